@@ -1,0 +1,1 @@
+"""File formats: bytes to named tensors. No family is named here."""

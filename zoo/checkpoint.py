@@ -1,0 +1,249 @@
+"""The zoo's checkpoint: a directory with ``config.json``, ``model.safetensors``,
+``tokenizer.json`` and the manifest ``zoo.json``.
+
+This module reads and describes it. It imports no torch.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from zoo.config import Config
+from zoo.errors import SourceError, VerificationError
+from zoo.family import Family, Head
+from zoo.paths import inside
+from zoo.plugins import get_family
+from zoo.safetensors import SafetensorsReader
+from zoo.weights import WeightMap
+
+CONFIG, MANIFEST, TOKENIZER = "config.json", "zoo.json", "tokenizer.json"
+WEIGHTS, WEIGHTS_INDEX, GRAPH = "model.safetensors", "model.safetensors.index.json", "model.onnx"
+LAYOUT = 1
+
+
+class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Base of what is stored as JSON: an unknown key is an error."""
+
+
+class Pooling(Record):
+    """How token vectors become one sentence vector, as sentence-transformers describes it.
+
+    Attributes:
+        mode: ``mean`` over tokens, the first (``cls``), ``max``, ``mean_sqrt_len_tokens``,
+            ``weightedmean`` (by position) or ``lasttoken``.
+        normalize: scale to unit length.
+        max_tokens: texts are cut at this many tokens; ``None`` for the model's own limit.
+        lowercase: lower-case the text before the tokenizer sees it.
+    """
+
+    mode: Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"] = (
+        "mean"
+    )
+    normalize: bool = False
+    max_tokens: int | None = None
+    lowercase: bool = False
+
+
+class TokenizerInfo(Record):
+    """What ``tokenizer.json`` does not say.
+
+    Attributes:
+        special: role (``pad``, ``mask``, ``cls``, ``sep``, ``unk``, ``bos``, ``eos``) -> token.
+        max_tokens: the longest input that the model was made for, or ``None``.
+    """
+
+    special: dict[str, str]
+    max_tokens: int | None = None
+
+
+class ModelFile(Record):
+    """``config.json``: what the model is.
+
+    Attributes:
+        zoo: version of this layout.
+        family: the family's name.
+        head: the head's name.
+        config: the family's configuration, by our field names.
+        tokenizer: present if ``tokenizer.json`` is.
+        pooling: present if the checkpoint is a sentence encoder.
+    """
+
+    zoo: int
+    family: str
+    head: str
+    config: dict[str, Any]
+    tokenizer: TokenizerInfo | None = None
+    pooling: Pooling | None = None
+
+
+class FileDigest(Record):
+    """A file at the time it was read or written.
+
+    Attributes:
+        bytes: its length.
+        blake3: its BLAKE3 digest.
+        sha256: the Hub's SHA-256, where it publishes one and it was checked.
+    """
+
+    bytes: int
+    blake3: str
+    sha256: str | None = None
+
+
+class SourceRecord(Record):
+    """Where the weights came from.
+
+    Attributes:
+        reference: what the user asked for.
+        repo: the Hub repository, if any.
+        revision: the commit it was resolved to.
+        format: the file format that was read.
+        files: every file that was read.
+        extra_config: keys of the Hub's ``config.json`` to write back unchanged.
+        prefix: what stood in front of the trunk's tensor names.
+    """
+
+    reference: str
+    repo: str | None = None
+    revision: str | None = None
+    format: str | None = None
+    files: dict[str, FileDigest] = {}
+    extra_config: dict[str, Any] = {}
+
+
+class Manifest(Record):
+    """``zoo.json``: where a checkpoint came from and what was shown about it.
+
+    Attributes:
+        zoo: version of this layout.
+        created_by: version of the distribution that wrote it, and of the plugin.
+        licence: the licence that the registry or the repository states.
+        source: what was read.
+        files: every other file of the directory.
+        dtypes: dtype -> how many tensors have it.
+        ties: tensors of the Hub's layout that are other names of stored ones.
+        account: counts and reasons of the conversion.
+        round_trip: ``exact`` once the Hub's tensors were rebuilt from ours, bit for bit.
+        export: results of the export gate, in a directory with an ONNX graph.
+        training: data, seed, steps and metrics of a model that was trained here.
+    """
+
+    zoo: int
+    created_by: dict[str, str]
+    files: dict[str, FileDigest]
+    source: SourceRecord | None = None
+    licence: str | None = None
+    dtypes: dict[str, int] = {}
+    ties: dict[str, str] = {}
+    account: dict[str, Any] = {}
+    round_trip: str | None = None
+    export: dict[str, Any] | None = None
+    training: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on disk, described but not loaded.
+
+    Attributes:
+        path: its directory.
+        model: the contents of ``config.json``.
+        manifest: the contents of ``zoo.json``.
+        family: the plugin's family.
+        config: the family's configuration.
+    """
+
+    path: Path
+    model: ModelFile
+    manifest: Manifest
+    family: Family
+    config: Config
+
+    @property
+    def head_name(self) -> str:
+        """The head's name."""
+        return self.model.head
+
+    @property
+    def head(self) -> Head:
+        """The head's description."""
+        return self.family.heads()[self.model.head]
+
+    @property
+    def weights(self) -> WeightMap:
+        """The family's rules for this configuration and head."""
+        return self.family.weights(self.config, self.model.head)
+
+    @property
+    def graph(self) -> Path | None:
+        """The ONNX graph, if the directory holds one."""
+        path = self.path / GRAPH
+        return path if path.is_file() else None
+
+    def weight_files(self) -> list[Path]:
+        """Return the safetensors files, checked against the index.
+
+        Raises:
+            VerificationError: the index names a file that is missing or outside.
+        """
+        if not (self.path / WEIGHTS_INDEX).is_file():
+            return [self.path / WEIGHTS]
+        index = decode(self.path / WEIGHTS_INDEX, dict[str, Any])
+        names = sorted(set(index.get("weight_map", {}).values()))
+        return [inside(self.path, name, WEIGHTS_INDEX) for name in names]
+
+    def open_weights(self) -> SafetensorsReader:
+        """Open the weights, in our names."""
+        return SafetensorsReader(self.weight_files())
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Whether a directory is in the zoo's own layout."""
+    return (path / MANIFEST).is_file()
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint's description.
+
+    Raises:
+        SourceError: a file is missing.
+        VerificationError: a file does not decode, or is of a newer layout.
+        PluginError, UsageError: the family's plugin is broken or not installed.
+    """
+    model = decode(path / CONFIG, ModelFile)
+    manifest = decode(path / MANIFEST, Manifest)
+    if max(model.zoo, manifest.zoo) > LAYOUT:
+        raise VerificationError(f"{path} is of layout {model.zoo}", "install a newer plm-zoo")
+    family = get_family(model.family)
+    if model.head not in family.heads():
+        raise VerificationError(f"{path / CONFIG}: {model.family} has no head {model.head!r}")
+    try:
+        config = msgspec.convert(model.config, family.config_type)
+    except msgspec.ValidationError as error:
+        raise VerificationError(f"{path / CONFIG}: config: {error}") from error
+    return Checkpoint(path, model, manifest, family, config)
+
+
+Decoded = TypeVar("Decoded")
+
+
+def decode(path: Path, kind: type[Decoded]) -> Decoded:
+    """Read a JSON file as a typed value.
+
+    Raises:
+        SourceError: it cannot be read.
+        VerificationError: it is not JSON, or a field is unknown, missing or of another type.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise VerificationError(f"{path}: {error}") from error
+
+
+def encode(value: Any) -> bytes:
+    """Write a value as JSON, indented, ending in a newline."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

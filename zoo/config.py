@@ -1,0 +1,185 @@
+"""Configurations: small frozen records, and their translation to and from the Hub's keys.
+
+Every key of a Hub ``config.json`` is either *mapped* to a field of ours, *fixed* (the family
+implements one value and refuses the others by name), *ignored* (it does not change what is
+computed, and the reason is on record) or *unknown*. Ignored and unknown keys are carried along
+verbatim, so that a conversion back to the Hub's layout loses nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from zoo.errors import VerificationError
+
+Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
+Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh"]
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of every family's configuration.
+
+    Attributes:
+        vocab_size: rows of the token embedding.
+        labels: names of a classification head's outputs, in order.
+        problem: what a sequence classification head was trained for.
+    """
+
+    vocab_size: int
+    labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
+    problem: Problem | None = None
+
+
+AnyConfig = TypeVar("AnyConfig", bound=Config)
+
+# Keys that any Hub config may hold and that never change what a forward pass computes.
+BOOKKEEPING: Mapping[str, str] = {
+    "_name_or_path": "provenance",
+    "_attn_implementation": "an implementation choice",
+    "_attn_implementation_autoset": "an implementation choice",
+    "_commit_hash": "provenance",
+    "architectures": "names the class of the checkpoint; written anew from the head",
+    "model_type": "names the family; written anew",
+    "transformers_version": "provenance",
+    "torch_dtype": "the files say their dtype; written anew",
+    "dtype": "the files say their dtype; written anew",
+    "label2id": "the inverse of id2label; written anew",
+    "finetuning_task": "provenance",
+    "chunk_size_feed_forward": "a memory setting, results are equal",
+    "gradient_checkpointing": "a training setting",
+    "output_attentions": "chooses outputs, not values",
+    "output_hidden_states": "chooses outputs, not values",
+    "return_dict": "chooses a container",
+    "use_return_dict": "chooses a container",
+    "return_dict_in_generate": "chooses a container",
+    "output_scores": "chooses outputs, not values",
+    "use_cache": "a speed setting, results are equal",
+    "torchscript": "an export setting",
+    "use_bfloat16": "a setting for TPUs that PyTorch models ignore",
+    "tokenizer_class": "the tokenizer is converted by itself",
+    "prefix": "prepended to prompts by old pipelines only",
+    "bos_token_id": "the tokenizer decides",
+    "eos_token_id": "the tokenizer decides",
+    "sep_token_id": "the tokenizer decides",
+    "cls_token_id": "the tokenizer decides",
+    "decoder_start_token_id": "generation only",
+    "task_specific_params": "defaults for old pipelines",
+}
+WRITTEN_ANEW = ("architectures", "model_type", "torch_dtype", "dtype", "label2id")
+# Any of these keys changes what is computed in every family; one value means "not used".
+NOT_IMPLEMENTED: Mapping[str, tuple[Any, ...]] = {
+    "quantization_config": (None,),
+    "pruned_heads": (None, {}),
+    "auto_map": (None, {}),
+}
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A Hub configuration in our terms.
+
+    Attributes:
+        config: the family's configuration.
+        extra: ignored and unknown keys with their values, to be written back unchanged.
+        unknown: the names of those that this family does not know.
+    """
+
+    config: Config
+    extra: dict[str, Any]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ConfigMap:
+    """Translates a family's Hub ``config.json`` in both directions from one table.
+
+    Attributes:
+        keys: Hub key -> our field. A key that is absent takes our field's default, which
+            therefore equals the Hub's.
+        fixed: Hub key -> the values that mean what this family computes. The first one is
+            written back; any other value is refused by name.
+        ignored: Hub key -> why it does not change what is computed.
+    """
+
+    keys: Mapping[str, str]
+    fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    ignored: Mapping[str, str] = field(default_factory=dict)
+
+    def to_ours(
+        self, hub: Mapping[str, Any], kind: type[Config], where: str = "config.json"
+    ) -> Translation:
+        """Translate a Hub configuration.
+
+        Args:
+            hub: the parsed ``config.json``.
+            kind: the family's configuration class.
+            where: the file, for messages.
+
+        Raises:
+            VerificationError: a value of the wrong type, a contradiction, or a setting that
+                the family does not implement; the message names the Hub's key.
+        """
+        for key, accepted in {**NOT_IMPLEMENTED, **self.fixed}.items():
+            if key in hub and hub[key] not in accepted:
+                raise VerificationError(
+                    f"{where}: {key} = {hub[key]!r} is not implemented",
+                    f"only {' or '.join(map(repr, accepted))} is, and a model that ignored the "
+                    "key would compute something else",
+                )
+        values = {
+            ours: _typed(kind, ours, hub[key], f"{where}: {key}")
+            for key, ours in self.keys.items()
+            if key in hub
+        }
+        try:
+            config = kind(**values, **_labels(hub, where))
+        except (ValueError, TypeError, msgspec.ValidationError) as error:
+            raise VerificationError(f"{where}: {error}") from error
+        known = {*self.keys, *self.fixed, *NOT_IMPLEMENTED, "id2label", "num_labels"}
+        known |= {"problem_type", *WRITTEN_ANEW}
+        extra = {key: value for key, value in hub.items() if key not in known}
+        unknown = tuple(k for k in extra if k not in BOOKKEEPING and k not in self.ignored)
+        return Translation(config, extra, unknown)
+
+    def to_hub(self, config: Config, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Translate back; ``extra`` is what ``to_ours`` set aside."""
+        hub: dict[str, Any] = dict(extra or {})
+        hub |= {key: msgspec.to_builtins(getattr(config, ours)) for key, ours in self.keys.items()}
+        hub |= {key: accepted[0] for key, accepted in self.fixed.items() if accepted[0] is not None}
+        hub["id2label"] = {str(i): label for i, label in enumerate(config.labels)}
+        hub["label2id"] = {label: i for i, label in enumerate(config.labels)}
+        if config.problem:
+            hub["problem_type"] = config.problem
+        return hub
+
+
+def _typed(kind: type[Config], name: str, value: Any, where: str) -> Any:
+    """Check one value against the type of the field it is for."""
+    wanted = next(f.type for f in msgspec.structs.fields(kind) if f.name == name)
+    try:
+        return msgspec.convert(value, wanted)
+    except msgspec.ValidationError as error:
+        raise VerificationError(f"{where} = {value!r}: {error}") from error
+
+
+def _labels(hub: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Read id2label, num_labels and problem_type: they are the same in every family."""
+    found: dict[str, Any] = {}
+    if hub.get("id2label"):
+        try:
+            by_id = {int(i): str(label) for i, label in hub["id2label"].items()}
+        except (AttributeError, ValueError, TypeError) as error:
+            raise VerificationError(f"{where}: id2label is not a map of number to name") from error
+        if sorted(by_id) != list(range(len(by_id))):
+            raise VerificationError(f"{where}: id2label has gaps: {sorted(by_id)}")
+        found["labels"] = tuple(by_id[i] for i in range(len(by_id)))
+    elif "num_labels" in hub:
+        count = hub["num_labels"]
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise VerificationError(f"{where}: num_labels = {count!r} is not a positive number")
+        found["labels"] = tuple(f"LABEL_{i}" for i in range(count))
+    if hub.get("problem_type") is not None:
+        found["problem"] = _typed(Config, "problem", hub["problem_type"], f"{where}: problem_type")
+    return found

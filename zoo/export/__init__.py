@@ -1,0 +1,1 @@
+"""ONNX export, and the gate that an exported graph must pass."""

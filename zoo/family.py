@@ -1,0 +1,86 @@
+"""What a plugin provides for one model family. Declaring one is free: torch comes with use."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.config import Config, ConfigMap
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import nn
+
+    from zoo.export.spec import OnnxSpec
+    from zoo.tokenization import SourceFiles
+    from zoo.weights import WeightMap
+
+
+@dataclass(frozen=True)
+class Head:
+    """What sits on top of the trunk, and under which names the Hub knows it.
+
+    Attributes:
+        architectures: the class names that a Hub ``config.json`` gives for it; the first is
+            written back.
+        outputs: names of what the model returns, in order.
+        tasks: the ``zoo run`` tasks it serves.
+        summary: one line for ``zoo families``.
+    """
+
+    architectures: tuple[str, ...]
+    outputs: tuple[str, ...]
+    tasks: tuple[str, ...]
+    summary: str
+
+
+class Family(ABC):
+    """One model family: names, shapes and formulas, and never a file.
+
+    Attributes:
+        name: the family's name, equal to its entry point's.
+        model_types: the ``model_type`` values of a Hub ``config.json`` that it answers for.
+        config_type: its configuration class.
+        config_map: Hub configuration keys <-> fields of ``config_type``.
+        default_checkpoint: the registry name that the bare family name stands for.
+    """
+
+    name: ClassVar[str]
+    model_types: ClassVar[tuple[str, ...]]
+    config_type: ClassVar[type[Config]]
+    config_map: ClassVar[ConfigMap]
+    default_checkpoint: ClassVar[str]
+
+    @abstractmethod
+    def sizes(self) -> Mapping[str, Any]:
+        """Return the named configurations; ``tiny`` is mandatory, tests and demos use it."""
+
+    @abstractmethod
+    def heads(self) -> Mapping[str, Head]:
+        """Return the heads; ``none`` is the bare trunk."""
+
+    @abstractmethod
+    def model(self, config: Any, head: str) -> "nn.Module":
+        """Build the model with fresh weights.
+
+        Its ``forward`` takes the tensors that ``onnx`` lists as inputs, as keywords, and returns
+        a dict with the head's outputs. Its parameters are named as the targets of ``weights``.
+        The trunk's blocks are in an ``nn.ModuleList`` called ``layers``, after a module called
+        ``embeddings``: ``zoo verify`` and ``zoo run features`` look at what they return.
+        """
+
+    @abstractmethod
+    def weights(self, config: Any, head: str) -> "WeightMap":
+        """Say how each Hub tensor becomes one of ours, for this configuration and head."""
+
+    @abstractmethod
+    def onnx(self, config: Any, head: str) -> "OnnxSpec":
+        """Name the graph's inputs, outputs and dynamic axes."""
+
+    @abstractmethod
+    def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
+        """Build the tokenizer from what a checkpoint ships.
+
+        Raises:
+            VerificationError: the files contradict each other.
+        """

@@ -1,0 +1,120 @@
+"""What the core knows of a checkpoint file: named tensors that can be read one by one.
+
+A format knows bytes and never a family. Tensors come as numpy views in *storage* dtype: the
+dtypes that numpy lacks travel as unsigned integers of their width (bfloat16 as uint16, the fp8
+kinds as uint8), and ``TensorInfo.dtype`` says what they mean.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# safetensors dtype code -> the numpy dtype its bytes are viewed as
+STORAGE = {
+    "BOOL": "|b1",
+    "U8": "|u1",
+    "I8": "|i1",
+    "F8_E4M3": "|u1",
+    "F8_E5M2": "|u1",
+    "U16": "<u2",
+    "I16": "<i2",
+    "F16": "<f2",
+    "BF16": "<u2",
+    "U32": "<u4",
+    "I32": "<i4",
+    "F32": "<f4",
+    "U64": "<u8",
+    "I64": "<i8",
+    "F64": "<f8",
+}
+
+
+class TensorInfo(NamedTuple):
+    """A tensor as a file header declares it.
+
+    Attributes:
+        dtype: the safetensors code of its element type (``F32``, ``BF16``, ...).
+        shape: its dimensions.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the tensor's data in bytes."""
+        import math
+
+        return math.prod(self.shape) * int(STORAGE[self.dtype][2:])
+
+
+class TensorReader(ABC):
+    """An open checkpoint. A context manager: leaving it closes the files.
+
+    Attributes:
+        tensors: every tensor in the checkpoint, from the headers alone.
+        files: the files the tensors live in.
+    """
+
+    tensors: Mapping[str, TensorInfo]
+    files: Sequence[Path]
+
+    @abstractmethod
+    def read(self, name: str) -> "NDArray[np.generic[Any]]":
+        """Return one tensor in storage dtype, as a view of the file where possible.
+
+        The view is read-only and valid until the reader is closed.
+        """
+
+    def release(self, name: str) -> None:  # noqa: B027 (an option, not a duty)
+        """Give back the memory that pages of this tensor occupy; it may be read again."""
+
+    def close(self) -> None:  # noqa: B027 (an option, not a duty)
+        """Close the files. Views that were handed out must no longer be used."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Format(ABC):
+    """A kind of checkpoint file.
+
+    Attributes:
+        name: how messages and manifests call it.
+        priority: where a directory holds several formats, the highest is read.
+        executable: reading it runs a program (pickle): only with ``--allow-pickle``.
+    """
+
+    name: ClassVar[str]
+    priority: ClassVar[int] = 0
+    executable: ClassVar[bool] = False
+
+    @abstractmethod
+    def find(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Return those of a directory's file names that this format would read, or ().
+
+        It sees names alone, so that it can choose what to download. An index file comes first.
+        """
+
+    @abstractmethod
+    def open(self, directory: Path, names: Sequence[str]) -> TensorReader:
+        """Open the files that ``find`` chose.
+
+        Raises:
+            VerificationError: a file is truncated, lies about its contents, or a shard is
+                missing or not listed in the index.
+        """

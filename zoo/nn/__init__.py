@@ -1,0 +1,1 @@
+"""Blocks that two families or more are built from."""

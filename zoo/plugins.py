@@ -1,0 +1,239 @@
+"""Finding and loading plugins: one when one is needed, all when all are asked for.
+
+Entry points are read by ourselves and not by pluggy, which drops one of two plugins with one
+name in silence and stops at the first that fails to import.
+"""
+
+import functools
+import os
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo import hookspecs
+from zoo.errors import PluginError, UsageError, nearest
+
+if TYPE_CHECKING:
+    import pluggy
+
+    from zoo.family import Family
+    from zoo.formats import Format
+
+
+@dataclass(frozen=True)
+class Found:
+    """An installed plugin, imported or not.
+
+    Attributes:
+        name: the entry point's name.
+        distribution: the distribution that installs it.
+        version: that distribution's version.
+        module: the module it points at.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    module: str
+
+
+class PluginWarning(UserWarning):
+    """A plugin could not be used; the others work."""
+
+
+@functools.cache
+def installed() -> dict[str, Found]:
+    """Return the installed plugins by name, restricted by ``$ZOO_PLUGINS``; imports none.
+
+    Raises:
+        PluginError: two distributions claim one name, or ``$ZOO_PLUGINS`` names one that is
+            not installed.
+    """
+    found: dict[str, Found] = {}
+    for point in metadata.entry_points(group=hookspecs.GROUP):
+        dist = point.dist
+        plugin = Found(
+            point.name, dist.name if dist else "?", dist.version if dist else "?", point.value
+        )
+        rival = found.setdefault(point.name, plugin)
+        if rival.module != plugin.module or rival.distribution != plugin.distribution:
+            raise PluginError(
+                f"two plugins are called {point.name}: one from {rival.distribution} "
+                f"{rival.version}, one from {plugin.distribution} {plugin.version}",
+                "uninstall one of them",
+            )
+    return _allowed(found)
+
+
+def _allowed(found: dict[str, Found]) -> dict[str, Found]:
+    """Apply ``$ZOO_PLUGINS``. Plugins of formats alone, ours included, are named there too."""
+    wanted = os.environ.get("ZOO_PLUGINS")
+    if wanted is None:
+        return found
+    names = [name.strip() for name in wanted.split(",") if name.strip()]
+    for name in names:
+        if name not in found:
+            raise PluginError(
+                f"$ZOO_PLUGINS names {name}, which is not installed",
+                nearest(name, list(found)) or f"installed: {', '.join(sorted(found))}",
+            )
+    return {name: found[name] for name in found if name in (*names, "converters")}
+
+
+@functools.cache
+def _manager() -> "pluggy.PluginManager":
+    import pluggy
+
+    manager = pluggy.PluginManager(hookspecs.GROUP)
+    manager.add_hookspecs(hookspecs)
+    return manager
+
+
+def load(name: str) -> Any:
+    """Import one plugin and register its hooks.
+
+    Raises:
+        UsageError: no plugin has that name.
+        PluginError: it fails to import, or a hook of it does not fit its specification.
+    """
+    import pluggy
+
+    plugins = installed()
+    if name not in plugins:
+        raise UsageError(
+            f"no plugin is called {name!r}",
+            nearest(name, list(plugins)) or f"installed: {', '.join(sorted(plugins))}",
+        )
+    manager = _manager()
+    if manager.has_plugin(name):
+        return manager.get_plugin(name)
+    plugin = plugins[name]
+    try:
+        module = metadata.EntryPoint(name, plugin.module, hookspecs.GROUP).load()
+        manager.register(module, name)
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        manager.unregister(name=name)
+        raise _broken(plugin, str(error)) from error
+    except Exception as error:  # whatever a third party's module raises
+        raise _broken(plugin, f"{type(error).__name__}: {error}") from error
+    return module
+
+
+def load_all() -> None:
+    """Import every plugin. One that fails is a warning line, or an error if
+    ``ZOO_STRICT_PLUGINS=1``.
+    """
+    for name in installed():
+        try:
+            load(name)
+        except PluginError as error:
+            if os.environ.get("ZOO_STRICT_PLUGINS") == "1":
+                raise
+            _warn_once(str(error))
+
+
+@functools.cache
+def _warn_once(line: str) -> None:
+    warnings.warn(line, PluginWarning, stacklevel=3)
+
+
+def _broken(plugin: Found, why: str) -> PluginError:
+    line = " ".join(why.split())
+    return PluginError(
+        f"plugin {plugin.name} (from {plugin.distribution} {plugin.version}) is broken: {line}",
+        "reinstall or uninstall it",
+    )
+
+
+def _of(name: str, hook: str) -> list[Any]:
+    """Return what one plugin's hook returns."""
+    load(name)
+    manager = _manager()
+    call = manager.subset_hook_caller(hook, [p for n, p in manager.list_name_plugin() if n != name])
+    try:
+        return [item for items in call() for item in items]
+    except Exception as error:  # whatever a third party's hook raises
+        raise _broken(installed()[name], f"{hook}: {type(error).__name__}: {error}") from error
+
+
+def _of_all(hook: str) -> list[tuple[str, Any]]:
+    """Return (plugin name, value) for every value that every plugin's hook returns."""
+    found = []
+    for name in installed():
+        try:
+            found += [(name, item) for item in _of(name, hook)]
+        except PluginError as error:
+            if os.environ.get("ZOO_STRICT_PLUGINS") == "1":
+                raise
+            _warn_once(str(error))
+    return found
+
+
+def get_family(name: str) -> "Family":
+    """Return a family by name, importing its plugin alone where the entry point has its name.
+
+    Raises:
+        UsageError: no plugin provides it.
+        PluginError: its plugin is broken, or two plugins provide it.
+    """
+    if name in installed():
+        for family in _of(name, "zoo_families"):
+            if family.name == name:
+                return family  # type: ignore[no-any-return]
+    families = all_families()
+    if name not in families:
+        raise UsageError(f"no family is called {name!r}", nearest(name, list(families)))
+    return families[name]
+
+
+def all_families() -> "dict[str, Family]":
+    """Return every family by name.
+
+    Raises:
+        PluginError: two plugins provide families of one name.
+    """
+    found: dict[str, Family] = {}
+    by: dict[str, str] = {}
+    for plugin, family in _of_all("zoo_families"):
+        if family.name in found:
+            ours, theirs = installed()[by[family.name]], installed()[plugin]
+            raise PluginError(
+                f"two plugins provide the family {family.name}: {ours.name} from "
+                f"{ours.distribution} and {theirs.name} from {theirs.distribution}",
+                "uninstall one of them",
+            )
+        found[family.name], by[family.name] = family, plugin
+    return found
+
+
+def family_of_model_type(model_type: str) -> "Family | None":
+    """Return the family that answers for a Hub ``model_type``, or ``None``."""
+    if model_type in installed():
+        for family in _of(model_type, "zoo_families"):
+            if model_type in family.model_types:
+                return family  # type: ignore[no-any-return]
+    for family in all_families().values():
+        if model_type in family.model_types:
+            return family
+    return None
+
+
+def all_formats() -> "list[Format]":
+    """Return every file format, the preferred one first."""
+    formats = [item for _, item in _of_all("zoo_formats")]
+    return sorted(formats, key=lambda f: (-f.priority, f.name))
+
+
+def registry_files() -> list[Path]:
+    """Return the registry files that plugins bring."""
+    return [Path(item) for _, item in _of_all("zoo_checkpoints")]
+
+
+def hooks_of(name: str) -> list[str]:
+    """Return the names of the hooks that a loaded plugin implements."""
+    callers: Iterable[Any] = _manager().get_hookcallers(load(name)) or ()
+    return sorted(caller.name for caller in callers)

@@ -1,0 +1,44 @@
+"""Progress bars on standard error, when a person is watching it."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+Advance = Callable[[int], None]
+
+
+@contextlib.contextmanager
+def progress(label: str, total: int, *, bytes_: bool = False) -> Iterator[Advance]:
+    """Yield a function that advances a bar by so many units; silent unless on a terminal.
+
+    Args:
+        label: what is going on.
+        total: how many units there are.
+        bytes_: whether the units are bytes.
+    """
+    if not sys.stderr.isatty():
+        yield lambda amount: None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    units = (DownloadColumn(), TransferSpeedColumn()) if bytes_ else (MofNCompleteColumn(),)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *units,
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(label, total=total)
+        yield lambda amount: bar.advance(task, amount)

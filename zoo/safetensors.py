@@ -1,0 +1,167 @@
+"""The safetensors file: a header of names, dtypes, shapes and offsets, then the bytes.
+
+Read as views of the mapped file and written tensor by tensor, so that neither direction holds a
+model in memory, and without torch. The layout is the one published with the safetensors package:
+8 bytes of header length, a JSON header, then the data without gaps.
+"""
+
+import json
+import mmap
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from zoo.errors import SourceError, VerificationError
+from zoo.formats import STORAGE, TensorInfo, TensorReader
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+LENGTH = struct.Struct("<Q")
+MAX_HEADER = 100_000_000  # the limit of the safetensors package
+ALIGN = 8
+
+
+def read_header(path: Path) -> tuple[dict[str, TensorInfo], dict[str, int], dict[str, str]]:
+    """Read and check a file's header.
+
+    Returns:
+        the tensors, the offset in the file of each one's data, and the metadata.
+
+    Raises:
+        VerificationError: the header does not describe a file of this length, or tensors
+            overlap, leave gaps or have a size that does not fit their shape.
+        SourceError: the file cannot be opened.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            raw = file.read(LENGTH.size)
+            length = LENGTH.unpack(raw)[0] if len(raw) == LENGTH.size else -1
+            if not 0 < length <= min(MAX_HEADER, size - LENGTH.size):
+                raise _damaged(path, f"its header claims {length} bytes of a {size}-byte file")
+            header = _parse(path, file.read(length))
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror}") from error
+    metadata = header.pop("__metadata__", {})
+    start = LENGTH.size + length
+    tensors, offsets = _layout(path, header, size - start)
+    return tensors, {name: start + at for name, at in offsets.items()}, metadata
+
+
+def _parse(path: Path, raw: bytes) -> dict[str, Any]:
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise _damaged(path, "its header names a tensor twice")
+        return found
+
+    try:
+        header = json.loads(raw, object_pairs_hook=unique)
+    except ValueError as error:
+        raise _damaged(path, "its header is not JSON") from error
+    if not isinstance(header, dict):
+        raise _damaged(path, "its header is not a JSON object")
+    return header
+
+
+def _layout(
+    path: Path, header: Mapping[str, Any], size: int
+) -> tuple[dict[str, TensorInfo], dict[str, int]]:
+    tensors, spans = {}, {}
+    for name, item in header.items():
+        try:
+            info = TensorInfo(item["dtype"], tuple(item["shape"]))
+            begin, end = item["data_offsets"]
+            sound = all(type(n) is int and n >= 0 for n in (*info.shape, begin, end))
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(path, f"its header entry for {name} is malformed") from error
+        if info.dtype not in STORAGE:
+            raise _damaged(path, f"{name} has the unknown dtype {info.dtype!r}")
+        if not sound or end - begin != info.nbytes or end > size:
+            raise _damaged(path, f"the offsets of {name} do not fit its shape or the file")
+        tensors[name], spans[name] = info, (begin, end)
+    at = 0
+    for name, (begin, end) in sorted(spans.items(), key=lambda item: item[1]):
+        if begin != at:
+            raise _damaged(path, f"{name} starts at {begin}, where {at} was expected")
+        at = end
+    if at != size:
+        raise _damaged(path, f"it has {size} bytes of data where its header describes {at}")
+    return tensors, {name: begin for name, (begin, _) in spans.items()}
+
+
+def _damaged(path: Path, why: str) -> VerificationError:
+    return VerificationError(f"{path}: not a sound safetensors file: {why}", "fetch it again")
+
+
+class SafetensorsReader(TensorReader):
+    """One or several safetensors files as one set of tensors.
+
+    Args:
+        files: the files; no tensor may be in two of them.
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self.files = list(files)
+        self.tensors: dict[str, TensorInfo] = {}
+        self.metadata: dict[str, str] = {}
+        self._at: dict[str, tuple[Path, int]] = {}
+        self._maps: dict[Path, mmap.mmap] = {}
+        for path in files:
+            tensors, offsets, metadata = read_header(path)
+            for name in tensors.keys() & self.tensors.keys():
+                raise VerificationError(f"{name} is in both {self._at[name][0]} and {path}")
+            self.tensors |= tensors
+            self.metadata |= metadata
+            self._at |= {name: (path, offset) for name, offset in offsets.items()}
+
+    def read(self, name: str) -> "NDArray[np.generic[Any]]":
+        """See ``TensorReader``."""
+        import numpy as np
+
+        info, (path, offset) = self.tensors[name], self._at[name]
+        count = info.nbytes // int(STORAGE[info.dtype][2:])
+        flat = np.frombuffer(self._map(path), STORAGE[info.dtype], count, offset)
+        return flat.reshape(info.shape)
+
+    def release(self, name: str) -> None:
+        """See ``TensorReader``."""
+        path, offset = self._at[name]
+        begin = offset // mmap.PAGESIZE * mmap.PAGESIZE
+        length = offset + self.tensors[name].nbytes - begin
+        if path in self._maps and length and hasattr(mmap, "MADV_DONTNEED"):
+            self._maps[path].madvise(mmap.MADV_DONTNEED, begin, length)
+
+    def close(self) -> None:
+        """See ``TensorReader``. The maps go when the last view of them does."""
+        self._maps.clear()
+
+    def _map(self, path: Path) -> mmap.mmap:
+        if path not in self._maps:
+            with path.open("rb") as file:
+                self._maps[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return self._maps[path]
+
+
+def header_bytes(tensors: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> bytes:
+    """Lay out a file: its length field and header, the data following in the order given."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    at = 0
+    for name, info in tensors.items():
+        end = at + info.nbytes
+        header[name] = {"dtype": info.dtype, "shape": info.shape, "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % ALIGN)
+    return LENGTH.pack(len(text)) + text
+
+
+def write_pieces(file: BinaryIO, pieces: "Iterable[NDArray[np.generic[Any]]]") -> None:
+    """Append arrays, as their bytes in row-major order, to an open file."""
+    import numpy as np
+
+    for piece in pieces:
+        file.write(memoryview(np.ascontiguousarray(piece).reshape(-1).view(np.uint8)))

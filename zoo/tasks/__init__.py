@@ -1,0 +1,1 @@
+"""What a model is for: texts in, JSON-able results out, over any Session."""

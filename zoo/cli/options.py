@@ -1,0 +1,66 @@
+"""Options that mean the same in every command."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+output_option = click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="The directory to write."
+)
+force_option = click.option("--force", is_flag=True, help="Replace an existing directory.")
+seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
+
+
+def _complete(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
+    from zoo import registry
+    from zoo.plugins import installed
+    from zoo.references import stored_names
+
+    names = {*registry.rows(plugins=False), *installed(), *stored_names()}
+    return sorted(name for name in names if name.startswith(text))
+
+
+reference_argument = click.argument("ref", metavar="REF", shell_complete=_complete)
+
+
+def _all(*options: Callable[[Function], Function]) -> Callable[[Function], Function]:
+    def decorate(function: Function) -> Function:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def hub_options(function: Function) -> Function:
+    """Add the options of commands that may download."""
+    return _all(
+        click.option("--revision", metavar="R", help="Branch, tag or commit of the repository."),
+        click.option("--offline", is_flag=True, help="Open no connection; use what is here."),
+        click.option(
+            "--lock",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Pin revisions and digests in this file (./zoo.lock is used if it exists).",
+        ),
+    )(function)
+
+
+def backend_options(function: Function) -> Function:
+    """Add the options of commands that compute."""
+    return _all(
+        click.option(
+            "--backend",
+            type=click.Choice(["auto", "cpu", "cuda", "onnx"]),
+            default="auto",
+            show_default=True,
+            help="What computes.",
+        ),
+        click.option("--device", metavar="D", help="Such as cpu or cuda:1."),
+        click.option("--dtype", metavar="D", help="Such as float32 or bfloat16."),
+        click.option("--threads", type=click.IntRange(1), metavar="N", help="CPU threads."),
+    )(function)

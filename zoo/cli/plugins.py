@@ -1,0 +1,49 @@
+"""``zoo plugins``."""
+
+import click
+
+from zoo.cli.options import json_option
+from zoo.cli.output import result, table
+
+
+@click.command()
+@json_option
+def command(as_json: bool) -> None:
+    """List the plugins: name, distribution, version, hooks, health.
+
+    $ZOO_PLUGINS=a,b restricts what is loaded; ZOO_STRICT_PLUGINS=1 makes a broken plugin an
+    error in every command.
+    """
+    from zoo.errors import PluginError
+    from zoo.plugins import hooks_of, installed
+
+    found = []
+    for plugin in installed().values():
+        try:
+            hooks, health = hooks_of(plugin.name), "ok"
+        except PluginError as error:
+            hooks, health = [], str(error)
+        found.append(
+            {
+                "name": plugin.name,
+                "distribution": plugin.distribution,
+                "version": plugin.version,
+                "module": plugin.module,
+                "hooks": hooks,
+                "health": health,
+            }
+        )
+    rows = [
+        (
+            str(p["name"]),
+            f"{p['distribution']} {p['version']}",
+            ", ".join(p["hooks"]),
+            str(p["health"]),
+        )
+        for p in found
+    ]
+    result(
+        {"plugins": found},
+        table(rows, ("plugin", "distribution", "hooks", "health")),
+        as_json=as_json,
+    )

@@ -1,0 +1,89 @@
+"""Changing the dtype of stored tensors, with numpy and ml_dtypes: torch is not needed."""
+
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import UsageError, VerificationError, nearest
+from zoo.formats import STORAGE
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic[Any]]
+
+# what people write -> safetensors code
+NAMES = {
+    "float64": "F64",
+    "float32": "F32",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "fp64": "F64",
+    "fp32": "F32",
+    "fp16": "F16",
+    "bf16": "BF16",
+}
+LONG = {code: name for name, code in reversed(NAMES.items())}
+FLOATING = {"F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2"}
+# codes that numpy has no dtype for -> their name in ml_dtypes
+EXTENDED = {"BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+
+
+def parse_dtype(text: str | None) -> str | None:
+    """Return the safetensors code of a dtype name.
+
+    Raises:
+        UsageError: it is not the name of a floating dtype that tensors can be stored in.
+    """
+    if text is None:
+        return None
+    if text not in NAMES:
+        raise UsageError(
+            f"no dtype is called {text!r}",
+            nearest(text, list(NAMES)) or f"known: {', '.join(NAMES)}",
+        )
+    return NAMES[text]
+
+
+def cast(array: "Array", stored: str, wanted: str | None, name: str) -> "Array":
+    """Convert an array from one storage dtype to another, rounding to nearest even.
+
+    Args:
+        array: in storage dtype, see ``zoo.formats``.
+        stored: its safetensors code.
+        wanted: the code to convert to; ``None``, or a tensor of integers, leaves it as it is.
+        name: the tensor's name, for messages.
+
+    Raises:
+        VerificationError: a finite value does not fit into the wanted dtype.
+    """
+    if target(stored, wanted) == stored:
+        return array
+    import numpy as np
+
+    values = array.view(numpy_dtype(stored))
+    with np.errstate(over="ignore"):
+        result = values.astype(numpy_dtype(target(stored, wanted)))
+    wide = values.astype(np.float64, copy=False) if stored in EXTENDED else values
+    if not np.array_equal(np.isfinite(wide), np.isfinite(result.astype(np.float64, copy=False))):
+        raise VerificationError(
+            f"{name} has values that do not fit into {LONG[wanted or stored]}",
+            "choose bfloat16 or float32",
+        )
+    return result.view(STORAGE[target(stored, wanted)])
+
+
+def target(stored: str, wanted: str | None) -> str:
+    """Return the code a tensor ends up with."""
+    return wanted if wanted and stored in FLOATING else stored
+
+
+def numpy_dtype(code: str) -> "np.dtype[Any]":
+    """Return the numpy dtype that computes with a safetensors code."""
+    import numpy as np
+
+    if code not in EXTENDED:
+        return np.dtype(STORAGE[code])
+    import ml_dtypes
+
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, EXTENDED[code]))
+    return found

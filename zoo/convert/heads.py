@@ -1,0 +1,140 @@
+"""Choosing the head: the one whose rules account for every tensor of the file."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from zoo.config import Config
+from zoo.convert.source import Opened
+from zoo.errors import UsageError, VerificationError, nearest
+from zoo.weights import Account, Entry, Rule, WeightMap, account_for
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A head, and the account of the file's tensors against it.
+
+    Attributes:
+        head: its name.
+        config: the configuration, with optional parts set to what the file holds.
+        account: the account.
+        entries: our name -> the family's rule for it, for every tensor to write.
+    """
+
+    head: str
+    config: Config
+    account: Account
+    entries: dict[str, Entry]
+
+
+def plan_conversion(opened: Opened, wanted: str | None, *, init: bool = False) -> Plan:
+    """Choose the head and close the account.
+
+    Without a wish, the head is the one whose account is closed; where several are, the class
+    name in the Hub's configuration decides. With a wish, tensors of other heads are left out
+    with that reason, and nothing else is.
+
+    Raises:
+        UsageError: the family has no such head, or several fit and nothing decides.
+        VerificationError: no account is closed; the message lists what is left over.
+    """
+    heads = opened.family.heads()
+    if wanted is not None and wanted not in heads:
+        raise UsageError(
+            f"{opened.family.name} has no head {wanted!r}",
+            nearest(wanted, list(heads)) or f"it has {', '.join(heads)}",
+        )
+    if wanted is not None:
+        plan = _plan(opened, wanted, leave=_other_heads(opened, wanted), init=init)
+        plan.account.require_closed(_where(opened, wanted), _lacking(plan, wanted))
+        return plan
+    return _best(opened, [_plan(opened, head) for head in _candidates(opened)])
+
+
+def _candidates(opened: Opened) -> list[str]:
+    return [opened.checkpoint.head_name] if opened.checkpoint else list(opened.family.heads())
+
+
+def _best(opened: Opened, plans: list[Plan]) -> Plan:
+    closed = [plan for plan in plans if plan.account.closed]
+    if len(closed) == 1:
+        return closed[0]
+    named = [plan for plan in closed or plans if _names(opened, plan.head)]
+    if len(named) == 1 and closed:
+        return named[0]
+    if closed:
+        raise UsageError(
+            f"{opened.source.directory}: the tensors fit {' and '.join(p.head for p in closed)}",
+            "say which with --head",
+        )
+    fewest = min(named or plans, key=lambda plan: plan.account.open_items)
+    fewest.account.require_closed(_where(opened, fewest.head))
+    return fewest
+
+
+def _names(opened: Opened, head: str) -> bool:
+    return any(a in opened.family.heads()[head].architectures for a in opened.architectures)
+
+
+def _plan(
+    opened: Opened, head: str, *, leave: dict[str, str] | None = None, init: bool = False
+) -> Plan:
+    weights = opened.family.weights(opened.config, head)
+    known = as_stored(weights) if opened.checkpoint else weights
+    fresh = _may_be_fresh(opened, weights) if init else ()
+    account = account_for(known, opened.reader.tensors, leave=leave, init=fresh)
+    flags = dict.fromkeys(account.absent, False) | dict.fromkeys(account.present, True)
+    config = msgspec.structs.replace(opened.config, **flags)
+    entries = {entry.target: entry for entry in opened.family.weights(config, head).entries()}
+    return Plan(head, config, account, entries)
+
+
+def _may_be_fresh(opened: Opened, weights: WeightMap) -> set[str]:
+    """Name what a new head may start from random weights: all but the bare trunk."""
+    trunk = opened.family.weights(opened.config, "none").entries()
+    required = {entry.target for entry in trunk if not entry.optional}
+    return {entry.target for entry in weights.entries()} - required
+
+
+def as_stored(weights: WeightMap) -> WeightMap:
+    """Return the map of a checkpoint in our own layout: every name stands for itself."""
+    rules = [Rule(e.target, e.target, e.shape, optional=e.optional) for e in weights.entries()]
+    return replace(weights, rules=rules, drops=(), ties=(), legacy={}, prefix="", counts={})
+
+
+def _other_heads(opened: Opened, wanted: str) -> dict[str, str]:
+    """Name the tensors that only other heads have."""
+    leave: dict[str, str] = {}
+    for head in opened.family.heads():
+        if head == wanted:
+            continue
+        weights = opened.family.weights(opened.config, head)
+        if opened.checkpoint:
+            weights = as_stored(weights)
+        names = [s for e in weights.entries() for s in e.sources]
+        for name in (*names, *weights.aliases(), *weights.dropped()):
+            leave.setdefault(name, f"belongs to the head {head}; {wanted} was asked for")
+    return leave
+
+
+def _where(opened: Opened, head: str) -> str:
+    return f"{opened.source.directory} as {opened.family.name} with head {head}"
+
+
+def _lacking(plan: Plan, wanted: str) -> str:
+    only_head = plan.account.missing and not (plan.account.unexpected or plan.account.misshaped)
+    return f"--init-head starts {wanted} from random weights" if only_head else ""
+
+
+def check_names(config: Config, labels: Sequence[str] | None) -> Config:
+    """Return the configuration with the labels of a new head.
+
+    Raises:
+        VerificationError: a label is given twice.
+    """
+    if labels is None:
+        return config
+    if len(set(labels)) != len(labels):
+        raise VerificationError(f"a label is given twice: {', '.join(labels)}")
+    return msgspec.structs.replace(config, labels=tuple(labels))

@@ -1,0 +1,192 @@
+"""The two layouts a conversion can write: ours, and the Hub's."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+import zoo
+from zoo.checkpoint import (
+    CONFIG,
+    LAYOUT,
+    MANIFEST,
+    TOKENIZER,
+    Manifest,
+    ModelFile,
+    SourceRecord,
+    encode,
+)
+from zoo.convert.dtypes import LONG
+from zoo.convert.heads import Plan
+from zoo.convert.report import Report
+from zoo.convert.side import Tokenizer
+from zoo.convert.source import Opened
+from zoo.weights import Entry
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic[Any]]
+
+
+@dataclass(frozen=True)
+class Layout(ABC):
+    """How a directory is laid out: the names of its tensors and its side files.
+
+    Attributes:
+        opened: what is converted.
+        plan: as what.
+        tokenizer: the tokenizer, if there is one.
+    """
+
+    opened: Opened
+    plan: Plan
+    tokenizer: Tokenizer | None
+    metadata: ClassVar[Mapping[str, str]]
+
+    @abstractmethod
+    def names(self, entry: Entry) -> list[tuple[str, tuple[int, ...]]]:
+        """Return name and shape of each tensor that is written for an entry."""
+
+    @abstractmethod
+    def pieces(self, entry: Entry, names: Sequence[str], which: int) -> "Sequence[Array]":
+        """Return what makes up one of them, read from the source's ``names``."""
+
+    @abstractmethod
+    def split(self, entry: Entry, ours: "Array") -> "Sequence[Array]":
+        """Return each of them, from our tensor."""
+
+    @abstractmethod
+    def hub(self, entry: Entry, written: "Sequence[Array]") -> "Sequence[Array]":
+        """Rebuild the Hub's tensors from what was written."""
+
+    @abstractmethod
+    def write_side_files(self, staging: Path, report: Report) -> list[Path]:
+        """Write everything but the weights and the manifest; return the files."""
+
+    def write_manifest(self, staging: Path, report: Report) -> None:  # noqa: B027 (not in all)
+        """Write the record of the conversion, where the layout has a place for it."""
+
+
+class ZooLayout(Layout):
+    """Our own: ``config.json``, ``model.safetensors``, ``tokenizer.json``, ``zoo.json``."""
+
+    metadata: ClassVar[Mapping[str, str]] = {"format": "zoo"}
+
+    def names(self, entry: Entry) -> list[tuple[str, tuple[int, ...]]]:
+        """See ``Layout``."""
+        return [(entry.target, entry.shape)]
+
+    def pieces(self, entry: Entry, names: Sequence[str], which: int) -> "Sequence[Array]":
+        """See ``Layout``."""
+        return self.opened.ours(entry, names)
+
+    def split(self, entry: Entry, ours: "Array") -> "Sequence[Array]":
+        """See ``Layout``."""
+        return (ours,)
+
+    def hub(self, entry: Entry, written: "Sequence[Array]") -> "Sequence[Array]":
+        """See ``Layout``."""
+        return entry.op.to_hub(written[0])
+
+    def write_side_files(self, staging: Path, report: Report) -> list[Path]:
+        """See ``Layout``."""
+        model = ModelFile(
+            zoo=LAYOUT,
+            family=self.opened.family.name,
+            head=self.plan.head,
+            config=msgspec.to_builtins(self.plan.config),
+            tokenizer=self.tokenizer.info if self.tokenizer else None,
+            pooling=self.opened.pooling,
+        )
+        files = {CONFIG: encode(model)}
+        if self.tokenizer:
+            files[TOKENIZER] = self.tokenizer.json
+        return _write(staging, files)
+
+    def write_manifest(self, staging: Path, report: Report) -> None:
+        """See ``Layout``."""
+        before = self.opened.checkpoint.manifest.source if self.opened.checkpoint else None
+        source = self.opened.source
+        record = SourceRecord(
+            reference=before.reference if before else source.reference,
+            repo=before.repo if before else source.repo,
+            revision=before.revision if before else source.revision,
+            format=before.format if before else self.opened.format,
+            files=dict(before.files if before else report.sources),
+            extra_config=dict(self.opened.extra),
+        )
+        manifest = Manifest(
+            zoo=LAYOUT,
+            created_by={"plm-zoo": zoo.__version__, **_plugin_version(self.opened.family.name)},
+            licence=report.licence,
+            source=record,
+            files=dict(report.files),
+            dtypes=dict(report.dtypes),
+            ties=self.opened.family.weights(self.plan.config, self.plan.head).aliases(),
+            account=report.account(),
+            round_trip="exact",
+        )
+        (staging / MANIFEST).write_bytes(encode(manifest))
+
+
+class HubLayout(Layout):
+    """The Hub's: what ``from_pretrained`` loads with nothing missing or left over."""
+
+    metadata: ClassVar[Mapping[str, str]] = {"format": "pt"}
+
+    def names(self, entry: Entry) -> list[tuple[str, tuple[int, ...]]]:
+        """See ``Layout``."""
+        weights = self.opened.family.weights(self.plan.config, self.plan.head)
+        written = map(weights.written, entry.sources)
+        return list(zip(written, entry.source_shapes, strict=True))
+
+    def pieces(self, entry: Entry, names: Sequence[str], which: int) -> "Sequence[Array]":
+        """See ``Layout``."""
+        return (self.opened.hub(entry, names)[which],)
+
+    def split(self, entry: Entry, ours: "Array") -> "Sequence[Array]":
+        """See ``Layout``."""
+        return entry.op.to_hub(ours)
+
+    def hub(self, entry: Entry, written: "Sequence[Array]") -> "Sequence[Array]":
+        """See ``Layout``."""
+        return written
+
+    def write_side_files(self, staging: Path, report: Report) -> list[Path]:
+        """See ``Layout``."""
+        from zoo.tokenization import hub_pooling_files, hub_tokenizer_files
+
+        family = self.opened.family
+        config = family.config_map.to_hub(self.plan.config, self.opened.extra)
+        config["model_type"] = family.model_types[0]
+        config["architectures"] = [family.heads()[self.plan.head].architectures[0]]
+        config["dtype"] = LONG.get(report.main_dtype, "float32")
+        files = {CONFIG: encode(config)}
+        if self.tokenizer:
+            files |= hub_tokenizer_files(self.tokenizer.json, self.tokenizer.info)
+        pooling = self.opened.pooling
+        if pooling is not None:
+            files |= hub_pooling_files(pooling, report.hidden_size)
+        return _write(staging, files)
+
+
+LAYOUTS: Mapping[str, type[Layout]] = {"zoo": ZooLayout, "hub": HubLayout}
+
+
+def _write(staging: Path, files: Mapping[str, bytes]) -> list[Path]:
+    for name, data in files.items():
+        (staging / name).parent.mkdir(parents=True, exist_ok=True)
+        (staging / name).write_bytes(data)
+    return [staging / name for name in files]
+
+
+def _plugin_version(family: str) -> dict[str, str]:
+    from zoo.plugins import installed
+
+    plugin = installed().get(family)
+    return {plugin.distribution: plugin.version} if plugin else {}

@@ -1,0 +1,155 @@
+"""The account of a conversion, for people, for ``--json`` and for the manifest."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+from zoo.checkpoint import FileDigest
+from zoo.convert.dtypes import LONG, target
+from zoo.convert.heads import Plan
+from zoo.convert.source import Opened
+from zoo.weights import Account, Entry
+
+LISTED = 8
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a conversion did, or would do.
+
+    Attributes:
+        reference: what was asked for.
+        family: the family's name.
+        head: the head's name.
+        format: the file format that was read.
+        closed: the account of tensors.
+        parameters: how many the result has.
+        hidden_size: width of the trunk.
+        dtypes: dtype -> number of tensors written.
+        main_dtype: safetensors code of most of the data.
+        unknown: configuration keys that the family does not know, carried along.
+        licence: as the registry states it.
+        tokenizer: whether there is one.
+        path: what was written, or ``None``.
+        sources: digests of what was read.
+        files: digests of what was written.
+    """
+
+    reference: str
+    family: str
+    head: str
+    format: str
+    closed: Account
+    parameters: int
+    hidden_size: int
+    dtypes: Mapping[str, int]
+    main_dtype: str
+    unknown: tuple[str, ...] = ()
+    licence: str | None = None
+    tokenizer: bool = False
+    path: Path | None = None
+    sources: Mapping[str, FileDigest] = field(default_factory=dict)
+    files: Mapping[str, FileDigest] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, opened: Opened, plan: Plan, dtype: str | None, tokenizer: bool) -> Self:
+        """Describe a plan."""
+        codes = Counter(target(move.dtype, dtype) for move in plan.account.moves)
+        main = codes.most_common(1)[0][0] if codes else "F32"
+        fresh = len(plan.account.fresh)
+        names = Counter({LONG.get(code, code): n for code, n in codes.items()})
+        if fresh:
+            names[LONG.get(dtype or main, main)] += fresh
+        manifest = opened.checkpoint.manifest if opened.checkpoint else None
+        return cls(
+            reference=opened.source.reference,
+            family=opened.family.name,
+            head=plan.head,
+            format=opened.format,
+            closed=plan.account,
+            parameters=sum(math.prod(e.shape) for e in _written(plan)),
+            hidden_size=getattr(plan.config, "hidden_size", 0),
+            dtypes=dict(names),
+            main_dtype=main,
+            unknown=opened.unknown,
+            licence=manifest.licence if manifest else opened.source.licence,
+            tokenizer=tokenizer,
+        )
+
+    def finished(
+        self, path: Path, sources: Mapping[str, FileDigest], files: Mapping[str, FileDigest]
+    ) -> Self:
+        """Return the report of a conversion that was carried out."""
+        return replace(self, path=path, sources=sources, files=files)
+
+    def account(self) -> dict[str, Any]:
+        """Return counts and reasons, for the manifest and for ``--json``."""
+        closed = self.closed
+        return {
+            "mapped": sum(len(move.names) for move in closed.moves),
+            "tensors": len(closed.moves) + len(closed.fresh),
+            "dropped": {name: drop.because for name, drop in closed.drops.items()},
+            "tied": dict(closed.ties),
+            "renamed": dict(closed.renamed),
+            "initialised": [entry.target for entry in closed.fresh],
+            "absent": list(closed.absent),
+            "unknown_config_keys": list(self.unknown),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, for ``--json``."""
+        return {
+            "reference": self.reference,
+            "family": self.family,
+            "head": self.head,
+            "format": self.format,
+            "parameters": self.parameters,
+            "dtypes": dict(self.dtypes),
+            "tokenizer": self.tokenizer,
+            "account": self.account(),
+            "round_trip": "exact" if self.path else None,
+            "path": str(self.path) if self.path else None,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """Return the account as text."""
+        closed = self.closed
+        dtypes = ", ".join(f"{n} {name}" for name, n in self.dtypes.items())
+        yield f"{self.reference} is {self.family} with head {self.head}, read from {self.format}"
+        yield f"  parameters   {self.parameters:,}"
+        mapped = sum(len(move.names) for move in closed.moves)
+        yield f"  mapped       {mapped} tensors to {len(closed.moves)} ({dtypes})"
+        yield from _listed("dropped", {n: d.because for n, d in closed.drops.items()}, ": ")
+        yield from _listed("tied", closed.ties, " = ")
+        yield from self._renamed()
+        yield from _listed("initialised", {e.target: "" for e in closed.fresh}, "")
+        yield from _listed("absent", {name: "the file has none" for name in closed.absent}, ": ")
+        yield "  left over    none: every tensor is accounted for"
+        reason = "not known to the family, carried along unchanged"
+        yield from _listed("config keys", dict.fromkeys(self.unknown, reason), ": ")
+        if not self.tokenizer:
+            yield "  tokenizer    none: text tasks need one, --tokenizer REF adds it"
+        if self.path:
+            yield "  round trip   exact: the source was rebuilt bit for bit"
+
+    def _renamed(self) -> Iterator[str]:
+        count = len(self.closed.renamed)
+        if count:
+            old, new = next(iter(self.closed.renamed.items()))
+            yield f"  renamed      {count} in the file, such as {old} for {new}"
+
+
+def _written(plan: Plan) -> list[Entry]:
+    return [*(move.entry for move in plan.account.moves), *plan.account.fresh]
+
+
+def _listed(title: str, items: Mapping[str, str], sign: str) -> Iterator[str]:
+    if items:
+        yield f"  {title:<12} {len(items)}"
+    for name, why in list(items.items())[:LISTED]:
+        yield f"               {name}{sign}{why}"
+    if len(items) > LISTED:
+        yield f"               and {len(items) - LISTED} more"

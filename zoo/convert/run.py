@@ -1,0 +1,207 @@
+"""The conversion, from an open source to a published directory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from zoo.checkpoint import FileDigest
+from zoo.convert.dtypes import cast, parse_dtype, target
+from zoo.convert.fresh import fresh_tensor
+from zoo.convert.heads import Plan, check_names, plan_conversion
+from zoo.convert.layouts import LAYOUTS, Layout
+from zoo.convert.prove import require_same, same_bits
+from zoo.convert.report import Report
+from zoo.convert.side import tokenizer_of
+from zoo.convert.source import Opened, open_source
+from zoo.convert.write import Digests, Output, write_weights
+from zoo.errors import UsageError, VerificationError
+from zoo.formats import TensorInfo
+from zoo.progress import progress
+from zoo.publish import check_target, publishing
+from zoo.references import Source
+from zoo.safetensors import SafetensorsReader
+from zoo.weights import Entry, Move
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic[Any]]
+
+
+def convert(
+    source: Source,
+    path: Path | None,
+    *,
+    to: Literal["zoo", "hub"] = "zoo",
+    head: str | None = None,
+    dtype: str | None = None,
+    init_head: bool = False,
+    labels: Sequence[str] | None = None,
+    allow_pickle: bool = False,
+    tokenizer: Source | None = None,
+    force: bool = False,
+    dry_run: bool = False,
+) -> Report:
+    """Convert a checkpoint, prove the round trip, and publish the result.
+
+    Args:
+        source: a checkpoint directory in any layout.
+        path: the directory to write; not needed with ``dry_run``.
+        to: ``zoo`` for our layout, ``hub`` for the Hub's.
+        head: the head to write, by default the one that the tensors fill.
+        dtype: such as ``float16``; by default tensors keep theirs.
+        init_head: start a head that the file lacks from random weights.
+        labels: names of that head's outputs.
+        allow_pickle: read PyTorch's pickles, in a sandbox.
+        tokenizer: take the tokenizer files from here.
+        force: replace an existing directory.
+        dry_run: read headers alone, work out the account, write nothing.
+
+    Returns:
+        the account and what was written.
+
+    Raises:
+        VerificationError: the account is open, tied tensors differ, the round trip is not
+            exact, or the source is damaged. Nothing is written.
+        UsageError: the request does not fit the checkpoint, or the target cannot be written.
+        SourceError: there is nothing to convert.
+    """
+    code = parse_dtype(dtype)
+    if path is not None and not dry_run:
+        check_target(path, force=force)
+    opened = open_source(source, allow_pickle=allow_pickle)
+    opened = replace(opened, config=check_names(opened.config, labels))
+    with opened.reader:
+        plan = plan_conversion(opened, head, init=init_head)
+        text = tokenizer_of(opened, tokenizer, plan.config)
+        report = Report.of(opened, plan, code, text is not None)
+        if dry_run:
+            return report
+        if path is None:
+            raise UsageError("a directory to write is needed", "give -o")
+        check_values(opened, plan)
+        layout = LAYOUTS[to](opened, plan, text)
+        with publishing(path, force=force) as staging:
+            return _Conversion(opened, plan, layout, report, code).write(staging, path)
+
+
+def check_values(opened: Opened, plan: Plan) -> None:
+    """Check what depends on values: ties are equal, and dropped buffers hold what they must.
+
+    Raises:
+        VerificationError: names the tensors.
+    """
+    reader = opened.reader
+    for alias, owner in plan.account.ties.items():
+        if not same_bits(reader.read(alias), reader.read(owner)):
+            raise VerificationError(
+                f"{opened.source.directory}: {alias} and {owner} differ, but the configuration "
+                "says that they are tied",
+                "set tie_word_embeddings to false in config.json if they are not",
+            )
+        reader.release(alias)
+        reader.release(owner)
+    for name, drop in plan.account.drops.items():
+        if drop.must is not None and not drop.must(reader.read(name)):
+            raise VerificationError(
+                f"{opened.source.directory}: {name} is left out as {drop.because}, but holds "
+                "other values",
+                "nothing was written",
+            )
+
+
+@dataclass(frozen=True)
+class _Conversion:
+    opened: Opened
+    plan: Plan
+    layout: Layout
+    report: Report
+    dtype: str | None
+
+    def write(self, staging: Path, published: Path) -> Report:
+        digests = Digests()
+        try:
+            self._start_source_digests(digests)
+            files = self._write_tensors(staging)
+            sources = digests.take()
+            self._check_unchanged(sources)
+            files += self.layout.write_side_files(staging, self.report)
+            for path in files:
+                digests.start(str(path.relative_to(staging)), path, sync=True)
+            self._prove([path for path in files if path.suffix == ".safetensors"])
+            report = self.report.finished(published, sources, digests.take())
+        finally:
+            digests.close()
+        self.layout.write_manifest(staging, report)
+        return report
+
+    def _start_source_digests(self, digests: Digests) -> None:
+        directory = self.opened.source.directory
+        for name in self.opened.side_files:
+            digests.start(name, directory / name)
+        for path in self.opened.reader.files:
+            digests.start(str(path.relative_to(directory)), path)
+
+    def _check_unchanged(self, sources: dict[str, FileDigest]) -> None:
+        """Take over the Hub's SHA-256; the files must still be what was downloaded."""
+        for name, known in self.opened.source.digests.items():
+            if name not in sources:
+                continue
+            if known.blake3 != sources[name].blake3:
+                raise VerificationError(
+                    f"{self.opened.source.directory / name} is not what was downloaded",
+                    "fetch it again",
+                )
+            sources[name].sha256 = known.sha256
+
+    def _write_tensors(self, staging: Path) -> list[Path]:
+        outputs = [out for move in self.plan.account.moves for out in self._moved(move)]
+        outputs += [out for entry in self.plan.account.fresh for out in self._fresh(entry)]
+        total = sum(out.info.nbytes for out in outputs)
+        with progress("writing", total, bytes_=True) as advance:
+            return write_weights(staging, outputs, advance, metadata=self.layout.metadata)
+
+    def _moved(self, move: Move) -> list[Output]:
+        entry = self.plan.entries[move.entry.target]
+        code = target(move.dtype, self.dtype)
+
+        def pieces(which: int) -> "list[Array]":
+            found = self.layout.pieces(entry, move.names, which)
+            return [cast(piece, move.dtype, self.dtype, entry.target) for piece in found]
+
+        return [
+            Output(name, TensorInfo(code, shape), partial(pieces, k), partial(self._release, move))
+            for k, (name, shape) in enumerate(self.layout.names(entry))
+        ]
+
+    def _fresh(self, entry: Entry) -> list[Output]:
+        code = self.dtype or self.report.main_dtype
+        array = cast(fresh_tensor(entry, self.plan.config), "F32", code, entry.target)
+        parts = zip(self.layout.names(entry), self.layout.split(entry, array), strict=True)
+        return [
+            Output(name, TensorInfo(code, shape), partial(list, (part,)), lambda: None)
+            for (name, shape), part in parts
+        ]
+
+    def _release(self, move: Move) -> None:
+        for name in move.names:
+            self.opened.reader.release(name)
+
+    def _prove(self, files: Sequence[Path]) -> None:
+        """Read back what was written, and rebuild the source's tensors from it."""
+        with SafetensorsReader(files) as written:
+            for move in self.plan.account.moves:
+                entry = self.plan.entries[move.entry.target]
+                names = [name for name, _ in self.layout.names(entry)]
+                rebuilt = self.layout.hub(entry, [written.read(name) for name in names])
+                original = [
+                    cast(part, move.dtype, self.dtype, entry.target)
+                    for part in self.opened.hub(entry, move.names)
+                ]
+                require_same(entry.target, rebuilt, original)
+                for name in names:
+                    written.release(name)
+                self._release(move)

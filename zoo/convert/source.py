@@ -1,0 +1,207 @@
+"""Opening what is converted: a directory in the Hub's layout or in ours, seen the same way."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.checkpoint import Checkpoint, Pooling, TokenizerInfo, is_checkpoint, load_checkpoint
+from zoo.config import Config, Translation
+from zoo.errors import SourceError, UsageError, VerificationError, nearest
+from zoo.family import Family
+from zoo.formats import Format, TensorReader
+from zoo.plugins import all_families, all_formats, family_of_model_type
+from zoo.references import Source
+from zoo.tokenization import POOLING_FILES, TOKENIZER_FILES, SourceFiles
+from zoo.weights import Entry
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic[Any]]
+
+CONFIG = "config.json"
+SIDE_FILES = (CONFIG, *TOKENIZER_FILES, *POOLING_FILES)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A checkpoint with its tensors at hand, in whichever layout it came.
+
+    Attributes:
+        source: where it is.
+        family: who answers for it.
+        config: the family's configuration.
+        reader: its tensors, under the layout's own names.
+        format: name of the file format.
+        architectures: the class names that a Hub configuration gives.
+        extra: keys of the Hub's configuration to carry along.
+        unknown: those of them that the family does not know.
+        checkpoint: the description, if the layout is ours.
+        side_files: names of the small files that were read.
+    """
+
+    source: Source
+    family: Family
+    config: Config
+    reader: TensorReader
+    format: str
+    architectures: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+    checkpoint: Checkpoint | None = None
+    side_files: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> SourceFiles:
+        """The side files."""
+        return SourceFiles(self.source.directory)
+
+    @property
+    def tokenizer(self) -> TokenizerInfo | None:
+        """What is known of the tokenizer, if the layout is ours."""
+        return self.checkpoint.model.tokenizer if self.checkpoint else None
+
+    @property
+    def pooling(self) -> Pooling | None:
+        """How sentence vectors are made, if the checkpoint says so."""
+        from zoo.tokenization import read_pooling
+
+        return self.checkpoint.model.pooling if self.checkpoint else read_pooling(self.files)
+
+    def ours(self, entry: Entry, names: Sequence[str]) -> "Sequence[Array]":
+        """Return arrays that make up one of our tensors, in storage dtype."""
+        arrays = [self.reader.read(name) for name in names]
+        return arrays if self.checkpoint else entry.op.pieces(arrays)
+
+    def hub(self, entry: Entry, names: Sequence[str]) -> "Sequence[Array]":
+        """Return the Hub's tensors that one of ours is made of."""
+        arrays = [self.reader.read(name) for name in names]
+        return entry.op.to_hub(arrays[0]) if self.checkpoint else arrays
+
+
+def open_source(source: Source, *, allow_pickle: bool = False) -> Opened:
+    """Open a checkpoint directory.
+
+    Raises:
+        SourceError: it holds no checkpoint.
+        VerificationError: its files are damaged, or its configuration is not implemented.
+        UsageError: its format runs code and ``allow_pickle`` is not given.
+    """
+    if is_checkpoint(source.directory):
+        return _open_ours(source, load_checkpoint(source.directory))
+    hub = read_hub_config(source.directory)
+    family = _family_of(hub, source.directory)
+    translation = family.config_map.to_ours(hub, family.config_type, str(source.directory / CONFIG))
+    names = sorted(path.name for path in source.directory.iterdir() if path.is_file())
+    chosen, files = choose_format(names, str(source.directory), allow_pickle=allow_pickle)
+    reader = chosen.open(source.directory, files)
+    return _open_hub(source, family, translation, hub, chosen, reader)
+
+
+def _open_hub(
+    source: Source,
+    family: Family,
+    translation: Translation,
+    hub: Mapping[str, Any],
+    chosen: Format,
+    reader: TensorReader,
+) -> Opened:
+    present = SourceFiles(source.directory)
+    return Opened(
+        source=source,
+        family=family,
+        config=translation.config,
+        reader=reader,
+        format=chosen.name,
+        architectures=tuple(map(str, hub.get("architectures") or ())),
+        extra=translation.extra,
+        unknown=translation.unknown,
+        side_files=tuple(name for name in SIDE_FILES if present.has(name)),
+    )
+
+
+def _open_ours(source: Source, checkpoint: Checkpoint) -> Opened:
+    manifest = checkpoint.manifest
+    present = [CONFIG, "zoo.json", "tokenizer.json"]
+    return Opened(
+        source=source,
+        family=checkpoint.family,
+        config=checkpoint.config,
+        reader=checkpoint.open_weights(),
+        format="zoo",
+        extra=manifest.source.extra_config if manifest.source else {},
+        checkpoint=checkpoint,
+        side_files=tuple(n for n in present if (checkpoint.path / n).is_file()),
+    )
+
+
+def read_hub_config(directory: Path) -> dict[str, Any]:
+    """Read a ``config.json`` of the Hub's layout.
+
+    Raises:
+        SourceError: there is none.
+        VerificationError: it is not a JSON object.
+    """
+    path = directory / CONFIG
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        what = "holds no config.json" if any(directory.iterdir()) else "is empty"
+        raise SourceError(f"{directory} {what}", "give the directory of a checkpoint") from error
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise VerificationError(f"{path} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise VerificationError(f"{path} is not a JSON object")
+    return found
+
+
+def _family_of(hub: Mapping[str, Any], directory: Path) -> Family:
+    model_type = hub.get("model_type")
+    if not isinstance(model_type, str):
+        raise VerificationError(
+            f"{directory / CONFIG} has no model_type", "it says which family the weights are of"
+        )
+    family = family_of_model_type(model_type)
+    if family is None:
+        known = sorted(t for f in all_families().values() for t in f.model_types)
+        raise UsageError(
+            f"{directory / CONFIG}: no installed family answers for model_type {model_type!r}",
+            nearest(model_type, known) or f"installed: {', '.join(known)}",
+        )
+    return family
+
+
+def choose_format(
+    names: Sequence[str], where: str, *, allow_pickle: bool
+) -> tuple[Format, tuple[str, ...]]:
+    """Choose the file format to read, by file names alone.
+
+    Returns:
+        the format and the files it reads.
+
+    Raises:
+        SourceError: no known format is there.
+        UsageError: the only one runs code and ``allow_pickle`` is not given.
+    """
+    found = [(each, files) for each in all_formats() if (files := each.find(names))]
+    safe = [(each, files) for each, files in found if allow_pickle or not each.executable]
+    if safe:
+        return safe[0]
+    if found:
+        raise UsageError(
+            f"{where} holds its weights only as {', '.join(found[0][1])}, a pickle, which can "
+            "run code",
+            "--allow-pickle reads it in a sandbox",
+        )
+    raise SourceError(f"{where} holds no weights in a known format", "see `zoo doctor`")
+
+
+def needed_files(names: Sequence[str], where: str, *, allow_pickle: bool) -> list[str]:
+    """Choose what to download of a repository: one format's weights and the side files."""
+    _, weights = choose_format(names, where, allow_pickle=allow_pickle)
+    return [*weights, *(name for name in names if name in SIDE_FILES)]

@@ -1,0 +1,141 @@
+"""Writing tensors as safetensors, one at a time, in shards of bounded size."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.checkpoint import WEIGHTS, WEIGHTS_INDEX, FileDigest, encode
+from zoo.formats import TensorInfo
+from zoo.progress import Advance
+from zoo.safetensors import header_bytes, write_pieces
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Pieces = Sequence[NDArray[np.generic[Any]]]
+
+SHARD_BYTES = 5_000_000_000  # as the Hub's own client does
+CHUNK = 1 << 22
+
+
+@dataclass(frozen=True)
+class Output:
+    """One tensor to write.
+
+    Attributes:
+        name: its name in the file.
+        info: its dtype and shape.
+        pieces: returns arrays whose bytes, one after the other, are its data.
+        done: called once they are written.
+    """
+
+    name: str
+    info: TensorInfo
+    pieces: "Callable[[], Pieces]"
+    done: Callable[[], None]
+
+
+def write_weights(
+    directory: Path,
+    outputs: Sequence[Output],
+    advance: Advance,
+    *,
+    metadata: Mapping[str, str],
+    shard_bytes: int = SHARD_BYTES,
+) -> list[Path]:
+    """Write tensors to ``model.safetensors``, or to shards with an index.
+
+    Args:
+        directory: where to.
+        outputs: what, in order.
+        advance: told how many bytes were written.
+        metadata: what the header says of the file.
+        shard_bytes: the most data in one file.
+
+    Returns:
+        the files written.
+    """
+    shards = list(_shards(outputs, shard_bytes))
+    if len(shards) == 1:
+        _write_shard(directory / WEIGHTS, shards[0], advance, metadata)
+        return [directory / WEIGHTS]
+    names = [f"model-{k + 1:05d}-of-{len(shards):05d}.safetensors" for k in range(len(shards))]
+    for name, shard in zip(names, shards, strict=True):
+        _write_shard(directory / name, shard, advance, metadata)
+    where = {out.name: name for name, shard in zip(names, shards, strict=True) for out in shard}
+    index = {
+        "metadata": {"total_size": sum(out.info.nbytes for out in outputs)},
+        "weight_map": where,
+    }
+    (directory / WEIGHTS_INDEX).write_bytes(encode(index))
+    return [*(directory / name for name in names), directory / WEIGHTS_INDEX]
+
+
+def _shards(outputs: Sequence[Output], limit: int) -> Iterator[list[Output]]:
+    shard: list[Output] = []
+    size = 0
+    for out in outputs:
+        if shard and size + out.info.nbytes > limit:
+            yield shard
+            shard, size = [], 0
+        shard.append(out)
+        size += out.info.nbytes
+    yield shard
+
+
+def _write_shard(
+    path: Path, outputs: Sequence[Output], advance: Advance, metadata: Mapping[str, str]
+) -> None:
+    with path.open("wb") as file:
+        file.write(header_bytes({out.name: out.info for out in outputs}, metadata))
+        for out in outputs:
+            write_pieces(file, out.pieces())
+            out.done()
+            advance(out.info.nbytes)
+
+
+def digest(path: Path, *, sync: bool = False) -> FileDigest:
+    """Return a file's length and BLAKE3 digest, read in pieces.
+
+    Args:
+        path: the file.
+        sync: flush it to the disk first, while other work goes on.
+    """
+    from blake3 import blake3
+
+    hasher = blake3()
+    size = 0
+    buffer = memoryview(bytearray(CHUNK))
+    with path.open("rb", buffering=0) as file:
+        if sync:
+            os.fsync(file.fileno())
+        while count := file.readinto(buffer):
+            hasher.update(buffer[:count])
+            size += count
+    return FileDigest(bytes=size, blake3=hasher.hexdigest())
+
+
+class Digests:
+    """Digests of files, worked out by a second thread while the first goes on."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1)
+        self._jobs: dict[str, Future[FileDigest]] = {}
+
+    def start(self, name: str, path: Path, *, sync: bool = False) -> None:
+        """Begin with a file; its digest is known as ``name`` later."""
+        self._jobs[name] = self._pool.submit(digest, path, sync=sync)
+
+    def take(self) -> dict[str, FileDigest]:
+        """Wait for all and return them by name."""
+        found = {name: job.result() for name, job in self._jobs.items()}
+        self._jobs.clear()
+        return found
+
+    def close(self) -> None:
+        """Drop what has not begun, and wait for what has."""
+        self._pool.shutdown(cancel_futures=True)

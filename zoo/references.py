@@ -1,0 +1,220 @@
+"""Model references: what the text after a command means.
+
+In this order: a path, a name in the store, a name in the registry, a family (its default
+checkpoint), a Hub repository ``organisation/name``.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from zoo import registry
+from zoo.errors import SourceError, UsageError, nearest
+from zoo.paths import store
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint, FileDigest
+
+Kind = Literal["path", "store", "registry", "hub"]
+REPO = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What a reference means, before anything is read or downloaded.
+
+    Attributes:
+        text: as it was typed.
+        kind: where it was found.
+        name: what a model made from it is called in the store.
+        path: the directory, for kinds ``path`` and ``store``.
+        row: the registry's row, for kind ``registry``.
+        repo: the Hub repository, for kinds ``registry`` and ``hub``.
+        revision: the branch, tag or commit asked for, if any.
+    """
+
+    text: str
+    kind: Kind
+    name: str
+    path: Path | None = None
+    row: registry.Row | None = None
+    repo: str | None = None
+    revision: str | None = None
+
+    @property
+    def stored(self) -> Path:
+        """The directory in the store for a model made from this."""
+        return store() / (f"{self.name}@{self.revision}" if self.revision else self.name)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A directory with a checkpoint in some layout, local or downloaded.
+
+    Attributes:
+        directory: where the files are.
+        reference: the text that led here.
+        repo: the Hub repository, if any.
+        revision: the commit it was resolved to.
+        digests: digests that are already known, by file name.
+        licence: as the registry states it.
+    """
+
+    directory: Path
+    reference: str
+    repo: str | None = None
+    revision: str | None = None
+    digests: "dict[str, FileDigest]" = field(default_factory=dict)
+    licence: str | None = None
+
+
+def resolve(text: str, *, revision: str | None = None) -> Reference:
+    """Say what a reference means. Reads no model and opens no connection.
+
+    Raises:
+        UsageError: nothing has that name; the nearest names are listed.
+    """
+    path = Path(text).expanduser()
+    if path.is_dir():
+        return Reference(text, "path", path.resolve().name, path=path, revision=revision)
+    if text.startswith((".", "/", "~")) or path.exists():
+        what = "is not a directory" if path.exists() else "does not exist"
+        raise UsageError(f"{text} {what}", "give the directory of a checkpoint")
+    if _is_stored(text) and revision is None:
+        return Reference(text, "store", text, path=store() / text)
+    row = registry.find(text)
+    if row is not None:
+        wanted = revision or (None if row.revision == "main" else row.revision)
+        return Reference(text, "registry", text, row=row, repo=row.repo, revision=wanted)
+    default = _default_of_family(text)
+    if default is not None:
+        return resolve(default, revision=revision)
+    if REPO.fullmatch(text):
+        return Reference(text, "hub", text, repo=text, revision=revision)
+    known = (*registry.rows(), *_families(), *stored_names())
+    raise UsageError(
+        f"no model is called {text!r}",
+        nearest(text, known) or "see `zoo models`, or give a path or organisation/name",
+    )
+
+
+def _is_stored(text: str) -> bool:
+    inside = ".." not in Path(text).parts and text not in ("", ".")
+    return inside and any((store() / text / f).is_file() for f in ("zoo.json", "config.json"))
+
+
+def stored_names() -> list[str]:
+    """Return the names in the store."""
+    root = store()
+    found = [*root.glob("*/zoo.json"), *root.glob("*/*/zoo.json")]
+    return sorted(str(path.parent.relative_to(root)) for path in found)
+
+
+def _families() -> Sequence[str]:
+    from zoo.plugins import installed
+
+    return tuple(installed())
+
+
+def _default_of_family(text: str) -> str | None:
+    from zoo.plugins import get_family, installed
+
+    if text not in installed():
+        return None
+    try:
+        family = get_family(text)
+    except UsageError:  # a plugin of formats alone
+        return None
+    return family.default_checkpoint
+
+
+def obtain(
+    reference: Reference,
+    *,
+    offline: bool = False,
+    lock: Path | None = None,
+    allow_pickle: bool = False,
+) -> Source:
+    """Return the files of a reference, downloading what is needed and nothing else.
+
+    Raises:
+        SourceError: offline, missing, gated, or the network failed.
+        VerificationError: a digest does not match.
+        UsageError: only a format that runs code is there, and ``allow_pickle`` is not given.
+    """
+    licence = reference.row.licence if reference.row else None
+    if reference.path is not None:
+        if reference.revision is not None:
+            raise UsageError(f"--revision does not apply to the directory {reference.path}")
+        return Source(reference.path, reference.text)
+    from zoo.convert.source import needed_files
+    from zoo.hub import fetch
+    from zoo.lock import Lock
+
+    repo = reference.repo
+    if repo is None:
+        raise SourceError(f"{reference.text} has no files to fetch")
+    fetched = fetch(
+        repo,
+        revision=reference.revision,
+        select=lambda names: needed_files(names, repo, allow_pickle=allow_pickle),
+        offline=offline,
+        lock=Lock.open(lock),
+    )
+    return Source(
+        fetched.directory,
+        reference.text,
+        repo=fetched.repo,
+        revision=fetched.revision,
+        digests=dict(fetched.files),
+        licence=licence,
+    )
+
+
+def resolve_checkpoint(
+    text: str,
+    *,
+    head: str | None = None,
+    revision: str | None = None,
+    offline: bool = False,
+    lock: Path | None = None,
+) -> "Checkpoint":
+    """Return a checkpoint in the zoo's layout, converting it into the store where needed.
+
+    A conversion that was made before is used again. A directory in the Hub's layout is
+    converted into ``$ZOO_HOME/cache``, under a name made from its files.
+
+    Raises:
+        ZooError: whatever ``resolve``, ``obtain`` and ``convert`` raise.
+    """
+    from zoo.checkpoint import is_checkpoint, load_checkpoint
+    from zoo.convert import convert
+
+    reference = resolve(text, revision=revision)
+    if reference.path is not None and is_checkpoint(reference.path):
+        found = load_checkpoint(reference.path)
+        if head in (None, found.head_name):
+            return found
+    target = _cached(reference) if reference.kind == "path" else reference.stored
+    if head is not None:
+        target = target.with_name(f"{target.name}+{head}")
+    if not is_checkpoint(target):
+        convert(obtain(reference, offline=offline, lock=lock), target, head=head)
+    return load_checkpoint(target)
+
+
+def _cached(reference: Reference) -> Path:
+    """Name a cache directory after the files of a local checkpoint: name, size and time."""
+    from blake3 import blake3
+
+    from zoo.paths import home
+
+    path = Path(os.path.abspath(reference.path or "."))
+    key = blake3(str(path).encode())
+    for file in sorted(p for p in path.iterdir() if p.is_file()):
+        stat = file.stat()
+        key.update(f"\0{file.name}\0{stat.st_size}\0{stat.st_mtime_ns}".encode())
+    return home() / "cache" / f"{path.name}-{key.hexdigest(8)}"

@@ -1,0 +1,130 @@
+"""The registry: which published checkpoint has which name, and where it lives.
+
+Rows come from the packaged ``registry.yaml``, from ``$ZOO_HOME/registry.yaml``, and from the
+files that plugins return. All are decoded strictly.
+"""
+
+import functools
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from zoo.errors import UsageError, VerificationError
+from zoo.paths import home
+
+FILE = "registry.yaml"
+
+
+class Row(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """One published checkpoint.
+
+    Attributes:
+        family: the family that reads it.
+        repo: the Hub repository, ``organisation/name``.
+        head: the head that its weights fill.
+        parameters: how many parameters trunk and head have, tied ones counted once.
+        size: the family's named configuration that it equals, where there is one.
+        revision: branch, tag or commit to read.
+        licence: as the publishers state it.
+        citation: the paper.
+    """
+
+    family: str
+    repo: str
+    head: str
+    parameters: int
+    size: str | None = None
+    revision: str = "main"
+    licence: str | None = None
+    citation: str | None = None
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """A safe loader that refuses a name given twice, which YAML would let the last one win."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"{key} is given twice")
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+
+def read_registry(path: Path) -> dict[str, Row]:
+    """Decode one registry file.
+
+    Raises:
+        VerificationError: it is not YAML, or names an unknown key or a value of the wrong
+            type; the message gives file, entry and field.
+        UsageError: it cannot be read.
+    """
+    try:
+        raw = yaml.load(path.read_text("utf-8"), _Loader)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise VerificationError(f"{path}: {' '.join(str(error).split())}") from error
+    if not isinstance(raw, dict | None):
+        raise VerificationError(f"{path}: not a map of names to checkpoints")
+    return {str(name): _row(path, str(name), entry) for name, entry in (raw or {}).items()}
+
+
+def _row(path: Path, name: str, entry: Any) -> Row:
+    try:
+        return msgspec.convert(entry, Row)
+    except msgspec.ValidationError as error:
+        reason, _, where = str(error).partition(" - at ")
+        field = where.strip("`").removeprefix("$").removeprefix(".")
+        raise VerificationError(
+            f"{path}: {name}: {field}{': ' if field else ''}{reason}"
+        ) from error
+
+
+@functools.cache
+def builtin() -> Mapping[str, Row]:
+    """Return the rows that ship with the package."""
+    with resources.as_file(resources.files("zoo") / FILE) as path:
+        return read_registry(path)
+
+
+def own() -> Mapping[str, Row]:
+    """Return the rows of the user's registry, ``$ZOO_HOME/registry.yaml``."""
+    path = home() / FILE
+    return read_registry(path) if path.is_file() else {}
+
+
+def rows(*, plugins: bool = True) -> dict[str, Row]:
+    """Return all rows by name.
+
+    Args:
+        plugins: whether to ask the plugins too, which imports them.
+
+    Raises:
+        VerificationError: two files give one name.
+    """
+    sources: list[tuple[str, Mapping[str, Row]]] = [("the built-in registry", builtin())]
+    sources.append((str(home() / FILE), own()))
+    if plugins:
+        from zoo.plugins import registry_files
+
+        sources += [(str(path), read_registry(path)) for path in registry_files()]
+    found: dict[str, Row] = {}
+    by: dict[str, str] = {}
+    for where, more in sources:
+        for name, row in more.items():
+            if name in found:
+                raise VerificationError(
+                    f"{where}: {name} is already in {by[name]}", "give it another name"
+                )
+            found[name], by[name] = row, where
+    return found
+
+
+def find(name: str) -> Row | None:
+    """Return the row of a name; plugins are imported only if no file has it."""
+    return rows(plugins=False).get(name) or rows().get(name)

@@ -1,0 +1,57 @@
+"""What stands on top of a trunk: predictions for tokens, for spans, for whole texts."""
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.nn.activations import activation
+
+
+class Pooler(nn.Linear):
+    """A vector for the whole text: the first token's, through a linear map and tanh.
+
+    Args:
+        hidden_size: width of the input and the output.
+    """
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__(hidden_size, hidden_size)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Pool (batch, tokens, hidden) into (batch, hidden)."""
+        return super().forward(hidden[:, 0]).tanh()
+
+
+class MaskedTokenHead(nn.Module):
+    """Scores over the vocabulary for each token, by likeness to the token embeddings.
+
+    Args:
+        hidden_size: width of the trunk.
+        vocab_size: how many tokens there are.
+        act: name of the activation.
+        layer_norm_eps: added to the variance in the norm.
+        tied: score against the trunk's token embeddings, which ``forward`` is given. Otherwise
+            the head has a table of its own.
+    """
+
+    def __init__(
+        self, *, hidden_size: int, vocab_size: int, act: str, layer_norm_eps: float, tied: bool
+    ) -> None:
+        super().__init__()
+        self.dense = nn.Linear(hidden_size, hidden_size)
+        self.act = activation(act)
+        self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.decoder = None if tied else nn.Linear(hidden_size, vocab_size, bias=False)
+        self.bias = nn.Parameter(self.dense.weight.new_zeros(vocab_size))
+
+    def forward(self, hidden: Tensor, embeddings: nn.Embedding) -> Tensor:
+        """Score every token of the vocabulary at every position.
+
+        Args:
+            hidden: (..., hidden).
+            embeddings: the trunk's token embeddings.
+
+        Returns:
+            (..., vocabulary).
+        """
+        table = embeddings.weight if self.decoder is None else self.decoder.weight
+        return F.linear(self.norm(self.act(self.dense(hidden))), table, self.bias)

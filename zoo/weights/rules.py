@@ -7,6 +7,7 @@ configuration alone: no file, and no torch.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from string import Formatter
@@ -98,7 +99,6 @@ class WeightMap:
             ``LayerNorm.gamma`` -> ``LayerNorm.weight``. Only whole components at the end match.
         prefix: what names of trunk tensors begin with in head models. A bare trunk is stored
             without it, and wrappers put more in front: the engine finds what a file uses.
-        bare: whether the Hub's class for this head is the trunk alone, written without prefix.
         counts: how far each numeric placeholder runs.
     """
 
@@ -107,7 +107,6 @@ class WeightMap:
     ties: Sequence[Tied] = ()
     legacy: Mapping[str, str] = field(default_factory=dict)
     prefix: str = ""
-    bare: bool = False
     counts: Mapping[str, int] = field(default_factory=dict)
 
     def plus(
@@ -122,12 +121,15 @@ class WeightMap:
             rules=(*self.rules, *rules),
             drops=(*self.drops, *drops),
             ties=(*self.ties, *ties),
-            bare=False,
         )
 
     def entries(self) -> list[Entry]:
         """Expand the rules: one entry for each tensor of ours, in the order of the list."""
         return [entry for rule in self.rules for entry in self._expand(rule)]
+
+    def parameters(self) -> int:
+        """Count the parameters, tied ones once."""
+        return sum(math.prod(entry.shape) for entry in self.entries())
 
     def aliases(self) -> dict[str, str]:
         """Expand the ties: alias -> owner, both Hub names."""
@@ -146,8 +148,17 @@ class WeightMap:
         }
 
     def written(self, name: str) -> str:
-        """Return the name under which the Hub's class for this head stores a tensor."""
+        """Return the name under which the Hub's class for this head stores a tensor.
+
+        A map without a head describes the bare trunk, which the Hub stores without prefix.
+        """
         return name.removeprefix(self.prefix) if self.bare else name
+
+    @property
+    def bare(self) -> bool:
+        """Whether there is no head: every rule is the trunk's."""
+        sources = [(r.source,) if isinstance(r.source, str) else r.source for r in self.rules]
+        return all(name.startswith(self.prefix) for names in sources for name in names)
 
     def current(self, name: str) -> str:
         """Return a name with a legacy ending replaced by its present form."""

@@ -1,0 +1,124 @@
+"""Measuring a model on several backends side by side, after checking that they agree."""
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import VerificationError
+from zoo.progress import progress
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from zoo.backends import Session
+    from zoo.checkpoint import Checkpoint
+
+WARM_UP = 2
+TOLERANCE = {"float64": 1e-3, "float32": 1e-3, "float16": 3e-2, "bfloat16": 2e-1}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured of one backend.
+
+    Attributes:
+        backend: its name.
+        device: where it ran.
+        dtype: what it computed in.
+        seconds: of each round.
+        tokens: tokens in a round.
+        difference: largest difference from the first backend, relative to the output's largest
+            magnitude.
+    """
+
+    backend: str
+    device: str
+    dtype: str
+    seconds: tuple[float, ...]
+    tokens: int
+    difference: float
+
+    @property
+    def median(self) -> float:
+        """Median seconds of a round."""
+        return statistics.median(self.seconds)
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens in a second, by the median."""
+        return self.tokens / self.median
+
+
+def measure(
+    checkpoint: "Checkpoint",
+    sessions: "Sequence[Session]",
+    *,
+    batch: int,
+    tokens: int,
+    rounds: int,
+    seed: int = 0,
+) -> list[Measurement]:
+    """Run the same random tokens through each session in turn, round by round.
+
+    Args:
+        checkpoint: the model; it gives the vocabulary.
+        sessions: what to compare; the first one is the reference for the answers.
+        batch: texts in a round.
+        tokens: tokens in each text; the last quarter of every other text is padding.
+        rounds: how often, after a warm-up.
+        seed: of the tokens.
+
+    Raises:
+        VerificationError: two sessions do not agree.
+    """
+    inputs = _inputs(checkpoint.config.vocab_size, batch, tokens, seed)
+    answers = [session.run(inputs) for session in sessions]
+    differences = [_difference(answers[0], answer, inputs) for answer in answers]
+    for session, difference in zip(sessions, differences, strict=True):
+        if not difference <= TOLERANCE[session.dtype]:
+            raise VerificationError(
+                f"{session.backend} differs from {sessions[0].backend} by {difference:.1e} of "
+                "the largest magnitude: a comparison of their speed would mean nothing"
+            )
+    times: list[list[float]] = [[] for _ in sessions]
+    with progress("measuring", rounds + WARM_UP) as advance:
+        for turn in range(rounds + WARM_UP):
+            for session, spent in zip(sessions, times, strict=True):
+                start = time.perf_counter()
+                session.run(inputs)
+                if turn >= WARM_UP:
+                    spent.append(time.perf_counter() - start)
+            advance(1)
+    return [
+        Measurement(s.backend, s.device, s.dtype, tuple(spent), batch * tokens, difference)
+        for s, spent, difference in zip(sessions, times, differences, strict=True)
+    ]
+
+
+def _inputs(vocabulary: int, batch: int, tokens: int, seed: int) -> "dict[str, NDArray[np.int64]]":
+    import numpy as np
+
+    generator = np.random.default_rng(seed)
+    mask = np.ones((batch, tokens), np.int64)
+    mask[1::2, max(1, tokens - tokens // 4) :] = 0
+    ids = generator.integers(0, vocabulary, (batch, tokens), np.int64)
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def _difference(
+    one: "dict[str, Any]", other: "dict[str, Any]", inputs: "dict[str, NDArray[np.int64]]"
+) -> float:
+    """Return the largest relative difference, at places that are not padding."""
+    import numpy as np
+
+    mask = inputs["attention_mask"].astype(bool)
+    worst = 0.0
+    for name in one.keys() & other.keys():
+        a, b = one[name], other[name]
+        if a.shape[:2] == mask.shape:
+            a, b = a[mask], b[mask]
+        worst = max(worst, float(np.abs(a - b).max() / np.abs(a).max()))
+    return worst

@@ -1,0 +1,46 @@
+"""``zoo verify``."""
+
+from dataclasses import asdict
+
+import click
+
+from zoo.cli.options import json_option, reference_argument
+from zoo.cli.output import result
+
+
+@click.command()
+@reference_argument
+@click.option("--no-reference", is_flag=True, help="Do not compare with the reference library.")
+@json_option
+def command(ref: str, no_reference: bool, as_json: bool) -> None:
+    """Check a converted checkpoint: digests, account, round trip, ties, parity.
+
+    REF is a directory in our layout, or a name in the store. Where the transformers library is
+    installed, outputs are compared with its, layer by layer, and the first layer that diverges
+    is named.
+    """
+    from zoo.checkpoint import is_checkpoint
+    from zoo.errors import UsageError, VerificationError
+    from zoo.references import resolve
+    from zoo.verify import verify
+
+    resolved = resolve(ref)
+    path = resolved.path or resolved.stored
+    if not is_checkpoint(path):
+        raise UsageError(f"{ref} is not a converted checkpoint", "`zoo convert` makes one")
+    checks = []
+    for check in verify(path, reference=not no_reference):
+        checks.append(check)
+        if not as_json:
+            click.echo(f"{check.name:<13} {check.outcome:<8} {check.detail}")
+    failed = [check for check in checks if check.outcome == "failed"]
+    if as_json and not failed:
+        value = {"path": str(path), "ok": True, "checks": [asdict(check) for check in checks]}
+        result(value, (), as_json=True)
+    if failed:
+        names = ", ".join(check.name for check in failed)
+        raise VerificationError(
+            f"{path}: failed: {names}: {failed[0].detail}"
+            if as_json
+            else f"{path}: failed: {names}"
+        )

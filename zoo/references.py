@@ -78,11 +78,11 @@ def resolve(text: str, *, revision: str | None = None) -> Reference:
         UsageError: nothing has that name; the nearest names are listed.
     """
     path = Path(text).expanduser()
-    if path.is_dir():
+    if text and path.is_dir():
         return Reference(text, "path", path.resolve().name, path=path, revision=revision)
-    if text.startswith((".", "/", "~")) or path.exists():
-        what = "is not a directory" if path.exists() else "does not exist"
-        raise UsageError(f"{text} {what}", "give the directory of a checkpoint")
+    if not text or text.startswith((".", "/", "~")) or path.exists():
+        what = "is not a directory" if path.exists() and text else "does not exist"
+        raise UsageError(f"{text or 'an empty name'} {what}", "give the directory of a checkpoint")
     if _is_stored(text) and revision is None:
         return Reference(text, "store", text, path=store() / text)
     row = registry.find(text)

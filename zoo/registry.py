@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from zoo.errors import UsageError, VerificationError
+from zoo.config import Config
+from zoo.errors import UsageError, VerificationError, nearest
 from zoo.paths import home
 
 FILE = "registry.yaml"
@@ -27,7 +28,8 @@ class Row(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True)
         repo: the Hub repository, ``organisation/name``.
         head: the head that its weights fill.
         parameters: how many parameters trunk and head have, tied ones counted once.
-        size: the family's named configuration that it equals, where there is one.
+        size: the family's named configuration that it equals, or starts from.
+        config: fields of the configuration that differ from it, by our names.
         revision: branch, tag or commit to read.
         licence: as the publishers state it.
         citation: the paper.
@@ -37,7 +39,8 @@ class Row(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True)
     repo: str
     head: str
     parameters: int
-    size: str | None = None
+    size: str
+    config: dict[str, Any] = {}
     revision: str = "main"
     licence: str | None = None
     citation: str | None = None
@@ -123,6 +126,27 @@ def rows(*, plugins: bool = True) -> dict[str, Row]:
                 )
             found[name], by[name] = row, where
     return found
+
+
+def configuration(name: str, row: Row) -> Config:
+    """Return the configuration that a row describes.
+
+    Raises:
+        VerificationError: the family has no such size or field.
+        UsageError, PluginError: the family is not installed, or broken.
+    """
+    from zoo.plugins import get_family
+
+    family = get_family(row.family)
+    sizes = family.sizes()
+    if row.size not in sizes:
+        hint = nearest(row.size, list(sizes)) or f"it has {', '.join(sizes)}"
+        raise VerificationError(f"{name}: {row.family} has no size {row.size!r}", hint)
+    values = msgspec.to_builtins(sizes[row.size]) | row.config
+    try:
+        return msgspec.convert(values, family.config_type)
+    except msgspec.ValidationError as error:
+        raise VerificationError(f"{name}: config: {error}") from error
 
 
 def find(name: str) -> Row | None:

@@ -30,7 +30,7 @@ INTERRUPTED = 130
 
 EXAMPLES = """\b
 Examples:
-  zoo convert bert-base-uncased              download, convert into the store
+  zoo convert all-minilm-l6-v2               download, convert into the store
   zoo convert ./checkpoint -o ./model        convert a directory
   zoo run embed all-minilm-l6-v2 "a text"    sentence vectors as JSON lines
   zoo export all-minilm-l6-v2 --onnx -o out  ONNX, compared before it is published

@@ -13,7 +13,7 @@ from zoo.cli.output import result
 @click.command(
     epilog="""\b
 Examples:
-  zoo convert bert-base-uncased
+  zoo convert all-minilm-l6-v2
   zoo convert ./hub-directory -o ./model --dtype float16
   zoo convert ./model --to hub -o ./hub-directory
   zoo convert organisation/name --dry-run

@@ -12,7 +12,7 @@ from zoo.cli.output import result
 @click.command(
     epilog="""\b
 Examples:
-  zoo fetch bert-base-uncased
+  zoo fetch all-minilm-l6-v2
   zoo fetch organisation/name --revision v1.0 --lock zoo.lock"""
 )
 @reference

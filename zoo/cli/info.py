@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @click.command(
     epilog="""\b
 Examples:
-  zoo info bert-base-uncased
+  zoo info all-minilm-l6-v2
   zoo info ./model --json"""
 )
 @reference_argument
@@ -70,14 +70,13 @@ def _directory(found: "Reference") -> dict[str, Any]:
 
 
 def _row(found: "Reference") -> dict[str, Any]:
-    from zoo.plugins import get_family
+    from zoo import registry
 
     assert found.row is not None, "kind registry has a row"
     row = found.row
     value = {"name": found.name, **msgspec.to_builtins(row)}
-    if row.size is not None:
-        value["config"] = msgspec.to_builtins(get_family(row.family).sizes()[row.size])
-    return {**value, "stored": False}
+    config = registry.configuration(found.name, row)
+    return {**value, "config": msgspec.to_builtins(config), "stored": False}
 
 
 def _repository(found: "Reference", *, offline: bool, lock: Path | None) -> dict[str, Any]:

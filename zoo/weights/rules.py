@@ -26,7 +26,7 @@ class Rule:
 
     Attributes:
         source: template of the Hub's name, or several where ``op`` joins them. Names carry the
-            prefix of the family's head models (``bert.``), see ``WeightMap.prefix``.
+            prefix of the family's head models, see ``WeightMap.prefix``.
         target: template of our name.
         shape: shape of our tensor. With ``{p}`` it is the weight's, and the bias has its first
             dimension.

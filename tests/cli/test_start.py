@@ -1,0 +1,110 @@
+"""The command line before any model is involved: start-up, help, mistakes, exit codes."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "numpy", "onnx", "onnxruntime", "rich", "huggingface_hub", "tokenizers", "pluggy")
+
+
+def zoo(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "zoo", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def modules_after(*arguments: str) -> set[str]:
+    """Return the modules loaded once a command has run."""
+    program = (
+        "import sys, atexit, json\n"
+        "atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=sys.stderr))\n"
+        f"sys.argv = ['zoo', *{arguments!r}]\n"
+        "from zoo.cli import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",)])
+def test_help_imports_nothing_heavy_and_no_plugin(arguments: tuple[str, ...]) -> None:
+    loaded = modules_after(*arguments)
+    assert not loaded & set(HEAVY)
+    assert not [name for name in loaded if name.startswith(("zoo_", "transformers"))]
+
+
+@pytest.mark.parametrize("command", ["convert", "fetch", "verify", "export", "bench", "run"])
+def test_help_of_a_command_imports_nothing_heavy(command: str) -> None:
+    assert not modules_after(command, "--help") & set(HEAVY)
+
+
+def test_one_family_imports_one_plugin() -> None:
+    loaded = modules_after("info", "all-minilm-l6-v2")
+    assert "zoo_bert" in loaded
+    assert not loaded & {"torch", "onnxruntime", "huggingface_hub", "transformers"}
+
+
+def test_a_mistyped_command_lists_the_nearest() -> None:
+    done = zoo("convrt")
+    assert done.returncode == 2
+    assert "did you mean convert" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_mistyped_model_lists_the_nearest() -> None:
+    done = zoo("info", "bert-base-uncasd")
+    assert done.returncode == 2
+    assert "did you mean" in done.stderr
+    assert "bert-base-uncased" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_missing_option_is_one_line() -> None:
+    done = zoo("export", "bert-base-uncased")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "--onnx" in done.stderr
+
+
+def test_json_errors_are_objects_on_standard_output() -> None:
+    done = zoo("info", "no-such-model", "--json")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["exit_code"] == 2
+    assert "no-such-model" in json.loads(done.stdout)["error"]
+
+
+@pytest.mark.parametrize("command", ["families", "models", "plugins", "doctor"])
+def test_json_prints_one_object(command: str) -> None:
+    done = zoo(command, "--json")
+    assert done.returncode == 0, done.stderr
+    assert isinstance(json.loads(done.stdout), dict)
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_that_completes(shell: str) -> None:
+    assert "_ZOO_COMPLETE" in zoo("completion", shell).stdout
+    words = {
+        "COMP_WORDS": "zoo info bert-base-u",
+        "COMP_CWORD": "2",
+        "_ZOO_COMPLETE": "bash_complete",
+    }
+    program = "from zoo.cli import cli; cli(prog_name='zoo')"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **words},
+        check=False,
+    )
+    assert "bert-base-uncased" in done.stdout

@@ -1,0 +1,117 @@
+"""The registry: strict decoding, a user's own rows, and counts that are derived by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from zoo import registry
+from zoo.errors import UsageError, VerificationError
+from zoo.plugins import get_family
+from zoo.references import resolve
+
+ROW = """
+family: bert
+repo: someone/something
+head: none
+parameters: 1
+size: tiny
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "registry.yaml"
+    path.write_text(text)
+    return path
+
+
+def entry(**changes: str) -> str:
+    lines = dict(line.split(": ") for line in ROW.strip().splitlines()) | changes
+    return "mine:\n" + "".join(f"  {key}: {value}\n" for key, value in lines.items())
+
+
+def test_an_unknown_key_names_file_entry_and_field(tmp_path: Path) -> None:
+    path = write(tmp_path, entry(licnce="mit"))
+    with pytest.raises(VerificationError, match=r"registry\.yaml: mine: .*licnce"):
+        registry.read_registry(path)
+
+
+def test_a_wrong_type_names_file_entry_and_field(tmp_path: Path) -> None:
+    path = write(tmp_path, entry(parameters="many"))
+    with pytest.raises(VerificationError, match=r"registry\.yaml: mine: parameters: .*int"):
+        registry.read_registry(path)
+
+
+def test_a_missing_field_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "mine:\n  family: bert\n")
+    with pytest.raises(VerificationError, match=r"mine: .*repo"):
+        registry.read_registry(path)
+
+
+def test_a_name_given_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(VerificationError, match="given twice"):
+        registry.read_registry(write(tmp_path, entry() + entry()))
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "just text", "a: [1, 2\n", "\tx: 1"])
+def test_other_shapes_are_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(VerificationError):
+        registry.read_registry(write(tmp_path, text))
+
+
+def test_yaml_runs_no_code(tmp_path: Path) -> None:
+    text = "mine: !!python/object/apply:os.system ['touch owned']\n"
+    with pytest.raises(VerificationError):
+        registry.read_registry(write(tmp_path, text))
+
+
+def test_a_users_registry_adds_to_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path))
+    write(tmp_path, entry())
+    assert resolve("mine").repo == "someone/something"
+    assert "bert-base-uncased" in registry.rows()
+
+
+def test_a_users_row_does_not_replace_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path))
+    write(tmp_path, entry().replace("mine:", "bert-base-uncased:"))
+    with pytest.raises(VerificationError, match="already in the built-in registry"):
+        registry.rows()
+
+
+@pytest.mark.parametrize("name", sorted(registry.builtin()))
+def test_every_row_has_the_parameters_of_its_size(name: str) -> None:
+    row = registry.builtin()[name]
+    family = get_family(row.family)
+    config = registry.configuration(name, row)
+    assert row.head in family.heads()
+    assert family.weights(config, row.head).parameters() == row.parameters
+
+
+def test_a_reference_is_resolved_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    assert resolve("bert").name == "bert-base-uncased"
+    assert resolve("someone/else").kind == "hub"
+    assert resolve("bert-base-cased").kind == "registry"
+    stored = tmp_path / "home" / "models" / "bert-base-cased"
+    stored.mkdir(parents=True)
+    (stored / "zoo.json").write_text("{}")
+    assert resolve("bert-base-cased").kind == "store"
+    assert resolve("bert-base-cased", revision="v2").kind == "registry"
+    (tmp_path / "bert-base-cased").mkdir()
+    assert resolve("bert-base-cased").kind == "path"
+
+
+@pytest.mark.parametrize("text", ["./nothing", "/no/such/place", "~/nothing-here"])
+def test_a_path_that_is_not_there_is_not_looked_up_elsewhere(text: str) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        resolve(text)
+
+
+@pytest.mark.parametrize("text", ["../nowhere", "", "a/../b", "x/y/z"])
+def test_names_do_not_leave_the_store(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path))
+    with pytest.raises(UsageError):
+        resolve(text)

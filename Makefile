@@ -11,7 +11,7 @@ help:
 	@echo "make test   install into .venv, then lint, check types and run the tests"
 
 demo: install
-	$(BIN)/python benchmarks/demo.py
+	$(BIN)/python docs/demo.py
 
 test: install lint types unit
 

@@ -155,9 +155,22 @@ def _of(name: str, hook: str) -> list[Any]:
     manager = _manager()
     call = manager.subset_hook_caller(hook, [p for n, p in manager.list_name_plugin() if n != name])
     try:
-        return [item for items in call() for item in items]
+        found = [item for items in call() for item in items]
     except Exception as error:  # whatever a third party's hook raises
         raise _broken(installed()[name], f"{hook}: {type(error).__name__}: {error}") from error
+    for item in found:
+        if not isinstance(item, _returned(hook)):
+            raise _broken(installed()[name], f"{hook} returned a {type(item).__name__}")
+    return found
+
+
+def _returned(hook: str) -> type:
+    """Return what a hook's values must be instances of."""
+    from zoo.family import Family
+    from zoo.formats import Format
+
+    kinds: dict[str, type] = {"zoo_families": Family, "zoo_formats": Format}
+    return kinds.get(hook, Path)
 
 
 def _of_all(hook: str) -> list[tuple[str, Any]]:

@@ -85,13 +85,14 @@ def resolve(text: str, *, revision: str | None = None) -> Reference:
         raise UsageError(f"{text or 'an empty name'} {what}", "give the directory of a checkpoint")
     if _is_stored(text) and revision is None:
         return Reference(text, "store", text, path=store() / text)
-    row = registry.find(text)
+    row = registry.rows(plugins=False).get(text)
+    default = _default_of_family(text) if row is None else None
+    if default is not None:
+        return resolve(default, revision=revision)
+    row = row or registry.rows().get(text)
     if row is not None:
         wanted = revision or (None if row.revision == "main" else row.revision)
         return Reference(text, "registry", text, row=row, repo=row.repo, revision=wanted)
-    default = _default_of_family(text)
-    if default is not None:
-        return resolve(default, revision=revision)
     if REPO.fullmatch(text):
         return Reference(text, "hub", text, repo=text, revision=revision)
     known = (*registry.rows(), *_families(), *stored_names())

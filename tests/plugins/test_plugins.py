@@ -1,0 +1,167 @@
+"""Third parties' plugins: found by their distribution's metadata, healthy, broken, or rivals.
+
+Each test lays out distributions as pip would and starts the command with them on the path.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEALTHY = """
+from zoo.hookspecs import hookimpl
+from zoo_bert import Bert
+
+class Mine(Bert):
+    name = "{name}"
+    model_types = ("{name}",)
+
+@hookimpl
+def zoo_families():
+    return [Mine()]
+"""
+
+
+def distribution(folder: Path, name: str, entry: str, module: str, source: str) -> None:
+    info = folder / f"{name.replace('-', '_')}-1.2.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text(f"[zoo]\n{entry} = {module}\n")
+    (folder / f"{module}.py").write_text(source)
+
+
+def zoo(folder: Path, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
+    environment = {**os.environ, "PYTHONPATH": str(folder), **more}
+    return subprocess.run(
+        [sys.executable, "-m", "zoo", *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=folder,
+        check=False,
+    )
+
+
+def test_a_third_partys_family_is_listed_like_ours(tmp_path: Path) -> None:
+    distribution(tmp_path, "zoo-mine", "mine", "zoo_mine", HEALTHY.format(name="mine"))
+    families = json.loads(zoo(tmp_path, "families", "--json").stdout)["families"]
+    assert families["mine"]["heads"] == families["bert"]["heads"]
+    plugins = json.loads(zoo(tmp_path, "plugins", "--json").stdout)["plugins"]
+    mine = next(plugin for plugin in plugins if plugin["name"] == "mine")
+    assert mine == {
+        "name": "mine",
+        "distribution": "zoo-mine",
+        "version": "1.2",
+        "module": "zoo_mine",
+        "hooks": ["zoo_families"],
+        "health": "ok",
+    }
+
+
+def test_a_plugin_that_fails_to_import_is_one_warning_and_the_rest_works(tmp_path: Path) -> None:
+    distribution(tmp_path, "zoo-sad", "sad", "zoo_sad", "raise RuntimeError('out of\\nluck')\n")
+    done = zoo(tmp_path, "families", "--json")
+    assert done.returncode == 0
+    assert "bert" in json.loads(done.stdout)["families"]
+    assert done.stderr.count("\n") == 1
+    for word in ("warning", "sad", "zoo-sad 1.2", "RuntimeError: out of luck"):
+        assert word in done.stderr
+    plugins = json.loads(zoo(tmp_path, "plugins", "--json").stdout)["plugins"]
+    assert "broken" in next(p["health"] for p in plugins if p["name"] == "sad")
+
+
+def test_asking_for_a_broken_family_is_exit_code_5(tmp_path: Path) -> None:
+    distribution(tmp_path, "zoo-sad", "sad", "zoo_sad", "import nowhere\n")
+    done = zoo(tmp_path, "info", "sad")
+    assert done.returncode == 5
+    assert done.stderr.count("\n") == 1
+    assert zoo(tmp_path, "doctor").returncode == 5
+
+
+def test_strict_mode_makes_a_broken_plugin_an_error(tmp_path: Path) -> None:
+    distribution(tmp_path, "zoo-sad", "sad", "zoo_sad", "1 / 0\n")
+    done = zoo(tmp_path, "families", ZOO_STRICT_PLUGINS="1")
+    assert done.returncode == 5
+    assert "ZeroDivisionError" in done.stderr
+
+
+def test_a_broken_plugin_does_not_touch_a_command_that_does_not_need_it(tmp_path: Path) -> None:
+    distribution(tmp_path, "zoo-sad", "sad", "zoo_sad", "raise SystemExit(9)\n")
+    done = zoo(tmp_path, "info", "all-minilm-l6-v2")
+    assert done.returncode == 0
+    assert done.stderr == ""
+
+
+def test_two_distributions_with_one_name_are_an_error_naming_both(tmp_path: Path) -> None:
+    distribution(tmp_path, "zoo-one", "twin", "zoo_one", HEALTHY.format(name="twin"))
+    distribution(tmp_path, "zoo-two", "twin", "zoo_two", HEALTHY.format(name="twin"))
+    done = zoo(tmp_path, "families")
+    assert done.returncode == 5
+    assert "zoo-one 1.2" in done.stderr
+    assert "zoo-two 1.2" in done.stderr
+
+
+def test_taking_a_built_in_name_is_an_error_naming_both(tmp_path: Path) -> None:
+    distribution(tmp_path, "zoo-thief", "bert", "zoo_thief", HEALTHY.format(name="bert"))
+    done = zoo(tmp_path, "families")
+    assert done.returncode == 5
+    assert "zoo-thief" in done.stderr
+    assert "plm-zoo" in done.stderr
+
+
+def test_two_plugins_that_provide_one_family_are_an_error_naming_both(tmp_path: Path) -> None:
+    distribution(tmp_path, "zoo-one", "one", "zoo_one", HEALTHY.format(name="shared"))
+    distribution(tmp_path, "zoo-two", "two", "zoo_two", HEALTHY.format(name="shared"))
+    done = zoo(tmp_path, "families")
+    assert done.returncode == 5
+    assert "zoo-one" in done.stderr
+    assert "zoo-two" in done.stderr
+
+
+def test_the_environment_restricts_what_is_loaded(tmp_path: Path) -> None:
+    distribution(tmp_path, "zoo-mine", "mine", "zoo_mine", HEALTHY.format(name="mine"))
+    done = zoo(tmp_path, "families", "--json", ZOO_PLUGINS="mine")
+    assert list(json.loads(done.stdout)["families"]) == ["mine"]
+    assert zoo(tmp_path, "families", ZOO_PLUGINS="mien").returncode == 5
+
+
+def test_a_hook_with_an_argument_that_does_not_exist_is_reported(tmp_path: Path) -> None:
+    source = "from zoo.hookspecs import hookimpl\n@hookimpl\ndef zoo_families(x):\n    return []\n"
+    distribution(tmp_path, "zoo-odd", "odd", "zoo_odd", source)
+    done = zoo(tmp_path, "families")
+    assert done.returncode == 0
+    assert "zoo-odd 1.2" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_misspelt_hook_is_reported(tmp_path: Path) -> None:
+    source = "from zoo.hookspecs import hookimpl\n@hookimpl\ndef zoo_familys():\n    return []\n"
+    distribution(tmp_path, "zoo-odd", "odd", "zoo_odd", source)
+    done = zoo(tmp_path, "families")
+    assert "zoo_familys" in done.stderr
+
+
+def test_a_plugins_registry_adds_models(tmp_path: Path) -> None:
+    source = (
+        "from pathlib import Path\nfrom zoo.hookspecs import hookimpl\n@hookimpl\n"
+        "def zoo_checkpoints():\n    return [Path(__file__).with_name('rows.yaml')]\n"
+    )
+    distribution(tmp_path, "zoo-rows", "rows", "zoo_rows", source)
+    row = "{family: bert, repo: a/b, head: none, size: tiny, parameters: 1, licence: mit}"
+    (tmp_path / "rows.yaml").write_text(f"my-model: {row}\n")
+    assert json.loads(zoo(tmp_path, "info", "my-model", "--json").stdout)["repo"] == "a/b"
+    assert "my-model" in json.loads(zoo(tmp_path, "models", "--json").stdout)["registry"]
+
+
+@pytest.mark.parametrize("value", ["7", "[object()]", "[None]"])
+def test_a_hook_that_returns_nonsense_is_reported(tmp_path: Path, value: str) -> None:
+    source = (
+        f"from zoo.hookspecs import hookimpl\n@hookimpl\ndef zoo_families():\n    return {value}\n"
+    )
+    distribution(tmp_path, "zoo-odd", "odd", "zoo_odd", source)
+    done = zoo(tmp_path, "families", "--json")
+    assert "zoo-odd" in done.stderr
+    assert "bert" in json.loads(done.stdout)["families"]

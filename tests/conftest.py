@@ -1,0 +1,54 @@
+"""What all tests share: a home of their own, and a Hub on loopback for those that ask for it."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.hub.hub_server import Hub
+
+NOWHERE = "http://127.0.0.1:9"  # the port of the discard service: nobody answers
+FOREIGN = (
+    "HF_HUB_OFFLINE",
+    "TRANSFORMERS_OFFLINE",
+    "HF_HUB_CACHE",
+    "HUGGINGFACE_HUB_CACHE",
+    "HF_TOKEN",
+    "HF_TOKEN_PATH",
+    "HUGGING_FACE_HUB_TOKEN",
+    "HF_HUB_DISABLE_SYMLINKS",
+    "ZOO_PLUGINS",
+)
+
+
+def reload_hub_settings() -> None:
+    """Let the Hub's client see the environment, which it reads when it is imported."""
+    if constants := sys.modules.get("huggingface_hub.constants"):
+        importlib.reload(constants)
+
+
+@pytest.fixture(autouse=True)
+def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep tests off the user's store, cache and token, and off the network."""
+    for name in FOREIGN:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "zoo-home"))
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf-home"))
+    monkeypatch.setenv("HF_ENDPOINT", NOWHERE)
+    reload_hub_settings()
+
+
+@pytest.fixture
+def hub(isolated: None, monkeypatch: pytest.MonkeyPatch) -> "Iterator[Hub]":
+    """A Hub on loopback that ``$HF_ENDPOINT`` names, here and in subprocesses."""
+    from tests.hub.hub_server import Hub
+
+    with Hub() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
+        reload_hub_settings()
+        yield server

@@ -1,0 +1,150 @@
+import hashlib
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+
+from tests.conftest import reload_hub_settings
+from tests.hub.conftest import FILES, NEEDED, REPO, WEIGHTS, Fetch
+from tests.hub.hub_server import LISTING, Hub
+from zoo.errors import SourceError, VerificationError
+from zoo.hub.record import path_of
+
+ETAGS = {
+    WEIGHTS: hashlib.sha256(FILES[WEIGHTS]).hexdigest(),
+    "config.json": hashlib.sha1(b"blob 23\0" + FILES["config.json"]).hexdigest(),
+}
+
+
+def damage(path: Path, how: str) -> None:
+    content = path.read_bytes()
+    other = {"bit": content[:-1] + bytes([content[-1] ^ 1]), "short": content[:-1], "empty": b""}
+    path.resolve().write_bytes(other[how])
+
+
+@pytest.mark.parametrize("offline", [False, True])
+@pytest.mark.parametrize("how", ["bit", "short", "empty"])
+@pytest.mark.parametrize("name", [WEIGHTS, "config.json"])
+def test_a_cached_file_that_changed_is_reported_removed_and_fetched_again(
+    hub: Hub, commit: str, get: Fetch, name: str, how: str, offline: bool
+) -> None:
+    first = get()
+    damage(first.directory / name, how)
+    with pytest.raises(VerificationError) as error:
+        get(offline=offline)
+    assert str(error.value) == (
+        f"{REPO} {name} in the cache is damaged: it does not match its digest; "
+        f"it was removed; run `zoo fetch {REPO}` to download it again"
+    )
+    with pytest.raises(SourceError, match=f"{name} is not in the cache"):
+        get(offline=True)
+    assert get() == first
+    assert (first.directory / name).read_bytes() == FILES[name]
+
+
+def test_files_of_the_client_are_used_and_checked(hub: Hub, commit: str, get: Fetch) -> None:
+    for name in NEEDED:
+        huggingface_hub.hf_hub_download(REPO, name)
+    hub.requests.clear()
+    fetched = get()
+    assert fetched.files[WEIGHTS].sha256 == ETAGS[WEIGHTS]
+    assert [request.what for request in hub.requests] == [LISTING]
+
+
+def test_files_of_the_client_are_used_offline(hub: Hub, commit: str, get: Fetch) -> None:
+    for name in NEEDED:
+        huggingface_hub.hf_hub_download(REPO, name)
+    hub.requests.clear()
+    fetched = get(offline=True)
+    assert fetched.revision == commit
+    assert fetched.files[WEIGHTS].sha256 == ETAGS[WEIGHTS]
+    assert hub.requests == []
+    assert get(offline=True) == fetched
+    # what was learnt offline does not pass for the whole list of files
+    assert "README.md" in get(revision=commit, select=lambda names: ["README.md"]).files
+
+
+@pytest.mark.parametrize("offline", [False, True])
+@pytest.mark.parametrize("name", [WEIGHTS, "config.json"])
+def test_files_of_the_client_that_are_damaged_are_found_out(
+    commit: str, get: Fetch, name: str, offline: bool
+) -> None:
+    for needed in NEEDED:
+        path = Path(huggingface_hub.hf_hub_download(REPO, needed))
+    damage(path.with_name(name), "bit")
+    with pytest.raises(VerificationError, match=f"{name} in the cache is damaged"):
+        get(offline=offline)
+
+
+def test_the_client_finds_our_files(hub: Hub, commit: str, get: Fetch) -> None:
+    directory = get().directory
+    hub.requests.clear()
+    for name in NEEDED:
+        assert huggingface_hub.hf_hub_download(REPO, name, local_files_only=True) == str(
+            directory / name
+        )
+    assert huggingface_hub.snapshot_download(REPO, local_files_only=True) == str(directory)
+    assert hub.requests == []
+    (repo,) = huggingface_hub.scan_cache_dir().repos
+    (revision,) = repo.revisions
+    assert (repo.repo_id, revision.commit_hash, [*revision.refs]) == (REPO, commit, ["main"])
+    assert {file.blob_path.name for file in revision.files} >= set(ETAGS.values())
+
+
+def test_without_symbolic_links(
+    hub: Hub, commit: str, get: Fetch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_DISABLE_SYMLINKS", "1")
+    reload_hub_settings()
+    fetched = get()
+    assert not any(path.is_symlink() for path in fetched.directory.iterdir())
+    assert (fetched.directory / WEIGHTS).read_bytes() == FILES[WEIGHTS]
+    hub.requests.clear()
+    assert get(offline=True) == fetched
+    damage(fetched.directory / WEIGHTS, "bit")
+    with pytest.raises(VerificationError, match="damaged"):
+        get(offline=True)
+
+
+def test_two_at_once_download_once(hub: Hub, commit: str, get: Fetch) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda _: get(), range(4)))
+    assert all(result == results[0] for result in results)
+    assert hub.sent(WEIGHTS) == len(FILES[WEIGHTS])
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"zoo": 1}', b'{"zoo": 1, "other": 2}'])
+def test_a_damaged_record_is_named(commit: str, get: Fetch, content: bytes) -> None:
+    first = get()
+    path = path_of(REPO, commit)
+    path.write_bytes(content)
+    with pytest.raises(VerificationError) as error:
+        get()
+    assert str(error.value).startswith(f"{path}: ")
+    assert str(error.value).endswith("; delete this record; it is made again")
+    path.unlink()
+    assert get() == first
+
+
+def test_the_record_of_another_repository_is_not_believed(
+    hub: Hub, commit: str, get: Fetch
+) -> None:
+    get()
+    other = hub.add("someone/other", FILES)
+    path = path_of("someone/other", other)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(path_of(REPO, commit).read_bytes())
+    with pytest.raises(VerificationError, match=f"{path} is no record of someone/other"):
+        get("someone/other")
+
+
+def test_a_beginning_of_a_file_is_no_file(hub: Hub, commit: str, get: Fetch) -> None:
+    blobs = Path(os.environ["HF_HOME"], "hub", "models--someone--tiny", "blobs")
+    blobs.mkdir(parents=True)
+    (blobs / f"{ETAGS[WEIGHTS]}.incomplete").write_bytes(FILES[WEIGHTS])  # all of it, unchecked
+    with pytest.raises(SourceError, match="not in the cache"):
+        get(offline=True)
+    assert get().files[WEIGHTS].sha256 == ETAGS[WEIGHTS]
+    assert hub.sent(WEIGHTS) == 0

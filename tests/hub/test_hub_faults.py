@@ -1,0 +1,235 @@
+import hashlib
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import reload_hub_settings
+from tests.hub.conftest import FILES, REPO, WEIGHTS, Fetch
+from tests.hub.hub_server import LISTING, Fault, Hub
+from zoo.errors import SourceError, VerificationError
+from zoo.hub import patience
+
+pytestmark = pytest.mark.usefixtures("hasty")
+SIZE = len(FILES[WEIGHTS])
+SHA256 = hashlib.sha256(FILES[WEIGHTS]).hexdigest()
+
+
+def cached(pattern: str) -> list[Path]:
+    return list(Path(os.environ["HF_HOME"], "hub").rglob(pattern))
+
+
+def test_a_connection_cut_in_mid_file_goes_on_where_it_stopped(
+    hub: Hub, commit: str, get: Fetch
+) -> None:
+    hub.fail(WEIGHTS, Fault(cut_after=5000), Fault(cut_after=0), Fault(cut_after=700))
+    fetched = get()
+    assert (fetched.directory / WEIGHTS).read_bytes() == FILES[WEIGHTS]
+    assert fetched.files[WEIGHTS].sha256 == SHA256
+    assert hub.asked(WEIGHTS) == [0, 5000, 5000, 5700]
+    assert hub.sent(WEIGHTS) == SIZE  # not one byte twice
+    assert cached("*.incomplete") == []
+
+
+def test_what_arrived_is_kept_for_the_next_run(hub: Hub, commit: str, get: Fetch) -> None:
+    hub.fail(WEIGHTS, Fault(cut_after=6000), *[Fault(drop=True)] * patience.FAILURES)
+    with pytest.raises(SourceError) as error:
+        get()
+    host = hub.storage.removeprefix("http://")
+    assert str(error.value) == (
+        f"the connection to {host} was cut while reading {REPO} {WEIGHTS}; "
+        "try again: a download goes on where it stopped"
+    )
+    (part,) = cached("*.incomplete")
+    assert part.stat().st_size == 6000
+    assert not cached(SHA256) and not cached(WEIGHTS)
+    hub.faults.clear()
+    hub.requests.clear()
+    fetched = get()
+    assert fetched.files[WEIGHTS].sha256 == SHA256
+    assert hub.asked(WEIGHTS) == [6000]
+    assert hub.sent(WEIGHTS) == SIZE - 6000
+
+
+def test_a_hub_that_ignores_ranges_is_read_from_the_start(
+    hub: Hub, commit: str, get: Fetch
+) -> None:
+    hub.fail(WEIGHTS, Fault(cut_after=6000), Fault(no_ranges=True))
+    assert get().files[WEIGHTS].sha256 == SHA256
+    assert hub.sent(WEIGHTS) == 6000 + SIZE
+
+
+def test_an_answer_without_a_length_that_stops_early_is_continued(
+    hub: Hub, commit: str, get: Fetch
+) -> None:
+    hub.fail(WEIGHTS, Fault(cut_after=6000, no_length=True))
+    assert get().files[WEIGHTS].sha256 == SHA256
+    assert hub.asked(WEIGHTS) == [0, 6000]
+
+
+@pytest.mark.parametrize("left", [SIZE + 10, SIZE])
+def test_a_beginning_that_cannot_be_one_is_thrown_away(
+    hub: Hub, commit: str, get: Fetch, left: int
+) -> None:
+    blobs = Path(os.environ["HF_HOME"], "hub", "models--someone--tiny", "blobs")
+    blobs.mkdir(parents=True)
+    (blobs / f"{SHA256}.incomplete").write_bytes(bytes(left))
+    if left == SIZE:  # as long as the file, and not the file
+        with pytest.raises(VerificationError, match="does not match the digest"):
+            get()
+    assert get().files[WEIGHTS].sha256 == SHA256
+
+
+@pytest.mark.parametrize("what", [LISTING, "config.json", WEIGHTS])
+@pytest.mark.parametrize("status", [500, 503, 408])
+def test_a_server_error_that_passes(
+    hub: Hub, commit: str, get: Fetch, what: str, status: int
+) -> None:
+    hub.fail(what, *[Fault(status=status)] * (patience.FAILURES - 1))
+    assert get().revision == commit
+    assert len(hub.asked(what)) == patience.FAILURES
+
+
+@pytest.mark.parametrize(("what", "label"), [(LISTING, REPO), (WEIGHTS, f"{REPO} {WEIGHTS}")])
+def test_a_server_error_that_stays_is_one_line(
+    hub: Hub, commit: str, get: Fetch, what: str, label: str
+) -> None:
+    hub.fail(what, *[Fault(status=500)] * 20)
+    with pytest.raises(SourceError) as error:
+        get()
+    assert str(error.value) == f"{hub.url} answered 500 when asked for {label}; try again later"
+    assert len(hub.asked(what)) == patience.FAILURES
+
+
+@pytest.mark.parametrize("what", [LISTING, WEIGHTS])
+def test_too_many_requests_waits_as_long_as_it_is_asked_to(
+    hub: Hub, commit: str, get: Fetch, what: str
+) -> None:
+    hub.fail(what, Fault(status=429, headers={"Retry-After": "1"}))
+    begin = time.monotonic()
+    assert get().revision == commit
+    assert 1.0 <= time.monotonic() - begin < 5
+    assert len(hub.asked(what)) == 2
+
+
+def test_the_rate_limit_header_is_understood(
+    hub: Hub, commit: str, get: Fetch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.fail(LISTING, Fault(status=429, headers={"RateLimit": '"api";r=0;t=1'}))
+    begin = time.monotonic()
+    assert get().revision == commit
+    assert time.monotonic() - begin >= 1.0
+
+
+@pytest.mark.parametrize("value", ["3600", "Fri, 01 Jan 2100 00:00:00 GMT"])
+def test_it_does_not_wait_longer_than_a_minute(
+    hub: Hub, commit: str, get: Fetch, value: str
+) -> None:
+    hub.fail(WEIGHTS, Fault(status=429, headers={"Retry-After": value}))
+    begin = time.monotonic()
+    with pytest.raises(SourceError, match=r"429 .* too many requests; try again in \d{4,} s"):
+        get()
+    assert time.monotonic() - begin < 5
+
+
+def test_waits_are_added_up(
+    hub: Hub, commit: str, get: Fetch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "LONGEST_WAIT", 1.5)
+    hub.fail(WEIGHTS, *[Fault(status=429, headers={"Retry-After": "1"})] * 3)
+    with pytest.raises(SourceError, match="try again in 1 s"):
+        get()
+    assert len(hub.asked(WEIGHTS)) == 2
+
+
+@pytest.mark.parametrize("length", [100, SIZE - 1, SIZE + 1])
+def test_a_wrong_length_is_refused_before_it_is_read(
+    hub: Hub, commit: str, get: Fetch, length: int
+) -> None:
+    hub.fail(WEIGHTS, Fault(length=length))
+    with pytest.raises(VerificationError) as error:
+        get()
+    assert str(error.value) == (
+        f"{REPO} {WEIGHTS} should have {SIZE} bytes, and the Hub sends {length}; "
+        "try again; if it persists, do not use it"
+    )
+    assert not cached(SHA256) and not cached(WEIGHTS)
+    assert get().files[WEIGHTS].sha256 == SHA256
+
+
+def test_more_bytes_than_there_should_be(hub: Hub, commit: str, get: Fetch) -> None:
+    hub.fail(WEIGHTS, Fault(length=SIZE + 1, no_length=True))
+    with pytest.raises(VerificationError, match=f"should have {SIZE} bytes"):
+        get()
+    assert not cached(SHA256) and not cached(WEIGHTS) and not cached("*.incomplete")
+
+
+@pytest.mark.parametrize("name", [WEIGHTS, "config.json"])
+def test_contents_that_do_not_match_never_enter_the_cache(
+    hub: Hub, commit: str, get: Fetch, name: str
+) -> None:
+    hub.fail(name, Fault(corrupt=True))
+    with pytest.raises(VerificationError) as error:
+        get()
+    assert str(error.value).startswith(f"{REPO} {name} does not match the digest that the Hub")
+    assert error.value.exit_code == 3
+    assert not cached(name) and not cached("*.incomplete")
+    fetched = get()
+    assert (fetched.directory / name).read_bytes() == FILES[name]
+
+
+def test_a_hub_that_does_not_answer_in_time(
+    hub: Hub, commit: str, get: Fetch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "1")
+    monkeypatch.setattr(patience, "FAILURES", 1)
+    reload_hub_settings()
+    hub.fail(WEIGHTS, Fault(stall_after=4000))
+    with pytest.raises(SourceError) as error:
+        get()
+    host = hub.storage.removeprefix("http://")
+    assert str(error.value) == (
+        f"{host} stopped answering when asked for {REPO} {WEIGHTS}; try again later"
+    )
+    assert get().files[WEIGHTS].sha256 == SHA256
+    assert hub.asked(WEIGHTS) == [0, 4000]
+
+
+def test_no_connection_is_one_line_at_once(get: Fetch, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        host = f"127.0.0.1:{free.getsockname()[1]}"  # bound, and nobody listens
+        monkeypatch.setenv("HF_ENDPOINT", f"http://{host}")
+        monkeypatch.setattr(patience, "FIRST_PAUSE", 60)
+        reload_hub_settings()
+        with pytest.raises(SourceError) as error:
+            get()
+    assert str(error.value) == (
+        f"cannot connect to {host} for {REPO}: [Errno 111] Connection refused; "
+        "check the network, or give --offline"
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"<html>please log in</html>", b"[]", b"{}", b'{"id": "x", "sha": "../x", "siblings": []}'],
+)
+def test_something_that_is_no_hub(hub: Hub, commit: str, get: Fetch, body: bytes) -> None:
+    hub.fail(LISTING, Fault(body=body))
+    with pytest.raises(SourceError) as error:
+        get()
+    assert str(error.value).startswith(f"{hub.url} does not answer as a Hub does: ")
+    assert str(error.value).endswith("; check $HF_ENDPOINT")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("endpoint", ["ftp://example.org", "http://127.0.0.1:many"])
+def test_an_endpoint_that_is_none(
+    get: Fetch, monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    reload_hub_settings()
+    with pytest.raises(SourceError, match=r"^cannot ask "):
+        get()

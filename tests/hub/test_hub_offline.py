@@ -1,0 +1,78 @@
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from tests.hub.conftest import FILES, NEEDED, REPO, WEIGHTS, Fetch
+from tests.hub.hub_server import Hub
+from zoo.errors import SourceError
+
+GoOffline = Callable[[], bool]
+
+
+@pytest.fixture(params=["argument", "environment"])
+def offline(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> GoOffline:
+    """Go offline one way or the other, after the client was imported; return the argument."""
+
+    def go() -> bool:
+        if request.param == "environment":
+            monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+        return bool(request.param == "argument")
+
+    return go
+
+
+def test_what_was_fetched_is_found(
+    hub: Hub, commit: str, get: Fetch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    online = get()
+    hub.requests.clear()
+    for revision in (None, "main", commit):
+        assert get(revision=revision, offline=True) == online
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert get() == online
+    assert hub.requests == []
+
+
+def test_nothing_was_fetched(hub: Hub, commit: str, get: Fetch, offline: GoOffline) -> None:
+    with pytest.raises(SourceError) as error:
+        get(offline=offline())
+    assert str(error.value) == (
+        f"{REPO} main is not in the cache; run `zoo fetch {REPO}` once while online"
+    )
+    assert hub.requests == []
+
+
+def test_another_revision_was_fetched(hub: Hub, commit: str, get: Fetch) -> None:
+    hub.add(REPO, FILES, branch="v2")
+    get()
+    for revision in ("v2", "0" * 40):
+        with pytest.raises(SourceError, match=f"{REPO} {revision} is not in the cache"):
+            get(revision=revision, offline=True)
+
+
+def test_a_file_was_not_fetched(hub: Hub, commit: str, get: Fetch, offline: GoOffline) -> None:
+    get(select=lambda names: ["config.json"])
+    with pytest.raises(SourceError, match=f"^{REPO} vocab.txt is not in the cache; run"):
+        get(offline=offline())
+    assert hub.sent(WEIGHTS) == 0
+
+
+def test_select_sees_the_names_it_saw_online(commit: str, get: Fetch) -> None:
+    get()
+    seen: list[str] = []
+
+    def select(names: Sequence[str]) -> Sequence[str]:
+        seen.extend(names)
+        return ["config.json"]
+
+    get(offline=True, select=select)
+    assert seen == sorted(FILES)
+
+
+def test_the_last_commit_seen_is_used(hub: Hub, commit: str, get: Fetch) -> None:
+    get()
+    newer = hub.add(REPO, {**FILES, "config.json": b"{}"})
+    assert get(offline=True).revision == commit
+    get()
+    assert get(offline=True).revision == newer
+    assert get(offline=True, revision=commit).files.keys() == set(NEEDED)

@@ -1,0 +1,129 @@
+"""What only a process of its own can show: sockets forbidden, a kill, a terminal, a full disk."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.hub.conftest import FILES, WEIGHTS, Fetch
+from tests.hub.hub_server import Fault, Hub
+
+SIZE = len(FILES[WEIGHTS])
+FETCH = """
+from tests.hub.conftest import REPO, needed
+from zoo.errors import ZooError
+from zoo.hub import fetch
+try:
+    print(fetch(REPO, select=needed, offline={offline}).revision)
+except ZooError as error:
+    raise SystemExit(f"{{error.exit_code}}: {{error}}")
+"""
+FORBID = """
+import sys
+def forbid(event, arguments):
+    if event.startswith("socket."):
+        raise PermissionError(f"no {event} here")
+sys.addaudithook(forbid)
+"""
+ROOT = Path(__file__).parents[2]
+
+
+def script(before: str = "", *, offline: bool = False) -> list[str]:
+    return [sys.executable, "-c", before + FETCH.format(offline=offline)]
+
+
+def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        env={**os.environ, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("how", ["argument", "environment"])
+def test_offline_makes_no_socket_at_all(commit: str, get: Fetch, how: str) -> None:
+    get()
+    variables = {"HF_HUB_OFFLINE": "1"} if how == "environment" else {}
+    done = run(script(FORBID, offline=how == "argument"), **variables)
+    assert (done.stdout, done.stderr, done.returncode) == (f"{commit}\n", "", 0)
+
+
+def test_online_does_make_one_so_the_check_can_fail(commit: str, get: Fetch) -> None:
+    get()
+    done = run(script(FORBID))
+    assert done.returncode != 0
+    assert "no socket." in done.stderr
+
+
+def test_a_process_that_is_killed_is_continued_by_the_next(hub: Hub, commit: str) -> None:
+    arrived = 2 << 20  # more than the buffer that dies with the process
+    content = bytes(arrived + 5000)
+    commit = hub.add("someone/tiny", {**FILES, WEIGHTS: content})
+    hub.fail(WEIGHTS, Fault(stall_after=arrived))
+    process = subprocess.Popen(script(), cwd=ROOT)
+    part = _wait_for_part(1 << 20)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(10) == -signal.SIGKILL
+    kept = part.stat().st_size
+    hub.requests.clear()
+    done = run(script())
+    assert (done.stdout, done.stderr) == (f"{commit}\n", "")
+    assert hub.asked(WEIGHTS) == [kept]
+    assert hub.sent(WEIGHTS) == len(content) - kept
+    assert not part.exists()
+
+
+def _wait_for_part(size: int) -> Path:
+    for _ in range(2000):
+        for part in Path(os.environ["HF_HOME"]).rglob("*.incomplete"):
+            if part.stat().st_size >= size:
+                return part
+        time.sleep(0.01)
+    raise AssertionError("nothing was downloaded")
+
+
+def test_it_is_silent_without_a_terminal(hub: Hub, commit: str) -> None:
+    hub.fail(WEIGHTS, Fault(cut_after=100))
+    done = run(script())
+    assert (done.stdout, done.stderr, done.returncode) == (f"{commit}\n", "", 0)
+
+
+def test_a_terminal_sees_a_bar(hub: Hub, commit: str) -> None:
+    outer, inner = pty.openpty()
+    done = subprocess.run(
+        script(),
+        cwd=ROOT,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+        stdout=subprocess.PIPE,
+        stderr=inner,
+        timeout=60,
+    )
+    os.close(inner)
+    shown = os.read(outer, 1 << 16).decode()
+    os.close(outer)
+    assert done.stdout.decode() == f"{commit}\n"
+    assert "fetching someone/tiny" in shown
+    assert "kB" in shown
+    assert "loopback" not in shown  # the warning that the Hub sends along
+
+
+def test_a_full_disk_is_one_line_and_what_arrived_is_kept(hub: Hub, commit: str) -> None:
+    limit = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))\n"
+    done = run(script(limit), PYTHONDONTWRITEBYTECODE="1")
+    assert done.returncode == 1
+    assert done.stderr.startswith("2: cannot write ")
+    assert done.stderr.endswith(
+        ": File too large; make room, or set $HF_HUB_CACHE and $ZOO_HOME to another place\n"
+    )
+    assert done.stderr.count("\n") == 1
+    assert run(script()).stdout == f"{commit}\n"
+    assert hub.asked(WEIGHTS) == [0, 8000]

@@ -1,0 +1,194 @@
+"""The zoo from Python: load a model by any reference, and run its tasks.
+
+>>> import zoo
+>>> model = zoo.load("all-minilm-l6-v2", backend="onnx")  # doctest: +SKIP
+>>> model.embed(["A first text.", "A second one."]).shape  # doctest: +SKIP
+(2, 384)
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from zoo.backends import Session
+    from zoo.checkpoint import Checkpoint
+    from zoo.tasks.base import Task
+    from zoo.tokenization import TextTokenizer
+
+Backend = Literal["auto", "cpu", "cuda", "onnx"]
+
+
+def load(
+    ref: str | PathLike[str],
+    *,
+    backend: Backend = "auto",
+    device: str | None = None,
+    dtype: str | None = None,
+    threads: int | None = None,
+    revision: str | None = None,
+    offline: bool = False,
+) -> "Model":
+    """Load a model, downloading and converting it where that was not done before.
+
+    Args:
+        ref: a directory, a name in the store or the registry, a family, or a Hub repository
+            ``organisation/name``: what ``zoo run`` takes.
+        backend: ``cpu``, ``cuda``, ``onnx``, or ``auto`` for the best that is available.
+        device: such as ``cuda:1``.
+        dtype: what to compute in, such as ``float32``; by default what the backend does best.
+        threads: CPU threads; by default all cores.
+        revision: a branch, tag or commit of a Hub repository.
+        offline: open no connection.
+
+    Returns:
+        the model, ready to run.
+
+    Raises:
+        UsageError: nothing has that name, or the backend is not available here.
+        SourceError: the model could not be downloaded.
+        VerificationError: its files are damaged.
+
+    Example:
+        >>> model = zoo.load("./my-model", backend="cpu", threads=2)  # doctest: +SKIP
+        >>> model.checkpoint.head_name  # doctest: +SKIP
+        'none'
+    """
+    from zoo.backends import open_session
+    from zoo.references import resolve_checkpoint
+
+    checkpoint = resolve_checkpoint(fspath(ref), revision=revision, offline=offline)
+    session = open_session(checkpoint, backend=backend, device=device, dtype=dtype, threads=threads)
+    return Model(checkpoint, session)
+
+
+class Model:
+    """A loaded model. Which methods work depends on its head; the others say what is needed.
+
+    Every method takes any iterable of texts, and returns results in its order. Texts that are
+    longer than the model takes are cut, and a ``TaskWarning`` says how many; a result's
+    ``truncated`` says how much.
+
+    Args:
+        checkpoint: the model's description.
+        session: the model on a backend.
+
+    Attributes:
+        checkpoint: the model's description: family, head, configuration, manifest.
+        session: named arrays in, named arrays out.
+    """
+
+    def __init__(self, checkpoint: "Checkpoint", session: "Session") -> None:
+        self.checkpoint = checkpoint
+        self.session = session
+
+    def __repr__(self) -> str:
+        """Name the model, and where it runs."""
+        where = f"{self.session.backend} on {self.session.device}, {self.session.dtype}"
+        return f"<zoo model {self.checkpoint.path.name}: {self.checkpoint.head_name}, {where}>"
+
+    @cached_property
+    def tokenizer(self) -> "TextTokenizer":
+        """The checkpoint's tokenizer.
+
+        Raises:
+            UsageError: the checkpoint has none.
+        """
+        from zoo.tokenization import TextTokenizer
+
+        return TextTokenizer.from_checkpoint(self.checkpoint)
+
+    def embed(self, texts: Iterable[str]) -> "NDArray[np.floating[Any]]":
+        """Return a vector for each text, pooled and scaled as the checkpoint says.
+
+        Args:
+            texts: the texts; an empty one is embedded as its special tokens are.
+
+        Returns:
+            (texts, hidden), float32 (float64 where the session computes in float64).
+
+        Example:
+            >>> vectors = model.embed(["a cat", "a kitten"])  # doctest: +SKIP
+            >>> vectors[0] @ vectors[1]  # doctest: +SKIP
+            np.float32(0.788)
+        """
+        from zoo.tasks.embed import Embed
+        from zoo.tasks.records import as_records
+
+        return Embed(self.checkpoint, self.session, self.tokenizer).vectors(as_records(texts))
+
+    def fill_mask(self, texts: Iterable[str], *, top_k: int = 5) -> list[dict[str, Any]]:
+        """Return the likeliest tokens at each mask token of each text.
+
+        Args:
+            texts: texts with ``model.tokenizer.mask_token`` in them, once or more.
+            top_k: how many predictions for each.
+
+        Returns:
+            for each text ``text`` and ``masks``: ``position`` in characters, and
+            ``predictions`` of ``token`` and ``score``, the likeliest first.
+
+        Raises:
+            UsageError: a text has no mask token.
+
+        Example:
+            >>> model.fill_mask(["A cat is an [MASK]."], top_k=1)  # doctest: +SKIP
+            [{'text': 'A cat is an [MASK].', 'masks': [{'position': 12, 'predictions':
+            [{'token': 'animal', 'score': 0.61}]}]}]
+        """
+        return self._run("fill-mask", texts, top_k=top_k)
+
+    def features(
+        self, texts: Iterable[str | tuple[str, str]], *, layers: Sequence[int] = (-1,)
+    ) -> list[dict[str, Any]]:
+        """Return every token's vector from the layers asked for.
+
+        Args:
+            texts: texts, or pairs of texts.
+            layers: 0 is the embeddings, 1 the first layer, -1 the last.
+
+        Returns:
+            for each text ``text``, ``tokens``, ``offsets`` in characters, and ``layers``: the
+            layer's number as a string -> an array of shape (tokens, hidden).
+
+        Example:
+            >>> model.features(["a cat"], layers=[0, -1])[0]["tokens"]  # doctest: +SKIP
+            ['[CLS]', 'a', 'cat', '[SEP]']
+        """
+        return self._run("features", texts, arrays=True, layers=layers)
+
+    def classify(self, texts: Iterable[str | tuple[str, str]]) -> list[dict[str, Any]]:
+        """Return labels for each text, or for each of its tokens, as the head gives them.
+
+        Args:
+            texts: texts, or pairs of texts.
+
+        Returns:
+            for each text ``text`` and, as ``zoo.tasks.classify.Classify`` says: ``label``,
+            ``score`` and ``scores``; ``labels`` and ``scores``; ``score``; or ``tokens``.
+
+        Example:
+            >>> model.classify(["What a film!"])[0]["label"]  # doctest: +SKIP
+            'positive'
+        """
+        return self._run("classify", texts)
+
+    def _run(
+        self,
+        name: str,
+        texts: Iterable[str | tuple[str, str]],
+        *,
+        arrays: bool = False,
+        **options: Any,
+    ) -> list[dict[str, Any]]:
+        from zoo.tasks import make_task
+        from zoo.tasks.records import as_records
+
+        task: Task = make_task(
+            name, self.checkpoint, self.session, tokenizer=self.tokenizer, **options
+        )
+        return list(task.run(as_records(texts), arrays=arrays))

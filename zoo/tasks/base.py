@@ -1,0 +1,199 @@
+"""What all tasks share: tokenizing, batching, order, truncation, and a guard against NaN.
+
+A task reads its input a window at a time: the texts of a window are tokenized together, sorted
+by length, run in batches within a token budget, and returned in the order they came in. So memory
+is bounded and an endless input works; results appear when a window is full, or the input ends.
+"""
+
+import itertools
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from zoo.errors import UsageError
+from zoo.tasks.batching import TOKEN_BUDGET, Batch, collate, plan_batches
+from zoo.tasks.checks import cut_at, require_finite, require_head
+from zoo.tasks.records import Record
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from zoo.backends import Session
+    from zoo.checkpoint import Checkpoint
+    from zoo.tokenization import Encoded, TextTokenizer
+
+    Floats = NDArray[np.floating[Any]]
+
+
+class TaskWarning(UserWarning):
+    """Something about the results that the reader should know, such as texts that were cut."""
+
+
+class Item(NamedTuple):
+    """A text on its way through the model.
+
+    Attributes:
+        record: as it was read.
+        encoded: its tokens.
+    """
+
+    record: Record
+    encoded: "Encoded"
+
+
+class Task(ABC):
+    """A task over a session: records in, one result for each, in the same order.
+
+    Args:
+        checkpoint: the model's description.
+        session: the model, ready to run.
+        tokenizer: by default the checkpoint's.
+        max_tokens: cut texts at this many tokens; by default, and at most, at the model's limit.
+        token_budget: padded tokens in a batch.
+
+    Attributes:
+        name: what ``zoo run`` calls it; a checkpoint's head must list it.
+        adds: the keys that results add to a record.
+        pairs: whether a record may hold two texts.
+        window: how many texts are read ahead.
+        token_budget: padded tokens in a batch.
+        max_tokens: where texts are cut.
+
+    Raises:
+        UsageError: the checkpoint's head does not serve the task, or ``max_tokens`` is out of
+            range.
+        VerificationError: the checkpoint has no tokenizer.
+    """
+
+    name: ClassVar[str]
+    adds: ClassVar[tuple[str, ...]]
+    pairs: ClassVar[bool] = False
+    window: ClassVar[int] = 2048
+    token_budget: int = TOKEN_BUDGET
+
+    def __init__(
+        self,
+        checkpoint: "Checkpoint",
+        session: "Session",
+        tokenizer: "TextTokenizer | None" = None,
+        *,
+        max_tokens: int | None = None,
+        token_budget: int | None = None,
+    ) -> None:
+        require_head(checkpoint, self.name)
+        if tokenizer is None:
+            from zoo.tokenization import TextTokenizer
+
+            tokenizer = TextTokenizer.from_checkpoint(checkpoint)
+        self.checkpoint, self.session, self.tokenizer = checkpoint, session, tokenizer
+        self.max_tokens = cut_at(max_tokens, self.limits())
+        self.token_budget = token_budget or self.token_budget
+
+    def limits(self) -> list[int]:
+        """Return every limit on the tokens of a text."""
+        spec = self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name)
+        axis = spec.inputs["input_ids"][-1]
+        info = self.checkpoint.model.tokenizer
+        found = (spec.limits.get(axis), info.max_tokens if info else None)
+        return [limit for limit in found if limit is not None]
+
+    def prepare(self, text: str) -> str:
+        """Return what the tokenizer is given for a text."""
+        return text
+
+    def check(self, item: Item) -> None:  # noqa: B027 (an option, not a duty)
+        """Refuse a text that the task cannot work on.
+
+        Raises:
+            UsageError: naming the record.
+        """
+
+    @abstractmethod
+    def compute(self, items: list[Item], batch: Batch) -> list[dict[str, Any]]:
+        """Run one batch.
+
+        Args:
+            items: its texts.
+            batch: their tokens, padded and stacked.
+
+        Returns:
+            what each text's result adds to its record; arrays stay arrays.
+        """
+
+    def render(self, added: dict[str, Any]) -> dict[str, Any]:
+        """Return the same values as JSON can hold them."""
+        return added
+
+    def run(self, records: Iterable[Record], *, arrays: bool = False) -> Iterator[dict[str, Any]]:
+        """Return a JSON-able result for each record, in order.
+
+        A result holds ``text``, ``text_pair`` if there was one, the record's other keys, what
+        the task adds, and ``truncated`` (how many tokens were cut off) if any were. At the end a
+        ``TaskWarning`` sums up what was cut.
+
+        Args:
+            records: the texts; they are read a window ahead, and no further.
+            arrays: leave arrays as they are, instead of lists that JSON can hold.
+
+        Raises:
+            UsageError: a record does not fit the task; it is named.
+            VerificationError: the model returned NaN or infinity for a text; it is named.
+        """
+        for item, added in self.stream(records):
+            pair = {} if item.record.pair is None else {"text_pair": item.record.pair}
+            cut = {"truncated": item.encoded.truncated} if item.encoded.truncated else {}
+            own = added if arrays else self.render(added)
+            yield {"text": item.record.text, **pair, **item.record.extra, **own, **cut}
+
+    def stream(self, records: Iterable[Record]) -> Iterator[tuple[Item, dict[str, Any]]]:
+        """Return each record with its tokens and what the task adds, in order; see ``run``."""
+        records, texts, tokens = iter(records), 0, 0
+        while window := list(itertools.islice(records, self.window)):
+            for item, added in self._window(window):
+                texts += item.encoded.truncated > 0
+                tokens += item.encoded.truncated
+                yield item, added
+        if texts:
+            warnings.warn(
+                f"{texts} {'text was' if texts == 1 else 'texts were'} cut at {self.max_tokens} "
+                f"tokens, {tokens} tokens in all were left out; see `truncated` in the results",
+                TaskWarning,
+                stacklevel=2,
+            )
+
+    def _window(self, records: list[Record]) -> Iterator[tuple[Item, dict[str, Any]]]:
+        for record in records:
+            self._admit(record)
+        texts = [
+            self.prepare(r.text) if r.pair is None else (self.prepare(r.text), self.prepare(r.pair))
+            for r in records
+        ]
+        encoded = self.tokenizer.encode(texts, max_tokens=self.max_tokens)
+        items = [Item(record, tokens) for record, tokens in zip(records, encoded, strict=True)]
+        for item in items:
+            self.check(item)
+        results: dict[int, dict[str, Any]] = {}
+        for chosen in plan_batches([len(e.ids) for e in encoded], self.token_budget):
+            some = [items[k] for k in chosen]
+            batch = collate([i.encoded for i in some], self.session.inputs, self.tokenizer.pad_id)
+            results |= zip(chosen, self.compute(some, batch), strict=True)
+        for k, item in enumerate(items):
+            yield item, results.pop(k)
+
+    def _admit(self, record: Record) -> None:
+        if record.pair is not None and not self.pairs:
+            raise UsageError(f"{record.where} has a text_pair, and {self.name} takes single texts")
+        for key in (*self.adds, "truncated"):
+            if key in record.extra:
+                raise UsageError(
+                    f"{record.where} has the key {key!r}, which {self.name} writes itself",
+                    "rename or remove it",
+                )
+
+    def output(self, name: str, items: list[Item], batch: Batch) -> "Floats":
+        """Run the session for one output and check that every text's values are finite."""
+        values: Any = self.session.run(batch.inputs, (name,))[name]
+        require_finite(values, batch.mask, [item.record for item in items])
+        return values  # type: ignore[no-any-return]

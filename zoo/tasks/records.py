@@ -1,0 +1,57 @@
+"""What a task works on: a text, perhaps with a second one, and what came along with it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from zoo.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One input.
+
+    Attributes:
+        text: the text.
+        pair: a second text that the model reads after the first, or ``None``.
+        extra: keys of a JSON record that are carried to the output unchanged.
+        where: how messages name it, such as ``notes.jsonl:12``.
+    """
+
+    text: str
+    pair: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    where: str = "a text"
+
+
+def as_records(texts: Iterable[str | tuple[str, str]]) -> Iterator[Record]:
+    """Turn plain texts, or pairs of texts, into records; they are counted from 1 in messages.
+
+    Raises:
+        UsageError: something is no text, or holds half of a surrogate pair, which no encoding
+            can write.
+    """
+    if isinstance(texts, str):
+        raise UsageError("a single string was given for texts", "put it into a list: [text]")
+    for number, item in enumerate(texts, 1):
+        where = f"text {number}"
+        if isinstance(item, tuple) and len(item) == 2:
+            yield Record(sound(item[0], where), sound(item[1], where), where=where)
+        else:
+            yield Record(sound(item, where), where=where)
+
+
+def sound(text: Any, where: str) -> str:
+    """Return a text that can be tokenized.
+
+    Raises:
+        UsageError: it is not a string, or not a valid one.
+    """
+    if not isinstance(text, str):
+        raise UsageError(f"{where} is of type {type(text).__name__}, not a string")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"{where}: character {error.start + 1} is not valid Unicode") from None
+    return text

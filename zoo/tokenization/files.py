@@ -1,0 +1,91 @@
+"""The small files beside a checkpoint's weights, by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from zoo.errors import SourceError, VerificationError
+from zoo.paths import inside
+
+TOKENIZER_JSON, VOCABULARY = "tokenizer.json", "vocab.txt"
+TOKENIZER_CONFIG, SPECIAL_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
+ADDED_TOKENS = "added_tokens.json"
+
+# Any one of these holds a vocabulary; the others only say how to use it.
+VOCABULARIES = (TOKENIZER_JSON, VOCABULARY)
+TOKENIZER_FILES: tuple[str, ...] = (*VOCABULARIES, TOKENIZER_CONFIG, SPECIAL_TOKENS, ADDED_TOKENS)
+
+
+class SourceFiles:
+    """A checkpoint directory as it came: its side files, read-only.
+
+    Args:
+        directory: where the checkpoint is.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a file."""
+        return self.path(name).is_file()
+
+    def path(self, name: str) -> Path:
+        """Return where a file is, or would be.
+
+        Raises:
+            VerificationError: the name leads out of the directory.
+        """
+        return inside(self.directory, name, str(self.directory))
+
+    def text(self, name: str) -> str:
+        """Read a text file.
+
+        Raises:
+            SourceError: it is missing or cannot be read.
+            VerificationError: it is not UTF-8.
+        """
+        path = self.path(name)
+        try:
+            return path.read_text("utf-8")
+        except OSError as error:
+            raise SourceError(f"{path}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise VerificationError(f"{path} is not UTF-8: {error.reason}") from error
+
+    def parse(self, name: str) -> Any:
+        """Read a JSON file, whatever it holds.
+
+        Raises:
+            SourceError: it is missing or cannot be read.
+            VerificationError: it is not JSON.
+        """
+        try:
+            return json.loads(self.text(name))
+        except (ValueError, RecursionError) as error:
+            raise VerificationError(f"{self.path(name)} is not JSON: {error}") from error
+
+    def json(self, name: str) -> dict[str, Any]:
+        """Read a JSON file that holds an object.
+
+        Raises:
+            SourceError: it is missing or cannot be read.
+            VerificationError: it is not JSON, or not an object.
+        """
+        found = self.parse(name)
+        if not isinstance(found, dict):
+            raise VerificationError(f"{self.path(name)} is not a JSON object")
+        return found
+
+    def json_if_any(self, name: str) -> dict[str, Any]:
+        """Read a JSON file that may be missing; then the result is empty.
+
+        Raises:
+            VerificationError: it is there, and is not a JSON object.
+        """
+        return self.json(name) if self.has(name) else {}
+
+
+def has_tokenizer(files: SourceFiles) -> bool:
+    """Whether a directory holds a vocabulary to build a tokenizer from."""
+    return any(files.has(name) for name in VOCABULARIES)

@@ -1,0 +1,218 @@
+"""A tokenizer at work: texts to ids, with truncation that is counted, and ids to text."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from zoo.checkpoint import TOKENIZER, Checkpoint, TokenizerInfo
+from zoo.errors import UsageError
+from zoo.tokenization.files import SourceFiles
+from zoo.tokenization.wordpiece import load
+
+if TYPE_CHECKING:
+    from tokenizers import Encoding, Tokenizer
+
+Text: TypeAlias = str | tuple[str, str]
+
+
+class Encoded:
+    """One text, or one pair of texts, as tokens. Lists are made when they are asked for.
+
+    Args:
+        text: what was tokenized.
+        encoding: all of its tokens.
+        kept: places of the tokens that were not cut, or ``None`` if none was.
+        tokenizer: for what the encoding does not hold.
+
+    Attributes:
+        ids: the token ids, special tokens included.
+        truncated: how many tokens were cut.
+    """
+
+    def __init__(
+        self, text: Text, encoding: "Encoding", kept: list[int] | None, tokenizer: "Tokenizer"
+    ) -> None:
+        self._text, self._encoding, self._kept = text, encoding, kept
+        self._tokenizer = tokenizer
+        ids = encoding.ids
+        self.ids: list[int] = ids if kept is None else [ids[k] for k in kept]
+        self.truncated = len(ids) - len(self.ids)
+
+    @property
+    def n(self) -> int:
+        """Number of tokens."""
+        return len(self.ids)
+
+    @cached_property
+    def type_ids(self) -> list[int]:
+        """For each token, which text of a pair it belongs to, by the model's count."""
+        found: list[int] = self._encoding.type_ids
+        return found if self._kept is None else [found[k] for k in self._kept]
+
+    @cached_property
+    def special(self) -> list[bool]:
+        """For each token, whether it was put around the text rather than found in it."""
+        found = [bool(flag) for flag in self._encoding.special_tokens_mask]
+        return found if self._kept is None else [found[k] for k in self._kept]
+
+    @cached_property
+    def offsets(self) -> list[tuple[int, int]]:
+        """For each token, where it is in its text: start and end in characters.
+
+        Special tokens have (0, 0). Tokenizing does not keep them, which makes it twice as fast:
+        they cost one more pass, the first time that they are asked for.
+        """
+        found: list[tuple[int, int]] = self._tokenizer.encode_batch([self._text])[0].offsets
+        return found if self._kept is None else [found[k] for k in self._kept]
+
+
+class TextTokenizer:
+    """``tokenizer.json`` and what it does not say, ready for tasks.
+
+    Args:
+        tokenizer: without truncation or padding.
+        info: special tokens and the longest input.
+    """
+
+    def __init__(self, tokenizer: "Tokenizer", info: TokenizerInfo) -> None:
+        self._tokenizer, self.info = tokenizer, info
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint) -> Self:
+        """Load a checkpoint's tokenizer.
+
+        Raises:
+            UsageError: it has none.
+            SourceError, VerificationError: its file is missing or damaged.
+        """
+        info = checkpoint.model.tokenizer
+        if info is None:
+            raise UsageError(
+                f"{checkpoint.path} has no {TOKENIZER}, which text tasks need",
+                "`zoo convert ... --tokenizer REF` adds one",
+            )
+        return cls(load(SourceFiles(checkpoint.path)), info)
+
+    def encode(self, texts: Sequence[Text], *, max_tokens: int | None) -> list[Encoded]:
+        """Tokenize texts or pairs of texts, with special tokens, on all cores.
+
+        Args:
+            texts: what to tokenize.
+            max_tokens: the most tokens a text may have, special ones included; a longer text is
+                cut at its end, of a pair the longer text first. ``None`` cuts nothing.
+
+        Raises:
+            UsageError: ``max_tokens`` leaves no room for text, or a text is no Unicode text.
+        """
+        try:
+            found = self._tokenizer.encode_batch_fast(list(texts))
+        except TypeError as error:
+            raise _unreadable(texts) from error
+        return [
+            Encoded(text, each, _kept(each, max_tokens), self._tokenizer)
+            for text, each in zip(texts, found, strict=True)
+        ]
+
+    def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
+        """Return the text of token ids, as far as they tell it.
+
+        Args:
+            ids: the tokens.
+            skip_special: leave special tokens out.
+        """
+        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=skip_special)
+        return text
+
+    def token_id(self, token: str) -> int | None:
+        """Return a token's id, or ``None`` if the vocabulary lacks it."""
+        found: int | None = self._tokenizer.token_to_id(token)
+        return found
+
+    def token(self, number: int) -> str:
+        """Return the token of an id.
+
+        Raises:
+            UsageError: no token has it.
+        """
+        found: str | None = self._tokenizer.id_to_token(number)
+        if found is None:
+            raise UsageError(f"no token has the id {number}")
+        return found
+
+    @property
+    def pad_id(self) -> int:
+        """The id to fill batches up with; 0 where no token is meant for it."""
+        return self._role_id("pad") or 0
+
+    @property
+    def mask_id(self) -> int | None:
+        """The id of the token that asks for a guess, or ``None``."""
+        return self._role_id("mask")
+
+    @property
+    def mask_token(self) -> str | None:
+        """The token that asks for a guess, or ``None``."""
+        return self.info.special.get("mask")
+
+    @property
+    def max_tokens(self) -> int | None:
+        """The longest input that the model was made for, or ``None``."""
+        return self.info.max_tokens
+
+    def _role_id(self, role: str) -> int | None:
+        token = self.info.special.get(role)
+        return None if token is None else self.token_id(token)
+
+
+def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """Share out room between the texts of a pair, at the cost of the longer one.
+
+    Args:
+        first: tokens of the first text.
+        second: tokens of the second text; 0 if there is none.
+        room: how many tokens may remain in all.
+
+    Returns:
+        how many tokens of each remain. Where both are cut, the one that was longer keeps the
+        odd one out, and the second if they were of one length.
+    """
+    if first + second <= room:
+        return first, second
+    short, long = sorted((first, second))
+    if short > room // 2:
+        short = room // 2
+    long = room - short
+    return (long, short) if first > second else (short, long)
+
+
+def _kept(encoding: "Encoding", max_tokens: int | None) -> list[int] | None:
+    """Return the places of the tokens that remain, or ``None`` if all do."""
+    if max_tokens is None or len(encoding) <= max_tokens:
+        return None
+    texts = encoding.sequence_ids
+    room = max_tokens - texts.count(None)
+    if room < 1:
+        raise UsageError(
+            f"{max_tokens} tokens leave no room for text: {max_tokens - room} are special tokens"
+        )
+    left = dict(enumerate(longest_first(texts.count(0), texts.count(1), room)))
+    kept = []
+    for place, text in enumerate(texts):
+        if text is not None:
+            left[text] -= 1
+        if text is None or left[text] >= 0:
+            kept.append(place)
+    return kept
+
+
+def _unreadable(texts: Sequence[Text]) -> UsageError:
+    """Say which text the library did not take."""
+    for number, text in enumerate(texts, 1):
+        for part in (text,) if isinstance(text, str) else text:
+            if not isinstance(part, str):
+                return UsageError(f"text {number} is no text: {part!r}")
+            try:
+                part.encode()
+            except UnicodeEncodeError:
+                return UsageError(f"text {number} holds half of a surrogate pair")
+    return UsageError("texts must be strings or pairs of strings")

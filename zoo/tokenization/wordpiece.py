@@ -1,0 +1,188 @@
+"""WordPiece: from ``tokenizer.json``, or from ``vocab.txt`` and ``tokenizer_config.json``.
+
+The splitting itself is the ``tokenizers`` library's. What is decided here is which of the files
+is heard:
+
+* ``tokenizer.json`` describes a whole tokenizer. ``do_lower_case``, ``strip_accents`` and
+  ``tokenize_chinese_chars``, where ``tokenizer_config.json`` states them, override it; where it
+  does not, ``tokenizer.json`` stands.
+* ``vocab.txt`` is a list of tokens. Everything else comes from ``tokenizer_config.json``, and
+  from the defaults of the original implementation where that is silent: lower-case, no accents,
+  a space around every Chinese character, 100 characters a word.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import VerificationError
+from zoo.tokenization.files import TOKENIZER_CONFIG, TOKENIZER_JSON, VOCABULARY, SourceFiles
+from zoo.tokenization.settings import Added, Settings, special
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+DEFAULTS = {role: f"[{role.upper()}]" for role in ("unk", "sep", "pad", "cls", "mask")}
+SPLITTERS = {"word_tokenizer_type": "basic", "subword_tokenizer_type": "wordpiece"}
+OPTIONS = {  # key of tokenizer_config.json -> attribute of the normalizer, default
+    "do_lower_case": ("lowercase", True),
+    "strip_accents": ("strip_accents", None),
+    "tokenize_chinese_chars": ("handle_chinese_chars", True),
+}
+# What transformers does to decoded text where a configuration says clean_up_tokenization_spaces.
+CLEAN_UP = {f" {mark}": mark for mark in (".", "?", "!", ",")} | {" ' ": "'"}
+CLEAN_UP |= {f" {end}": end for end in ("n't", "'m", "'s", "'ve", "'re")}
+
+
+def wordpiece_tokenizer(files: SourceFiles) -> "Tokenizer":
+    """Build a tokenizer whose ids equal those of the reference implementation.
+
+    A ``tokenizer.json`` of another kind than WordPiece is complete in itself and is taken as it
+    stands. Truncation and padding are switched off: they are a matter of each run.
+
+    Args:
+        files: a directory with ``tokenizer.json`` or ``vocab.txt``.
+
+    Raises:
+        SourceError: a file cannot be read.
+        VerificationError: a file is malformed, two of them contradict each other, the vocabulary
+            lacks a token that every text needs, or the configuration asks for a way of splitting
+            words that is not implemented.
+    """
+    settings = Settings.read(files)
+    stored = files.has(TOKENIZER_JSON)
+    tokenizer = load(files) if stored else _from_vocabulary(files, settings)
+    if type(tokenizer.model).__name__ == "WordPiece":
+        name = TOKENIZER_JSON if stored else VOCABULARY
+        _check_unknown(tokenizer, settings, files.path(name))
+        _complete(tokenizer, settings, files.path(name))
+    else:
+        settings.add_to(tokenizer)
+    if settings.option("clean_up_tokenization_spaces", (bool, type(None)), False):
+        _clean_up(tokenizer)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def load(files: SourceFiles) -> "Tokenizer":
+    """Read ``tokenizer.json``.
+
+    Raises:
+        SourceError: it cannot be read.
+        VerificationError: the library does not accept it.
+    """
+    from tokenizers import Tokenizer
+
+    text = files.text(TOKENIZER_JSON)
+    try:
+        return Tokenizer.from_str(text)
+    except Exception as error:  # the library raises nothing narrower
+        raise VerificationError(f"{files.path(TOKENIZER_JSON)}: {_line(error)}") from error
+
+
+def _from_vocabulary(files: SourceFiles, settings: Settings) -> "Tokenizer":
+    from tokenizers import Tokenizer, models, normalizers
+
+    for key, known in SPLITTERS.items():
+        if (value := settings.config.get(key, known)) != known:
+            raise VerificationError(
+                f"{files.path(TOKENIZER_CONFIG)}: {key} = {value!r} is not implemented",
+                f"only {known!r} is; a tokenizer.json would say it all",
+            )
+    path = files.path(VOCABULARY)
+    try:
+        vocabulary = models.WordPiece.read_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise VerificationError(f"{path}: {_line(error)}") from error
+    model: Any = models.WordPiece(vocabulary, unk_token=_token(settings, "unk").content)
+    tokenizer = Tokenizer(model)
+    options: Any = {ours: default for ours, default in OPTIONS.values()}
+    tokenizer.normalizer = normalizers.BertNormalizer(**options)
+    return tokenizer
+
+
+def _complete(tokenizer: "Tokenizer", settings: Settings, path: Path) -> None:
+    """Apply the configuration, and add what it takes for granted where it is missing."""
+    from tokenizers import decoders, pre_tokenizers
+
+    if settings.generic and path.name == TOKENIZER_JSON:
+        settings.add_to(tokenizer)
+        return
+    _override(tokenizer, settings)
+    if tokenizer.pre_tokenizer is None:
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    if tokenizer.decoder is None:
+        tokenizer.decoder = decoders.WordPiece(prefix="##")
+    ends = [_end(tokenizer, settings, role, path) for role in ("cls", "sep")]
+    usual = [_token(settings, role) for role in DEFAULTS]
+    settings.add_to(tokenizer, [t for t in usual if tokenizer.token_to_id(t.content) is not None])
+    if tokenizer.post_processor is None:
+        _add_ends(tokenizer, *ends)
+
+
+def _override(tokenizer: "Tokenizer", settings: Settings) -> None:
+    """Let ``tokenizer_config.json`` have the last word on what it states."""
+    from tokenizers import normalizers
+
+    normalizer = tokenizer.normalizer
+    if isinstance(normalizer, normalizers.BertNormalizer):
+        for key, (ours, default) in OPTIONS.items():
+            if key in settings.config:
+                kinds = (bool, type(default))
+                setattr(normalizer, ours, settings.option(key, kinds, default))
+        tokenizer.normalizer = normalizer
+
+
+def _end(tokenizer: "Tokenizer", settings: Settings, role: str, path: Path) -> str:
+    """Return the token that begins or ends each text, which the vocabulary must hold."""
+    token = _token(settings, role).content
+    if not any(token == added.content for added in settings.added):
+        _require(tokenizer.token_to_id(token), token, path)
+    return token
+
+
+def _add_ends(tokenizer: "Tokenizer", cls: str, sep: str) -> None:
+    from tokenizers import processors
+
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{cls} $A {sep}",
+        pair=f"{cls} $A {sep} $B:1 {sep}:1",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (cls, sep)],
+    )
+
+
+def _check_unknown(tokenizer: "Tokenizer", settings: Settings, path: Path) -> None:
+    """Check the token that stands for what the vocabulary lacks."""
+    model: Any = tokenizer.model
+    named = settings.named.get("unk")
+    if named and named.content != model.unk_token:
+        raise VerificationError(
+            f"{path}: the unknown token is {model.unk_token}, and {named.content} in "
+            f"{TOKENIZER_CONFIG}"
+        )
+    _require(model.token_to_id(model.unk_token), model.unk_token, path)
+
+
+def _require(number: int | None, token: str, path: Path) -> None:
+    if number is None:
+        raise VerificationError(
+            f"{path} has no token {token}",
+            "it is no WordPiece vocabulary, or tokenizer_config.json must say what stands for it",
+        )
+
+
+def _token(settings: Settings, role: str) -> Added:
+    return settings.named.get(role) or special(DEFAULTS[role], role)
+
+
+def _clean_up(tokenizer: "Tokenizer") -> None:
+    """Make decoding end with the clean-up that the configuration asks for."""
+    from tokenizers import decoders
+
+    steps = [decoders.Replace(found, wanted) for found, wanted in CLEAN_UP.items()]
+    first = [] if tokenizer.decoder is None else [tokenizer.decoder]
+    tokenizer.decoder = decoders.Sequence([*first, decoders.Fuse(), *steps])
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

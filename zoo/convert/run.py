@@ -71,6 +71,8 @@ def convert(
     """
     code = parse_dtype(dtype)
     if path is not None and not dry_run:
+        if source.directory.resolve().is_relative_to(path.resolve()):
+            raise UsageError(f"{path} holds what is converted", "give another -o")
         check_target(path, force=force)
     opened = open_source(source, allow_pickle=allow_pickle)
     opened = replace(opened, config=check_names(opened.config, labels))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Pieces = Sequence[NDArray[np.generic[Any]]]
 
 SHARD_BYTES = 5_000_000_000  # as the Hub's own client does
-CHUNK = 1 << 22
+CHUNK = 1 << 19  # stays in the cache between reading and hashing
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,50 @@
+"""Tiny checkpoints as the reference library writes them, the input of most tests here."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij", "##a", "##b"]
+SMALL = {
+    "vocab_size": len(VOCABULARY),
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+}
+
+Make = Callable[..., Path]
+
+
+@pytest.fixture
+def hub_checkpoint(tmp_path: Path) -> Make:
+    """Return a function that writes a checkpoint in the Hub's layout.
+
+    It takes the name of a class, a directory name, whether to add a tokenizer, the dtype, and
+    changes to the configuration. Every value of every tensor is drawn at random.
+    """
+
+    def make(
+        architecture: str = "BertForPreTraining",
+        name: str = "source",
+        tokenizer: bool = True,
+        dtype: str = "float32",
+        **changes: Any,
+    ) -> Path:
+        import torch
+        import transformers
+
+        torch.manual_seed(len(architecture))
+        config = transformers.BertConfig(**{**SMALL, **changes})
+        model = getattr(transformers, architecture)(config)
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter)
+        model.to(getattr(torch, dtype)).save_pretrained(tmp_path / name)
+        if tokenizer:
+            (tmp_path / name / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+        return tmp_path / name
+
+    return make

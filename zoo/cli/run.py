@@ -1,0 +1,127 @@
+"""``zoo run``: one subcommand a task."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from zoo.cli.options import backend_options, hub_options, json_option, reference_argument
+from zoo.tasks import TASKS
+
+EPILOG = """\b
+Examples:
+  zoo run {name} REF "a text" "another text"
+  zoo run {name} REF --input texts.txt > results.jsonl
+  cat texts.jsonl | zoo run {name} REF -
+
+Plain text is one text a line. JSON lines hold "text", perhaps "text_pair", and any other keys,
+which are carried to the output. Results are JSON lines, in input order; a text that is longer
+than the model takes is cut, and "truncated" says by how many tokens."""
+
+# options that one task alone takes
+OWN = {
+    "fill-mask": click.option(
+        "--top-k", type=click.IntRange(1), default=5, show_default=True, help="Predictions a mask."
+    ),
+    "features": click.option(
+        "--layers", default="-1", show_default=True, metavar="N,...", help="0 is the embeddings."
+    ),
+}
+
+
+class Tasks(click.Group):
+    """The tasks as subcommands, made when one is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """See ``click.Group``."""
+        return list(TASKS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """See ``click.Group``."""
+        return task_command(cmd_name) if cmd_name in TASKS else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a task; a mistyped name lists the nearest ones."""
+        from zoo.errors import nearest
+
+        if args[0] not in TASKS and not args[0].startswith("-"):
+            hint = nearest(args[0], list(TASKS)) or f"there are {', '.join(TASKS)}"
+            raise click.UsageError(f"no task is called {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def task_command(name: str) -> click.Command:
+    """Return the subcommand of a task."""
+
+    def run(ref: str, texts: tuple[str, ...], as_json: bool, **options: Any) -> None:
+        import json
+
+        results = _results(name, ref, texts, options)
+        if as_json:
+            click.echo(json.dumps({"task": name, "results": list(results)}, ensure_ascii=False))
+            return
+        for result in results:
+            click.echo(json.dumps(result, ensure_ascii=False))
+
+    run.__doc__ = TASKS[name][1]
+    decorators = [
+        click.command(name, epilog=EPILOG.format(name=name)),
+        reference_argument,
+        click.argument("texts", nargs=-1, metavar="[TEXT... | -]"),
+        click.option("--input", "source", metavar="FILE", help="Read texts from a file."),
+        click.option(
+            "--format",
+            "kind",
+            type=click.Choice(["auto", "text", "jsonl"]),
+            default="auto",
+            show_default=True,
+            help="What the input is.",
+        ),
+        *([OWN[name]] if name in OWN else []),
+        click.option("--max-tokens", type=click.IntRange(1), help="Cut texts at this length."),
+        click.option("--token-budget", type=click.IntRange(1), help="Padded tokens in a batch."),
+        backend_options,
+        hub_options,
+        json_option,
+    ]
+    command: Any = run
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    assert isinstance(command, click.Command), "the last decorator makes a command"
+    return command
+
+
+def _results(
+    name: str, ref: str, texts: tuple[str, ...], options: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    from zoo.backends import open_session
+    from zoo.references import resolve_checkpoint
+    from zoo.tasks import make_task
+    from zoo.tasks.inputs import read_records
+
+    records = read_records(texts, options.pop("source"), kind=options.pop("kind"))
+    hub = {key: options.pop(key) for key in ("revision", "offline", "lock")}
+    compute = {key: options.pop(key) for key in ("backend", "device", "dtype", "threads")}
+    if "layers" in options:
+        options["layers"] = _numbers(options["layers"])
+    checkpoint = resolve_checkpoint(ref, **hub)
+    task = make_task(name, checkpoint, open_session(checkpoint, **compute), **options)
+    return task.run(records)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    from zoo.errors import UsageError
+
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--layers {text} is not a list of numbers", "such as 0,6,-1") from None
+
+
+command = Tasks(
+    "run",
+    help="Run a task over texts, and write JSON lines.",
+    epilog="Run `zoo run TASK --help` for a task's options.",
+)

@@ -63,7 +63,7 @@ class BertConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ValueError: a field is out of its range, or two contradict each other.
         """
         for name in _POSITIVE:
-            if getattr(self, name) <= 0:
+            if not getattr(self, name) > 0:  # said so that NaN is refused
                 raise ValueError(f"{name} is {getattr(self, name)}, which is not positive")
         for name in ("dropout", "attention_dropout", "classifier_dropout"):
             if not 0 <= (getattr(self, name) or 0) < 1:

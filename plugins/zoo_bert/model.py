@@ -68,8 +68,8 @@ class Bert(nn.Module):
         token_type_ids: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Run the trunk, then the head."""
-        mask = padding_mask(attention_mask)  # (batch, 1, 1, tokens)
         x = self.embeddings(input_ids, token_type_ids)  # (batch, tokens, hidden)
+        mask = padding_mask(attention_mask, x.dtype)  # (batch, 1, 1, tokens)
         for layer in self.layers:
             x = layer(x, mask)
         return self.outputs(x)

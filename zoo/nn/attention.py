@@ -1,28 +1,30 @@
 """Multi-head self-attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2)."""
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 
-def padding_mask(attention_mask: Tensor | None) -> Tensor | None:
-    """Turn a mask over tokens into one over attention scores.
+def padding_mask(attention_mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Turn a mask over tokens into what is added to attention scores.
 
     A masked key gets a weight of exactly zero, so the outputs of real tokens do not depend on
-    how far their row is padded. A row without any real token may look at all of its padding:
-    its outputs mean nothing, but they are numbers, on every backend.
+    how far their row is padded. A row without any real token attends to all of its padding: its
+    outputs mean nothing, but they are numbers, on every backend. (A boolean mask would mean a
+    row of minus infinities there, and two more passes over the scores in ONNX to mend it.)
 
     Args:
         attention_mask: (batch, tokens), non-zero for real tokens; ``None`` where every token is
             real, which costs nothing in attention.
+        dtype: of the scores.
 
     Returns:
-        (batch, 1, 1, tokens), true for the keys to look at, or ``None``.
+        (batch, 1, 1, tokens), zero for real tokens and hugely negative for padding, or ``None``.
     """
     if attention_mask is None:
         return None
-    real = attention_mask != 0
-    real = real | ~real.any(dim=-1, keepdim=True)
-    return real[:, None, None, :]
+    lowest = torch.finfo(dtype).min / 2  # half, so that adding a score cannot overflow
+    return ((attention_mask == 0).to(dtype) * lowest)[:, None, None, :]
 
 
 class SelfAttention(nn.Module):
@@ -46,7 +48,7 @@ class SelfAttention(nn.Module):
 
         Args:
             x: (batch, tokens, hidden).
-            mask: which keys to look at, broadcast to (batch, heads, queries, keys).
+            mask: added to the scores, broadcast to (batch, heads, queries, keys).
 
         Returns:
             (batch, tokens, hidden).

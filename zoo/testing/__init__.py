@@ -1,1 +1,4 @@
-"""The conformance kit: what every family must show, built-in or not."""
+"""The conformance kit: what every family must pass, and the comparison with a reference.
+
+``zoo.testing.conformance`` needs pytest; ``zoo.testing.oracle`` needs the reference library.
+"""

@@ -1,0 +1,339 @@
+"""BERT: the conformance kit, and the reference library's outputs on full-size random weights."""
+
+import itertools
+import math
+import subprocess
+import sys
+import typing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from msgspec.structs import replace
+from torch import nn
+from zoo_bert import Bert
+from zoo_bert.config import SIZES, BertConfig
+
+from zoo.config import Activation
+from zoo.errors import VerificationError
+from zoo.formats import TensorInfo
+from zoo.testing.conformance import FamilyTests
+from zoo.testing.draws import draw_inputs, draw_weights
+from zoo.testing.oracle import Difference, compare_with_reference, reference_model
+from zoo.weights import account_for
+
+BERT = Bert()
+HEADS = list(BERT.heads())
+SMALL = BertConfig(
+    vocab_size=101,
+    hidden_size=48,
+    num_layers=3,
+    num_heads=4,
+    intermediate_size=80,
+    max_positions=40,
+    type_vocab_size=3,
+    labels=("one", "two", "three"),
+)
+TINYBERT = BertConfig(num_layers=4, hidden_size=312, num_heads=12, intermediate_size=1200)
+
+
+class TestBert(FamilyTests):
+    family = BERT
+    golden = Path(__file__).parents[1] / "golden" / "bert"
+
+
+def random_model(config: BertConfig, head: str) -> nn.Module:
+    with torch.device("meta"):
+        model = BERT.model(config, head)
+    model = model.double().to_empty(device="cpu").eval()
+    draw_weights(model)
+    return model
+
+
+def assert_equal_to_reference(config: BertConfig, head: str) -> None:
+    if head == "question-answering":  # the reference takes the number of labels for it, too
+        config = replace(config, labels=("start", "end"))
+    model = random_model(config, head)
+    exact = compare_with_reference(BERT, config, head, model, tolerance=1e-9)
+    assert max(d.absolute for d in exact.outputs.values()) <= 1e-9
+    assert exact.first_diverging is None
+    single = compare_with_reference(BERT, config, head, model.float())
+    assert max(d.relative for d in single.outputs.values()) <= 1e-5
+    assert single.first_diverging is None
+
+
+# Parity with the reference library
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_base_equals_the_reference(head: str) -> None:
+    config = SIZES["base"]
+    spec = BERT.onnx(config, head)
+    model = random_model(config, head)
+    reference = reference_model(BERT, config, head, model.state_dict())
+    for dtype, length in itertools.product((torch.float64, torch.float32), (1, 17, 512)):
+        lengths = (17, 9) if length == 17 else (length,)  # with padding
+        inputs = draw_inputs(spec, config, lengths)
+        with torch.no_grad():
+            ours, theirs = model.to(dtype)(**inputs), reference.to(dtype)(**inputs)
+        for mine, other in zip(ours.values(), theirs.values(), strict=True):
+            found = Difference.between(mine, other)
+            if dtype is torch.float64:
+                assert found.absolute <= 1e-9, length
+            else:
+                assert found.relative <= 1e-5, length
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("size", ["tiny", "mini", "small", "medium", "large"])
+def test_other_widths_equal_the_reference(size: str, head: str) -> None:
+    full = SIZES[size]
+    config = replace(full, num_layers=min(full.num_layers, 2), vocab_size=1000)
+    assert_equal_to_reference(config, head)
+
+
+def test_a_padded_text_of_full_length_equals_the_reference() -> None:
+    config = SIZES["tiny"]
+    model = random_model(config, "none")
+    inputs = draw_inputs(BERT.onnx(config, "none"), config, (512, 300, 1))
+    found = compare_with_reference(BERT, config, "none", model, inputs=inputs)
+    assert max(d.absolute for d in found.outputs.values()) <= 1e-9
+
+
+@pytest.mark.parametrize("act", typing.get_args(Activation))
+def test_activations_equal_the_reference(act: Activation) -> None:
+    assert_equal_to_reference(replace(SMALL, activation=act), "masked-lm")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tie_embeddings": False},
+        {"type_vocab_size": 1},
+        {"pad_token_id": 5},
+        {"pad_token_id": None},
+        {"layer_norm_eps": 0.1},
+        {"num_heads": 1},
+        {"labels": ("one",), "problem": "regression"},
+        {"problem": "multi_label_classification"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("head", ["masked-lm", "pretraining", "sequence-classification"])
+def test_settings_equal_the_reference(changes: dict[str, Any], head: str) -> None:
+    assert_equal_to_reference(replace(SMALL, **changes), head)
+
+
+def test_the_first_diverging_layer_is_named() -> None:
+    model = random_model(SMALL, "masked-lm")
+    names = ["embeddings", "layers.0", "layers.1", "layers.2"]
+    found = compare_with_reference(BERT, SMALL, "masked-lm", model)
+    assert list(found.layers) == names and found.first_diverging is None
+    faulty_head = model.get_submodule("head")
+    faulty_head.act = torch.relu  # type: ignore[assignment]
+    found = compare_with_reference(BERT, SMALL, "masked-lm", model)
+    assert found.first_diverging == "logits"
+    faulty_layer = model.get_submodule("layers.1.ffn")
+    faulty_layer.act = torch.relu  # type: ignore[assignment]
+    found = compare_with_reference(BERT, SMALL, "masked-lm", model)
+    assert found.first_diverging == "layers.1"
+    assert found.layers["layers.0"].relative < 1e-9 < 1e-3 < found.layers["layers.1"].relative
+
+
+# Sizes
+
+
+@pytest.mark.parametrize(
+    ("config", "head", "count"),
+    [
+        (SIZES["base"], "none", 109_482_240),
+        (SIZES["base"], "pretraining", 110_106_428),
+        (SIZES["base"], "masked-lm", 109_514_298),
+        (SIZES["base-cased"], "none", 108_310_272),
+        (SIZES["base-cased"], "pretraining", 108_932_934),
+        (SIZES["base-cased"], "masked-lm", 108_340_804),
+        (SIZES["large"], "none", 335_141_888),
+        (SIZES["large"], "pretraining", 336_226_108),
+        (SIZES["large"], "masked-lm", 335_174_458),
+        (SIZES["base-multilingual-cased"], "none", 177_853_440),
+        (SIZES["base-multilingual-cased"], "pretraining", 178_566_653),
+        (SIZES["base-multilingual-cased"], "masked-lm", 177_974_523),
+        (TINYBERT, "none", 14_350_248),
+        (TINYBERT, "pretraining", 14_479_676),
+    ],
+)
+def test_parameter_counts_are_the_published_ones(config: BertConfig, head: str, count: int) -> None:
+    with torch.device("meta"):
+        model = BERT.model(config, head)
+    assert sum(parameter.numel() for parameter in model.parameters()) == count
+    assert BERT.weights(config, head).parameters() == count
+
+
+# Configuration
+
+
+def test_every_key_of_the_reference_is_known() -> None:
+    hub = transformers.BertConfig().to_dict()
+    found = BERT.config_map.to_ours(hub, BertConfig)
+    assert found.config == SIZES["base"]
+    assert found.unknown == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("position_embedding_type", "relative_key"),
+        ("position_embedding_type", "relative_key_query"),
+        ("is_decoder", True),
+        ("add_cross_attention", True),
+        ("is_encoder_decoder", True),
+        ("tie_encoder_decoder", True),
+        ("cross_attention_hidden_size", 64),
+        ("hidden_act", "quick_gelu"),
+        ("pruned_heads", {"0": [1]}),
+        ("per_layer_config", {"0": {"intermediate_size": 8}}),
+        ("quantization_config", {"bits": 8}),
+        ("num_hidden_layers", "12"),
+        ("hidden_size", True),
+    ],
+)
+def test_what_is_not_implemented_is_refused_by_name(key: str, value: object) -> None:
+    with pytest.raises(VerificationError, match=key):
+        BERT.config_map.to_ours({"model_type": "bert", key: value}, BertConfig)
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"hidden_size": 50}, "hidden_size 50 does not split"),
+        ({"num_layers": 0}, "num_layers is 0"),
+        ({"vocab_size": -1}, "vocab_size is -1"),
+        ({"dropout": 1.0}, "dropout is 1.0"),
+        ({"classifier_dropout": -0.1}, "classifier_dropout is -0.1"),
+        ({"layer_norm_eps": 0.0}, "layer_norm_eps is 0.0"),
+        ({"layer_norm_eps": math.nan}, "layer_norm_eps is nan"),
+        ({"pad_token_id": 101}, "pad_token_id 101 is outside"),
+    ],
+)
+def test_a_shape_that_cannot_be_built_is_refused(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        replace(SMALL, **changes)
+
+
+def test_keys_of_older_releases_are_known() -> None:
+    older = {
+        "directionality": "bidi",
+        "pooler_fc_size": 768,
+        "pooler_num_attention_heads": 12,
+        "pooler_num_fc_layers": 3,
+        "pooler_size_per_head": 128,
+        "pooler_type": "first_token_transform",
+        "position_embedding_type": "absolute",
+        "gradient_checkpointing": False,
+        "use_cache": True,
+        "is_decoder": False,
+        "pruned_heads": {},
+        "torchscript": False,
+    }
+    found = BERT.config_map.to_ours(older, BertConfig)
+    assert found.config == SIZES["base"] and found.unknown == ()
+    assert found.extra["pooler_type"] == "first_token_transform"
+
+
+# Weights as they are published
+
+
+def published(config: BertConfig, head: str) -> dict[str, TensorInfo]:
+    weights = BERT.weights(config, head)
+    return {
+        weights.written(source): TensorInfo("F32", shape)
+        for entry in weights.entries()
+        for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
+    }
+
+
+def test_the_first_releases_file_is_accounted_for() -> None:
+    file = published(SMALL, "pretraining")
+    file = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): info
+        for name, info in file.items()
+    }
+    file["cls.predictions.decoder.weight"] = file["bert.embeddings.word_embeddings.weight"]
+    file["cls.predictions.decoder.bias"] = file["cls.predictions.bias"]
+    file["bert.embeddings.position_ids"] = TensorInfo("I64", (1, 40))
+    account = account_for(BERT.weights(SMALL, "pretraining"), file)
+    account.require_closed("test")
+    assert account.ties == {
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    }
+    assert list(account.drops) == ["bert.embeddings.position_ids"]
+    assert sum(name.endswith((".gamma", ".beta")) for name in account.renamed) == 16
+
+
+@pytest.mark.parametrize("head", ["masked-lm", "token-classification", "question-answering"])
+def test_a_left_over_pooler_is_dropped_with_a_reason(head: str) -> None:
+    file = published(SMALL, head)
+    file["bert.pooler.dense.weight"] = TensorInfo("F32", (48, 48))
+    file["bert.pooler.dense.bias"] = TensorInfo("F32", (48,))
+    account = account_for(BERT.weights(SMALL, head), file)
+    account.require_closed("test")
+    assert {drop.because for drop in account.drops.values()} == {
+        "the Hub's class for this head has no pooler"
+    }
+
+
+@pytest.mark.parametrize("head", ["pretraining", "sequence-classification"])
+def test_a_pooler_that_a_head_needs_must_be_there(head: str) -> None:
+    file = published(SMALL, head)
+    del file["bert.pooler.dense.weight"], file["bert.pooler.dense.bias"]
+    account = account_for(BERT.weights(SMALL, head), file)
+    assert account.missing == ("bert.pooler.dense.weight", "bert.pooler.dense.bias")
+
+
+def test_the_file_decides_whether_the_trunk_has_a_pooler() -> None:
+    file = published(replace(SMALL, pooler=False), "none")
+    account = account_for(BERT.weights(SMALL, "none"), file)
+    account.require_closed("test")
+    assert account.absent == ("pooler",)
+    file["pooler.dense.bias"] = TensorInfo("F32", (48,))
+    half = account_for(BERT.weights(SMALL, "none"), file)
+    assert half.missing == ("bert.pooler.dense.weight",)
+
+
+# Behaviour
+
+
+def test_declaring_the_family_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, zoo_bert; family, = zoo_bert.zoo_families(); family.sizes(); family.heads();"
+        "family.weights(family.sizes()['tiny'], 'none').entries(); "
+        "print({'torch', 'numpy', 'tokenizers', 'onnx', 'rich'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_classifiers_have_a_dropout_of_their_own() -> None:
+    for own, expected in ((None, 0.1), (0.4, 0.4), (0.0, 0.0)):
+        model = BERT.model(replace(SMALL, classifier_dropout=own), "sequence-classification")
+        dropout = model.get_submodule("dropout")
+        assert isinstance(dropout, nn.Dropout) and dropout.p == expected
+
+
+def test_fresh_weights_are_drawn_like_the_papers() -> None:
+    torch.manual_seed(0)
+    state = BERT.model(SIZES["tiny"], "pretraining").state_dict()
+    for name, tensor in state.items():
+        if name.endswith("bias"):
+            assert not tensor.any(), name
+        elif "norm" in name:
+            assert (tensor == 1).all(), name
+        else:
+            assert tensor.abs().max() <= 0.04, name
+    tokens = state["embeddings.tokens.weight"]
+    assert abs(tokens.std().item() - 0.0176) < 1e-4  # 0.02, less what the cut takes away

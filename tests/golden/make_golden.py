@@ -1,0 +1,95 @@
+"""Make the golden files of a family with the reference library.
+
+    python tests/golden/make_golden.py bert
+
+Nothing of the family but the names of its heads and outputs is used: the configuration, the
+weights and their names, and the formulas are the reference library's own.
+"""
+
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from zoo.plugins import get_family
+from zoo.testing.draws import draw_inputs, draw_weights
+
+Case = tuple[str, dict[str, Any], dict[str, Any]]  # head, configuration, options of the class
+
+SMALL = {
+    "vocab_size": 24,
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "max_position_embeddings": 10,
+    "type_vocab_size": 3,
+}
+CASES: dict[str, dict[str, Case]] = {
+    "bert": {
+        "none": ("none", {}, {}),
+        "none-without-pooler": ("none", {}, {"add_pooling_layer": False}),
+        "none-gelu-new": ("none", {"hidden_act": "gelu_new", "layer_norm_eps": 0.01}, {}),
+        "masked-lm": ("masked-lm", {}, {}),
+        "masked-lm-untied": ("masked-lm", {"tie_word_embeddings": False, "hidden_act": "relu"}, {}),
+        "pretraining": ("pretraining", {}, {}),
+        "sequence-classification": ("sequence-classification", {"num_labels": 3}, {}),
+        "regression": ("sequence-classification", {"num_labels": 1}, {}),
+        "token-classification": ("token-classification", {"num_labels": 5}, {}),
+        "question-answering": ("question-answering", {}, {}),
+    }
+}
+
+
+def make(family_name: str, case: Case, path: Path) -> None:
+    head, changes, options = case
+    family = get_family(family_name)
+    kind = getattr(transformers, family.heads()[head].architectures[0])
+    torch.manual_seed(0)
+    model = kind(kind.config_class(**SMALL, **changes, attn_implementation="eager"), **options)
+    draw_weights(model, seed=len(path.name))
+    weights, hub_config = published(model)
+    ours = family.config_map.to_ours(hub_config, family.config_type).config
+    spec = family.onnx(ours, head)
+    inputs = draw_inputs(spec, ours, (10, 4, 1))
+    with torch.no_grad():
+        found = model.double().eval()(**inputs).values()
+    outputs = [value.contiguous() for value in found if isinstance(value, torch.Tensor)]
+    tensors = {f"weights/{name}": value for name, value in weights.items()}
+    tensors |= {f"inputs/{name}": value for name, value in inputs.items()}
+    # the last output, a pooler's, is not there where an option took the pooler away
+    tensors |= {f"outputs/{n}": v for n, v in zip(spec.outputs, outputs, strict=not options)}
+    metadata = {
+        "head": head,
+        "config": json.dumps(hub_config, sort_keys=True),
+        "made_with": f"transformers {transformers.__version__}, torch {torch.__version__}",
+    }
+    save_file(tensors, path, metadata=metadata)
+    path.chmod(0o644)
+
+
+def published(model: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Return the tensors and the configuration as the library would put them on the Hub."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        weights = load_file(Path(folder) / "model.safetensors")
+        hub_config = json.loads((Path(folder) / "config.json").read_text())
+    del hub_config["transformers_version"]
+    return weights, hub_config
+
+
+def main() -> None:
+    family = sys.argv[1]
+    folder = Path(__file__).parent / family
+    folder.mkdir(exist_ok=True)
+    for name, case in CASES[family].items():
+        make(family, case, folder / f"{name}.safetensors")
+
+
+if __name__ == "__main__":
+    main()

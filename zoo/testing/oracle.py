@@ -1,0 +1,173 @@
+"""Comparing a model with the reference library's, output by output and layer by layer.
+
+The library is a test oracle: it is imported by name, where it is installed, and nothing else in
+this package needs it.
+"""
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from zoo.family import Family
+from zoo.testing.draws import draw_inputs
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from zoo.weights import WeightMap
+
+REFERENCE = "transformers"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far two tensors are apart.
+
+    Attributes:
+        absolute: largest difference between elements; infinite if the shapes differ.
+        relative: the same, as a part of the reference's largest magnitude.
+    """
+
+    absolute: float
+    relative: float
+
+    @classmethod
+    def between(cls, ours: "Tensor", theirs: "Tensor") -> "Difference":
+        """Compare two tensors; a value that is not a number makes the difference infinite."""
+        if ours.shape != theirs.shape:
+            return cls(float("inf"), float("inf"))
+        absolute = (ours - theirs).abs().nan_to_num(float("inf")).max().item()
+        largest = theirs.abs().max().item()
+        return cls(absolute, absolute / largest if largest else absolute)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison found.
+
+    Attributes:
+        outputs: output name -> its difference.
+        layers: the embeddings and each layer, in order, with the difference of what they return.
+        first_diverging: the first of the layers, then of the outputs, whose relative difference
+            is over the tolerance; ``None`` if all agree.
+    """
+
+    outputs: Mapping[str, Difference]
+    layers: Mapping[str, Difference]
+    first_diverging: str | None
+
+
+def compare_with_reference(
+    family: Family,
+    config: Any,
+    head: str,
+    model: "nn.Module",
+    *,
+    inputs: "Mapping[str, Tensor] | None" = None,
+    tolerance: float = 1e-5,
+) -> Comparison:
+    """Run a model and the reference library's with the same weights.
+
+    Args:
+        family: the family.
+        config: its configuration.
+        head: the head's name.
+        model: our model with its weights, float32 or float64 on the CPU.
+        inputs: a batch, by default three texts of different length.
+        tolerance: the relative difference from which a layer counts as diverging.
+
+    Returns:
+        the differences of all outputs and layers.
+
+    Raises:
+        ModuleNotFoundError: the reference library is not installed.
+        RuntimeError: its model does not take exactly the tensors that the rules give.
+    """
+    reference = reference_model(family, config, head, model.state_dict())
+    spec = family.onnx(config, head)
+    if inputs is None:
+        longest = min(48, *spec.limits.values())
+        inputs = draw_inputs(spec, config, (longest, longest // 2 + 1, 1))
+    outputs, layers = _run(model.eval(), inputs)
+    theirs, their_layers = _run_reference(reference, inputs)
+    found = _differences(outputs, dict(zip(spec.outputs, theirs, strict=True)))
+    by_layer = _differences(layers, dict(zip(layers, their_layers, strict=True)))
+    first = (name for name, d in (by_layer | found).items() if d.relative > tolerance)
+    return Comparison(found, by_layer, next(first, None))
+
+
+def reference_model(
+    family: Family, config: Any, head: str, state: "Mapping[str, Tensor]"
+) -> "nn.Module":
+    """Build the reference library's model with our weights, loaded strictly.
+
+    Args:
+        family: the family.
+        config: its configuration.
+        head: the head's name.
+        state: our weights by our names; their dtype becomes the model's.
+    """
+    library = importlib.import_module(REFERENCE)
+    kind = getattr(library, family.heads()[head].architectures[0])
+    hub_config = family.config_map.to_hub(config)
+    # the plain formula, and not the library's own call of the kernel that ours uses
+    model = kind(kind.config_class(**hub_config, attn_implementation="eager"))
+    weights = hub_state(family.weights(config, head), state)
+    model.to(next(iter(weights.values())).dtype).load_state_dict(weights)
+    return model.eval()  # type: ignore[no-any-return]
+
+
+def hub_state(weights: "WeightMap", state: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
+    """Return weights in the Hub's layout, tied tensors under each of their names."""
+    import torch
+
+    found: dict[str, Tensor] = {}
+    for entry in weights.entries():
+        parts = entry.op.to_hub(state[entry.target].numpy())
+        found |= {n: torch.from_numpy(a) for n, a in zip(entry.sources, parts, strict=True)}
+    found |= {alias: found[owner] for alias, owner in weights.aliases().items()}
+    return {weights.written(name): tensor for name, tensor in found.items()}
+
+
+def _run(
+    model: "nn.Module", inputs: "Mapping[str, Tensor]"
+) -> "tuple[dict[str, Tensor], dict[str, Tensor]]":
+    """Return the outputs, and what the embeddings and each layer return."""
+    import torch
+
+    layers: dict[str, Tensor] = {}
+    watched = {"embeddings": model.get_submodule("embeddings")}
+    watched |= {f"layers.{n}": m for n, m in model.get_submodule("layers").named_children()}
+
+    def keep(name: str) -> Any:
+        def hook(module: "nn.Module", args: object, output: "Tensor") -> None:
+            layers[name] = output
+
+        return hook
+
+    handles = [module.register_forward_hook(keep(name)) for name, module in watched.items()]
+    try:
+        with torch.no_grad():
+            return model(**inputs), layers
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _run_reference(
+    model: "nn.Module", inputs: "Mapping[str, Tensor]"
+) -> "tuple[list[Tensor], Sequence[Tensor]]":
+    """Return the reference's outputs in its order, and its hidden states."""
+    import torch
+
+    with torch.no_grad():
+        found = model(**inputs, output_hidden_states=True)
+    outputs = [value for value in found.values() if isinstance(value, torch.Tensor)]
+    return outputs, found.hidden_states
+
+
+def _differences(
+    ours: "Mapping[str, Tensor]", theirs: "Mapping[str, Tensor]"
+) -> dict[str, Difference]:
+    return {name: Difference.between(ours[name], other) for name, other in theirs.items()}

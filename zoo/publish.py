@@ -36,24 +36,36 @@ def publishing(target: Path, *, force: bool = False) -> Iterator[Path]:
     """
     target = Path(os.path.abspath(target))
     check_target(target, force=force)
-    created = _make_parents(target.parent)
+    created: list[Path] = []
     staging: Path | None = None
     published = False
     try:
-        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        staging.chmod(0o777 & ~_umask())
+        with _writing(target):
+            staging = _make_staging(target, created)
         yield staging
-        _sync_tree(staging)
-        _swap(staging, target)
+        with _writing(target):
+            _sync_tree(staging)
+            check_target(target, force=force)
+            _swap(staging, target)
         published = True
+        with contextlib.suppress(OSError):  # a parent may be writable and not readable
+            _sync(target.parent)
     except OSError as error:
-        ours = error.filename is None or Path(error.filename).is_relative_to(target.parent)
-        if error.errno in UNWRITABLE and ours:
+        if error.errno in UNWRITABLE and _concerns(error, staging):
             raise _unwritable(target, error) from error
         raise
     finally:
         if not published:
             _remove(staging, created)
+
+
+@contextlib.contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    """Every failure in the block is one to write the target."""
+    try:
+        yield
+    except OSError as error:
+        raise _unwritable(target, error) from error
 
 
 def check_target(target: Path, *, force: bool) -> None:
@@ -70,41 +82,48 @@ def check_target(target: Path, *, force: bool) -> None:
         raise UsageError(f"{target} exists", "give --force to replace it, or another -o")
 
 
-def _make_parents(parent: Path) -> list[Path]:
-    """Create missing parents; return them, innermost first, for a failure to remove."""
-    missing = [p for p in (parent, *parent.parents) if not p.exists()]
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unwritable(parent, error) from error
-    return missing
+def _make_staging(target: Path, created: list[Path]) -> Path:
+    """Make the temporary sibling. Parents made for it go to ``created``, innermost first."""
+    for parent in reversed([p for p in (target.parent, *target.parent.parents) if not p.exists()]):
+        created.insert(0, parent)
+        parent.mkdir(exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    staging.chmod(0o777 & ~_umask())
+    return staging
 
 
 def _sync_tree(root: Path) -> None:
     for folder, _, names in os.walk(root):
         for path in (*(Path(folder, name) for name in names), Path(folder)):
-            handle = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+            _sync(path)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _swap(staging: Path, target: Path) -> None:
-    """Rename into place. A directory that is replaced is kept until the new one stands."""
-    old = None
-    if target.exists():
-        old = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        target.rename(old / target.name)
-    try:
+    """Rename into place. A directory that is replaced is kept until the new one stands.
+
+    What happened is read off the disk and not remembered, so that an interrupt between any two
+    steps puts the old one back.
+    """
+    if not target.exists():
         staging.rename(target)
-    except OSError:
-        if old:
-            (old / target.name).rename(target)
-        raise
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    kept = old / target.name
+    try:
+        target.rename(kept)
+        staging.rename(target)
     finally:
-        if old:
-            shutil.rmtree(old, ignore_errors=True)
+        if kept.exists() and not target.exists():
+            kept.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _remove(staging: Path | None, created: list[Path]) -> None:
@@ -113,6 +132,13 @@ def _remove(staging: Path | None, created: list[Path]) -> None:
     for parent in created:
         with contextlib.suppress(OSError):
             parent.rmdir()
+
+
+def _concerns(error: OSError, staging: Path | None) -> bool:
+    """Whether an error in the block is about what it writes, and not about a file it reads."""
+    if staging is None or not isinstance(error.filename, str | os.PathLike):
+        return True
+    return Path(error.filename).is_relative_to(staging)
 
 
 def _unwritable(target: Path, error: OSError) -> UsageError:

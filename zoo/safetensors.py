@@ -7,6 +7,7 @@ model in memory, and without torch. The layout is the one published with the saf
 
 import json
 import mmap
+import stat
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +22,11 @@ if TYPE_CHECKING:
 
 LENGTH = struct.Struct("<Q")
 MAX_HEADER = 100_000_000  # the limit of the safetensors package
+MAX_RANK = 64  # the most dimensions that a numpy array has
+MAX_BYTES = 1 << 63
 ALIGN = 8
+METADATA = "__metadata__"
+LFS_POINTER = b"version https://git-lfs"
 
 
 def read_header(path: Path) -> tuple[dict[str, TensorInfo], dict[str, int], dict[str, str]]:
@@ -36,31 +41,53 @@ def read_header(path: Path) -> tuple[dict[str, TensorInfo], dict[str, int], dict
         SourceError: the file cannot be opened.
     """
     try:
-        size = path.stat().st_size
+        size = regular_size(path)
         with path.open("rb") as file:
-            raw = file.read(LENGTH.size)
-            length = LENGTH.unpack(raw)[0] if len(raw) == LENGTH.size else -1
-            if not 0 < length <= min(MAX_HEADER, size - LENGTH.size):
-                raise _damaged(path, f"its header claims {length} bytes of a {size}-byte file")
+            length = _header_length(path, file.read(LENGTH.size), size)
             header = _parse(path, file.read(length))
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror}") from error
-    metadata = header.pop("__metadata__", {})
+    metadata = header.pop(METADATA, None) or {}
+    if not isinstance(metadata, dict) or any(type(v) is not str for v in metadata.values()):
+        raise _damaged(path, "its metadata are not strings")
     start = LENGTH.size + length
     tensors, offsets = _layout(path, header, size - start)
     return tensors, {name: start + at for name, at in offsets.items()}, metadata
+
+
+def regular_size(path: Path) -> int:
+    """Return the length of a file that is about to be opened.
+
+    Raises:
+        SourceError: it is a directory, a pipe or a device, which may never end.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise SourceError(f"{path} is not a regular file")
+    return status.st_size
+
+
+def _header_length(path: Path, raw: bytes, size: int) -> int:
+    if raw == LFS_POINTER[: LENGTH.size]:
+        raise VerificationError(f"{path} is a Git LFS pointer, not the file", "run `git lfs pull`")
+    if len(raw) < LENGTH.size:
+        raise _damaged(path, f"it has {len(raw)} bytes")
+    length: int = LENGTH.unpack(raw)[0]
+    if not 0 < length <= min(MAX_HEADER, size - LENGTH.size):
+        raise _damaged(path, f"its header claims {length} bytes of a {size}-byte file")
+    return length
 
 
 def _parse(path: Path, raw: bytes) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            raise _damaged(path, "its header names a tensor twice")
+            raise _damaged(path, "its header gives a key twice")
         return found
 
     try:
-        header = json.loads(raw, object_pairs_hook=unique)
-    except ValueError as error:
+        header = json.loads(raw.decode(), object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, "its header is not JSON") from error
     if not isinstance(header, dict):
         raise _damaged(path, "its header is not a JSON object")
@@ -72,17 +99,9 @@ def _layout(
 ) -> tuple[dict[str, TensorInfo], dict[str, int]]:
     tensors, spans = {}, {}
     for name, item in header.items():
-        try:
-            info = TensorInfo(item["dtype"], tuple(item["shape"]))
-            begin, end = item["data_offsets"]
-            sound = all(type(n) is int and n >= 0 for n in (*info.shape, begin, end))
-        except (KeyError, TypeError, ValueError) as error:
-            raise _damaged(path, f"its header entry for {name} is malformed") from error
-        if info.dtype not in STORAGE:
-            raise _damaged(path, f"{name} has the unknown dtype {info.dtype!r}")
-        if not sound or end - begin != info.nbytes or end > size:
-            raise _damaged(path, f"the offsets of {name} do not fit its shape or the file")
-        tensors[name], spans[name] = info, (begin, end)
+        if not is_sound_name(name):
+            raise _damaged(path, f"{name!r} cannot be the name of a tensor")
+        tensors[name], spans[name] = _entry(path, name, item, size)
     at = 0
     for name, (begin, end) in sorted(spans.items(), key=lambda item: item[1]):
         if begin != at:
@@ -91,6 +110,34 @@ def _layout(
     if at != size:
         raise _damaged(path, f"it has {size} bytes of data where its header describes {at}")
     return tensors, {name: begin for name, (begin, _) in spans.items()}
+
+
+def _entry(path: Path, name: str, item: Any, size: int) -> tuple[TensorInfo, tuple[int, int]]:
+    """Check one tensor's entry; return it and where its data begin and end."""
+    try:
+        info = TensorInfo(item["dtype"], tuple(item["shape"]))
+        begin, end = item["data_offsets"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, f"its header entry for {name} is malformed") from error
+    if type(info.dtype) is not str or info.dtype not in STORAGE:
+        raise _damaged(path, f"{name} has the unknown dtype {info.dtype!r:.40}")
+    if not is_sound_shape(info) or not all(type(n) is int and n >= 0 for n in (begin, end)):
+        raise _damaged(path, f"the shape or the offsets of {name} are no sizes")
+    if end - begin != info.nbytes or end > size:
+        raise _damaged(path, f"the offsets of {name} do not fit its shape or the file")
+    return info, (begin, end)
+
+
+def is_sound_name(name: str) -> bool:
+    """Whether a tensor's name can be stored and shown: text, without control characters."""
+    return not any(ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000 for c in name)
+
+
+def is_sound_shape(info: TensorInfo) -> bool:
+    """Whether an array may have this shape: a size overflows only if a dimension is 0."""
+    if len(info.shape) > MAX_RANK or not all(type(n) is int and n >= 0 for n in info.shape):
+        return False
+    return info._replace(shape=tuple(n for n in info.shape if n)).nbytes < MAX_BYTES
 
 
 def _damaged(path: Path, why: str) -> VerificationError:
@@ -109,6 +156,7 @@ class SafetensorsReader(TensorReader):
         self.tensors: dict[str, TensorInfo] = {}
         self.metadata: dict[str, str] = {}
         self._at: dict[str, tuple[Path, int]] = {}
+        self._ends: dict[Path, int] = {}
         self._maps: dict[Path, mmap.mmap] = {}
         for path in files:
             tensors, offsets, metadata = read_header(path)
@@ -117,6 +165,12 @@ class SafetensorsReader(TensorReader):
             self.tensors |= tensors
             self.metadata |= metadata
             self._at |= {name: (path, offset) for name, offset in offsets.items()}
+            ends = [offsets[name] + info.nbytes for name, info in tensors.items()]
+            self._ends[path] = max(ends, default=0)
+
+    def file_of(self, name: str) -> Path:
+        """Return the file that a tensor is in."""
+        return self._at[name][0]
 
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
         """See ``TensorReader``."""
@@ -141,14 +195,21 @@ class SafetensorsReader(TensorReader):
 
     def _map(self, path: Path) -> mmap.mmap:
         if path not in self._maps:
-            with path.open("rb") as file:
-                self._maps[path] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            try:
+                with path.open("rb") as file:
+                    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            except (OSError, ValueError) as error:
+                raise SourceError(f"{path} is gone since its header was read: {error}") from error
+            if len(mapped) < self._ends[path]:
+                raise _damaged(path, "it was cut short since its header was read")
+            self._maps[path] = mapped
         return self._maps[path]
 
 
 def header_bytes(tensors: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> bytes:
     """Lay out a file: its length field and header, the data following in the order given."""
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    assert METADATA not in tensors, "the name is taken by the format"
+    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     at = 0
     for name, info in tensors.items():
         end = at + info.nbytes
@@ -160,8 +221,8 @@ def header_bytes(tensors: Mapping[str, TensorInfo], metadata: Mapping[str, str])
 
 
 def write_pieces(file: BinaryIO, pieces: "Iterable[NDArray[np.generic[Any]]]") -> None:
-    """Append arrays, as their bytes in row-major order, to an open file."""
+    """Append arrays, as their bytes in row-major order, to an open buffered file."""
     import numpy as np
 
     for piece in pieces:
-        file.write(memoryview(np.ascontiguousarray(piece).reshape(-1).view(np.uint8)))
+        file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)

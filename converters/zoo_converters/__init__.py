@@ -1,1 +1,17 @@
 """File formats: bytes to named tensors. No family is named here."""
+
+from typing import TYPE_CHECKING
+
+from zoo.hookspecs import hookimpl
+
+if TYPE_CHECKING:
+    from zoo.formats import Format
+
+
+@hookimpl
+def zoo_formats() -> "list[Format]":
+    """Return the formats of this distribution: safetensors, and PyTorch's pickles."""
+    from zoo_converters.safetensors import Safetensors
+    from zoo_converters.torch_bin import TorchBin
+
+    return [Safetensors(), TorchBin()]

@@ -1,0 +1,185 @@
+"""What a pickle would build, worked out without building it.
+
+A pickle is a program for a small stack machine, and some of its instructions call Python
+functions. Here they are followed on plain values: nothing is imported, a global is only its name,
+and the few calls that a file of tensors makes are recognised and checked. An instruction, a name
+or a call that is not on the lists ends the scan, and torch never sees the file. The lists are what
+``torch.save`` needs for a state dict, with protocol 2.
+"""
+
+import pickletools
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from zoo_converters.pickle_values import (
+    CALLS,
+    DTYPES,
+    STORAGES,
+    Name,
+    Ordered,
+    Refused,
+    Storage,
+    put,
+    refuse,
+)
+
+MAX_STEPS = 4_000_000  # a tensor takes about 35
+DAMAGE = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError)
+
+
+def scan(stream: BinaryIO) -> tuple[Any, dict[str, Storage]]:
+    """Follow a pickle to its end.
+
+    Args:
+        stream: where it begins; afterwards it stands behind the pickle. It must be one that
+            reads no further than its end, as the pickle says how much to read.
+
+    Returns:
+        what the pickle would build, of plain values, ``Name``, ``Storage`` and ``Tensor``; and
+        the storages that it refers to, by key.
+
+    Raises:
+        Refused: it is damaged, or does something that is not on the lists.
+    """
+    machine = _Machine()
+    try:
+        for count, (instruction, argument, _) in enumerate(pickletools.genops(stream)):
+            step = _STEPS.get(instruction.name)
+            if step is None:
+                raise Refused(f"its pickle uses the instruction {instruction.name}")
+            if count == MAX_STEPS:
+                raise Refused(f"its pickle has more than {MAX_STEPS} instructions")
+            step(machine, argument)
+        (result,) = machine.stack
+    except DAMAGE as error:
+        raise Refused("its pickle is damaged") from error
+    if machine.marks:
+        raise Refused("its pickle is damaged")
+    if machine.protocol > 2:
+        raise Refused(f"its pickle is of protocol {machine.protocol}, where torch reads 2")
+    return result, machine.storages
+
+
+class _Machine:
+    """The stack, the stacks below it that marks have put aside, and the memo."""
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = []
+        self.marks: list[list[Any]] = []
+        self.memo: dict[int, Any] = {}
+        self.storages: dict[str, Storage] = {}
+        self.protocol = 2
+
+    def begin(self, protocol: int) -> None:
+        self.protocol = protocol
+
+    def push(self, value: Any) -> None:
+        self.stack.append(value)
+
+    def mark(self, _: Any) -> None:
+        self.marks.append(self.stack)
+        self.stack = []
+
+    def since_mark(self) -> list[Any]:
+        items, self.stack = self.stack, self.marks.pop()
+        return items
+
+    def take(self, count: int) -> list[Any]:
+        return [self.stack.pop() for _ in range(count)][::-1]
+
+    def remember(self, key: int) -> None:
+        self.memo[key] = self.stack[-1]
+
+    def recall(self, key: int) -> None:
+        self.push(self.memo[key])
+
+    def extend(self, items: list[Any]) -> None:
+        if type(self.stack[-1]) is not list:
+            refuse("it appends to", self.stack[-1])
+        self.stack[-1].extend(items)
+
+    def update(self, items: list[Any]) -> None:
+        target = self.stack[-1]
+        if not isinstance(target, dict):
+            refuse("it sets entries of", target)
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            put(target, key, value)
+
+    def name(self, path: str) -> None:
+        if path not in CALLS and path not in STORAGES and path not in DTYPES:
+            raise Refused(f"its pickle names {path!r:.100}, which a file of tensors does not need")
+        self.push(Name(path))
+
+    def call(self, _: Any) -> None:
+        function, arguments = self.take(2)
+        if not isinstance(function, Name) or function.path not in CALLS:
+            refuse("it calls", function)
+        if type(arguments) is not tuple:
+            refuse("it calls a function with", arguments)
+        self.push(CALLS[function.path](*arguments))
+
+    def build(self, _: Any) -> None:
+        (state,) = self.take(1)
+        target = self.stack[-1]
+        if not isinstance(target, Ordered):
+            refuse("it sets attributes of", target)
+        if not isinstance(state, dict) or set(state) != {"_metadata"}:
+            raise Refused("its pickle sets attributes that a state dict does not have")
+
+    def storage(self, _: Any) -> None:
+        """A reference to bytes: ("storage", class, key, device, count[, no view of it])."""
+        match self.stack.pop():
+            case ("storage", Name(path), str(key), str(), int(count), *view) if (
+                path in STORAGES and type(count) is int and count >= 0 and view in ([], [None])
+            ):
+                storage = Storage(key, STORAGES[path], count)
+            case ("storage", Name() as name, *_):
+                refuse("it refers to storage that cannot be read:", name)
+            case (str(kind), *_) if kind != "storage":
+                raise Refused(f"its pickle refers to a {kind!r:.40}, where only storage may be")
+            case other:
+                refuse("it refers to", other)
+        if self.storages.setdefault(key, storage) != storage:
+            raise Refused(f"its pickle describes the storage {key!r:.40} in two ways")
+        self.push(storage)
+
+
+_STEPS: dict[str, Callable[[_Machine, Any], None]] = {
+    "PROTO": _Machine.begin,
+    "STOP": lambda m, _: None,
+    "MARK": _Machine.mark,
+    "NONE": lambda m, _: m.push(None),
+    "NEWTRUE": lambda m, _: m.push(True),
+    "NEWFALSE": lambda m, _: m.push(False),
+    "BININT": _Machine.push,
+    "BININT1": _Machine.push,
+    "BININT2": _Machine.push,
+    "LONG1": _Machine.push,
+    "BINFLOAT": _Machine.push,
+    "BINUNICODE": _Machine.push,
+    "SHORT_BINSTRING": lambda m, text: m.push(text.encode("latin-1").decode()),  # Python 2
+    "EMPTY_TUPLE": lambda m, _: m.push(()),
+    "EMPTY_LIST": lambda m, _: m.push([]),
+    "EMPTY_DICT": lambda m, _: m.push({}),
+    "TUPLE": lambda m, _: m.push(tuple(m.since_mark())),
+    "TUPLE1": lambda m, _: m.push(tuple(m.take(1))),
+    "TUPLE2": lambda m, _: m.push(tuple(m.take(2))),
+    "TUPLE3": lambda m, _: m.push(tuple(m.take(3))),
+    "APPEND": lambda m, _: m.extend(m.take(1)),
+    "APPENDS": lambda m, _: m.extend(m.since_mark()),
+    "SETITEM": lambda m, _: m.update(m.take(2)),
+    "SETITEMS": lambda m, _: m.update(m.since_mark()),
+    "BINPUT": _Machine.remember,
+    "LONG_BINPUT": _Machine.remember,
+    "BINGET": _Machine.recall,
+    "LONG_BINGET": _Machine.recall,
+    "GLOBAL": lambda m, text: m.name(text.replace(" ", ".", 1)),
+    "REDUCE": _Machine.call,
+    "BUILD": _Machine.build,
+    "BINPERSID": _Machine.storage,
+    # Protocol 4, which torch does not read: followed to say what a hostile file is after.
+    "FRAME": lambda m, _: None,
+    "SHORT_BINUNICODE": _Machine.push,
+    "MEMOIZE": lambda m, _: m.remember(len(m.memo)),
+    "STACK_GLOBAL": lambda m, _: m.name(".".join(m.take(2))),
+}

@@ -1,5 +1,102 @@
-"""Backends: one Session interface over torch and ONNX Runtime."""
+"""Backends: one Session interface over torch and ONNX Runtime. Torch comes with a session."""
 
-from zoo.backends.base import Session
+from typing import TYPE_CHECKING
 
-__all__ = ["Session"]
+from zoo.backends.base import BackendWarning, Session
+from zoo.convert.dtypes import LONG, parse_dtype
+from zoo.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+
+__all__ = ["BACKENDS", "BackendWarning", "Session", "available", "open_session"]
+
+BACKENDS = ("auto", "cpu", "cuda", "onnx")
+
+
+def open_session(
+    checkpoint: "Checkpoint",
+    backend: str = "auto",
+    device: str | None = None,
+    dtype: str | None = None,
+    threads: int | None = None,
+) -> Session:
+    """Load a checkpoint into a backend.
+
+    Args:
+        checkpoint: the model.
+        backend: ``cpu`` and ``cuda`` run it in torch, ``onnx`` in ONNX Runtime (exporting it
+            once, where the directory holds no graph). ``auto`` is ``onnx`` where the directory
+            holds a graph alone, else ``cuda`` where there is a device, else ``cpu``.
+        device: ``cpu``, ``cuda`` or ``cuda:1``; by default what the backend implies.
+        dtype: what to compute in. By default float32 on CPUs whatever the files store, on CUDA
+            what the files store, in ONNX Runtime what the graph was exported in.
+        threads: CPU threads; by default the library's choice, which is all cores.
+
+    Raises:
+        UsageError: a name is unknown, the backend is not available here, or it cannot compute
+            in the dtype; the message says what to install or to ask for.
+        VerificationError: the files are damaged or do not belong together.
+        SourceError: a file is missing.
+    """
+    if threads is not None and threads < 1:
+        raise UsageError(f"{threads} threads are not possible", "give a number from 1 up")
+    code = parse_dtype(dtype)
+    wanted = LONG[code] if code else None
+    if _choose(checkpoint, backend, device) == "onnx":
+        return _open_onnx(checkpoint, device, wanted, threads)
+    from zoo.backends.torch import TorchSession
+
+    return TorchSession(checkpoint, backend, device, wanted, threads)
+
+
+def available() -> dict[str, str]:
+    """Say of each backend what it would run on, or why it is not available."""
+    from zoo.backends.devices import cuda_problem, describe_cpu, describe_cuda
+
+    problem = cuda_problem()
+    return {
+        "cpu": describe_cpu(),
+        "cuda": f"not available: {problem}" if problem else describe_cuda(),
+        "onnx": _describe_onnx(),
+    }
+
+
+def _choose(checkpoint: "Checkpoint", backend: str, device: str | None) -> str:
+    """Return ``onnx`` or ``torch``."""
+    if backend not in BACKENDS:
+        raise UsageError(
+            f"no backend is called {backend!r}",
+            nearest(backend, BACKENDS) or f"there are {', '.join(BACKENDS)}",
+        )
+    weights = any(path.is_file() for path in checkpoint.weight_files())
+    if backend == "auto":
+        return "onnx" if checkpoint.graph and not weights else "torch"
+    if backend != "onnx" and checkpoint.graph and not weights:
+        raise UsageError(
+            f"{checkpoint.path} holds an ONNX graph and no weights for torch", "use --backend onnx"
+        )
+    return "onnx" if backend == "onnx" else "torch"
+
+
+def _open_onnx(
+    checkpoint: "Checkpoint", device: str | None, dtype: str | None, threads: int | None
+) -> Session:
+    try:
+        from zoo.backends.onnx import open_onnx
+    except ImportError as error:
+        raise UsageError(
+            f"ONNX Runtime cannot be loaded: {error}", "pip install onnxruntime"
+        ) from error
+    return open_onnx(checkpoint, device, dtype, threads)
+
+
+def _describe_onnx() -> str:
+    try:
+        import onnxruntime
+    except ImportError as error:
+        return f"not available: {error}; pip install onnxruntime"
+    names = [
+        name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers()
+    ]
+    return f"onnxruntime {onnxruntime.__version__} on {', '.join(names)}"

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, NDArray[np.generic[Any]]]
 
 
+class BackendWarning(UserWarning):
+    """Something about how a model runs that its user should know."""
+
+
 class Session(ABC):
     """A model that is ready to run: named numpy arrays in and out.
 

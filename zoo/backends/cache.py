@@ -1,0 +1,75 @@
+"""Graphs that were exported because a session asked for ONNX Runtime, each kept for the next."""
+
+import contextlib
+import fcntl
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+from blake3 import blake3
+
+import zoo
+from zoo.backends.onnx import check_files
+from zoo.checkpoint import CONFIG, MANIFEST, Checkpoint, is_checkpoint, load_checkpoint
+from zoo.errors import UsageError, VerificationError
+from zoo.paths import home
+
+
+def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint:
+    """Return the exported form of a checkpoint, exporting it the first time.
+
+    One process exports while others wait for it. What is found damaged is exported again.
+
+    Args:
+        checkpoint: a directory with weights.
+        dtype: what the graph computes in, by default float32.
+
+    Raises:
+        UsageError: ``$ZOO_HOME`` cannot be written.
+        VerificationError: the export did not pass its gate.
+    """
+    from zoo.export.export import export_onnx
+
+    target = home() / "onnx" / _key(checkpoint, dtype)
+    with _locked(target):
+        if not _intact(target):
+            export_onnx(checkpoint, target, dtype=dtype, force=True)
+        return load_checkpoint(target)
+
+
+def _key(checkpoint: Checkpoint, dtype: str | None) -> str:
+    """Return what the graph depends on: the manifest has the digests of all weights."""
+    packages = ("torch", "onnx", "onnxscript", "onnxruntime")
+    versions = [f"{name} {metadata.version(name)}" for name in packages]
+    parts = [
+        (checkpoint.path / MANIFEST).read_bytes(),
+        (checkpoint.path / CONFIG).read_bytes(),
+        "\n".join([zoo.__version__, dtype or "float32", *versions]).encode(),
+    ]
+    return blake3(b"".join(blake3(part).digest() for part in parts)).hexdigest()[:32]
+
+
+def _intact(target: Path) -> bool:
+    if not is_checkpoint(target):
+        return False
+    try:
+        check_files(load_checkpoint(target))
+    except VerificationError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _locked(target: Path) -> Iterator[None]:
+    """Hold a lock that the system takes back when the process ends, however it ends."""
+    path = target.with_suffix(".lock")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("w")
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror}", "set ZOO_HOME to a folder you can write to"
+        ) from error
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

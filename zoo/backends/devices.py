@@ -1,0 +1,118 @@
+"""What this machine can compute on, and in which dtypes."""
+
+import torch
+
+from zoo.errors import UsageError
+
+CHOICES = "cpu, cuda or a numbered one such as cuda:1"
+
+
+def resolve_device(backend: str, name: str | None) -> torch.device:
+    """Return the device that a backend and a device name mean together.
+
+    Args:
+        backend: ``auto``, ``cpu`` or ``cuda``.
+        name: ``cpu``, ``cuda``, ``cuda:1``, or ``None``.
+
+    Raises:
+        UsageError: there is no such device here, or the two contradict each other.
+    """
+    if name is None:
+        cuda = backend == "cuda" or (backend == "auto" and cuda_problem() is None)
+        name = "cuda" if cuda else "cpu"
+    device = parse_device(name)
+    if backend not in ("auto", device.type):
+        raise UsageError(f"--device {name} is not one of the {backend} backend's", "leave one out")
+    return _require_cuda(device) if device.type == "cuda" else device
+
+
+def parse_device(name: str) -> torch.device:
+    """Return a device by name, whether or not this machine has it.
+
+    Raises:
+        UsageError: it is not the name of a device that a model can run on here.
+    """
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"no device is called {name!r}", f"give {CHOICES}") from error
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"the device {name} is not supported", f"give {CHOICES}")
+    return device
+
+
+def _require_cuda(device: torch.device) -> torch.device:
+    if problem := cuda_problem():
+        raise UsageError(f"CUDA is not available: {problem}")
+    index, count = device.index or 0, torch.cuda.device_count()
+    if index >= count:
+        last = f"the last one is cuda:{count - 1}"
+        raise UsageError(f"there is no device {device}", last if count > 1 else "there is cuda:0")
+    return torch.device("cuda", index)
+
+
+def cuda_problem() -> str | None:
+    """Say why CUDA cannot be used and what to do, or return ``None`` if it can."""
+    if torch.cuda.is_available():
+        return None
+    if torch.version.cuda is None and torch.version.hip is None:
+        return (
+            f"torch {torch.__version__} is built without it; install a CUDA build of torch, "
+            "or use --backend cpu"
+        )
+    return (
+        f"torch {torch.__version__} is built for it and sees no device; check the driver with "
+        "nvidia-smi and that CUDA_VISIBLE_DEVICES hides nothing, or use --backend cpu"
+    )
+
+
+def describe_cuda() -> str:
+    """Name the CUDA devices."""
+    count = torch.cuda.device_count()
+    names = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(count)]
+    return f"torch {torch.__version__} on {', '.join(names)}"
+
+
+def describe_cpu() -> str:
+    """Say what torch has on the CPU."""
+    fast = "float32, float64 and bfloat16" if has_bfloat16() else "float32 and float64"
+    return f"torch {torch.__version__}, {torch.get_num_threads()} threads, {fast}"
+
+
+def resolve_dtype(name: str | None, device: torch.device, stored: torch.dtype) -> torch.dtype:
+    """Return what to compute in.
+
+    Args:
+        name: ``float32``, ``float64``, ``float16``, ``bfloat16``, or ``None`` for float32 on a
+            CPU, where it is fastest, and for what the files store elsewhere.
+        device: where.
+        stored: what the files store.
+
+    Raises:
+        UsageError: the device does not compute in it, or so slowly that nobody can mean it.
+    """
+    if name is None:
+        computable = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+        keep = device.type != "cpu" and stored in computable
+        return stored if keep else torch.float32
+    if device.type == "cpu" and name == "float16":
+        raise UsageError(
+            "CPUs do not compute in float16",
+            "use float32 (the files may hold float16 all the same), or bfloat16",
+        )
+    if device.type == "cpu" and name == "bfloat16" and not has_bfloat16():
+        raise UsageError(
+            "this CPU does not compute in bfloat16: it has neither AMX nor AVX512-BF16",
+            "use float32",
+        )
+    found: torch.dtype = getattr(torch, name)
+    return found
+
+
+def has_bfloat16() -> bool:
+    """Whether this CPU multiplies bfloat16 matrices in hardware."""
+    if hasattr(torch.cpu, "get_capabilities"):  # torch 2.11 on
+        found = torch.cpu.get_capabilities()
+        return any(found.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    probes = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return any(getattr(torch.cpu, name, bool)() for name in probes)

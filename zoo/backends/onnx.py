@@ -1,0 +1,109 @@
+"""Running a graph in ONNX Runtime, after checking that it is the graph that was exported."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from warnings import warn
+
+import numpy as np
+
+from zoo.backends.base import BackendWarning, Session
+from zoo.backends.inputs import check_inputs, check_outputs, fill_in
+from zoo.backends.runtime import run_graph, start
+from zoo.checkpoint import GRAPH, MANIFEST, Checkpoint
+from zoo.convert.write import digest
+from zoo.errors import UsageError, VerificationError
+from zoo.paths import inside
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from zoo.backends.base import Arrays
+
+
+def open_onnx(
+    checkpoint: Checkpoint, device: str | None, dtype: str | None, threads: int | None
+) -> "OnnxSession":
+    """Open a directory's graph; where there is none, export the weights once and keep that.
+
+    Args:
+        checkpoint: the model.
+        device: see ``open_session``.
+        dtype: ``float32`` or ``float16``; ``None`` for what the graph has, or float32.
+        threads: see ``open_session``.
+
+    Raises:
+        UsageError: the graph is of another dtype, or the device is not available.
+        VerificationError: a file is not what the manifest says, or an export failed its gate.
+    """
+    if checkpoint.graph is None:
+        from zoo.backends.cache import cached_graph
+
+        return OnnxSession(cached_graph(checkpoint, dtype), device, threads)
+    stored = (checkpoint.manifest.export or {}).get("dtype")
+    if dtype is not None and dtype != stored:
+        raise UsageError(
+            f"{checkpoint.path} holds a graph in {stored}, not {dtype}",
+            "leave --dtype out, or export it again",
+        )
+    check_files(checkpoint)
+    return OnnxSession(checkpoint, device, threads)
+
+
+def check_files(checkpoint: Checkpoint) -> None:
+    """Compare the graph and its weights with the manifest.
+
+    Raises:
+        VerificationError: one is missing, was changed, or belongs to another export.
+    """
+    export = checkpoint.manifest.export or {}
+    for name in filter(None, (GRAPH, export.get("external_data"))):
+        path = inside(checkpoint.path, name, MANIFEST)
+        known = checkpoint.manifest.files.get(name)
+        if known is None or not path.is_file() or digest(path).blake3 != known.blake3:
+            raise VerificationError(
+                f"{path} is not the file that {checkpoint.path / MANIFEST} describes",
+                "export it again",
+            )
+
+
+class OnnxSession(Session):
+    """A graph in ONNX Runtime.
+
+    Args:
+        checkpoint: a directory with a graph, its files checked by ``check_files``.
+        device: ``cpu`` (the default), ``cuda`` or ``cuda:1``.
+        threads: CPU threads.
+
+    Raises:
+        UsageError: the device is not available.
+        VerificationError: the runtime does not accept the graph.
+    """
+
+    backend = "onnx"
+
+    def __init__(
+        self, checkpoint: Checkpoint, device: str | None = None, threads: int | None = None
+    ) -> None:
+        assert checkpoint.graph, "open_onnx sees to it"
+        export = checkpoint.manifest.export or {}
+        if export.get("validated") is not True:
+            warn(
+                f"{checkpoint.graph} did not pass the export gate: its outputs may be wrong",
+                BackendWarning,
+                stacklevel=4,
+            )
+        self._config = checkpoint.config
+        self._spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+        self.device = device or "cpu"
+        self.dtype = str(export.get("dtype", "float32"))
+        self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
+        self._session = start(checkpoint.graph, self.device, threads)
+
+    def run(
+        self, inputs: "Arrays", outputs: Sequence[str] | None = None
+    ) -> "dict[str, NDArray[np.generic]]":
+        """See ``Session``."""
+        names = check_outputs(outputs, self.outputs)
+        arrays = fill_in(check_inputs(inputs, self._spec, self._config), self.inputs)
+        found = run_graph(self._session, arrays, names)
+        return {name: value.astype(np.float32, copy=False) for name, value in found.items()}

@@ -1,0 +1,82 @@
+"""ONNX Runtime, set up in one way for sessions and for the export gate."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+from numpy.typing import NDArray
+from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+from zoo.errors import UsageError, VerificationError
+
+SILENT = 4  # severity of what is logged: an error is raised as well
+# The runtime's exceptions have no base of their own.
+FAILURES = (
+    state.EPFail,
+    state.Fail,
+    state.InvalidArgument,
+    state.InvalidGraph,
+    state.InvalidProtobuf,
+    state.NoSuchFile,
+    state.NotImplemented,
+    state.RuntimeException,
+)
+
+
+def start(
+    graph: Path, device: str = "cpu", threads: int | None = None
+) -> onnxruntime.InferenceSession:
+    """Load a graph with all of the runtime's optimisations.
+
+    Args:
+        graph: the file.
+        device: ``cpu``, or ``cuda:0`` and the like.
+        threads: CPU threads; by default as many as there are cores.
+
+    Raises:
+        UsageError: the installed runtime has no CUDA.
+        VerificationError: it does not accept the graph.
+    """
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.log_severity_level = SILENT
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    try:
+        return onnxruntime.InferenceSession(graph, options, providers=_providers(device))
+    except FAILURES as error:
+        raise VerificationError(f"{graph}: ONNX Runtime refuses it: {_line(error)}") from error
+
+
+def run_graph(
+    session: onnxruntime.InferenceSession,
+    arrays: Mapping[str, NDArray[Any]],
+    outputs: Sequence[str],
+) -> dict[str, NDArray[Any]]:
+    """Run a graph; its outputs come in the dtype they have there.
+
+    Raises:
+        VerificationError: the runtime fails on inputs that the model takes.
+    """
+    try:
+        found = session.run(list(outputs), dict(arrays))
+    except FAILURES as error:
+        raise VerificationError(f"ONNX Runtime fails: {_line(error)}") from error
+    return dict(zip(outputs, found, strict=True))
+
+
+def _providers(device: str) -> list[Any]:
+    kind, _, index = device.partition(":")
+    if kind == "cpu":
+        return ["CPUExecutionProvider"]
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        raise UsageError(
+            f"onnxruntime {onnxruntime.__version__} here has no CUDA",
+            "install onnxruntime-gpu in its place, or leave --device out",
+        )
+    return [("CUDAExecutionProvider", {"device_id": int(index or 0)}), "CPUExecutionProvider"]
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

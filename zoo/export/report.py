@@ -1,0 +1,110 @@
+"""What an export found: it goes into the manifest, and on the screen."""
+
+from typing import Any
+
+import msgspec
+
+from zoo.checkpoint import FileDigest, Record
+
+
+class Difference(Record):
+    """How far one output of the graph is from torch's, at places that are not padding.
+
+    Attributes:
+        max_abs: the largest absolute difference.
+        max_rel: the same, divided by the output's largest magnitude.
+        cosine: between both outputs, each as one long vector.
+        argmax: the share of places where the largest entry is the same one; for logits.
+    """
+
+    max_abs: float
+    max_rel: float
+    cosine: float
+    argmax: float | None = None
+
+
+class ShapeCheck(Record):
+    """A comparison on one batch.
+
+    Attributes:
+        batch: rows.
+        tokens: columns.
+        padding: how many of the places are padding.
+        outputs: output name -> difference.
+    """
+
+    batch: int
+    tokens: int
+    padding: int
+    outputs: dict[str, Difference]
+
+    @property
+    def worst(self) -> float:
+        """The largest relative difference of any output."""
+        return max(found.max_rel for found in self.outputs.values())
+
+    @property
+    def argmax(self) -> float | None:
+        """The smallest argmax agreement of any output that has one."""
+        shares = [found.argmax for found in self.outputs.values() if found.argmax is not None]
+        return min(shares, default=None)
+
+
+class ExportReport(Record):
+    """An exported graph, and the result of its gate.
+
+    Attributes:
+        validated: whether it passed the gate.
+        opset: the ONNX operator set.
+        ir: the version of the file format.
+        min_onnxruntime: the first release that runs it.
+        producer: what the file says wrote it.
+        versions: of the packages that took part.
+        dtype: what the graph computes in.
+        inputs: input name -> axes.
+        outputs: output name -> axes.
+        external_data: the file next to the graph that holds its weights, if they are not in it.
+        weights: the files that were exported.
+        traced: batch and tokens of the example the graph was traced with.
+        tolerance: the largest accepted ``max_rel``.
+        max_rel: the largest difference found.
+        argmax_agreement: the smallest share found, if there are logits.
+        checks: every comparison.
+    """
+
+    validated: bool
+    opset: int
+    ir: int
+    min_onnxruntime: str
+    producer: str
+    versions: dict[str, str]
+    dtype: str
+    inputs: dict[str, list[str]]
+    outputs: dict[str, list[str | int]]
+    external_data: str | None
+    weights: dict[str, FileDigest]
+    traced: tuple[int, int]
+    tolerance: float
+    max_rel: float
+    argmax_agreement: float | None
+    checks: list[ShapeCheck]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON knows it."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+    def lines(self) -> list[str]:
+        """Return it as a person wants to read it."""
+        lines = [
+            f"graph in {self.dtype}, opset {self.opset}, IR {self.ir}: "
+            f"runs on onnxruntime {self.min_onnxruntime} or newer"
+        ]
+        for check in self.checks:
+            argmax = "" if check.argmax is None else f", argmax agrees in {check.argmax:.2%}"
+            padding = f" ({check.padding} padding)" if check.padding else ""
+            lines.append(
+                f"{check.batch} x {check.tokens} tokens{padding}: differs from torch by "
+                f"{check.worst:.1e} of the largest magnitude{argmax}"
+            )
+        return [*lines, f"accepted: {self.tolerance:.0e}"]

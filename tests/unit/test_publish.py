@@ -1,0 +1,354 @@
+"""Publishing a directory: all of it or none, whatever goes wrong."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from zoo.errors import UsageError, ZooError
+from zoo.publish import publishing
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Everything below a folder, hidden or not: path -> content."""
+    return {
+        str(path.relative_to(folder)): path.read_text() if path.is_file() else "/"
+        for path in folder.rglob("*")
+    }
+
+
+def fill(staging: Path, text: str = "new") -> None:
+    (staging / "sub").mkdir()
+    (staging / "a").write_text(text)
+    (staging / "sub" / "b").write_text(text)
+
+
+NEW = {"out": "/", "out/a": "new", "out/sub": "/", "out/sub/b": "new"}
+OLD = {"out": "/", "out/a": "old"}
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "work" / "out"
+
+
+@pytest.fixture
+def work(target: Path) -> Path:
+    target.parent.mkdir()
+    return target.parent
+
+
+@pytest.fixture
+def old(work: Path) -> Path:
+    (work / "out").mkdir()
+    (work / "out" / "a").write_text("old")
+    return work / "out"
+
+
+def test_nothing_is_seen_until_it_is_whole(work: Path, target: Path) -> None:
+    with publishing(target) as staging:
+        fill(staging)
+        assert not target.exists()
+        assert staging.parent == work  # a rename, not a copy
+        assert staging.name.startswith(".")
+    assert tree(work) == NEW
+
+
+def test_permissions_are_those_of_a_new_directory(work: Path, target: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        with publishing(target):
+            pass
+        assert os.umask(0o027) == 0o027
+    finally:
+        os.umask(before)
+    assert target.stat().st_mode & 0o777 == 0o750
+
+
+def test_a_relative_target_and_a_working_directory_that_changes(
+    work: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(work)
+    with publishing(Path("out")) as staging:
+        os.chdir(tmp_path)
+        fill(staging)
+    assert tree(work) == NEW
+
+
+def test_missing_parents_are_made(tmp_path: Path) -> None:
+    with publishing(tmp_path / "p" / "q" / "out") as staging:
+        fill(staging)
+    assert tree(tmp_path / "p" / "q") == NEW
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), UsageError("x"), KeyboardInterrupt()])
+def test_a_failure_leaves_nothing(tmp_path: Path, error: BaseException) -> None:
+    with (
+        pytest.raises(type(error)) as caught,
+        publishing(tmp_path / "p" / "q" / "out") as staging,
+    ):
+        fill(staging)
+        raise error
+    assert caught.value is error
+    assert tree(tmp_path) == {}
+
+
+def test_a_failure_keeps_parents_that_others_use(tmp_path: Path) -> None:
+    with pytest.raises(ValueError), publishing(tmp_path / "p" / "q" / "out"):
+        (tmp_path / "p" / "theirs").write_text("x")
+        raise ValueError
+    assert tree(tmp_path) == {"p": "/", "p/theirs": "x"}
+
+
+def test_an_existing_target_is_refused_before_any_work(old: Path, work: Path) -> None:
+    with pytest.raises(UsageError, match=r"out exists; give --force"), publishing(old):
+        pytest.fail("the block must not run")
+    assert tree(work) == OLD
+
+
+def test_force_replaces_it_once_the_new_one_stands(old: Path, work: Path) -> None:
+    with publishing(old, force=True) as staging:
+        fill(staging)
+        assert (old / "a").read_text() == "old"
+    assert tree(work) == NEW
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_failure_with_force_keeps_the_old_one(
+    old: Path, work: Path, error: type[BaseException]
+) -> None:
+    with pytest.raises(error), publishing(old, force=True) as staging:
+        fill(staging)
+        raise error
+    assert tree(work) == OLD
+
+
+def test_a_target_that_appears_meanwhile_is_not_replaced(work: Path, target: Path) -> None:
+    with pytest.raises(UsageError, match="out exists"), publishing(target) as staging:
+        fill(staging)
+        target.mkdir()
+        (target / "a").write_text("old")
+    assert tree(work) == OLD
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("link", [False, True])
+def test_a_file_or_a_link_is_never_replaced(
+    work: Path, target: Path, force: bool, link: bool
+) -> None:
+    (work / "elsewhere").mkdir()
+    if link:
+        target.symlink_to("elsewhere")
+    else:
+        target.touch()
+    before = tree(work)
+    with pytest.raises(UsageError, match="is not a directory"), publishing(target, force=force):
+        pytest.fail("the block must not run")
+    assert tree(work) == before
+
+
+@contextlib.contextmanager
+def interrupted_after(step: str, count: int) -> Iterator[None]:
+    """Deliver a real SIGINT when the ``count``-th call of an ``os`` function has returned."""
+    seen = 0
+
+    def profile(frame: object, event: str, function: object) -> None:
+        nonlocal seen
+        if event == "c_return" and function is getattr(os, step):
+            seen += 1
+            if seen == count:
+                sys.setprofile(None)
+                signal.raise_signal(signal.SIGINT)
+
+    sys.setprofile(profile)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+    assert seen == count, "the interrupt was never delivered"
+
+
+@pytest.mark.parametrize(("renames", "left"), [(1, OLD), (2, NEW)])
+def test_an_interrupt_between_the_renames_loses_nothing(
+    old: Path, work: Path, renames: int, left: dict[str, str]
+) -> None:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        interrupted_after("rename", renames),
+        publishing(old, force=True) as staging,
+    ):
+        fill(staging)
+    assert tree(work) == left
+
+
+@pytest.mark.parametrize("syncs", [1, 2, 3])
+def test_an_interrupt_while_it_is_written_out_leaves_nothing(tmp_path: Path, syncs: int) -> None:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        interrupted_after("fsync", syncs),
+        publishing(tmp_path / "p" / "out") as staging,
+    ):
+        fill(staging)
+    assert tree(tmp_path) == {}
+
+
+def test_a_parent_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for target in (tmp_path / "file" / "out", tmp_path / "file" / "deep" / "out"):
+        with (
+            pytest.raises(UsageError, match=r"cannot write .*out: Not a directory"),
+            publishing(target),
+        ):
+            pytest.fail("the block must not run")
+    assert tree(tmp_path) == {"file": ""}
+
+
+def test_a_name_that_is_too_long_removes_the_parents_that_were_made(tmp_path: Path) -> None:
+    for target in (tmp_path / "p" / ("x" * 300) / "out", tmp_path / "p" / "q" / ("x" * 300)):
+        with pytest.raises(UsageError, match="File name too long"), publishing(target):
+            pytest.fail("the block must not run")
+        assert tree(tmp_path) == {}
+
+
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no /proc here")
+def test_a_file_system_that_takes_no_directories() -> None:
+    with pytest.raises(UsageError, match="cannot write /proc/zoo"), publishing(Path("/proc/zoo")):
+        pytest.fail("the block must not run")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk(tmp_path: Path) -> None:
+    with (
+        pytest.raises(UsageError, match=r"cannot write .*out: No space left on device; nothing"),
+        publishing(tmp_path / "p" / "out") as staging,
+    ):
+        fill(staging)
+        (staging / "weights").symlink_to("/dev/full")
+        (staging / "weights").write_bytes(bytes(100_000))
+    assert tree(tmp_path) == {}
+
+
+def test_a_source_that_cannot_be_read_is_not_blamed_on_the_target(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError), publishing(tmp_path / "out"):
+        (tmp_path / "file" / "config.json").read_bytes()
+    assert tree(tmp_path) == {"file": ""}
+
+
+IN_ANOTHER_PROCESS = """
+import os, resource, signal, sys
+from pathlib import Path
+from zoo.errors import ZooError
+from zoo.publish import publishing
+{prepare}
+try:
+    with publishing(Path(sys.argv[1]), force=len(sys.argv) > 2) as staging:
+        print("begun", flush=True)
+        {work}
+except ZooError as error:
+    print(error)
+    sys.exit(error.exit_code)
+"""
+
+
+def start(target: Path, work: str, prepare: str = "", *options: str) -> "subprocess.Popen[str]":
+    script = IN_ANOTHER_PROCESS.format(prepare=prepare, work=work)
+    return subprocess.Popen(
+        [sys.executable, "-c", script, str(target), *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_quota_on_the_size_of_files(work: Path, target: Path) -> None:
+    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))"
+    process = start(target, "(staging / 'weights').write_bytes(bytes(9000))", limit)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (UsageError.exit_code, "")
+    assert output == f"begun\ncannot write {target}: File too large; nothing was left behind\n"
+    assert tree(work) == {}
+
+
+@pytest.mark.parametrize("options", [[], ["force"]])
+def test_a_directory_without_write_permission(old: Path, work: Path, options: list[str]) -> None:
+    drop = "import ctypes, struct\n"  # root may write anywhere, by capabilities that it can drop
+    drop += "ctypes.CDLL(None).capset(struct.pack('Ii', 0x20080522, 0), bytes(24))"
+    work.chmod(0o555)
+    target = old if options else work / "other"
+    process = start(target, "pass", drop if os.geteuid() == 0 else "", *options)
+    output, errors = process.communicate(timeout=60)
+    work.chmod(0o755)
+    assert (process.returncode, errors) == (UsageError.exit_code, "")
+    assert output == f"cannot write {target}: Permission denied; nothing was left behind\n"
+    assert tree(work) == OLD
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_ctrl_c(tmp_path: Path, existing: bool) -> None:
+    target = tmp_path / "p" / "out"
+    if existing:
+        target.mkdir(parents=True)
+        (target / "a").write_text("old")
+    before = tree(tmp_path)
+    work = "(staging / 'half').write_text('x'); signal.pause()"
+    process = start(target, work, "", *(["force"] if existing else []))
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    deadline = time.monotonic() + 30
+    while not list(target.parent.glob(".out.*/half")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert "KeyboardInterrupt" in errors
+    assert tree(tmp_path) == before
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True
+    )
+    if made.returncode:
+        pytest.skip("mounting is not permitted here")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_disk_that_fills_up(small_disk: Path) -> None:
+    target = small_disk / "out"
+    with publishing(target) as staging:
+        fill(staging)
+    with (
+        pytest.raises(UsageError, match="No space left on device"),
+        publishing(target, force=True) as staging,
+        (staging / "weights").open("wb") as file,
+    ):
+        while True:
+            file.write(bytes(100_000))
+    assert tree(small_disk) == NEW
+
+
+def test_a_disk_that_is_read_only(small_disk: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(ZooError, match="Read-only file system"), publishing(small_disk / "p/out"):
+        pytest.fail("the block must not run")
+    assert tree(small_disk) == {}
+
+
+def test_a_mount_point_cannot_be_replaced(small_disk: Path, tmp_path: Path) -> None:
+    (small_disk / "a").write_text("old")
+    with pytest.raises(UsageError, match="busy"), publishing(small_disk, force=True) as staging:
+        fill(staging)
+    assert tree(tmp_path) == {"disk": "/", "disk/a": "old"}

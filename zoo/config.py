@@ -82,7 +82,7 @@ class Translation:
 
     Attributes:
         config: the family's configuration.
-        extra: ignored and unknown keys with their values, to be written back unchanged.
+        extra: keys that no field of ours holds, with their values, to be written back.
         unknown: the names of those that this family does not know.
     """
 
@@ -98,8 +98,8 @@ class ConfigMap:
     Attributes:
         keys: Hub key -> our field. A key that is absent takes our field's default, which
             therefore equals the Hub's.
-        fixed: Hub key -> the values that mean what this family computes. The first one is
-            written back; any other value is refused by name.
+        fixed: Hub key -> the values that mean what this family computes; any other value is
+            refused by name. The first is what a model that was made here says.
         ignored: Hub key -> why it does not change what is computed.
     """
 
@@ -137,17 +137,25 @@ class ConfigMap:
             config = kind(**values, **_labels(hub, where))
         except (ValueError, TypeError, msgspec.ValidationError) as error:
             raise VerificationError(f"{where}: {error}") from error
-        known = {*self.keys, *self.fixed, *NOT_IMPLEMENTED, "id2label", "num_labels"}
-        known |= {"problem_type", *WRITTEN_ANEW}
-        extra = {key: value for key, value in hub.items() if key not in known}
-        unknown = tuple(k for k in extra if k not in BOOKKEEPING and k not in self.ignored)
+        ours = {*self.keys, "id2label", "num_labels", "problem_type", *WRITTEN_ANEW}
+        extra = {key: value for key, value in hub.items() if key not in ours}
+        known = {*BOOKKEEPING, *self.ignored, *self.fixed, *NOT_IMPLEMENTED}
+        unknown = tuple(key for key in extra if key not in known)
         return Translation(config, extra, unknown)
 
     def to_hub(self, config: Config, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Translate back; ``extra`` is what ``to_ours`` set aside."""
+        """Translate back.
+
+        Args:
+            config: the family's configuration.
+            extra: what ``to_ours`` set aside; ``None`` for a model that did not come from the
+                Hub, whose configuration then says every fixed setting.
+        """
         hub: dict[str, Any] = dict(extra or {})
         hub |= {key: msgspec.to_builtins(getattr(config, ours)) for key, ours in self.keys.items()}
-        hub |= {key: accepted[0] for key, accepted in self.fixed.items() if accepted[0] is not None}
+        if extra is None:
+            fixed = {key: accepted[0] for key, accepted in self.fixed.items()}
+            hub |= {key: value for key, value in fixed.items() if value is not None}
         hub["id2label"] = {str(i): label for i, label in enumerate(config.labels)}
         hub["label2id"] = {label: i for i, label in enumerate(config.labels)}
         if config.problem:

@@ -79,5 +79,5 @@ def _masked(trunk: WeightMap, config: BertConfig) -> WeightMap:
     return head.plus(
         Rule(table, "head.decoder.weight", (vocabulary, width)),
         Rule(decoder_bias, "head.bias", (vocabulary,)),
-        ties=[Tied(bias, to=decoder_bias)],
+        ties=[Tied(bias, to=decoder_bias, stored=True)],
     )

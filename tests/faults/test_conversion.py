@@ -230,7 +230,7 @@ def test_a_vocabulary_that_does_not_fit(hub_checkpoint: Make, tmp_path: Path) ->
     source = hub_checkpoint()
     with (source / "vocab.txt").open("a") as file:
         file.write("more\nwords\n")
-    refused(tmp_path, "source", 3, "vocab")
+    refused(tmp_path, "source", 3, "'words'", "17 tokens")
 
 
 def test_an_output_that_exists(hub_checkpoint: Make, tmp_path: Path) -> None:

@@ -112,8 +112,8 @@ def _lines(value: dict[str, Any], indent: str = "") -> list[str]:
     for key, item in value.items():
         if isinstance(item, dict) and item:
             lines += [f"{indent}{key}", *_lines(item, indent + "  ")]
-        elif item not in (None, {}, []):
+        elif item not in (None, {}, [], ()):
             shown = f"{item:,}" if key == "parameters" else item
-            text = ", ".join(map(str, item)) if isinstance(item, list) else str(shown)
+            text = ", ".join(map(str, item)) if isinstance(item, list | tuple) else str(shown)
             lines.append(f"{indent}{key:<18} {text}")
     return lines

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,7 +25,7 @@ from zoo.convert.heads import Plan
 from zoo.convert.report import Report
 from zoo.convert.side import Tokenizer
 from zoo.convert.source import Opened
-from zoo.weights import Entry
+from zoo.weights import Entry, WeightMap
 
 if TYPE_CHECKING:
     import numpy as np
@@ -118,7 +119,7 @@ class ZooLayout(Layout):
             revision=before.revision if before else source.revision,
             format=before.format if before else self.opened.format,
             files=dict(before.files if before else report.sources),
-            extra_config=dict(self.opened.extra),
+            extra_config=dict(self.opened.extra or {}),
         )
         manifest = Manifest(
             zoo=LAYOUT,
@@ -141,21 +142,34 @@ class HubLayout(Layout):
 
     def names(self, entry: Entry) -> list[tuple[str, tuple[int, ...]]]:
         """See ``Layout``."""
-        weights = self.opened.family.weights(self.plan.config, self.plan.head)
-        written = map(weights.written, entry.sources)
-        return list(zip(written, entry.source_shapes, strict=True))
+        shapes = dict(zip(entry.sources, entry.source_shapes, strict=True))
+        return [(self._weights.written(n), shapes[s]) for s, n in self._names(entry)]
 
     def pieces(self, entry: Entry, names: Sequence[str], which: int) -> "Sequence[Array]":
         """See ``Layout``."""
-        return (self.opened.hub(entry, names)[which],)
+        return (self._each(entry, self.opened.hub(entry, names))[which],)
 
     def split(self, entry: Entry, ours: "Array") -> "Sequence[Array]":
         """See ``Layout``."""
-        return entry.op.to_hub(ours)
+        return self._each(entry, entry.op.to_hub(ours))
 
     def hub(self, entry: Entry, written: "Sequence[Array]") -> "Sequence[Array]":
         """See ``Layout``."""
-        return written
+        return written[: len(entry.sources)]
+
+    @cached_property
+    def _weights(self) -> WeightMap:
+        return self.opened.family.weights(self.plan.config, self.plan.head)
+
+    def _names(self, entry: Entry) -> list[tuple[str, str]]:
+        """Return (source, name) of each tensor to write: the sources, then copies of them."""
+        copies = self._weights.copies()
+        own = [(source, source) for source in entry.sources]
+        return own + [(source, c) for source in entry.sources for c in copies.get(source, ())]
+
+    def _each(self, entry: Entry, parts: "Sequence[Array]") -> "list[Array]":
+        by_source = dict(zip(entry.sources, parts, strict=True))
+        return [by_source[source] for source, _ in self._names(entry)]
 
     def write_side_files(self, staging: Path, report: Report) -> list[Path]:
         """See ``Layout``."""

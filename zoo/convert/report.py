@@ -93,6 +93,7 @@ class Report:
             "tensors": len(closed.moves) + len(closed.fresh),
             "dropped": {name: drop.because for name, drop in closed.drops.items()},
             "tied": dict(closed.ties),
+            "prefix": closed.prefix,
             "renamed": dict(closed.renamed),
             "initialised": [entry.target for entry in closed.fresh],
             "absent": list(closed.absent),
@@ -122,6 +123,7 @@ class Report:
         yield f"  parameters   {self.parameters:,}"
         mapped = sum(len(move.names) for move in closed.moves)
         yield f"  mapped       {mapped} tensors to {len(closed.moves)} ({dtypes})"
+        yield f"  prefix       {closed.prefix or 'none'}"
         yield from _listed("dropped", {n: d.because for n, d in closed.drops.items()}, ": ")
         yield from _listed("tied", closed.ties, " = ")
         yield from self._renamed()
@@ -139,7 +141,7 @@ class Report:
         count = len(self.closed.renamed)
         if count:
             old, new = next(iter(self.closed.renamed.items()))
-            yield f"  renamed      {count} in the file, such as {old} for {new}"
+            yield f"  old names    {count}, such as {old} for {new}"
 
 
 def _written(plan: Plan) -> list[Entry]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +37,7 @@ class Opened:
         reader: its tensors, under the layout's own names.
         format: name of the file format.
         architectures: the class names that a Hub configuration gives.
-        extra: keys of the Hub's configuration to carry along.
+        extra: keys of the Hub's configuration to carry along, if it came from there.
         unknown: those of them that the family does not know.
         checkpoint: the description, if the layout is ours.
         side_files: names of the small files that were read.
@@ -49,7 +49,7 @@ class Opened:
     reader: TensorReader
     format: str
     architectures: tuple[str, ...] = ()
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] | None = None
     unknown: tuple[str, ...] = ()
     checkpoint: Checkpoint | None = None
     side_files: tuple[str, ...] = ()
@@ -132,7 +132,7 @@ def _open_ours(source: Source, checkpoint: Checkpoint) -> Opened:
         config=checkpoint.config,
         reader=checkpoint.open_weights(),
         format="zoo",
-        extra=manifest.source.extra_config if manifest.source else {},
+        extra=manifest.source.extra_config if manifest.source else None,
         checkpoint=checkpoint,
         side_files=tuple(n for n in present if (checkpoint.path / n).is_file()),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from zoo.errors import VerificationError
 from zoo.formats import TensorInfo
-from zoo.weights.prefix import canonical_names
+from zoo.weights.prefix import canonical_names, find_prefix
 from zoo.weights.rules import Drop, Entry, WeightMap
 
 SHOWN = 6
@@ -37,7 +37,8 @@ class Account:
         moves: what is read from the file.
         drops: file name -> the drop that leaves it out.
         ties: file name of an alias -> file name of its owner; the values must be equal.
-        renamed: file name -> the name the rules use, where they differ.
+        prefix: what stands in front of the trunk's tensors in the file.
+        renamed: file name -> its present form, where it is a legacy one.
         fresh: tensors of a new head that the user asked to initialise.
         absent: optional parts that the file does not have.
         present: optional parts that it has.
@@ -49,6 +50,7 @@ class Account:
     moves: tuple[Move, ...]
     drops: Mapping[str, Drop] = field(default_factory=dict)
     ties: Mapping[str, str] = field(default_factory=dict)
+    prefix: str = ""
     renamed: Mapping[str, str] = field(default_factory=dict)
     fresh: tuple[Entry, ...] = ()
     absent: tuple[str, ...] = ()
@@ -124,7 +126,8 @@ class _Books:
         trunk = {
             name.removeprefix(weights.prefix) for name in every if name.startswith(weights.prefix)
         }
-        self.canonical = canonical_names(weights, tensors, trunk)
+        self.prefix = find_prefix(weights, tensors, trunk)
+        self.canonical = canonical_names(weights, tensors, trunk, self.prefix)
         self.file_name: dict[str, str] = {}
         self.twice: list[str] = []
         for name, known in self.canonical.items():
@@ -154,7 +157,10 @@ class _Books:
             moves=tuple(moves),
             drops=drops,
             ties=ties,
-            renamed={n: c for n, c in self.canonical.items() if n != c},
+            prefix=self.prefix,
+            renamed={
+                n: self.weights.current(n) for n in self.tensors if n != self.weights.current(n)
+            },
             fresh=tuple(fresh),
             absent=tuple(sorted(absent)),
             present=tuple(sorted(optional - absent)),

@@ -33,14 +33,20 @@ def find_prefix(weights: WeightMap, names: Iterable[str], trunk: set[str]) -> st
     return ranked[0][0] if ranked else weights.prefix
 
 
-def canonical_names(weights: WeightMap, names: Iterable[str], trunk: set[str]) -> dict[str, str]:
+def canonical_names(
+    weights: WeightMap, names: Iterable[str], trunk: set[str], prefix: str
+) -> dict[str, str]:
     """Map each name of a file to the name that the rules use.
+
+    Args:
+        weights: the family's map.
+        names: the tensor names of the file.
+        trunk: the Hub names of the trunk, without ``weights.prefix``.
+        prefix: what stands in front of them in the file.
 
     Returns:
         file name -> canonical name, in the order given.
     """
-    names = list(names)
-    prefix = find_prefix(weights, names, trunk)
     outer = prefix.removesuffix(weights.prefix)
     found = {}
     for name in names:

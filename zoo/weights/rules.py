@@ -65,10 +65,12 @@ class Tied:
     Attributes:
         source: template of the alias.
         to: template of the tensor that owns the values, the source of a rule.
+        stored: whether the Hub's class, which does not tie them, wants both in the file.
     """
 
     source: str
     to: str
+    stored: bool = False
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,15 @@ class WeightMap:
             for tie in self.ties
             for b in self._bindings(tie.source)
         }
+
+    def copies(self) -> dict[str, tuple[str, ...]]:
+        """Return owner -> the aliases that the Hub's class wants in the file too."""
+        found: dict[str, tuple[str, ...]] = {}
+        for tie in self.ties:
+            for b in self._bindings(tie.source) if tie.stored else ():
+                owner = tie.to.format(**b)
+                found[owner] = (*found.get(owner, ()), tie.source.format(**b))
+        return found
 
     def dropped(self) -> dict[str, Drop]:
         """Expand the drops by Hub name."""

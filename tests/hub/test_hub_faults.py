@@ -159,6 +159,13 @@ def test_a_wrong_length_is_refused_before_it_is_read(
     assert get().files[WEIGHTS].sha256 == SHA256
 
 
+@pytest.mark.parametrize("name", [WEIGHTS, "config.json"])
+def test_a_compressed_answer_is_understood(hub: Hub, commit: str, get: Fetch, name: str) -> None:
+    hub.fail(name, Fault(compressed=True))
+    assert (get().directory / name).read_bytes() == FILES[name]
+    assert hub.asked(name) == [0]
+
+
 def test_more_bytes_than_there_should_be(hub: Hub, commit: str, get: Fetch) -> None:
     hub.fail(WEIGHTS, Fault(length=SIZE + 1, no_length=True))
     with pytest.raises(VerificationError, match=f"should have {SIZE} bytes"):

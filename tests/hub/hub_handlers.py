@@ -1,0 +1,213 @@
+"""How the Hub on loopback answers, and how it fails to."""
+
+import contextlib
+import gzip
+import json
+import re
+import socket
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler
+from typing import Any, ClassVar
+from urllib.parse import unquote, urlsplit
+
+from tests.hub.hub_server import (
+    LISTING,
+    TOKEN,
+    Commit,
+    Fault,
+    Hub,
+    Repo,
+    Request,
+    etag_of,
+    is_large,
+)
+
+
+class Handler(BaseHTTPRequestHandler):
+    hub: ClassVar[Hub]
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self.answer()
+
+    def do_GET(self) -> None:
+        self.answer()
+
+    def answer(self) -> None:
+        raise AssertionError("each server has its own")
+
+    @property
+    def authorized(self) -> bool:
+        return self.headers.get("authorization") == f"Bearer {TOKEN}"
+
+    def note(self, what: str, begin: int = 0, sent: int = 0) -> None:
+        has_token = "authorization" in self.headers
+        self.hub.requests.append(Request(self.command, what, begin, has_token, sent))
+
+    def refuse(self, status: int, code: str = "", headers: Mapping[str, str] | None = None) -> None:
+        content = json.dumps({"error": code or "refused"}).encode()
+        error = {"X-Error-Code": code} if code else {}
+        self.send(status, content, {"Content-Type": "application/json", **error, **(headers or {})})
+
+    def send(self, status: int, content: bytes, headers: Mapping[str, str]) -> None:
+        self.send_response(status)
+        for key, value in {"Content-Length": str(len(content)), **headers}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def fault(self, what: str) -> Fault:
+        waiting = self.hub.faults[what]
+        return waiting.pop(0) if waiting and self.command == "GET" else Fault()
+
+    def failed(self, what: str, fault: Fault) -> bool:
+        """Act out a fault that replaces the answer."""
+        if fault.drop:
+            self.note(what)
+            self.hang_up()
+        elif fault.status is not None:
+            self.note(what)
+            self.refuse(fault.status, headers=fault.headers)
+        elif fault.body is not None:
+            self.note(what)
+            self.send(200, fault.body, {"Content-Type": "text/html"})
+        else:
+            return False
+        return True
+
+    def send_file(self, name: str, content: bytes, headers: Mapping[str, str]) -> None:
+        fault = self.fault(name)
+        if self.failed(name, fault):
+            return
+        begin = 0 if fault.no_ranges else self.begin()
+        if begin and begin >= len(content):
+            self.note(name, begin)
+            return self.refuse(416, headers={"Content-Range": f"bytes */{len(content)}"})
+        body = distorted(content, fault)[begin:]
+        if fault.compressed:
+            body = gzip.compress(body)
+            headers = {**headers, "Content-Encoding": "gzip"}
+        self.send_response(206 if begin else 200)
+        if begin:
+            self.send_header("Content-Range", f"bytes {begin}-{len(content) - 1}/{len(content)}")
+        if fault.no_length:
+            self.send_header("Connection", "close")
+            self.close_connection = True
+        else:
+            self.send_header("Content-Length", str(len(body)))
+        for key, value in headers.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.send_body(name, begin, body, fault)
+        else:
+            self.note(name)
+
+    def begin(self) -> int:
+        match = re.fullmatch(r"bytes=(\d+)-", self.headers.get("range", ""))
+        return int(match[1]) if match else 0
+
+    def send_body(self, name: str, begin: int, body: bytes, fault: Fault) -> None:
+        cut = fault.cut_after if fault.cut_after is not None else fault.stall_after
+        body = body[:cut]
+        self.note(name, begin, len(body))
+        with contextlib.suppress(ConnectionError):
+            self.wfile.write(body)
+        if fault.stall_after is not None:
+            self.hub.closing.wait(30)
+        if cut is not None:
+            self.hang_up()
+
+    def hang_up(self) -> None:
+        self.wfile.flush()
+        self.close_connection = True
+        with contextlib.suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+
+def distorted(content: bytes, fault: Fault) -> bytes:
+    if fault.length is not None:
+        return content[: fault.length].ljust(fault.length, b"?")
+    if fault.corrupt:
+        middle = len(content) // 2
+        return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    return content
+
+
+class ApiHandler(Handler):
+    """The list of files, small files, and the way to large ones."""
+
+    def answer(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        if match := re.fullmatch(r"/api/models/(.+)/revision/([^/]+(?:/[^/]+)*)", path):
+            self.listing(match[1], match[2])
+        elif match := re.fullmatch(r"/(.+)/resolve/([0-9a-f]{40}|[^/]+)/(.+)", path):
+            self.file(*match.groups())
+        else:
+            self.note(path)
+            self.refuse(404)
+
+    def repo(self, name: str) -> Repo | None:
+        repo = self.hub.repos.get(name)
+        if repo is None:
+            # what the Hub says to those without a token: it may be private
+            self.refuse(404 if self.authorized else 401, "RepoNotFound")
+        return repo
+
+    def listing(self, name: str, revision: str) -> None:
+        if self.failed(LISTING, self.fault(LISTING)):
+            return
+        self.note(LISTING)
+        if (repo := self.repo(name)) is None:
+            return
+        if (commit := repo.find(revision)) is None:
+            return self.refuse(404, "RevisionNotFound")
+        content = json.dumps(self.describe(name, repo, commit)).encode()
+        warning = {"X-HF-Warning": "loopback; this Hub is a small one"}
+        self.send(200, content, {"Content-Type": "application/json", **warning})
+
+    def describe(self, name: str, repo: Repo, commit: Commit) -> dict[str, Any]:
+        files = []
+        for file, content in commit.files.items():
+            size = self.hub.sizes.get(file, len(content))
+            entry: dict[str, Any] = {"rfilename": file, "size": size}
+            entry["blobId"] = etag_of("", content)  # for a large file the Hub gives its pointer's
+            if is_large(file):
+                entry["lfs"] = {"sha256": etag_of(file, content), "size": size, "pointerSize": 134}
+            files.append(entry)
+        gated = "auto" if repo.gated else False
+        return {"id": name, "modelId": name, "sha": commit.sha, "gated": gated, "siblings": files}
+
+    def file(self, repo_name: str, revision: str, name: str) -> None:
+        if (repo := self.repo(repo_name)) is None:
+            return
+        if (commit := repo.find(revision)) is None:
+            return self.refuse(404, "RevisionNotFound")
+        headers = {"X-Repo-Commit": commit.sha}
+        if name not in commit.files:
+            return self.refuse(404, "EntryNotFound", headers)
+        if repo.gated and not self.authorized:
+            self.note(name)
+            return self.refuse(403 if "authorization" in self.headers else 401, "GatedRepo")
+        content = commit.files[name]
+        etag = etag_of(name, content)
+        if not is_large(name):
+            return self.send_file(name, content, {"ETag": f'"{etag}"', **headers})
+        headers |= {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(content))}
+        self.send(302, b"", {"Location": f"{self.hub.storage}/{etag}", **headers})
+
+
+class StorageHandler(Handler):
+    """The contents of large files, by their digest."""
+
+    def answer(self) -> None:
+        found = self.hub.blob(self.path.strip("/"))
+        if found is None:
+            return self.refuse(404)
+        name, content = found
+        self.send_file(name, content, {"ETag": '"of the storage"'})

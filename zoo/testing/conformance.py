@@ -56,7 +56,7 @@ class FamilyTests:
 
     @property
     def config(self) -> Any:
-        """The ``tiny`` configuration."""
+        """The configuration that models are built from: ``tiny``, unless a subclass has one."""
         return self.family.sizes()["tiny"]
 
     def model(self, head: str, dtype: torch.dtype = torch.float64) -> nn.Module:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from zoo.errors import VerificationError
 from zoo.family import Family
 from zoo.testing.draws import draw_inputs
 
@@ -82,7 +83,7 @@ def compare_with_reference(
 
     Raises:
         ModuleNotFoundError: the reference library is not installed.
-        RuntimeError: its model does not take exactly the tensors that the rules give.
+        VerificationError: its model does not take exactly the tensors that the rules give.
     """
     reference = reference_model(family, config, head, model.state_dict())
     spec = family.onnx(config, head)
@@ -100,21 +101,39 @@ def compare_with_reference(
 def reference_model(
     family: Family, config: Any, head: str, state: "Mapping[str, Tensor]"
 ) -> "nn.Module":
-    """Build the reference library's model with our weights, loaded strictly.
+    """Build the reference library's model around our weights, which it does not copy.
 
     Args:
         family: the family.
         config: its configuration.
         head: the head's name.
         state: our weights by our names; their dtype becomes the model's.
+
+    Raises:
+        ModuleNotFoundError: the reference library is not installed.
+        VerificationError: its model does not take exactly the tensors that the rules give.
     """
     library = importlib.import_module(REFERENCE)
     kind = getattr(library, family.heads()[head].architectures[0])
-    hub_config = family.config_map.to_hub(config)
-    # the plain formula, and not the library's own call of the kernel that ours uses
-    model = kind(kind.config_class(**hub_config, attn_implementation="eager"))
     weights = hub_state(family.weights(config, head), state)
-    model.to(next(iter(weights.values())).dtype).load_state_dict(weights)
+    bars = importlib.import_module(f"{REFERENCE}.utils.logging")
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        model, loading = kind.from_pretrained(
+            None,
+            config=kind.config_class(**family.config_map.to_hub(config)),
+            state_dict=weights,
+            dtype=next(iter(weights.values())).dtype,
+            attn_implementation="eager",  # the plain formula, not the kernel that ours calls
+            output_loading_info=True,
+        )
+    finally:
+        if shown:
+            bars.enable_progress_bar()
+    wrong = {name: found for name, found in loading.items() if found}
+    if wrong:
+        raise VerificationError(f"{kind.__name__} of {REFERENCE} does not fit the rules: {wrong}")
     return model.eval()  # type: ignore[no-any-return]
 
 

@@ -1,6 +1,7 @@
 """Our tokenizer in the files that ``from_pretrained`` of the Hub's tools looks for."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from zoo.checkpoint import TokenizerInfo
@@ -8,7 +9,9 @@ from zoo.tokenization.files import SPECIAL_TOKENS, TOKENIZER_CONFIG, TOKENIZER_J
 from zoo.tokenization.wordpiece import OPTIONS
 
 
-def hub_tokenizer_files(tokenizer_json: bytes, info: TokenizerInfo) -> dict[str, bytes]:
+def hub_tokenizer_files(
+    tokenizer_json: bytes, info: TokenizerInfo, *, inputs: Sequence[str] | None = None
+) -> dict[str, bytes]:
     """Return the tokenizer files of a directory in the Hub's layout.
 
     ``tokenizer.json`` goes out as it is, under the name of the class that takes it as it stands,
@@ -17,13 +20,17 @@ def hub_tokenizer_files(tokenizer_json: bytes, info: TokenizerInfo) -> dict[str,
     Args:
         tokenizer_json: our ``tokenizer.json``.
         info: what that file does not say.
+        inputs: names of what the model takes; by default token types are among them if the
+            tokenizer tells the texts of a pair apart by type.
     """
+    tokenizer = json.loads(tokenizer_json)
     roles = {f"{role}_token": token for role, token in info.special.items()}
     config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
         **({"model_max_length": info.max_tokens} if info.max_tokens else {}),
-        **_options(json.loads(tokenizer_json)),
+        "model_input_names": list(inputs or _inputs(tokenizer)),
+        **_options(tokenizer),
         **roles,
     }
     return {
@@ -31,6 +38,15 @@ def hub_tokenizer_files(tokenizer_json: bytes, info: TokenizerInfo) -> dict[str,
         TOKENIZER_CONFIG: _encode(config),
         SPECIAL_TOKENS: _encode(roles),
     }
+
+
+def _inputs(tokenizer: dict[str, Any]) -> list[str]:
+    """What a tokenizer has to say: token types only if there is more than one."""
+    ends = tokenizer.get("post_processor") or {}
+    typed = any(part.get("type_id") for piece in ends.get("pair") or () for part in piece.values())
+    # the older kind of ends has no template, and always counts types
+    typed |= "sep" in ends and "trim_offsets" not in ends
+    return ["input_ids", *(["token_type_ids"] if typed else []), "attention_mask"]
 
 
 def _options(tokenizer: dict[str, Any]) -> dict[str, Any]:

@@ -208,7 +208,7 @@ def _kept(encoding: "Encoding", max_tokens: int | None) -> list[int] | None:
 def _unreadable(texts: Sequence[Text]) -> UsageError:
     """Say which text the library did not take."""
     for number, text in enumerate(texts, 1):
-        for part in (text,) if isinstance(text, str) else text:
+        for part in text if isinstance(text, tuple) else (text,):
             if not isinstance(part, str):
                 return UsageError(f"text {number} is no text: {part!r}")
             try:

@@ -1,22 +1,15 @@
 import itertools
-from dataclasses import dataclass, field
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zoo.checkpoint import TokenizerInfo
 from zoo.tasks.batching import collate, plan_batches
+from zoo.tokenization import TextTokenizer
 
 LENGTHS = st.lists(st.integers(0, 40), max_size=60)
-
-
-@dataclass
-class Tokens:
-    ids: list[int]
-    type_ids: list[int] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.type_ids = self.type_ids or [0] * len(self.ids)
 
 
 def cost(batches: list[list[int]], lengths: list[int], call: int) -> int:
@@ -54,24 +47,38 @@ def test_texts_of_equal_length_share_a_batch_and_an_odd_one_does_not_widen_it() 
     assert plan_batches([5, 200, 5, 5], 1024, 32) == [[1], [0, 2, 3]]
 
 
-def test_texts_of_one_length_need_no_mask() -> None:
-    batch = collate([Tokens([1, 2]), Tokens([3, 4])], ("input_ids", "attention_mask"), 9)
+@pytest.fixture(scope="module")
+def tokenizer() -> TextTokenizer:
+    """Words are single letters, and nothing is put around a text but a z between two."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    library = Tokenizer(models.WordLevel({letter: k for k, letter in enumerate("abcdefz")}, "z"))
+    library.pre_tokenizer = pre_tokenizers.Whitespace()
+    library.post_processor = processors.TemplateProcessing(
+        single="$A", pair="$A z $B:1", special_tokens=[("z", 6)]
+    )
+    return TextTokenizer(library, TokenizerInfo(special={}))
+
+
+NAMES = ("input_ids", "attention_mask", "token_type_ids")
+
+
+def test_texts_of_one_length_need_no_mask(tokenizer: TextTokenizer) -> None:
+    batch = collate(tokenizer.encode(["b c", "d e"], max_tokens=None), NAMES, 9)
     assert batch.inputs.keys() == {"input_ids"}
     assert batch.inputs["input_ids"].tolist() == [[1, 2], [3, 4]]
     assert batch.mask.all()
 
 
-def test_padding_is_on_the_right_and_masked() -> None:
-    texts = [Tokens([1, 2, 3], [0, 0, 1]), Tokens([4])]
-    names = ("input_ids", "attention_mask", "token_type_ids")
-    batch = collate(texts, names, 9)
-    assert batch.inputs["input_ids"].tolist() == [[1, 2, 3], [4, 9, 9]]
+def test_padding_is_on_the_right_and_masked(tokenizer: TextTokenizer) -> None:
+    batch = collate(tokenizer.encode([("b", "c"), "d"], max_tokens=None), NAMES, 9)
+    assert batch.inputs["input_ids"].tolist() == [[1, 6, 2], [3, 9, 9]]
     assert batch.inputs["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
     assert batch.inputs["token_type_ids"].tolist() == [[0, 0, 1], [0, 0, 0]]
     assert all(array.dtype == np.int64 for array in batch.inputs.values())
     assert batch.mask.tolist() == [[True, True, True], [True, False, False]]
 
 
-def test_an_input_that_the_session_does_not_take_is_left_out() -> None:
-    batch = collate([Tokens([1, 2], [0, 1]), Tokens([3])], ("input_ids", "attention_mask"), 0)
-    assert batch.inputs.keys() == {"input_ids", "attention_mask"}
+def test_an_input_that_the_session_does_not_take_is_left_out(tokenizer: TextTokenizer) -> None:
+    texts = tokenizer.encode([("b", "c"), "d"], max_tokens=None)
+    assert collate(texts, NAMES[:2], 0).inputs.keys() == set(NAMES[:2])

@@ -31,6 +31,10 @@ class TaskWarning(UserWarning):
     """Something about the results that the reader should know, such as texts that were cut."""
 
 
+# Every run is told of, even where its words are those of the last. A user's own filter wins.
+warnings.filterwarnings("always", category=TaskWarning, append=True)
+
+
 class Item(NamedTuple):
     """A text on its way through the model.
 

@@ -39,6 +39,15 @@ class FillMask(Task):
         if self.tokenizer.mask_id is None:
             raise UsageError(f"the tokenizer of {self.checkpoint.path} has no mask token")
         self.top_k = top_k
+        # a model may have rows for more tokens than the tokenizer has
+        self.names = [self._name(number) for number in range(vocabulary)]
+        self.nameless = [number for number, name in enumerate(self.names) if name is None]
+
+    def _name(self, number: int) -> str | None:
+        try:
+            return self.tokenizer.token(number)
+        except UsageError:
+            return None
 
     def check(self, item: Item) -> None:
         """See ``Task``: a text needs a mask token that was not cut off."""
@@ -72,10 +81,11 @@ class FillMask(Task):
         return found
 
     def _best(self, scores: "NDArray[np.float64]") -> list[dict[str, Any]]:
-        """Return the best tokens, the lower id first where scores are equal."""
+        """Return the best tokens that have a name, the lower id first where scores are equal."""
         import numpy as np
 
+        scores[self.nameless] = -1
         least = np.partition(scores, -self.top_k)[-self.top_k]
-        able = np.flatnonzero(scores >= least)  # in order of id
+        able = np.flatnonzero(scores >= max(least, 0))  # in order of id
         best = able[np.argsort(-scores[able], kind="stable")][: self.top_k].tolist()
-        return [{"token": self.tokenizer.token(k), "score": float(scores[k])} for k in best]
+        return [{"token": self.names[k], "score": float(scores[k])} for k in best]

@@ -1,0 +1,104 @@
+import io
+import json
+from collections.abc import Iterator
+from itertools import count, islice
+
+import pytest
+import torch
+
+from tests.tasks.conftest import Small
+from zoo.api import Model
+from zoo.backends.torch import TorchSession
+from zoo.errors import UsageError, VerificationError
+from zoo.tasks import TASKS, make_task
+from zoo.tasks.embed import Embed
+from zoo.tasks.inputs import read_records
+from zoo.tasks.records import Record, as_records
+
+
+def test_json_records_keep_their_keys(encoder: Model) -> None:
+    lines = b'{"id": "x", "text": "one", "tags": [1, {"a": null}]}\n{"text": "two", "n": 1.5}\n'
+    task = Embed(encoder.checkpoint, encoder.session)
+    first, second = task.run(read_records(["-"], stdin=io.BytesIO(lines)))
+    assert list(first) == ["text", "id", "tags", "embedding"]
+    assert (first["id"], first["tags"]) == ("x", [1, {"a": None}])
+    assert (second["text"], second["n"], len(second["embedding"])) == ("two", 1.5, 384)
+    json.dumps([first, second], allow_nan=False)
+
+
+@pytest.mark.parametrize("key", ["embedding", "truncated"])
+def test_a_key_that_the_task_writes_itself_is_refused(encoder: Model, key: str) -> None:
+    task = Embed(encoder.checkpoint, encoder.session)
+    with pytest.raises(UsageError, match=f"f:3 has the key '{key}', which embed writes itself"):
+        list(task.run([Record("a", extra={key: 1}, where="f:3")]))
+
+
+@pytest.mark.filterwarnings("ignore::zoo.tasks.base.TaskWarning")
+def test_input_is_read_a_window_ahead_and_no_further(
+    small: Small, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _ = small("BertModel")
+    monkeypatch.setattr(Embed, "window", 8)
+    taken = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal taken
+        for taken in count(1):
+            yield "a" * (taken % 5)
+
+    results = make_task("embed", model.checkpoint, model.session).run(as_records(endless()))
+    assert taken == 0
+    assert [r["text"] for r in islice(results, 8)] == ["a" * (k % 5) for k in range(1, 9)]
+    assert taken == 8
+    next(results)
+    assert taken == 16
+
+
+@pytest.mark.filterwarnings("ignore::zoo.tasks.base.TaskWarning")
+def test_numbers_that_are_none_name_the_text(small: Small) -> None:
+    model, _ = small("BertModel")
+    session = model.session
+    assert isinstance(session, TorchSession)
+    with torch.no_grad():
+        session.model.get_parameter("embeddings.tokens.weight")[7] = float("nan")  # the token c
+    assert len(model.embed(["a b", "d"])) == 2
+    for name in ("embed", "features"):
+        task = make_task(name, model.checkpoint, session)
+        with pytest.raises(VerificationError, match=r"text 2: the model returned NaN or infinity"):
+            list(task.run(as_records(["a", "b c", "a a a a"])))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "task", "remedy"),
+    [
+        ("BertModel", "fill-mask", "--head masked-lm or pretraining"),
+        ("BertModel", "classify", "--head sequence-classification or token-classification"),
+        ("BertForMaskedLM", "embed", "--head none"),
+    ],
+)
+def test_a_head_that_does_not_serve_a_task_is_named(
+    small: Small, architecture: str, task: str, remedy: str
+) -> None:
+    model, _ = small(architecture)
+    with pytest.raises(UsageError) as caught:
+        make_task(task, model.checkpoint, model.session)
+    assert f"has the head {model.checkpoint.head_name}, which serves" in caught.value.what
+    assert remedy in caught.value.remedy
+
+
+def test_an_unknown_task_lists_the_nearest(encoder: Model) -> None:
+    with pytest.raises(UsageError, match=r"no task is called 'fillmask'; did you mean fill-mask"):
+        make_task("fillmask", encoder.checkpoint, encoder.session)
+    assert set(TASKS) == {"embed", "fill-mask", "features", "classify"}
+
+
+@pytest.mark.parametrize("max_tokens", [0, 257])
+def test_a_length_that_the_model_cannot_take_is_refused(encoder: Model, max_tokens: int) -> None:
+    with pytest.raises(UsageError, match="the model takes 1 to 256"):
+        make_task("embed", encoder.checkpoint, encoder.session, max_tokens=max_tokens)
+
+
+def test_a_length_without_room_for_text_is_refused(encoder: Model) -> None:
+    task = make_task("embed", encoder.checkpoint, encoder.session, max_tokens=2)
+    with pytest.raises(UsageError, match="no room for text"):
+        list(task.run(as_records(["one two"])))

@@ -24,6 +24,7 @@ from zoo_converters.pickle_values import (
 )
 
 MAX_STEPS = 4_000_000  # a tensor takes about 35
+MAX_COUNT = 1 << 63
 DAMAGE = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError)
 
 
@@ -129,16 +130,18 @@ class _Machine:
     def storage(self, _: Any) -> None:
         """A reference to bytes: ("storage", class, key, device, count[, no view of it])."""
         match self.stack.pop():
-            case ("storage", Name(path), str(key), str(), int(count), *view) if (
-                path in STORAGES and type(count) is int and count >= 0 and view in ([], [None])
+            case ("storage", Name(path), str(key), str(), count, *view) if (
+                path in STORAGES and type(count) is int and view in ([], [None])
             ):
+                if not 0 <= count < MAX_COUNT:
+                    raise Refused(f"its pickle claims an impossible size for storage {key!r:.40}")
                 storage = Storage(key, STORAGES[path], count)
-            case ("storage", Name() as name, *_):
-                refuse("it refers to storage that cannot be read:", name)
+            case ("storage", Name(path), *_) if path not in STORAGES:
+                refuse("it refers to storage that cannot be read:", Name(path))
             case (str(kind), *_) if kind != "storage":
                 raise Refused(f"its pickle refers to a {kind!r:.40}, where only storage may be")
-            case other:
-                refuse("it refers to", other)
+            case _:
+                raise Refused("its pickle refers to something that is not storage")
         if self.storages.setdefault(key, storage) != storage:
             raise Refused(f"its pickle describes the storage {key!r:.40} in two ways")
         self.push(storage)

@@ -118,7 +118,11 @@ def read_index(path: Path) -> Index:
         why = f": {error}" if isinstance(error, _Twice) else ""
         raise VerificationError(f"{path} is not sound JSON{why}", "fetch it again") from error
     shards = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(shards, dict) or not all(type(name) is str for name in shards.values()):
+    if (
+        not isinstance(shards, dict)
+        or not shards
+        or not all(type(name) is str for name in shards.values())
+    ):
         raise VerificationError(f"{path} has no weight_map of tensors to files", "fetch it again")
     files = {name: inside(path.parent, name, path.name) for name in set(shards.values())}
     return Index(path, {tensor: files[name] for tensor, name in shards.items()})

@@ -310,22 +310,6 @@ def test_ctrl_c(tmp_path: Path, existing: bool) -> None:
     assert tree(tmp_path) == before
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one megabyte."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)], capture_output=True
-    )
-    if made.returncode:
-        pytest.skip("mounting is not permitted here")
-    try:
-        yield disk
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
-
-
 def test_a_disk_that_fills_up(small_disk: Path) -> None:
     target = small_disk / "out"
     with publishing(target) as staging:

@@ -143,7 +143,7 @@ class _Books:
             if entry.optional in absent:
                 continue
             lacking = [s for s in entry.sources if s not in self.file_name]
-            if lacking and entry.target in self.init:
+            if len(lacking) == len(entry.sources) and entry.target in self.init:
                 fresh.append(entry)
             elif lacking:
                 missing += lacking
@@ -151,7 +151,7 @@ class _Books:
                 names = tuple(self.file_name[s] for s in entry.sources)
                 misshaped += self._misfits(entry, names)
                 moves.append(Move(entry, names, self.tensors[names[0]].dtype))
-        drops, ties, unexpected = self._leftovers({n for move in moves for n in move.names})
+        drops, ties, unexpected = self._leftovers()
         optional = {entry.optional for entry in self.entries} - {""}
         return Account(
             moves=tuple(moves),
@@ -191,12 +191,14 @@ class _Books:
             lines.append(f"{', '.join(names)}: of several dtypes")
         return lines
 
-    def _leftovers(self, used: set[str]) -> tuple[dict[str, Drop], dict[str, str], list[str]]:
+    def _leftovers(self) -> tuple[dict[str, Drop], dict[str, str], list[str]]:
         drops: dict[str, Drop] = {}
         ties: dict[str, str] = {}
         unexpected = []
+        # a source that is there and lacks its counterpart is not unexpected, nor is a name's double
+        read = {self.file_name.get(source) for entry in self.entries for source in entry.sources}
         for name, known in self.canonical.items():
-            if name in used:
+            if name in read or self.file_name[known] != name:
                 continue
             if known in self.aliases and self.aliases[known] in self.file_name:
                 ties[name] = self.file_name[self.aliases[known]]

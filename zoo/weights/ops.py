@@ -111,8 +111,7 @@ class Concat(Op):
         return tuple(array[start : start + n] for start, n in zip(starts, rows, strict=True))
 
     def _rows(self, total: int) -> tuple[int, ...]:
-        if self.sizes:
-            return self.sizes
-        if total % self.parts:
-            raise ValueError(f"{total} rows do not split into {self.parts} equal parts")
-        return (total // self.parts,) * self.parts
+        rows = self.sizes or (total // self.parts,) * self.parts
+        if sum(rows) != total:
+            raise ValueError(f"{total} rows do not split into parts of {rows}")
+        return rows

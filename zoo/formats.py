@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from zoo.spans import Span
+
 # safetensors dtype code -> the numpy dtype its bytes are viewed as
 STORAGE = {
     "BOOL": "|b1",
@@ -71,6 +73,10 @@ class TensorReader(ABC):
 
         The view is read-only and valid until the reader is closed.
         """
+
+    def locate(self, array: "NDArray[np.generic[Any]]") -> "Span | None":
+        """Return the bytes of a file that an array is a view of, if it is one of them as it is."""
+        return None
 
     def release(self, name: str) -> None:  # noqa: B027 (an option, not a duty)
         """Give back the memory that pages of this tensor occupy; it may be read again."""

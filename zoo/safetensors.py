@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo.errors import SourceError, VerificationError
 from zoo.formats import STORAGE, TensorInfo, TensorReader
+from zoo.spans import Span
 
 if TYPE_CHECKING:
     import numpy as np
@@ -158,6 +159,7 @@ class SafetensorsReader(TensorReader):
         self._at: dict[str, tuple[Path, int]] = {}
         self._ends: dict[Path, int] = {}
         self._maps: dict[Path, mmap.mmap] = {}
+        self._bases: dict[Path, int] = {}
         for path in files:
             tensors, offsets, metadata = read_header(path)
             for name in tensors.keys() & self.tensors.keys():
@@ -181,6 +183,16 @@ class SafetensorsReader(TensorReader):
         flat = np.frombuffer(self._map(path), STORAGE[info.dtype], count, offset)
         return flat.reshape(info.shape)
 
+    def locate(self, array: "NDArray[np.generic[Any]]") -> Span | None:
+        """See ``TensorReader``."""
+        if not array.flags.c_contiguous or not array.nbytes:
+            return None
+        address = _address(array)
+        for path, base in self._bases.items():
+            if base <= address and address + array.nbytes <= base + len(self._maps[path]):
+                return Span(path, address - base, array.nbytes)
+        return None
+
     def release(self, name: str) -> None:
         """See ``TensorReader``."""
         path, offset = self._at[name]
@@ -192,8 +204,11 @@ class SafetensorsReader(TensorReader):
     def close(self) -> None:
         """See ``TensorReader``. The maps go when the last view of them does."""
         self._maps.clear()
+        self._bases.clear()
 
     def _map(self, path: Path) -> mmap.mmap:
+        import numpy as np
+
         if path not in self._maps:
             try:
                 with path.open("rb") as file:
@@ -203,7 +218,13 @@ class SafetensorsReader(TensorReader):
             if len(mapped) < self._ends[path]:
                 raise _damaged(path, "it was cut short since its header was read")
             self._maps[path] = mapped
+            self._bases[path] = _address(np.frombuffer(mapped, np.uint8))
         return self._maps[path]
+
+
+def _address(array: "NDArray[np.generic[Any]]") -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def header_bytes(tensors: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> bytes:

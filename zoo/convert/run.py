@@ -175,7 +175,7 @@ class _Conversion:
             return [cast(piece, move.dtype, self.dtype, entry.target) for piece in found]
 
         return [
-            Output(name, TensorInfo(code, shape), partial(pieces, k), partial(self._release, move))
+            Output(name, TensorInfo(code, shape), partial(pieces, k), self.opened.reader.locate)
             for k, (name, shape) in enumerate(self.layout.names(entry))
         ]
 
@@ -184,13 +184,9 @@ class _Conversion:
         array = cast(fresh_tensor(entry, self.plan.config), "F32", code, entry.target)
         parts = zip(self.layout.names(entry), self.layout.split(entry, array), strict=True)
         return [
-            Output(name, TensorInfo(code, shape), partial(list, (part,)), lambda: None)
+            Output(name, TensorInfo(code, shape), partial(list, (part,)), lambda _: None)
             for (name, shape), part in parts
         ]
-
-    def _release(self, move: Move) -> None:
-        for name in move.names:
-            self.opened.reader.release(name)
 
     def _prove(self, files: Sequence[Path]) -> None:
         """Read back what was written, and rebuild the source's tensors from it."""
@@ -203,7 +199,8 @@ class _Conversion:
                     cast(part, move.dtype, self.dtype, entry.target)
                     for part in self.opened.hub(entry, move.names)
                 ]
-                require_same(entry.target, rebuilt, original)
+                require_same(entry.target, rebuilt, original, (written, self.opened.reader))
                 for name in names:
                     written.release(name)
-                self._release(move)
+                for name in move.names:
+                    self.opened.reader.release(name)

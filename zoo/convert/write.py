@@ -5,21 +5,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo.checkpoint import WEIGHTS, WEIGHTS_INDEX, FileDigest, encode
 from zoo.formats import TensorInfo
 from zoo.progress import Advance
 from zoo.safetensors import header_bytes, write_pieces
+from zoo.spans import CHUNK, Span, copy_span
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Pieces = Sequence[NDArray[np.generic[Any]]]
+    Array = NDArray[np.generic[Any]]
+    Pieces = Sequence[Array]
+    Locate = Callable[[Array], Span | None]
 
 SHARD_BYTES = 5_000_000_000  # as the Hub's own client does
-CHUNK = 1 << 19  # stays in the cache between reading and hashing
 
 
 @dataclass(frozen=True)
@@ -30,13 +32,13 @@ class Output:
         name: its name in the file.
         info: its dtype and shape.
         pieces: returns arrays whose bytes, one after the other, are its data.
-        done: called once they are written.
+        locate: says which of them are bytes of a file as they are.
     """
 
     name: str
     info: TensorInfo
     pieces: "Callable[[], Pieces]"
-    done: Callable[[], None]
+    locate: "Locate"
 
 
 def write_weights(
@@ -93,49 +95,65 @@ def _write_shard(
     with path.open("wb") as file:
         file.write(header_bytes({out.name: out.info for out in outputs}, metadata))
         for out in outputs:
-            write_pieces(file, out.pieces())
-            out.done()
+            for piece in out.pieces():
+                _append(file, piece, out.locate(piece))
             advance(out.info.nbytes)
 
 
-def digest(path: Path, *, sync: bool = False) -> FileDigest:
-    """Return a file's length and BLAKE3 digest, read in pieces.
+def _append(file: BinaryIO, piece: "Array", span: Span | None) -> None:
+    """Write an array; the kernel copies what another file holds already."""
+    if span is not None:
+        file.flush()
+        if copy_span(span, file.fileno()):
+            file.seek(0, os.SEEK_END)
+            return
+    write_pieces(file, (piece,))
 
-    Args:
-        path: the file.
-        sync: flush it to the disk first, while other work goes on.
-    """
+
+def digest(path: Path) -> FileDigest:
+    """Return a file's length and BLAKE3 digest, read in pieces."""
     from blake3 import blake3
 
     hasher = blake3()
     size = 0
     buffer = memoryview(bytearray(CHUNK))
     with path.open("rb", buffering=0) as file:
-        if sync:
-            os.fsync(file.fileno())
         while count := file.readinto(buffer):
             hasher.update(buffer[:count])
             size += count
     return FileDigest(bytes=size, blake3=hasher.hexdigest())
 
 
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
 class Digests:
-    """Digests of files, worked out by a second thread while the first goes on."""
+    """Digests of files, worked out in the background; and files on their way to the disk."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1)
+        self._hashing = ThreadPoolExecutor(1)
+        self._syncing = ThreadPoolExecutor(1)
         self._jobs: dict[str, Future[FileDigest]] = {}
+        self._syncs: list[Future[None]] = []
 
     def start(self, name: str, path: Path, *, sync: bool = False) -> None:
         """Begin with a file; its digest is known as ``name`` later."""
-        self._jobs[name] = self._pool.submit(digest, path, sync=sync)
+        if sync:
+            self._syncs.append(self._syncing.submit(_sync, path))
+        self._jobs[name] = self._hashing.submit(digest, path)
 
     def take(self) -> dict[str, FileDigest]:
         """Wait for all and return them by name."""
         found = {name: job.result() for name, job in self._jobs.items()}
+        for sync in self._syncs:
+            sync.result()
         self._jobs.clear()
+        self._syncs.clear()
         return found
 
     def close(self) -> None:
         """Drop what has not begun, and wait for what has."""
-        self._pool.shutdown(cancel_futures=True)
+        self._hashing.shutdown(cancel_futures=True)
+        self._syncing.shutdown(cancel_futures=True)

@@ -1,0 +1,35 @@
+"""Claim: ``zoo --help`` takes under 150 ms, and ``transformers --help`` at least 20 times that.
+
+    python benchmarks/startup.py
+
+Whole processes, started in turn in one run; the interpreter alone is the limit.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from _common import alternate, compare, machine, run_process, versions
+
+BIN = Path(sys.executable).parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=10)
+    rounds = parser.parse_args().rounds
+    commands = {
+        "zoo --help": [str(BIN / "zoo"), "--help"],
+        "transformers --help": [str(BIN / "transformers"), "--help"],
+        "python -c pass": [sys.executable, "-c", "pass"],
+    }
+    timings = alternate({n: lambda c=c: run_process(c) for n, c in commands.items()}, rounds=rounds)
+    print(machine(), versions("plm-zoo", "click", "transformers"), sep="\n", end="\n\n")
+    print(compare(timings, "zoo --help"))
+    zoo, peer = timings["zoo --help"].median, timings["transformers --help"].median
+    met = zoo < 0.150 and peer / zoo >= 20
+    print(f"\nunder 150 ms and at least 20 times as fast: {'met' if met else 'NOT met'}")
+
+
+if __name__ == "__main__":
+    main()

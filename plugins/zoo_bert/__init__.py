@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from zoo.tokenization import SourceFiles
     from zoo.weights import WeightMap
 
+# architectures, outputs, tasks, summary
 _HEADS = {
     "none": Head(
         ("BertModel",),
@@ -24,10 +25,7 @@ _HEADS = {
         "a vector for each token, and one for the text",
     ),
     "masked-lm": Head(
-        ("BertForMaskedLM",),
-        ("logits",),
-        ("fill-mask", "features"),
-        "which token stood at each place",
+        ("BertForMaskedLM",), ("logits",), ("fill-mask", "features"), "which token stood there"
     ),
     "pretraining": Head(
         ("BertForPreTraining",),
@@ -42,10 +40,7 @@ _HEADS = {
         "classes of a text or a pair, or a number",
     ),
     "token-classification": Head(
-        ("BertForTokenClassification",),
-        ("logits",),
-        ("classify", "features"),
-        "a class for each token",
+        ("BertForTokenClassification",), ("logits",), ("classify", "features"), "classes of tokens"
     ),
     "question-answering": Head(
         ("BertForQuestionAnswering",),

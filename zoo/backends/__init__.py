@@ -69,10 +69,11 @@ def _choose(checkpoint: "Checkpoint", backend: str, device: str | None) -> str:
             f"no backend is called {backend!r}",
             nearest(backend, BACKENDS) or f"there are {', '.join(BACKENDS)}",
         )
-    weights = any(path.is_file() for path in checkpoint.weight_files())
+    exported = checkpoint.graph is not None or checkpoint.manifest.export is not None
+    graph_alone = exported and not any(path.is_file() for path in checkpoint.weight_files())
     if backend == "auto":
-        return "onnx" if checkpoint.graph and not weights else "torch"
-    if backend != "onnx" and checkpoint.graph and not weights:
+        return "onnx" if graph_alone else "torch"
+    if backend != "onnx" and graph_alone:
         raise UsageError(
             f"{checkpoint.path} holds an ONNX graph and no weights for torch", "use --backend onnx"
         )
@@ -96,7 +97,5 @@ def _describe_onnx() -> str:
         import onnxruntime
     except ImportError as error:
         return f"not available: {error}; pip install onnxruntime"
-    names = [
-        name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers()
-    ]
-    return f"onnxruntime {onnxruntime.__version__} on {', '.join(names)}"
+    cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+    return f"onnxruntime {onnxruntime.__version__} on {'cuda and cpu' if cuda else 'cpu'}"

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Arrays = Mapping[str, NDArray[np.generic[Any]]]
+    Floats = NDArray[np.floating[Any]]
 
 
 class BackendWarning(UserWarning):
@@ -35,9 +36,7 @@ class Session(ABC):
     layers: int = 0
 
     @abstractmethod
-    def run(
-        self, inputs: "Arrays", outputs: Sequence[str] | None = None
-    ) -> "dict[str, NDArray[np.generic[Any]]]":
+    def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
         """Compute outputs.
 
         Args:
@@ -49,7 +48,7 @@ class Session(ABC):
             float32 arrays by name (float64 where the session computes in float64).
         """
 
-    def hidden_states(self, inputs: "Arrays") -> "list[NDArray[np.generic[Any]]]":
+    def hidden_states(self, inputs: "Arrays") -> "list[Floats]":
         """Return the embeddings and each layer's output, (batch, tokens, hidden) each.
 
         Raises:

@@ -15,9 +15,7 @@ from zoo.errors import UsageError, VerificationError
 from zoo.paths import inside
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from zoo.backends.base import Arrays
+    from zoo.backends.base import Arrays, Floats
 
 
 def open_onnx(
@@ -35,7 +33,7 @@ def open_onnx(
         UsageError: the graph is of another dtype, or the device is not available.
         VerificationError: a file is not what the manifest says, or an export failed its gate.
     """
-    if checkpoint.graph is None:
+    if checkpoint.graph is None and checkpoint.manifest.export is None:
         from zoo.backends.cache import cached_graph
 
         return OnnxSession(cached_graph(checkpoint, dtype), device, threads)
@@ -99,9 +97,7 @@ class OnnxSession(Session):
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
         self._session = start(checkpoint.graph, self.device, threads)
 
-    def run(
-        self, inputs: "Arrays", outputs: Sequence[str] | None = None
-    ) -> "dict[str, NDArray[np.generic]]":
+    def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
         """See ``Session``."""
         names = check_outputs(outputs, self.outputs)
         arrays = fill_in(check_inputs(inputs, self._spec, self._config), self.inputs)

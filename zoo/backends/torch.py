@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -14,10 +14,7 @@ from zoo.backends.loading import load_model, stored_dtype
 from zoo.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from zoo.backends.base import Arrays
+    from zoo.backends.base import Arrays, Floats
 
 __all__ = ["TorchSession", "load_model"]
 
@@ -63,15 +60,13 @@ class TorchSession(Session):
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
         self.layers = 1 + len(self._blocks())
 
-    def run(
-        self, inputs: "Arrays", outputs: Sequence[str] | None = None
-    ) -> "dict[str, NDArray[np.generic[Any]]]":
+    def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
         """See ``Session``."""
         names = check_outputs(outputs, self.outputs)
         found = self._forward(inputs)
         return {name: _to_numpy(found[name]) for name in names}
 
-    def hidden_states(self, inputs: "Arrays") -> "list[NDArray[np.generic[Any]]]":
+    def hidden_states(self, inputs: "Arrays") -> "list[Floats]":
         """See ``Session``."""
         seen: list[Tensor] = []
         # a block that the model runs more than once reports every time
@@ -105,6 +100,6 @@ class TorchSession(Session):
         return list(layers)
 
 
-def _to_numpy(tensor: Tensor) -> "NDArray[np.generic[Any]]":
+def _to_numpy(tensor: Tensor) -> "Floats":
     wide = tensor if tensor.dtype == torch.float64 else tensor.float()
     return wide.cpu().numpy()

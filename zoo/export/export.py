@@ -171,7 +171,7 @@ def _gate(
         outputs={name: list(axes) for name, axes in spec.outputs.items()},
         external_data=external,
         weights=weights,
-        traced=traced,
+        traced=list(traced),
         tolerance=tolerance,
         checks=checks,
         **worst(checks),

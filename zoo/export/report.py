@@ -83,7 +83,7 @@ class ExportReport(Record):
     outputs: dict[str, list[str | int]]
     external_data: str | None
     weights: dict[str, FileDigest]
-    traced: tuple[int, int]
+    traced: list[int]
     tolerance: float
     max_rel: float
     argmax_agreement: float | None

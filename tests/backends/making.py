@@ -1,0 +1,79 @@
+"""Tiny checkpoints in our own layout, made without a conversion."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.torch import save_file
+
+from zoo.checkpoint import (
+    CONFIG,
+    LAYOUT,
+    MANIFEST,
+    WEIGHTS,
+    Checkpoint,
+    Manifest,
+    ModelFile,
+    SourceRecord,
+    encode,
+    load_checkpoint,
+)
+from zoo.convert.write import digest
+from zoo.family import Family
+from zoo.plugins import get_family
+from zoo.testing.draws import draw_weights
+
+SHAPE = {"vocab_size": 300, "max_positions": 40, "hidden_size": 64, "intermediate_size": 96}
+LABELS = ("red", "green", "blue")
+
+
+def make_checkpoint(
+    path: Path,
+    head: str = "none",
+    *,
+    dtype: torch.dtype = torch.float32,
+    family: Family | None = None,
+    **changes: Any,
+) -> Checkpoint:
+    """Write a model with random weights, every bias and norm far from its initial value."""
+    family = family or get_family("bert")
+    config = msgspec.structs.replace(
+        family.sizes()["tiny"], **SHAPE, labels=LABELS, **{"dropout": 0.5, **changes}
+    )
+    model = family.model(config, head)
+    draw_weights(model, seed=1)
+    path.mkdir(parents=True)
+    save_file({n: t.to(dtype) for n, t in model.state_dict().items()}, path / WEIGHTS)
+    described = ModelFile(
+        zoo=LAYOUT, family=family.name, head=head, config=msgspec.to_builtins(config)
+    )
+    (path / CONFIG).write_bytes(encode(described))
+    write_manifest(path)
+    return load_checkpoint(path)
+
+
+def write_manifest(path: Path) -> None:
+    """Describe the files as they are now."""
+    manifest = Manifest(
+        zoo=LAYOUT,
+        created_by={"tests": "0"},
+        files={file.name: digest(file) for file in path.iterdir() if file.name != MANIFEST},
+        source=SourceRecord(reference="random", repo="nobody/nothing", revision="0" * 40),
+        licence="apache-2.0",
+    )
+    (path / MANIFEST).write_bytes(encode(manifest))
+
+
+def draw_batch(lengths: list[int], tokens: int = 0, seed: int = 0) -> dict[str, NDArray[np.int64]]:
+    """Return a batch whose rows have so many real tokens each."""
+    random = np.random.default_rng(seed)
+    shape = (len(lengths), tokens or max(lengths))
+    mask = (np.arange(shape[1]) < np.array(lengths)[:, None]).astype(np.int64)
+    return {
+        "input_ids": random.integers(1, SHAPE["vocab_size"], shape) * mask,
+        "attention_mask": mask,
+        "token_type_ids": random.integers(0, 2, shape) * mask,
+    }

@@ -1,0 +1,202 @@
+"""A graph that is not right is not published, and nothing stays behind."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from torch import Tensor, nn
+from zoo_bert import Bert
+from zoo_bert.model import PooledBert
+
+from tests.backends.making import make_checkpoint
+from tests.export.conftest import Exported
+from zoo.backends.loading import load_model
+from zoo.checkpoint import Checkpoint
+from zoo.errors import PluginError, UsageError, VerificationError, ZooError
+from zoo.export.export import export_onnx
+from zoo.export.spec import OnnxSpec
+from zoo.export.validate import batches, compare, difference, require_equal
+from zoo.family import Family
+
+
+def exporting(hidden: Tensor) -> bool:
+    return bool(torch.compiler.is_exporting())
+
+
+def longer_than_six(hidden: Tensor) -> bool:
+    return hidden.shape[1] > 6  # as the traced example is
+
+
+def changed(when: Callable[[Tensor], bool]) -> Family:
+    """Return a family whose models compute something a little different under a condition."""
+
+    class Changed(PooledBert):
+        def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
+            found = super().outputs(hidden)
+            if when(hidden):
+                found["pooler_output"] = found["pooler_output"] + 0.01
+            return found
+
+    class ChangedFamily(Bert):
+        def model(self, config: Any, head: str) -> nn.Module:
+            return Changed(config)
+
+    return ChangedFamily()
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    return make_checkpoint(tmp_path / "model", num_layers=1)
+
+
+@pytest.fixture
+def no_trace(tmp_path: Path) -> Iterator[None]:
+    """Check that a test leaves no file beside the model."""
+    yield
+    assert [name for name in os.listdir(tmp_path) if name != "zoo-home"] == ["model"]
+
+
+@pytest.mark.usefixtures("no_trace")
+@pytest.mark.parametrize(
+    "condition, where", [(exporting, "1 x 1 tokens"), (longer_than_six, "1 x 1 tokens")]
+)
+def test_a_graph_that_computes_something_else(
+    checkpoint: Checkpoint, tmp_path: Path, condition: Callable[[Tensor], bool], where: str
+) -> None:
+    wrong = replace(checkpoint, family=changed(condition))
+    with pytest.raises(VerificationError, match="pooler_output differs from torch") as caught:
+        export_onnx(wrong, tmp_path / "parent" / "graph")
+    assert caught.value.exit_code == 3
+    assert f"at {where}, where 1e-04 is accepted; nothing was written" in str(caught.value)
+
+
+@pytest.mark.usefixtures("no_trace")
+def test_a_model_that_the_exporter_cannot_trace(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    wrong = replace(checkpoint, family=changed(lambda hidden: bool(hidden.sum() > 0)))
+    with pytest.raises(VerificationError, match="the model cannot be exported: ") as caught:
+        export_onnx(wrong, tmp_path / "graph")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("no_trace")
+def test_outputs_that_the_family_misnames(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    class Family(Bert):
+        def onnx(self, config: Any, head: str) -> OnnxSpec:
+            spec = super().onnx(config, head)
+            return replace(spec, outputs=dict(reversed(list(spec.outputs.items()))))
+
+    with pytest.raises(PluginError, match="names the outputs pooler_output, last_hidden_state"):
+        export_onnx(replace(checkpoint, family=Family()), tmp_path / "graph")
+
+
+@pytest.mark.usefixtures("no_trace")
+def test_weights_that_are_not_the_manifests(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    path = checkpoint.path / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(VerificationError, match=r"model\.safetensors is not the file that"):
+        export_onnx(checkpoint, tmp_path / "graph")
+
+
+@pytest.mark.parametrize("tensor", ["embeddings.norm.bias", "layers.0.ffn.down.bias"])
+def test_a_graph_with_one_number_changed(
+    exported: Callable[[str], Exported], tmp_path: Path, tensor: str
+) -> None:
+    checkpoint, graph, _ = exported("none")
+    spec = checkpoint.family.onnx(checkpoint.config, "none")
+    reference = load_model(checkpoint, torch.float32)
+    model = onnx.load(graph.path / "model.onnx")
+    target = next(t for t in model.graph.initializer if t.name == tensor)
+    values = np.frombuffer(target.raw_data, np.float32).copy()
+    values[3] += 0.01
+    target.raw_data = values.tobytes()
+    onnx.save(model, tmp_path / "changed.onnx")
+    good = compare(reference, graph.path / "model.onnx", spec, checkpoint.config, (2, 8))
+    require_equal(good, 1e-4)
+    bad = compare(reference, tmp_path / "changed.onnx", spec, checkpoint.config, (2, 8))
+    assert all(check.worst > 1e-4 for check in bad)
+    with pytest.raises(VerificationError, match="differs from torch"):
+        require_equal(bad, 1e-4)
+
+
+def test_an_export_is_replaced_only_by_force(
+    exported: Callable[[str], Exported], checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    target = tmp_path / "graph"
+    target.mkdir()
+    (target / "mine").write_text("precious")
+    with pytest.raises(UsageError, match="give --force to replace it"):
+        export_onnx(checkpoint, target)
+    assert (target / "mine").read_text() == "precious"
+    export_onnx(checkpoint, target, force=True)
+    assert not (target / "mine").exists() and (target / "model.onnx").is_file()
+
+
+@pytest.mark.usefixtures("no_trace")
+def test_a_directory_with_a_graph_alone_cannot_be_exported(
+    exported: Callable[[str], Exported], checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    _, graph, _ = exported("none")
+    with pytest.raises(UsageError, match="holds an ONNX graph and no weights"):
+        export_onnx(graph, tmp_path / "graph")
+
+
+@pytest.mark.parametrize("longest", [1, 2, 7, 8, 17, 40, 512, 4096])
+def test_batches(longest: int) -> None:
+    traced = (2, min(8, longest))
+    found = batches(longest, traced)
+    shapes = [(len(lengths), max(lengths)) for lengths in found]
+    assert len(set(shapes)) == len(shapes) >= 3
+    assert traced not in shapes
+    assert max(max(lengths) for lengths in found) == longest
+    assert min(min(lengths) for lengths in found) >= 1
+    if longest > 2:
+        assert sum(len(set(lengths)) > 1 for lengths in found) >= 2, "rows of several lengths"
+
+
+def test_a_difference_ignores_padding_and_nothing_else() -> None:
+    random = np.random.default_rng(0)
+    real = np.array([[True, True, False], [True, False, False]])
+    expected = random.standard_normal((2, 3, 4))
+    axes = ("batch", "tokens", 4)
+    found = np.where(real[..., None], expected, 9.0)
+    assert difference("x", expected, found, real, axes).max_abs == 0
+    found[1, 0, 2] += 0.5
+    result = difference("x", expected, found, real, axes)
+    assert result.max_abs == pytest.approx(0.5)
+    assert result.max_rel == pytest.approx(0.5 / np.abs(expected[real]).max())
+    assert result.argmax is None and 0 < result.cosine < 1
+
+
+def test_argmax_agreement() -> None:
+    real = np.array([[True, True, False]])
+    classes = np.array([[[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]]])
+    other = np.array([[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]])
+    assert difference("logits", classes, other, real, ("batch", "tokens", 2)).argmax == 0.5
+    spans, shifted = np.array([[1.0, 2.0, 9.0]]), np.array([[1.0, 2.0, 0.0]])
+    axes = ("batch", "tokens")
+    assert difference("start_logits", spans, shifted, real, axes).argmax == 1.0
+    swapped = np.array([[2.0, 1.0, 9.0]])
+    assert difference("start_logits", spans, swapped, real, axes).argmax == 0.0
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_a_number_fails(bad: float) -> None:
+    from zoo.export.report import ShapeCheck
+
+    real = np.ones((1, 2), bool)
+    expected, found = np.ones((1, 2, 2)), np.ones((1, 2, 2))
+    found[0, 0, 0] = bad
+    for one, other in ((expected, found), (found, expected), (found, found)):
+        with np.errstate(invalid="ignore"):
+            result = difference("x", one, other, real, ("batch", "tokens", 2))
+        check = ShapeCheck(batch=1, tokens=2, padding=0, outputs={"x": result})
+        with pytest.raises(ZooError, match="differs from torch"):
+            require_equal([check], 1e9)

@@ -2,8 +2,9 @@
 
 import os
 import platform
-import sys
 from importlib import metadata
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -11,6 +12,7 @@ from zoo.cli.options import json_option
 from zoo.cli.output import result
 
 PACKAGES = (
+    "plm-zoo",
     "torch",
     "numpy",
     "safetensors",
@@ -30,30 +32,43 @@ def command(as_json: bool) -> None:
 
     Exits with 5 if a plugin is broken.
     """
+    from zoo.backends import available
     from zoo.errors import PluginError
     from zoo.paths import home, store
+    from zoo.plugins import all_formats
 
-    found = {
+    broken = _broken_plugins()
+    found: dict[str, Any] = {
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "packages": {name: _version(name) for name in PACKAGES},
-        "backends": _backends(),
-        "formats": _formats(),
+        "backends": available(),
+        "formats": [each.name for each in all_formats()] if not broken else [],
         "home": str(home()),
-        "home_writable": _writable(str(home())),
+        "home_writable": _writable(home()),
         "store": str(store()),
         "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith("ZOO_")},
+        "broken_plugins": broken,
     }
-    broken = _broken_plugins()
-    lines = [f"python        {found['python']} on {found['machine']} ({sys.executable})"]
-    lines += [f"{name:<13} {version or 'not installed'}" for name, version in _packages(found)]
-    lines += [f"backend {name:<5} {state}" for name, state in _backends().items()]
-    lines += [f"formats       {', '.join(_formats())}"]
-    lines += [f"home          {home()}{'' if found['home_writable'] else ' (not writable)'}"]
-    lines += [f"plugin        {line}" for line in broken] or ["plugins       all load"]
-    result({**found, "broken_plugins": broken}, lines, as_json=as_json and not broken)
+    if not (as_json and broken):
+        result(found, _lines(found), as_json=as_json)
     if broken:
-        raise PluginError(f"{len(broken)} plugins are broken", "see above or `zoo plugins`")
+        raise PluginError(f"{len(broken)} of the plugins are broken: {broken[0]}")
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    named = {
+        "python": found["python"],
+        "machine": found["machine"],
+        **{name: version or "not installed" for name, version in found["packages"].items()},
+        **{f"backend {name}": state for name, state in found["backends"].items()},
+        "formats": ", ".join(found["formats"]),
+        "home": found["home"] + ("" if found["home_writable"] else " (not writable)"),
+        **found["environment"],
+        "plugins": f"{len(found['broken_plugins'])} broken" if found["broken_plugins"] else "ok",
+    }
+    width = max(map(len, named))
+    return [f"{name:<{width}}  {value}" for name, value in named.items()]
 
 
 def _version(name: str) -> str | None:
@@ -61,22 +76,6 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _packages(found: dict[str, object]) -> list[tuple[str, str | None]]:
-    return [(name, _version(name)) for name in PACKAGES]
-
-
-def _backends() -> dict[str, str]:
-    from zoo.backends import available
-
-    return available()
-
-
-def _formats() -> list[str]:
-    from zoo.plugins import all_formats
-
-    return [each.name for each in all_formats()]
 
 
 def _broken_plugins() -> list[str]:
@@ -92,7 +91,7 @@ def _broken_plugins() -> list[str]:
     return lines
 
 
-def _writable(path: str) -> bool:
-    while not os.path.exists(path):
-        path = os.path.dirname(path)
+def _writable(path: Path) -> bool:
+    while not path.exists():
+        path = path.parent
     return os.access(path, os.W_OK)

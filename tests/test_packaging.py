@@ -1,0 +1,75 @@
+"""The wheel: what it holds, and that it works from anywhere without the source tree."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build it from a copy of the tracked files, so that leftovers of other builds do not count."""
+    folder = tmp_path_factory.mktemp("wheel")
+    names = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.split("\0")
+    tracked = [n for n in names if n and not n.startswith(("tests/", "benchmarks/"))]
+    if not tracked:
+        pytest.skip("not in a git checkout, so what belongs to the project cannot be told")
+    for name in tracked:
+        target = folder / "source" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_symlink():
+            target.symlink_to(os.readlink(ROOT / name))
+        else:
+            target.write_bytes((ROOT / name).read_bytes())
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(folder)]
+    done = subprocess.run(
+        [*command, str(folder / "source")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    return next(folder.glob("*.whl"))
+
+
+def test_only_our_packages_are_in_it(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {
+        "zoo",
+        "zoo_converters",
+        *(path.name for path in (ROOT / "plugins").glob("zoo_*")),
+    }
+    assert {"zoo/registry.yaml", "zoo/py.typed"} <= set(names)
+
+
+def test_the_registry_in_it_is_a_real_file(wheel: Path) -> None:
+    packed = zipfile.ZipFile(wheel).read("zoo/registry.yaml")
+    assert packed == (ROOT / "registry.yaml").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["plugins", "converters", "tests"])
+def test_it_works_from_another_folder(wheel: Path, tmp_path: Path, name: str) -> None:
+    unpacked = tmp_path / "site"
+    zipfile.ZipFile(wheel).extractall(unpacked)
+    program = (
+        "import importlib.util, sys\n"
+        f"sys.path.insert(0, {str(unpacked)!r})\n"
+        f"assert importlib.util.find_spec({name!r}) is None\n"
+        "import zoo, zoo_converters\n"
+        f"assert zoo.__file__.startswith({str(unpacked)!r}), zoo.__file__\n"
+        "from zoo.registry import builtin\n"
+        "assert builtin()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

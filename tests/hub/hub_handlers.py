@@ -88,6 +88,7 @@ class Handler(BaseHTTPRequestHandler):
         if begin and begin >= len(content):
             self.note(name, begin)
             return self.refuse(416, headers={"Content-Range": f"bytes */{len(content)}"})
+        begin += fault.wrong_range
         body = distorted(content, fault)[begin:]
         if fault.compressed:
             body = gzip.compress(body)

@@ -30,6 +30,7 @@ class Fault:
     length: int | None = None  # the file is cut or padded to this, and the answer says so
     no_length: bool = False  # ends with the connection, without saying how long it is
     compressed: bool = False  # though the client asked for it as it is
+    wrong_range: bool = False  # another part than was asked for
     no_ranges: bool = False  # the whole file, whatever was asked for
     body: bytes | None = None  # this instead
 
@@ -76,7 +77,7 @@ class Hub:
         self.repos: dict[str, Repo] = {}
         self.faults: dict[str, list[Fault]] = defaultdict(list)
         self.requests: list[Request] = []
-        self.sizes: dict[str, int] = {}
+        self.sizes: dict[str, int] = {}  # what the list of files says, where it is wrong
         self.closing = threading.Event()
         from tests.hub.hub_handlers import ApiHandler, StorageHandler
 

@@ -33,6 +33,13 @@ def test_a_connection_cut_in_mid_file_goes_on_where_it_stopped(
     assert cached("*.incomplete") == []
 
 
+def test_it_goes_on_as_long_as_something_arrives(hub: Hub, commit: str, get: Fetch) -> None:
+    cuts = 3 * patience.FAILURES
+    hub.fail(WEIGHTS, *[Fault(cut_after=1000)] * cuts)
+    assert get().files[WEIGHTS].sha256 == SHA256
+    assert hub.asked(WEIGHTS) == [1000 * i for i in range(cuts + 1)]
+
+
 def test_what_arrived_is_kept_for_the_next_run(hub: Hub, commit: str, get: Fetch) -> None:
     hub.fail(WEIGHTS, Fault(cut_after=6000), *[Fault(drop=True)] * patience.FAILURES)
     with pytest.raises(SourceError) as error:
@@ -59,6 +66,22 @@ def test_a_hub_that_ignores_ranges_is_read_from_the_start(
     hub.fail(WEIGHTS, Fault(cut_after=6000), Fault(no_ranges=True))
     assert get().files[WEIGHTS].sha256 == SHA256
     assert hub.sent(WEIGHTS) == 6000 + SIZE
+
+
+def test_another_part_than_was_asked_for_is_not_used(hub: Hub, commit: str, get: Fetch) -> None:
+    hub.fail(WEIGHTS, Fault(cut_after=6000), Fault(wrong_range=True))
+    assert get().files[WEIGHTS].sha256 == SHA256
+    assert hub.asked(WEIGHTS) == [0, 6001, 0]
+
+
+def test_a_list_that_promises_more_than_there_is(hub: Hub, commit: str, get: Fetch) -> None:
+    hub.sizes[WEIGHTS] = SIZE + 100
+    blobs = Path(os.environ["HF_HOME"], "hub", "models--someone--tiny", "blobs")
+    blobs.mkdir(parents=True)
+    (blobs / f"{SHA256}.incomplete").write_bytes(FILES[WEIGHTS])
+    with pytest.raises(VerificationError, match=f"have {SIZE + 100} bytes, and the Hub sends"):
+        get()
+    assert hub.asked(WEIGHTS) == [SIZE, 0]  # nothing from there on, so once more from the start
 
 
 def test_an_answer_without_a_length_that_stops_early_is_continued(
@@ -110,7 +133,7 @@ def test_too_many_requests_waits_as_long_as_it_is_asked_to(
     hub.fail(what, Fault(status=429, headers={"Retry-After": "1"}))
     begin = time.monotonic()
     assert get().revision == commit
-    assert 1.0 <= time.monotonic() - begin < 5
+    assert 1.0 <= time.monotonic() - begin < 30
     assert len(hub.asked(what)) == 2
 
 
@@ -131,7 +154,7 @@ def test_it_does_not_wait_longer_than_a_minute(
     begin = time.monotonic()
     with pytest.raises(SourceError, match=r"429 .* too many requests; try again in \d{4,} s"):
         get()
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 30
 
 
 def test_waits_are_added_up(
@@ -190,7 +213,7 @@ def test_contents_that_do_not_match_never_enter_the_cache(
 def test_a_hub_that_does_not_answer_in_time(
     hub: Hub, commit: str, get: Fetch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "1")
+    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "2")
     monkeypatch.setattr(patience, "FAILURES", 1)
     reload_hub_settings()
     hub.fail(WEIGHTS, Fault(stall_after=4000))

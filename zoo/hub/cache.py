@@ -87,7 +87,7 @@ class Cache:
 
     def remember(self, revision: str, commit: str) -> None:
         """Record which commit a branch or tag is at."""
-        if revision != commit and self.commit_of(revision) != commit:
+        if self.commit_of(revision) != commit:
             write_whole(self._ref(revision), commit.encode())
 
     def _ref(self, revision: str) -> Path:

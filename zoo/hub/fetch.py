@@ -176,7 +176,6 @@ class _Work:
         if right and not recorded:
             return digest
         self.cache.discard(self.commit, name, published.etag)
-        self.known.drop(name)
         raise VerificationError(
             f"{self.cache.repo} {name} in the cache is damaged: it does not match its digest",
             f"it was removed; run `zoo fetch {self.cache.repo}` to download it again",

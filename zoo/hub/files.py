@@ -4,7 +4,7 @@ import contextlib
 import errno
 import hashlib
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,17 +52,16 @@ def _hasher(etag: str, size: int) -> "hashlib._Hash":
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file through a temporary sibling and a rename, making its directory if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with new.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
+        os.replace(new, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(name)
+            new.unlink()
         raise
 
 

@@ -52,11 +52,6 @@ class Known(Record):
             self.files[name] = digest
             write_whole(path_of(self.repo, self.revision), encode(self))
 
-    def drop(self, name: str) -> None:
-        """Forget a file's digest."""
-        if self.files.pop(name, None):
-            write_whole(path_of(self.repo, self.revision), encode(self))
-
 
 def path_of(repo: str, commit: str) -> Path:
     """Return where the record of a commit is kept."""

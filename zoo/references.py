@@ -138,8 +138,16 @@ def obtain(
     offline: bool = False,
     lock: Path | None = None,
     allow_pickle: bool = False,
+    tokenizer_alone: bool = False,
 ) -> Source:
     """Return the files of a reference, downloading what is needed and nothing else.
+
+    Args:
+        reference: what to obtain.
+        offline: open no connection.
+        lock: a lock file; by default ``./zoo.lock`` if it exists.
+        allow_pickle: accept a format that runs code, if no other is there.
+        tokenizer_alone: leave out weights and configuration.
 
     Raises:
         SourceError: offline, missing, gated, or the network failed.
@@ -152,16 +160,23 @@ def obtain(
             raise UsageError(f"--revision does not apply to the directory {reference.path}")
         return Source(reference.path, reference.text)
     from zoo.convert.source import needed_files
+    from zoo.tokenization import TOKENIZER_FILES
     from zoo.hub import fetch
     from zoo.lock import Lock
 
     repo = reference.repo
     if repo is None:
         raise SourceError(f"{reference.text} has no files to fetch")
+
+    def select(names: Sequence[str]) -> Sequence[str]:
+        if tokenizer_alone:
+            return [name for name in names if name in TOKENIZER_FILES]
+        return needed_files(names, repo, allow_pickle=allow_pickle)
+
     fetched = fetch(
         repo,
         revision=reference.revision,
-        select=lambda names: needed_files(names, repo, allow_pickle=allow_pickle),
+        select=select,
         offline=offline,
         lock=Lock.open(lock),
     )

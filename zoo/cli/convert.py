@@ -51,14 +51,13 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
 
     hub = {name: options.pop(name) for name in ("offline", "lock")}
     revision, tokenizer, labels = (options.pop(k) for k in ("revision", "tokenizer", "labels"))
-    pickle = {"allow_pickle": options["allow_pickle"]}
     found = resolve(ref, revision=revision)
     if output is None and not options["dry_run"] and not _has_place(found.kind, options["to"]):
         raise UsageError("this conversion has no place in the store", "say where with -o DIR")
     report = convert(
-        obtain(found, **hub, **pickle),
+        obtain(found, **hub, allow_pickle=options["allow_pickle"]),
         output or found.stored,
-        tokenizer=obtain(resolve(tokenizer), **hub, **pickle) if tokenizer else None,
+        tokenizer=obtain(resolve(tokenizer), **hub, tokenizer_alone=True) if tokenizer else None,
         labels=[label.strip() for label in labels.split(",")] if labels else None,
         **options,
     )

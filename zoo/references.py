@@ -17,6 +17,7 @@ from zoo.paths import store
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint, FileDigest
+    from zoo.tokenization import SourceFiles
 
 Kind = Literal["path", "store", "registry", "hub"]
 REPO = re.compile(r"[\w.-]+/[\w.-]+")
@@ -69,6 +70,19 @@ class Source:
     revision: str | None = None
     digests: "dict[str, FileDigest]" = field(default_factory=dict)
     licence: str | None = None
+
+    def names(self) -> list[str]:
+        """Return the files to read: of a download, those that were asked for and checked."""
+        if self.repo is not None:
+            return sorted(self.digests)
+        return sorted(path.name for path in self.directory.iterdir() if path.is_file())
+
+    @property
+    def files(self) -> "SourceFiles":
+        """The side files."""
+        from zoo.tokenization import SourceFiles
+
+        return SourceFiles(self.directory, None if self.repo is None else self.names())
 
 
 def resolve(text: str, *, revision: str | None = None) -> Reference:
@@ -160,9 +174,9 @@ def obtain(
             raise UsageError(f"--revision does not apply to the directory {reference.path}")
         return Source(reference.path, reference.text)
     from zoo.convert.source import needed_files
-    from zoo.tokenization import TOKENIZER_FILES
     from zoo.hub import fetch
     from zoo.lock import Lock
+    from zoo.tokenization import TOKENIZER_FILES
 
     repo = reference.repo
     if repo is None:

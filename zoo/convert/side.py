@@ -41,11 +41,11 @@ def tokenizer_of(opened: Opened, elsewhere: "Source | None", config: Config) -> 
 
 
 def _read(family: "Family", source: "Source", config: Config) -> Tokenizer | None:
-    from zoo.tokenization import SourceFiles, check_vocabulary, describe, has_tokenizer
+    from zoo.tokenization import check_vocabulary, describe, has_tokenizer
 
     if is_checkpoint(source.directory):
         return _ours(source)
-    files = SourceFiles(source.directory)
+    files = source.files
     if not has_tokenizer(files):
         return None
     backend = family.tokenizer(files)

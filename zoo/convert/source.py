@@ -57,7 +57,7 @@ class Opened:
     @property
     def files(self) -> SourceFiles:
         """The side files."""
-        return SourceFiles(self.source.directory)
+        return self.source.files
 
     @property
     def tokenizer(self) -> TokenizerInfo | None:
@@ -95,8 +95,7 @@ def open_source(source: Source, *, allow_pickle: bool = False) -> Opened:
     hub = read_hub_config(source.directory)
     family = _family_of(hub, source.directory)
     translation = family.config_map.to_ours(hub, family.config_type, str(source.directory / CONFIG))
-    names = sorted(path.name for path in source.directory.iterdir() if path.is_file())
-    chosen, files = choose_format(names, str(source.directory), allow_pickle=allow_pickle)
+    chosen, files = choose_format(source.names(), str(source.directory), allow_pickle=allow_pickle)
     reader = chosen.open(source.directory, files)
     return _open_hub(source, family, translation, hub, chosen, reader)
 
@@ -109,7 +108,7 @@ def _open_hub(
     chosen: Format,
     reader: TensorReader,
 ) -> Opened:
-    present = SourceFiles(source.directory)
+    present = source.files
     return Opened(
         source=source,
         family=family,

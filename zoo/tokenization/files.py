@@ -1,6 +1,7 @@
 """The small files beside a checkpoint's weights, by name."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,16 @@ class SourceFiles:
 
     Args:
         directory: where the checkpoint is.
+        only: the files of it that may be read, where others may lie there unchecked.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, only: Collection[str] | None = None) -> None:
         self.directory = directory
+        self.only = only
 
     def has(self, name: str) -> bool:
         """Whether there is such a file."""
-        return self.path(name).is_file()
+        return self.path(name).is_file() and (self.only is None or name in self.only)
 
     def path(self, name: str) -> Path:
         """Return where a file is, or would be.

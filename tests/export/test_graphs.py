@@ -150,6 +150,7 @@ def test_float16(tmp_path: Path) -> None:
     report = export_onnx(checkpoint, tmp_path / "graph", dtype="float16")
     graph = load_checkpoint(tmp_path / "graph")
     assert report.dtype == "float16" and report.tolerance == 2e-2
+    assert report.min_onnxruntime == "1.17"
     assert 1e-5 < report.max_rel < 2e-2
     assert graph.manifest.dtypes["F16"] > 10 and "F32" not in graph.manifest.dtypes
     session = open_session(graph)

@@ -23,7 +23,13 @@ from zoo.checkpoint import (
 from zoo.convert.dtypes import LONG, parse_dtype
 from zoo.convert.write import digest
 from zoo.errors import UsageError, VerificationError
-from zoo.export.graph import EXTERNAL_OVER, OPSETS, check_graph, check_opset, write_graph
+from zoo.export.graph import (
+    EXTERNAL_OVER,
+    check_graph,
+    check_opset,
+    min_onnxruntime,
+    write_graph,
+)
 from zoo.export.report import ExportReport
 from zoo.export.trace import trace
 from zoo.export.validate import compare, require_equal, worst
@@ -163,7 +169,7 @@ def _gate(
         validated=True,
         opset=opset,
         ir=model.ir_version,
-        min_onnxruntime=OPSETS[opset].onnxruntime,
+        min_onnxruntime=min_onnxruntime(opset, dtype),
         producer=f"{model.producer_name} {model.producer_version}",
         versions={name: metadata.version(name) for name in PACKAGES},
         dtype=dtype,

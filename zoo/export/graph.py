@@ -34,6 +34,7 @@ OPSETS = {
     21: Versions(10, "1.18"),
     22: Versions(10, "1.21"),
 }
+FLOAT16_SINCE = "1.17"  # older releases do not normalise layers in float16 on CPUs, tried likewise
 # The one that the exporter's own operators are written in, and the fastest in onnxruntime 1.31.
 DEFAULT_OPSET = 18
 EXTERNAL_DATA = "model.onnx.data"
@@ -51,6 +52,12 @@ def check_opset(opset: int | None) -> int:
     if opset not in OPSETS:
         raise UsageError(f"opset {opset} is not supported", f"give {min(OPSETS)} to {max(OPSETS)}")
     return opset
+
+
+def min_onnxruntime(opset: int, dtype: str) -> str:
+    """Return the first release of ONNX Runtime that runs a graph on CPUs."""
+    needed = [OPSETS[opset].onnxruntime, *([FLOAT16_SINCE] if dtype == "float16" else [])]
+    return max(needed, key=lambda version: [int(part) for part in version.split(".")])
 
 
 def write_graph(program: "ONNXProgram", path: Path, opset: int, external_over: int) -> str | None:

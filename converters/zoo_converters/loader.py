@@ -5,17 +5,20 @@ safetensors, in files that were opened for it. It imports torch first and is con
 before it opens the first file.
 """
 
+import contextlib
 import errno
-import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
 OLDEST = (2, 10)  # before, weights_only could be made to write outside of its memory
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+# exit statuses, apart from those of an interpreter that fails
+DONE, REFUSED, MEMORY, SPACE, VERSION = 0, 10, 11, 12, 13
 
 
 def main(job: Mapping[str, Any]) -> None:
-    """Do a job, and print what became of it as one line of JSON.
+    """Do a job, print why it failed if it did, and exit with one of the statuses above.
 
     Args:
         job: ``files``, each with ``path``, ``zipped``, ``wrapper``, ``tensors`` (name to dtype
@@ -23,15 +26,15 @@ def main(job: Mapping[str, Any]) -> None:
             and ``seconds``.
     """
     try:
-        outcome, why = _work(job)
-    except MemoryError as error:
-        outcome, why = "memory", str(error)
+        status, why = _work(job)
     except Exception as error:  # what torch's loader raises is not documented
-        outcome, why = _kind(error), f"{type(error).__name__}: {error}"
-    print("\n" + json.dumps({"outcome": outcome, "why": why[:2000]}), flush=True)
+        status, why = _status(error), f"{type(error).__name__}: {error}"
+    with contextlib.suppress(OSError):  # the disk may be full
+        print("\n" + " ".join(why.split()), flush=True)
+    os._exit(status)  # nothing here needs to be taken down in order
 
 
-def _work(job: Mapping[str, Any]) -> tuple[str, str]:
+def _work(job: Mapping[str, Any]) -> tuple[int, str]:
     import torch
 
     import zoo.safetensors  # noqa: F401 (before the fences are up)
@@ -39,14 +42,14 @@ def _work(job: Mapping[str, Any]) -> tuple[str, str]:
     from zoo_converters.syscalls import forbid_system_calls
 
     if too_old(torch.__version__):
-        return "version", torch.__version__
+        return VERSION, str(torch.__version__)
     torch.set_num_threads(1)
     limit_resources(memory=job["memory"], output=job["output"], seconds=job["seconds"])
     forbid_system_calls()
     forbid_python()
     for file in job["files"]:
         _convert(**file)
-    return "done", ""
+    return DONE, ""
 
 
 def too_old(version: str) -> bool:
@@ -87,9 +90,9 @@ def _array(name: str, tensor: Any, expected: Any) -> Any:
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
-def _kind(error: Exception) -> str:
+def _status(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno in NO_SPACE:
-        return "space"
-    if isinstance(error, RuntimeError | OSError) and "allocate memory" in str(error):
-        return "memory"
-    return "refused"
+        return SPACE
+    if isinstance(error, MemoryError) or "allocate memory" in str(error):
+        return MEMORY
+    return REFUSED

@@ -20,6 +20,7 @@ from typing import IO, Any
 import zoo
 from zoo.errors import UsageError, VerificationError
 from zoo.safetensors import SafetensorsReader
+from zoo_converters.loader import DONE, MEMORY, REFUSED, SPACE, VERSION
 from zoo_converters.torch_file import Contents
 
 BOOT = """
@@ -126,22 +127,35 @@ def _run(files: Sequence[Contents], outputs: Sequence[IO[bytes]], limits: Limits
     }
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
     with tempfile.TemporaryFile() as report:
-        try:
-            process = subprocess.run(
+        status = _finished(
+            subprocess.Popen(
                 [sys.executable, "-I", "-B", "-W", "ignore", "-c", BOOT],
-                input=json.dumps(job).encode(),
+                stdin=subprocess.PIPE,
                 stdout=report,
                 stderr=report,
                 env=environment | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
                 cwd="/",
                 pass_fds=descriptors,
                 start_new_session=True,
-                timeout=limits.seconds,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise _failed(files, f"took more than {limits.seconds} s and was stopped") from error
-        _check_outcome(files, limits, process.returncode, _last_line(report))
+            ),
+            json.dumps(job).encode(),
+            limits.seconds,
+        )
+        _check_status(files, limits, status, _last_line(report))
+
+
+def _finished(process: "subprocess.Popen[bytes]", job: bytes, seconds: int) -> int:
+    """Return a process's exit status. It ends when this does, whatever the reason."""
+    with process:
+        try:
+            process.communicate(job, seconds)
+        except BaseException as error:
+            process.kill()
+            process.wait()
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            return -signal.SIGXCPU
+    return process.returncode
 
 
 def _order(file: Contents, output: int) -> dict[str, Any]:
@@ -165,27 +179,23 @@ def _last_line(report: IO[bytes]) -> str:
     return (report.read().decode(errors="replace").splitlines() or [""])[-1]
 
 
-def _check_outcome(files: Sequence[Contents], limits: Limits, status: int, line: str) -> None:
-    if status == -signal.SIGXCPU:
-        raise _failed(files, f"took more than {limits.seconds} s and was stopped")
-    if status < 0:
-        raise _failed(files, f"ended with {signal.Signals(-status).name}")
-    try:
-        report = json.loads(line)
-        outcome, why = str(report["outcome"]), " ".join(str(report["why"]).split())
-    except (ValueError, KeyError, TypeError) as error:
-        raise _failed(files, f"ended with status {status}: {line:.200}") from error
-    if outcome == "space":
+def _check_status(files: Sequence[Contents], limits: Limits, status: int, line: str) -> None:
+    if status == DONE:
+        return
+    if status == SPACE:
         raise _no_space()
-    if outcome == "version":
+    if status == VERSION:
         raise UsageError(
-            f"torch {why:.40} cannot read .bin files safely, 2.10 and newer can",
+            f"torch {line:.40} cannot read .bin files safely, 2.10 and newer can",
             'pip install -U "torch>=2.10"',
         )
-    if outcome == "memory":
-        raise _failed(files, f"needs more than {limits.memory >> 20} MiB of memory")
-    if outcome != "done" or status:
-        raise _failed(files, f"was refused by torch: {why:.200}")
+    why = {
+        REFUSED: f"was refused by torch: {line:.200}",
+        MEMORY: f"needs more than {limits.memory >> 20} MiB of memory",
+        -signal.SIGXCPU: f"took more than {limits.seconds} s and was stopped",
+    }
+    ended = signal.Signals(-status).name if status < 0 else f"status {status}: {line:.200}"
+    raise _failed(files, why.get(status, f"ended with {ended}"))
 
 
 def _failed(files: Sequence[Contents], why: str) -> VerificationError:

@@ -151,9 +151,24 @@ def test_weights_are_exported_once_and_kept(source: Checkpoint) -> None:
     assert np.array_equal(first, second)
     expected = open_session(source, "cpu").run(batch)["pooler_output"]
     assert np.abs(first - expected).max() < 1e-5
+    assert b"torch" not in _modules(source), "a kept graph runs without torch"
     flip(graph)
     repaired = open_session(source, "onnx").run(batch)["pooler_output"]
     assert np.array_equal(first, repaired) and graph.stat().st_ino != made.st_ino
+
+
+def _modules(checkpoint: Checkpoint) -> set[bytes]:
+    """Return what a process imports that runs a checkpoint in ONNX Runtime."""
+    code = (
+        "import sys; from pathlib import Path;"
+        "from zoo.backends import open_session; from zoo.checkpoint import load_checkpoint;"
+        "session = open_session(load_checkpoint(Path(sys.argv[1])), 'onnx');"
+        "session.run({'input_ids': [[1, 2]]}); print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(checkpoint.path)], capture_output=True, check=True
+    )
+    return set(done.stdout.split())
 
 
 def test_two_processes_that_export_at_once(source: Checkpoint) -> None:

@@ -28,11 +28,13 @@ def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint
         UsageError: ``$ZOO_HOME`` cannot be written.
         VerificationError: the export did not pass its gate.
     """
-    from zoo.export.export import export_onnx
-
     target = home() / "onnx" / _key(checkpoint, dtype)
     with _locked(target):
         if not _intact(target):
+            from zoo.export.export import (
+                export_onnx,
+            )  # brings torch, which a session can do without
+
             export_onnx(checkpoint, target, dtype=dtype, force=True)
         return load_checkpoint(target)
 

@@ -82,6 +82,21 @@ def test_another_kind_is_taken_as_it_stands(tmp_path: Path) -> None:
     assert tokens(tmp_path, "Ä") == ["Ä"]
 
 
+def test_a_stored_tokenizer_may_have_other_ends(tmp_path: Path) -> None:
+    def rename(value: dict[str, Any]) -> None:
+        words = value["model"]["vocab"]
+        words["<s>"], words["</s>"] = words.pop("[CLS]"), words.pop("[SEP]")
+        value["added_tokens"] = []
+        value["post_processor"] = {
+            "type": "BertProcessing",
+            "sep": ["</s>", 102],
+            "cls": ["<s>", 101],
+        }
+
+    write(tmp_path, {TOKENIZER: stored(rename)})
+    assert tokens(tmp_path, "hello") == ["<s>", "hello", "</s>"]
+
+
 def test_the_default_mask_is_never_made_up(tmp_path: Path) -> None:
     write(tmp_path, {"vocab.txt": "[UNK]\n[CLS]\n[SEP]\na\n"})
     files = SourceFiles(tmp_path)

@@ -17,13 +17,3 @@ def prose(most: int | None = None) -> list[str]:
     """The language reference of Python, line by line: 11,000 lines of English and code."""
     lines = "\n".join(pydoc_data.topics.topics.values()).split("\n")
     return lines[:most]
-
-
-def folder(path: Path, most: int) -> list[str]:
-    """Lines of all text files of a folder that are not empty, in order of their names."""
-    lines: list[str] = []
-    for file in sorted(path.rglob("*.txt")):
-        lines += [line for line in file.read_text("utf-8").split("\n") if line.strip()]
-        if len(lines) >= most:
-            break
-    return lines[:most]

@@ -1,9 +1,10 @@
 """Tokenizers: from what a checkpoint ships to ``tokenizer.json``, and from there to ids.
 
-``files`` and ``settings`` read a checkpoint's side files, one builder for each kind of
-tokenizer (``wordpiece``) turns them into a ``tokenizers.Tokenizer``, ``describe`` says what
-``tokenizer.json`` leaves out, ``hub`` and ``pooling`` translate to and from what other tools
-read, and ``text`` is what tasks use. Importing any of them imports no tokenizer library.
+``files`` and ``settings`` read a checkpoint's side files. One builder for each kind of tokenizer
+(``wordpiece``) turns them into a ``tokenizers.Tokenizer``, with what all kinds share from
+``stored``. ``describe`` says what ``tokenizer.json`` leaves out, ``hub`` and ``pooling`` translate
+to and from what other tools read, and ``text`` is what tasks use. Importing any of them imports
+no tokenizer library.
 """
 
 from zoo.tokenization.describe import check_vocabulary, describe

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
 
 from zoo.checkpoint import TOKENIZER, Checkpoint, TokenizerInfo
 from zoo.errors import UsageError
 from zoo.tokenization.files import SourceFiles
-from zoo.tokenization.wordpiece import load
+from zoo.tokenization.stored import load
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -19,24 +19,18 @@ class Encoded:
     """One text, or one pair of texts, as tokens. Lists are made when they are asked for.
 
     Args:
-        text: what was tokenized.
-        encoding: all of its tokens.
-        kept: places of the tokens that were not cut, or ``None`` if none was.
-        tokenizer: for what the encoding does not hold.
+        encoding: all of the tokens.
+        cuts: places of the tokens to cut.
 
     Attributes:
         ids: the token ids, special tokens included.
         truncated: how many tokens were cut.
     """
 
-    def __init__(
-        self, text: Text, encoding: "Encoding", kept: list[int] | None, tokenizer: "Tokenizer"
-    ) -> None:
-        self._text, self._encoding, self._kept = text, encoding, kept
-        self._tokenizer = tokenizer
-        ids = encoding.ids
-        self.ids: list[int] = ids if kept is None else [ids[k] for k in kept]
-        self.truncated = len(ids) - len(self.ids)
+    def __init__(self, encoding: "Encoding", cuts: tuple[slice, ...]) -> None:
+        self._encoding, self._cuts = encoding, cuts
+        self.ids: list[int] = _without(encoding.ids, cuts)
+        self.truncated = len(encoding) - len(self.ids)
 
     @property
     def n(self) -> int:
@@ -46,24 +40,20 @@ class Encoded:
     @cached_property
     def type_ids(self) -> list[int]:
         """For each token, which text of a pair it belongs to, by the model's count."""
-        found: list[int] = self._encoding.type_ids
-        return found if self._kept is None else [found[k] for k in self._kept]
+        return _without(self._encoding.type_ids, self._cuts)
 
     @cached_property
     def special(self) -> list[bool]:
         """For each token, whether it was put around the text rather than found in it."""
-        found = [bool(flag) for flag in self._encoding.special_tokens_mask]
-        return found if self._kept is None else [found[k] for k in self._kept]
+        return [bool(flag) for flag in _without(self._encoding.special_tokens_mask, self._cuts)]
 
     @cached_property
     def offsets(self) -> list[tuple[int, int]]:
         """For each token, where it is in its text: start and end in characters.
 
-        Special tokens have (0, 0). Tokenizing does not keep them, which makes it twice as fast:
-        they cost one more pass, the first time that they are asked for.
+        Special tokens have (0, 0).
         """
-        found: list[tuple[int, int]] = self._tokenizer.encode_batch([self._text])[0].offsets
-        return found if self._kept is None else [found[k] for k in self._kept]
+        return _without(self._encoding.offsets, self._cuts)
 
 
 class TextTokenizer:
@@ -105,13 +95,10 @@ class TextTokenizer:
             UsageError: ``max_tokens`` leaves no room for text, or a text is no Unicode text.
         """
         try:
-            found = self._tokenizer.encode_batch_fast(list(texts))
+            found = self._tokenizer.encode_batch(list(texts))
         except TypeError as error:
             raise _unreadable(texts) from error
-        return [
-            Encoded(text, each, _kept(each, max_tokens), self._tokenizer)
-            for text, each in zip(texts, found, strict=True)
-        ]
+        return [Encoded(each, _cuts(each, max_tokens)) for each in found]
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Return the text of token ids, as far as they tell it.
@@ -131,13 +118,10 @@ class TextTokenizer:
     def token(self, number: int) -> str:
         """Return the token of an id.
 
-        Raises:
-            UsageError: no token has it.
+        A model may have more rows than the tokenizer has tokens: ``<id>`` stands for the others.
         """
         found: str | None = self._tokenizer.id_to_token(number)
-        if found is None:
-            raise UsageError(f"no token has the id {number}")
-        return found
+        return f"<{number}>" if found is None else found
 
     @property
     def pad_id(self) -> int:
@@ -185,24 +169,33 @@ def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
     return (long, short) if first > second else (short, long)
 
 
-def _kept(encoding: "Encoding", max_tokens: int | None) -> list[int] | None:
-    """Return the places of the tokens that remain, or ``None`` if all do."""
+def _cuts(encoding: "Encoding", max_tokens: int | None) -> tuple[slice, ...]:
+    """Return the places of the tokens to cut: the end of a text, or of both of a pair."""
     if max_tokens is None or len(encoding) <= max_tokens:
-        return None
+        return ()
     texts = encoding.sequence_ids
     room = max_tokens - texts.count(None)
     if room < 1:
         raise UsageError(
             f"{max_tokens} tokens leave no room for text: {max_tokens - room} are special tokens"
         )
-    left = dict(enumerate(longest_first(texts.count(0), texts.count(1), room)))
-    kept = []
-    for place, text in enumerate(texts):
-        if text is not None:
-            left[text] -= 1
-        if text is None or left[text] >= 0:
-            kept.append(place)
-    return kept
+    counts = texts.count(0), texts.count(1)
+    cuts = []
+    for text, (count, keep) in enumerate(zip(counts, longest_first(*counts, room), strict=True)):
+        if keep < count:
+            start = texts.index(text)
+            cuts.append(slice(start + keep, start + count))
+    return tuple(cuts)
+
+
+Item = TypeVar("Item")
+
+
+def _without(found: list[Item], cuts: tuple[slice, ...]) -> list[Item]:
+    """Remove what is cut from a list that nobody else holds."""
+    for cut in reversed(cuts):
+        del found[cut]
+    return found
 
 
 def _unreadable(texts: Sequence[Text]) -> UsageError:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.errors import VerificationError
 from zoo.tokenization.files import TOKENIZER_CONFIG, TOKENIZER_JSON, VOCABULARY, SourceFiles
 from zoo.tokenization.settings import Added, Settings, special
+from zoo.tokenization.stored import finish, load, one_line
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -28,9 +29,6 @@ OPTIONS = {  # key of tokenizer_config.json -> attribute of the normalizer, defa
     "strip_accents": ("strip_accents", None),
     "tokenize_chinese_chars": ("handle_chinese_chars", True),
 }
-# What transformers does to decoded text where a configuration says clean_up_tokenization_spaces.
-CLEAN_UP = {f" {mark}": mark for mark in (".", "?", "!", ",")} | {" ' ": "'"}
-CLEAN_UP |= {f" {end}": end for end in ("n't", "'m", "'s", "'ve", "'re")}
 
 
 def wordpiece_tokenizer(files: SourceFiles) -> "Tokenizer":
@@ -57,27 +55,8 @@ def wordpiece_tokenizer(files: SourceFiles) -> "Tokenizer":
         _complete(tokenizer, settings, files.path(name))
     else:
         settings.add_to(tokenizer)
-    if settings.option("clean_up_tokenization_spaces", (bool, type(None)), False):
-        _clean_up(tokenizer)
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
+    finish(tokenizer, settings)
     return tokenizer
-
-
-def load(files: SourceFiles) -> "Tokenizer":
-    """Read ``tokenizer.json``.
-
-    Raises:
-        SourceError: it cannot be read.
-        VerificationError: the library does not accept it.
-    """
-    from tokenizers import Tokenizer
-
-    text = files.text(TOKENIZER_JSON)
-    try:
-        return Tokenizer.from_str(text)
-    except Exception as error:  # the library raises nothing narrower
-        raise VerificationError(f"{files.path(TOKENIZER_JSON)}: {_line(error)}") from error
 
 
 def _from_vocabulary(files: SourceFiles, settings: Settings) -> "Tokenizer":
@@ -93,7 +72,7 @@ def _from_vocabulary(files: SourceFiles, settings: Settings) -> "Tokenizer":
     try:
         vocabulary = models.WordPiece.read_file(str(path))
     except Exception as error:  # the library raises nothing narrower
-        raise VerificationError(f"{path}: {_line(error)}") from error
+        raise VerificationError(f"{path}: {one_line(error)}") from error
     model: Any = models.WordPiece(vocabulary, unk_token=_token(settings, "unk").content)
     tokenizer = Tokenizer(model)
     options: Any = {ours: default for ours, default in OPTIONS.values()}
@@ -113,10 +92,11 @@ def _complete(tokenizer: "Tokenizer", settings: Settings, path: Path) -> None:
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     if tokenizer.decoder is None:
         tokenizer.decoder = decoders.WordPiece(prefix="##")
-    ends = [_end(tokenizer, settings, role, path) for role in ("cls", "sep")]
+    bare = tokenizer.post_processor is None
+    ends = [_end(tokenizer, settings, role, path) for role in ("cls", "sep")] if bare else []
     usual = [_token(settings, role) for role in DEFAULTS]
     settings.add_to(tokenizer, [t for t in usual if tokenizer.token_to_id(t.content) is not None])
-    if tokenizer.post_processor is None:
+    if ends:
         _add_ends(tokenizer, *ends)
 
 
@@ -173,16 +153,3 @@ def _require(number: int | None, token: str, path: Path) -> None:
 
 def _token(settings: Settings, role: str) -> Added:
     return settings.named.get(role) or special(DEFAULTS[role], role)
-
-
-def _clean_up(tokenizer: "Tokenizer") -> None:
-    """Make decoding end with the clean-up that the configuration asks for."""
-    from tokenizers import decoders
-
-    steps = [decoders.Replace(found, wanted) for found, wanted in CLEAN_UP.items()]
-    first = [] if tokenizer.decoder is None else [tokenizer.decoder]
-    tokenizer.decoder = decoders.Sequence([*first, decoders.Fuse(), *steps])
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

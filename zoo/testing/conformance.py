@@ -43,6 +43,10 @@ class FamilyTests:
     family: ClassVar[Family]
     golden: ClassVar[Path | None] = None
 
+    def __init_subclass__(cls) -> None:
+        if cls.golden is None:  # then there is no such test, rather than one that is skipped
+            cls.test_outputs_equal_the_golden_file = None  # type: ignore[assignment, method-assign]
+
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Run a test that names ``head``, ``size`` or ``golden_file`` for each of them."""
         values: Mapping[str, list[Any]] = {
@@ -206,13 +210,14 @@ class FamilyTests:
         assert all(tensor.isfinite().all() for tensor in found.values())
 
     def test_eval_repeats_itself_and_training_drops_out(self, head: str) -> None:
-        """Results repeat to the bit in eval; dropout reaches each output in training."""
+        """Results repeat to the bit in eval; in training each output changes, if dropout is on."""
         model, inputs = self.model(head), self.inputs(head)
         first, again = self.run(model, inputs), self.run(model, inputs)
         trained = self.run(model.train(), inputs)
+        dropout = getattr(self.config, "dropout", 0.0) > 0
         for name in first:
-            assert torch.equal(first[name], again[name])
-            assert not torch.equal(first[name], trained[name]), f"{name} has no dropout before it"
+            assert torch.equal(first[name], again[name]), f"{name} changes from run to run"
+            assert torch.equal(first[name], trained[name]) != dropout, f"{name} in training"
 
     def test_bfloat16_gives_numbers(self, head: str) -> None:
         """The model runs in bfloat16 and stays there."""

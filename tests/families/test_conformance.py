@@ -1,0 +1,150 @@
+"""The conformance kit finds faults: each family here has one, and the check named with it fails."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from zoo_bert import Bert
+from zoo_bert.config import BertConfig
+
+from tests.families import test_bert
+from zoo.weights import Rule, Transpose, WeightMap
+
+Check = Callable[["Kit"], None]
+GOLDEN = Path(__file__).parents[1] / "golden" / "bert" / "none.safetensors"
+
+
+class Kit(test_bert.TestBert):
+    __test__ = False
+
+    def __init__(self, family: Bert) -> None:
+        self.family = family  # type: ignore[misc]
+
+
+class Rebuilt(Bert):
+    """A family whose model is changed after it is built."""
+
+    def model(self, config: BertConfig, head: str) -> nn.Module:
+        model = super().model(config, head)
+        self.spoil(model)
+        return model
+
+    def spoil(self, model: nn.Module) -> None:
+        raise AssertionError("each fault says how")
+
+
+class WithoutMask(Rebuilt):
+    def spoil(self, model: nn.Module) -> None:
+        forward = model.forward
+
+        def unmasked(
+            input_ids: Tensor,
+            attention_mask: Tensor | None = None,
+            token_type_ids: Tensor | None = None,
+        ) -> dict[str, Tensor]:
+            return forward(input_ids, None, token_type_ids)  # type: ignore[no-any-return]
+
+        model.forward = unmasked
+
+
+class WithoutTypes(Rebuilt):
+    def spoil(self, model: nn.Module) -> None:
+        embeddings = model.get_submodule("embeddings")
+        forward = embeddings.forward
+        embeddings.forward = lambda ids, types: forward(ids, None)
+
+
+class WithDeadWeight(Rebuilt):
+    def spoil(self, model: nn.Module) -> None:
+        model.unused = nn.Linear(2, 2)
+
+
+class WithoutDropout(Rebuilt):
+    def spoil(self, model: nn.Module) -> None:
+        for module in model.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+            if hasattr(module, "dropout") and isinstance(module.dropout, float):
+                setattr(module, "dropout", 0.0)  # noqa: B010 (mypy takes it for a module)
+
+
+class WithUnseededWeights(Rebuilt):
+    def spoil(self, model: nn.Module) -> None:
+        bias = model.get_parameter("layers.0.ffn.up.bias")
+        nn.init.normal_(bias, generator=torch.Generator().manual_seed(torch.seed() % 2**31))
+
+
+class Reruled(Bert):
+    """A family whose rules are changed."""
+
+    def weights(self, config: BertConfig, head: str) -> WeightMap:
+        weights = super().weights(config, head)
+        return replace(weights, rules=[self.spoil_rule(rule) for rule in weights.rules])
+
+    def spoil_rule(self, rule: Rule) -> Rule:
+        raise AssertionError("each fault says how")
+
+
+class WithSwappedQueryAndKey(Reruled):
+    def spoil_rule(self, rule: Rule) -> Rule:
+        if isinstance(rule.source, str):
+            return rule
+        query, key, value = rule.source
+        return replace(rule, source=(key, query, value))
+
+
+class WithWrongShape(Reruled):
+    def spoil_rule(self, rule: Rule) -> Rule:
+        return replace(rule, shape=(7, 7)) if rule.target == "layers.{i}.ffn.up.{p}" else rule
+
+
+class WithOneTensorTwice(Reruled):
+    def spoil_rule(self, rule: Rule) -> Rule:
+        if rule.target != "layers.{i}.attention_norm.{p}":
+            return rule
+        return replace(rule, source="bert.encoder.layer.{i}.output.LayerNorm.{p}")
+
+
+class Lossy(Transpose):
+    def to_hub(self, array: Any) -> tuple[Any, ...]:
+        return (array.T[::-1],)
+
+
+class WithLossyOperation(Reruled):
+    def spoil_rule(self, rule: Rule) -> Rule:
+        return replace(rule, op=Lossy()) if rule.target == "embeddings.tokens.weight" else rule
+
+
+class WithForgottenKey(Bert):
+    config_map = replace(
+        Bert.config_map, keys={k: v for k, v in Bert.config_map.keys.items() if k != "hidden_act"}
+    )
+
+    def sizes(self) -> dict[str, BertConfig]:
+        return {"tiny": BertConfig(activation="relu")}
+
+
+FAULTS: list[tuple[type[Bert], Check]] = [
+    (WithoutMask, lambda kit: kit.test_padding_changes_nothing("none")),
+    (WithoutTypes, lambda kit: kit.test_outputs_equal_the_golden_file(GOLDEN)),
+    (WithDeadWeight, lambda kit: kit.test_gradients_reach_every_parameter("masked-lm")),
+    (WithDeadWeight, lambda kit: kit.test_rules_name_every_parameter("tiny", "none")),
+    (WithoutDropout, lambda kit: kit.test_eval_repeats_itself_and_training_drops_out("none")),
+    (WithUnseededWeights, lambda kit: kit.test_fresh_weights_depend_on_the_seed_alone("none")),
+    (WithSwappedQueryAndKey, lambda kit: kit.test_outputs_equal_the_golden_file(GOLDEN)),
+    (WithWrongShape, lambda kit: kit.test_rules_name_every_parameter("tiny", "none")),
+    (WithOneTensorTwice, lambda kit: kit.test_rules_name_each_hub_tensor_once("none")),
+    (WithLossyOperation, lambda kit: kit.test_tensors_survive_the_hub_bit_for_bit("none")),
+    (WithForgottenKey, lambda kit: kit.test_config_survives_the_hub("tiny")),
+]
+
+
+@pytest.mark.parametrize(("family", "check"), FAULTS, ids=lambda value: value.__name__)
+def test_a_fault_is_found(family: type[Bert], check: Check) -> None:
+    with pytest.raises(AssertionError):
+        check(Kit(family()))
+    check(Kit(Bert()))  # and the family without the fault passes

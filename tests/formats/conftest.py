@@ -1,5 +1,6 @@
 """Fixtures of this folder."""
 
+from tests.checkpoints import hub_checkpoint
 from tests.disks import small_disk
 
-__all__ = ["small_disk"]
+__all__ = ["hub_checkpoint", "small_disk"]

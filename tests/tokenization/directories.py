@@ -198,5 +198,6 @@ def from_stored() -> dict[str, dict[str, Content]]:
     }
 
 
+@cache
 def everything() -> dict[str, dict[str, Content]]:
     return from_vocabulary() | from_stored()

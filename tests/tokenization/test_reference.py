@@ -64,7 +64,7 @@ def test_torture(both: tuple[TextTokenizer, Any]) -> None:
 
 
 def test_real_text(both: tuple[TextTokenizer, Any]) -> None:
-    assert_equal(both, prose(1500))
+    assert_equal(both, prose(600))
 
 
 def test_pairs(both: tuple[TextTokenizer, Any]) -> None:

@@ -77,9 +77,9 @@ class Extracted:
     """
 
     def __init__(self, files: Sequence[Contents], limits: Limits | None = None) -> None:
-        _check_space(sum(file.nbytes for file in files))
         with ExitStack() as stack:
-            outputs = [stack.enter_context(tempfile.TemporaryFile()) for _ in files]
+            outputs = [stack.enter_context(_unnamed()) for _ in files]
+            _check_space(sum(file.nbytes for file in files))
             _run(files, outputs, limits or Limits.of(files))
             self.reader = SafetensorsReader([_path(output) for output in outputs])
             expected = {name: info for file in files for name, info in file.tensors.items()}
@@ -94,6 +94,15 @@ class Extracted:
         """Close the files, which frees their space."""
         self.reader.close()
         self._files.close()
+
+
+def _unnamed() -> IO[bytes]:
+    try:
+        return tempfile.TemporaryFile()
+    except OSError as error:
+        raise UsageError(
+            f"no temporary file can be made: {error.strerror}", "set TMPDIR to another directory"
+        ) from error
 
 
 def _path(file: IO[bytes]) -> Path:
@@ -126,7 +135,7 @@ def _run(files: Sequence[Contents], outputs: Sequence[IO[bytes]], limits: Limits
         "seconds": limits.seconds,
     }
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
-    with tempfile.TemporaryFile() as report:
+    with _unnamed() as report:
         status = _finished(
             subprocess.Popen(
                 [sys.executable, "-I", "-B", "-W", "ignore", "-c", BOOT],
@@ -199,4 +208,5 @@ def _check_status(files: Sequence[Contents], limits: Limits, status: int, line: 
 
 
 def _failed(files: Sequence[Contents], why: str) -> VerificationError:
-    return VerificationError(f"{files[0].path}: reading it {why}", "nothing of it was taken")
+    what = files[0].path if len(files) == 1 else files[0].path.parent
+    return VerificationError(f"{what}: reading it {why}", "nothing of it was taken")

@@ -357,6 +357,12 @@ def test_no_space_for_the_tensors(
         assert list(small_disk.iterdir()) == []
 
 
+def test_no_temporary_directory(contents: Contents, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(contents.path.parent / "absent"))
+    with pytest.raises(UsageError, match=r"no temporary file can be made: .*; set TMPDIR"):
+        Extracted([contents])
+
+
 def test_it_works_in_a_folder_that_has_other_modules_of_these_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

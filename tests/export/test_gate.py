@@ -18,8 +18,9 @@ from tests.backends.making import make_checkpoint
 from tests.export.conftest import Exported
 from zoo.backends.loading import load_model
 from zoo.checkpoint import Checkpoint
-from zoo.errors import PluginError, UsageError, VerificationError, ZooError
+from zoo.errors import PluginError, UsageError, VerificationError
 from zoo.export.export import export_onnx
+from zoo.export.report import ShapeCheck
 from zoo.export.spec import OnnxSpec
 from zoo.export.validate import batches, compare, difference, require_equal
 from zoo.family import Family
@@ -163,40 +164,47 @@ def test_batches(longest: int) -> None:
 
 def test_a_difference_ignores_padding_and_nothing_else() -> None:
     random = np.random.default_rng(0)
-    real = np.array([[True, True, False], [True, False, False]])
     expected = random.standard_normal((2, 3, 4))
-    axes = ("batch", "tokens", 4)
-    found = np.where(real[..., None], expected, 9.0)
-    assert difference("x", expected, found, real, axes).max_abs == 0
+    axes, lengths = ("batch", "tokens", 4), [2, 1]
+    found = expected.copy()
+    found[0, 2], found[1, 1:] = 9.0, np.nan
+    assert difference("x", expected, found, lengths, axes).max_abs == 0
     found[1, 0, 2] += 0.5
-    result = difference("x", expected, found, real, axes)
+    result = difference("x", expected, found, lengths, axes)
+    real = np.concatenate([expected[0, :2], expected[1, :1]])
+    seen = np.concatenate([found[0, :2], found[1, :1]])
+    norms = np.linalg.norm(real) * np.linalg.norm(seen)
     assert result.max_abs == pytest.approx(0.5)
-    assert result.max_rel == pytest.approx(0.5 / np.abs(expected[real]).max())
-    assert result.argmax is None and 0 < result.cosine < 1
+    assert result.max_rel == pytest.approx(0.5 / np.abs(real).max())
+    assert result.cosine == pytest.approx(np.vdot(real, seen) / norms)
+    assert result.argmax is None
+
+
+def test_an_output_without_tokens_is_compared_whole() -> None:
+    expected, found = np.ones((2, 4)), np.ones((2, 4))
+    found[1, 3] = 2
+    assert difference("pooler_output", expected, found, [1, 1], ("batch", 4)).max_abs == 1
 
 
 def test_argmax_agreement() -> None:
-    real = np.array([[True, True, False]])
     classes = np.array([[[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]]])
     other = np.array([[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]])
-    assert difference("logits", classes, other, real, ("batch", "tokens", 2)).argmax == 0.5
+    assert difference("logits", classes, other, [2], ("batch", "tokens", 2)).argmax == 0.5
     spans, shifted = np.array([[1.0, 2.0, 9.0]]), np.array([[1.0, 2.0, 0.0]])
     axes = ("batch", "tokens")
-    assert difference("start_logits", spans, shifted, real, axes).argmax == 1.0
+    assert difference("start_logits", spans, shifted, [2], axes).argmax == 1.0
     swapped = np.array([[2.0, 1.0, 9.0]])
-    assert difference("start_logits", spans, swapped, real, axes).argmax == 0.0
+    assert difference("start_logits", spans, swapped, [2], axes).argmax == 0.0
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_what_is_not_a_number_fails(bad: float) -> None:
-    from zoo.export.report import ShapeCheck
-
-    real = np.ones((1, 2), bool)
-    expected, found = np.ones((1, 2, 2)), np.ones((1, 2, 2))
-    found[0, 0, 0] = bad
+@pytest.mark.parametrize("row", [0, 1])
+def test_what_is_not_a_number_fails(bad: float, row: int) -> None:
+    expected, found = np.ones((2, 2, 2)), np.ones((2, 2, 2))
+    found[row, 0, 0] = bad
     for one, other in ((expected, found), (found, expected), (found, found)):
         with np.errstate(invalid="ignore"):
-            result = difference("x", one, other, real, ("batch", "tokens", 2))
-        check = ShapeCheck(batch=1, tokens=2, padding=0, outputs={"x": result})
-        with pytest.raises(ZooError, match="differs from torch"):
+            result = difference("x", one, other, [2, 2], ("batch", "tokens", 2))
+        check = ShapeCheck(batch=2, tokens=2, padding=0, outputs={"x": result})
+        with pytest.raises(VerificationError, match="differs from torch"):
             require_equal([check], 1e9)

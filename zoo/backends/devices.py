@@ -111,7 +111,7 @@ def resolve_dtype(name: str | None, device: torch.device, stored: torch.dtype) -
 
 def has_bfloat16() -> bool:
     """Whether this CPU multiplies bfloat16 matrices in hardware."""
-    if hasattr(torch.cpu, "get_capabilities"):  # torch 2.11 on
+    if hasattr(torch.cpu, "get_capabilities"):  # newer releases of torch
         found = torch.cpu.get_capabilities()
         return any(found.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
     probes = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")

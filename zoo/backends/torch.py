@@ -75,6 +75,12 @@ class TorchSession(Session):
             module.register_forward_hook(lambda module, given, result: seen.append(result))
             for module in watched.values()
         ]
+        if (norm := getattr(self.model, "final_norm", None)) is not None:
+            # registered last, and run after the last block: its result takes that one's place
+            def replace(module: nn.Module, given: object, result: Tensor) -> None:
+                seen[-1] = result
+
+            hooks.append(norm.register_forward_hook(replace))
         try:
             self._forward(inputs)
         finally:

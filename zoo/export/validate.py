@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from zoo.backends.runtime import run_graph, start
 from zoo.config import Config
@@ -16,7 +16,6 @@ from zoo.export.report import Difference, ShapeCheck
 from zoo.export.spec import OnnxSpec
 from zoo.testing.draws import draw_inputs
 
-Floats = NDArray[np.float64]
 UNLIMITED = 256  # the longest input that is tried where a model takes any length
 
 
@@ -39,18 +38,16 @@ def compare(
     for lengths in batches(spec.limits.get("tokens", UNLIMITED), traced):
         inputs = draw_inputs(spec, config, lengths, seed=len(checks))
         with torch.inference_mode():
-            expected = {name: _array(value) for name, value in model(**inputs).items()}
+            expected = {name: value.numpy() for name, value in model(**inputs).items()}
         arrays = {name: value.numpy() for name, value in inputs.items()}
         found = run_graph(session, arrays, list(spec.outputs))
-        real = np.arange(max(lengths)) < np.array(lengths)[:, None]  # (batch, tokens)
         outputs = {
-            name: difference(name, expected[name], found[name].astype(np.float64), real, axes)
+            name: difference(name, expected[name], found[name], lengths, axes)
             for name, axes in spec.outputs.items()
         }
-        padding = int((~real).sum())
-        checks.append(
-            ShapeCheck(batch=len(lengths), tokens=max(lengths), padding=padding, outputs=outputs)
-        )
+        batch, tokens = len(lengths), max(lengths)
+        padding = batch * tokens - sum(lengths)
+        checks.append(ShapeCheck(batch=batch, tokens=tokens, padding=padding, outputs=outputs))
     return checks
 
 
@@ -70,39 +67,38 @@ def batches(longest: int, traced: tuple[int, int]) -> list[list[int]]:
 
 
 def difference(
-    name: str, expected: Floats, found: Floats, real: NDArray[np.bool_], axes: Sequence[str | int]
+    name: str,
+    expected: NDArray[Any],
+    found: NDArray[Any],
+    lengths: Sequence[int],
+    axes: Sequence[str | int],
 ) -> Difference:
-    """Compare one output.
+    """Compare one output, row by row: in float64 a whole batch would fill the memory.
 
     Args:
         name: of the output; logits are compared by their largest entries too.
         expected: what torch computed.
         found: what the graph computed.
-        real: (batch, tokens), false at padding, whose values mean nothing.
-        axes: the output's; padding is left out where it runs over tokens.
+        lengths: the real tokens of each row. What follows them is padding, whose values mean
+            nothing, and is left out where the output has an axis of tokens.
+        axes: the output's, beginning with the batch.
     """
-    agreement = _argmax_agreement(expected, found, real, axes) if "logits" in name else None
-    if tuple(axes[:2]) == ("batch", "tokens"):
-        expected, found = expected[real], found[real]
-    max_abs = float(np.abs(expected - found).max())
-    scale = float(np.abs(expected).max())
-    norms = float(np.linalg.norm(expected) * np.linalg.norm(found))
+    gaps, sizes, products, agree = [], [], [], []
+    for row, length in enumerate(lengths):
+        real = slice(length if axes[1] == "tokens" else None)
+        a, b = (array[row][real].astype(np.float64) for array in (expected, found))
+        gaps.append(np.abs(a - b).max())
+        sizes.append(np.abs(a).max())
+        products.append((np.vdot(a, a), np.vdot(a, b), np.vdot(b, b)))
+        agree.append(np.ravel(a.argmax(-1) == b.argmax(-1)))
+    max_abs, scale = float(np.max(gaps)), float(np.max(sizes))  # both keep a NaN
+    aa, ab, bb = np.sum(products, axis=0)
     return Difference(
         max_abs=max_abs,
         max_rel=max_abs / scale if scale else max_abs,
-        cosine=float(np.vdot(expected, found)) / norms if norms else 1.0,
-        argmax=agreement,
+        cosine=float(ab / np.sqrt(aa * bb)) if aa * bb else 1.0,
+        argmax=float(np.concatenate(agree).mean()) if "logits" in name else None,
     )
-
-
-def _argmax_agreement(
-    expected: Floats, found: Floats, real: NDArray[np.bool_], axes: Sequence[str | int]
-) -> float:
-    if axes[-1] == "tokens":  # a score for each token: padding must not win
-        expected, found = np.where(real, expected, -np.inf), np.where(real, found, -np.inf)
-    elif "tokens" in axes:
-        expected, found = expected[real], found[real]
-    return float((expected.argmax(-1) == found.argmax(-1)).mean())
 
 
 def require_equal(checks: Sequence[ShapeCheck], tolerance: float) -> None:
@@ -120,10 +116,6 @@ def require_equal(checks: Sequence[ShapeCheck], tolerance: float) -> None:
                     "is accepted",
                     "nothing was written",
                 )
-
-
-def _array(value: Tensor) -> Floats:
-    return value.numpy().astype(np.float64)
 
 
 def worst(checks: Sequence[ShapeCheck]) -> Mapping[str, Any]:

@@ -135,6 +135,19 @@ def without(token: str) -> str:
     return SMALL.replace(f"{token}\n", "")
 
 
+def broken_template(value: dict[str, Any]) -> None:
+    del value["post_processor"]["special_tokens"]["[SEP]"]
+
+
+def shifted_template(value: dict[str, Any]) -> None:
+    value["post_processor"]["special_tokens"]["[CLS]"]["ids"] = [7]
+
+
+def shifted_end(value: dict[str, Any]) -> None:
+    ends = {"type": "BertProcessing", "sep": ["[SEP]", 8], "cls": ["[CLS]", 101]}
+    value["post_processor"] = {"type": "Sequence", "processors": [ends]}
+
+
 PART = {"content": "x", "lstrip": "yes"}
 BAD: dict[str, tuple[dict[str, Content], str]] = {
     "no [UNK]": ({"vocab.txt": without("[UNK]")}, r"vocab.txt has no token \[UNK\]"),
@@ -160,6 +173,18 @@ BAD: dict[str, tuple[dict[str, Content], str]] = {
             CONFIG: {"cls_token": "<s>"},
         },
         "tokenizer.json has no token <s>",
+    ),
+    "ends without an id": (
+        {TOKENIZER: stored(broken_template)},
+        r"tokenizer.json: its post_processor gives '\[SEP\]' the id None",
+    ),
+    "ends with another id": (
+        {TOKENIZER: stored(shifted_template)},
+        r"gives '\[CLS\]' the id 7, and its vocabulary the id 101",
+    ),
+    "ends of the older kind with another id": (
+        {TOKENIZER: stored(shifted_end)},
+        r"gives '\[SEP\]' the id 8, and its vocabulary the id 102",
     ),
     "words split by a dictionary": (
         {"vocab.txt": SMALL, CONFIG: {"word_tokenizer_type": "mecab"}},

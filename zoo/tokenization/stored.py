@@ -1,6 +1,7 @@
 """``tokenizer.json``: reading it, and what is the same for every kind of tokenizer."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
 from zoo.tokenization.files import TOKENIZER_JSON, SourceFiles
@@ -28,6 +29,47 @@ def load(files: SourceFiles) -> "Tokenizer":
         return Tokenizer.from_str(text)
     except Exception as error:  # the library raises nothing narrower
         raise VerificationError(f"{files.path(TOKENIZER_JSON)}: {one_line(error)}") from error
+
+
+def check_ends(files: SourceFiles, tokenizer: "Tokenizer") -> None:
+    """Check that what ``tokenizer.json`` puts around each text has the vocabulary's ids.
+
+    The library takes the ids on trust, and gives up its process over one that is missing.
+
+    Args:
+        files: where ``tokenizer.json`` is.
+        tokenizer: what ``load`` made of it.
+
+    Raises:
+        VerificationError: an id is missing, or is another token's.
+    """
+    where = files.path(TOKENIZER_JSON)
+    for token, number in _ends(files.json(TOKENIZER_JSON).get("post_processor")):
+        found = tokenizer.token_to_id(token)
+        if number is None or number != found:
+            raise VerificationError(
+                f"{where}: its post_processor gives {token!r} the id {number}, and its "
+                f"vocabulary the id {found}"
+            )
+
+
+def _ends(processor: Any) -> Iterator[tuple[str, int | None]]:
+    """Yield the tokens that a post-processor adds, with their ids, of any of its layouts."""
+    found: Mapping[str, Any] = processor or {}
+    for part in found.get("processors", ()):
+        yield from _ends(part)
+    for role in ("cls", "sep"):
+        if role in found:
+            token, number = found[role]
+            yield token, number
+    listed = found.get("special_tokens", {})
+    for piece in (*found.get("single", ()), *found.get("pair", ())):
+        if "SpecialToken" in piece and piece["SpecialToken"]["id"] not in listed:
+            yield piece["SpecialToken"]["id"], None
+    for entry in listed.values():
+        if len(entry["tokens"]) != len(entry["ids"]):
+            yield entry["id"], None
+        yield from zip(entry["tokens"], entry["ids"], strict=False)
 
 
 def finish(tokenizer: "Tokenizer", settings: Settings) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.errors import VerificationError
 from zoo.tokenization.files import TOKENIZER_CONFIG, TOKENIZER_JSON, VOCABULARY, SourceFiles
 from zoo.tokenization.settings import Added, Settings, special
-from zoo.tokenization.stored import finish, load, one_line
+from zoo.tokenization.stored import check_ends, finish, load, one_line
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -55,6 +55,8 @@ def wordpiece_tokenizer(files: SourceFiles) -> "Tokenizer":
         _complete(tokenizer, settings, files.path(name))
     else:
         settings.add_to(tokenizer)
+    if stored:
+        check_ends(files, tokenizer)
     finish(tokenizer, settings)
     return tokenizer
 

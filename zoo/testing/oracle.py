@@ -5,7 +5,8 @@ this package needs it.
 """
 
 import importlib
-from collections.abc import Mapping, Sequence
+import inspect
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +128,7 @@ def reference_model(
             dtype=next(iter(weights.values())).dtype,
             attn_implementation="eager",  # the plain formula, not the kernel that ours calls
             output_loading_info=True,
+            **_parts(kind, family.onnx(config, head).outputs),
         )
     finally:
         if shown:
@@ -135,6 +137,12 @@ def reference_model(
     if wrong:
         raise VerificationError(f"{kind.__name__} of {REFERENCE} does not fit the rules: {wrong}")
     return model.eval()  # type: ignore[no-any-return]
+
+
+def _parts(kind: type, outputs: Collection[str]) -> dict[str, bool]:
+    """Say whether the reference's bare trunk has a pooler; its configuration does not."""
+    known = inspect.signature(kind).parameters
+    return {"add_pooling_layer": "pooler_output" in outputs} if "add_pooling_layer" in known else {}
 
 
 def hub_state(weights: "WeightMap", state: "Mapping[str, Tensor]") -> "dict[str, Tensor]":

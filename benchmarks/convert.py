@@ -1,7 +1,7 @@
 """Claim: converting a BERT-large-sized fp32 checkpoint (1.3 GB) takes at most a third of the time
 of ``from_pretrained`` and ``save_pretrained``, at most 1.5 times that of ``cp``, and 300 MB.
 
-    python benchmarks/convert.py [--folder DIR]
+    python -m benchmarks.convert [--folder DIR]
 
 Whole processes, in turn in one run, on a checkpoint with random weights that the script makes.
 Ours checks, digests what it reads and what it writes, proves the round trip and flushes to the
@@ -19,9 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from _common import Process, alternate, compare, machine, run_process, versions
 from safetensors import safe_open
 from safetensors.numpy import save_file
+
+from benchmarks._common import Process, alternate, compare, machine, run_process, versions
 
 PEER = (
     "import sys, transformers\n"
@@ -67,7 +68,7 @@ def make(path: Path) -> None:
     }
     path.mkdir()
     save_file(tensors, path / "model.safetensors", {"format": "pt"})
-    hub = family.config_map.to_hub(config)
+    hub = family.to_hub(config)
     hub |= {"model_type": "bert", "architectures": ["BertForPreTraining"]}
     (path / "config.json").write_text(json.dumps(hub))
 

@@ -1,6 +1,6 @@
 """Embed real sentences: zoo against transformers, side by side in one run.
 
-    python benchmarks/embed.py --corpus FOLDER [--model DIR] [--rounds 5] [--threads 2]
+    python -m benchmarks.embed --corpus FOLDER [--model DIR] [--rounds 5] [--threads 2]
 
 FOLDER holds text files; 512 of their sentences, evenly spread and in their order, are embedded.
 DIR is a sentence encoder in the Hub's layout, by default the one in the package
@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from _common import alternate, compare, machine, versions
+from benchmarks._common import alternate, compare, machine, versions
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,6 +1,6 @@
 """Claim: ``zoo --help`` takes under 150 ms, and ``transformers --help`` at least 20 times that.
 
-    python benchmarks/startup.py
+    python -m benchmarks.startup
 
 Whole processes, started in turn in one run; the interpreter alone is the limit.
 """
@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from _common import alternate, compare, machine, run_process, versions
+from benchmarks._common import alternate, compare, machine, run_process, versions
 
 BIN = Path(sys.executable).parent
 

@@ -195,8 +195,26 @@ class Checkpoint:
         return [inside(self.path, name, WEIGHTS_INDEX) for name in names]
 
     def open_weights(self) -> SafetensorsReader:
-        """Open the weights, in our names."""
-        return SafetensorsReader(self.weight_files())
+        """Open the weights, in our names.
+
+        Raises:
+            VerificationError: a file is damaged, or the index and the shards do not agree.
+        """
+        reader = SafetensorsReader(self.weight_files())
+        if (self.path / WEIGHTS_INDEX).is_file():
+            self._check_index(reader)
+        return reader
+
+    def _check_index(self, reader: SafetensorsReader) -> None:
+        listed = decode(self.path / WEIGHTS_INDEX, dict[str, Any])["weight_map"]
+        found = {name: reader.file_of(name).name for name in reader.tensors}
+        for name in listed.keys() | found.keys():
+            if listed.get(name) != found.get(name):
+                raise VerificationError(
+                    f"{self.path / WEIGHTS_INDEX}: {name} is listed in {listed.get(name)} and "
+                    f"stored in {found.get(name)}",
+                    "convert it again",
+                )
 
 
 def is_checkpoint(path: Path) -> bool:

@@ -1,0 +1,66 @@
+"""Our own layout in shards: written whole, read back, and checked both ways."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.checkpoints import Make
+from zoo.checkpoint import load_checkpoint
+from zoo.convert import convert, run
+from zoo.convert.write import write_weights
+from zoo.errors import VerificationError
+from zoo.references import Source
+from zoo.verify import verify
+
+INDEX = "model.safetensors.index.json"
+
+
+@pytest.fixture
+def sharded(hub_checkpoint: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkpoint in shards of at most 8 kB, but for tensors that are larger."""
+    monkeypatch.setattr(
+        run, "write_weights", lambda *a, **k: write_weights(*a, **k, shard_bytes=8192)
+    )
+    source = hub_checkpoint()
+    convert(Source(source, "source"), tmp_path / "ours")
+    convert(Source(tmp_path / "ours", "ours"), tmp_path / "back", to="hub")
+    return tmp_path
+
+
+def test_shards_hold_what_one_file_would(sharded: Path) -> None:
+    index = json.loads((sharded / "ours" / INDEX).read_text())
+    names = set(index["weight_map"].values())
+    assert len(names) > 3
+    assert all((sharded / "ours" / name).is_file() for name in names)
+    assert [check.outcome for check in verify(sharded / "ours", reference=False)] == ["ok"] * 4
+
+
+def test_the_reference_library_reads_them(sharded: Path) -> None:
+    import transformers
+
+    before = load_file(sharded / "source" / "model.safetensors")
+    kind = transformers.BertForPreTraining
+    model, loading = kind.from_pretrained(sharded / "back", output_loading_info=True)
+    assert not any(loading.values())
+    state = model.state_dict()
+    assert all(torch.equal(state[name], tensor) for name, tensor in before.items())
+
+
+def test_an_index_that_does_not_agree(sharded: Path) -> None:
+    path = sharded / "ours" / INDEX
+    index = json.loads(path.read_text())
+    name = next(iter(index["weight_map"]))
+    del index["weight_map"][name]
+    path.write_text(json.dumps(index))
+    with pytest.raises(VerificationError, match=name):
+        load_checkpoint(sharded / "ours").open_weights()
+
+
+def test_a_missing_shard(sharded: Path) -> None:
+    shard = sorted((sharded / "ours").glob("model-*.safetensors"))[1]
+    shard.unlink()
+    outcomes = {check.name: check.outcome for check in verify(sharded / "ours", reference=False)}
+    assert outcomes["digests"] == "failed"

@@ -101,11 +101,18 @@ class ConfigMap:
         fixed: Hub key -> the values that mean what this family computes; any other value is
             refused by name. The first is what a model that was made here says.
         ignored: Hub key -> why it does not change what is computed.
+        aliases: another spelling of a key in ``keys`` -> that key, which is written back.
+        values: Hub key -> the Hub's word for a value -> ours, where the two differ; other words
+            are refused. The first of several words for one value is written back.
+        implied: our field -> its value where no key says one, if that is not our default.
     """
 
     keys: Mapping[str, str]
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     ignored: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict)
+    implied: Mapping[str, Any] = field(default_factory=dict)
 
     def to_ours(
         self, hub: Mapping[str, Any], kind: type[Config], where: str = "config.json"
@@ -121,15 +128,16 @@ class ConfigMap:
             VerificationError: a value of the wrong type, a contradiction, or a setting that
                 the family does not implement; the message names the Hub's key.
         """
-        for key, accepted in {**NOT_IMPLEMENTED, **self.fixed}.items():
-            if key in hub and hub[key] not in accepted:
+        hub = self._spelled(hub, where)
+        for key, accepted in {**NOT_IMPLEMENTED, **self.fixed, **self.values}.items():
+            if key in hub and hub[key] not in tuple(accepted):
                 raise VerificationError(
                     f"{where}: {key} = {hub[key]!r} is not implemented",
                     f"only {' or '.join(map(repr, accepted))} is, and a model that ignored the "
                     "key would compute something else",
                 )
-        values = {
-            ours: _typed(kind, ours, hub[key], f"{where}: {key}")
+        values = dict(self.implied) | {
+            ours: _typed(kind, ours, self._value(key, hub[key]), f"{where}: {key}")
             for key, ours in self.keys.items()
             if key in hub
         }
@@ -150,9 +158,12 @@ class ConfigMap:
             config: the family's configuration.
             extra: what ``to_ours`` set aside; ``None`` for a model that did not come from the
                 Hub, whose configuration then says every fixed setting.
+
+        Raises:
+            VerificationError: the Hub has no word for a value.
         """
         hub: dict[str, Any] = dict(extra or {})
-        hub |= {key: msgspec.to_builtins(getattr(config, ours)) for key, ours in self.keys.items()}
+        hub |= {key: self._word(key, getattr(config, ours)) for key, ours in self.keys.items()}
         if extra is None:
             fixed = {key: accepted[0] for key, accepted in self.fixed.items()}
             hub |= {key: value for key, value in fixed.items() if value is not None}
@@ -161,6 +172,34 @@ class ConfigMap:
         if config.problem:
             hub["problem_type"] = config.problem
         return hub
+
+    def _spelled(self, hub: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """Return the configuration with every alias replaced by the key that it stands for."""
+        found = dict(hub)
+        for alias in self.aliases.keys() & found.keys():
+            key, value = self.aliases[alias], found.pop(alias)
+            if found.setdefault(key, value) != value:
+                raise VerificationError(
+                    f"{where}: {alias} = {value!r} contradicts {key} = {found[key]!r}",
+                    "they are two names of one setting",
+                )
+        return found
+
+    def _value(self, key: str, word: Any) -> Any:
+        return self.values[key][word] if key in self.values else word
+
+    def _word(self, key: str, value: Any) -> Any:
+        """Return what the Hub says for a value of ours.
+
+        Raises:
+            VerificationError: it has no word for it.
+        """
+        if key not in self.values:
+            return msgspec.to_builtins(value)
+        for word, meaning in self.values[key].items():
+            if meaning == value:
+                return word
+        raise VerificationError(f"the Hub's key {key} has no word for {value!r}")
 
 
 def _typed(kind: type[Config], name: str, value: Any, where: str) -> Any:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.config import Config, ConfigMap
+from zoo.config import Config, ConfigMap, Translation
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -42,6 +42,7 @@ class Family(ABC):
         model_types: the ``model_type`` values of a Hub ``config.json`` that it answers for.
         config_type: its configuration class.
         config_map: Hub configuration keys <-> fields of ``config_type``.
+        config_maps: the same for those model types that have a table of their own.
         default_checkpoint: the registry name that the bare family name stands for.
     """
 
@@ -49,6 +50,7 @@ class Family(ABC):
     model_types: ClassVar[tuple[str, ...]]
     config_type: ClassVar[type[Config]]
     config_map: ClassVar[ConfigMap]
+    config_maps: ClassVar[Mapping[str, ConfigMap]] = {}
     default_checkpoint: ClassVar[str]
 
     @abstractmethod
@@ -59,6 +61,45 @@ class Family(ABC):
     def heads(self) -> Mapping[str, Head]:
         """Return the heads; ``none`` is the bare trunk."""
 
+    def model_type(self, config: Any) -> str:
+        """Return the ``model_type`` that a configuration has on the Hub; here the first."""
+        return self.model_types[0]
+
+    def architecture(self, config: Any, head: str) -> str:
+        """Return the name of the Hub's class for a configuration and head; here the first.
+
+        Raises:
+            UsageError: the Hub has none.
+        """
+        return self.heads()[head].architectures[0]
+
+    def from_hub(self, hub: Mapping[str, Any], where: str = "config.json") -> Translation:
+        """Translate a Hub configuration by the table of its ``model_type``.
+
+        Args:
+            hub: the parsed ``config.json``.
+            where: the file, for messages.
+
+        Raises:
+            VerificationError: see ``ConfigMap.to_ours``.
+        """
+        table = self.config_maps.get(str(hub.get("model_type")), self.config_map)
+        return table.to_ours(hub, self.config_type, where)
+
+    def to_hub(self, config: Any, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Translate back by the same table; ``model_type`` included.
+
+        Args:
+            config: the family's configuration.
+            extra: see ``ConfigMap.to_hub``.
+
+        Raises:
+            VerificationError: see ``ConfigMap.to_hub``.
+        """
+        model_type = self.model_type(config)
+        table = self.config_maps.get(model_type, self.config_map)
+        return {**table.to_hub(config, extra), "model_type": model_type}
+
     @abstractmethod
     def model(self, config: Any, head: str) -> "nn.Module":
         """Build the model with fresh weights.
@@ -66,7 +107,9 @@ class Family(ABC):
         Its ``forward`` takes the tensors that ``onnx`` lists as inputs, as keywords, and returns
         a dict with the head's outputs. Its parameters are named as the targets of ``weights``.
         The trunk's blocks are in an ``nn.ModuleList`` called ``layers``, after a module called
-        ``embeddings``: ``zoo verify`` and ``zoo run features`` look at what they return.
+        ``embeddings``: ``zoo verify`` and ``zoo run features`` look at what they return. Where a
+        norm follows the last block, it is called ``final_norm``, and what it returns takes the
+        place of the last block's.
         """
 
     @abstractmethod

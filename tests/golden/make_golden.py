@@ -54,7 +54,7 @@ def make(family_name: str, case: Case, path: Path) -> None:
     model = kind(kind.config_class(**SMALL, **changes, attn_implementation="eager"), **options)
     draw_weights(model, seed=len(path.name))
     weights, hub_config = published(model)
-    ours = family.config_map.to_ours(hub_config, family.config_type).config
+    ours = family.from_hub(hub_config).config
     spec = family.onnx(ours, head)
     inputs = draw_inputs(spec, ours, (10, 4, 1))
     with torch.no_grad():

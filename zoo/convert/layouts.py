@@ -176,9 +176,8 @@ class HubLayout(Layout):
         from zoo.tokenization import hub_pooling_files, hub_tokenizer_files
 
         family = self.opened.family
-        config = family.config_map.to_hub(self.plan.config, self.opened.extra)
-        config["model_type"] = family.model_types[0]
-        config["architectures"] = [family.heads()[self.plan.head].architectures[0]]
+        config = family.to_hub(self.plan.config, self.opened.extra)
+        config["architectures"] = [family.architecture(self.plan.config, self.plan.head)]
         config["dtype"] = LONG.get(report.main_dtype, "float32")
         files = {CONFIG: encode(config)}
         if self.tokenizer:

@@ -94,7 +94,7 @@ def open_source(source: Source, *, allow_pickle: bool = False) -> Opened:
         return _open_ours(source, load_checkpoint(source.directory))
     hub = read_hub_config(source.directory)
     family = _family_of(hub, source.directory)
-    translation = family.config_map.to_ours(hub, family.config_type, str(source.directory / CONFIG))
+    translation = family.from_hub(hub, str(source.directory / CONFIG))
     chosen, files = choose_format(source.names(), str(source.directory), allow_pickle=allow_pickle)
     reader = chosen.open(source.directory, files)
     return _open_hub(source, family, translation, hub, chosen, reader)

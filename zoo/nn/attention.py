@@ -1,8 +1,13 @@
 """Multi-head self-attention (Vaswani et al. 2017, arXiv:1706.03762, section 3.2)."""
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from zoo.nn.cache import LayerCache
 
 
 def padding_mask(attention_mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
@@ -27,6 +32,33 @@ def padding_mask(attention_mask: Tensor | None, dtype: torch.dtype) -> Tensor | 
     return ((attention_mask == 0).to(dtype) * lowest)[:, None, None, :]
 
 
+def causal_mask(
+    attention_mask: Tensor | None, *, queries: int, past: int, like: Tensor
+) -> Tensor | None:
+    """Turn a mask over tokens into what keeps each token from looking ahead, and at padding.
+
+    Args:
+        attention_mask: (batch, past + queries), non-zero for real tokens, or ``None``.
+        queries: how many tokens look.
+        past: how many stand before them, in a cache.
+        like: a tensor of the scores' dtype and device.
+
+    Returns:
+        (batch or 1, 1, queries or 1, past + queries), to be added to scores; ``None`` where
+        causal attention needs no such tensor: a single query sees all, and without a past and
+        without padding the kernel knows what to do.
+    """
+    if queries == 1:
+        return padding_mask(attention_mask, like.dtype)
+    if attention_mask is None and past == 0:
+        return None
+    keys = torch.arange(past + queries, device=like.device)
+    hidden = (keys > keys[past:, None])[None, None]  # (1, 1, queries, keys): what is ahead
+    if attention_mask is not None:
+        hidden = hidden | (attention_mask == 0)[:, None, None, :]
+    return hidden.to(like.dtype) * (torch.finfo(like.dtype).min / 2)
+
+
 class SelfAttention(nn.Module):
     """Every token looks at every other, in several heads side by side.
 
@@ -34,21 +66,35 @@ class SelfAttention(nn.Module):
         hidden_size: width of the input and the output.
         num_heads: how many heads share that width.
         dropout: probability of dropping an attention weight in training.
+        causal: a token looks at itself and at those before it, and at none behind it.
+        scale: what scores are multiplied by, by default the root of the head's width, inverted.
     """
 
-    def __init__(self, *, hidden_size: int, num_heads: int, dropout: float) -> None:
+    def __init__(
+        self,
+        *,
+        hidden_size: int,
+        num_heads: int,
+        dropout: float,
+        causal: bool = False,
+        scale: float | None = None,
+    ) -> None:
         super().__init__()
         self.heads = (num_heads, hidden_size // num_heads)
-        self.dropout = dropout
+        self.dropout, self.causal, self.scale = dropout, causal, scale
         self.qkv = nn.Linear(hidden_size, 3 * hidden_size)
         self.out = nn.Linear(hidden_size, hidden_size)
 
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, cache: "LayerCache | None" = None
+    ) -> Tensor:
         """Mix the tokens of each row.
 
         Args:
             x: (batch, tokens, hidden).
-            mask: added to the scores, broadcast to (batch, heads, queries, keys).
+            mask: added to the scores, broadcast to (batch, heads, queries, keys); in causal
+                attention it says what is ahead, too, as ``causal_mask`` does.
+            cache: keys and values of earlier tokens, which those of ``x`` are added to.
 
         Returns:
             (batch, tokens, hidden).
@@ -57,6 +103,15 @@ class SelfAttention(nn.Module):
         q, k, v = (
             part.unflatten(-1, self.heads).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1)
         )
-        dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+        if cache is not None:
+            k, v = cache.extend(k, v)
+        mixed = F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=self.causal and mask is None and x.shape[1] > 1,
+            scale=self.scale,
+        )
         return self.out(mixed.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]

@@ -91,8 +91,8 @@ class FamilyTests:
     def test_config_survives_the_hub(self, size: str) -> None:
         """A configuration comes back equal from the Hub's keys, written as JSON."""
         config: Config = self.family.sizes()[size]
-        hub = json.loads(json.dumps(self.family.config_map.to_hub(config)))
-        back = self.family.config_map.to_ours(hub, self.family.config_type)
+        hub = json.loads(json.dumps(self.family.to_hub(config)))
+        back = self.family.from_hub(hub)
         assert back.config == config
         assert not back.unknown, f"the family writes keys that it does not know: {back.unknown}"
 

@@ -61,7 +61,7 @@ class Golden:
         from zoo.formats import TensorInfo
         from zoo.weights import account_for
 
-        config = family.config_map.to_ours(self.hub_config, family.config_type).config
+        config = family.from_hub(self.hub_config).config
         tensors = {name: TensorInfo("F32", a.shape) for name, a in self.weights.items()}
         account = account_for(family.weights(config, self.head), tensors)
         account.require_closed(f"golden file of {family.name} with head {self.head}")

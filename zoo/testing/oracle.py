@@ -115,7 +115,7 @@ def reference_model(
         VerificationError: its model does not take exactly the tensors that the rules give.
     """
     library = importlib.import_module(REFERENCE)
-    kind = getattr(library, family.heads()[head].architectures[0])
+    kind = getattr(library, family.architecture(config, head))
     weights = hub_state(family.weights(config, head), state)
     bars = importlib.import_module(f"{REFERENCE}.utils.logging")
     shown = bars.is_progress_bar_enabled()
@@ -123,7 +123,7 @@ def reference_model(
     try:
         model, loading = kind.from_pretrained(
             None,
-            config=kind.config_class(**family.config_map.to_hub(config)),
+            config=kind.config_class(**family.to_hub(config)),
             state_dict=weights,
             dtype=next(iter(weights.values())).dtype,
             attn_implementation="eager",  # the plain formula, not the kernel that ours calls
@@ -164,8 +164,10 @@ def _run(
     import torch
 
     layers: dict[str, Tensor] = {}
-    watched = {"embeddings": model.get_submodule("embeddings")}
-    watched |= {f"layers.{n}": m for n, m in model.get_submodule("layers").named_children()}
+    watched = [("embeddings", model.get_submodule("embeddings"))]
+    watched += [(f"layers.{n}", m) for n, m in model.get_submodule("layers").named_children()]
+    if (norm := getattr(model, "final_norm", None)) is not None:
+        watched.append((watched[-1][0], norm))  # its result takes the last block's place
 
     def keep(name: str) -> Any:
         def hook(module: "nn.Module", args: object, output: "Tensor") -> None:
@@ -173,7 +175,7 @@ def _run(
 
         return hook
 
-    handles = [module.register_forward_hook(keep(name)) for name, module in watched.items()]
+    handles = [module.register_forward_hook(keep(name)) for name, module in watched]
     try:
         with torch.no_grad():
             return model(**inputs), layers

@@ -7,6 +7,7 @@ Whole processes, started in turn in one run; the interpreter alone is the limit.
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from benchmarks._common import alternate, compare, machine, run_process, versions
@@ -23,7 +24,9 @@ def main() -> None:
         "transformers --help": [str(BIN / "transformers"), "--help"],
         "python -c pass": [sys.executable, "-c", "pass"],
     }
-    timings = alternate({n: lambda c=c: run_process(c) for n, c in commands.items()}, rounds=rounds)
+    timings = alternate(
+        {name: partial(run_process, argv) for name, argv in commands.items()}, rounds=rounds
+    )
     print(machine(), versions("plm-zoo", "click", "transformers"), sep="\n", end="\n\n")
     print(compare(timings, "zoo --help"))
     zoo, peer = timings["zoo --help"].median, timings["transformers --help"].median

@@ -33,7 +33,7 @@ types:
 	$(BIN)/mypy
 
 unit:
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 clean:
 	rm -rf $(VENV) demo build dist

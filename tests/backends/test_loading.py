@@ -7,13 +7,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from zoo_bert import Bert
 
 from tests.backends.making import make_checkpoint, write_manifest
 from zoo.backends.loading import load_model, stored_dtype
 from zoo.checkpoint import Checkpoint
 from zoo.convert.write import digest
 from zoo.errors import SourceError, VerificationError
+from zoo_bert import Bert
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 

@@ -11,8 +11,6 @@ import onnx
 import pytest
 import torch
 from torch import Tensor, nn
-from zoo_bert import Bert
-from zoo_bert.model import PooledBert
 
 from tests.backends.making import make_checkpoint
 from tests.export.conftest import Exported
@@ -24,6 +22,8 @@ from zoo.export.report import ShapeCheck
 from zoo.export.spec import OnnxSpec
 from zoo.export.validate import batches, compare, difference, require_equal
 from zoo.family import Family
+from zoo_bert import Bert
+from zoo_bert.model import PooledBert
 
 
 def exporting(hidden: Tensor) -> bool:

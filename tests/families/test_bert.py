@@ -13,8 +13,6 @@ import torch
 import transformers
 from msgspec.structs import replace
 from torch import nn
-from zoo_bert import Bert
-from zoo_bert.config import SIZES, BertConfig
 
 from zoo.config import Activation
 from zoo.errors import VerificationError
@@ -23,6 +21,8 @@ from zoo.testing.conformance import FamilyTests
 from zoo.testing.draws import draw_inputs, draw_weights
 from zoo.testing.oracle import Difference, compare_with_reference, reference_model
 from zoo.weights import account_for
+from zoo_bert import Bert
+from zoo_bert.config import SIZES, BertConfig
 
 BERT = Bert()
 HEADS = list(BERT.heads())

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from zoo_bert import Bert
-from zoo_bert.config import BertConfig
 
 from tests.families import test_bert
 from zoo.weights import Rule, Transpose, WeightMap
+from zoo_bert import Bert
+from zoo_bert.config import BertConfig
 
 Check = Callable[["Kit"], None]
 GOLDEN = Path(__file__).parents[1] / "golden" / "bert" / "none.safetensors"

@@ -16,15 +16,15 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+
+from tests.formats.pickles import FLOATS, dictionary, pickled, tensor, text, zipped
+from zoo.errors import UsageError, VerificationError
+from zoo.formats import TensorInfo
 from zoo_converters import sandbox, zoo_formats
 from zoo_converters.loader import VERSION
 from zoo_converters.sandbox import Extracted, Limits
 from zoo_converters.syscalls import ALLOW, NO_SUCH_CALL, NOT_PERMITTED, assemble
 from zoo_converters.torch_file import Contents, inspect
-
-from tests.formats.pickles import FLOATS, dictionary, pickled, tensor, text, zipped
-from zoo.errors import UsageError, VerificationError
-from zoo.formats import TensorInfo
 
 BIN = zoo_formats()[1]
 HAS_FILTER = sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64")

@@ -14,8 +14,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from zoo_converters.torch_file import Contents, inspect
-from zoo_converters.zip_layout import END, LOCAL
 
 from tests.formats.pickles import (
     FLOATS,
@@ -31,6 +29,8 @@ from tests.formats.pickles import (
     zipped,
 )
 from zoo.errors import SourceError, VerificationError
+from zoo_converters.torch_file import Contents, inspect
+from zoo_converters.zip_layout import END, LOCAL
 
 GOOD = pickled(dictionary({"a": tensor()}))
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
-from zoo_converters import zoo_formats
 
 from zoo.errors import SourceError, VerificationError, ZooError
 from zoo.formats import Format, TensorReader
+from zoo_converters import zoo_formats
 
 SAFE, BIN = zoo_formats()
 INDEX = "model.safetensors.index.json"

@@ -8,10 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from zoo_converters import zoo_formats
-from zoo_converters.loader import too_old
-from zoo_converters.torch_bin import TorchBinReader
-from zoo_converters.torch_file import Contents, inspect
 
 from tests.formats.pickles import (
     FLOATS,
@@ -27,6 +23,10 @@ from tests.formats.pickles import (
 )
 from zoo.errors import SourceError, VerificationError
 from zoo.formats import TensorInfo
+from zoo_converters import zoo_formats
+from zoo_converters.loader import too_old
+from zoo_converters.torch_bin import TorchBinReader
+from zoo_converters.torch_file import Contents, inspect
 
 BIN = zoo_formats()[1]
 NAME = "pytorch_model.bin"

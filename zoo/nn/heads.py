@@ -31,16 +31,25 @@ class MaskedTokenHead(nn.Module):
         layer_norm_eps: added to the variance in the norm.
         tied: score against the trunk's token embeddings, which ``forward`` is given. Otherwise
             the head has a table of its own.
+        embedding_size: width of that table, if it is not ``hidden_size``.
     """
 
     def __init__(
-        self, *, hidden_size: int, vocab_size: int, act: str, layer_norm_eps: float, tied: bool
+        self,
+        *,
+        hidden_size: int,
+        vocab_size: int,
+        act: str,
+        layer_norm_eps: float,
+        tied: bool,
+        embedding_size: int | None = None,
     ) -> None:
         super().__init__()
-        self.dense = nn.Linear(hidden_size, hidden_size)
+        width = embedding_size or hidden_size
+        self.dense = nn.Linear(hidden_size, width)
         self.act = activation(act)
-        self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
-        self.decoder = None if tied else nn.Linear(hidden_size, vocab_size, bias=False)
+        self.norm = nn.LayerNorm(width, eps=layer_norm_eps)
+        self.decoder = None if tied else nn.Linear(width, vocab_size, bias=False)
         self.bias = nn.Parameter(self.dense.weight.new_zeros(vocab_size))
 
     def forward(self, hidden: Tensor, embeddings: nn.Embedding) -> Tensor:

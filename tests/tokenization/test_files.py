@@ -276,6 +276,14 @@ def test_a_file_that_is_missing_is_a_missing_source(tmp_path: Path) -> None:
         SourceFiles(tmp_path).text("merges.txt")
 
 
+def test_only_the_files_that_were_checked_are_read(tmp_path: Path) -> None:
+    write(tmp_path, {"vocab.txt": SMALL, CONFIG: {"do_lower_case": False}})
+    files = SourceFiles(tmp_path, ["vocab.txt"])
+    assert wordpiece_tokenizer(files).encode("A").tokens == ["[CLS]", "a", "[SEP]"]
+    with pytest.raises(SourceError, match="was not downloaded"):
+        files.text(CONFIG)
+
+
 @pytest.mark.parametrize("name", ["../config.json", "/etc/passwd", "a/../../b", "a\\b", ""])
 def test_no_name_leads_out_of_the_directory(tmp_path: Path, name: str) -> None:
     with pytest.raises(VerificationError, match="outside of its directory"):

@@ -74,6 +74,17 @@ def test_offsets_count_characters(tokenizer: TextTokenizer) -> None:
     assert words[0] == "x" and words[-2:] == ["中", "文"] and words[2] == "E\u0301t"
 
 
+def test_offsets_can_be_left_out(tokenizer: TextTokenizer) -> None:
+    texts: list[Text] = ["a [MASK] of it", ("one", "two " * 9)]
+    with_them = tokenizer.encode(texts, max_tokens=8)
+    without = tokenizer.encode(texts, max_tokens=8, offsets=False)
+    for one, other in zip(with_them, without, strict=True):
+        assert (one.ids, one.type_ids) == (other.ids, other.type_ids)
+        assert (one.special, one.truncated) == (other.special, other.truncated)
+        with pytest.raises(AssertionError, match="keeps offsets"):
+            _ = other.offsets
+
+
 def test_nothing_to_do(tokenizer: TextTokenizer) -> None:
     assert tokenizer.encode([], max_tokens=5) == []
     (found,) = tokenizer.encode([""], max_tokens=2)

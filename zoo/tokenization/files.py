@@ -45,10 +45,12 @@ class SourceFiles:
         """Read a text file.
 
         Raises:
-            SourceError: it is missing or cannot be read.
+            SourceError: it is missing, cannot be read, or was not asked for.
             VerificationError: it is not UTF-8.
         """
         path = self.path(name)
+        if self.only is not None and name not in self.only:
+            raise SourceError(f"{path} was not downloaded")
         try:
             return path.read_text("utf-8")
         except OSError as error:

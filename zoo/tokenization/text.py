@@ -21,14 +21,17 @@ class Encoded:
     Args:
         encoding: all of the tokens.
         cuts: places of the tokens to cut.
+        located: whether the encoding holds offsets.
 
     Attributes:
         ids: the token ids, special tokens included.
         truncated: how many tokens were cut.
     """
 
-    def __init__(self, encoding: "Encoding", cuts: tuple[slice, ...]) -> None:
-        self._encoding, self._cuts = encoding, cuts
+    def __init__(
+        self, encoding: "Encoding", cuts: tuple[slice, ...], *, located: bool = True
+    ) -> None:
+        self._encoding, self._cuts, self._located = encoding, cuts, located
         self.ids: list[int] = _without(encoding.ids, cuts)
         self.truncated = len(encoding) - len(self.ids)
 
@@ -53,6 +56,7 @@ class Encoded:
 
         Special tokens have (0, 0).
         """
+        assert self._located, "encode(..., offsets=True) keeps offsets"
         return _without(self._encoding.offsets, self._cuts)
 
 
@@ -83,22 +87,27 @@ class TextTokenizer:
             )
         return cls(load(SourceFiles(checkpoint.path)), info)
 
-    def encode(self, texts: Sequence[Text], *, max_tokens: int | None) -> list[Encoded]:
+    def encode(
+        self, texts: Sequence[Text], *, max_tokens: int | None, offsets: bool = True
+    ) -> list[Encoded]:
         """Tokenize texts or pairs of texts, with special tokens, on all cores.
 
         Args:
             texts: what to tokenize.
             max_tokens: the most tokens a text may have, special ones included; a longer text is
                 cut at its end, of a pair the longer text first. ``None`` cuts nothing.
+            offsets: keep where each token is in its text; without them it takes a quarter less
+                time.
 
         Raises:
             UsageError: ``max_tokens`` leaves no room for text, or a text is no Unicode text.
         """
+        run = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
         try:
-            found = self._tokenizer.encode_batch(list(texts))
+            found = run(list(texts))
         except TypeError as error:
             raise _unreadable(texts) from error
-        return [Encoded(each, _cuts(each, max_tokens)) for each in found]
+        return [Encoded(each, _cuts(each, max_tokens), located=offsets) for each in found]
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Return the text of token ids, as far as they tell it.

@@ -8,12 +8,12 @@ Advance = Callable[[int], None]
 
 
 @contextlib.contextmanager
-def progress(label: str, total: int, *, bytes_: bool = False) -> Iterator[Advance]:
+def progress(label: str, total: int | None, *, bytes_: bool = False) -> Iterator[Advance]:
     """Yield a function that advances a bar by so many units; silent unless on a terminal.
 
     Args:
         label: what is going on.
-        total: how many units there are.
+        total: how many units there are, or ``None`` if that is not known.
         bytes_: whether the units are bytes.
     """
     if not sys.stderr.isatty():

@@ -25,7 +25,7 @@ PACKAGES = (
 )
 
 
-@click.command()
+@click.command(epilog="Example: zoo doctor")
 @json_option
 def command(as_json: bool) -> None:
     """Check the installation: versions, backends, formats, places, plugins.

@@ -25,6 +25,7 @@ Examples:
 @click.option("--onnx", "onnx", is_flag=True, required=True, help="Export to ONNX.")
 @output_option
 @click.option("--head", metavar="H", help="The head, by default the checkpoint's.")
+@click.option("--dtype", metavar="D", help="float32 (the default) or float16.")
 @click.option("--opset", type=int, metavar="N", help="The ONNX operator set.")
 @hub_options
 @force_option
@@ -42,7 +43,7 @@ def command(ref: str, onnx: bool, output: Path | None, as_json: bool, **options:
 
     if output is None:
         raise UsageError("a directory to write is needed", "give -o DIR")
-    target = {name: options.pop(name) for name in ("opset", "force")}
+    target = {name: options.pop(name) for name in ("dtype", "opset", "force")}
     check_target(output, force=target["force"])
     checkpoint = resolve_checkpoint(ref, **options)
     report = export_onnx(checkpoint, output, **target)

@@ -6,7 +6,7 @@ from zoo.cli.options import json_option
 from zoo.cli.output import result, table
 
 
-@click.command()
+@click.command(epilog="Example: zoo families")
 @json_option
 def command(as_json: bool) -> None:
     """List the model families: heads, sizes, and the tasks they serve."""

@@ -7,7 +7,7 @@ from zoo.cli.options import json_option
 from zoo.cli.output import result, table
 
 
-@click.command()
+@click.command(epilog="Example: zoo models --json")
 @json_option
 def command(as_json: bool) -> None:
     """List the checkpoints that have a name: the registry's, and those in the store."""

@@ -58,7 +58,7 @@ def task_command(name: str) -> click.Command:
     def run(ref: str, texts: tuple[str, ...], as_json: bool, **options: Any) -> None:
         import json
 
-        results = _results(name, ref, texts, options)
+        results = _counted(_results(name, ref, texts, options))
         if as_json:
             click.echo(json.dumps({"task": name, "results": list(results)}, ensure_ascii=False))
             return
@@ -91,6 +91,21 @@ def task_command(name: str) -> click.Command:
         command = decorate(command)
     assert isinstance(command, click.Command), "the last decorator makes a command"
     return command
+
+
+def _counted(results: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Show how many texts are done, where results do not go to the same terminal."""
+    import sys
+
+    from zoo.progress import progress
+
+    if sys.stdout.isatty():
+        yield from results
+        return
+    with progress("texts", None) as advance:
+        for result in results:
+            yield result
+            advance(1)
 
 
 def _results(

@@ -8,7 +8,12 @@ from zoo.cli.options import json_option, reference_argument
 from zoo.cli.output import result
 
 
-@click.command()
+@click.command(
+    epilog="""\b
+Examples:
+  zoo verify ./model
+  zoo verify ./model --no-reference --json"""
+)
 @reference_argument
 @click.option("--no-reference", is_flag=True, help="Do not compare with the reference library.")
 @json_option

@@ -146,14 +146,14 @@ def _parts(kind: type, outputs: Collection[str]) -> dict[str, bool]:
 
 
 def hub_state(weights: "WeightMap", state: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
-    """Return weights in the Hub's layout, tied tensors under each of their names."""
+    """Return weights as a file of the Hub's layout holds them."""
     import torch
 
     found: dict[str, Tensor] = {}
     for entry in weights.entries():
         parts = entry.op.to_hub(state[entry.target].numpy())
         found |= {n: torch.from_numpy(a) for n, a in zip(entry.sources, parts, strict=True)}
-    found |= {alias: found[owner] for alias, owner in weights.aliases().items()}
+    found |= {copy: found[owner] for owner, names in weights.copies().items() for copy in names}
     return {weights.written(name): tensor for name, tensor in found.items()}
 
 

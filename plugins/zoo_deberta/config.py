@@ -1,0 +1,326 @@
+"""DeBERTa's configuration, and what the keys of its Hub configurations mean."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from zoo.config import Activation, Config, ConfigMap, Translation
+from zoo.errors import VerificationError
+
+TERMS = ("c2p", "p2c")
+_POSITIVE = (
+    "vocab_size",
+    "hidden_size",
+    "num_layers",
+    "num_heads",
+    "intermediate_size",
+    "max_positions",
+    "layer_norm_eps",
+    "initializer_range",
+    "conv_groups",
+)
+_NOT_NEGATIVE = ("type_vocab_size", "conv_kernel_size")
+
+
+class DebertaConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The shape of a DeBERTa; the defaults are those of version 2 on the Hub.
+
+    Attributes:
+        vocab_size: rows of the token embedding.
+        hidden_size: width of every token's vector between blocks.
+        num_layers: encoder blocks.
+        num_heads: attention heads in each; they share ``hidden_size``.
+        intermediate_size: inner width of the feed-forward networks.
+        max_positions: the longest input.
+        type_vocab_size: segments that an input may consist of; 0 where none are told apart.
+        embedding_size: width of the embeddings; ``None`` for ``hidden_size``.
+        activation: of the feed-forward networks and of the heads of pretraining.
+        dropout: probability of dropping an element of a block's output in training.
+        attention_dropout: probability of dropping an attention weight in training.
+        classifier_dropout: the same before a classifier of texts; ``None`` for ``dropout``.
+        pooler_dropout: the same before the pooler.
+        pooler_activation: of the pooler.
+        layer_norm_eps: added to the variance in every norm.
+        initializer_range: deviation of fresh weights.
+        pad_token_id: the token that fills up short rows, or ``None``.
+        key_bias: whether keys have a bias. Version 1 has none, and stores its three projections
+            as one.
+        relative_attention: whether attention looks at how far apart tokens are.
+        position_terms: the scores between content and position: ``c2p``, ``p2c`` or both, as a
+            list or with ``|`` between them.
+        max_relative_positions: distances beyond it are not told apart; below 1 for
+            ``max_positions``.
+        position_buckets: how many rows each direction has where far distances share rows; below
+            1 where each distance has its own.
+        share_att_key: project positions with the matrices of the contents.
+        norm_rel_ebd: ``layer_norm`` where the table of relative positions is normalised.
+        conv_kernel_size: width of the convolution beside the first block; 0 for none.
+        conv_groups: groups of its channels.
+        conv_activation: of the convolution.
+        position_biased_input: whether absolute positions are added to the input.
+        enhanced_decoder: whether a masked-token head has a table of absolute positions and decodes
+            with it, where the input has none. The checkpoint decides.
+        legacy_names: whether the Hub's file calls the masked-token head ``cls.predictions`` and
+            not ``lm_predictions.lm_head``. Either is read.
+    """
+
+    vocab_size: int = 128100
+    hidden_size: int = 1536
+    num_layers: int = 24
+    num_heads: int = 24
+    intermediate_size: int = 6144
+    max_positions: int = 512
+    type_vocab_size: int = 0
+    embedding_size: int | None = None
+    activation: Activation = "gelu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    classifier_dropout: float | None = None
+    pooler_dropout: float = 0.0
+    pooler_activation: Activation = "gelu"
+    layer_norm_eps: float = 1e-7
+    initializer_range: float = 0.02
+    pad_token_id: int | None = 0
+    key_bias: bool = True
+    relative_attention: bool = False
+    position_terms: str | tuple[str, ...] | None = None
+    max_relative_positions: int = -1
+    position_buckets: int = -1
+    share_att_key: bool = False
+    norm_rel_ebd: str = "none"
+    conv_kernel_size: int = 0
+    conv_groups: int = 1
+    conv_activation: Activation = "tanh"
+    position_biased_input: bool = True
+    enhanced_decoder: bool = True
+    legacy_names: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse a shape that cannot be built.
+
+        Raises:
+            ValueError: a field is out of its range, or two contradict each other.
+        """
+        for name in _POSITIVE:
+            if not getattr(self, name) > 0:  # said so that NaN is refused
+                raise ValueError(f"{name} is {getattr(self, name)}, which is not positive")
+        for name in _NOT_NEGATIVE:
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, which is negative")
+        for name in ("dropout", "attention_dropout", "classifier_dropout", "pooler_dropout"):
+            if not 0 <= (getattr(self, name) or 0) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, which is not in [0, 1)")
+        if self.hidden_size % self.num_heads:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} does not split into num_heads {self.num_heads}"
+            )
+        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
+            raise ValueError(
+                f"pad_token_id {self.pad_token_id} is outside the vocabulary of {self.vocab_size}"
+            )
+        for wrong, why in self._contradictions().items():
+            if why:
+                raise ValueError(wrong)
+
+    def _contradictions(self) -> dict[str, bool]:
+        words = _words(self.norm_rel_ebd)
+        mid, far = self.position_buckets // 2, self.span - 1
+        later = self.position_buckets > 0 or self.share_att_key or self.conv_kernel_size > 0
+        return {
+            f"position_terms {self.position_terms!r} are not some of {' and '.join(TERMS)}": (
+                not set(self.terms) <= set(TERMS) or len(set(self.terms)) < len(self.terms)
+            ),
+            f"norm_rel_ebd {self.norm_rel_ebd!r} is not none or layer_norm": (
+                not set(words) <= {"none", "layer_norm"}
+            ),
+            f"norm_rel_ebd {self.norm_rel_ebd!r} without relative_attention norms nothing": (
+                self.norms_positions and not self.relative_attention
+            ),
+            f"position_buckets {self.position_buckets} do not divide {self.span} distances": (
+                self.position_buckets > 0 and not 1 < mid < far
+            ),
+            f"conv_kernel_size {self.conv_kernel_size} has no middle": (
+                self.conv_kernel_size > 0 and self.conv_kernel_size % 2 == 0
+            ),
+            f"conv_groups {self.conv_groups} do not divide hidden_size {self.hidden_size}": (
+                self.hidden_size % self.conv_groups > 0
+            ),
+            "version 1 (key_bias off) has no buckets, shared keys, normed positions or convolution":
+                not self.key_bias and (later or self.norms_positions),
+        }  # fmt: skip
+
+    @property
+    def width(self) -> int:
+        """Width of the embeddings."""
+        return self.embedding_size or self.hidden_size
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The scores between content and position."""
+        given = self.position_terms or ()
+        return _words(given) if isinstance(given, str) else given
+
+    @property
+    def norms_positions(self) -> bool:
+        """Whether the table of relative positions is normalised."""
+        return "layer_norm" in _words(self.norm_rel_ebd)
+
+    @property
+    def decodes_positions(self) -> bool:
+        """Whether a masked-token head adds absolute positions before it decodes."""
+        apart = not self.position_biased_input and self.width == self.hidden_size
+        return self.enhanced_decoder and apart
+
+    @property
+    def span(self) -> int:
+        """How many distances are told apart in each direction."""
+        return (
+            self.max_positions if self.max_relative_positions < 1 else self.max_relative_positions
+        )
+
+    @property
+    def reach(self) -> int:
+        """How many rows of the table of relative positions each direction has."""
+        return self.position_buckets if self.position_buckets > 0 else self.span
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.lower().split("|") if word.strip())
+
+
+class _DebertaMap(ConfigMap):
+    """Keys that follow from others are checked, and absent ones of version 2 stay absent."""
+
+    def to_ours(
+        self, hub: Mapping[str, Any], kind: type[Config], where: str = "config.json"
+    ) -> Translation:
+        """See ``ConfigMap``."""
+        found = super().to_ours(hub, kind, where)
+        config = found.config
+        assert isinstance(config, DebertaConfig)
+        follows = {
+            "pooler_hidden_size": config.hidden_size,
+            "attention_head_size": config.hidden_size // config.num_heads,
+        }
+        for key, value in follows.items():
+            if hub.get(key, value) != value:
+                raise VerificationError(
+                    f"{where}: {key} = {hub[key]!r} is not implemented",
+                    f"hidden_size and num_attention_heads ask for {value}",
+                )
+        return found
+
+    def to_hub(self, config: Config, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """See ``ConfigMap``."""
+        defaults = DebertaConfig()
+        hub = super().to_hub(config, extra)
+        for key, ours in _IF_SET.items():
+            if getattr(config, ours) == getattr(defaults, ours):
+                hub.pop(key, None)
+        return hub
+
+
+_KEYS = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "num_hidden_layers": "num_layers",
+    "num_attention_heads": "num_heads",
+    "intermediate_size": "intermediate_size",
+    "max_position_embeddings": "max_positions",
+    "type_vocab_size": "type_vocab_size",
+    "hidden_act": "activation",
+    "hidden_dropout_prob": "dropout",
+    "attention_probs_dropout_prob": "attention_dropout",
+    "pooler_dropout": "pooler_dropout",
+    "pooler_hidden_act": "pooler_activation",
+    "layer_norm_eps": "layer_norm_eps",
+    "initializer_range": "initializer_range",
+    "pad_token_id": "pad_token_id",
+    "relative_attention": "relative_attention",
+    "pos_att_type": "position_terms",
+    "max_relative_positions": "max_relative_positions",
+    "position_biased_input": "position_biased_input",
+    "legacy": "legacy_names",
+}
+# Keys that the Hub's classes look for, and do without.
+_SHARED_IF_SET = {"embedding_size": "embedding_size", "cls_dropout": "classifier_dropout"}
+_LATER_IF_SET = {
+    "position_buckets": "position_buckets",
+    "share_att_key": "share_att_key",
+    "norm_rel_ebd": "norm_rel_ebd",
+    "conv_kernel_size": "conv_kernel_size",
+    "conv_groups": "conv_groups",
+    "conv_act": "conv_activation",
+}
+_IF_SET = _SHARED_IF_SET | _LATER_IF_SET
+_FIXED: dict[str, tuple[Any, ...]] = {
+    "tie_word_embeddings": (True, None),
+    "talking_head": (None, False),
+    "z_steps": (None, 0),
+    "is_decoder": (None, False),
+    "add_cross_attention": (None, False),
+    "is_encoder_decoder": (None, False),
+    "per_layer_config": (None,),
+}
+_FOLLOWS = "follows from hidden_size and num_attention_heads, and is checked against them"
+_IGNORED = {
+    "pooler_hidden_size": _FOLLOWS,
+    "attention_head_size": _FOLLOWS,
+    "padding_idx": "keeps a row of the embedding from being trained; results are equal",
+}
+CONFIG_MAP = _DebertaMap({**_KEYS, **_IF_SET}, _FIXED, _IGNORED)
+FIRST_MAP = _DebertaMap(
+    {**_KEYS, **_SHARED_IF_SET},
+    {
+        **_FIXED,
+        "position_buckets": (None, -1),
+        "share_att_key": (None, False),
+        "norm_rel_ebd": (None, "none"),
+        "conv_kernel_size": (None, 0),
+    },
+    _IGNORED,
+    implied={
+        "key_bias": False,
+        "vocab_size": 50265,
+        "hidden_size": 768,
+        "num_layers": 12,
+        "num_heads": 12,
+        "intermediate_size": 3072,
+    },
+)
+
+
+def _size(layers: int, width: int, **changes: Any) -> DebertaConfig:
+    """Return a released shape: heads are 64 wide, feed-forward networks four times as wide."""
+    common = {
+        "num_layers": layers,
+        "hidden_size": width,
+        "num_heads": width // 64,
+        "intermediate_size": 4 * width,
+        "relative_attention": True,
+        "position_terms": "c2p|p2c",
+        "position_biased_input": False,
+    }
+    return DebertaConfig(**{**common, **changes})
+
+
+_FIRST: dict[str, Any] = {"key_bias": False, "vocab_size": 50265}
+_LATER: dict[str, Any] = {
+    "position_buckets": 256,
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    "position_terms": "p2c|c2p",
+}
+_CONV: dict[str, Any] = {"conv_kernel_size": 3, "conv_activation": "gelu"}
+SIZES = {
+    "tiny": _size(2, 128, vocab_size=1000, max_positions=40, **{**_LATER, "position_buckets": 8}),
+    "base": _size(12, 768, **_FIRST),
+    "large": _size(24, 1024, **_FIRST),
+    "xlarge": _size(48, 1024, **_FIRST),
+    "v2-xlarge": _size(24, 1536, **_LATER, **_CONV),
+    "v2-xxlarge": _size(48, 1536, **_LATER, **_CONV),
+    "v3-xsmall": _size(12, 384, **_LATER),
+    "v3-small": _size(6, 768, **_LATER),
+    "v3-base": _size(12, 768, **_LATER),
+    "v3-large": _size(24, 1024, **_LATER),
+    "v3-base-multilingual": _size(12, 768, vocab_size=251000, **_LATER),
+}

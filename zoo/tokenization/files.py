@@ -11,10 +11,22 @@ from zoo.paths import inside
 TOKENIZER_JSON, VOCABULARY = "tokenizer.json", "vocab.txt"
 TOKENIZER_CONFIG, SPECIAL_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
 ADDED_TOKENS = "added_tokens.json"
+VOCAB_JSON, MERGES = "vocab.json", "merges.txt"
+PIECE_MODELS = ("spiece.model", "sentencepiece.bpe.model", "spm.model")
 
-# Any one of these holds a vocabulary; the others only say how to use it.
-VOCABULARIES = (TOKENIZER_JSON, VOCABULARY)
-TOKENIZER_FILES: tuple[str, ...] = (*VOCABULARIES, TOKENIZER_CONFIG, SPECIAL_TOKENS, ADDED_TOKENS)
+# Any one of these sets holds a vocabulary; the other files only say how to use it.
+VOCABULARIES: tuple[tuple[str, ...], ...] = (
+    (TOKENIZER_JSON,),
+    (VOCABULARY,),
+    (VOCAB_JSON, MERGES),
+    *((name,) for name in PIECE_MODELS),
+)
+TOKENIZER_FILES: tuple[str, ...] = (
+    *(name for names in VOCABULARIES for name in names),
+    TOKENIZER_CONFIG,
+    SPECIAL_TOKENS,
+    ADDED_TOKENS,
+)
 
 
 class SourceFiles:
@@ -93,4 +105,4 @@ class SourceFiles:
 
 def has_tokenizer(files: SourceFiles) -> bool:
     """Whether a directory holds a vocabulary to build a tokenizer from."""
-    return any(files.has(name) for name in VOCABULARIES)
+    return any(all(files.has(name) for name in names) for names in VOCABULARIES)

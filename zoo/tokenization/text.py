@@ -127,10 +127,13 @@ class TextTokenizer:
     def token(self, number: int) -> str:
         """Return the token of an id.
 
-        A model may have more rows than the tokenizer has tokens: ``<id>`` stands for the others.
+        Raises:
+            UsageError: no token has it; a model may have more rows than there are tokens.
         """
         found: str | None = self._tokenizer.id_to_token(number)
-        return f"<{number}>" if found is None else found
+        if found is None:
+            raise UsageError(f"no token has the id {number}")
+        return found
 
     @property
     def pad_id(self) -> int:

@@ -1,0 +1,70 @@
+"""What a tokenizer puts around a text or a pair of texts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from zoo.errors import VerificationError
+from zoo.tokenization.stored import one_line
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer, processors
+
+
+@dataclass(frozen=True)
+class Template:
+    """What is put around texts, in words: ``$A`` and ``$B`` are texts, the others are roles.
+
+    ``:1`` after a word sets its token type; all others have type 0.
+
+    Attributes:
+        single: around one text, such as ``cls $A sep``.
+        pair: around two.
+    """
+
+    single: str
+    pair: str
+
+    def build(
+        self, tokenizer: "Tokenizer", roles: Mapping[str, str], where: str
+    ) -> "processors.TemplateProcessing":
+        """Return the library's object.
+
+        Args:
+            tokenizer: has the tokens' ids.
+            roles: role -> token.
+            where: the directory, for messages.
+
+        Raises:
+            VerificationError: the vocabulary lacks one of the tokens.
+        """
+        from tokenizers import processors
+
+        words = [word.partition(":")[0] for word in f"{self.single} {self.pair}".split()]
+        ends = {roles[word]: 0 for word in words if not word.startswith("$")}
+        for token in ends:
+            number = tokenizer.token_to_id(token)
+            if number is None:
+                raise VerificationError(
+                    f"{where}: the vocabulary has no token {token}, which every text needs",
+                    "tokenizer_config.json must say which token takes its place",
+                )
+            ends[token] = number
+        try:
+            return processors.TemplateProcessing(
+                single=_pieces(self.single, roles),
+                pair=_pieces(self.pair, roles),
+                special_tokens=list(ends.items()),
+            )
+        except ValueError as error:
+            raise VerificationError(f"{where}: {one_line(error)}") from error
+
+
+def _pieces(words: str, roles: Mapping[str, str]) -> list[str]:
+    split = [word.partition(":") for word in words.split()]
+    return [f"{roles.get(word, word)}:{type_id or 0}" for word, _, type_id in split]
+
+
+BRACKETED = Template("cls $A sep", "cls $A sep $B:1 sep:1")
+DOUBLED = Template("cls $A sep", "cls $A sep sep $B sep")
+CLOSED = Template("$A eos", "$A eos $B eos")

@@ -30,6 +30,16 @@ SMALL = {
     "max_position_embeddings": 10,
     "type_vocab_size": 3,
 }
+LEFT_TO_RIGHT = {
+    "vocab_size": 24,
+    "n_embd": 8,
+    "n_layer": 2,
+    "n_head": 2,
+    "n_positions": 10,
+    "pad_token_id": 3,
+}
+SHAPES = {"gpt": LEFT_TO_RIGHT}  # of families that SMALL does not fit
+FIRST_GPT = {"model_type": "openai-gpt"}
 CASES: dict[str, dict[str, Case]] = {
     "bert": {
         "none": ("none", {}, {}),
@@ -42,16 +52,35 @@ CASES: dict[str, dict[str, Case]] = {
         "regression": ("sequence-classification", {"num_labels": 1}, {}),
         "token-classification": ("token-classification", {"num_labels": 5}, {}),
         "question-answering": ("question-answering", {}, {}),
-    }
+    },
+    "gpt": {
+        "none": ("none", {}, {}),
+        "causal-lm": ("causal-lm", {}, {}),
+        "causal-lm-untied": ("causal-lm", {"tie_word_embeddings": False, "n_inner": 12}, {}),
+        "causal-lm-scaled": (
+            "causal-lm",
+            {"scale_attn_by_inverse_layer_idx": True, "scale_attn_weights": False},
+            {},
+        ),
+        "sequence-classification": ("sequence-classification", {"num_labels": 3}, {}),
+        "token-classification": ("token-classification", {"num_labels": 5}, {}),
+        "question-answering": ("question-answering", {}, {}),
+        "first-none": ("none", FIRST_GPT, {}),
+        "first-causal-lm": ("causal-lm", {**FIRST_GPT, "afn": "silu"}, {}),
+        "first-classification": ("sequence-classification", {**FIRST_GPT, "num_labels": 1}, {}),
+    },
 }
 
 
 def make(family_name: str, case: Case, path: Path) -> None:
     head, changes, options = case
     family = get_family(family_name)
-    kind = getattr(transformers, family.heads()[head].architectures[0])
+    kinds = [getattr(transformers, name) for name in family.heads()[head].architectures]
+    wanted = changes.get("model_type", kinds[0].config_class.model_type)
+    kind = next(kind for kind in kinds if kind.config_class.model_type == wanted)
+    shape = SHAPES.get(family_name, SMALL) | {k: v for k, v in changes.items() if k != "model_type"}
     torch.manual_seed(0)
-    model = kind(kind.config_class(**SMALL, **changes, attn_implementation="eager"), **options)
+    model = kind(kind.config_class(**shape, attn_implementation="eager"), **options)
     draw_weights(model, seed=len(path.name))
     weights, hub_config = published(model)
     ours = family.from_hub(hub_config).config

@@ -167,8 +167,9 @@ class WeightMap:
 
     @property
     def bare(self) -> bool:
-        """Whether there is no head: every rule is the trunk's."""
+        """Whether there is no head: every rule is the trunk's, and every tie."""
         sources = [(r.source,) if isinstance(r.source, str) else r.source for r in self.rules]
+        sources += [(tie.source,) for tie in self.ties]
         return all(name.startswith(self.prefix) for names in sources for name in names)
 
     def current(self, name: str) -> str:

@@ -1,0 +1,188 @@
+"""The configuration of GPT and GPT-2, and what the keys of their Hub configurations mean."""
+
+from typing import Any, Literal
+
+from zoo.config import Activation, Config, ConfigMap
+
+_POSITIVE = (
+    "vocab_size",
+    "hidden_size",
+    "num_layers",
+    "num_heads",
+    "max_positions",
+    "layer_norm_eps",
+    "initializer_range",
+)
+_DROPOUTS = ("dropout", "embedding_dropout", "attention_dropout")
+
+
+class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The shape of a GPT; the defaults are those of GPT-2 ``small``, and of the Hub.
+
+    Attributes:
+        vocab_size: rows of the token embedding.
+        hidden_size: width of every token's vector between blocks.
+        num_layers: blocks.
+        num_heads: attention heads in each; they share ``hidden_size``.
+        intermediate_size: inner width of the feed-forward networks; ``None`` for four times
+            ``hidden_size``.
+        max_positions: the longest text, what is generated included.
+        norm: ``pre`` normalises what enters attention and feed-forward network, and once more
+            at the end, as in GPT-2; ``post`` normalises after each residual sum, as in GPT.
+        activation: of the feed-forward networks.
+        dropout: probability of dropping an element of a block's output in training.
+        embedding_dropout: the same for the embeddings.
+        attention_dropout: probability of dropping an attention weight in training.
+        scale_attention: divide attention scores by the root of a head's width.
+        scale_by_layer: divide them by the layer's number, too, counted from 1.
+        layer_norm_eps: added to the variance in every norm.
+        initializer_range: deviation of fresh weights.
+        pad_token_id: the token that fills up short rows, or ``None``.
+        tie_embeddings: score the next token against the token embeddings.
+    """
+
+    vocab_size: int = 50257
+    hidden_size: int = 768
+    num_layers: int = 12
+    num_heads: int = 12
+    intermediate_size: int | None = None
+    max_positions: int = 1024
+    norm: Literal["pre", "post"] = "pre"
+    activation: Activation = "gelu_new"
+    dropout: float = 0.1
+    embedding_dropout: float = 0.1
+    attention_dropout: float = 0.1
+    scale_attention: bool = True
+    scale_by_layer: bool = False
+    layer_norm_eps: float = 1e-5
+    initializer_range: float = 0.02
+    pad_token_id: int | None = None
+    tie_embeddings: bool = True
+
+    @property
+    def inner_size(self) -> int:
+        """Inner width of the feed-forward networks."""
+        return self.intermediate_size or 4 * self.hidden_size
+
+    def attention_scale(self, layer: int) -> float:
+        """Return what a layer's attention scores are multiplied by; layers count from 0."""
+        width = self.hidden_size // self.num_heads
+        scale = width**-0.5 if self.scale_attention else 1.0
+        return scale / (layer + 1) if self.scale_by_layer else scale
+
+    def __post_init__(self) -> None:
+        """Refuse a shape that cannot be built.
+
+        Raises:
+            ValueError: a field is out of its range, or two contradict each other.
+        """
+        for name in _POSITIVE:
+            if not getattr(self, name) > 0:  # said so that NaN is refused
+                raise ValueError(f"{name} is {getattr(self, name)}, which is not positive")
+        for name in _DROPOUTS:
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, which is not in [0, 1)")
+        if self.intermediate_size is not None and self.intermediate_size < 1:
+            raise ValueError(f"intermediate_size is {self.intermediate_size}, not positive")
+        if self.hidden_size % self.num_heads:
+            raise ValueError(
+                f"hidden_size {self.hidden_size} does not split into num_heads {self.num_heads}"
+            )
+        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
+            raise ValueError(
+                f"pad_token_id {self.pad_token_id} is outside the vocabulary of {self.vocab_size}"
+            )
+        usual = self.inner_size == 4 * self.hidden_size and self.scale_attention
+        if self.norm == "post" and (not usual or self.scale_by_layer):
+            raise ValueError(
+                "norm post goes with an intermediate_size of four times hidden_size, with "
+                "scale_attention and without scale_by_layer: the first GPT knows nothing else"
+            )
+
+
+_SHARED = {
+    "vocab_size": "vocab_size",
+    "n_positions": "max_positions",
+    "n_embd": "hidden_size",
+    "n_layer": "num_layers",
+    "n_head": "num_heads",
+    "resid_pdrop": "dropout",
+    "embd_pdrop": "embedding_dropout",
+    "attn_pdrop": "attention_dropout",
+    "layer_norm_epsilon": "layer_norm_eps",
+    "initializer_range": "initializer_range",
+    "pad_token_id": "pad_token_id",
+    "tie_word_embeddings": "tie_embeddings",
+}
+_ALIASES = {
+    "max_position_embeddings": "n_positions",
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+}
+_FIXED = {
+    "is_encoder_decoder": (False, None),
+    "add_cross_attention": (False, None),
+    "tie_encoder_decoder": (False, None),
+    "cross_attention_hidden_size": (None,),
+    "per_layer_config": (None,),
+    "classifier_dropout": (None, 0.1),
+    "hidden_dropout": (None, 0.1),
+}
+_CHOICES = "a setting of the multiple-choice head alone"
+_IGNORED = {
+    "is_decoder": "every token looks back alone, whatever it says",
+    "n_ctx": "what n_positions was called before; no implementation reads it",
+    "summary_type": _CHOICES,
+    "summary_use_proj": _CHOICES,
+    "summary_activation": _CHOICES,
+    "summary_proj_to_labels": _CHOICES,
+    "summary_first_dropout": _CHOICES,
+}
+# GPT's class knows three activations, by names of its own: its "gelu" is the approximation.
+_AFN = {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}
+
+CONFIG_MAPS = {
+    "gpt2": ConfigMap(
+        keys={
+            **_SHARED,
+            "n_inner": "intermediate_size",
+            "activation_function": "activation",
+            "scale_attn_weights": "scale_attention",
+            "scale_attn_by_inverse_layer_idx": "scale_by_layer",
+        },
+        fixed=_FIXED,
+        ignored={
+            **_IGNORED,
+            "reorder_and_upcast_attn": "scores are summed in float32 at least, whatever it says",
+        },
+        aliases=_ALIASES,
+    ),
+    "openai-gpt": ConfigMap(
+        keys={**_SHARED, "afn": "activation"},
+        fixed=_FIXED,
+        ignored={
+            **_IGNORED,
+            "n_special": "counts tokens that vocab_size holds",
+            "predict_special_tokens": "read by no implementation",
+        },
+        aliases=_ALIASES,
+        values={"afn": _AFN},
+        implied={"norm": "post", "vocab_size": 40478, "max_positions": 512},
+    ),
+}
+
+
+def _gpt2(layers: int, width: int, heads: int, **changes: Any) -> GptConfig:
+    return GptConfig(num_layers=layers, hidden_size=width, num_heads=heads, **changes)
+
+
+SIZES = {
+    "tiny": _gpt2(2, 128, 2, vocab_size=1000, max_positions=128),
+    "gpt": GptConfig(norm="post", vocab_size=40478, max_positions=512),
+    "distil": _gpt2(6, 768, 12),
+    "small": _gpt2(12, 768, 12),
+    "medium": _gpt2(24, 1024, 16),
+    "large": _gpt2(36, 1280, 20),
+    "xl": _gpt2(48, 1600, 25),
+}

@@ -1,0 +1,240 @@
+"""GPT: a Transformer that reads a text from left to right, and says what comes next.
+
+Radford, Narasimhan, Salimans and Sutskever 2018, "Improving Language Understanding by Generative
+Pre-Training"; Radford, Wu, Child, Luan, Amodei and Sutskever 2019, "Language Models are
+Unsupervised Multitask Learners" (GPT-2).
+
+The papers in short. Each token's vector is the sum of two learned embeddings: which token it is,
+and where it stands. A stack of Transformer blocks follows in which a token sees those before it
+and itself, and none behind it. The vector at each place, compared with all token embeddings,
+scores which token comes next; that is the one objective. GPT-2 differs from its predecessor in
+where it normalises (section 2.3): what enters attention and feed-forward network instead of what
+leaves them, with one more norm after the last block, and in the depth-scaled start of the weights
+that feed the residual path. A text is written one token at a time: keys and values of the tokens
+so far are kept in a cache, so that each step computes one token.
+
+Every class below takes a batch as ``input_ids`` and ``attention_mask``, int64 and (batch, tokens)
+each, padded on the right or on the left: the first real token of a row has position 0. A mask of
+``None`` says that all tokens are real. All return a dict of named outputs.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.nn.attention import causal_mask
+from zoo.nn.blocks import PostNormBlock
+from zoo.nn.cache import KeyValueCache, LayerCache
+from zoo.nn.init import init_weights
+from zoo_gpt.config import GptConfig
+
+CLASSIFIER_DROPOUT = 0.1  # before a classifier of tokens; the published models say no other
+
+
+class Embeddings(nn.Module):
+    """The sum of a token's embedding and its position's."""
+
+    def __init__(self, config: GptConfig) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.positions = nn.Embedding(config.max_positions, config.hidden_size)
+        self.dropout = nn.Dropout(config.embedding_dropout)
+
+    def forward(self, input_ids: Tensor, mask: Tensor | None = None, past: int = 0) -> Tensor:
+        """Embed token numbers.
+
+        Args:
+            input_ids: (batch, tokens), int64.
+            mask: (batch, past + tokens), zero for padding; ``None`` where every token is real.
+            past: how many tokens stand before them.
+
+        Returns:
+            (batch, tokens, hidden).
+        """
+        total = past + input_ids.shape[1]
+        if mask is None:
+            where = self.positions.weight[past:total]  # (tokens, hidden): a view
+        else:
+            padding = (mask.cumsum(1) == 0).sum(1, keepdim=True)  # on the left, (batch, 1)
+            places = torch.arange(past, total, device=mask.device) - padding
+            where = self.positions(places.clamp(min=0))
+        return self.dropout(self.tokens(input_ids) + where)  # type: ignore[no-any-return]
+
+
+class PreNormBlock(PostNormBlock):
+    """GPT-2's block: the same parts, with the norms before attention and feed-forward network."""
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None
+    ) -> Tensor:
+        """See ``PostNormBlock``."""
+        x = x + self.dropout(self.attention(self.attention_norm(x), mask, cache))
+        return x + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
+
+
+class Gpt(nn.Module):
+    """The trunk, which all heads share. A head adds a module and says in ``outputs`` what for.
+
+    Args:
+        config: the shape.
+    """
+
+    def __init__(self, config: GptConfig) -> None:
+        super().__init__()
+        pre = config.norm == "pre"
+        self.embeddings = Embeddings(config)
+        self.layers = nn.ModuleList(
+            (PreNormBlock if pre else PostNormBlock)(
+                hidden_size=config.hidden_size,
+                num_heads=config.num_heads,
+                intermediate_size=config.inner_size,
+                act=config.activation,
+                layer_norm_eps=config.layer_norm_eps,
+                dropout=config.dropout,
+                attention_dropout=config.attention_dropout,
+                causal=True,
+                scale=config.attention_scale(layer),
+            )
+            for layer in range(config.num_layers)
+        )
+        norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre else None
+        self.final_norm = norm
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Tensor]:
+        """Run the trunk, then the head."""
+        return self.outputs(self.trunk(input_ids, attention_mask), input_ids, attention_mask)
+
+    def trunk(
+        self, input_ids: Tensor, mask: Tensor | None = None, cache: KeyValueCache | None = None
+    ) -> Tensor:
+        """Run the trunk.
+
+        Args:
+            input_ids: (batch, tokens); with a cache, those alone that it does not hold.
+            mask: (batch, tokens), those in the cache included, or ``None``.
+            cache: of the tokens before; these are added to it.
+
+        Returns:
+            (batch, tokens, hidden).
+        """
+        past = cache.length if cache else 0
+        x = self.embeddings(input_ids, mask, past)
+        ahead = causal_mask(mask, queries=input_ids.shape[1], past=past, like=x)
+        for number, layer in enumerate(self.layers):
+            x = layer(x, ahead, cache.layers[number] if cache else None)
+        return x if self.final_norm is None else self.final_norm(x)  # type: ignore[no-any-return]
+
+    def outputs(self, hidden: Tensor, input_ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
+        """Read the head's outputs off the trunk's, (batch, tokens, hidden)."""
+        return {"last_hidden_state": hidden}
+
+
+class CausalState:
+    """What is kept between the steps of generation: a cache, and where padding is in it."""
+
+    def __init__(self, cache: KeyValueCache, mask: Tensor | None) -> None:
+        self.cache, self.mask = cache, mask
+
+    def select(self, rows: Tensor) -> None:
+        """Keep some rows of the batch, in the order given."""
+        self.cache.select(rows)
+        self.mask = None if self.mask is None else self.mask[rows]
+
+
+class CausalLM(Gpt):
+    """Which token comes next? Also a ``zoo.generation.Decoder``."""
+
+    def __init__(self, config: GptConfig) -> None:
+        super().__init__(config)
+        tied, shape = config.tie_embeddings, (config.hidden_size, config.vocab_size)
+        self.head = None if tied else nn.Linear(*shape, bias=False)
+
+    def outputs(self, hidden: Tensor, input_ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
+        """See ``Gpt``."""
+        return {"logits": self.scores(hidden)}  # (batch, tokens, vocabulary)
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Score what comes next: (..., hidden) to (..., vocabulary)."""
+        table = self.embeddings.tokens if self.head is None else self.head
+        return F.linear(hidden, table.weight)
+
+    def prefill(self, inputs: Mapping[str, Tensor], room: int) -> tuple[Tensor, CausalState]:
+        """Read the prompts, padded on the left; see ``zoo.generation.Decoder``."""
+        mask = inputs.get("attention_mask")
+        state = CausalState(KeyValueCache(len(self.layers), room), mask)
+        hidden = self.trunk(inputs["input_ids"], mask, state.cache)
+        return self.scores(hidden[:, -1]), state
+
+    def step(self, tokens: Tensor, state: CausalState) -> Tensor:
+        """Read one more token of each row; see ``zoo.generation.Decoder``."""
+        if state.mask is not None:
+            state.mask = F.pad(state.mask, (0, 1), value=1)
+        return self.scores(self.trunk(tokens[:, None], state.mask, state.cache)[:, -1])
+
+
+class SequenceClassification(Gpt):
+    """What is said of the text as a whole, read off its last token: it alone has seen all."""
+
+    def __init__(self, config: GptConfig) -> None:
+        super().__init__(config)
+        self.pad_token_id = config.pad_token_id
+        self.head = nn.Linear(config.hidden_size, len(config.labels), bias=False)
+
+    def outputs(self, hidden: Tensor, input_ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
+        """See ``Gpt``. The last token is the last one that neither mask nor id call padding."""
+        real = torch.ones_like(input_ids) if mask is None else mask
+        if self.pad_token_id is not None:
+            real = real * (input_ids != self.pad_token_id)
+        places = torch.arange(input_ids.shape[1], device=input_ids.device)
+        last = (places * real).argmax(1)  # (batch,)
+        rows = torch.arange(input_ids.shape[0], device=input_ids.device)
+        return {"logits": self.head(hidden[rows, last])}  # (batch, labels)
+
+
+class TokenClassification(Gpt):
+    """What is said of each token, from it and those before it."""
+
+    def __init__(self, config: GptConfig) -> None:
+        super().__init__(config)
+        self.dropout = nn.Dropout(CLASSIFIER_DROPOUT)
+        self.head = nn.Linear(config.hidden_size, len(config.labels))
+
+    def outputs(self, hidden: Tensor, input_ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
+        """See ``Gpt``."""
+        return {"logits": self.head(self.dropout(hidden))}  # (batch, tokens, labels)
+
+
+class QuestionAnswering(Gpt):
+    """Where in the text an answer starts, and where it ends."""
+
+    def __init__(self, config: GptConfig) -> None:
+        super().__init__(config)
+        self.head = nn.Linear(config.hidden_size, 2)
+
+    def outputs(self, hidden: Tensor, input_ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
+        """See ``Gpt``."""
+        start, end = self.head(hidden).unbind(dim=-1)  # (batch, tokens) each
+        return {"start_logits": start, "end_logits": end}
+
+
+_HEADS: dict[str, type[Gpt]] = {
+    "none": Gpt,
+    "causal-lm": CausalLM,
+    "sequence-classification": SequenceClassification,
+    "token-classification": TokenClassification,
+    "question-answering": QuestionAnswering,
+}
+
+
+def build(config: GptConfig, head: str) -> Gpt:
+    """Return a model with fresh weights, those on GPT-2's residual path smaller with depth."""
+    model = _HEADS[head](config)
+    init_weights(model, std=config.initializer_range)
+    if config.norm == "pre":
+        std = config.initializer_range / (2 * config.num_layers) ** 0.5
+        for name, parameter in model.layers.named_parameters():
+            if name.endswith(("attention.out.weight", "ffn.down.weight")):
+                nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std)
+    return model

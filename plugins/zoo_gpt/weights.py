@@ -1,0 +1,81 @@
+"""GPT's tensors: the Hub's names and ours."""
+
+from typing import TYPE_CHECKING, Any
+
+from zoo.weights import Drop, Rule, Tied, Transpose, WeightMap, is_arange
+from zoo_gpt.config import GptConfig
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_PREFIX = "transformer."
+_LAYER = _PREFIX + "h.{i}."
+
+
+def weights(config: GptConfig, head: str) -> WeightMap:
+    """Return the rules for a configuration and head."""
+    width, trunk, labels = config.hidden_size, _trunk(config), len(config.labels)
+    match head:
+        case "none":
+            return trunk
+        case "causal-lm" if config.tie_embeddings:
+            return trunk.plus(ties=[Tied("lm_head.weight", to=_tokens(config))])
+        case "causal-lm":
+            return trunk.plus(Rule("lm_head.weight", "head.weight", (config.vocab_size, width)))
+        case "sequence-classification":
+            return trunk.plus(Rule("score.weight", "head.weight", (labels, width)))
+        case "token-classification":
+            return trunk.plus(Rule("classifier.{p}", "head.{p}", (labels, width)))
+        case "question-answering":
+            return trunk.plus(Rule("qa_outputs.{p}", "head.{p}", (2, width)))
+    raise ValueError(f"GPT has no head {head!r}")
+
+
+def _tokens(config: GptConfig) -> str:
+    return _PREFIX + ("wte.weight" if config.norm == "pre" else "tokens_embed.weight")
+
+
+def _trunk(config: GptConfig) -> WeightMap:
+    width, inner, pre = config.hidden_size, config.inner_size, config.norm == "pre"
+    positions = _PREFIX + ("wpe.weight" if pre else "positions_embed.weight")
+    final = [Rule(_PREFIX + "ln_f.{p}", "final_norm.{p}", (width,))] if pre else []
+    return WeightMap(
+        rules=[
+            Rule(_tokens(config), "embeddings.tokens.weight", (config.vocab_size, width)),
+            Rule(positions, "embeddings.positions.weight", (config.max_positions, width)),
+            _in_layer("attn.c_attn", "attention.qkv", (3 * width, width)),
+            _in_layer("attn.c_proj", "attention.out", (width, width)),
+            _in_layer("ln_1", "attention_norm", (width,)),
+            _in_layer("mlp.c_fc", "ffn.up", (inner, width)),
+            _in_layer("mlp.c_proj", "ffn.down", (width, inner)),
+            _in_layer("ln_2", "ffn_norm", (width,)),
+            *final,
+        ],
+        drops=[
+            Drop(_LAYER + "attn.bias", "a buffer: what a token may look at", is_triangle),
+            Drop(_LAYER + "attn.masked_bias", "a buffer: the score of what it may not", is_low),
+            Drop(_PREFIX + "position_ids", "a buffer: 0, 1, 2, ...", is_arange),
+        ],
+        legacy={"g": "weight", "b": "bias", "w": "weight"},  # of the first release
+        prefix=_PREFIX,
+        counts={"i": config.num_layers},
+    )
+
+
+def _in_layer(theirs: str, ours: str, shape: tuple[int, ...]) -> Rule:
+    """Return the rule for a part of a block; its matrices are (in, out) on the Hub."""
+    return Rule(f"{_LAYER}{theirs}.{{p}}", f"layers.{{i}}.{ours}.{{p}}", shape, Transpose())
+
+
+def is_triangle(array: "NDArray[np.generic[Any]]") -> bool:
+    """Whether a buffer says that each token sees those before it and itself."""
+    import numpy as np
+
+    square = array.reshape(array.shape[-2:]) if array.size and array.ndim >= 2 else array[None]
+    return bool(square.shape[0] == square.shape[1] and np.array_equal(square, np.tri(len(square))))
+
+
+def is_low(array: "NDArray[np.generic[Any]]") -> bool:
+    """Whether a buffer holds one score that leaves no weight to what has it."""
+    return array.size == 1 and float(array.reshape(-1)[0]) <= -1e4

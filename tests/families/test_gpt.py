@@ -1,0 +1,369 @@
+"""GPT: the conformance kit, and the reference library's outputs on full-size random weights."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from msgspec.structs import replace
+from torch import nn
+
+from zoo.errors import UsageError, VerificationError
+from zoo.formats import TensorInfo
+from zoo.registry import builtin, configuration
+from zoo.testing.conformance import FamilyTests
+from zoo.testing.draws import draw_inputs, draw_weights
+from zoo.testing.oracle import Difference, compare_with_reference, reference_model
+from zoo.weights import account_for
+from zoo_gpt import Gpt
+from zoo_gpt.config import SIZES, GptConfig
+from zoo_gpt.weights import is_low, is_triangle
+
+GPT = Gpt()
+HEADS = list(GPT.heads())
+BOTH = ("none", "causal-lm", "sequence-classification")  # the first GPT has these alone
+SMALL = GptConfig(
+    vocab_size=101,
+    hidden_size=48,
+    num_layers=3,
+    num_heads=4,
+    max_positions=40,
+    pad_token_id=7,
+    labels=("one", "two", "three"),
+)
+FIRST = replace(SMALL, norm="post")
+
+
+class TestGpt2(FamilyTests):
+    family = GPT
+    golden = Path(__file__).parents[1] / "golden" / "gpt"
+
+
+class TestGpt1(FamilyTests):
+    family = GPT
+
+    @property
+    def config(self) -> GptConfig:
+        return replace(SIZES["tiny"], norm="post", labels=("one", "two", "three"))
+
+
+def random_model(config: GptConfig, head: str) -> nn.Module:
+    with torch.device("meta"):
+        model = GPT.model(config, head)
+    model = model.double().to_empty(device="cpu").eval()
+    draw_weights(model)
+    return model
+
+
+def assert_equal_to_reference(config: GptConfig, head: str) -> None:
+    if head == "question-answering":
+        config = replace(config, labels=("start", "end"))
+    model = random_model(config, head)
+    exact = compare_with_reference(GPT, config, head, model, tolerance=1e-9)
+    assert max(d.absolute for d in exact.outputs.values()) <= 1e-9
+    assert exact.first_diverging is None
+    single = compare_with_reference(GPT, config, head, model.float())
+    assert max(d.relative for d in single.outputs.values()) <= 1e-5
+    assert single.first_diverging is None
+
+
+# Parity with the reference library
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_small_shapes_equal_the_reference(head: str) -> None:
+    assert_equal_to_reference(SMALL, head)
+
+
+@pytest.mark.parametrize("head", BOTH)
+def test_small_shapes_of_the_first_gpt_equal_the_reference(head: str) -> None:
+    assert_equal_to_reference(FIRST, head)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tie_embeddings": False},
+        {"scale_attention": False},
+        {"scale_by_layer": True},
+        {"scale_attention": False, "scale_by_layer": True},
+        {"intermediate_size": 70},
+        {"activation": "relu"},
+        {"activation": "gelu"},
+        {"layer_norm_eps": 0.1},
+        {"num_heads": 1},
+        {"pad_token_id": 0},
+        {"labels": ("one",), "problem": "regression"},
+        {"norm": "post", "activation": "relu"},
+        {"norm": "post", "activation": "silu", "layer_norm_eps": 0.1},
+        {"norm": "post", "tie_embeddings": False},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("head", ["causal-lm", "sequence-classification"])
+def test_settings_equal_the_reference(changes: dict[str, Any], head: str) -> None:
+    assert_equal_to_reference(replace(SMALL, **changes), head)
+
+
+@pytest.mark.parametrize(
+    ("size", "head"),
+    [*(("small", head) for head in HEADS), *(("gpt", head) for head in BOTH)],
+)
+def test_base_size_equals_the_reference(size: str, head: str) -> None:
+    config = replace(SIZES[size], pad_token_id=50 if head == "sequence-classification" else None)
+    spec, model = GPT.onnx(config, head), random_model(config, head)
+    reference = reference_model(GPT, config, head, model.state_dict())
+    cases = [(torch.float64, (17, 9)), (torch.float32, (17, 9, 1))]
+    if head == "none":  # the longest text
+        cases += [(torch.float32, (config.max_positions,))]
+    for dtype, lengths in cases:
+        inputs = draw_inputs(spec, config, lengths)
+        with torch.no_grad():
+            ours, theirs = model.to(dtype)(**inputs), reference.to(dtype)(**inputs)
+        tensors = [value for value in theirs.values() if isinstance(value, torch.Tensor)]
+        for mine, other in zip(ours.values(), tensors, strict=True):
+            found = Difference.between(mine, other)
+            if dtype is torch.float64:
+                assert found.absolute <= 1e-9, lengths
+            else:
+                assert found.relative <= 1e-5, lengths
+
+
+@pytest.mark.parametrize("config", [SMALL, FIRST], ids=["gpt2", "gpt"])
+@pytest.mark.parametrize("head", ["none", "causal-lm", "sequence-classification"])
+def test_padding_on_the_left_changes_nothing(config: GptConfig, head: str) -> None:
+    model = random_model(config, head)
+    inputs = draw_inputs(GPT.onnx(config, head), config, (9,))
+    padded = {n: nn.functional.pad(t, (5, 0), value=0) for n, t in inputs.items()}
+    padded["input_ids"][:, :5] = 7
+    with torch.no_grad():
+        alone, found = model(**inputs), model(**padded)
+    for name, expected in alone.items():
+        real = found[name] if head == "sequence-classification" else found[name][:, 5:]
+        assert (real - expected).abs().max() <= 1e-12
+
+
+# Sizes
+
+
+@pytest.mark.parametrize(
+    ("size", "count"),
+    [
+        ("gpt", 116_534_784),
+        ("small", 124_439_808),
+        ("medium", 354_823_168),
+        ("large", 774_030_080),
+        ("xl", 1_557_611_200),
+        ("distil", 81_912_576),
+    ],
+)
+def test_parameter_counts_are_the_published_ones(size: str, count: int) -> None:
+    with torch.device("meta"):
+        model = GPT.model(SIZES[size], "causal-lm")
+    assert sum(parameter.numel() for parameter in model.parameters()) == count
+    assert GPT.weights(SIZES[size], "causal-lm").parameters() == count
+
+
+def test_registry_rows_have_the_count_of_their_configuration() -> None:
+    rows = {name: row for name, row in builtin().items() if row.family == "gpt"}
+    assert rows.keys() >= {"openai-gpt", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"}
+    for name, row in rows.items():
+        config = configuration(name, row)
+        assert isinstance(config, GptConfig)
+        assert GPT.weights(config, row.head).parameters() == row.parameters, name
+
+
+# Configuration
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"), [("GPT2Config", "small"), ("OpenAIGPTConfig", "gpt")], ids=["gpt2", "gpt"]
+)
+def test_every_key_of_the_reference_is_known(kind: str, size: str) -> None:
+    hub = getattr(transformers, kind)().to_dict()
+    found = GPT.from_hub(hub)
+    assert found.config == SIZES[size]
+    assert found.unknown == ()
+
+
+def test_an_empty_configuration_means_the_references_defaults() -> None:
+    assert GPT.from_hub({"model_type": "gpt2"}).config == SIZES["small"]
+    assert GPT.from_hub({"model_type": "openai-gpt"}).config == SIZES["gpt"]
+
+
+def test_keys_have_two_spellings() -> None:
+    general = {
+        "hidden_size": 64,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 8,
+        "max_position_embeddings": 99,
+    }
+    own = {"n_embd": 64, "n_layer": 3, "n_head": 8, "n_positions": 99}
+    for model_type in GPT.model_types:
+        found = GPT.from_hub({"model_type": model_type, **general})
+        assert found == GPT.from_hub({"model_type": model_type, **own})
+        assert found.extra == {} and GPT.to_hub(found.config, {}).keys() >= own.keys()
+
+
+def test_two_spellings_that_differ_are_refused() -> None:
+    with pytest.raises(VerificationError, match="hidden_size = 64 contradicts n_embd = 32"):
+        GPT.from_hub({"model_type": "gpt2", "hidden_size": 64, "n_embd": 32})
+
+
+def test_the_first_gpts_gelu_is_the_approximation() -> None:
+    config = GPT.from_hub({"model_type": "openai-gpt", "afn": "gelu"}).config
+    assert isinstance(config, GptConfig) and config.activation == "gelu_new"
+    assert GPT.to_hub(config)["afn"] == "gelu"
+    with pytest.raises(VerificationError, match="afn = 'tanh' is not implemented"):
+        GPT.from_hub({"model_type": "openai-gpt", "afn": "tanh"})
+    with pytest.raises(VerificationError, match="afn has no word for 'tanh'"):
+        GPT.to_hub(replace(FIRST, activation="tanh"))
+
+
+def test_published_configurations_are_known() -> None:
+    summary = {
+        "summary_activation": None,
+        "summary_first_dropout": 0.1,
+        "summary_proj_to_labels": True,
+        "summary_type": "cls_index",
+        "summary_use_proj": True,
+    }
+    shape = {"n_embd": 768, "n_head": 12, "n_layer": 12, "layer_norm_epsilon": 1e-05}
+    first = {"model_type": "openai-gpt", "afn": "gelu", "n_ctx": 512, "n_positions": 512}
+    first |= {"n_special": 0, "predict_special_tokens": True, "vocab_size": 40478}
+    second = {"model_type": "gpt2", "activation_function": "gelu_new", "n_ctx": 1024}
+    second |= {"n_positions": 1024, "vocab_size": 50257, "bos_token_id": 50256}
+    assert GPT.from_hub({**first, **shape, **summary}).unknown == ()
+    assert GPT.from_hub({**second, **shape, **summary}).unknown == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("add_cross_attention", True),
+        ("is_encoder_decoder", True),
+        ("activation_function", "quick_gelu"),
+        ("n_layer", "12"),
+        ("classifier_dropout", 0.3),
+        ("quantization_config", {"bits": 8}),
+    ],
+)
+def test_what_is_not_implemented_is_refused_by_name(key: str, value: object) -> None:
+    with pytest.raises(VerificationError, match=key):
+        GPT.from_hub({"model_type": "gpt2", key: value})
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"hidden_size": 50}, "hidden_size 50 does not split"),
+        ({"num_layers": 0}, "num_layers is 0"),
+        ({"intermediate_size": 0}, "intermediate_size is 0"),
+        ({"embedding_dropout": 1.0}, "embedding_dropout is 1.0"),
+        ({"layer_norm_eps": math.nan}, "layer_norm_eps is nan"),
+        ({"pad_token_id": 101}, "pad_token_id 101 is outside"),
+        ({"norm": "post", "intermediate_size": 64}, "norm post goes with"),
+        ({"norm": "post", "scale_by_layer": True}, "norm post goes with"),
+    ],
+)
+def test_a_shape_that_cannot_be_built_is_refused(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        replace(SMALL, **changes)
+
+
+def test_heads_that_the_hub_does_not_have_are_named() -> None:
+    with pytest.raises(UsageError, match="no class for the first GPT with the head question"):
+        GPT.architecture(FIRST, "question-answering")
+
+
+# Weights as they are published
+
+
+def published(config: GptConfig, head: str) -> dict[str, TensorInfo]:
+    weights = GPT.weights(config, head)
+    return {
+        weights.written(source): TensorInfo("F32", shape)
+        for entry in weights.entries()
+        for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
+    }
+
+
+@pytest.mark.parametrize("config", [SMALL, FIRST], ids=["gpt2", "gpt"])
+def test_the_first_files_are_accounted_for(config: GptConfig) -> None:
+    bare = {n.removeprefix("transformer."): i for n, i in published(config, "causal-lm").items()}
+    buffers = {f"h.{i}.attn.bias": TensorInfo("F32", (1, 1, 40, 40)) for i in range(3)}
+    buffers |= {f"h.{i}.attn.masked_bias": TensorInfo("F32", ()) for i in range(3)}
+    account = account_for(GPT.weights(config, "causal-lm"), bare | buffers)
+    account.require_closed("test")
+    assert account.drops.keys() == buffers.keys()
+    assert all(drop.must for drop in account.drops.values())
+
+
+def test_names_of_the_first_release_are_known() -> None:
+    ends = {"weight": "w", "bias": "b"}
+    old = {}
+    for name, info in published(FIRST, "none").items():
+        stem, _, end = name.rpartition(".")
+        norm = stem.endswith(("ln_1", "ln_2")) and end == "weight"
+        old[name if "embed" in name else f"{stem}.{'g' if norm else ends[end]}"] = info
+    account = account_for(GPT.weights(FIRST, "none"), old)
+    account.require_closed("test")
+    assert len(account.renamed) == 3 * 12
+
+
+def test_buffers_are_dropped_for_what_they_hold() -> None:
+    triangle = np.tril(np.ones((1, 1, 5, 5), np.uint8))
+    assert is_triangle(triangle) and is_triangle(triangle.astype(bool))
+    assert not is_triangle(triangle.transpose(0, 1, 3, 2)) and not is_triangle(
+        np.ones((1, 1, 5, 5))
+    )
+    assert not is_triangle(np.ones(5)) and not is_triangle(np.ones((1, 1, 5, 4)))
+    assert is_low(np.array(-1e4)) and is_low(np.array([-1e9]))
+    assert not is_low(np.array(0.0)) and not is_low(np.array([-1e4, -1e4]))
+
+
+# There and back
+
+
+CLASSES = {
+    "GPT2Model": "none",
+    "GPT2LMHeadModel": "causal-lm",
+    "GPT2ForSequenceClassification": "sequence-classification",
+    "GPT2ForTokenClassification": "token-classification",
+    "GPT2ForQuestionAnswering": "question-answering",
+    "OpenAIGPTModel": "none",
+    "OpenAIGPTLMHeadModel": "causal-lm",
+    "OpenAIGPTForSequenceClassification": "sequence-classification",
+}
+
+
+@pytest.mark.parametrize("architecture", CLASSES)
+def test_there_and_back(architecture: str, tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    from zoo.convert import convert
+    from zoo.references import Source
+
+    kind = getattr(transformers, architecture)
+    config = kind.config_class(vocab_size=31, n_embd=16, n_layer=2, n_head=2, n_positions=9)
+    model = kind(config)
+    for parameter in model.parameters():
+        nn.init.normal_(parameter)
+    model.save_pretrained(tmp_path / "hub")
+    report = convert(Source(tmp_path / "hub", "test"), tmp_path / "ours")
+    assert report.head == CLASSES[architecture]
+    convert(Source(tmp_path / "ours", "test"), tmp_path / "back", to="hub")
+    before, after = (load_file(tmp_path / d / "model.safetensors") for d in ("hub", "back"))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    again, loading = kind.from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert not any(loading.values()), loading
+    stored = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert stored["architectures"] == [architecture]
+    assert stored["model_type"] == kind.config_class.model_type
+    original = kind.from_pretrained(tmp_path / "hub").config.to_dict()
+    assert again.config.to_dict() == {**original, "_name_or_path": str(tmp_path / "back")}

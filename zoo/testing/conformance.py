@@ -30,6 +30,7 @@ from zoo.testing.golden import Golden
 from zoo.weights import account_for
 
 LENGTHS = (7, 3, 1)
+UNLIMITED = 256  # tokens that are tried where a model takes any number
 
 
 class FamilyTests:
@@ -191,6 +192,13 @@ class FamilyTests:
                 real = tuple(slice(length if axis == "tokens" else None) for axis in axes[1:])
                 padded = batch[name][row][real]
                 assert (padded - text[0]).abs().max() <= 1e-12, f"{name} of a row of {length}"
+
+    def test_the_longest_input_runs(self, head: str) -> None:
+        """An input of the declared length has a place for every token."""
+        spec = self.family.onnx(self.config, head)
+        longest = spec.limits.get("tokens", UNLIMITED)
+        found = self.run(self.model(head), draw_inputs(spec, self.config, (longest, 1)))
+        assert all(tensor.isfinite().all() for tensor in found.values())
 
     def test_what_is_left_out_is_neutral(self, head: str) -> None:
         """No mask means all tokens are real; no types means one segment."""

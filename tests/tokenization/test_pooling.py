@@ -161,3 +161,11 @@ def test_what_is_written_for_the_published_encoder_is_what_was_published(tmp_pat
         assert written.parse(name) == SourceFiles(published).parse(name)
     config = SourceFiles(published).json("1_Pooling/config.json")
     assert written.json("1_Pooling/config.json").items() >= config.items()
+
+
+def test_the_limit_in_a_file_of_an_old_name(tmp_path: Path) -> None:
+    found = read(tmp_path, {"pooling_mode": "cls"}, sentence_other_config={"max_seq_length": 99})
+    assert found == Pooling(mode="cls", max_tokens=99)
+    write(tmp_path, {"sentence_more_config.json": {"max_seq_length": 7}})
+    with pytest.raises(VerificationError, match=r"sentence_more_config.json and sentence_other"):
+        read_pooling(SourceFiles(tmp_path))

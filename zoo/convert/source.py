@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.generic[Any]]
 
 CONFIG = "config.json"
-SIDE_FILES = (CONFIG, *TOKENIZER_FILES, *POOLING_FILES)
+SIDE_FILES = (CONFIG, *TOKENIZER_FILES, *POOLING_FILES)  # patterns
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def _open_hub(
         architectures=tuple(map(str, hub.get("architectures") or ())),
         extra=translation.extra,
         unknown=translation.unknown,
-        side_files=tuple(name for name in SIDE_FILES if present.has(name)),
+        side_files=tuple(name for side in SIDE_FILES for name in present.matching(side)),
     )
 
 
@@ -203,4 +204,4 @@ def choose_format(
 def needed_files(names: Sequence[str], where: str, *, allow_pickle: bool) -> list[str]:
     """Choose what to download of a repository: one format's weights and the side files."""
     _, weights = choose_format(names, where, allow_pickle=allow_pickle)
-    return [*weights, *(name for name in names if name in SIDE_FILES)]
+    return [*weights, *(name for name in names if any(fnmatchcase(name, s) for s in SIDE_FILES))]

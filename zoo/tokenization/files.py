@@ -45,6 +45,13 @@ class SourceFiles:
         """Whether there is such a file."""
         return self.path(name).is_file() and (self.only is None or name in self.only)
 
+    def matching(self, pattern: str) -> list[str]:
+        """Return the names of files that match a pattern such as ``sentence_*.json``."""
+        found = (
+            path.relative_to(self.directory).as_posix() for path in self.directory.glob(pattern)
+        )
+        return sorted(name for name in found if self.has(name))
+
     def path(self, name: str) -> Path:
         """Return where a file is, or would be.
 
@@ -53,6 +60,20 @@ class SourceFiles:
         """
         return inside(self.directory, name, str(self.directory))
 
+    def bytes(self, name: str) -> bytes:
+        """Read a file.
+
+        Raises:
+            SourceError: it is missing, cannot be read, or was not asked for.
+        """
+        path = self.path(name)
+        if self.only is not None and name not in self.only:
+            raise SourceError(f"{path} was not downloaded")
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            raise SourceError(f"{path}: {error.strerror}") from error
+
     def text(self, name: str) -> str:
         """Read a text file.
 
@@ -60,15 +81,10 @@ class SourceFiles:
             SourceError: it is missing, cannot be read, or was not asked for.
             VerificationError: it is not UTF-8.
         """
-        path = self.path(name)
-        if self.only is not None and name not in self.only:
-            raise SourceError(f"{path} was not downloaded")
         try:
-            return path.read_text("utf-8")
-        except OSError as error:
-            raise SourceError(f"{path}: {error.strerror}") from error
+            return self.bytes(name).decode("utf-8")
         except UnicodeDecodeError as error:
-            raise VerificationError(f"{path} is not UTF-8: {error.reason}") from error
+            raise VerificationError(f"{self.path(name)} is not UTF-8: {error.reason}") from error
 
     def parse(self, name: str) -> Any:
         """Read a JSON file, whatever it holds.

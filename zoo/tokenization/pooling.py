@@ -11,7 +11,9 @@ from zoo.tokenization.files import SourceFiles
 MODULES, SENTENCE = "modules.json", "sentence_bert_config.json"
 PROMPTS = "config_sentence_transformers.json"
 POOLING_CONFIG = "1_Pooling/config.json"
-POOLING_FILES: tuple[str, ...] = (MODULES, POOLING_CONFIG, SENTENCE, PROMPTS)
+# Before it had one name, the file that SENTENCE is now was called after the model's kind.
+ANY_SENTENCE = "sentence_*_config.json"
+POOLING_FILES: tuple[str, ...] = (MODULES, POOLING_CONFIG, ANY_SENTENCE, PROMPTS)  # patterns
 
 # switch in 1_Pooling/config.json -> our mode, which is also the name in newer files
 MODES = {
@@ -51,7 +53,7 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
         )
     _refuse_prompt(files)
     folder = modules[0][1]
-    text = _text_options(files, f"{folder}/{SENTENCE}" if folder else SENTENCE)
+    text = _text_options(files, _sentence_file(files, f"{folder}/" if folder else ""))
     mode: Any = _mode(files, f"{modules[1][1]}/config.json")
     return Pooling(mode=mode, normalize="Normalize" in kinds, **text)
 
@@ -107,6 +109,15 @@ def _mode(files: SourceFiles, name: str) -> str:
             f"{where}: {' and '.join(modes)} at once are not implemented", "only one mode is"
         )
     return str(modes[0])
+
+
+def _sentence_file(files: SourceFiles, folder: str) -> str:
+    found = files.matching(folder + ANY_SENTENCE)
+    if len(found) > 1 and folder + SENTENCE not in found:
+        raise VerificationError(
+            f"{files.directory} holds {' and '.join(found)}", "keep the one that is meant"
+        )
+    return found[0] if len(found) == 1 else folder + SENTENCE
 
 
 def _text_options(files: SourceFiles, name: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from zoo.config import Config, ConfigMap
+from zoo.encoder import Axes, EncoderFamily, encoder_heads
 from zoo.family import Family, Head
 from zoo.hookspecs import hookimpl
 from zoo_bert.config import CONFIG_MAP, SIZES, BertConfig
@@ -12,46 +13,20 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import nn
 
-    from zoo.export.spec import OnnxSpec
     from zoo.tokenization import SourceFiles
     from zoo.weights import WeightMap
 
-# architectures, outputs, tasks, summary
-_HEADS = {
-    "none": Head(
-        ("BertModel",),
-        ("last_hidden_state", "pooler_output"),
-        ("embed", "features"),
-        "a vector for each token, and one for the text",
-    ),
-    "masked-lm": Head(
-        ("BertForMaskedLM",), ("logits",), ("fill-mask", "features"), "which token stood there"
-    ),
+_HEADS = encoder_heads("Bert", pooler=True) | {
     "pretraining": Head(
         ("BertForPreTraining",),
         ("logits", "seq_relationship_logits"),
         ("fill-mask", "features"),
         "masked tokens, and whether the second text follows the first",
     ),
-    "sequence-classification": Head(
-        ("BertForSequenceClassification",),
-        ("logits",),
-        ("classify", "features"),
-        "classes of a text or a pair, or a number",
-    ),
-    "token-classification": Head(
-        ("BertForTokenClassification",), ("logits",), ("classify", "features"), "classes of tokens"
-    ),
-    "question-answering": Head(
-        ("BertForQuestionAnswering",),
-        ("start_logits", "end_logits"),
-        ("features",),
-        "where the answer starts and ends",
-    ),
 }
 
 
-class Bert(Family):
+class Bert(EncoderFamily):
     """The family; torch is imported when a model is built."""
 
     name: ClassVar[str] = "bert"
@@ -82,28 +57,12 @@ class Bert(Family):
 
         return weights(config, head)
 
-    def onnx(self, config: BertConfig, head: str) -> "OnnxSpec":
-        """Name the graph's inputs, outputs and axes."""
-        from zoo.export.spec import OnnxSpec
-
-        tokens, labels = ("batch", "tokens"), len(config.labels)
-        axes: dict[str, dict[str, tuple[str | int, ...]]] = {
-            "none": {"last_hidden_state": (*tokens, config.hidden_size)}
-            | ({"pooler_output": ("batch", config.hidden_size)} if config.pooler else {}),
-            "masked-lm": {"logits": (*tokens, config.vocab_size)},
-            "pretraining": {
-                "logits": (*tokens, config.vocab_size),
-                "seq_relationship_logits": ("batch", 2),
-            },
-            "sequence-classification": {"logits": ("batch", labels)},
-            "token-classification": {"logits": (*tokens, labels)},
-            "question-answering": {"start_logits": tokens, "end_logits": tokens},
-        }
-        return OnnxSpec(
-            inputs=dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), tokens),
-            outputs=axes[head],
-            limits={"tokens": config.max_positions},
-        )
+    def outputs(self, config: BertConfig, head: str) -> dict[str, Axes]:
+        """Name the outputs of a head and their axes."""
+        if head != "pretraining":
+            return super().outputs(config, head)
+        tokens = super().outputs(config, "masked-lm")
+        return {**tokens, "seq_relationship_logits": ("batch", 2)}
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the WordPiece tokenizer."""

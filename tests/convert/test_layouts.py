@@ -20,6 +20,7 @@ HEADS = {
     "sequence-classification": "BertForSequenceClassification",
     "token-classification": "BertForTokenClassification",
     "question-answering": "BertForQuestionAnswering",
+    "multiple-choice": "BertForMultipleChoice",
 }
 
 

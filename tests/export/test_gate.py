@@ -22,8 +22,9 @@ from zoo.export.report import ShapeCheck
 from zoo.export.spec import OnnxSpec
 from zoo.export.validate import batches, compare, difference, require_equal
 from zoo.family import Family
+from zoo.nn.heads import Pooler
 from zoo_bert import Bert
-from zoo_bert.model import PooledBert
+from zoo_bert.model import build
 
 
 def exporting(hidden: Tensor) -> bool:
@@ -37,16 +38,15 @@ def longer_than_six(hidden: Tensor) -> bool:
 def changed(when: Callable[[Tensor], bool]) -> Family:
     """Return a family whose models compute something a little different under a condition."""
 
-    class Changed(PooledBert):
-        def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-            found = super().outputs(hidden)
-            if when(hidden):
-                found["pooler_output"] = found["pooler_output"] + 0.01
-            return found
+    class Changed(Pooler):
+        def forward(self, hidden: Tensor) -> Tensor:
+            return super().forward(hidden) + (0.01 if when(hidden) else 0.0)
 
     class ChangedFamily(Bert):
         def model(self, config: Any, head: str) -> nn.Module:
-            return Changed(config)
+            model = build(config, head)
+            model.pooler = Changed(config.hidden_size)
+            return model
 
     return ChangedFamily()
 

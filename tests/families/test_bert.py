@@ -325,7 +325,7 @@ def test_declaring_the_family_imports_nothing_heavy() -> None:
 def test_classifiers_have_a_dropout_of_their_own() -> None:
     for own, expected in ((None, 0.1), (0.4, 0.4), (0.0, 0.0)):
         model = BERT.model(replace(SMALL, classifier_dropout=own), "sequence-classification")
-        dropout = model.get_submodule("dropout")
+        dropout = model.get_submodule("head.dropout")
         assert isinstance(dropout, nn.Dropout) and dropout.p == expected
 
 

@@ -9,10 +9,12 @@ class Embeddings(nn.Module):
     Args:
         vocab_size: how many tokens there are.
         max_positions: how many positions there are; a longer input is an error.
-        type_vocab_size: how many kinds of segment there are.
+        type_vocab_size: how many kinds of segment there are; 0 where none are told apart.
         hidden_size: width of each embedding.
         layer_norm_eps: added to the variance in the norm.
         dropout: probability of dropping an element of the result in training.
+        project_to: width to which a linear map takes the result, last of all; by default there
+            is none.
     """
 
     def __init__(
@@ -24,13 +26,15 @@ class Embeddings(nn.Module):
         hidden_size: int,
         layer_norm_eps: float,
         dropout: float,
+        project_to: int | None = None,
     ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocab_size, hidden_size)
         self.positions = nn.Embedding(max_positions, hidden_size)
-        self.types = nn.Embedding(type_vocab_size, hidden_size)
+        self.types = nn.Embedding(type_vocab_size, hidden_size) if type_vocab_size else None
         self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         self.dropout = nn.Dropout(dropout)
+        self.project = None if project_to is None else nn.Linear(hidden_size, project_to)
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
         """Embed token numbers.
@@ -41,8 +45,23 @@ class Embeddings(nn.Module):
 
         Returns:
             (batch, tokens, hidden).
+
+        Raises:
+            ValueError: segments are given where none are told apart.
         """
-        where = self.positions.weight[: input_ids.shape[1]]  # (tokens, hidden): a view
-        types = self.types.weight[0] if token_type_ids is None else self.types(token_type_ids)
-        x = self.tokens(input_ids) + (where + types)
-        return self.dropout(self.norm(x))  # type: ignore[no-any-return]
+        added = self.where(input_ids)
+        if self.types is not None:
+            kind = self.types.weight[0] if token_type_ids is None else self.types(token_type_ids)
+            added = added + kind
+        elif token_type_ids is not None:
+            raise ValueError("token_type_ids are given, and this model tells no segments apart")
+        x = self.dropout(self.norm(self.tokens(input_ids) + added))
+        return x if self.project is None else self.project(x)  # type: ignore[no-any-return]
+
+    def where(self, input_ids: Tensor) -> Tensor:
+        """Embed where each token stands: here the first at 0, the next at 1, ...
+
+        Returns:
+            (tokens, hidden) or (batch, tokens, hidden).
+        """
+        return self.positions.weight[: input_ids.shape[1]]  # a view

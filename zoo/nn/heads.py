@@ -21,11 +21,70 @@ class Pooler(nn.Linear):
         return super().forward(hidden[:, 0]).tanh()
 
 
+class FirstToken(nn.Module):
+    """A vector for the whole text: the first token's, as it is."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Take (batch, hidden) from (batch, tokens, hidden)."""
+        return hidden[:, 0]
+
+
+class LinearHead(nn.Linear):
+    """One linear map, after dropout.
+
+    Args:
+        hidden_size: width of the input.
+        outputs: width of the output.
+        dropout: probability of dropping an element of the input in training.
+    """
+
+    def __init__(self, hidden_size: int, outputs: int, dropout: float = 0.0) -> None:
+        super().__init__(hidden_size, outputs)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Map (..., hidden) to (..., outputs)."""
+        return super().forward(self.dropout(hidden))
+
+
+class DenseHead(nn.Module):
+    """Two linear maps with an activation between them.
+
+    Args:
+        hidden_size: width of the input and between the maps.
+        outputs: width of the output.
+        act: name of the activation.
+        dropout: probability of dropping an element of the input in training.
+        inner_dropout: the same between the maps.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        outputs: int,
+        *,
+        act: str,
+        dropout: float = 0.0,
+        inner_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.dropout, self.inner_dropout = nn.Dropout(dropout), nn.Dropout(inner_dropout)
+        self.dense = nn.Linear(hidden_size, hidden_size)
+        self.act = activation(act)
+        self.out = nn.Linear(hidden_size, outputs)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Map (..., hidden) to (..., outputs)."""
+        inner = self.act(self.dense(self.dropout(hidden)))
+        return self.out(self.inner_dropout(inner))  # type: ignore[no-any-return]
+
+
 class MaskedTokenHead(nn.Module):
     """Scores over the vocabulary for each token, by likeness to the token embeddings.
 
     Args:
         hidden_size: width of the trunk.
+        embedding_size: width of the token embeddings, where it is not the trunk's.
         vocab_size: how many tokens there are.
         act: name of the activation.
         layer_norm_eps: added to the variance in the norm.

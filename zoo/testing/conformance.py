@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from zoo.config import Config
 from zoo.family import Family
 from zoo.formats import TensorInfo
-from zoo.testing.draws import draw_inputs, draw_weights
+from zoo.testing.draws import CHOICES, draw_inputs, draw_weights
 from zoo.testing.golden import Golden
 from zoo.weights import account_for
 
@@ -173,7 +173,7 @@ class FamilyTests:
         spec = self.family.onnx(self.config, head)
         model, inputs = self.model(head), self.inputs(head)
         assert set(spec.inputs) <= set(inspect.signature(model.forward).parameters)
-        sizes = {"batch": len(LENGTHS), "tokens": max(LENGTHS)}
+        sizes = {"batch": len(LENGTHS), "choices": CHOICES, "tokens": max(LENGTHS)}
         found = self.run(model, inputs)
         assert list(found) == list(spec.outputs)
         assert set(found) <= set(self.family.heads()[head].outputs)
@@ -186,7 +186,7 @@ class FamilyTests:
         spec, model = self.family.onnx(self.config, head), self.model(head)
         batch = self.run(model, self.inputs(head, tokens=12))
         for row, length in enumerate(LENGTHS):
-            alone = {n: t[row : row + 1, :length] for n, t in self.inputs(head).items()}
+            alone = {n: t[row : row + 1, ..., :length] for n, t in self.inputs(head).items()}
             for name, text in self.run(model, alone).items():
                 axes = spec.outputs[name]
                 real = tuple(slice(length if axis == "tokens" else None) for axis in axes[1:])

@@ -8,6 +8,8 @@ if TYPE_CHECKING:
 
     from zoo.export.spec import OnnxSpec
 
+CHOICES = 4  # texts in a row of a model that chooses among them
+
 
 def draw_weights(model: "nn.Module", seed: int = 0) -> None:
     """Set a model's parameters in place, biases and norms far from their initial values.
@@ -44,7 +46,8 @@ def draw_inputs(
             in batches of other shapes.
 
     Returns:
-        int64 tensors of shape (batch, tokens) by input name.
+        int64 tensors of shape (batch, tokens) by input name; (batch, choices, tokens) where the
+        model takes several texts in a row: they are of one length each.
     """
     import torch
 
@@ -52,14 +55,15 @@ def draw_inputs(
     pad = getattr(config, "pad_token_id", None) or 0
     kinds: Mapping[str, int] = {"token_type_ids": getattr(config, "type_vocab_size", 1)}
     found = {}
-    for order, name in enumerate(spec.inputs):
-        rows = torch.full((len(lengths), tokens), 0 if name != "input_ids" else pad)
-        for row, length in enumerate(lengths):
+    for order, (name, axes) in enumerate(spec.inputs.items()):
+        choices = CHOICES if "choices" in axes else 1
+        rows = torch.full((len(lengths) * choices, tokens), 0 if name != "input_ids" else pad)
+        for row, length in enumerate(length for length in lengths for _ in range(choices)):
             generator = torch.Generator().manual_seed(seed * 7919 + row * 31 + order)
             high = kinds.get(name, config.vocab_size)
             drawn = torch.randint(0, high, (length,), generator=generator)
             if name == "input_ids":  # the padding token in a text would not be text
                 drawn = torch.where(drawn == pad, (pad + 1) % high, drawn)
             rows[row, :length] = 1 if name == "attention_mask" else drawn
-        found[name] = rows
+        found[name] = rows if choices == 1 else rows.view(len(lengths), choices, tokens)
     return found

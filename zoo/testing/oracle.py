@@ -164,18 +164,19 @@ def _run(
     import torch
 
     layers: dict[str, Tensor] = {}
-    watched = [("embeddings", model.get_submodule("embeddings"))]
-    watched += [(f"layers.{n}", m) for n, m in model.get_submodule("layers").named_children()]
+    blocks = list(model.get_submodule("layers").children())
+
+    def keep(module: "nn.Module", args: object, output: "Tensor") -> None:
+        # a block that runs several times counts each time
+        layers[f"layers.{len(layers) - 1}" if module in blocks else "embeddings"] = output
+
+    def replace(module: "nn.Module", args: object, output: "Tensor") -> None:
+        layers[next(reversed(layers))] = output  # it takes the last block's place
+
+    watched = [model.get_submodule("embeddings"), *blocks]
+    handles = [module.register_forward_hook(keep) for module in watched]
     if (norm := getattr(model, "final_norm", None)) is not None:
-        watched.append((watched[-1][0], norm))  # its result takes the last block's place
-
-    def keep(name: str) -> Any:
-        def hook(module: "nn.Module", args: object, output: "Tensor") -> None:
-            layers[name] = output
-
-        return hook
-
-    handles = [module.register_forward_hook(keep(name)) for name, module in watched]
+        handles.append(norm.register_forward_hook(replace))
     try:
         with torch.no_grad():
             return model(**inputs), layers

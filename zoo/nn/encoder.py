@@ -1,0 +1,182 @@
+"""Text encoders: embeddings, a stack of blocks, and what is read off the last one.
+
+A batch is ``input_ids``, ``attention_mask`` and ``token_type_ids``, int64 and (batch, tokens)
+each. A mask of ``None`` says that all tokens are real, types of ``None`` that there is one
+segment. All classes return a dict of named outputs.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from zoo.nn.attention import padding_mask
+from zoo.nn.blocks import PostNormBlock
+from zoo.nn.embeddings import Embeddings
+from zoo.nn.heads import MaskedTokenHead
+
+
+class Encoder(nn.Module):
+    """The trunk, which all heads share. A subclass says in ``outputs`` what is read off it.
+
+    Args:
+        embeddings: token numbers and types -> (batch, tokens, hidden).
+        layers: the blocks, each of which takes (batch, tokens, hidden) and a mask.
+        pooler: the tokens' vectors -> one for the text, where the head looks at that.
+        head: what stands on top.
+        order: the numbers of the blocks in the order in which they run, some of them several
+            times; by default each once.
+    """
+
+    def __init__(
+        self,
+        embeddings: nn.Module,
+        layers: Iterable[nn.Module],
+        *,
+        pooler: nn.Module | None = None,
+        head: nn.Module | None = None,
+        order: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__()
+        self.embeddings = embeddings
+        self.layers = nn.ModuleList(layers)
+        self.pooler = pooler
+        self.head = head
+        self.order = range(len(self.layers)) if order is None else tuple(order)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Run the trunk, then the head."""
+        x = self.embeddings(input_ids, token_type_ids)  # (batch, tokens, hidden)
+        mask = padding_mask(attention_mask, x.dtype)  # (batch, 1, 1, tokens)
+        for number in self.order:
+            x = self.layers[number](x, mask)
+        return self.outputs(x)
+
+    def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
+        """Read the outputs off the last block's, (batch, tokens, hidden)."""
+        found = {"last_hidden_state": hidden}
+        return found if self.pooler is None else {**found, "pooler_output": self.pooler(hidden)}
+
+    def read(self, hidden: Tensor, *more: Any) -> Tensor:
+        """Run the head on each token's vector, or on the text's where there is a pooler."""
+        assert self.head is not None, "a trunk without a head gives vectors alone"
+        looked_at = hidden if self.pooler is None else self.pooler(hidden)
+        return self.head(looked_at, *more)  # type: ignore[no-any-return]
+
+
+class Classifier(Encoder):
+    """What is said of each token; with a pooler, of the text: (batch, [tokens,] labels)."""
+
+    def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
+        """See ``Encoder``."""
+        return {"logits": self.read(hidden)}
+
+
+class MaskedLM(Encoder):
+    """Which token stood at each place: (batch, tokens, vocabulary)."""
+
+    def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
+        """See ``Encoder``."""
+        assert self.head is not None
+        return {"logits": self.head(hidden, self.embeddings.tokens)}
+
+
+class TokenScores(Encoder):
+    """One number for each token: (batch, tokens)."""
+
+    def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
+        """See ``Encoder``."""
+        return {"logits": self.read(hidden).squeeze(-1)}
+
+
+class QuestionAnswering(Encoder):
+    """Where the answer starts and where it ends: (batch, tokens) each."""
+
+    def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
+        """See ``Encoder``."""
+        start, end = self.read(hidden).unbind(dim=-1)
+        return {"start_logits": start, "end_logits": end}
+
+
+class MultipleChoice(Classifier):
+    """Which of several texts it is. Inputs are (batch, choices, tokens) each."""
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Score each text by itself, as one of a larger batch: (batch, choices)."""
+        rows = [
+            None if given is None else given.flatten(0, 1)
+            for given in (attention_mask, token_type_ids)
+        ]
+        scores = super().forward(input_ids.flatten(0, 1), *rows)["logits"]
+        return {"logits": scores.view(input_ids.shape[:2])}
+
+
+def embeddings(config: Any, kind: type[Embeddings] = Embeddings, *, project: bool = False) -> Any:
+    """Return input embeddings of the shape that a configuration says.
+
+    Args:
+        config: an ``EncoderConfig``.
+        kind: the class.
+        project: map them to the width of the blocks, even if it is the same.
+    """
+    width = getattr(config, "embedding_size", config.hidden_size)
+    return kind(
+        vocab_size=config.vocab_size,
+        max_positions=config.max_positions,
+        type_vocab_size=getattr(config, "type_vocab_size", 0),
+        hidden_size=width,
+        layer_norm_eps=config.layer_norm_eps,
+        dropout=config.dropout,
+        project_to=config.hidden_size if project or width != config.hidden_size else None,
+    )
+
+
+def blocks(
+    config: Any, kind: type[PostNormBlock] = PostNormBlock, *, count: int | None = None
+) -> list[PostNormBlock]:
+    """Return blocks of the shape that a configuration says.
+
+    Args:
+        config: an ``EncoderConfig``.
+        kind: the class.
+        count: how many, if not ``num_layers``.
+    """
+    return [
+        kind(
+            hidden_size=config.hidden_size,
+            num_heads=config.num_heads,
+            intermediate_size=config.intermediate_size,
+            act=config.activation,
+            layer_norm_eps=config.layer_norm_eps,
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+        )
+        for _ in range(config.num_layers if count is None else count)
+    ]
+
+
+def masked_token_head(config: Any, act: str | None = None) -> MaskedTokenHead:
+    """Return the head of masked language models of the shape that a configuration says.
+
+    Args:
+        config: an ``EncoderConfig``.
+        act: name of the activation, if it is not the blocks'.
+    """
+    return MaskedTokenHead(
+        hidden_size=config.hidden_size,
+        embedding_size=getattr(config, "embedding_size", None),
+        vocab_size=config.vocab_size,
+        act=act or config.activation,
+        layer_norm_eps=config.layer_norm_eps,
+        tied=config.tie_embeddings,
+    )

@@ -1,0 +1,114 @@
+"""MPNet (Song et al. 2020, arXiv:2004.09297), a plugin for zoo."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from zoo.config import Config, ConfigMap
+from zoo.errors import VerificationError
+from zoo.family import Family, Head
+from zoo.hookspecs import hookimpl
+from zoo_mpnet.config import CONFIG_MAP, PAD, SIZES, MPNetConfig
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import nn
+
+    from zoo.export.spec import OnnxSpec
+    from zoo.tokenization import SourceFiles
+    from zoo.weights import WeightMap
+
+_TOKENS = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>"}
+_HEADS = {
+    "none": Head(
+        ("MPNetModel",),
+        ("last_hidden_state", "pooler_output"),
+        ("embed", "features"),
+        "a vector for each token, and one for the text",
+    ),
+    "masked-lm": Head(
+        ("MPNetForMaskedLM",), ("logits",), ("fill-mask", "features"), "which token stood there"
+    ),
+}
+
+
+class MPNet(Family):
+    """The family; torch is imported when a model is built."""
+
+    name: ClassVar[str] = "mpnet"
+    model_types: ClassVar[tuple[str, ...]] = ("mpnet",)
+    config_type: ClassVar[type[Config]] = MPNetConfig
+    config_map: ClassVar[ConfigMap] = CONFIG_MAP
+    default_checkpoint: ClassVar[str] = "all-mpnet-base-v2"
+
+    def sizes(self) -> Mapping[str, MPNetConfig]:
+        """Return the released shape, and a tiny one."""
+        return SIZES
+
+    def heads(self) -> Mapping[str, Head]:
+        """Return the heads."""
+        return _HEADS
+
+    def model(self, config: MPNetConfig, head: str) -> "nn.Module":
+        """Build a model with fresh weights."""
+        from zoo_mpnet import model
+
+        return model.MPNet(config, head)
+
+    def weights(self, config: MPNetConfig, head: str) -> "WeightMap":
+        """Return the rules for its tensors."""
+        from zoo_mpnet.weights import weights
+
+        return weights(config, head)
+
+    def onnx(self, config: MPNetConfig, head: str) -> "OnnxSpec":
+        """Name the graph's inputs, outputs and axes."""
+        from zoo.export.spec import OnnxSpec
+
+        tokens = ("batch", "tokens")
+        bare = {"last_hidden_state": (*tokens, config.hidden_size)}
+        pooled = {"pooler_output": ("batch", config.hidden_size)} if config.pooler else {}
+        masked = {"logits": (*tokens, config.vocab_size)}
+        return OnnxSpec(
+            inputs={"input_ids": tokens, "attention_mask": tokens},
+            outputs=masked if head == "masked-lm" else {**bare, **pooled},
+            limits={"tokens": config.max_positions - PAD - 1},
+        )
+
+    def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
+        """Build the WordPiece tokenizer.
+
+        Raises:
+            VerificationError: the files do not name MPNet's special tokens. The usual ones of
+                WordPiece are in its vocabulary, too, and the model knows nothing of them.
+        """
+        from tokenizers.processors import TemplateProcessing
+
+        from zoo.tokenization import describe, wordpiece_tokenizer
+
+        tokenizer = wordpiece_tokenizer(files)
+        found = describe(files, tokenizer).special
+        wrong = [role for role, token in _TOKENS.items() if found.get(role) != token]
+        if wrong:
+            raise VerificationError(
+                f"{files.directory}: {found.get(wrong[0])} is the {wrong[0]} token",
+                f"name {', '.join(_TOKENS.values())} in tokenizer_config.json",
+            )
+        if not files.has("tokenizer.json"):  # which would say how a text is framed
+            ends = [(token, tokenizer.token_to_id(token)) for token in ("<s>", "</s>")]
+            tokenizer.post_processor = TemplateProcessing(
+                single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=ends
+            )
+        return tokenizer
+
+
+@hookimpl
+def zoo_families() -> tuple[Family, ...]:
+    """Return the family."""
+    return (MPNet(),)
+
+
+@hookimpl
+def zoo_checkpoints() -> tuple[Path, ...]:
+    """Return the file that names published checkpoints."""
+    return (Path(__file__).with_name("registry.yaml"),)

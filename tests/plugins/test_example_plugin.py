@@ -1,0 +1,161 @@
+"""The example of docs/add-a-family.md, installed by pip and used like a family of ours.
+
+Every command is a process of its own that finds the plugin by its distribution's metadata.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "example-plugin"
+WORDS = ["<s>", "<pad>", "</s>", "<unk>", "[UNK]", *"abcdefgh", "##a", "##b", "<mask>"]
+SMALL: dict[str, Any] = {
+    "vocab_size": len(WORDS),
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 200,
+}
+TEXTS = ("a bad <mask> c", "<mask>", " ".join("abcdefgh" * 20) + " <mask>")
+
+
+class Installed:
+    """The plugin in a folder of its own, beside the folders that commands work in."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.source, self.site = folder, folder / "source", folder / "site"
+        leftovers = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", ".*")
+        shutil.copytree(EXAMPLE, self.source, ignore=leftovers)
+        options = ("--quiet", "--disable-pip-version-check", "--no-index", "--no-deps")
+        where = ("--no-build-isolation", "--target", self.site)
+        self.python("pip", "install", *options, *where, self.source)
+
+    def python(self, module: str, *arguments: object) -> str:
+        """Run a module with the plugin on the path, and return what it prints."""
+        home = {"PYTHONPATH": str(self.site), "ZOO_HOME": str(self.folder / "home")}
+        done = subprocess.run(
+            [sys.executable, "-m", module, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **home, "ZOO_STRICT_PLUGINS": "1", "OMP_NUM_THREADS": "1"},
+            cwd=self.folder,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def zoo(self, *arguments: object) -> dict[str, Any]:
+        """Run a command, and return the object that it prints."""
+        found: dict[str, Any] = json.loads(self.python("zoo", *arguments, "--json"))
+        return found
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed(tmp_path_factory.mktemp("example"))
+
+
+@pytest.fixture(scope="module")
+def reference(plugin: Installed) -> Any:
+    """The reference library's model, stored in ``hub`` with its tokenizer, converted to ``ours``.
+
+    Every value of every tensor is drawn at random.
+    """
+    torch.manual_seed(0)
+    kind: Any = transformers.MPNetForMaskedLM
+    model = kind(transformers.MPNetConfig(**SMALL)).eval()
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter)
+    model.save_pretrained(plugin.folder / "hub")
+    vocabulary = {word: number for number, word in enumerate(WORDS)}
+    transformers.MPNetTokenizer(vocab=vocabulary).save_pretrained(plugin.folder / "hub")
+    plugin.zoo("convert", "hub", "-o", "ours")
+    return model
+
+
+def logits(model: Any, plugin: Installed, text: str) -> torch.Tensor:
+    """Return the reference's scores at the mask of a text."""
+    tokenizer = transformers.MPNetTokenizer.from_pretrained(plugin.folder / "hub")
+    inputs = tokenizer(text, return_tensors="pt")
+    with torch.no_grad():
+        return model(**inputs).logits[inputs["input_ids"] == tokenizer.mask_token_id][0]  # type: ignore[no-any-return]
+
+
+def assert_predictions(found: list[dict[str, Any]], expected: list[torch.Tensor]) -> None:
+    for result, scores in zip(found, expected, strict=True):
+        best = scores.double().softmax(0).topk(3)
+        (mask,) = result["masks"]
+        assert [p["token"] for p in mask["predictions"]] == [WORDS[i] for i in best.indices]
+        shares = [p["score"] for p in mask["predictions"]]
+        assert np.allclose(shares, best.values.numpy(), rtol=1e-4, atol=1e-7)
+
+
+def test_it_is_listed_like_ours(plugin: Installed) -> None:
+    found = plugin.zoo("families")["families"]["mpnet"]
+    assert found["heads"].keys() == {"none", "masked-lm"}
+    assert found["tasks"] == ["embed", "features", "fill-mask"]
+    health = {p["name"]: (p["distribution"], p["health"]) for p in plugin.zoo("plugins")["plugins"]}
+    assert health["mpnet"] == ("plm-zoo-mpnet", "ok")
+
+
+def test_the_familys_name_stands_for_a_checkpoint(plugin: Installed) -> None:
+    found = plugin.zoo("info", "mpnet")
+    assert found["repo"] == "sentence-transformers/all-mpnet-base-v2"
+    assert found["parameters"] == 109_486_464
+
+
+@pytest.mark.usefixtures("reference")
+def test_a_checkpoint_is_verified(plugin: Installed) -> None:
+    checks = {check["name"]: check["outcome"] for check in plugin.zoo("verify", "ours")["checks"]}
+    assert checks.keys() >= {"digests", "account", "round trip", "ties", "transformers"}
+    assert set(checks.values()) == {"ok"}
+
+
+def test_masks_are_filled_as_by_the_reference_and_by_the_graph(
+    plugin: Installed, reference: Any
+) -> None:
+    expected = [logits(reference, plugin, text) for text in TEXTS]
+    plugin.zoo("export", "ours", "--onnx", "-o", "graph")
+    for model in ("ours", "graph"):
+        found = plugin.zoo("run", "fill-mask", model, *TEXTS, "--top-k", "3")["results"]
+        assert_predictions(found, expected)
+
+
+def test_a_text_is_embedded_as_by_the_reference(plugin: Installed, reference: Any) -> None:
+    plugin.zoo("convert", "hub", "--head", "none", "-o", "trunk")
+    (found,) = plugin.zoo("run", "embed", "trunk", "a bad hedge")["results"]
+    tokenizer = transformers.MPNetTokenizer.from_pretrained(plugin.folder / "hub")
+    with torch.no_grad():
+        hidden = reference.mpnet(**tokenizer("a bad hedge", return_tensors="pt"))[0]
+    assert np.allclose(found["embedding"], hidden[0].mean(0).numpy(), rtol=0, atol=1e-5)
+
+
+def test_what_goes_back_to_the_hub_is_what_came(plugin: Installed, reference: Any) -> None:
+    plugin.zoo("convert", "ours", "--to", "hub", "-o", "back")
+    kind: Any = transformers.MPNetForMaskedLM
+    found, loading = kind.from_pretrained(plugin.folder / "back", output_loading_info=True)
+    assert not any(loading.values()), loading
+    before, after = reference.state_dict(), found.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(tensor, after[name]) for name, tensor in before.items())
+    tokenizers = [
+        transformers.AutoTokenizer.from_pretrained(plugin.folder / name) for name in ("hub", "back")
+    ]
+    before_ids, after_ids = (tokenizer("a bad <mask>", "x c") for tokenizer in tokenizers)
+    assert dict(before_ids) == dict(after_ids)
+
+
+def test_its_own_tests_pass(plugin: Installed) -> None:
+    tests = plugin.source / "tests"
+    *_, last = plugin.python("pytest", "-p", "no:cacheprovider", tests).splitlines()
+    assert "passed" in last and "skipped" not in last, last

@@ -1,5 +1,6 @@
 """The files of sentence-transformers, read and written."""
 
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, get_args
 
@@ -150,7 +151,7 @@ def test_what_is_written_is_read_back(
 ) -> None:
     pooling = Pooling(mode=mode, normalize=normalize, max_tokens=max_tokens, lowercase=lowercase)
     files = hub_pooling_files(pooling, 384)
-    assert set(files) <= set(POOLING_FILES)
+    assert all(any(fnmatch(name, pattern) for pattern in POOLING_FILES) for name in files)
     assert read_pooling(SourceFiles(write(tmp_path, files))) == pooling
 
 

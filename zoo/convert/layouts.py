@@ -181,7 +181,8 @@ class HubLayout(Layout):
         config["dtype"] = LONG.get(report.main_dtype, "float32")
         files = {CONFIG: encode(config)}
         if self.tokenizer:
-            files |= hub_tokenizer_files(self.tokenizer.json, self.tokenizer.info)
+            inputs = tuple(family.onnx(self.plan.config, self.plan.head).inputs)
+            files |= hub_tokenizer_files(self.tokenizer.json, self.tokenizer.info, inputs=inputs)
         pooling = self.opened.pooling
         if pooling is not None:
             files |= hub_pooling_files(pooling, report.hidden_size)

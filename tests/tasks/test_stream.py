@@ -54,6 +54,33 @@ def test_input_is_read_a_window_ahead_and_no_further(
     assert taken == 16
 
 
+def test_what_stands_before_a_bad_record_is_returned_first(encoder: Model) -> None:
+    lines = b'{"text": "one"}\n{"text": "two"}\n{"txt": "three"}\n{"text": "four"}\n'
+    results = Embed(encoder.checkpoint, encoder.session).run(
+        read_records(["-"], stdin=io.BytesIO(lines))
+    )
+    assert [next(results)["text"], next(results)["text"]] == ["one", "two"]
+    with pytest.raises(UsageError, match="standard input:3 has no text"):
+        next(results)
+
+
+def test_what_stands_before_a_text_that_the_task_refuses_is_returned_first(small: Small) -> None:
+    model, _ = small("BertForMaskedLM")
+    task = make_task("fill-mask", model.checkpoint, model.session)
+    for bad in (["a", "[MASK]"], ["b", 3]):
+        results = task.run(as_records(["[MASK] a", *bad]))
+        assert next(results)["text"] == "[MASK] a"
+        with pytest.raises(UsageError, match="text 2 has no mask token"):
+            next(results)
+
+
+@pytest.mark.parametrize("count", [0, 7, 8, 9, 16])
+def test_every_record_of_every_window_is_returned(encoder: Model, count: int) -> None:
+    task = Embed(encoder.checkpoint, encoder.session)
+    task.window = 8
+    assert len(list(task.run(as_records(["a"] * count)))) == count
+
+
 @pytest.mark.filterwarnings("ignore::zoo.tasks.base.TaskWarning")
 def test_numbers_that_are_none_name_the_text(small: Small) -> None:
     model, _ = small("BertModel")

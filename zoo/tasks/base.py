@@ -74,7 +74,7 @@ class Task(ABC):
     name: ClassVar[str]
     adds: ClassVar[tuple[str, ...]]
     pairs: ClassVar[bool] = False
-    window: ClassVar[int] = 2048
+    window: int = 2048
     token_budget: int = TOKEN_BUDGET
 
     def __init__(
@@ -153,9 +153,9 @@ class Task(ABC):
 
     def stream(self, records: Iterable[Record]) -> Iterator[tuple[Item, dict[str, Any]]]:
         """Return each record with its tokens and what the task adds, in order; see ``run``."""
-        records, texts, tokens = iter(records), 0, 0
-        while window := list(itertools.islice(records, self.window)):
-            for item, added in self._window(window):
+        texts = tokens = 0
+        for window in self._windows(records):
+            for item, added in self._batches(window):
                 texts += item.encoded.truncated > 0
                 tokens += item.encoded.truncated
                 yield item, added
@@ -167,19 +167,39 @@ class Task(ABC):
                 stacklevel=2,
             )
 
-    def _window(self, records: list[Record]) -> Iterator[tuple[Item, dict[str, Any]]]:
-        for record in records:
-            self._admit(record)
+    def _windows(self, records: Iterable[Record]) -> Iterator[list[Item]]:
+        """Tokenize the input a window at a time. What stands before a bad record comes first."""
+        source, error = iter(records), None
+        while error is None:
+            window: list[Record] = []
+            try:
+                for record in itertools.islice(source, self.window):
+                    self._admit(record)
+                    window.append(record)
+            except UsageError as found:
+                error = found
+            items = self._tokenize(window)
+            refusals = ((k, self._refusal(item)) for k, item in enumerate(items))
+            first, refused = next(((k, e) for k, e in refusals if e), (len(items), None))
+            yield items[:first]
+            error = refused or error
+            if len(window) < self.window:
+                break
+        if error is not None:
+            raise error
+
+    def _tokenize(self, records: list[Record]) -> list[Item]:
         texts = [
             self.prepare(r.text) if r.pair is None else (self.prepare(r.text), self.prepare(r.pair))
             for r in records
         ]
         encoded = self.tokenizer.encode(texts, max_tokens=self.max_tokens)
-        items = [Item(record, tokens) for record, tokens in zip(records, encoded, strict=True)]
-        for item in items:
-            self.check(item)
+        return [Item(record, tokens) for record, tokens in zip(records, encoded, strict=True)]
+
+    def _batches(self, items: list[Item]) -> Iterator[tuple[Item, dict[str, Any]]]:
+        """Run the items of a window in batches, and return them in their order."""
         results: dict[int, dict[str, Any]] = {}
-        for chosen in plan_batches([len(e.ids) for e in encoded], self.token_budget):
+        for chosen in plan_batches([len(i.encoded.ids) for i in items], self.token_budget):
             some = [items[k] for k in chosen]
             batch = collate([i.encoded for i in some], self.session.inputs, self.tokenizer.pad_id)
             results |= zip(chosen, self.compute(some, batch), strict=True)
@@ -195,6 +215,13 @@ class Task(ABC):
                     f"{record.where} has the key {key!r}, which {self.name} writes itself",
                     "rename or remove it",
                 )
+
+    def _refusal(self, item: Item) -> UsageError | None:
+        try:
+            self.check(item)
+        except UsageError as error:
+            return error
+        return None
 
     def output(self, name: str, items: list[Item], batch: Batch) -> "Floats":
         """Run the session for one output and check that every text's values are finite."""

@@ -41,10 +41,21 @@ class Classify(Task):
         alone = len(config.labels) == 1
         return config.problem or ("regression" if alone else "single_label_classification")
 
+    @property
+    def by_token(self) -> bool:
+        """Whether the head labels tokens: its logits are (texts, tokens, labels)."""
+        spec = self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name)
+        return len(spec.outputs["logits"]) == 3
+
+    def check(self, item: Item) -> None:
+        """See ``Task``: tokens are labelled in single texts."""
+        if item.record.pair is not None and self.by_token:
+            raise UsageError(f"{item.record.where} has a text_pair, and tokens are labelled singly")
+
     def compute(self, items: list[Item], batch: Batch) -> list[dict[str, Any]]:
         """See ``Task``."""
         logits = self.output("logits", items, batch)
-        if logits.ndim == 3:  # (texts, tokens, labels)
+        if self.by_token:
             return [self._tokens(item, row) for item, row in zip(items, logits, strict=True)]
         return [self._text(row) for row in logits]  # (texts, labels)
 
@@ -68,8 +79,6 @@ class Classify(Task):
         return dict(zip(self.checkpoint.config.labels, values.tolist(), strict=True))
 
     def _tokens(self, item: Item, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
-        if item.record.pair is not None:
-            raise UsageError(f"{item.record.where} has a text_pair, and tokens are labelled singly")
         encoded, probabilities = item.encoded, softmax(logits)
         return {
             "tokens": [

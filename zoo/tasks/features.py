@@ -30,7 +30,7 @@ class Features(Task):
     name: ClassVar[str] = "features"
     adds: ClassVar[tuple[str, ...]] = ("tokens", "offsets", "layers")
     pairs: ClassVar[bool] = True
-    window: ClassVar[int] = 128  # each token keeps a vector for each layer until it is written
+    window: int = 128  # of one layer: each token keeps its vectors until they are written
 
     def __init__(self, *args: Any, layers: Sequence[int] = (-1,), **options: Any) -> None:
         super().__init__(*args, **options)
@@ -38,6 +38,7 @@ class Features(Task):
         if not layers:
             raise UsageError("no layers were asked for", "-1 is the last")
         self.layers = tuple(dict.fromkeys(self._number(layer) for layer in layers))
+        self.window = max(self.window // len(self.layers), 1)
         self.last_alone = (
             self.layers == (self.depth,) and "last_hidden_state" in self.session.outputs
         )

@@ -26,7 +26,7 @@ class FillMask(Task):
 
     name: ClassVar[str] = "fill-mask"
     adds: ClassVar[tuple[str, ...]] = ("masks",)
-    window: ClassVar[int] = 512
+    window: int = 512
     token_budget = 512  # logits are as wide as the vocabulary: 512 x 30,522 x 4 bytes are 60 MB
 
     def __init__(self, *args: Any, top_k: int = 5, **options: Any) -> None:

@@ -4,6 +4,7 @@ In this order: a path, a name in the store, a name in the registry, a family (it
 checkpoint), a Hub repository ``organisation/name``.
 """
 
+import logging
 import os
 import re
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from zoo.tokenization import SourceFiles
 
 Kind = Literal["path", "store", "registry", "hub"]
+LOG = logging.getLogger("zoo")
 REPO = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -232,7 +234,13 @@ def resolve_checkpoint(
     if head is not None:
         target = target.with_name(f"{target.name}+{head}")
     if not is_checkpoint(target):
-        convert(obtain(reference, offline=offline, lock=lock), target, head=head)
+        source = obtain(reference, offline=offline, lock=lock)
+        LOG.info("converting %s into %s", text, target)
+        try:
+            convert(source, target, head=head)
+        except UsageError:
+            if not is_checkpoint(target):  # else another process made it meanwhile
+                raise
     return load_checkpoint(target)
 
 

@@ -58,6 +58,9 @@ class Gpt(Family):
     config_map: ClassVar[ConfigMap] = CONFIG_MAPS["gpt2"]
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "gpt2"
+    special_tokens: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("bos", "eos", "unk"), "<|endoftext|>"
+    )
 
     def sizes(self) -> Mapping[str, GptConfig]:
         """Return the released shapes; ``gpt`` is the first GPT, the others are GPT-2's."""
@@ -115,8 +118,8 @@ class Gpt(Family):
         from zoo.tokenization import byte_level_bpe_tokenizer, word_bpe_tokenizer
 
         if files.json_if_any("config.json").get("model_type") == "openai-gpt":
-            return word_bpe_tokenizer(files)
-        return byte_level_bpe_tokenizer(files)
+            return word_bpe_tokenizer(files, roles={"unk": "<unk>"})
+        return byte_level_bpe_tokenizer(files, roles=self.special_tokens)
 
 
 @hookimpl

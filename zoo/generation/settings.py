@@ -1,0 +1,70 @@
+"""How text is generated. Torch-free."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from zoo.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to choose among continuations, and when to stop.
+
+    A text is continued greedily, with the likeliest token at each step, unless ``beams`` is over
+    1 or one of ``temperature``, ``top_k``, ``top_p`` and ``seed`` is given, which all mean
+    sampling.
+
+    Attributes:
+        max_new_tokens: the longest continuation.
+        min_new_tokens: no end-of-text token is accepted before.
+        beams: continuations to follow side by side, keeping the likeliest.
+        length_penalty: with beams, log-probabilities are divided by the length to this power:
+            above zero favours long continuations.
+        early_stopping: with beams, when a text is done: ``True`` as soon as ``beams``
+            continuations are complete; ``False`` when none of the others looks better, by its
+            present length; ``"never"`` when none can become better.
+        temperature: what logits are divided by: below 1 sharpens the distribution.
+        top_k: draw from this many of the likeliest tokens.
+        top_p: draw from the fewest likeliest tokens whose probabilities sum up to this.
+        seed: of the draws; a text's depend on it and on the text's place among the inputs.
+
+    Raises:
+        UsageError: a value is out of its range, or two exclude each other.
+    """
+
+    max_new_tokens: int = 20
+    min_new_tokens: int = 0
+    beams: int = 1
+    length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values."""
+        checks = [
+            ("max_new_tokens", self.max_new_tokens >= 1, "from 1 up"),
+            ("min_new_tokens", 0 <= self.min_new_tokens <= self.max_new_tokens, "at most the most"),
+            ("beams", self.beams >= 1, "from 1 up"),
+            ("early_stopping", self.early_stopping in (True, False, "never"), "a bool or 'never'"),
+            ("length_penalty", abs(self.length_penalty) < float("inf"), "a finite number"),
+            ("temperature", self.temperature is None or 0 < self.temperature < float("inf"), "> 0"),
+            ("top_k", self.top_k is None or self.top_k >= 1, "from 1 up"),
+            ("top_p", self.top_p is None or 0 < self.top_p <= 1, "over 0 and at most 1"),
+            ("seed", self.seed is None or 0 <= self.seed < 1 << 63, "from 0 to 2^63 - 1"),
+        ]
+        for name, valid, range_ in checks:
+            if not valid:
+                raise UsageError(f"{name} cannot be {getattr(self, name)!r}", f"it is {range_}")
+        if self.samples and self.beams > 1:
+            raise UsageError(
+                "beam search does not sample", "leave out beams, or temperature, top_k, top_p, seed"
+            )
+
+    @property
+    def samples(self) -> bool:
+        """Whether tokens are drawn at random."""
+        chosen = (self.temperature, self.top_k, self.top_p, self.seed)
+        return any(value is not None for value in chosen)

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.config import Config, ConfigMap, Translation
+from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import nn
 
     from zoo.export.spec import OnnxSpec
-    from zoo.tokenization import SourceFiles
+    from zoo.tokenization import SourceFiles, TextTokenizer
     from zoo.weights import WeightMap
 
 
@@ -44,6 +45,12 @@ class Family(ABC):
         config_map: Hub configuration keys <-> fields of ``config_type``.
         config_maps: the same for those model types that have a table of their own.
         default_checkpoint: the registry name that the bare family name stands for.
+        config_files: what the configuration is called in a published checkpoint, as patterns; the
+            first is the name of the one that is written.
+        weight_format: the format that published weights are in; back in the Hub's layout they are
+            written in it.
+        special_tokens: role (``cls``, ``mask``, ...) -> token, for where no tokenizer file names
+            one.
     """
 
     name: ClassVar[str]
@@ -52,6 +59,9 @@ class Family(ABC):
     config_map: ClassVar[ConfigMap]
     config_maps: ClassVar[Mapping[str, ConfigMap]] = {}
     default_checkpoint: ClassVar[str]
+    config_files: ClassVar[tuple[str, ...]] = ("config.json",)
+    weight_format: ClassVar[str] = "safetensors"
+    special_tokens: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def sizes(self) -> Mapping[str, Any]:
@@ -71,7 +81,17 @@ class Family(ABC):
         Raises:
             UsageError: the Hub has none.
         """
-        return self.heads()[head].architectures[0]
+        names = self.heads()[head].architectures
+        if not names:
+            raise UsageError(f"the Hub has no class for {self.name} with the head {head}")
+        return names[0]
+
+    def claims(self, hub: Mapping[str, Any]) -> bool:
+        """Whether a published configuration is of this family; here, if its ``model_type`` is.
+
+        It is asked where a checkpoint has no ``config.json`` and a file of ``config_files``.
+        """
+        return hub.get("model_type") in self.model_types
 
     def from_hub(self, hub: Mapping[str, Any], where: str = "config.json") -> Translation:
         """Translate a Hub configuration by the table of its ``model_type``.
@@ -119,6 +139,12 @@ class Family(ABC):
     @abstractmethod
     def onnx(self, config: Any, head: str) -> "OnnxSpec":
         """Name the graph's inputs, outputs and dynamic axes."""
+
+    def text_tokenizer(self, config: Any) -> "TextTokenizer | None":
+        """Return the tokenizer of a family whose inputs follow from the text alone, or ``None``
+        if a checkpoint's ``tokenizer.json`` says how texts are read.
+        """
+        return None
 
     @abstractmethod
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":

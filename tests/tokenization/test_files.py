@@ -46,7 +46,13 @@ def test_importing_costs_no_library() -> None:
 @pytest.mark.parametrize("name", TOKENIZER_FILES)
 def test_only_a_vocabulary_makes_a_tokenizer(tmp_path: Path, name: str) -> None:
     write(tmp_path, {name: "{}"})
-    assert has_tokenizer(SourceFiles(tmp_path)) == (name in ("tokenizer.json", "vocab.txt"))
+    alone = name in ("tokenizer.json", "vocab.txt") or name.endswith(".model")
+    assert has_tokenizer(SourceFiles(tmp_path)) == alone
+
+
+def test_a_vocabulary_of_two_files_needs_both(tmp_path: Path) -> None:
+    write(tmp_path, {"vocab.json": "{}", "merges.txt": ""})
+    assert has_tokenizer(SourceFiles(tmp_path))
 
 
 def test_tokenizer_json_goes_before_the_vocabulary(tmp_path: Path) -> None:

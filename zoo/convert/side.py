@@ -50,7 +50,8 @@ def _read(family: "Family", source: "Source", config: Config) -> Tokenizer | Non
         return None
     backend = family.tokenizer(files)
     check_vocabulary(backend, config.vocab_size, str(source.directory))
-    return Tokenizer(backend.to_str(pretty=True).encode(), describe(files, backend))
+    info = describe(files, backend, family.special_tokens)
+    return Tokenizer(backend.to_str(pretty=True).encode(), info)
 
 
 def _ours(source: "Source") -> Tokenizer | None:

@@ -17,12 +17,16 @@ CONVENTIONS: Mapping[str, Mapping[str, str]] = {"WordPiece": DEFAULTS}
 ENDLESS = 10**9  # model_max_length from here on is a way to write "no limit"
 
 
-def describe(files: SourceFiles, tokenizer: "Tokenizer") -> TokenizerInfo:
+def describe(
+    files: SourceFiles, tokenizer: "Tokenizer", roles: Mapping[str, str] | None = None
+) -> TokenizerInfo:
     """Say what ``tokenizer.json`` leaves out.
 
     Args:
         files: the directory that the tokenizer was built from.
         tokenizer: the tokenizer.
+        roles: role -> token, for where no file names one; by default what is usual for the kind
+            of vocabulary.
 
     Returns:
         the special tokens by role, those alone that are in the vocabulary, and the longest
@@ -32,7 +36,7 @@ def describe(files: SourceFiles, tokenizer: "Tokenizer") -> TokenizerInfo:
         VerificationError: a file is malformed.
     """
     settings = Settings.read(files)
-    usual = CONVENTIONS.get(type(tokenizer.model).__name__, {})
+    usual = roles or CONVENTIONS.get(type(tokenizer.model).__name__, {})
     names = {**usual, **{role: token.content for role, token in settings.named.items()}}
     found = {role: names[role] for role in ROLES if role in names}
     return TokenizerInfo(

@@ -31,6 +31,17 @@ def load(files: SourceFiles) -> "Tokenizer":
         raise VerificationError(f"{files.path(TOKENIZER_JSON)}: {one_line(error)}") from error
 
 
+def stored_kind(files: SourceFiles) -> str | None:
+    """Return what kind of model ``tokenizer.json`` holds, such as ``BPE`` or ``Unigram``.
+
+    ``None`` stands for no such file.
+
+    Raises:
+        SourceError, VerificationError: see ``load``.
+    """
+    return type(load(files).model).__name__ if files.has(TOKENIZER_JSON) else None
+
+
 def check_ends(files: SourceFiles, tokenizer: "Tokenizer") -> None:
     """Check that what ``tokenizer.json`` puts around each text has the vocabulary's ids.
 

@@ -1,0 +1,155 @@
+"""Tokenizers of sentencepiece (Kudo and Richardson 2018, arXiv:1808.06226), without its library.
+
+* ``tokenizer.json`` describes a whole tokenizer, and stands but for ``do_lower_case`` and
+  ``keep_accents`` where ``tokenizer_config.json`` states them. Where the model file is there too,
+  it must give the same ids.
+* A model file (``spiece.model``, ``sentencepiece.bpe.model``, ``spm.model``) is pieces and how
+  text is normalized. Ids are those that sentencepiece gives, moved where a family has put other
+  tokens before the pieces.
+
+Other tools, which build from model files too, treat three things in another way than
+sentencepiece does, and thereby than the models were trained: white space that the model does not
+count as such separates words; punctuation that the model lists as user-defined symbols is taken
+out of the text first, and what follows it begins with a space; and some leave the model's own
+replacements of characters out. Sentencepiece is followed here.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from zoo.errors import SourceError, VerificationError
+from zoo.tokenization.files import TOKENIZER_JSON, SourceFiles
+from zoo.tokenization.piece_model import BPE, CONTROL, USER_DEFINED, piece_model, read_piece_model
+from zoo.tokenization.pieces import Layout, backend
+from zoo.tokenization.probe import check_sources
+from zoo.tokenization.roles import tokens_by_role, usual_tokens, with_spaced_mask
+from zoo.tokenization.settings import Settings, special
+from zoo.tokenization.spelling import Spelling, respell, spell
+from zoo.tokenization.stored import check_ends, finish, load
+from zoo.tokenization.template import Template
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+KNOWN = {"split_by_punct": False, "add_prefix_space": True}
+
+
+def sentencepiece_tokenizer(
+    files: SourceFiles,
+    *,
+    roles: Mapping[str, str],
+    template: Template | None = None,
+    first: Sequence[str] = (),
+    skip: int = 0,
+    last: Sequence[str] = (),
+    sentinels: int = 0,
+    mask_takes_space: bool = False,
+    lowercase: bool | None = None,
+    strip_accents: bool = False,
+    plain_quotes: bool = False,
+    split_digit_comma: bool = False,
+) -> "Tokenizer":
+    """Build a tokenizer whose ids equal those of the reference implementation.
+
+    Offsets leave out the space before a word.
+
+    Args:
+        files: a directory with ``tokenizer.json`` or a model file.
+        roles: special tokens by role, for where no file names them; ``unk`` must be one.
+        template: what is put around texts; without one nothing is.
+        first: tokens before the model's pieces.
+        skip: how many of the model's own pieces ``first`` takes the place of.
+        last: tokens after the pieces, where they are no pieces themselves.
+        sentinels: how many tokens ``<extra_id_N>`` come last, in falling order, where
+            ``extra_ids`` in ``tokenizer_config.json`` does not say.
+        mask_takes_space: whether the mask takes the space before it along, where the files do
+            not say.
+        lowercase: whether texts are lower-cased where ``do_lower_case`` is not stated; ``None``
+            where that option does not exist.
+        strip_accents: whether accents are removed, unless ``keep_accents`` is stated.
+        plain_quotes: whether double grave accents and double apostrophes become quotes, and any
+            white space separates words.
+        split_digit_comma: whether a comma never is in one piece with the digit before it.
+
+    Raises:
+        SourceError: a file cannot be read.
+        VerificationError: a file is malformed, two of them contradict each other, the vocabulary
+            lacks a token that every text needs, or something is asked for that is not
+            implemented.
+    """
+    settings = Settings.read(files)
+    if mask_takes_space:
+        settings = with_spaced_mask(settings, roles)
+    names = tokens_by_role(settings, roles)
+    stated = _stated(settings, lowercase is not None, strip_accents)
+    wanted = {"lowercase": bool(lowercase), "strip_accents": strip_accents, **stated}
+    spelling = Spelling(**wanted, plain_quotes=plain_quotes)
+    extra = settings.option("extra_ids", (int,), sentinels) if sentinels else 0
+    layout = Layout(first, skip, last, extra, names["unk"], split_digit_comma)
+    usual = usual_tokens(roles, mask_takes_space)
+    name = piece_model(files)
+    tokenizer: Tokenizer | None = None
+    control: list[str] = []
+    if name is not None:
+        tokenizer, control = _from_pieces(files, name, layout, spelling, set(names.values()))
+    if files.has(TOKENIZER_JSON):
+        tokenizer = _from_stored(files, settings, spelling, stated, tokenizer)
+    else:
+        usual += [special(token, token) for token in control]
+    if tokenizer is None:
+        raise SourceError(f"{files.directory} has neither {TOKENIZER_JSON} nor a model file")
+    settings.add_to(tokenizer, [t for t in usual if tokenizer.token_to_id(t.content) is not None])
+    if template is not None and tokenizer.post_processor is None and not settings.generic:
+        tokenizer.post_processor = template.build(tokenizer, names, settings.where)
+    finish(tokenizer, settings)
+    return tokenizer
+
+
+def _stated(settings: Settings, cased: bool, accents: bool) -> dict[str, bool]:
+    """Return what the configuration itself says about spelling, of what the family has."""
+    for key, known in KNOWN.items():
+        if settings.option(key, (bool,), known) != known:
+            raise VerificationError(f"{settings.where}: {key} = {not known} is not implemented")
+    stated = {}
+    if cased and "do_lower_case" in settings.config:
+        stated["lowercase"] = settings.option("do_lower_case", (bool,), False)
+    if accents and "keep_accents" in settings.config:
+        stated["strip_accents"] = not settings.option("keep_accents", (bool,), False)
+    return stated
+
+
+def _from_stored(
+    files: SourceFiles,
+    settings: Settings,
+    spelling: Spelling,
+    stated: Mapping[str, bool],
+    source: "Tokenizer | None",
+) -> "Tokenizer":
+    """Read ``tokenizer.json``, and compare it with what a model file says."""
+    tokenizer = load(files)
+    if not settings.generic:
+        respell(tokenizer, spelling, stated, str(files.path(TOKENIZER_JSON)))
+    if source is not None:
+        check_sources(files, tokenizer, source, str(piece_model(files)), whole=True)
+    check_ends(files, tokenizer)
+    return tokenizer
+
+
+def _from_pieces(
+    files: SourceFiles, name: str, layout: Layout, spelling: Spelling, named: Collection[str]
+) -> tuple["Tokenizer", list[str]]:
+    """Build from a model file, and list the symbols to be found before a text is split."""
+    where = str(files.path(name))
+    model = read_piece_model(files, name)
+    tokenizer = backend(model, layout, where)
+    spell(tokenizer, model, spelling, where)
+    change = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str
+    pieces = layout.arrange(model)
+    for text, _, kind in pieces:
+        changed = model.kind == BPE or change(text) != text
+        if kind == USER_DEFINED and changed and text not in named:
+            raise VerificationError(
+                f"{where}: the user-defined symbol {text!r} is not implemented",
+                "a tokenizer.json would say what is done about it",
+            )
+    return tokenizer, [piece.text for piece in pieces if piece.kind == CONTROL]

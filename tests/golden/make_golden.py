@@ -40,7 +40,40 @@ LEFT_TO_RIGHT = {
 }
 SHAPES = {"gpt": LEFT_TO_RIGHT}  # of families that SMALL does not fit
 FIRST_GPT = {"model_type": "openai-gpt"}
+HALF = {"dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 12, "max_position_embeddings": 10}
+SHAPES |= {
+    "roberta": {**SMALL, "max_position_embeddings": 12},
+    "distilbert": {"vocab_size": 24, **HALF},
+    "electra": {**SMALL, "embedding_size": 6},
+    "albert": {**SMALL, "embedding_size": 6, "num_hidden_layers": 3},
+}
+ENCODER: dict[str, Case] = {
+    "none": ("none", {}, {}),
+    "masked-lm": ("masked-lm", {}, {}),
+    "masked-lm-untied": ("masked-lm", {"tie_word_embeddings": False}, {}),
+    "sequence-classification": ("sequence-classification", {"num_labels": 3}, {}),
+    "regression": ("sequence-classification", {"num_labels": 1}, {}),
+    "token-classification": ("token-classification", {"num_labels": 5}, {}),
+    "question-answering": ("question-answering", {}, {}),
+    "multiple-choice": ("multiple-choice", {}, {}),
+}
 CASES: dict[str, dict[str, Case]] = {
+    "roberta": {
+        **ENCODER,
+        "xlm-roberta": ("masked-lm", {"model_type": "xlm-roberta", "type_vocab_size": 1}, {}),
+        "camembert": ("sequence-classification", {"model_type": "camembert"}, {}),
+    },
+    "distilbert": ENCODER,
+    "electra": {
+        **ENCODER,
+        "none-without-projection": ("none", {"embedding_size": 8}, {}),
+        "replaced-token-detection": ("replaced-token-detection", {"hidden_act": "relu"}, {}),
+    },
+    "albert": {
+        **ENCODER,
+        "pretraining": ("pretraining", {}, {}),
+        "none-groups": ("none", {"num_hidden_groups": 2, "inner_group_num": 2}, {}),
+    },
     "bert": {
         "none": ("none", {}, {}),
         "none-without-pooler": ("none", {}, {"add_pooling_layer": False}),
@@ -52,6 +85,7 @@ CASES: dict[str, dict[str, Case]] = {
         "regression": ("sequence-classification", {"num_labels": 1}, {}),
         "token-classification": ("token-classification", {"num_labels": 5}, {}),
         "question-answering": ("question-answering", {}, {}),
+        "multiple-choice": ("multiple-choice", {}, {}),
     },
     "gpt": {
         "none": ("none", {}, {}),

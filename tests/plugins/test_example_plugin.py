@@ -5,6 +5,7 @@ Every command is a process of its own that finds the plugin by its distribution'
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -153,6 +154,16 @@ def test_what_goes_back_to_the_hub_is_what_came(plugin: Installed, reference: An
     ]
     before_ids, after_ids = (tokenizer("a bad <mask>", "x c") for tokenizer in tokenizers)
     assert dict(before_ids) == dict(after_ids)
+
+
+def test_the_page_shows_the_real_code() -> None:
+    files = [*EXAMPLE.rglob("*.py"), EXAMPLE / "pyproject.toml"]
+    code = "\n".join(path.read_text("utf-8") for path in files)
+    page = EXAMPLE.with_name("add-a-family.md").read_text("utf-8")
+    blocks = re.findall(r"```(?:python|toml)\n(.*?)```", page, re.DOTALL)
+    excerpts = [part for block in blocks for part in re.split(r"(?m)^\.\.\.\n", block)]
+    assert len(excerpts) > 10
+    assert [part for part in excerpts if part not in code] == []
 
 
 def test_its_own_tests_pass(plugin: Installed) -> None:

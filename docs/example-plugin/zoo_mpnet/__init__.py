@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from zoo.config import Config, ConfigMap
+from zoo.encoder import EncoderFamily, encoder_heads
 from zoo.errors import VerificationError
 from zoo.family import Family, Head
 from zoo.hookspecs import hookimpl
@@ -14,25 +15,18 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import nn
 
-    from zoo.export.spec import OnnxSpec
     from zoo.tokenization import SourceFiles
     from zoo.weights import WeightMap
 
 _TOKENS = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>"}
 _HEADS = {
-    "none": Head(
-        ("MPNetModel",),
-        ("last_hidden_state", "pooler_output"),
-        ("embed", "features"),
-        "a vector for each token, and one for the text",
-    ),
-    "masked-lm": Head(
-        ("MPNetForMaskedLM",), ("logits",), ("fill-mask", "features"), "which token stood there"
-    ),
+    name: head
+    for name, head in encoder_heads("MPNet", pooler=True).items()
+    if name in ("none", "masked-lm")
 }
 
 
-class MPNet(Family):
+class MPNet(EncoderFamily):
     """The family; torch is imported when a model is built."""
 
     name: ClassVar[str] = "mpnet"
@@ -61,19 +55,9 @@ class MPNet(Family):
 
         return weights(config, head)
 
-    def onnx(self, config: MPNetConfig, head: str) -> "OnnxSpec":
-        """Name the graph's inputs, outputs and axes."""
-        from zoo.export.spec import OnnxSpec
-
-        tokens = ("batch", "tokens")
-        bare = {"last_hidden_state": (*tokens, config.hidden_size)}
-        pooled = {"pooler_output": ("batch", config.hidden_size)} if config.pooler else {}
-        masked = {"logits": (*tokens, config.vocab_size)}
-        return OnnxSpec(
-            inputs={"input_ids": tokens, "attention_mask": tokens},
-            outputs=masked if head == "masked-lm" else {**bare, **pooled},
-            limits={"tokens": config.max_positions - PAD - 1},
-        )
+    def longest(self, config: MPNetConfig) -> int:
+        """Return how many tokens a text may have."""
+        return config.max_positions - PAD - 1
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the WordPiece tokenizer.

@@ -1,21 +1,23 @@
 """MPNet: Masked and Permuted Pre-training for Language Understanding.
 
-Song, Tan, Qin, Lu and Liu 2020, arXiv:2004.09297. Its objective is the paper's subject; what is
-left of it afterwards is a Transformer encoder that differs from the first ones in three places:
+Song, Tan, Qin, Lu and Liu 2020, arXiv:2004.09297. The paper is about an objective; the model that
+it leaves behind is a Transformer encoder that differs from the first ones in three places:
 
-* there are no segments, so a token's vector is the sum of what it is and where it stands;
+* there are no segments: a token's vector is the sum of what it is and where it stands;
 * places are counted over real tokens alone, and the first has the number ``PAD + 1``;
 * every head adds to its scores a learned number for how far the key is from the query, the same
-  in all blocks. Distances share 32 buckets: 16 to each side, one for each distance below 8 and
-  then wider by the square root of two (Raffel et al. 2019, arXiv:1910.10683, section 2.1).
+  in all blocks. Distances share 32 buckets, 16 to each side: one for each distance below 8, and
+  then each wider than the last by the square root of two (the scheme of Raffel et al. 2019,
+  arXiv:1910.10683, section 2.1).
 """
 
 import torch
 from torch import Tensor, nn
 
 from zoo.nn.attention import padding_mask
-from zoo.nn.blocks import PostNormBlock
-from zoo.nn.heads import MaskedTokenHead, Pooler
+from zoo.nn.embeddings import Embeddings
+from zoo.nn.encoder import blocks, embeddings, masked_token_head
+from zoo.nn.heads import Pooler
 from zoo.nn.init import init_weights
 from zoo_mpnet.config import BUCKETS, PAD, MPNetConfig
 
@@ -24,26 +26,17 @@ from zoo_mpnet.config import BUCKETS, PAD, MPNetConfig
 _NEAR, _FAR = 8, (12, 16, 23, 32, 46, 64, 91)
 
 
-class Embeddings(nn.Module):
-    """What a token is, and where it stands."""
+class CountedEmbeddings(Embeddings):
+    """Embeddings whose positions count the real tokens of each row."""
 
-    def __init__(self, config: MPNetConfig) -> None:
-        super().__init__()
-        self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.positions = nn.Embedding(config.max_positions, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(self, input_ids: Tensor) -> Tensor:
-        """Embed (batch, tokens) as (batch, tokens, hidden)."""
+    def where(self, input_ids: Tensor) -> Tensor:
+        """Embed where each token stands, (batch, tokens, hidden); padding is at ``PAD``."""
         real = input_ids != PAD
-        places = real.cumsum(dim=1) * real + PAD
-        x = self.tokens(input_ids) + self.positions(places)
-        return self.dropout(self.norm(x))  # type: ignore[no-any-return]
+        return self.positions(real.cumsum(dim=1) * real + PAD)  # type: ignore[no-any-return]
 
 
-def position_bias(table: nn.Embedding, tokens: int) -> Tensor:
-    """Return what attention adds to its scores for distances: (1, heads, queries, keys)."""
+def distance_bias(table: nn.Embedding, tokens: int) -> Tensor:
+    """Return what attention adds to its scores: (1, heads, queries, keys)."""
     places = torch.arange(tokens, device=table.weight.device)
     distance = places - places[:, None]  # (queries, keys), positive to the right
     far = distance.abs()
@@ -57,28 +50,17 @@ class MPNet(nn.Module):
 
     def __init__(self, config: MPNetConfig, head: str) -> None:
         super().__init__()
-        self.embeddings = Embeddings(config)
+        self.embeddings = embeddings(config, CountedEmbeddings)
         self.relative_bias = nn.Embedding(BUCKETS, config.num_heads)
-        self.layers = nn.ModuleList(
-            PostNormBlock(
-                hidden_size=config.hidden_size,
-                num_heads=config.num_heads,
-                intermediate_size=config.intermediate_size,
-                act=config.activation,
-                layer_norm_eps=config.layer_norm_eps,
-                dropout=config.dropout,
-                attention_dropout=config.attention_dropout,
-            )
-            for _ in range(config.num_layers)
-        )
+        self.layers = nn.ModuleList(blocks(config))
         self.pooler = Pooler(config.hidden_size) if head == "none" and config.pooler else None
-        self.head = _masked(config) if head == "masked-lm" else None
+        self.head = masked_token_head(config, "gelu") if head == "masked-lm" else None
         init_weights(self, std=config.initializer_range)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Tensor]:
         """Run trunk and head; both inputs are int64, (batch, tokens)."""
         x = self.embeddings(input_ids)  # (batch, tokens, hidden)
-        bias = position_bias(self.relative_bias, input_ids.shape[1])
+        bias = distance_bias(self.relative_bias, input_ids.shape[1])
         padding = padding_mask(attention_mask, x.dtype)  # (batch, 1, 1, keys)
         bias = bias if padding is None else bias + padding  # (batch, heads, queries, keys)
         for layer in self.layers:
@@ -87,13 +69,3 @@ class MPNet(nn.Module):
             return {"logits": self.head(x, self.embeddings.tokens)}
         pooled = {} if self.pooler is None else {"pooler_output": self.pooler(x)}
         return {"last_hidden_state": x, **pooled}
-
-
-def _masked(config: MPNetConfig) -> MaskedTokenHead:
-    return MaskedTokenHead(
-        hidden_size=config.hidden_size,
-        vocab_size=config.vocab_size,
-        act="gelu",  # whatever config.activation is
-        layer_norm_eps=config.layer_norm_eps,
-        tied=True,
-    )

@@ -37,9 +37,7 @@ class TestMPNet(FamilyTests):
         model = self.family.model(config, head).double()
         draw_weights(model)
         inputs = draw_inputs(self.family.onnx(config, head), config, (120, 60, 1))
-        found = compare_with_reference(
-            self.family, config, head, model, inputs=inputs, tolerance=1e-9
-        )
+        found = compare_with_reference(self.family, config, head, model, inputs=inputs)
         assert max(difference.absolute for difference in found.outputs.values()) <= 1e-9
         assert found.first_diverging is None
 

@@ -66,9 +66,7 @@ class MPNet(EncoderFamily):
             VerificationError: the files do not name MPNet's special tokens. The usual ones of
                 WordPiece are in its vocabulary, too, and the model knows nothing of them.
         """
-        from tokenizers.processors import TemplateProcessing
-
-        from zoo.tokenization import describe, wordpiece_tokenizer
+        from zoo.tokenization import DOUBLED, describe, wordpiece_tokenizer
 
         tokenizer = wordpiece_tokenizer(files)
         found = describe(files, tokenizer).special
@@ -79,10 +77,7 @@ class MPNet(EncoderFamily):
                 f"name {', '.join(_TOKENS.values())} in tokenizer_config.json",
             )
         if not files.has("tokenizer.json"):  # which would say how a text is framed
-            ends = [(token, tokenizer.token_to_id(token)) for token in ("<s>", "</s>")]
-            tokenizer.post_processor = TemplateProcessing(
-                single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=ends
-            )
+            tokenizer.post_processor = DOUBLED.build(tokenizer, found, str(files.directory))
         return tokenizer
 
 

@@ -6,7 +6,7 @@
 (2, 384)
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
@@ -176,6 +176,46 @@ class Model:
             'positive'
         """
         return self._run("classify", texts)
+
+    def generate(self, texts: Iterable[str], **settings: Any) -> list[dict[str, Any]]:
+        """Continue each text.
+
+        Args:
+            texts: the texts; an empty one starts from the token that begins texts.
+            **settings: fields of ``zoo.generation.settings.Settings``: ``max_new_tokens``,
+                ``beams``, ``temperature``, ``top_k``, ``top_p``, ``seed`` and others. Without
+                any, 20 tokens follow, the likeliest at each step.
+
+        Returns:
+            for each text ``text``, ``generated`` (what follows it) and ``stopped`` (``end``, or
+            ``length``).
+
+        Raises:
+            UsageError: a setting is out of its range, a text leaves no room for what follows,
+                or the backend does not generate.
+
+        Example:
+            >>> model.generate(["Once upon a"], max_new_tokens=1)  # doctest: +SKIP
+            [{'text': 'Once upon a', 'generated': ' time', 'stopped': 'length'}]
+        """
+        return self._run("generate", texts, **settings)
+
+    def stream(self, text: str, **settings: Any) -> Iterator[str]:
+        """Continue one text, and return each piece of the continuation as soon as it is there.
+
+        Args:
+            text: the text.
+            **settings: see ``generate``; beams, which choose at the end, are not possible.
+
+        Example:
+            >>> for piece in model.stream("Once upon a"):  # doctest: +SKIP
+            ...     print(piece, end="", flush=True)
+        """
+        from zoo.tasks.generate import Generate
+        from zoo.tasks.records import as_records
+
+        task = Generate(self.checkpoint, self.session, tokenizer=self.tokenizer, **settings)
+        return task.tell(next(as_records([text])))
 
     def _run(
         self,

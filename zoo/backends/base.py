@@ -8,6 +8,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from zoo.generation.decoder import Decoder
+
     Arrays = Mapping[str, NDArray[np.generic[Any]]]
     Floats = NDArray[np.floating[Any]]
 
@@ -58,4 +60,18 @@ class Session(ABC):
 
         raise UsageError(
             f"the {self.backend} backend does not expose single layers", "use --backend cpu"
+        )
+
+    def decoder(self) -> "Decoder":
+        """Return the model as something that generates text.
+
+        Raises:
+            UsageError: this backend does not generate, or the model does not.
+        """
+        from zoo.errors import UsageError
+
+        raise UsageError(
+            f"the {self.backend} backend does not generate: its graph keeps no keys and values "
+            "from one token to the next",
+            "use --backend cpu",
         )

@@ -12,9 +12,11 @@ from zoo.backends.devices import resolve_device, resolve_dtype
 from zoo.backends.inputs import check_inputs, check_outputs
 from zoo.backends.loading import load_model, stored_dtype
 from zoo.checkpoint import Checkpoint
+from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from zoo.backends.base import Arrays, Floats
+    from zoo.generation.decoder import Decoder
 
 __all__ = ["TorchSession", "load_model"]
 
@@ -89,6 +91,14 @@ class TorchSession(Session):
         return [_to_numpy(state) for state in seen]
 
     def _forward(self, inputs: "Arrays") -> dict[str, Tensor]:
+    def decoder(self) -> "Decoder":
+        """See ``Session``."""
+        from zoo.generation.decoder import Decoder
+
+        if not isinstance(self.model, Decoder):
+            raise UsageError("the model does not generate text", "convert it with another head")
+        return self.model
+
         arrays = check_inputs(inputs, self._spec, self._config)
         mask = arrays.get("attention_mask")
         if mask is not None and self._mask_is_optional and mask.all():

@@ -1,12 +1,15 @@
 """``zoo run``: one subcommand a task."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from zoo.cli.options import backend_options, hub_options, json_option, reference_argument
 from zoo.tasks import TASKS
+
+if TYPE_CHECKING:
+    from zoo.tasks.records import Record
 
 EPILOG = """\b
 Examples:
@@ -18,14 +21,35 @@ Plain text is one text a line. JSON lines hold "text", perhaps "text_pair", and 
 which are carried to the output. Results are JSON lines, in input order; a text that is longer
 than the model takes is cut, and "truncated" says by how many tokens."""
 
+
+def generation_options(command: Any) -> Any:
+    """Add what a task that generates text takes."""
+    number, real = click.IntRange, click.FloatRange
+    options = [
+        click.option("--max-new-tokens", type=number(1), default=20, show_default=True),
+        click.option("--min-new-tokens", type=number(0), default=0, help="Do not end before."),
+        click.option("--beams", type=number(1), default=1, help="Follow so many side by side."),
+        click.option("--length-penalty", type=float, default=1.0, help="With beams: over 0, long."),
+        click.option("--temperature", type=real(0, min_open=True), help="Sample; below 1, tamer."),
+        click.option("--top-k", type=number(1), help="Sample among the K likeliest tokens."),
+        click.option("--top-p", type=real(0, 1, min_open=True), help="Sample among the likeliest."),
+        click.option("--seed", type=number(0), help="Sample; the same number, the same texts."),
+        click.option("--stream", is_flag=True, help="Write plain text, as it comes."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 # options that one task alone takes
-OWN = {
+OWN: dict[str, Callable[[Any], Any]] = {
     "fill-mask": click.option(
         "--top-k", type=click.IntRange(1), default=5, show_default=True, help="Predictions a mask."
     ),
     "features": click.option(
         "--layers", default="-1", show_default=True, metavar="N,...", help="0 is the embeddings."
     ),
+    "generate": generation_options,
 }
 
 
@@ -58,6 +82,9 @@ def task_command(name: str) -> click.Command:
     def run(ref: str, texts: tuple[str, ...], as_json: bool, **options: Any) -> None:
         import json
 
+        if options.pop("stream", False):
+            _stream(name, ref, texts, as_json, options)
+            return
         results = _counted(_results(name, ref, texts, options))
         if as_json:
             click.echo(json.dumps({"task": name, "results": list(results)}, ensure_ascii=False))
@@ -108,9 +135,33 @@ def _counted(results: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             advance(1)
 
 
+def _stream(
+    name: str, ref: str, texts: tuple[str, ...], as_json: bool, options: dict[str, Any]
+) -> None:
+    """Write each text's continuation as it comes, and a line end behind it."""
+    from zoo.errors import UsageError
+
+    if as_json:
+        raise UsageError("--stream writes plain text, and --json does not", "leave one out")
+    task, records = _prepared(name, ref, texts, options)
+    for place, record in enumerate(records):
+        for piece in task.tell(record, place):
+            click.echo(piece, nl=False)
+        click.echo()
+
+
 def _results(
     name: str, ref: str, texts: tuple[str, ...], options: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
+    task, records = _prepared(name, ref, texts, options)
+    results: Iterator[dict[str, Any]] = task.run(records)
+    return results
+
+
+def _prepared(
+    name: str, ref: str, texts: tuple[str, ...], options: dict[str, Any]
+) -> "tuple[Any, Iterator[Record]]":
+    """Return the task, and what it is to work on."""
     from zoo.backends import open_session
     from zoo.references import resolve_checkpoint
     from zoo.tasks import make_task
@@ -122,8 +173,7 @@ def _results(
     if "layers" in options:
         options["layers"] = _numbers(options["layers"])
     checkpoint = resolve_checkpoint(ref, **hub)
-    task = make_task(name, checkpoint, open_session(checkpoint, **compute), **options)
-    return task.run(records)
+    return make_task(name, checkpoint, open_session(checkpoint, **compute), **options), records
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -20,6 +20,7 @@ TASKS = {
     "embed": ("zoo.tasks.embed:Embed", "A vector for each text."),
     "fill-mask": ("zoo.tasks.fill_mask:FillMask", "What could stand at each masked place."),
     "features": ("zoo.tasks.features:Features", "A vector for each token, from chosen layers."),
+    "generate": ("zoo.tasks.generate:Generate", "What follows a text."),
     "classify": ("zoo.tasks.classify:Classify", "Labels for a text, a pair, or each token."),
 }
 
@@ -31,8 +32,8 @@ def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options
         name: one of ``TASKS``.
         checkpoint: the model's description.
         session: the model.
-        **options: ``max_tokens`` and ``token_budget``; ``top_k`` for fill-mask and ``layers``
-            for features.
+        **options: ``max_tokens`` and ``token_budget``; ``top_k`` for fill-mask, ``layers``
+            for features, and those of ``zoo.generation.settings.Settings`` for generate.
 
     Raises:
         UsageError: there is no such task, or the checkpoint's head does not serve it.

@@ -41,10 +41,12 @@ class Item(NamedTuple):
     Attributes:
         record: as it was read.
         encoded: its tokens.
+        place: how many texts came before it.
     """
 
     record: Record
     encoded: "Encoded"
+    place: int = 0
 
 
 class Task(ABC):
@@ -115,6 +117,10 @@ class Task(ABC):
         """
 
     @abstractmethod
+    def cost(self, item: Item) -> int:
+        """Return what a text takes of a batch's budget; here its tokens."""
+        return len(item.encoded.ids)
+
     def compute(self, items: list[Item], batch: Batch) -> list[dict[str, Any]]:
         """Run one batch.
 
@@ -169,7 +175,7 @@ class Task(ABC):
 
     def _windows(self, records: Iterable[Record]) -> Iterator[list[Item]]:
         """Tokenize the input a window at a time. What stands before a bad record comes first."""
-        source, error = iter(records), None
+        source, error, before = iter(records), None, 0
         while error is None:
             window: list[Record] = []
             try:
@@ -178,7 +184,8 @@ class Task(ABC):
                     window.append(record)
             except UsageError as found:
                 error = found
-            items = self._tokenize(window)
+            items = self._tokenize(window, before)
+            before += len(items)
             refusals = ((k, self._refusal(item)) for k, item in enumerate(items))
             first, refused = next(((k, e) for k, e in refusals if e), (len(items), None))
             yield items[:first]
@@ -188,18 +195,19 @@ class Task(ABC):
         if error is not None:
             raise error
 
-    def _tokenize(self, records: list[Record]) -> list[Item]:
+    def _tokenize(self, records: list[Record], before: int) -> list[Item]:
         texts = [
             self.prepare(r.text) if r.pair is None else (self.prepare(r.text), self.prepare(r.pair))
             for r in records
         ]
         encoded = self.tokenizer.encode(texts, max_tokens=self.max_tokens)
-        return [Item(record, tokens) for record, tokens in zip(records, encoded, strict=True)]
+        pairs = zip(records, encoded, strict=True)
+        return [Item(record, tokens, before + k) for k, (record, tokens) in enumerate(pairs)]
 
     def _batches(self, items: list[Item]) -> Iterator[tuple[Item, dict[str, Any]]]:
         """Run the items of a window in batches, and return them in their order."""
         results: dict[int, dict[str, Any]] = {}
-        for chosen in plan_batches([len(i.encoded.ids) for i in items], self.token_budget):
+        for chosen in plan_batches([self.cost(i) for i in items], self.token_budget):
             some = [items[k] for k in chosen]
             batch = collate([i.encoded for i in some], self.session.inputs, self.tokenizer.pad_id)
             results |= zip(chosen, self.compute(some, batch), strict=True)

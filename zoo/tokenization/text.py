@@ -138,12 +138,12 @@ class TextTokenizer:
     @property
     def pad_id(self) -> int:
         """The id to fill batches up with; 0 where no token is meant for it."""
-        return self._role_id("pad") or 0
+        return self.role_id("pad") or 0
 
     @property
     def mask_id(self) -> int | None:
         """The id of the token that asks for a guess, or ``None``."""
-        return self._role_id("mask")
+        return self.role_id("mask")
 
     @property
     def mask_token(self) -> str | None:
@@ -155,7 +155,8 @@ class TextTokenizer:
         """The longest input that the model was made for, or ``None``."""
         return self.info.max_tokens
 
-    def _role_id(self, role: str) -> int | None:
+    def role_id(self, role: str) -> int | None:
+        """Return the id of the token that plays a role such as ``eos``, or ``None``."""
         token = self.info.special.get(role)
         return None if token is None else self.token_id(token)
 

@@ -60,7 +60,8 @@ class TorchSession(Session):
         self.backend, self.device = self._device.type, str(self._device)
         self.dtype = str(precision).removeprefix("torch.")
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
-        self.layers = 1 + len(self._blocks())
+        # blocks that run several times are counted each time
+        self.layers = 1 + len(getattr(self.model, "order", self._blocks()))
 
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
         """See ``Session``."""
@@ -90,7 +91,6 @@ class TorchSession(Session):
                 hook.remove()
         return [_to_numpy(state) for state in seen]
 
-    def _forward(self, inputs: "Arrays") -> dict[str, Tensor]:
     def decoder(self) -> "Decoder":
         """See ``Session``."""
         from zoo.generation.decoder import Decoder
@@ -99,6 +99,7 @@ class TorchSession(Session):
             raise UsageError("the model does not generate text", "convert it with another head")
         return self.model
 
+    def _forward(self, inputs: "Arrays") -> dict[str, Tensor]:
         arrays = check_inputs(inputs, self._spec, self._config)
         mask = arrays.get("attention_mask")
         if mask is not None and self._mask_is_optional and mask.all():

@@ -34,7 +34,8 @@ class Features(Task):
 
     def __init__(self, *args: Any, layers: Sequence[int] = (-1,), **options: Any) -> None:
         super().__init__(*args, **options)
-        self.depth: int = getattr(self.checkpoint.config, "num_layers", self.session.layers - 1)
+        known: int = getattr(self.checkpoint.config, "num_layers", 0)  # for what shows no layers
+        self.depth = self.session.layers - 1 if self.session.layers else known
         if not layers:
             raise UsageError("no layers were asked for", "-1 is the last")
         self.layers = tuple(dict.fromkeys(self._number(layer) for layer in layers))

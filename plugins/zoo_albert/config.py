@@ -1,0 +1,111 @@
+"""ALBERT's configuration, and what the keys of its Hub configuration mean."""
+
+from typing import Any
+
+from zoo.config import Activation, ConfigMap
+from zoo.encoder import FIXED, KEYS, EncoderConfig
+
+
+class AlbertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The shape of an ALBERT; the defaults are those of ``xxlarge``, and of the Hub.
+
+    Attributes:
+        embedding_size: width of the embeddings, which a linear map takes to ``hidden_size``.
+        num_layers: how many times a group runs.
+        num_groups: groups of blocks; each runs for an equal stretch of the layers.
+        blocks_in_group: blocks of a group, which run one after the other in each layer.
+        type_vocab_size: segments that an input may consist of.
+        classifier_dropout: probability of dropping an element before a classifier in training.
+        layer_norm_eps: added to the variance in every norm.
+        pooler: whether the bare trunk has a pooler; heads that use one always have it.
+    """
+
+    vocab_size: int = 30000
+    embedding_size: int = 128
+    hidden_size: int = 4096
+    num_heads: int = 64
+    intermediate_size: int = 16384
+    num_groups: int = 1
+    blocks_in_group: int = 1
+    type_vocab_size: int = 2
+    activation: Activation = "gelu_new"
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    classifier_dropout: float = 0.1
+    layer_norm_eps: float = 1e-12
+    pooler: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse a shape that cannot be built.
+
+        Raises:
+            ValueError: a field is out of its range, or two contradict each other.
+        """
+        super().__post_init__()
+        if not 1 <= self.num_groups <= self.num_layers:
+            raise ValueError(f"num_groups {self.num_groups} is not in 1 to {self.num_layers}")
+        if self.blocks_in_group < 1:
+            raise ValueError(f"blocks_in_group is {self.blocks_in_group}, which is not positive")
+
+    @property
+    def order(self) -> list[int]:
+        """The numbers of the blocks in the order in which they run."""
+        per_group = self.num_layers / self.num_groups
+        return [
+            int(layer / per_group) * self.blocks_in_group + inner
+            for layer in range(self.num_layers)
+            for inner in range(self.blocks_in_group)
+        ]
+
+
+SPECIAL_TOKENS = {
+    "bos": "[CLS]",
+    "eos": "[SEP]",
+    "unk": "<unk>",
+    "sep": "[SEP]",
+    "pad": "<pad>",
+    "cls": "[CLS]",
+    "mask": "[MASK]",
+}
+_UNUSED = "written by the first release, and read by no implementation"
+CONFIG_MAP = ConfigMap(
+    keys={
+        **KEYS,
+        "embedding_size": "embedding_size",
+        "num_hidden_groups": "num_groups",
+        "inner_group_num": "blocks_in_group",
+        "classifier_dropout_prob": "classifier_dropout",
+    },
+    fixed=FIXED,
+    ignored={
+        "down_scale_factor": _UNUSED,
+        "gap_size": _UNUSED,
+        "net_structure_type": _UNUSED,
+        "num_memory_blocks": _UNUSED,
+    },
+)
+
+
+def _size(layers: int, width: int, heads: int, **changes: Any) -> AlbertConfig:
+    """Return a released shape: feed-forward networks are four times as wide as the blocks."""
+    return AlbertConfig(
+        num_layers=layers,
+        hidden_size=width,
+        num_heads=heads,
+        intermediate_size=4 * width,
+        **changes,
+    )
+
+
+_SHAPES = {
+    "base": (12, 768, 12),
+    "large": (24, 1024, 16),
+    "xlarge": (24, 2048, 16),
+    "xxlarge": (12, 4096, 64),
+}
+_FIRST: dict[str, Any] = {"activation": "gelu", "dropout": 0.1, "attention_dropout": 0.1}
+SIZES = {
+    "tiny": _size(3, 96, 4, vocab_size=1000, embedding_size=32, max_positions=64),
+    **{f"{name}-v2": _size(*shape) for name, shape in _SHAPES.items()},
+    **{f"{name}-v1": _size(*shape, **_FIRST) for name, shape in _SHAPES.items()},
+}

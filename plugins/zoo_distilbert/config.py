@@ -1,0 +1,74 @@
+"""DistilBERT's configuration, and what the keys of its Hub configuration mean."""
+
+from typing import Any, ClassVar
+
+from zoo.config import ConfigMap
+from zoo.encoder import FIXED, EncoderConfig
+
+
+class DistilBertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The shape of a DistilBERT; the defaults are those of ``base``, and of the Hub.
+
+    Attributes:
+        num_layers: encoder blocks.
+        question_dropout: probability of dropping an element before the head that finds answers,
+            in training.
+        classifier_dropout: the same in the heads for whole texts.
+    """
+
+    layer_norm_eps: ClassVar[float] = 1e-12  # the same in every norm of every release
+    num_layers: int = 6
+    question_dropout: float = 0.1
+    classifier_dropout: float = 0.2
+
+
+CONFIG_MAP = ConfigMap(
+    keys={
+        "vocab_size": "vocab_size",
+        "dim": "hidden_size",
+        "n_layers": "num_layers",
+        "n_heads": "num_heads",
+        "hidden_dim": "intermediate_size",
+        "max_position_embeddings": "max_positions",
+        "activation": "activation",
+        "dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+        "qa_dropout": "question_dropout",
+        "seq_classif_dropout": "classifier_dropout",
+        "initializer_range": "initializer_range",
+        "pad_token_id": "pad_token_id",
+        "tie_word_embeddings": "tie_embeddings",
+    },
+    fixed=FIXED,
+    ignored={
+        "sinusoidal_pos_embds": "how fresh positions are drawn; a checkpoint stores them",
+        "tie_weights_": "read by no implementation; tie_word_embeddings says it",
+        "output_past": "a setting of an old release that no implementation reads",
+    },
+    aliases={
+        "hidden_size": "dim",
+        "num_hidden_layers": "n_layers",
+        "num_attention_heads": "n_heads",
+    },
+)
+
+
+def _size(**changes: Any) -> DistilBertConfig:
+    """Return a released shape: all of them are half a base model."""
+    return DistilBertConfig(**changes)
+
+
+SIZES = {
+    "tiny": _size(
+        vocab_size=1000,
+        hidden_size=128,
+        num_layers=2,
+        num_heads=2,
+        intermediate_size=512,
+        max_positions=64,
+    ),
+    "base": _size(),
+    "base-cased": _size(vocab_size=28996),
+    "base-multilingual-cased": _size(vocab_size=119547),
+    "base-german-cased": _size(vocab_size=31102),
+}

@@ -1,0 +1,71 @@
+"""ELECTRA (Clark et al. 2020, arXiv:2003.10555)."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from zoo.config import Config, ConfigMap
+from zoo.encoder import Axes, EncoderFamily, encoder_heads
+from zoo.family import Family, Head
+from zoo.hookspecs import hookimpl
+from zoo_electra.config import CONFIG_MAP, SIZES, ElectraConfig
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import nn
+
+    from zoo.tokenization import SourceFiles
+    from zoo.weights import WeightMap
+
+_HEADS = encoder_heads("Electra") | {
+    "replaced-token-detection": Head(
+        ("ElectraForPreTraining",), ("logits",), ("features",), "which tokens were replaced"
+    ),
+}
+
+
+class Electra(EncoderFamily):
+    """The family; torch is imported when a model is built."""
+
+    name: ClassVar[str] = "electra"
+    model_types: ClassVar[tuple[str, ...]] = ("electra",)
+    config_type: ClassVar[type[Config]] = ElectraConfig
+    config_map: ClassVar[ConfigMap] = CONFIG_MAP
+    default_checkpoint: ClassVar[str] = "electra-small-discriminator"
+
+    def sizes(self) -> Mapping[str, ElectraConfig]:
+        """Return the released shapes."""
+        return SIZES
+
+    def heads(self) -> Mapping[str, Head]:
+        """Return the heads."""
+        return _HEADS
+
+    def model(self, config: ElectraConfig, head: str) -> "nn.Module":
+        """Build a model with fresh weights."""
+        from zoo_electra.model import build
+
+        return build(config, head)
+
+    def weights(self, config: ElectraConfig, head: str) -> "WeightMap":
+        """Return the rules for its tensors."""
+        from zoo_electra.weights import weights
+
+        return weights(config, head)
+
+    def outputs(self, config: ElectraConfig, head: str) -> dict[str, Axes]:
+        """Name the outputs of a head and their axes."""
+        if head == "replaced-token-detection":
+            return {"logits": ("batch", "tokens")}
+        return super().outputs(config, head)
+
+    def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
+        """Build the WordPiece tokenizer."""
+        from zoo.tokenization import wordpiece_tokenizer
+
+        return wordpiece_tokenizer(files)
+
+
+@hookimpl
+def zoo_families() -> tuple[Family, ...]:
+    """Return the family."""
+    return (Electra(),)

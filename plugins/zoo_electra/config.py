@@ -1,0 +1,74 @@
+"""ELECTRA's configuration, and what the keys of its Hub configuration mean."""
+
+from typing import Any
+
+from zoo.config import ConfigMap
+from zoo.encoder import FIXED, KEYS, EncoderConfig
+
+
+class ElectraConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The shape of a discriminator or a generator; the defaults are those of ``small``.
+
+    Attributes:
+        embedding_size: width of the embeddings; a linear map takes them to ``hidden_size``
+            where that is another.
+        type_vocab_size: segments that an input may consist of.
+        classifier_dropout: probability of dropping an element in the heads that classify texts
+            and tokens, in training; ``None`` for ``dropout``.
+        summary_dropout: the same in the head that chooses among texts.
+        layer_norm_eps: added to the variance in every norm.
+    """
+
+    embedding_size: int = 128
+    hidden_size: int = 256
+    num_heads: int = 4
+    intermediate_size: int = 1024
+    type_vocab_size: int = 2
+    classifier_dropout: float | None = None
+    summary_dropout: float = 0.1
+    layer_norm_eps: float = 1e-12
+
+
+CONFIG_MAP = ConfigMap(
+    keys={
+        **KEYS,
+        "embedding_size": "embedding_size",
+        "classifier_dropout": "classifier_dropout",
+        "summary_last_dropout": "summary_dropout",
+    },
+    fixed={
+        **FIXED,
+        "summary_type": ("first",),
+        "summary_use_proj": (True,),
+        "summary_activation": ("gelu",),
+        "summary_first_dropout": (None, 0, 0.0),
+        "summary_proj_to_labels": (None, False),
+    },
+)
+
+
+def _size(layers: int, width: int, embedding: int, heads: int = 0) -> ElectraConfig:
+    """Return a released shape: feed-forward networks are four times as wide as the blocks."""
+    return ElectraConfig(
+        num_layers=layers,
+        hidden_size=width,
+        embedding_size=embedding,
+        num_heads=heads or width // 64,
+        intermediate_size=4 * width,
+    )
+
+
+def _tiny(**changes: Any) -> ElectraConfig:
+    return ElectraConfig(vocab_size=1000, num_layers=2, max_positions=64, **changes)
+
+
+SIZES = {
+    "tiny": _tiny(hidden_size=128, embedding_size=64, num_heads=2, intermediate_size=256),
+    "small": _size(12, 256, 128),
+    "base": _size(12, 768, 768),
+    "large": _size(24, 1024, 1024),
+    # the released small generator has the discriminator's shape, not the paper's quarter of it
+    "small-generator": _size(12, 256, 128),
+    "base-generator": _size(12, 256, 768),
+    "large-generator": _size(24, 256, 1024),
+}

@@ -1,0 +1,81 @@
+"""RoBERTa (Liu et al. 2019, arXiv:1907.11692), XLM-RoBERTa and CamemBERT."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.config import Config, ConfigMap
+from zoo.encoder import EncoderFamily, encoder_heads
+from zoo.family import Family, Head
+from zoo.hookspecs import hookimpl
+from zoo_roberta.config import CONFIG_MAP, CONFIG_MAPS, SIZES, SPECIAL_TOKENS, RobertaConfig
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import nn
+
+    from zoo.tokenization import SourceFiles
+    from zoo.weights import WeightMap
+
+# in the order of the model types
+_HEADS = encoder_heads("Roberta", "XLMRoberta", "Camembert", pooler=True)
+
+
+class Roberta(EncoderFamily):
+    """The family; torch is imported when a model is built."""
+
+    name: ClassVar[str] = "roberta"
+    model_types: ClassVar[tuple[str, ...]] = ("roberta", "xlm-roberta", "camembert")
+    config_type: ClassVar[type[Config]] = RobertaConfig
+    config_map: ClassVar[ConfigMap] = CONFIG_MAP
+    config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
+    default_checkpoint: ClassVar[str] = "roberta-base"
+    special_tokens: ClassVar[Mapping[str, str]] = SPECIAL_TOKENS
+
+    def sizes(self) -> Mapping[str, RobertaConfig]:
+        """Return the released shapes."""
+        return SIZES
+
+    def heads(self) -> Mapping[str, Head]:
+        """Return the heads."""
+        return _HEADS
+
+    def model_type(self, config: RobertaConfig) -> str:
+        """Return the name that the configuration's source used."""
+        return config.model_type
+
+    def architecture(self, config: RobertaConfig, head: str) -> str:
+        """Return the Hub's class for the configuration's model type."""
+        return _HEADS[head].architectures[self.model_types.index(config.model_type)]
+
+    def model(self, config: RobertaConfig, head: str) -> "nn.Module":
+        """Build a model with fresh weights."""
+        from zoo_roberta.model import build
+
+        return build(config, head)
+
+    def weights(self, config: RobertaConfig, head: str) -> "WeightMap":
+        """Return the rules for its tensors."""
+        from zoo_roberta.weights import weights
+
+        return weights(config, head)
+
+    def inputs(self, config: Any) -> tuple[str, ...]:
+        """Name the inputs: token types only where there is more than one."""
+        every = super().inputs(config)
+        return every if config.type_vocab_size > 1 else every[:2]
+
+    def longest(self, config: RobertaConfig) -> int:
+        """Return how many tokens a text may have."""
+        return config.longest
+
+    def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
+        """Build the byte-level BPE tokenizer, or the SentencePiece one."""
+        from zoo_roberta.tokenizer import tokenizer
+
+        return tokenizer(files)
+
+
+@hookimpl
+def zoo_families() -> tuple[Family, ...]:
+    """Return the family."""
+    return (Roberta(),)

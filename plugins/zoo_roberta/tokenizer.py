@@ -1,0 +1,49 @@
+"""RoBERTa's tokenizer is byte-level BPE; those of XLM-R and CamemBERT are SentencePiece's."""
+
+from typing import TYPE_CHECKING, Any
+
+from zoo.tokenization import (
+    DOUBLED,
+    SourceFiles,
+    byte_level_bpe_tokenizer,
+    piece_model,
+    sentencepiece_tokenizer,
+    stored_kind,
+)
+from zoo_roberta.config import SPECIAL_TOKENS
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+# what the original vocabularies have in front of SentencePiece's, and in place of how many
+_XLM: dict[str, Any] = {"first": ("<s>", "<pad>", "</s>", "<unk>"), "skip": 3}
+_CAMEMBERT: dict[str, Any] = {
+    "first": ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"),
+    "skip": 1,
+}
+
+
+def tokenizer(files: SourceFiles) -> "Tokenizer":
+    """Build the tokenizer of the kind that the files hold."""
+    if piece_model(files) is None and stored_kind(files) != "Unigram":
+        return byte_level_bpe_tokenizer(
+            files,
+            roles=SPECIAL_TOKENS,
+            template=DOUBLED,
+            trim_offsets=True,
+            mask_takes_space=True,
+        )
+    return sentencepiece_tokenizer(
+        files,
+        roles=SPECIAL_TOKENS,
+        template=DOUBLED,
+        last=("<mask>",),
+        mask_takes_space=True,
+        **(_CAMEMBERT if _is_camembert(files) else _XLM),
+    )
+
+
+def _is_camembert(files: SourceFiles) -> bool:
+    said = {"model_type": "config.json", "tokenizer_class": "tokenizer_config.json"}
+    words = [files.json(name).get(key) for key, name in said.items() if files.has(name)]
+    return any(str(word).lower().startswith("camembert") for word in words)

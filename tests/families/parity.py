@@ -1,0 +1,114 @@
+"""Comparing families of encoders with the reference library: what their tests share."""
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from msgspec.structs import replace
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from zoo.convert import convert
+from zoo.family import Family
+from zoo.references import Source
+from zoo.testing.draws import draw_inputs, draw_weights
+from zoo.testing.oracle import Difference, compare_with_reference, hub_state, reference_model
+
+
+def random_model(family: Family, config: Any, head: str) -> nn.Module:
+    with torch.device("meta"):
+        model = family.model(config, head)
+    model = model.double().to_empty(device="cpu").eval()
+    draw_weights(model)
+    return model
+
+
+def suited(config: Any, head: str) -> Any:
+    """The reference takes the number of labels for the answer's start and end, too."""
+    return replace(config, labels=("start", "end")) if head == "question-answering" else config
+
+
+def assert_equal(family: Family, config: Any, head: str) -> None:
+    """Outputs and every layer: 1e-9 in float64, 1e-5 of the largest magnitude in float32."""
+    config = suited(config, head)
+    model = random_model(family, config, head)
+    exact = compare_with_reference(family, config, head, model, tolerance=1e-9)
+    assert max(d.absolute for d in exact.outputs.values()) <= 1e-9
+    assert exact.first_diverging is None
+    single = compare_with_reference(family, config, head, model.float())
+    assert max(d.relative for d in single.outputs.values()) <= 1e-5
+    assert single.first_diverging is None
+
+
+def assert_equal_at_all_lengths(family: Family, config: Any, head: str) -> None:
+    """One token, two texts of which one is padded, and the longest text."""
+    config = suited(config, head)
+    spec = family.onnx(config, head)
+    model = random_model(family, config, head)
+    reference = reference_model(family, config, head, model.state_dict())
+    longest = spec.limits["tokens"]
+    for dtype, lengths in itertools.product((torch.float64, torch.float32), ((1,), (17, 9))):
+        assert_batch_equal(model.to(dtype), reference.to(dtype), spec, config, lengths)
+    # a model that chooses takes a row of texts: one of them is enough to compare
+    inputs = draw_inputs(spec, config, (longest,))
+    if head == "multiple-choice":
+        inputs = {name: tensor[:, :1] for name, tensor in inputs.items()}
+    with torch.no_grad():
+        ours, theirs = model(**inputs), reference(**inputs)
+    for mine, other in zip(ours.values(), theirs.values(), strict=True):
+        assert Difference.between(mine, other).relative <= 1e-5, longest
+
+
+def assert_batch_equal(
+    model: nn.Module, reference: nn.Module, spec: Any, config: Any, lengths: tuple[int, ...]
+) -> None:
+    inputs = draw_inputs(spec, config, lengths)
+    with torch.no_grad():
+        ours, theirs = model(**inputs), reference(**inputs)
+    for mine, other in zip(ours.values(), theirs.values(), strict=True):
+        found = Difference.between(mine, other)
+        if mine.dtype is torch.float64:
+            assert found.absolute <= 1e-9, lengths
+        else:
+            assert found.relative <= 1e-5, lengths
+
+
+def count(family: Family, config: Any, head: str) -> int:
+    """Count the parameters of a model, which is as many as its rules name."""
+    with torch.device("meta"):
+        model = family.model(config, head)
+    found = sum(parameter.numel() for parameter in model.parameters())
+    assert family.weights(config, head).parameters() == found
+    return found
+
+
+def assert_there_and_back(
+    family: Family, config: Any, head: str, folder: Path, dtype: str = "float32", **extra: Any
+) -> None:
+    """Hub -> ours -> Hub: bit for bit, and the reference's class finds nothing wrong."""
+    config = suited(config, head)
+    model = random_model(family, config, head)
+    architecture = family.architecture(config, head)
+    # through float32, because numpy has no bfloat16
+    weights = hub_state(family.weights(config, head), model.float().state_dict())
+    weights = {name: tensor.to(getattr(torch, dtype)) for name, tensor in weights.items()}
+    kind = getattr(transformers, architecture)
+    hub = {**family.to_hub(config), **extra, "architectures": [architecture]}
+    source, ours, back = folder / "source", folder / "ours", folder / "back"
+    source.mkdir()
+    save_file({n: t.contiguous() for n, t in weights.items()}, source / "model.safetensors")
+    (source / "config.json").write_text(json.dumps(hub))
+    assert convert(Source(source, str(source)), ours).head == head
+    convert(Source(ours, str(ours)), back, to="hub")
+    after = load_file(back / "model.safetensors")
+    assert after.keys() == weights.keys()
+    assert all(torch.equal(after[name], tensor) for name, tensor in weights.items())
+    loaded, loading = kind.from_pretrained(back, output_loading_info=True)
+    assert not any(loading.values()), loading
+    before = kind.from_pretrained(source).config.to_dict()
+    assert loaded.config.to_dict() == {**before, "_name_or_path": str(back)}
+    written = json.loads((back / "config.json").read_text())
+    assert {key: written.get(key) for key in hub if key not in ("dtype",)} == hub

@@ -1,0 +1,126 @@
+"""DistilBERT: the conformance kit, and the reference library's outputs on random weights."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from msgspec.structs import replace
+
+from tests.families import parity
+from zoo.errors import VerificationError
+from zoo.testing.conformance import FamilyTests
+from zoo_distilbert import DistilBert
+from zoo_distilbert.config import SIZES, DistilBertConfig
+
+DISTILBERT = DistilBert()
+HEADS = list(DISTILBERT.heads())
+SMALL = DistilBertConfig(
+    vocab_size=101,
+    hidden_size=48,
+    num_layers=3,
+    num_heads=4,
+    intermediate_size=80,
+    max_positions=40,
+    labels=("one", "two", "three"),
+)
+
+
+class TestDistilBert(FamilyTests):
+    family = DISTILBERT
+    golden = Path(__file__).parents[1] / "golden" / "distilbert"
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_base_equals_the_reference(head: str) -> None:
+    parity.assert_equal_at_all_lengths(DISTILBERT, SIZES["base"], head)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tie_embeddings": False},
+        {"pad_token_id": 5},
+        {"pad_token_id": None},
+        {"activation": "relu"},
+        {"num_heads": 1},
+        {"labels": ("one",), "problem": "regression"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("head", HEADS)
+def test_settings_equal_the_reference(changes: dict[str, Any], head: str) -> None:
+    parity.assert_equal(DISTILBERT, replace(SMALL, **changes), head)
+
+
+@pytest.mark.parametrize(
+    ("size", "head", "count"),
+    [
+        ("base", "none", 66_362_880),
+        ("base", "masked-lm", 66_985_530),
+        # 28,996 - 30,522 words of 768, and a bias for each
+        ("base-cased", "none", 66_362_880 - 1526 * 768),
+        ("base-cased", "masked-lm", 66_985_530 - 1526 * 769),
+        ("base-multilingual-cased", "none", 66_362_880 + 89_025 * 768),
+    ],
+)
+def test_parameter_counts_are_the_published_ones(size: str, head: str, count: int) -> None:
+    assert parity.count(DISTILBERT, SIZES[size], head) == count
+
+
+def test_every_key_of_the_reference_is_known() -> None:
+    found = DISTILBERT.from_hub(transformers.DistilBertConfig().to_dict())
+    assert found.config == SIZES["base"] and found.unknown == ()
+
+
+def test_keys_of_older_releases_are_known() -> None:
+    older = {"tie_weights_": True, "sinusoidal_pos_embds": False, "output_past": True}
+    found = DISTILBERT.from_hub({"model_type": "distilbert", **older})
+    assert found.config == SIZES["base"] and found.unknown == ()
+
+
+def test_other_spellings_are_heard_and_contradictions_are_not() -> None:
+    assert DISTILBERT.from_hub({"hidden_size": 96}).config == DistilBertConfig(hidden_size=96)
+    with pytest.raises(VerificationError, match=r"hidden_size = 96 contradicts dim = 48"):
+        DISTILBERT.from_hub({"dim": 48, "hidden_size": 96})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("is_decoder", True), ("activation", "quick_gelu"), ("qa_dropout", 1.5)]
+)
+def test_what_is_not_implemented_is_refused_by_name(key: str, value: object) -> None:
+    with pytest.raises(VerificationError, match=key.replace("qa", "question")):
+        DISTILBERT.from_hub({"model_type": "distilbert", key: value})
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_there_and_back(head: str, tmp_path: Path) -> None:
+    parity.assert_there_and_back(DISTILBERT, SMALL, head, tmp_path, tie_weights_=True)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("tie", [True, False])
+def test_half_precision_there_and_back(tie: bool, dtype: str, tmp_path: Path) -> None:
+    config = replace(SMALL, tie_embeddings=tie)
+    parity.assert_there_and_back(DISTILBERT, config, "masked-lm", tmp_path, dtype)
+
+
+def test_segments_are_not_told_apart() -> None:
+    assert list(DISTILBERT.onnx(SMALL, "none").inputs) == ["input_ids", "attention_mask"]
+    model = DISTILBERT.model(SMALL, "none")
+    ids = torch.ones(1, 2, dtype=torch.int64)
+    with pytest.raises(ValueError, match="tells no segments apart"):
+        model(ids, token_type_ids=ids)
+
+
+def test_training_drops_what_the_reference_drops() -> None:
+    config = replace(SMALL, dropout=0.0, attention_dropout=0.0)
+    model = parity.random_model(DISTILBERT, config, "none").train()
+    ids = torch.ones(1, 5, dtype=torch.int64)
+    assert torch.equal(model(ids)["last_hidden_state"], model(ids)["last_hidden_state"])
+    layer = model.get_submodule("layers.0")
+    layer.get_submodule("dropout").p = 1.0  # type: ignore[assignment]
+    x = torch.randn(1, 5, 48, dtype=torch.float64)
+    attended = layer.attention_norm(x + layer.attention(x))  # type: ignore[operator]
+    assert torch.equal(layer(x), layer.ffn_norm(attended))  # type: ignore[operator]

@@ -1,0 +1,177 @@
+"""RoBERTa: the conformance kit, and the reference library's outputs on random weights."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from msgspec.structs import replace
+
+from tests.families import parity
+from zoo.errors import VerificationError
+from zoo.formats import TensorInfo
+from zoo.testing.conformance import FamilyTests
+from zoo.testing.oracle import reference_model
+from zoo.weights import account_for
+from zoo_roberta import Roberta
+from zoo_roberta.config import SIZES, RobertaConfig
+
+ROBERTA = Roberta()
+HEADS = list(ROBERTA.heads())
+SMALL = RobertaConfig(
+    vocab_size=101,
+    hidden_size=48,
+    num_layers=3,
+    num_heads=4,
+    intermediate_size=80,
+    max_positions=42,
+    labels=("one", "two", "three"),
+)
+
+
+class TestRoberta(FamilyTests):
+    family = ROBERTA
+    golden = Path(__file__).parents[1] / "golden" / "roberta"
+
+
+# Parity with the reference library
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_base_equals_the_reference(head: str) -> None:
+    parity.assert_equal_at_all_lengths(ROBERTA, replace(SIZES["base"], vocab_size=1000), head)
+
+
+def test_the_whole_vocabulary_equals_the_reference() -> None:
+    config = replace(SIZES["base"], num_layers=1)
+    parity.assert_equal(ROBERTA, config, "masked-lm")
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("size", ["tiny", "distil", "large", "xlm-base", "xlm-large"])
+def test_other_sizes_equal_the_reference(size: str, head: str) -> None:
+    parity.assert_equal(ROBERTA, replace(SIZES[size], num_layers=2, vocab_size=200), head)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tie_embeddings": False},
+        {"type_vocab_size": 1},
+        {"pad_token_id": 5},
+        {"pad_token_id": 0},
+        {"activation": "relu"},
+        {"layer_norm_eps": 0.1},
+        {"model_type": "xlm-roberta"},
+        {"model_type": "camembert"},
+        {"labels": ("one",), "problem": "regression"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("head", HEADS)
+def test_settings_equal_the_reference(changes: dict[str, Any], head: str) -> None:
+    parity.assert_equal(ROBERTA, replace(SMALL, **changes), head)
+
+
+def test_positions_count_what_is_not_padding_wherever_it_stands() -> None:
+    model = parity.random_model(ROBERTA, SMALL, "none")
+    reference = reference_model(ROBERTA, SMALL, "none", model.state_dict())
+    ids = torch.tensor([[1, 1, 7, 8, 1, 9], [4, 5, 6, 1, 1, 1]])
+    mask = (ids != 1).long()
+    with torch.no_grad():
+        ours = model(ids, mask)["last_hidden_state"]
+        theirs = reference(ids, mask).last_hidden_state
+    assert (ours - theirs).abs().max() <= 1e-9
+
+
+# Sizes
+
+
+@pytest.mark.parametrize(
+    ("size", "head", "count"),
+    [
+        ("base", "none", 124_645_632),
+        ("base", "masked-lm", 124_697_433),
+        ("large", "none", 355_359_744),
+        ("large", "masked-lm", 355_412_057),
+        ("distil", "none", 82_118_400),
+        ("distil", "masked-lm", 82_170_201),
+    ],
+)
+def test_parameter_counts_are_the_published_ones(size: str, head: str, count: int) -> None:
+    assert parity.count(ROBERTA, SIZES[size], head) == count
+
+
+# Configuration
+
+
+@pytest.mark.parametrize("kind", ["Roberta", "XLMRoberta", "Camembert"])
+def test_every_key_of_the_reference_is_known(kind: str) -> None:
+    hub = getattr(transformers, f"{kind}Config")()
+    found = ROBERTA.from_hub(hub.to_dict())
+    assert found.unknown == () and isinstance(found.config, RobertaConfig)
+    assert found.config.model_type == hub.model_type
+    assert found.config == ROBERTA.from_hub({"model_type": hub.model_type}).config
+    assert found.config == replace(
+        RobertaConfig(), model_type=hub.model_type, vocab_size=hub.vocab_size
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("position_embedding_type", "relative_key"),
+        ("is_decoder", True),
+        ("add_cross_attention", True),
+        ("hidden_act", "quick_gelu"),
+        ("pad_token_id", None),
+        ("max_position_embeddings", 2),
+    ],
+)
+def test_what_is_not_implemented_is_refused_by_name(key: str, value: object) -> None:
+    with pytest.raises(VerificationError, match=key.replace("max_position_embedd", "max_pos")[:7]):
+        ROBERTA.from_hub({"model_type": "roberta", key: value})
+
+
+# Weights as they are published
+
+
+@pytest.mark.parametrize("model_type", ["roberta", "xlm-roberta", "camembert"])
+@pytest.mark.parametrize("head", HEADS)
+def test_there_and_back(head: str, model_type: Any, tmp_path: Path) -> None:
+    config = replace(SMALL, model_type=model_type)
+    parity.assert_there_and_back(ROBERTA, config, head, tmp_path, bos_token_id=0)
+
+
+@pytest.mark.parametrize("tie", [True, False])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_there_and_back(tie: bool, dtype: str, tmp_path: Path) -> None:
+    config = replace(SMALL, tie_embeddings=tie)
+    parity.assert_there_and_back(ROBERTA, config, "masked-lm", tmp_path, dtype)
+
+
+def test_the_published_file_is_accounted_for() -> None:
+    weights = ROBERTA.weights(SMALL, "masked-lm")
+    file = {
+        source: TensorInfo("F32", shape)
+        for entry in weights.entries()
+        for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
+    }
+    file["lm_head.decoder.weight"] = file["roberta.embeddings.word_embeddings.weight"]
+    file["lm_head.decoder.bias"] = file["lm_head.bias"]
+    file["roberta.embeddings.position_ids"] = TensorInfo("I64", (1, 42))
+    file["roberta.pooler.dense.weight"] = TensorInfo("F32", (48, 48))
+    file["roberta.pooler.dense.bias"] = TensorInfo("F32", (48,))
+    account = account_for(weights, file)
+    account.require_closed("test")
+    assert len(account.ties) == 2 and len(account.drops) == 3
+
+
+# Behaviour
+
+
+def test_a_text_may_be_as_long_as_the_positions_behind_the_padding() -> None:
+    assert ROBERTA.onnx(SIZES["base"], "none").limits == {"tokens": 512}
+    assert list(ROBERTA.onnx(SIZES["base"], "none").inputs) == ["input_ids", "attention_mask"]
+    assert "token_type_ids" in ROBERTA.onnx(SMALL, "none").inputs

@@ -48,7 +48,7 @@ def checkpoint() -> Path:
     found = Path(spec.origin).parent / "model"
     digest = hashlib.sha256((found / "model.safetensors").read_bytes()).hexdigest()
     if digest != SHA256:
-        sys.exit(f"{found / 'model.safetensors'} is not the published file: its SHA-256 is {digest}")
+        sys.exit(f"{found} does not hold the published file: its SHA-256 is {digest}")
     print(f"{found}\n  model.safetensors has the published SHA-256, {SHA256[:16]}...")
     return found
 
@@ -83,7 +83,8 @@ def same_tensors(source: Path, hub: Path) -> None:
     from safetensors.numpy import load_file
 
     before, after = (load_file(folder / "model.safetensors") for folder in (source, hub))
-    differing = [n for n, t in after.items() if n not in before or t.tobytes() != before[n].tobytes()]
+    whole = {name: tensor.tobytes() for name, tensor in before.items()}
+    differing = [name for name, tensor in after.items() if tensor.tobytes() != whole.get(name)]
     if differing:
         sys.exit(f"these tensors did not come back: {', '.join(differing)}")
     left = sorted(before.keys() - after.keys())

@@ -1,0 +1,82 @@
+"""The sorted table that indexes a TensorFlow checkpoint: LevelDB's table format.
+
+A footer names an index block, whose entries name data blocks, whose entries are keys and values in
+order. Layout: https://github.com/google/leveldb/blob/main/doc/table_format.md. Every block carries
+a checksum, a masked CRC-32C of its bytes and its kind, which is verified.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from zoo.protobuf import varint
+
+MAGIC = 0xDB4775248B80FB57
+FOOTER = 48
+TRAILER = struct.Struct("<BI")  # kind of compression, checksum
+PLAIN = 0
+MASK = 0xA282EAD8
+
+Checksum = Callable[[Any], int]  # of bytes, or of an array of them
+
+
+def read_table(content: bytes, checksum: Checksum) -> Iterator[tuple[bytes, bytes]]:
+    """Yield keys and values in order.
+
+    Args:
+        content: the whole file.
+        checksum: returns the CRC-32C of bytes.
+
+    Raises:
+        ValueError, IndexError, struct.error: it is not such a table, or it is damaged.
+    """
+    if len(content) < FOOTER or content[-8:] != struct.pack("<Q", MAGIC):
+        raise ValueError("it does not end as a table does")
+    footer = content[-FOOTER:]
+    _, at = _handle(footer, 0)  # the meta index, which holds nothing here
+    index, _ = _handle(footer, at)
+    for _, value in _entries(_block(content, index, checksum)):
+        handle, _ = _handle(value, 0)
+        yield from _entries(_block(content, handle, checksum))
+
+
+def unmasked(stored: int) -> int:
+    """Return the checksum that was stored, rotated and shifted so as not to check itself."""
+    rotated = (stored - MASK) & 0xFFFFFFFF
+    return ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF
+
+
+def _handle(content: bytes, at: int) -> tuple[tuple[int, int], int]:
+    """Read where a block is: offset and size."""
+    offset, at = varint(content, at)
+    size, at = varint(content, at)
+    return (offset, size), at
+
+
+def _block(content: bytes, handle: tuple[int, int], checksum: Checksum) -> bytes:
+    offset, size = handle
+    end = offset + size + TRAILER.size
+    if end > len(content):
+        raise ValueError("a block lies behind its end")
+    kind, stored = TRAILER.unpack(content[offset + size : end])
+    if checksum(content[offset : offset + size + 1]) != unmasked(stored):
+        raise ValueError("a block's checksum does not match")
+    if kind != PLAIN:
+        raise ValueError("a block is compressed, which TensorFlow does not do")
+    return content[offset : offset + size]
+
+
+def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield keys and values: a key is given by how much of the last one it begins with."""
+    (restarts,) = struct.unpack("<I", block[-4:])
+    end = len(block) - 4 * (restarts + 1)
+    at, key = 0, b""
+    while at < end:
+        shared, at = varint(block, at)
+        own, at = varint(block, at)
+        size, at = varint(block, at)
+        if shared > len(key) or at + own + size > end:
+            raise ValueError("an entry leads out of its block")
+        key = key[:shared] + block[at : at + own]
+        yield key, block[at + own : at + own + size]
+        at += own + size

@@ -1,0 +1,209 @@
+"""TensorFlow 1 checkpoints, read without TensorFlow.
+
+A checkpoint ``NAME`` is a table ``NAME.index`` of tensors and data files
+``NAME.data-00000-of-00001``. The messages are those of ``tensor_bundle.proto``. Every checksum is
+verified: of the index when it is opened, of a tensor when it is read.
+"""
+
+import mmap
+import re
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
+from zoo.protobuf import as_bytes, as_int, fields
+from zoo_converters.sorted_table import Checksum, read_table, unmasked
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+# enum DataType of types.proto -> safetensors code
+DTYPES = {
+    1: "F32",
+    2: "F64",
+    3: "I32",
+    4: "U8",
+    5: "I16",
+    6: "I8",
+    9: "I64",
+    10: "BOOL",
+    14: "BF16",
+    17: "U16",
+    19: "F16",
+    22: "U32",
+    23: "U64",
+}
+CHUNK = 1 << 20
+DATA = re.compile(r"(.+)\.data-(\d{5})-of-(\d{5})")
+
+
+class Entry(NamedTuple):
+    """Where a tensor's bytes are.
+
+    Attributes:
+        info: its dtype and shape.
+        shard: the number of the data file.
+        offset: where in it they begin.
+        crc: their CRC-32C.
+    """
+
+    info: TensorInfo
+    shard: int
+    offset: int
+    crc: int
+
+
+class TensorFlow(Format):
+    """An index and its data files. Nothing in them can run."""
+
+    name: ClassVar[str] = "tensorflow"
+    names: ClassVar[str] = "tensorflow"
+    priority: ClassVar[int] = 5
+
+    def find(self, names: Sequence[str]) -> tuple[str, ...]:
+        """See ``Format``. The index comes first; two checkpoints in one folder are no choice."""
+        found = [name for name in names if name.endswith(".index")]
+        data = [(name, DATA.fullmatch(name)) for name in names]
+        stems = {match[1] for _, match in data if match} & {n.removesuffix(".index") for n in found}
+        if len(stems) != 1:
+            return ()
+        (stem,) = stems
+        own = sorted(name for name, match in data if match and match[1] == stem)
+        return (f"{stem}.index", *own)
+
+    def open(self, directory: Path, names: Sequence[str]) -> TensorReader:
+        """See ``Format``.
+
+        Raises:
+            UsageError: the package for checksums is not installed.
+        """
+        return TensorFlowReader(directory / names[0], [directory / name for name in names[1:]])
+
+
+class TensorFlowReader(TensorReader):
+    """An open checkpoint.
+
+    Args:
+        index: its index.
+        data: its data files, in order.
+    """
+
+    def __init__(self, index: Path, data: Sequence[Path]) -> None:
+        self.files = [index, *data]
+        self._data = list(data)
+        self._checksum = load_checksum()
+        self._maps: dict[int, mmap.mmap] = {}
+        self._entries = _read_index(index, self._checksum)
+        self.tensors = {name: entry.info for name, entry in self._entries.items()}
+        self._check_files(index)
+
+    def read(self, name: str) -> "NDArray[np.generic[Any]]":
+        """See ``TensorReader``.
+
+        Raises:
+            VerificationError: the tensor's checksum does not match.
+        """
+        import numpy as np
+
+        entry = self._entries[name]
+        code = STORAGE[entry.info.dtype]
+        count = entry.info.nbytes // int(code[2:])
+        flat = np.frombuffer(self._map(entry.shard), code, count, entry.offset)
+        if self._checksum(flat.view(np.uint8)) != entry.crc:
+            path = self._data[entry.shard]
+            raise VerificationError(
+                f"{path}: the checksum of {name} does not match", "fetch it again"
+            )
+        return flat.reshape(entry.info.shape)
+
+    def close(self) -> None:
+        """See ``TensorReader``."""
+        self._maps.clear()
+
+    def _map(self, shard: int) -> mmap.mmap:
+        if shard not in self._maps:
+            with self._data[shard].open("rb") as file:
+                self._maps[shard] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return self._maps[shard]
+
+    def _check_files(self, index: Path) -> None:
+        """Every tensor must lie within a data file that is there, before the first is read."""
+        try:
+            sizes = [path.stat().st_size for path in self._data]
+        except OSError as error:
+            raise SourceError(f"{error.filename}: {error.strerror}") from error
+        for name, entry in self._entries.items():
+            if entry.shard >= len(sizes):
+                raise VerificationError(f"{index}: the data file with {name} is missing")
+            if entry.offset + entry.info.nbytes > sizes[entry.shard]:
+                raise VerificationError(
+                    f"{self._data[entry.shard]} is cut short: {name} lies behind its end",
+                    "fetch it again",
+                )
+
+
+def load_checksum() -> Checksum:
+    """Return a function for CRC-32C.
+
+    Raises:
+        UsageError: the package is not installed.
+    """
+    try:
+        import google_crc32c
+    except ImportError as error:
+        raise UsageError(
+            "TensorFlow checkpoints carry checksums, and the package for them is not installed",
+            "pip install 'plm-zoo[tensorflow]'",
+        ) from error
+
+    def checksum(content: Any) -> int:
+        crc = 0
+        for at in range(0, len(content), CHUNK):
+            crc = google_crc32c.extend(crc, bytes(content[at : at + CHUNK]))
+        return crc
+
+    return checksum
+
+
+def _read_index(path: Path, checksum: Checksum) -> dict[str, Entry]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror}") from error
+    try:
+        rows = dict(read_table(content, checksum))
+        _check_header(rows.pop(b""))
+        return {name.decode(): _entry(value) for name, value in rows.items()}
+    except (ValueError, IndexError, KeyError, struct.error) as error:
+        raise VerificationError(f"{path} is no sound index of a checkpoint: {error}") from error
+
+
+def _check_header(content: bytes) -> None:
+    header = dict(fields(content))
+    if header.get(2, 0) != 0:
+        raise ValueError("the data are big-endian, which is not implemented")
+
+
+def _entry(content: bytes) -> Entry:
+    """Read a ``BundleEntryProto``."""
+    found = dict(fields(content))
+    if 7 in found:
+        raise ValueError("a tensor is stored in slices, which is not implemented")
+    code = as_int(found.get(1, 0))
+    if code not in DTYPES:
+        raise ValueError(f"a tensor has the data type {code}, which weights do not have")
+    info = TensorInfo(DTYPES[code], _shape(as_bytes(found.get(2, b""))))
+    if as_int(found.get(5, 0)) != info.nbytes:
+        raise ValueError("a tensor's size does not fit its shape")
+    (crc,) = struct.unpack("<I", as_bytes(found[6]))
+    return Entry(info, as_int(found.get(3, 0)), as_int(found.get(4, 0)), unmasked(crc))
+
+
+def _shape(content: bytes) -> tuple[int, ...]:
+    """Read a ``TensorShapeProto``: field 2 is a dimension, whose field 1 is its size."""
+    sizes = [dict(fields(as_bytes(value))) for number, value in fields(content) if number == 2]
+    return tuple(as_int(size.get(1, 0)) for size in sizes)

@@ -1,0 +1,84 @@
+"""Write the small TensorFlow 1 checkpoint that the tests read, with TensorFlow itself.
+
+    pip install tensorflow-cpu          # in an environment of its own
+    python tests/golden/make_tensorflow.py tests/data/tensorflow
+
+Made with TensorFlow 2.21.0 (``tf.compat.v1.train.Saver``). ``values.npz`` holds what TensorFlow was
+given. The names are those of Google's release of BERT, with the slots of its optimizer.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+VOCABULARY, WIDTH, INNER, POSITIONS, LAYERS = 19, 8, 12, 10, 2
+
+
+def shapes() -> dict[str, tuple[int, ...]]:
+    """Return the variables of google-research/bert's modeling.py and run_pretraining.py."""
+    found: dict[str, tuple[int, ...]] = {
+        "bert/embeddings/word_embeddings": (VOCABULARY, WIDTH),
+        "bert/embeddings/position_embeddings": (POSITIONS, WIDTH),
+        "bert/embeddings/token_type_embeddings": (2, WIDTH),
+        "bert/pooler/dense/kernel": (WIDTH, WIDTH),
+        "bert/pooler/dense/bias": (WIDTH,),
+        "cls/predictions/transform/dense/kernel": (WIDTH, WIDTH),
+        "cls/predictions/transform/dense/bias": (WIDTH,),
+        "cls/predictions/output_bias": (VOCABULARY,),
+        "cls/seq_relationship/output_weights": (2, WIDTH),
+        "cls/seq_relationship/output_bias": (2,),
+    }
+    norms = ["bert/embeddings", "cls/predictions/transform"]
+    for i in range(LAYERS):
+        layer = f"bert/encoder/layer_{i}"
+        norms += [f"{layer}/attention/output", f"{layer}/output"]
+        for part in ("self/query", "self/key", "self/value", "output/dense"):
+            found[f"{layer}/attention/{part}/kernel"] = (WIDTH, WIDTH)
+            found[f"{layer}/attention/{part}/bias"] = (WIDTH,)
+        found[f"{layer}/intermediate/dense/kernel"] = (WIDTH, INNER)
+        found[f"{layer}/intermediate/dense/bias"] = (INNER,)
+        found[f"{layer}/output/dense/kernel"] = (INNER, WIDTH)
+        found[f"{layer}/output/dense/bias"] = (WIDTH,)
+    for norm in norms:
+        found[f"{norm}/LayerNorm/gamma"] = found[f"{norm}/LayerNorm/beta"] = (WIDTH,)
+    return found
+
+
+def main(folder: Path) -> None:
+    """Save random values, one checkpoint whole and one in other data types."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    generator = np.random.default_rng(0)
+    values: dict[str, np.ndarray] = {}
+    for name, shape in shapes().items():
+        values[name] = generator.standard_normal(shape).astype(np.float32)
+        for slot in ("adam_m", "adam_v"):
+            values[f"{name}/{slot}"] = generator.standard_normal(shape).astype(np.float32)
+    values["global_step"] = np.array(1000, np.int64)
+    _save(v1, folder / "bert_model.ckpt", values)
+    odd = {
+        "a/half": np.arange(6, dtype=np.float16).reshape(2, 3),
+        "a/double": np.array(2.5),
+        "b/bool": np.array([True, False, True]),
+        "b/empty": np.zeros((0, 4), np.float32),
+        "b/int32": np.arange(-4, 4, dtype=np.int32),
+        "b/uint8": np.arange(7, dtype=np.uint8),
+        "c" * 300: np.arange(5, dtype=np.float32),  # a key longer than a varint's first byte
+    }
+    _save(v1, folder / "kinds.ckpt", odd)
+    every: dict[str, Any] = {n.replace("/", "|"): v for n, v in (values | odd).items()}
+    np.savez_compressed(folder / "values.npz", **every)
+
+
+def _save(v1: Any, path: Path, values: dict[str, np.ndarray]) -> None:
+    with v1.Graph().as_default(), v1.Session() as run:
+        made = [v1.get_variable(n, initializer=v, use_resource=False) for n, v in values.items()]
+        run.run(v1.global_variables_initializer())
+        v1.train.Saver(made).save(run, str(path), write_meta_graph=False, write_state=False)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

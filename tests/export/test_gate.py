@@ -165,7 +165,7 @@ def test_batches(longest: int) -> None:
 def test_a_difference_ignores_padding_and_nothing_else() -> None:
     random = np.random.default_rng(0)
     expected = random.standard_normal((2, 3, 4))
-    axes, lengths = ("batch", "tokens", 4), [2, 1]
+    axes, lengths = ("batch", "tokens", 4), {"tokens": [2, 1]}
     found = expected.copy()
     found[0, 2], found[1, 1:] = 9.0, np.nan
     assert difference("x", expected, found, lengths, axes).max_abs == 0
@@ -183,18 +183,22 @@ def test_a_difference_ignores_padding_and_nothing_else() -> None:
 def test_an_output_without_tokens_is_compared_whole() -> None:
     expected, found = np.ones((2, 4)), np.ones((2, 4))
     found[1, 3] = 2
-    assert difference("pooler_output", expected, found, [1, 1], ("batch", 4)).max_abs == 1
+    assert (
+        difference("pooler_output", expected, found, {"tokens": [1, 1]}, ("batch", 4)).max_abs == 1
+    )
 
 
 def test_argmax_agreement() -> None:
     classes = np.array([[[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]]])
     other = np.array([[[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]])
-    assert difference("logits", classes, other, [2], ("batch", "tokens", 2)).argmax == 0.5
+    assert (
+        difference("logits", classes, other, {"tokens": [2]}, ("batch", "tokens", 2)).argmax == 0.5
+    )
     spans, shifted = np.array([[1.0, 2.0, 9.0]]), np.array([[1.0, 2.0, 0.0]])
     axes = ("batch", "tokens")
-    assert difference("start_logits", spans, shifted, [2], axes).argmax == 1.0
+    assert difference("start_logits", spans, shifted, {"tokens": [2]}, axes).argmax == 1.0
     swapped = np.array([[2.0, 1.0, 9.0]])
-    assert difference("start_logits", spans, swapped, [2], axes).argmax == 0.0
+    assert difference("start_logits", spans, swapped, {"tokens": [2]}, axes).argmax == 0.0
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -204,7 +208,7 @@ def test_what_is_not_a_number_fails(bad: float, row: int) -> None:
     found[row, 0, 0] = bad
     for one, other in ((expected, found), (found, expected), (found, found)):
         with np.errstate(invalid="ignore"):
-            result = difference("x", one, other, [2, 2], ("batch", "tokens", 2))
+            result = difference("x", one, other, {"tokens": [2, 2]}, ("batch", "tokens", 2))
         check = ShapeCheck(batch=2, tokens=2, padding=0, outputs={"x": result})
         with pytest.raises(VerificationError, match="differs from torch"):
             require_equal([check], 1e9)

@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 
 from zoo.plugins import get_family
 from zoo.testing.draws import draw_inputs, draw_weights
+from zoo.testing.oracle import named_outputs
 
 Case = tuple[str, dict[str, Any], dict[str, Any]]  # head, configuration, options of the class
 
@@ -38,7 +39,19 @@ LEFT_TO_RIGHT = {
     "n_positions": 10,
     "pad_token_id": 3,
 }
-SHAPES = {"gpt": LEFT_TO_RIGHT}  # of families that SMALL does not fit
+BOTH_WAYS = {
+    "vocab_size": 24,
+    "d_model": 8,
+    "d_kv": 6,
+    "d_ff": 12,
+    "num_layers": 2,
+    "num_heads": 2,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 7,
+    "decoder_start_token_id": 0,
+}
+SHAPES = {"gpt": LEFT_TO_RIGHT, "t5": BOTH_WAYS}  # of families that SMALL does not fit
+VERSION_1_1 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 FIRST_GPT = {"model_type": "openai-gpt"}
 HALF = {"dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 12, "max_position_embeddings": 10}
 SHAPES |= {
@@ -103,30 +116,45 @@ CASES: dict[str, dict[str, Case]] = {
         "first-causal-lm": ("causal-lm", {**FIRST_GPT, "afn": "silu"}, {}),
         "first-classification": ("sequence-classification", {**FIRST_GPT, "num_labels": 1}, {}),
     },
+    "t5": {
+        "none": ("none", {}, {}),
+        "encoder": ("encoder", {}, {}),
+        "seq2seq-lm": ("seq2seq-lm", {"num_decoder_layers": 1}, {}),
+        "version-1.1-none": ("none", VERSION_1_1, {}),
+        "version-1.1-seq2seq-lm": ("seq2seq-lm", VERSION_1_1, {}),
+        "multilingual": ("seq2seq-lm", {**VERSION_1_1, "model_type": "mt5"}, {}),
+        "sequence-classification": ("sequence-classification", {"num_labels": 3}, {}),
+        "token-classification": ("token-classification", {"num_labels": 5}, {}),
+        "question-answering": ("question-answering", {}, {}),
+    },
 }
 
 
 def make(family_name: str, case: Case, path: Path) -> None:
     head, changes, options = case
     family = get_family(family_name)
-    kinds = [getattr(transformers, name) for name in family.heads()[head].architectures]
+    names = family.heads()[head].architectures  # old ones among them
+    kinds = [getattr(transformers, name) for name in names if hasattr(transformers, name)]
     wanted = changes.get("model_type", kinds[0].config_class.model_type)
     kind = next(kind for kind in kinds if kind.config_class.model_type == wanted)
     shape = SHAPES.get(family_name, SMALL) | {k: v for k, v in changes.items() if k != "model_type"}
     torch.manual_seed(0)
     model = kind(kind.config_class(**shape, attn_implementation="eager"), **options)
+    if changes.get("tie_word_embeddings") is False:  # some classes tie a fresh model all the same
+        untie(model)
     draw_weights(model, seed=len(path.name))
     weights, hub_config = published(model)
     ours = family.from_hub(hub_config).config
     spec = family.onnx(ours, head)
     inputs = draw_inputs(spec, ours, (10, 4, 1))
     with torch.no_grad():
-        found = model.double().eval()(**inputs).values()
-    outputs = [value.contiguous() for value in found if isinstance(value, torch.Tensor)]
+        found = model.double().eval()(**inputs)
+    # the last output, a pooler's, is not there where an option took the pooler away
+    wanted_outputs = [name for name in spec.outputs if not options or name in found]
     tensors = {f"weights/{name}": value for name, value in weights.items()}
     tensors |= {f"inputs/{name}": value for name, value in inputs.items()}
-    # the last output, a pooler's, is not there where an option took the pooler away
-    tensors |= {f"outputs/{n}": v for n, v in zip(spec.outputs, outputs, strict=not options)}
+    outputs = named_outputs(found, wanted_outputs)
+    tensors |= {f"outputs/{name}": value.contiguous() for name, value in outputs.items()}
     metadata = {
         "head": head,
         "config": json.dumps(hub_config, sort_keys=True),
@@ -134,6 +162,12 @@ def make(family_name: str, case: Case, path: Path) -> None:
     }
     save_file(tensors, path, metadata=metadata)
     path.chmod(0o644)
+
+
+def untie(model: Any) -> None:
+    """Give the output embeddings, where there are any, values of their own."""
+    if (table := model.get_output_embeddings()) is not None:
+        table.weight = torch.nn.Parameter(table.weight.detach().clone())
 
 
 def published(model: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

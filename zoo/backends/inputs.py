@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 # what an input holds that is not given: every token is real, and there is one text
 NEUTRAL = {"attention_mask": 1, "token_type_ids": 0}
 # input -> the field of the configuration that its values stay below
-TABLES = {"input_ids": "vocab_size", "token_type_ids": "type_vocab_size"}
+TABLES = {
+    "input_ids": "vocab_size",
+    "decoder_input_ids": "vocab_size",
+    "character_ids": "vocab_size",
+    "token_type_ids": "type_vocab_size",
+}
 
 
 def check_inputs(given: "Arrays", spec: OnnxSpec, config: Config) -> "dict[str, NDArray[np.int64]]":
@@ -82,14 +87,19 @@ def _as_int64(name: str, value: Any) -> "NDArray[np.int64]":
 def _check_shape(
     name: str,
     shape: tuple[int, ...],
-    axes: tuple[str, ...],
+    axes: tuple[str | int, ...],
     limits: Mapping[str, int],
     sizes: dict[str, int],
 ) -> None:
     """Check one input's sizes, and that axes of one name have one size in all inputs."""
     if len(shape) != len(axes):
-        raise UsageError(f"the input {name} has the shape {shape}, not ({', '.join(axes)})")
+        wanted = ", ".join(map(str, axes))
+        raise UsageError(f"the input {name} has the shape {shape}, not ({wanted})")
     for axis, size in zip(axes, shape, strict=True):
+        if isinstance(axis, int):
+            if size != axis:
+                raise UsageError(f"the input {name} has {size} in a row, where {axis} are needed")
+            continue
         if size < 1:
             raise UsageError(f"the input {name} has no {axis}: its shape is {shape}")
         if size > limits.get(axis, size):

@@ -14,7 +14,7 @@ from zoo.config import Config
 from zoo.errors import VerificationError
 from zoo.export.report import Difference, ShapeCheck
 from zoo.export.spec import OnnxSpec
-from zoo.testing.draws import draw_inputs
+from zoo.testing.draws import axis_lengths, draw_inputs
 
 UNLIMITED = 256  # the longest input that is tried where a model takes any length
 
@@ -42,7 +42,7 @@ def compare(
         arrays = {name: value.numpy() for name, value in inputs.items()}
         found = run_graph(session, arrays, list(spec.outputs))
         outputs = {
-            name: difference(name, expected[name], found[name], lengths, axes)
+            name: difference(name, expected[name], found[name], axis_lengths(spec, lengths), axes)
             for name, axes in spec.outputs.items()
         }
         batch, tokens = len(lengths), max(lengths)
@@ -70,7 +70,7 @@ def difference(
     name: str,
     expected: NDArray[Any],
     found: NDArray[Any],
-    lengths: Sequence[int],
+    lengths: Mapping[str, Sequence[int]],
     axes: Sequence[str | int],
 ) -> Difference:
     """Compare one output, row by row: in float64 a whole batch would fill the memory.
@@ -79,13 +79,14 @@ def difference(
         name: of the output; logits are compared by their largest entries too.
         expected: what torch computed.
         found: what the graph computed.
-        lengths: the real tokens of each row. What follows them is padding, whose values mean
-            nothing, and is left out where the output has an axis of tokens.
+        lengths: axis -> the real places of each row along it. What follows them is padding,
+            whose values mean nothing, and is left out where the output has that axis.
         axes: the output's, beginning with the batch.
     """
     gaps, sizes, products, agree = [], [], [], []
-    for row, length in enumerate(lengths):
-        real = slice(length if axes[1] == "tokens" else None)
+    along = lengths.get(str(axes[1]))
+    for row in range(len(expected)):
+        real = slice(along[row] if along else None)
         a, b = (array[row][real].astype(np.float64) for array in (expected, found))
         gaps.append(np.abs(a - b).max())
         sizes.append(np.abs(a).max())

@@ -68,6 +68,8 @@ class SelfAttention(nn.Module):
         dropout: probability of dropping an attention weight in training.
         causal: a token looks at itself and at those before it, and at none behind it.
         scale: what scores are multiplied by, by default the root of the head's width, inverted.
+        head_size: width of a head, by default its share of ``hidden_size``.
+        bias: whether the linear maps add one.
     """
 
     def __init__(
@@ -78,12 +80,15 @@ class SelfAttention(nn.Module):
         dropout: float,
         causal: bool = False,
         scale: float | None = None,
+        head_size: int | None = None,
+        bias: bool = True,
     ) -> None:
         super().__init__()
-        self.heads = (num_heads, hidden_size // num_heads)
+        self.heads = (num_heads, head_size or hidden_size // num_heads)
         self.dropout, self.causal, self.scale = dropout, causal, scale
-        self.qkv = nn.Linear(hidden_size, 3 * hidden_size)
-        self.out = nn.Linear(hidden_size, hidden_size)
+        inner = num_heads * self.heads[1]
+        self.qkv = nn.Linear(hidden_size, 3 * inner, bias=bias)
+        self.out = nn.Linear(inner, hidden_size, bias=bias)
 
     def forward(
         self, x: Tensor, mask: Tensor | None = None, cache: "LayerCache | None" = None

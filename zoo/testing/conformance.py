@@ -13,7 +13,7 @@ It runs every check for every head on the family's ``tiny`` size, without the re
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from zoo.config import Config
 from zoo.family import Family
 from zoo.formats import TensorInfo
-from zoo.testing.draws import CHOICES, draw_inputs, draw_weights
+from zoo.testing.draws import CHOICES, axis_lengths, draw_inputs, draw_weights
 from zoo.testing.golden import Golden
 from zoo.weights import account_for
 
@@ -173,7 +173,8 @@ class FamilyTests:
         spec = self.family.onnx(self.config, head)
         model, inputs = self.model(head), self.inputs(head)
         assert set(spec.inputs) <= set(inspect.signature(model.forward).parameters)
-        sizes = {"batch": len(LENGTHS), "choices": CHOICES, "tokens": max(LENGTHS)}
+        longest = {axis: max(along) for axis, along in axis_lengths(spec, LENGTHS).items()}
+        sizes = {"batch": len(LENGTHS), "choices": CHOICES, **longest}
         found = self.run(model, inputs)
         assert list(found) == list(spec.outputs)
         assert set(found) <= set(self.family.heads()[head].outputs)
@@ -184,13 +185,21 @@ class FamilyTests:
     def test_padding_changes_nothing(self, head: str) -> None:
         """A text has the same outputs alone and padded, in a batch with others."""
         spec, model = self.family.onnx(self.config, head), self.model(head)
-        batch = self.run(model, self.inputs(head, tokens=12))
+        batch, lengths = self.run(model, self.inputs(head, tokens=12)), axis_lengths(spec, LENGTHS)
         for row, length in enumerate(LENGTHS):
-            alone = {n: t[row : row + 1, ..., :length] for n, t in self.inputs(head).items()}
+            real = {axis: slice(along[row]) for axis, along in lengths.items()}
+
+            def cut(
+                tensor: Tensor, axes: Sequence[str | int], real: Mapping[str, slice] = real
+            ) -> Tensor:
+                return tensor[tuple(real.get(str(axis), slice(None)) for axis in axes)]
+
+            alone = {
+                name: cut(tensor[row : row + 1], spec.inputs[name])
+                for name, tensor in self.inputs(head).items()
+            }
             for name, text in self.run(model, alone).items():
-                axes = spec.outputs[name]
-                real = tuple(slice(length if axis == "tokens" else None) for axis in axes[1:])
-                padded = batch[name][row][real]
+                padded = cut(batch[name][row], spec.outputs[name][1:])
                 assert (padded - text[0]).abs().max() <= 1e-12, f"{name} of a row of {length}"
 
     def test_the_longest_input_runs(self, head: str) -> None:

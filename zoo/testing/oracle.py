@@ -89,11 +89,11 @@ def compare_with_reference(
     reference = reference_model(family, config, head, model.state_dict())
     spec = family.onnx(config, head)
     if inputs is None:
-        longest = min(48, *spec.limits.values())
+        longest = min([48, *spec.limits.values()])
         inputs = draw_inputs(spec, config, (longest, longest // 2 + 1, 1))
     outputs, layers = _run(model.eval(), inputs)
-    theirs, their_layers = _run_reference(reference, inputs)
-    found = _differences(outputs, dict(zip(spec.outputs, theirs, strict=True)))
+    theirs, their_layers = _run_reference(reference, inputs, list(spec.outputs))
+    found = _differences(outputs, theirs)
     by_layer = _differences(layers, dict(zip(layers, their_layers, strict=True)))
     first = (name for name, d in (by_layer | found).items() if d.relative > tolerance)
     return Comparison(found, by_layer, next(first, None))
@@ -164,19 +164,27 @@ def _run(
     import torch
 
     layers: dict[str, Tensor] = {}
-    blocks = list(model.get_submodule("layers").children())
 
-    def keep(module: "nn.Module", args: object, output: "Tensor") -> None:
-        # a block that runs several times counts each time
-        layers[f"layers.{len(layers) - 1}" if module in blocks else "embeddings"] = output
+    def keep(prefix: str) -> Any:
+        def hook(module: "nn.Module", args: object, output: "Tensor") -> None:
+            # a block that runs several times counts each time
+            layers[f"{prefix}{sum(name.startswith(prefix) for name in layers)}"] = output
+
+        return hook
+
+    def keep_embeddings(module: "nn.Module", args: object, output: "Tensor") -> None:
+        layers["embeddings"] = output
 
     def replace(module: "nn.Module", args: object, output: "Tensor") -> None:
         layers[next(reversed(layers))] = output  # it takes the last block's place
 
-    watched = [model.get_submodule("embeddings"), *blocks]
-    handles = [module.register_forward_hook(keep) for module in watched]
-    if (norm := getattr(model, "final_norm", None)) is not None:
-        handles.append(norm.register_forward_hook(replace))
+    handles = [model.get_submodule("embeddings").register_forward_hook(keep_embeddings)]
+    for stack, prefix in ((model, "layers."), (getattr(model, "decoder", None), "decoder.layers.")):
+        if stack is not None:
+            blocks = stack.get_submodule("layers").children()
+            handles += [block.register_forward_hook(keep(prefix)) for block in blocks]
+            if (norm := getattr(stack, "final_norm", None)) is not None:
+                handles.append(norm.register_forward_hook(replace))
     try:
         with torch.no_grad():
             return model(**inputs), layers
@@ -186,15 +194,32 @@ def _run(
 
 
 def _run_reference(
-    model: "nn.Module", inputs: "Mapping[str, Tensor]"
-) -> "tuple[list[Tensor], Sequence[Tensor]]":
-    """Return the reference's outputs in its order, and its hidden states."""
+    model: "nn.Module", inputs: "Mapping[str, Tensor]", names: Sequence[str]
+) -> "tuple[dict[str, Tensor], Sequence[Tensor]]":
+    """Return the reference's outputs, and its hidden states: a decoder's after the encoder's."""
     import torch
 
     with torch.no_grad():
         found = model(**inputs, output_hidden_states=True)
+    states = found.get("hidden_states")
+    if states is None:  # what a decoder is given has no counterpart here
+        states = (*found.encoder_hidden_states, *found.decoder_hidden_states[1:])
+    return named_outputs(found, names), states
+
+
+def named_outputs(found: Mapping[str, Any], names: Sequence[str]) -> "dict[str, Tensor]":
+    """Return the reference's outputs by our names: its own, or else in its order.
+
+    Args:
+        found: what its model returned.
+        names: ours, in order.
+    """
+    import torch
+
+    if all(name in found for name in names):
+        return {name: found[name] for name in names}
     outputs = [value for value in found.values() if isinstance(value, torch.Tensor)]
-    return outputs, found.hidden_states
+    return dict(zip(names, outputs, strict=True))
 
 
 def _differences(

@@ -1,0 +1,137 @@
+"""What T5 is built from: relative positions, attention to the source, norms, gates."""
+
+import functools
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.nn.activations import activation
+from zoo_t5.config import T5Config
+
+Memory = tuple[Tensor, Tensor]  # keys and values of the source, (batch, heads, tokens, head) each
+
+
+class RMSNorm(nn.RMSNorm):
+    """Scales each vector to unit mean square (Zhang and Sennrich 2019, arXiv:1910.07467).
+
+    The mean square is taken in float32 whatever the dtype is, as in the released code.
+    """
+
+    def __init__(self, hidden_size: int, eps: float) -> None:
+        super().__init__(hidden_size)
+        self.epsilon = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise (..., hidden)."""
+        mean_square = x.to(torch.float32).square().mean(-1, keepdim=True)
+        return self.weight * (x * torch.rsqrt(mean_square + self.epsilon)).to(self.weight.dtype)
+
+
+class FeedForward(nn.Module):
+    """Two linear maps around an activation, or around a gate (Shazeer 2020, arXiv:2002.05202).
+
+    With a gate, the first map returns twice the width, and the activation of one half scales
+    the other.
+    """
+
+    def __init__(self, config: T5Config) -> None:
+        super().__init__()
+        width, inner = config.hidden_size, config.intermediate_size
+        self.gated, self.act = config.gated, activation(config.activation)
+        self.up = nn.Linear(width, (1 + config.gated) * inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transform each token: (batch, tokens, hidden) to the same shape."""
+        x = self.up(x)
+        if self.gated:
+            gate, x = x.chunk(2, dim=-1)
+            x = self.act(gate) * x
+        else:
+            x = self.act(x)
+        return self.down(self.dropout(x))  # type: ignore[no-any-return]
+
+
+class CrossAttention(nn.Module):
+    """Every token of the target looks at every token of the source."""
+
+    def __init__(self, config: T5Config) -> None:
+        super().__init__()
+        self.heads = (config.num_heads, config.head_size)
+        self.dropout = config.dropout
+        self.q = nn.Linear(config.hidden_size, config.inner_size, bias=False)
+        self.kv = nn.Linear(config.hidden_size, 2 * config.inner_size, bias=False)
+        self.out = nn.Linear(config.inner_size, config.hidden_size, bias=False)
+
+    def memory(self, source: Tensor) -> Memory:
+        """Return keys and values of what the encoder returned, (batch, tokens, hidden)."""
+        keys, values = self.kv(source).chunk(2, dim=-1)
+        return self._split(keys), self._split(values)
+
+    def forward(self, x: Tensor, memory: Memory, mask: Tensor | None) -> Tensor:
+        """Gather from the source what each token of the target looks for.
+
+        Args:
+            x: (batch, tokens, hidden) of the target.
+            memory: see ``memory``.
+            mask: added to the scores, (batch, 1, 1, tokens of the source), or ``None``.
+
+        Returns:
+            (batch, tokens, hidden).
+        """
+        dropout = self.dropout if self.training else 0.0
+        mixed = F.scaled_dot_product_attention(
+            self._split(self.q(x)), *memory, attn_mask=mask, dropout_p=dropout, scale=1.0
+        )
+        return self.out(mixed.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, self.heads).transpose(1, 2)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class RelativePositions(nn.Module):
+    """What is added to a score for how far the key is from the query: one table for a stack.
+
+    Args:
+        config: the shape.
+        bidirectional: whether keys behind the query are looked at.
+    """
+
+    def __init__(self, config: T5Config, bidirectional: bool) -> None:
+        super().__init__()
+        self.shape = (config.num_buckets, config.max_distance, bidirectional)
+        self.weight = nn.Parameter(torch.empty(config.num_buckets, config.num_heads))
+
+    def forward(self, queries: int, keys: int) -> Tensor:
+        """Return (1, heads, queries, keys), where the last query stands at the last key."""
+        longest, device = self.shape[1], self.weight.device
+        key, query = (torch.arange(n, device=device) for n in (keys, queries))
+        away = (key - (query + (keys - queries))[:, None]).clamp(-longest, longest)
+        by_distance = self.weight.t()[:, torch.tensor(buckets(*self.shape), device=device)]
+        return by_distance[:, away + longest][None]
+
+
+@functools.cache
+def buckets(count: int, max_distance: int, bidirectional: bool) -> tuple[int, ...]:
+    """Return the bucket of each relative position from ``-max_distance`` to ``max_distance``.
+
+    Looking back, each of the first distances has a bucket of its own; longer ones share buckets
+    that grow with the logarithm, up to the largest distance (arXiv:1910.10683, section 2.1).
+    Looking ahead is the same in the other half of the buckets, or all in bucket 0 where nothing
+    looks ahead. The logarithms are compared as powers of integers, which do not round.
+    """
+    half = count // 2 if bidirectional else count
+    exact, steps = half // 2, half - half // 2  # the first buckets, and the growing ones
+
+    def bucket(far: int) -> int:
+        # log(far / exact) / log(max_distance / exact) * steps, rounded down, is the step
+        reached = (
+            far**steps * exact**step >= max_distance**step * exact**steps
+            for step in range(1, steps)
+        )
+        return far if far < exact else exact + sum(reached)
+
+    back = [bucket(distance) for distance in range(max_distance + 1)]
+    return (*reversed(back), *(half + b if bidirectional else 0 for b in back[1:]))

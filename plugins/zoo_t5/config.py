@@ -1,0 +1,216 @@
+"""The configuration of T5 and mT5, and what the keys of their Hub configurations mean."""
+
+from typing import Any, Literal
+
+from zoo.config import Config, ConfigMap
+
+_POSITIVE = (
+    "vocab_size",
+    "hidden_size",
+    "head_size",
+    "intermediate_size",
+    "num_layers",
+    "decoder_layers",
+    "num_heads",
+    "layer_norm_eps",
+    "initializer_factor",
+)
+FeedForward = Literal["relu", "gelu", "silu", "gated-relu", "gated-gelu", "gated-silu"]
+
+
+class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The shape of a T5; the defaults are those of ``small``, and of the Hub.
+
+    Attributes:
+        series: ``t5`` or ``mt5``, which differ in what the Hub calls them and in nothing else.
+        vocab_size: rows of the token embedding.
+        hidden_size: width of every token's vector between blocks.
+        head_size: width of an attention head, whatever ``hidden_size`` is.
+        intermediate_size: inner width of the feed-forward networks.
+        num_layers: encoder blocks.
+        num_decoder_layers: decoder blocks; ``None`` for as many as the encoder has.
+        num_heads: attention heads in each block.
+        num_buckets: groups of distances that have a bias in common.
+        max_distance: from here on all distances are in one group.
+        feed_forward: the activation of the feed-forward networks, and whether it is a gate;
+            ``gated-gelu`` means the approximation by tanh.
+        dropout: probability of dropping an element, or an attention weight, in training.
+        classifier_dropout: the same around a classifier.
+        layer_norm_eps: added to the mean square in every norm.
+        initializer_factor: scales fresh weights.
+        pad_token_id: the token that fills up short rows.
+        eos_token_id: the token that ends a text; a text is classified where it stands.
+        decoder_start_token_id: what the decoder reads first.
+        output_table: score tokens against a table of their own, not the token embeddings.
+        scale_outputs: scale the vectors that are compared with that table to unit size.
+    """
+
+    series: Literal["t5", "mt5"] = "t5"
+    vocab_size: int = 32128
+    hidden_size: int = 512
+    head_size: int = 64
+    intermediate_size: int = 2048
+    num_layers: int = 6
+    num_decoder_layers: int | None = None
+    num_heads: int = 8
+    num_buckets: int = 32
+    max_distance: int = 128
+    feed_forward: FeedForward = "relu"
+    dropout: float = 0.1
+    classifier_dropout: float = 0.0
+    layer_norm_eps: float = 1e-6
+    initializer_factor: float = 1.0
+    pad_token_id: int = 0
+    eos_token_id: int = 1
+    decoder_start_token_id: int = 0
+    output_table: bool = False
+    scale_outputs: bool = True
+
+    @property
+    def inner_size(self) -> int:
+        """Width of all attention heads together."""
+        return self.num_heads * self.head_size
+
+    @property
+    def decoder_layers(self) -> int:
+        """Decoder blocks."""
+        return self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
+
+    @property
+    def gated(self) -> bool:
+        """Whether the feed-forward networks have a gate."""
+        return self.feed_forward.startswith("gated-")
+
+    @property
+    def activation(self) -> str:
+        """The activation of the feed-forward networks."""
+        name = self.feed_forward.removeprefix("gated-")
+        return "gelu_new" if name == "gelu" and self.gated else name
+
+    def __post_init__(self) -> None:
+        """Refuse a shape that cannot be built.
+
+        Raises:
+            ValueError: a field is out of its range, or two contradict each other.
+        """
+        for name in _POSITIVE:
+            if not getattr(self, name) > 0:  # said so that NaN is refused
+                raise ValueError(f"{name} is {getattr(self, name)}, which is not positive")
+        for name in ("dropout", "classifier_dropout"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, which is not in [0, 1)")
+        for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
+            if not 0 <= getattr(self, name) < self.vocab_size:
+                raise ValueError(
+                    f"{name} {getattr(self, name)} is outside the vocabulary of {self.vocab_size}"
+                )
+        if self.num_buckets < 4:
+            raise ValueError(f"num_buckets is {self.num_buckets}, which is less than 4")
+        if self.max_distance <= self.num_buckets // 2:
+            raise ValueError(
+                f"max_distance {self.max_distance} is not over half of num_buckets "
+                f"{self.num_buckets}, up to where each distance has a bucket of its own"
+            )
+
+
+_KEYS = {
+    "vocab_size": "vocab_size",
+    "d_model": "hidden_size",
+    "d_kv": "head_size",
+    "d_ff": "intermediate_size",
+    "num_layers": "num_layers",
+    "num_decoder_layers": "num_decoder_layers",
+    "num_heads": "num_heads",
+    "relative_attention_num_buckets": "num_buckets",
+    "relative_attention_max_distance": "max_distance",
+    "feed_forward_proj": "feed_forward",
+    "dropout_rate": "dropout",
+    "classifier_dropout": "classifier_dropout",
+    "layer_norm_epsilon": "layer_norm_eps",
+    "initializer_factor": "initializer_factor",
+    "pad_token_id": "pad_token_id",
+    "eos_token_id": "eos_token_id",
+    "decoder_start_token_id": "decoder_start_token_id",
+    "tie_word_embeddings": "output_table",
+}
+_TIES = {"tie_word_embeddings": {True: False, False: True}}
+_FIXED = {
+    "is_decoder": (False, None),
+    "add_cross_attention": (False, None),
+    "tie_encoder_decoder": (False, None),
+    "cross_attention_hidden_size": (None,),
+    "per_layer_config": (None,),
+}
+_IGNORED = {
+    "is_encoder_decoder": "follows from the head",
+    "dense_act_fn": "follows from feed_forward_proj, and is compared with it",
+    "is_gated_act": "follows from feed_forward_proj, and is compared with it",
+    "n_positions": "the longest training text; relative positions have no end",
+    "output_past": "chooses outputs, not values",
+}
+_ALIASES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "num_heads",
+    "num_hidden_layers": "num_layers",
+    "head_dim": "d_kv",
+}
+
+CONFIG_MAPS = {
+    "t5": ConfigMap(
+        keys=_KEYS | {"scale_decoder_outputs": "scale_outputs"},
+        fixed=_FIXED,
+        ignored=_IGNORED,
+        aliases=_ALIASES,
+        values=_TIES,
+    ),
+    "mt5": ConfigMap(
+        keys=_KEYS,
+        fixed=_FIXED,
+        ignored=_IGNORED,
+        aliases=_ALIASES,
+        values=_TIES,
+        implied={
+            "series": "mt5",
+            "vocab_size": 250112,
+            "intermediate_size": 1024,
+            "num_layers": 8,
+            "num_heads": 6,
+            "feed_forward": "gated-gelu",
+            "scale_outputs": False,
+        },
+    ),
+}
+
+
+def _size(width: int, inner: int, layers: int, heads: int, **changes: Any) -> T5Config:
+    return T5Config(
+        hidden_size=width, intermediate_size=inner, num_layers=layers, num_heads=heads, **changes
+    )
+
+
+def _later(width: int, inner: int, layers: int, heads: int, **changes: Any) -> T5Config:
+    """Return a shape of version 1.1, which Flan-T5 and mT5 share."""
+    own = {"feed_forward": "gated-gelu", "output_table": True, "scale_outputs": False}
+    return _size(width, inner, layers, heads, **own, **changes)
+
+
+_LATER = {
+    "small": (512, 1024, 8, 6),
+    "base": (768, 2048, 12, 12),
+    "large": (1024, 2816, 24, 16),
+    "xl": (2048, 5120, 24, 32),
+    "xxl": (4096, 10240, 24, 64),
+}
+SIZES = {
+    "tiny": _size(64, 96, 2, 4, head_size=24, vocab_size=1000),
+    "small": _size(512, 2048, 6, 8),
+    "base": _size(768, 3072, 12, 12),
+    "large": _size(1024, 4096, 24, 16),
+    "3b": _size(1024, 16384, 24, 32, head_size=128),
+    "11b": _size(1024, 65536, 24, 128, head_size=128),
+    **{f"v1.1-{name}": _later(*shape) for name, shape in _LATER.items()},
+    **{
+        f"mt5-{name}": _later(*shape, series="mt5", vocab_size=250112)
+        for name, shape in _LATER.items()
+    },
+}

@@ -1,0 +1,425 @@
+"""T5: the conformance kit, and the reference library's outputs on random weights."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from msgspec.structs import replace
+from torch import Tensor, nn
+from transformers.models.t5.modeling_t5 import T5Attention
+
+from zoo.errors import VerificationError
+from zoo.formats import TensorInfo
+from zoo.testing.conformance import FamilyTests
+from zoo.testing.draws import draw_inputs, draw_weights
+from zoo.testing.oracle import (
+    Difference,
+    compare_with_reference,
+    named_outputs,
+    reference_model,
+)
+from zoo.weights import account_for
+from zoo_t5 import T5
+from zoo_t5.attention import RelativePositions, buckets
+from zoo_t5.config import SIZES, T5Config
+
+FAMILY = T5()
+HEADS = list(FAMILY.heads())
+SMALL = T5Config(
+    vocab_size=101,
+    hidden_size=48,
+    head_size=20,
+    intermediate_size=80,
+    num_layers=3,
+    num_decoder_layers=2,
+    num_heads=3,
+    labels=("one", "two", "three"),
+)
+LATER: dict[str, Any] = {
+    "feed_forward": "gated-gelu",
+    "output_table": True,
+    "scale_outputs": False,
+}
+
+
+class TestT5(FamilyTests):
+    family = FAMILY
+    golden = Path(__file__).parents[1] / "golden" / "t5"
+
+
+class TestVersion11(FamilyTests):
+    family = FAMILY
+
+    @property
+    def config(self) -> T5Config:
+        return replace(SIZES["tiny"], **LATER)
+
+
+def random_model(config: T5Config, head: str) -> nn.Module:
+    with torch.device("meta"):
+        model = FAMILY.model(config, head)
+    model = model.double().to_empty(device="cpu").eval()
+    draw_weights(model)
+    with torch.no_grad():  # scores are not divided by the root of a head's width, queries are
+        for name, parameter in model.named_parameters():
+            if "cross.q" in name:
+                parameter.mul_(config.head_size**-0.5)
+            elif "qkv" in name:
+                parameter[: config.inner_size].mul_(config.head_size**-0.5)
+            elif name.endswith("positions.weight"):
+                parameter.mul_(3)
+    return model
+
+
+def spans(config: T5Config, head: str) -> T5Config:
+    if head == "question-answering":  # the reference takes the number of labels for it, too
+        return replace(config, labels=("start", "end"))
+    return config
+
+
+def assert_equal_to_reference(
+    config: T5Config, head: str, inputs: dict[str, Tensor] | None = None
+) -> None:
+    config = spans(config, head)
+    model = random_model(config, head)
+    exact = compare_with_reference(FAMILY, config, head, model, inputs=inputs, tolerance=1e-9)
+    assert max(d.absolute for d in exact.outputs.values()) <= 1e-9
+    assert exact.first_diverging is None
+    single = compare_with_reference(FAMILY, config, head, model.float(), inputs=inputs)
+    assert max(d.relative for d in single.outputs.values()) <= 1e-5
+
+
+# Parity with the reference library
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("changes", [{}, LATER], ids=["plain", "gated-untied"])
+def test_small_models_equal_the_reference(changes: dict[str, Any], head: str) -> None:
+    assert_equal_to_reference(replace(SMALL, **changes), head)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_mt5_equals_the_reference(head: str) -> None:
+    assert_equal_to_reference(replace(SMALL, **LATER, series="mt5"), head)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_padded_text_of_full_length_equals_the_reference(head: str) -> None:
+    config = replace(SMALL, num_layers=2)
+    inputs = draw_inputs(FAMILY.onnx(config, head), config, (512, 300, 1))
+    assert_equal_to_reference(config, head, inputs)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"output_table": True, "scale_outputs": False},
+        {"output_table": False, "scale_outputs": False},
+        {"output_table": True, "scale_outputs": True},
+        {"feed_forward": "gelu"},
+        {"feed_forward": "silu"},
+        {"feed_forward": "gated-relu"},
+        {"feed_forward": "gated-silu"},
+        {"num_buckets": 12, "max_distance": 31},
+        {"layer_norm_eps": 0.1},
+        {"num_decoder_layers": None},
+        {"num_layers": 1, "num_decoder_layers": 4},
+        {"pad_token_id": 5, "decoder_start_token_id": 7},
+    ],
+    ids=str,
+)
+def test_settings_equal_the_reference(changes: dict[str, Any]) -> None:
+    assert_equal_to_reference(replace(SMALL, **changes), "seq2seq-lm")
+
+
+def test_the_reference_keeps_a_table_of_its_own() -> None:
+    """It ties every fresh model; what it compares is untied because the values differ."""
+    for changes in ({}, LATER):
+        config = replace(SMALL, **changes)
+        model = random_model(config, "seq2seq-lm")
+        reference: Any = reference_model(FAMILY, config, "seq2seq-lm", model.state_dict())
+        tied = reference.lm_head.weight is reference.shared.weight
+        assert tied != config.output_table
+        assert reference.config.scale_decoder_outputs == config.scale_outputs
+
+
+@pytest.mark.parametrize("size", ["base", "v1.1-base"])
+def test_base_equals_the_reference(size: str) -> None:
+    head = "seq2seq-lm" if size == "base" else "none"
+    config = SIZES[size]
+    model = random_model(config, head)
+    reference = reference_model(FAMILY, config, head, model.state_dict())
+    for dtype in (torch.float64, torch.float32):
+        model, reference = model.to(dtype), reference.to(dtype)
+        for lengths in ((1,), (17, 9), (512,)):
+            inputs = draw_inputs(FAMILY.onnx(config, head), config, lengths)
+            with torch.no_grad():
+                ours, found = model(**inputs), reference(**inputs)
+            for name, theirs in named_outputs(found, list(ours)).items():
+                difference = Difference.between(ours[name], theirs)
+                if dtype is torch.float64:
+                    assert difference.absolute <= 1e-9, (name, lengths)
+                else:
+                    assert difference.relative <= 1e-5, (name, lengths)
+
+
+def test_layers_of_encoder_and_decoder_are_compared() -> None:
+    model = random_model(SMALL, "seq2seq-lm")
+    found = compare_with_reference(FAMILY, SMALL, "seq2seq-lm", model)
+    names = ["embeddings", "layers.0", "layers.1", "layers.2"]
+    assert list(found.layers) == [*names, "decoder.layers.0", "decoder.layers.1"]
+    model.get_submodule("decoder.layers.1.ffn").act = torch.tanh  # type: ignore[assignment]
+    found = compare_with_reference(FAMILY, SMALL, "seq2seq-lm", model)
+    assert found.first_diverging == "decoder.layers.1"
+
+
+# Relative positions
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+@pytest.mark.parametrize(
+    ("count", "longest"),
+    [(32, 128), (32, 256), (64, 512), (16, 20), (4, 100), (13, 40), (320, 800)],
+)
+def test_buckets_are_the_references(count: int, longest: int, bidirectional: bool) -> None:
+    away = torch.arange(-longest, longest + 1)
+    theirs: Tensor = T5Attention._relative_position_bucket(  # type: ignore[no-untyped-call]
+        away, bidirectional, count, longest
+    )
+    assert list(buckets(count, longest, bidirectional)) == theirs.tolist()
+
+
+def test_a_bias_depends_on_distance_alone_and_ends_at_the_longest() -> None:
+    config = replace(SMALL, num_heads=2)
+    positions = RelativePositions(config, bidirectional=True)
+    nn.init.normal_(positions.weight)
+    full = positions(600, 600)
+    assert full.shape == (1, 2, 600, 600)
+    assert torch.equal(full[..., 1:, 1:], full[..., :-1, :-1])
+    assert torch.equal(full[..., 0, 128], full[..., 0, 599])
+    assert not torch.equal(full[..., 0, 90], full[..., 0, 91])  # where two buckets meet
+    assert torch.equal(positions(1, 600), full[..., 599:, :])  # the last query alone
+
+
+# Sizes
+
+
+@pytest.mark.parametrize(
+    ("size", "count"),
+    [
+        ("small", 60_506_624),
+        ("base", 222_903_552),
+        ("large", 737_668_096),
+        ("v1.1-small", 76_961_152),
+        ("v1.1-base", 247_577_856),
+        ("v1.1-large", 783_150_080),
+    ],
+)
+def test_parameter_counts_are_the_published_ones(size: str, count: int) -> None:
+    with torch.device("meta"):
+        model = FAMILY.model(SIZES[size], "seq2seq-lm")
+    assert sum(parameter.numel() for parameter in model.parameters()) == count
+    assert FAMILY.weights(SIZES[size], "seq2seq-lm").parameters() == count
+
+
+# Configuration
+
+
+@pytest.mark.parametrize("kind", [transformers.T5Config, transformers.MT5Config])
+def test_every_key_of_the_reference_is_known(kind: Any) -> None:
+    found = FAMILY.from_hub(kind().to_dict())
+    assert found.unknown == ()
+    expected = SIZES["small"] if kind.model_type == "t5" else SIZES["mt5-small"]
+    assert replace(found.config, num_decoder_layers=None) == expected
+
+
+# as they are published: the first release, version 1.1, mT5
+PUBLISHED = {
+    "small": {
+        "architectures": ["T5WithLMHeadModel"],
+        "d_ff": 2048,
+        "d_kv": 64,
+        "d_model": 512,
+        "decoder_start_token_id": 0,
+        "dropout_rate": 0.1,
+        "eos_token_id": 1,
+        "initializer_factor": 1.0,
+        "is_encoder_decoder": True,
+        "layer_norm_epsilon": 1e-06,
+        "model_type": "t5",
+        "n_positions": 512,
+        "num_heads": 8,
+        "num_layers": 6,
+        "output_past": True,
+        "pad_token_id": 0,
+        "relative_attention_num_buckets": 32,
+        "task_specific_params": {"summarization": {"num_beams": 4}},
+        "vocab_size": 32128,
+    },
+    "v1.1-base": {
+        "architectures": ["T5ForConditionalGeneration"],
+        "d_ff": 2048,
+        "d_kv": 64,
+        "d_model": 768,
+        "decoder_start_token_id": 0,
+        "dense_act_fn": "gelu_new",
+        "feed_forward_proj": "gated-gelu",
+        "is_gated_act": True,
+        "model_type": "t5",
+        "num_decoder_layers": 12,
+        "num_heads": 12,
+        "num_layers": 12,
+        "output_past": True,
+        "tie_word_embeddings": False,
+        "use_cache": True,
+        "vocab_size": 32128,
+    },
+    "mt5-small": {
+        "d_ff": 1024,
+        "d_kv": 64,
+        "d_model": 512,
+        "feed_forward_proj": "gated-gelu",
+        "model_type": "mt5",
+        "num_decoder_layers": 8,
+        "num_heads": 6,
+        "num_layers": 8,
+        "tie_word_embeddings": False,
+        "tokenizer_class": "T5Tokenizer",
+        "vocab_size": 250112,
+    },
+}
+
+
+@pytest.mark.parametrize("size", PUBLISHED)
+def test_published_configurations_are_read(size: str) -> None:
+    found = FAMILY.from_hub(PUBLISHED[size])
+    assert replace(found.config, num_decoder_layers=None) == SIZES[size]
+    assert found.unknown == ()
+    back = FAMILY.to_hub(found.config, found.extra)
+    assert {key: back.get(key) for key in PUBLISHED[size]} == {
+        **PUBLISHED[size],
+        **({"architectures": None} if "architectures" in PUBLISHED[size] else {}),
+    }
+
+
+@pytest.mark.parametrize(
+    ("hub", "named"),
+    [
+        ({"feed_forward_proj": "gated-swish"}, "feed_forward_proj"),
+        ({"is_decoder": True}, "is_decoder"),
+        ({"tie_encoder_decoder": True}, "tie_encoder_decoder"),
+        ({"dense_act_fn": "silu"}, "dense_act_fn = 'silu' contradicts"),
+        ({"is_gated_act": True}, "is_gated_act = True contradicts"),
+        ({"d_model": "512"}, "d_model"),
+        ({"num_layers": 0}, "num_layers is 0"),
+        ({"layer_norm_epsilon": float("nan")}, "layer_norm_eps is nan"),
+        ({"dropout_rate": 1.0}, "dropout is 1.0"),
+        ({"eos_token_id": 32128}, "eos_token_id 32128 is outside"),
+        ({"relative_attention_num_buckets": 2}, "num_buckets is 2"),
+        ({"relative_attention_max_distance": 16}, "max_distance 16"),
+    ],
+)
+def test_what_cannot_be_computed_is_refused_by_name(hub: dict[str, Any], named: str) -> None:
+    with pytest.raises(VerificationError, match=named):
+        FAMILY.from_hub({"model_type": "t5", **hub})
+
+
+# Weights as they are published
+
+
+def published(config: T5Config, head: str) -> dict[str, TensorInfo]:
+    weights = FAMILY.weights(config, head)
+    return {
+        weights.written(source): TensorInfo("F32", shape)
+        for entry in weights.entries()
+        for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
+    }
+
+
+def test_the_first_releases_file_is_accounted_for() -> None:
+    file = published(SMALL, "seq2seq-lm")
+    aliases = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"]
+    file |= dict.fromkeys(aliases, file["shared.weight"])
+    unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
+    file[unused] = TensorInfo("F32", (32, 3))
+    account = account_for(FAMILY.weights(SMALL, "seq2seq-lm"), file)
+    account.require_closed("test")
+    assert account.ties == dict.fromkeys(aliases, "shared.weight")
+    assert list(account.drops) == [unused]
+
+
+def test_a_file_with_the_alias_alone_is_accounted_for() -> None:
+    file = published(SMALL, "encoder")
+    file["encoder.embed_tokens.weight"] = file.pop("shared.weight")
+    account_for(FAMILY.weights(SMALL, "encoder"), file).require_closed("test")
+
+
+def test_the_file_decides_whether_there_is_a_table_where_the_scale_allows_both() -> None:
+    """The reference library writes ``tie_word_embeddings: true`` for every model."""
+    hub = {**FAMILY.to_hub(replace(SMALL, **LATER)), "tie_word_embeddings": True}
+    config = FAMILY.from_hub(hub).config
+    assert isinstance(config, T5Config) and config.output_table and not config.scale_outputs
+    file = published(config, "seq2seq-lm")
+    account = account_for(FAMILY.weights(config, "seq2seq-lm"), file)
+    account.require_closed("test")
+    assert account.present == ("output_table",)
+    del file["lm_head.weight"]
+    account = account_for(FAMILY.weights(config, "seq2seq-lm"), file)
+    account.require_closed("test")
+    assert account.absent == ("output_table",)
+
+
+# Behaviour
+
+
+def test_declaring_the_family_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, zoo_t5; family, = zoo_t5.zoo_families(); family.sizes(); family.heads();"
+        "family.weights(family.sizes()['tiny'], 'none').entries(); "
+        "print({'torch', 'numpy', 'tokenizers', 'onnx', 'rich'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_a_text_without_an_end_is_classified_at_its_last_token() -> None:
+    model = random_model(SMALL, "sequence-classification")
+    ids = torch.tensor([[7, 8, 9, 0], [7, 8, 9, 0]])
+    mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])
+    with torch.no_grad():
+        found = model(ids, mask)["logits"]
+        short = model(ids[:1, :3])["logits"]
+    assert (found[0] - short[0]).abs().max() <= 1e-12
+    assert (found[1] - short[0]).abs().max() > 1e-3
+
+
+def test_fresh_weights_have_the_references_scale() -> None:
+    torch.manual_seed(0)
+    config = replace(SIZES["v1.1-small"], vocab_size=2000, num_layers=1)
+    ours = FAMILY.model(config, "seq2seq-lm")
+    hub = transformers.T5Config(**FAMILY.to_hub(config))
+    theirs = transformers.T5ForConditionalGeneration(hub)
+    names = {name: tensor for name, tensor in theirs.state_dict().items() if "lm_head" not in name}
+    for entry in FAMILY.weights(config, "seq2seq-lm").entries():
+        parts = entry.op.to_hub(ours.state_dict()[entry.target].numpy())
+        for name, part in zip(entry.sources, parts, strict=True):
+            wanted = names[name].std().item() if name in names else 1.0
+            assert abs(part.std() - wanted) <= 0.1 * wanted, name
+
+
+def test_float16_saturates_like_the_reference() -> None:
+    config = replace(SMALL, dropout=0.0)
+    model = random_model(config, "encoder")
+    with torch.no_grad():
+        model.get_parameter("layers.0.ffn.down.weight").mul_(1e5).clamp_(-6e4, 6e4)
+    reference = reference_model(FAMILY, config, "encoder", model.state_dict()).half()
+    inputs = draw_inputs(FAMILY.onnx(config, "encoder"), config, (9, 4))
+    with torch.no_grad():
+        ours = model.half()(**inputs)["last_hidden_state"]
+        theirs: Tensor = reference(**inputs).last_hidden_state
+    assert ours.isfinite().all() and theirs.isfinite().all()
+    assert Difference.between(ours.float(), theirs.float()).relative <= 2e-2

@@ -24,10 +24,10 @@ _POSITIVE = (
     "num_heads",
     "intermediate_size",
     "max_positions",
-    "type_vocab_size",
     "layer_norm_eps",
     "initializer_range",
 )
+_NOT_NEGATIVE = ("type_vocab_size",)  # 0 where no segments are told apart
 
 
 class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,6 +71,8 @@ class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             value = getattr(self, name)
             if name in _POSITIVE and not value > 0:  # said so that NaN is refused
                 raise ValueError(f"{name} is {value}, which is not positive")
+            if name in _NOT_NEGATIVE and value < 0:
+                raise ValueError(f"{name} is {value}, which is negative")
             if name.endswith("dropout") and not 0 <= (value or 0) < 1:
                 raise ValueError(f"{name} is {value}, which is not in [0, 1)")
         if self.hidden_size % self.num_heads:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from zoo.config import Config, ConfigMap
+from zoo.encoder import Axes, EncoderFamily, encoder_heads
+from zoo.errors import UsageError
 from zoo.family import Family, Head
 from zoo.hookspecs import hookimpl
 from zoo_deberta.config import CONFIG_MAP, FIRST_MAP, SIZES, DebertaConfig
@@ -12,47 +14,25 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import nn
 
-    from zoo.export.spec import OnnxSpec
     from zoo.tokenization import SourceFiles
     from zoo.weights import WeightMap
 
 
-def _head(kind: str, outputs: tuple[str, ...], task: str, summary: str) -> Head:
-    names = (f"DebertaV2{kind}", f"Deberta{kind}")
-    return Head(names, outputs, (task, "features") if task else ("features",), summary)
-
-
-_HEADS = {
-    "none": _head("Model", ("last_hidden_state",), "embed", "a vector for each token"),
-    "masked-lm": _head("ForMaskedLM", ("logits",), "fill-mask", "which token stood there"),
+_HEADS = encoder_heads("DebertaV2", "Deberta")
+_HEADS |= {
     "replaced-token-detection": Head(
         ("ReplacedTokenDetectionModel",), ("logits",), ("features",), "which tokens were replaced"
     ),
-    "pretraining": _head(
-        "ForMaskedLM",
+    "pretraining": Head(
+        _HEADS["masked-lm"].architectures,
         ("logits", "replaced_logits"),
-        "fill-mask",
+        ("fill-mask", "features"),
         "masked tokens, and which tokens were replaced",
-    ),
-    "sequence-classification": _head(
-        "ForSequenceClassification",
-        ("logits",),
-        "classify",
-        "classes of a text or a pair, or a number",
-    ),
-    "token-classification": _head(
-        "ForTokenClassification", ("logits",), "classify", "classes of tokens"
-    ),
-    "question-answering": _head(
-        "ForQuestionAnswering",
-        ("start_logits", "end_logits"),
-        "",
-        "where the answer starts and ends",
     ),
 }
 
 
-class Deberta(Family):
+class Deberta(EncoderFamily):
     """The family; torch is imported when a model is built."""
 
     name: ClassVar[str] = "deberta"
@@ -75,7 +55,13 @@ class Deberta(Family):
         return "deberta-v2" if config.key_bias else "deberta"
 
     def architecture(self, config: DebertaConfig, head: str) -> str:
-        """Return the name of the Hub's class for the version."""
+        """Return the name of the Hub's class for the version.
+
+        Raises:
+            UsageError: the Hub has none.
+        """
+        if head == "multiple-choice" and not config.key_bias:
+            raise UsageError("the Hub has no class for DeBERTa 1 with the head multiple-choice")
         names = _HEADS[head].architectures
         return names[0] if config.key_bias else names[-1]
 
@@ -91,27 +77,14 @@ class Deberta(Family):
 
         return weights(config, head)
 
-    def onnx(self, config: DebertaConfig, head: str) -> "OnnxSpec":
-        """Name the graph's inputs, outputs and axes."""
-        from zoo.export.spec import OnnxSpec
-
-        tokens, labels = ("batch", "tokens"), len(config.labels)
-        masked = {"logits": (*tokens, config.vocab_size)}
-        axes: dict[str, dict[str, tuple[str | int, ...]]] = {
-            "none": {"last_hidden_state": (*tokens, config.hidden_size)},
-            "masked-lm": {**masked},
-            "replaced-token-detection": {"logits": tokens},
-            "pretraining": {**masked, "replaced_logits": tokens},
-            "sequence-classification": {"logits": ("batch", labels)},
-            "token-classification": {"logits": (*tokens, labels)},
-            "question-answering": {"start_logits": tokens, "end_logits": tokens},
-        }
-        types = ("token_type_ids",) if config.type_vocab_size else ()
-        return OnnxSpec(
-            inputs=dict.fromkeys(("input_ids", "attention_mask", *types), tokens),
-            outputs=axes[head],
-            limits={"tokens": config.max_positions},
-        )
+    def outputs(self, config: DebertaConfig, head: str) -> dict[str, Axes]:
+        """Name the outputs of a head and their axes."""
+        tokens = ("batch", "tokens")
+        if head == "replaced-token-detection":
+            return {"logits": tokens}
+        if head == "pretraining":
+            return {**super().outputs(config, "masked-lm"), "replaced_logits": tokens}
+        return super().outputs(config, head)
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the tokenizer: byte-level BPE in version 1, SentencePiece since."""

@@ -4,44 +4,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from zoo.config import Activation, Config, ConfigMap, Translation
+from zoo.encoder import FIXED, KEYS, EncoderConfig
 from zoo.errors import VerificationError
 
 TERMS = ("c2p", "p2c")
-_POSITIVE = (
-    "vocab_size",
-    "hidden_size",
-    "num_layers",
-    "num_heads",
-    "intermediate_size",
-    "max_positions",
-    "layer_norm_eps",
-    "initializer_range",
-    "conv_groups",
-)
-_NOT_NEGATIVE = ("type_vocab_size", "conv_kernel_size")
 
 
-class DebertaConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DebertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The shape of a DeBERTa; the defaults are those of version 2 on the Hub.
 
     Attributes:
-        vocab_size: rows of the token embedding.
-        hidden_size: width of every token's vector between blocks.
-        num_layers: encoder blocks.
-        num_heads: attention heads in each; they share ``hidden_size``.
-        intermediate_size: inner width of the feed-forward networks.
-        max_positions: the longest input.
         type_vocab_size: segments that an input may consist of; 0 where none are told apart.
-        embedding_size: width of the embeddings; ``None`` for ``hidden_size``.
-        activation: of the feed-forward networks and of the heads of pretraining.
-        dropout: probability of dropping an element of a block's output in training.
-        attention_dropout: probability of dropping an attention weight in training.
-        classifier_dropout: the same before a classifier of texts; ``None`` for ``dropout``.
+        classifier_dropout: probability of dropping an element before a classifier of texts in
+            training; ``None`` for ``dropout``.
         pooler_dropout: the same before the pooler.
         pooler_activation: of the pooler.
         layer_norm_eps: added to the variance in every norm.
-        initializer_range: deviation of fresh weights.
-        pad_token_id: the token that fills up short rows, or ``None``.
         key_bias: whether keys have a bias. Version 1 has none, and stores its three projections
             as one.
         relative_attention: whether attention looks at how far apart tokens are.
@@ -68,18 +46,11 @@ class DebertaConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     num_layers: int = 24
     num_heads: int = 24
     intermediate_size: int = 6144
-    max_positions: int = 512
     type_vocab_size: int = 0
-    embedding_size: int | None = None
-    activation: Activation = "gelu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
     classifier_dropout: float | None = None
     pooler_dropout: float = 0.0
     pooler_activation: Activation = "gelu"
     layer_norm_eps: float = 1e-7
-    initializer_range: float = 0.02
-    pad_token_id: int | None = 0
     key_bias: bool = True
     relative_attention: bool = False
     position_terms: str | tuple[str, ...] | None = None
@@ -100,23 +71,7 @@ class DebertaConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Raises:
             ValueError: a field is out of its range, or two contradict each other.
         """
-        for name in _POSITIVE:
-            if not getattr(self, name) > 0:  # said so that NaN is refused
-                raise ValueError(f"{name} is {getattr(self, name)}, which is not positive")
-        for name in _NOT_NEGATIVE:
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, which is negative")
-        for name in ("dropout", "attention_dropout", "classifier_dropout", "pooler_dropout"):
-            if not 0 <= (getattr(self, name) or 0) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, which is not in [0, 1)")
-        if self.hidden_size % self.num_heads:
-            raise ValueError(
-                f"hidden_size {self.hidden_size} does not split into num_heads {self.num_heads}"
-            )
-        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
-            raise ValueError(
-                f"pad_token_id {self.pad_token_id} is outside the vocabulary of {self.vocab_size}"
-            )
+        super().__post_init__()
         for wrong, why in self._contradictions().items():
             if why:
                 raise ValueError(wrong)
@@ -138,20 +93,15 @@ class DebertaConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             f"position_buckets {self.position_buckets} do not divide {self.span} distances": (
                 self.position_buckets > 0 and not 1 < mid < far
             ),
-            f"conv_kernel_size {self.conv_kernel_size} has no middle": (
-                self.conv_kernel_size > 0 and self.conv_kernel_size % 2 == 0
+            f"conv_kernel_size {self.conv_kernel_size} is neither odd nor 0": (
+                self.conv_kernel_size < 0 or self.conv_kernel_size % 2 == 0 < self.conv_kernel_size
             ),
             f"conv_groups {self.conv_groups} do not divide hidden_size {self.hidden_size}": (
-                self.hidden_size % self.conv_groups > 0
+                self.conv_groups < 1 or self.hidden_size % self.conv_groups > 0
             ),
             "version 1 (key_bias off) has no buckets, shared keys, normed positions or convolution":
                 not self.key_bias and (later or self.norms_positions),
         }  # fmt: skip
-
-    @property
-    def width(self) -> int:
-        """Width of the embeddings."""
-        return self.embedding_size or self.hidden_size
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -167,8 +117,7 @@ class DebertaConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     @property
     def decodes_positions(self) -> bool:
         """Whether a masked-token head adds absolute positions before it decodes."""
-        apart = not self.position_biased_input and self.width == self.hidden_size
-        return self.enhanced_decoder and apart
+        return self.enhanced_decoder and not self.position_biased_input
 
     @property
     def span(self) -> int:
@@ -198,6 +147,7 @@ class _DebertaMap(ConfigMap):
         config = found.config
         assert isinstance(config, DebertaConfig)
         follows = {
+            "embedding_size": config.hidden_size,
             "pooler_hidden_size": config.hidden_size,
             "attention_head_size": config.hidden_size // config.num_heads,
         }
@@ -216,25 +166,15 @@ class _DebertaMap(ConfigMap):
         for key, ours in _IF_SET.items():
             if getattr(config, ours) == getattr(defaults, ours):
                 hub.pop(key, None)
+        if isinstance(hub["pos_att_type"], tuple):
+            hub["pos_att_type"] = list(hub["pos_att_type"])
         return hub
 
 
 _KEYS = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "hidden_size",
-    "num_hidden_layers": "num_layers",
-    "num_attention_heads": "num_heads",
-    "intermediate_size": "intermediate_size",
-    "max_position_embeddings": "max_positions",
-    "type_vocab_size": "type_vocab_size",
-    "hidden_act": "activation",
-    "hidden_dropout_prob": "dropout",
-    "attention_probs_dropout_prob": "attention_dropout",
+    **{key: ours for key, ours in KEYS.items() if key != "tie_word_embeddings"},
     "pooler_dropout": "pooler_dropout",
     "pooler_hidden_act": "pooler_activation",
-    "layer_norm_eps": "layer_norm_eps",
-    "initializer_range": "initializer_range",
-    "pad_token_id": "pad_token_id",
     "relative_attention": "relative_attention",
     "pos_att_type": "position_terms",
     "max_relative_positions": "max_relative_positions",
@@ -242,7 +182,7 @@ _KEYS = {
     "legacy": "legacy_names",
 }
 # Keys that the Hub's classes look for, and do without.
-_SHARED_IF_SET = {"embedding_size": "embedding_size", "cls_dropout": "classifier_dropout"}
+_SHARED_IF_SET = {"cls_dropout": "classifier_dropout"}
 _LATER_IF_SET = {
     "position_buckets": "position_buckets",
     "share_att_key": "share_att_key",
@@ -253,16 +193,14 @@ _LATER_IF_SET = {
 }
 _IF_SET = _SHARED_IF_SET | _LATER_IF_SET
 _FIXED: dict[str, tuple[Any, ...]] = {
+    **FIXED,
     "tie_word_embeddings": (True, None),
     "talking_head": (None, False),
     "z_steps": (None, 0),
-    "is_decoder": (None, False),
-    "add_cross_attention": (None, False),
-    "is_encoder_decoder": (None, False),
-    "per_layer_config": (None,),
 }
 _FOLLOWS = "follows from hidden_size and num_attention_heads, and is checked against them"
 _IGNORED = {
+    "embedding_size": _FOLLOWS,
     "pooler_hidden_size": _FOLLOWS,
     "attention_head_size": _FOLLOWS,
     "padding_idx": "keeps a row of the embedding from being trained; results are equal",

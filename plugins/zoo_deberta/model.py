@@ -21,9 +21,7 @@ decode the last block's vectors, which is what that library computes for either.
 Version 3 is taught as a discriminator: which tokens did a small generator replace? Its files
 hold that head beside a masked-token head.
 
-Every class below takes a batch as ``input_ids``, ``attention_mask`` and ``token_type_ids``,
-int64 and (batch, tokens) each. A mask of ``None`` says that all tokens are real, types of
-``None`` that there is one text. All return a dict of named outputs.
+What a batch and the outputs are, ``zoo.nn.encoder`` says.
 """
 
 import torch
@@ -31,8 +29,17 @@ from torch import Tensor, nn
 
 from zoo.nn.activations import activation
 from zoo.nn.attention import padding_mask
+from zoo.nn.encoder import (
+    Classifier,
+    Encoder,
+    MaskedLM,
+    MultipleChoice,
+    QuestionAnswering,
+    TokenScores,
+    masked_token_head,
+)
 from zoo.nn.ffn import FeedForward
-from zoo.nn.heads import MaskedTokenHead
+from zoo.nn.heads import LinearHead
 from zoo.nn.init import init_weights
 from zoo_deberta.attention import Context, DisentangledAttention, rows_by_difference
 from zoo_deberta.config import DebertaConfig
@@ -43,14 +50,12 @@ class Embeddings(nn.Module):
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__()
-        width, kinds = config.width, config.type_vocab_size
+        width, kinds = config.hidden_size, config.type_vocab_size
         self.tokens = nn.Embedding(config.vocab_size, width)
         where = config.position_biased_input
         self.positions = nn.Embedding(config.max_positions, width) if where else None
         self.types = nn.Embedding(kinds, width) if kinds else None
-        grows = width != config.hidden_size
-        self.project = nn.Linear(width, config.hidden_size, bias=False) if grows else None
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(
@@ -63,8 +68,7 @@ class Embeddings(nn.Module):
         if self.types is not None:
             own = self.types.weight[0] if token_type_ids is None else self.types(token_type_ids)
             x = x + own
-        x = self.norm(x if self.project is None else self.project(x))
-        return self.dropout(_masked(x, real))  # type: ignore[no-any-return]
+        return self.dropout(_masked(self.norm(x), real))  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
@@ -108,27 +112,28 @@ class ConvolutionBlock(Block):
         return _masked(self.conv_norm(y + near), context.real)
 
 
-class Deberta(nn.Module):
-    """The trunk, which all heads share. A head adds a module and says in ``outputs`` what for.
+class Deberta(Encoder):
+    """The trunk, which all heads share.
 
     Args:
         config: the shape.
+        pooler: see ``Encoder``.
+        head: see ``Encoder``.
     """
 
-    def __init__(self, config: DebertaConfig) -> None:
-        super().__init__()
-        width = config.hidden_size
-        self.embeddings = Embeddings(config)
-        self.relative: nn.Embedding | None = None
-        self.relative_norm: nn.LayerNorm | None = None
-        if config.relative_attention:
-            self.relative = nn.Embedding(2 * config.reach, width)
-        if config.norms_positions:
-            self.relative_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+    def __init__(
+        self,
+        config: DebertaConfig,
+        *,
+        pooler: nn.Module | None = None,
+        head: nn.Module | None = None,
+    ) -> None:
         first = ConvolutionBlock if config.conv_kernel_size else Block
-        self.layers = nn.ModuleList(
-            (Block if i else first)(config) for i in range(config.num_layers)
-        )
+        layers = [(Block if i else first)(config) for i in range(config.num_layers)]
+        super().__init__(Embeddings(config), layers, pooler=pooler, head=head)
+        width, eps = config.hidden_size, config.layer_norm_eps
+        self.relative = nn.Embedding(2 * config.reach, width) if config.relative_attention else None
+        self.relative_norm = nn.LayerNorm(width, eps=eps) if config.norms_positions else None
         self.rows = rows_by_difference(config)
 
     def forward(
@@ -137,7 +142,7 @@ class Deberta(nn.Module):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Run the trunk, then the head."""
+        """See ``Encoder``."""
         context = self._context(input_ids.shape[1], attention_mask)
         before = x = self.embeddings(input_ids, token_type_ids, context.real)
         for layer in self.layers:
@@ -148,13 +153,9 @@ class Deberta(nn.Module):
         """Return what the head reads: the last block's result, or one made of its input."""
         return hidden
 
-    def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-        """Read the head's outputs off (batch, tokens, hidden)."""
-        return {"last_hidden_state": hidden}
-
     def _context(self, tokens: int, attention_mask: Tensor | None) -> Context:
         """Prepare relative positions and masks, once for all blocks."""
-        weight = self.embeddings.tokens.weight
+        weight = self.embeddings.get_parameter("tokens.weight")
         mask, real = padding_mask(attention_mask, weight.dtype), None
         if attention_mask is not None and mask is not None:
             mask = torch.minimum(mask, mask.transpose(-1, -2))  # padding is not seen, nor sees
@@ -172,22 +173,13 @@ class Deberta(nn.Module):
         return Context(table[rows], None, mask, real)
 
 
-class MaskedLM(Deberta):
-    """Which token stood at each place?"""
+class DebertaMaskedLM(MaskedLM, Deberta):
+    """The masked-token objective, with the enhanced decoder where there is a table for it."""
 
     def __init__(self, config: DebertaConfig) -> None:
-        super().__init__(config)
-        self.head = MaskedTokenHead(
-            hidden_size=config.hidden_size,
-            vocab_size=config.vocab_size,
-            act=config.activation,
-            layer_norm_eps=config.layer_norm_eps,
-            tied=True,
-            embedding_size=config.embedding_size,
-        )
-        self.positions: nn.Embedding | None = None
-        if config.decodes_positions:
-            self.positions = nn.Embedding(config.max_positions, config.hidden_size)
+        super().__init__(config, head=masked_token_head(config))
+        where = config.decodes_positions
+        self.positions = nn.Embedding(config.max_positions, config.hidden_size) if where else None
 
     def decode(self, before: Tensor, hidden: Tensor, context: Context) -> Tensor:
         """Run the last block twice more, from absolute positions on, where there are any."""
@@ -197,10 +189,6 @@ class MaskedLM(Deberta):
         for _ in range(2):
             queries = self.layers[-1](before, context, queries)
         return queries
-
-    def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-        """See ``Deberta``."""
-        return {"logits": self.head(hidden, self.embeddings.tokens)}  # (batch, tokens, vocabulary)
 
 
 class ReplacedHead(nn.Module):
@@ -214,24 +202,12 @@ class ReplacedHead(nn.Module):
         self.classifier = nn.Linear(config.hidden_size, 1)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Score (batch, tokens, hidden) as (batch, tokens): positive for replaced."""
+        """Score (batch, tokens, hidden) as (batch, tokens, 1): positive for replaced."""
         x = self.act(self.dense(self.norm(hidden + hidden[:, :1])))
-        return self.classifier(x).squeeze(-1)  # type: ignore[no-any-return]
+        return self.classifier(x)  # type: ignore[no-any-return]
 
 
-class ReplacedTokenDetection(Deberta):
-    """Which tokens were replaced? The discriminator of version 3."""
-
-    def __init__(self, config: DebertaConfig) -> None:
-        super().__init__(config)
-        self.head = ReplacedHead(config)
-
-    def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-        """See ``Deberta``."""
-        return {"logits": self.head(hidden)}
-
-
-class Pretraining(MaskedLM):
+class Pretraining(DebertaMaskedLM):
     """Both heads, as the files of version 3 hold them; the second reads the last block."""
 
     def __init__(self, config: DebertaConfig) -> None:
@@ -243,9 +219,9 @@ class Pretraining(MaskedLM):
         return torch.stack((super().decode(before, hidden, context), hidden))
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-        """See ``Deberta``."""
+        """See ``Encoder``."""
         decoded, last = hidden.unbind()
-        return {**super().outputs(decoded), "replaced_logits": self.replaced(last)}
+        return {**super().outputs(decoded), "replaced_logits": self.replaced(last).squeeze(-1)}
 
 
 class Pooler(nn.Linear):
@@ -261,64 +237,53 @@ class Pooler(nn.Linear):
         return self.act(super().forward(self.dropout(hidden[:, 0])))
 
 
-class SequenceClassification(Deberta):
-    """What is said of the text as a whole: a class, several, or a number."""
-
-    def __init__(self, config: DebertaConfig, labels: int | None = None) -> None:
-        super().__init__(config)
-        own = config.classifier_dropout
-        self.pooler = Pooler(config)
-        self.dropout = nn.Dropout(config.dropout if own is None else own)
-        self.head = nn.Linear(config.hidden_size, labels or len(config.labels))
-
-    def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-        """See ``Deberta``."""
-        return {"logits": self.head(self.dropout(self.pooler(hidden)))}  # (batch, labels)
+class DebertaClassifier(Classifier, Deberta):
+    """See ``Classifier``."""
 
 
-class TokenClassification(Deberta):
-    """What is said of each token, such as the kind of name it belongs to."""
-
-    def __init__(self, config: DebertaConfig) -> None:
-        super().__init__(config)
-        self.dropout = nn.Dropout(config.dropout)
-        self.head = nn.Linear(config.hidden_size, len(config.labels))
-
-    def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-        """See ``Deberta``."""
-        return {"logits": self.head(self.dropout(hidden))}  # (batch, tokens, labels)
+class DebertaTokenScores(TokenScores, Deberta):
+    """See ``TokenScores``."""
 
 
-class QuestionAnswering(Deberta):
-    """Where in the second text the answer to the first starts, and where it ends."""
+class DebertaMultipleChoice(MultipleChoice, Deberta):
+    """See ``MultipleChoice``."""
 
-    def __init__(self, config: DebertaConfig) -> None:
-        super().__init__(config)
-        self.head = nn.Linear(config.hidden_size, 2)
 
-    def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-        """See ``Deberta``."""
-        start, end = self.head(hidden).unbind(dim=-1)  # (batch, tokens) each
-        return {"start_logits": start, "end_logits": end}
+class DebertaQuestionAnswering(QuestionAnswering, Deberta):
+    """See ``QuestionAnswering``."""
 
 
 def _masked(x: Tensor, real: Tensor | None) -> Tensor:
     return x if real is None else x * real
 
 
-_HEADS: dict[str, type[Deberta]] = {
-    "none": Deberta,
-    "masked-lm": MaskedLM,
-    "replaced-token-detection": ReplacedTokenDetection,
-    "pretraining": Pretraining,
-    "sequence-classification": SequenceClassification,
-    "token-classification": TokenClassification,
-    "question-answering": QuestionAnswering,
-}
-
-
-def build(config: DebertaConfig, head: str) -> Deberta:
+def build(config: DebertaConfig, head: str) -> Encoder:
     """Return a model with fresh weights, drawn as the paper's were."""
-    model = _HEADS[head](config)
+    model = _assemble(config, head)
     init_weights(model, std=config.initializer_range)
     return model
+
+
+def _assemble(config: DebertaConfig, head: str) -> Encoder:
+    width, labels, own = config.hidden_size, len(config.labels), config.classifier_dropout
+    dropout = config.dropout if own is None else own
+    match head:
+        case "none":
+            return Deberta(config)
+        case "masked-lm":
+            return DebertaMaskedLM(config)
+        case "pretraining":
+            return Pretraining(config)
+        case "replaced-token-detection":
+            return DebertaTokenScores(config, head=ReplacedHead(config))
+        case "sequence-classification":
+            linear = LinearHead(width, labels, dropout)
+            return DebertaClassifier(config, pooler=Pooler(config), head=linear)
+        case "multiple-choice":
+            linear = LinearHead(width, 1, dropout)
+            return DebertaMultipleChoice(config, pooler=Pooler(config), head=linear)
+        case "token-classification":
+            return DebertaClassifier(config, head=LinearHead(width, labels, config.dropout))
+        case "question-answering":
+            return DebertaQuestionAnswering(config, head=LinearHead(width, 2))
+    raise ValueError(f"DeBERTa has no head {head!r}")

@@ -75,6 +75,8 @@ def weights(config: DebertaConfig, head: str) -> WeightMap:
             return _masked(trunk, config).plus(*_replaced("replaced", width))
         case "sequence-classification":
             return plain.plus(pooler, classifier)
+        case "multiple-choice":
+            return plain.plus(pooler, Rule("classifier.{p}", "head.{p}", (1, width)))
         case "token-classification":
             return plain.plus(classifier)
         case "question-answering":
@@ -86,16 +88,14 @@ _NO_DECODER = Drop(_POSITIONS, "absolute positions, which only masked-token head
 
 
 def _trunk(config: DebertaConfig) -> WeightMap:
-    width, inner, own = config.hidden_size, config.intermediate_size, config.width
-    rules = [Rule(_TOKENS, "embeddings.tokens.weight", (config.vocab_size, own))]
+    width, inner = config.hidden_size, config.intermediate_size
+    rules = [Rule(_TOKENS, "embeddings.tokens.weight", (config.vocab_size, width))]
     table = "deberta.embeddings.{}.weight".format
     if config.position_biased_input:
-        rules.append(Rule(_POSITIONS, "embeddings.positions.weight", (config.max_positions, own)))
+        rules.append(Rule(_POSITIONS, "embeddings.positions.weight", (config.max_positions, width)))
     if config.type_vocab_size:
-        shape = (config.type_vocab_size, own)
+        shape = (config.type_vocab_size, width)
         rules.append(Rule(table("token_type_embeddings"), "embeddings.types.weight", shape))
-    if own != width:
-        rules.append(Rule(table("embed_proj"), "embeddings.project.weight", (width, own)))
     rules += [Rule("deberta.embeddings.LayerNorm.{p}", "embeddings.norm.{p}", (width,))]
     rules += _relative(config) + _attention(config)
     rules += [
@@ -162,8 +162,8 @@ def _in_layer(theirs: str, ours: str, shape: tuple[int, ...]) -> Rule:
 
 def _masked(trunk: WeightMap, config: DebertaConfig) -> WeightMap:
     """Add the masked-token head, which files call one of two names, and its decoder's table."""
-    width, own = config.hidden_size, config.width
-    shapes = ((own, width), (own,), (config.vocab_size,))
+    width = config.hidden_size
+    shapes = ((width, width), (width,), (config.vocab_size,))
     rules, renamed = [], {}
     for (present, old, ours), shape in zip(_MASKED_PARTS, shapes, strict=True):
         names = [_MASKED + present, _OLD_MASKED + old]

@@ -8,7 +8,7 @@ the blocks. *Shared parameters*: the same block runs in every layer; in general 
 each of which runs for an equal stretch of the layers. *Sentence order*: in place of BERT's second
 objective, the pooled vector must tell whether two consecutive segments were swapped.
 
-Version 2 was taught longer, and all but its largest model without dropout.
+Version 2 was taught longer, on more text and without dropout.
 """
 
 from torch import Tensor

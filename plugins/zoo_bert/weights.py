@@ -2,15 +2,21 @@
 
 from dataclasses import replace
 
-from zoo.weights import Rule, WeightMap
+from zoo.weights import Drop, Rule, WeightMap
 from zoo.weights.encoder import masked_head, no_pooler, trunk
 from zoo_bert.config import BertConfig
+
+# TinyBERT (arXiv:1909.10351, equation 9) ships them
+_FITTED = Drop(
+    "fit_denses.{j}.{p}", "maps a student's vectors to its teacher's width, in distillation alone"
+)
 
 
 def weights(config: BertConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
     width, labels = config.hidden_size, len(config.labels)
-    base = trunk(config, "bert.")
+    base = trunk(config, "bert.", counts={"i": config.num_layers, "j": config.num_layers + 1})
+    base = base.plus(drops=[_FITTED])
     pooler = Rule("bert.pooler.dense.{p}", "pooler.{p}", (width, width))
     match head:
         case "none":

@@ -291,6 +291,17 @@ def test_a_left_over_pooler_is_dropped_with_a_reason(head: str) -> None:
     }
 
 
+def test_what_distillation_left_behind_is_dropped_with_a_reason() -> None:
+    file = published(SMALL, "pretraining")
+    file |= {f"fit_denses.{n}.weight": TensorInfo("F32", (768, 48)) for n in range(4)}
+    file |= {f"fit_denses.{n}.bias": TensorInfo("F32", (768,)) for n in range(4)}
+    account = account_for(BERT.weights(SMALL, "pretraining"), file)
+    account.require_closed("test")
+    assert len(account.drops) == 8
+    file["fit_denses.4.bias"] = TensorInfo("F32", (768,))
+    assert account_for(BERT.weights(SMALL, "pretraining"), file).unexpected
+
+
 @pytest.mark.parametrize("head", ["pretraining", "sequence-classification"])
 def test_a_pooler_that_a_head_needs_must_be_there(head: str) -> None:
     file = published(SMALL, head)

@@ -83,6 +83,7 @@ def one_precision(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class TestThird(FamilyTests):
     family = DEBERTA
+    golden = Path(__file__).parents[1] / "golden" / "deberta"
 
 
 class TestSecond(FamilyTests):

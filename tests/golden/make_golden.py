@@ -59,6 +59,8 @@ SHAPES |= {
     "distilbert": {"vocab_size": 24, **HALF},
     "electra": {**SMALL, "embedding_size": 6},
     "albert": {**SMALL, "embedding_size": 6, "num_hidden_layers": 3},
+    # heads of 12, whose scores are divided by 6: the library takes the root in float32
+    "deberta": {**SMALL, "hidden_size": 24},
 }
 ENCODER: dict[str, Case] = {
     "none": ("none", {}, {}),
@@ -70,7 +72,40 @@ ENCODER: dict[str, Case] = {
     "question-answering": ("question-answering", {}, {}),
     "multiple-choice": ("multiple-choice", {}, {}),
 }
+LATER_DEBERTA = {
+    "relative_attention": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "position_biased_input": False,
+    "position_buckets": 6,
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    "legacy": False,
+}
+FIRST_DEBERTA = {
+    "model_type": "deberta",
+    "relative_attention": True,
+    "pos_att_type": "c2p|p2c",
+    "position_biased_input": False,
+}
 CASES: dict[str, dict[str, Case]] = {
+    "deberta": {
+        "none": ("none", LATER_DEBERTA, {}),
+        "absolute": ("none", {"num_attention_heads": 6}, {}),  # heads of 4: divided by 2
+        "masked-lm": ("masked-lm", LATER_DEBERTA, {}),
+        "masked-lm-legacy": ("masked-lm", {**LATER_DEBERTA, "legacy": True}, {}),
+        "sequence-classification": (
+            "sequence-classification",
+            {**LATER_DEBERTA, "num_labels": 3},
+            {},
+        ),
+        "token-classification": ("token-classification", {**LATER_DEBERTA, "num_labels": 3}, {}),
+        "question-answering": ("question-answering", LATER_DEBERTA, {}),
+        "multiple-choice": ("multiple-choice", LATER_DEBERTA, {}),
+        "convolution": ("none", {**LATER_DEBERTA, "conv_kernel_size": 3, "conv_act": "gelu"}, {}),
+        "own-keys": ("none", {**LATER_DEBERTA, "share_att_key": False}, {}),
+        "first-none": ("none", FIRST_DEBERTA, {}),
+        "first-masked-lm": ("masked-lm", {**FIRST_DEBERTA, "legacy": False}, {}),
+    },
     "roberta": {
         **ENCODER,
         "xlm-roberta": ("masked-lm", {"model_type": "xlm-roberta", "type_vocab_size": 1}, {}),
@@ -142,6 +177,7 @@ def make(family_name: str, case: Case, path: Path) -> None:
     model = kind(kind.config_class(**shape, attn_implementation="eager"), **options)
     if changes.get("tie_word_embeddings") is False:  # some classes tie a fresh model all the same
         untie(model)
+    let_norms_be_exact(model)
     draw_weights(model, seed=len(path.name))
     weights, hub_config = published(model)
     ours = family.from_hub(hub_config).config
@@ -168,6 +204,14 @@ def untie(model: Any) -> None:
     """Give the output embeddings, where there are any, values of their own."""
     if (table := model.get_output_embeddings()) is not None:
         table.weight = torch.nn.Parameter(table.weight.detach().clone())
+
+
+def let_norms_be_exact(model: Any) -> None:
+    """Replace norms that compute in float32 whatever the model's dtype is."""
+    for module in list(model.modules()):
+        for name, norm in module.named_children():
+            if type(norm).__name__ == "DebertaLayerNorm":
+                setattr(module, name, torch.nn.LayerNorm(len(norm.weight), norm.variance_epsilon))
 
 
 def published(model: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

@@ -69,11 +69,11 @@ def same_spans(one: Span, other: Span) -> bool:
     """Whether two spans hold the same bytes."""
     if one.length != other.length:
         return False
-    a, b = bytearray(CHUNK), bytearray(CHUNK)
+    a = b = bytearray()
     with _opened(one.path) as first, _opened(other.path) as second:
         for at in range(0, one.length, CHUNK):
             size = min(CHUNK, one.length - at)
-            if size < CHUNK:
+            if size != len(a):
                 a, b = bytearray(size), bytearray(size)
             got = os.preadv(first, [a], one.offset + at), os.preadv(second, [b], other.offset + at)
             if got != (size, size) or a != b:

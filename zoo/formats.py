@@ -11,10 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
+from zoo.errors import UsageError
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from zoo.convert.write import Output
+    from zoo.progress import Advance
     from zoo.spans import Span
 
 # safetensors dtype code -> the numpy dtype its bytes are viewed as
@@ -124,3 +128,19 @@ class Format(ABC):
             VerificationError: a file is truncated, lies about its contents, or a shard is
                 missing or not listed in the index.
         """
+
+    def write(self, directory: Path, outputs: "Sequence[Output]", advance: "Advance") -> list[Path]:
+        """Write tensors, for families that are published in this format.
+
+        Args:
+            directory: where to.
+            outputs: what, in order.
+            advance: told how many bytes were written.
+
+        Returns:
+            the files written.
+
+        Raises:
+            UsageError: the format is for reading alone, or cannot hold one of them.
+        """
+        raise UsageError(f"{self.name} files cannot be written")

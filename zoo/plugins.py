@@ -241,6 +241,18 @@ def all_formats() -> "list[Format]":
     return sorted(formats, key=lambda f: (-f.priority, f.name))
 
 
+def format_named(name: str) -> "Format":
+    """Return a file format by name.
+
+    Raises:
+        UsageError: no plugin provides it.
+    """
+    for each in all_formats():
+        if each.name == name:
+            return each
+    raise UsageError(f"no installed plugin knows the format {name}", "see `zoo plugins`")
+
+
 def registry_files() -> list[Path]:
     """Return the registry files that plugins bring."""
     return [Path(item) for _, item in _of_all("zoo_checkpoints")]

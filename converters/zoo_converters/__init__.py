@@ -10,8 +10,9 @@ if TYPE_CHECKING:
 
 @hookimpl
 def zoo_formats() -> "list[Format]":
-    """Return the formats of this distribution: safetensors, and PyTorch's pickles."""
+    """Return the formats of this distribution: safetensors, PyTorch's pickles, and HDF5."""
+    from zoo_converters.hdf5 import Hdf5
     from zoo_converters.safetensors import Safetensors
     from zoo_converters.torch_bin import TorchBin
 
-    return [Safetensors(), TorchBin()]
+    return [Safetensors(), TorchBin(), Hdf5()]

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 
 from tests.checkpoints import Make
 from zoo.checkpoint import load_checkpoint
-from zoo.convert import convert, run
+from zoo.convert import convert, layouts
 from zoo.convert.write import write_weights
 from zoo.errors import VerificationError
 from zoo.references import Source
@@ -22,7 +22,7 @@ INDEX = "model.safetensors.index.json"
 def sharded(hub_checkpoint: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkpoint in shards of at most 8 kB, but for tensors that are larger."""
     monkeypatch.setattr(
-        run, "write_weights", lambda *a, **k: write_weights(*a, **k, shard_bytes=8192)
+        layouts, "write_weights", lambda *a, **k: write_weights(*a, **k, shard_bytes=8192)
     )
     source = hub_checkpoint()
     convert(Source(source, "source"), tmp_path / "ours")

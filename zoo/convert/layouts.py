@@ -25,6 +25,11 @@ from zoo.convert.heads import Plan
 from zoo.convert.report import Report
 from zoo.convert.side import Tokenizer
 from zoo.convert.source import Opened
+from zoo.convert.write import Output, write_weights
+from zoo.formats import Format, TensorReader
+from zoo.plugins import format_named
+from zoo.progress import Advance
+from zoo.safetensors import SafetensorsReader
 from zoo.weights import Entry, WeightMap
 
 if TYPE_CHECKING:
@@ -68,6 +73,16 @@ class Layout(ABC):
     @abstractmethod
     def write_side_files(self, staging: Path, report: Report) -> list[Path]:
         """Write everything but the weights and the manifest; return the files."""
+
+    def write_tensors(
+        self, staging: Path, outputs: Sequence[Output], advance: Advance
+    ) -> list[Path]:
+        """Write the tensors; return the files."""
+        return write_weights(staging, outputs, advance, metadata=self.metadata)
+
+    def open_tensors(self, files: Sequence[Path]) -> TensorReader:
+        """Open what ``write_tensors`` wrote."""
+        return SafetensorsReader([path for path in files if path.suffix == ".safetensors"])
 
     def write_manifest(self, staging: Path, report: Report) -> None:  # noqa: B027 (not in all)
         """Write the record of the conversion, where the layout has a place for it."""
@@ -140,6 +155,26 @@ class HubLayout(Layout):
 
     metadata: ClassVar[Mapping[str, str]] = {"format": "pt"}
 
+    def write_tensors(
+        self, staging: Path, outputs: Sequence[Output], advance: Advance
+    ) -> list[Path]:
+        """See ``Layout``; in the format that the family's weights are published in."""
+        if self._format is None:
+            return super().write_tensors(staging, outputs, advance)
+        return self._format.write(staging, outputs, advance)
+
+    def open_tensors(self, files: Sequence[Path]) -> TensorReader:
+        """See ``Layout``."""
+        if self._format is None:
+            return super().open_tensors(files)
+        return self._format.open(files[0].parent, [path.name for path in files])
+
+    @cached_property
+    def _format(self) -> Format | None:
+        """The format to write, if it is not safetensors."""
+        name = self.opened.family.weight_format
+        return None if name == "safetensors" else format_named(name)
+
     def names(self, entry: Entry) -> list[tuple[str, tuple[int, ...]]]:
         """See ``Layout``."""
         shapes = dict(zip(entry.sources, entry.source_shapes, strict=True))
@@ -177,9 +212,10 @@ class HubLayout(Layout):
 
         family = self.opened.family
         config = family.to_hub(self.plan.config, self.opened.extra)
-        config["architectures"] = [family.architecture(self.plan.config, self.plan.head)]
-        config["dtype"] = LONG.get(report.main_dtype, "float32")
-        files = {CONFIG: encode(config)}
+        if family.config_files[0] == CONFIG:
+            config["architectures"] = [family.architecture(self.plan.config, self.plan.head)]
+            config["dtype"] = LONG.get(report.main_dtype, "float32")
+        files = {family.config_files[0]: encode(config)}
         if self.tokenizer:
             inputs = tuple(family.onnx(self.plan.config, self.plan.head).inputs)
             files |= hub_tokenizer_files(self.tokenizer.json, self.tokenizer.info, inputs=inputs)

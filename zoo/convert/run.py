@@ -15,13 +15,12 @@ from zoo.convert.prove import require_same, same_bits
 from zoo.convert.report import Report
 from zoo.convert.side import tokenizer_of
 from zoo.convert.source import Opened, open_source
-from zoo.convert.write import Digests, Output, write_weights
+from zoo.convert.write import Digests, Output
 from zoo.errors import UsageError, VerificationError
 from zoo.formats import TensorInfo
 from zoo.progress import progress
 from zoo.publish import check_target, publishing
 from zoo.references import Source
-from zoo.safetensors import SafetensorsReader
 from zoo.weights import Entry, Move
 
 if TYPE_CHECKING:
@@ -79,7 +78,8 @@ def convert(
     with opened.reader:
         plan = plan_conversion(opened, head, init=init_head)
         text = tokenizer_of(opened, tokenizer, plan.config)
-        report = Report.of(opened, plan, code, text is not None)
+        readable = text is not None or opened.family.text_tokenizer(plan.config) is not None
+        report = Report.of(opened, plan, code, readable)
         if dry_run:
             return report
         if path is None:
@@ -127,13 +127,13 @@ class _Conversion:
         digests = Digests()
         try:
             self._start_source_digests(digests)
-            files = self._write_tensors(staging)
+            weights = self._write_tensors(staging)
             sources = digests.take()
             self._check_unchanged(sources)
-            files += self.layout.write_side_files(staging, self.report)
+            files = [*weights, *self.layout.write_side_files(staging, self.report)]
             for path in files:
                 digests.start(str(path.relative_to(staging)), path, sync=True)
-            self._prove([path for path in files if path.suffix == ".safetensors"])
+            self._prove(weights)
             report = self.report.finished(published, sources, digests.take())
         finally:
             digests.close()
@@ -164,7 +164,7 @@ class _Conversion:
         outputs += [out for entry in self.plan.account.fresh for out in self._fresh(entry)]
         total = sum(out.info.nbytes for out in outputs)
         with progress("writing", total, bytes_=True) as advance:
-            return write_weights(staging, outputs, advance, metadata=self.layout.metadata)
+            return self.layout.write_tensors(staging, outputs, advance)
 
     def _moved(self, move: Move) -> list[Output]:
         entry = self.plan.entries[move.entry.target]
@@ -190,7 +190,7 @@ class _Conversion:
 
     def _prove(self, files: Sequence[Path]) -> None:
         """Read back what was written, and rebuild the source's tensors from it."""
-        with SafetensorsReader(files) as written:
+        with self.layout.open_tensors(files) as written:
             for move in self.plan.account.moves:
                 entry = self.plan.entries[move.entry.target]
                 names = [name for name, _ in self.layout.names(entry)]

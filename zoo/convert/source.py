@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.generic[Any]]
 
 CONFIG = "config.json"
-SIDE_FILES = (CONFIG, *TOKENIZER_FILES, *POOLING_FILES)  # patterns
+SIDE_FILES = (*TOKENIZER_FILES, *POOLING_FILES)  # patterns, beside the configuration
 
 
 @dataclass(frozen=True)
@@ -93,16 +93,39 @@ def open_source(source: Source, *, allow_pickle: bool = False) -> Opened:
     """
     if is_checkpoint(source.directory):
         return _open_ours(source, load_checkpoint(source.directory))
-    hub = read_hub_config(source.directory)
-    family = _family_of(hub, source.directory)
-    translation = family.from_hub(hub, str(source.directory / CONFIG))
+    name, family, hub = find_config(source)
+    translation = family.from_hub(hub, str(source.directory / name))
     chosen, files = choose_format(source.names(), str(source.directory), allow_pickle=allow_pickle)
     reader = chosen.open(source.directory, files)
-    return _open_hub(source, family, translation, hub, chosen, reader)
+    return _open_hub(source, name, family, translation, hub, chosen, reader)
+
+
+def find_config(source: Source) -> tuple[str, Family, dict[str, Any]]:
+    """Find the configuration of a published checkpoint.
+
+    Returns:
+        the file's name, the family that answers for it, and what it holds.
+
+    Raises:
+        SourceError: there is none.
+        VerificationError: it is not a JSON object, or does not name a family.
+        UsageError: no installed family answers for it.
+    """
+    directory = source.directory
+    if not (directory / CONFIG).is_file():
+        for family in all_families().values():
+            for pattern in family.config_files:
+                for name in source.files.matching(pattern):
+                    found = read_hub_config(directory, name)
+                    if family.claims(found):
+                        return name, family, found
+    hub = read_hub_config(directory)
+    return CONFIG, _family_of(hub, directory), hub
 
 
 def _open_hub(
     source: Source,
+    config_file: str,
     family: Family,
     translation: Translation,
     hub: Mapping[str, Any],
@@ -119,7 +142,7 @@ def _open_hub(
         architectures=tuple(map(str, hub.get("architectures") or ())),
         extra=translation.extra,
         unknown=translation.unknown,
-        side_files=tuple(name for side in SIDE_FILES for name in present.matching(side)),
+        side_files=(config_file, *(n for side in SIDE_FILES for n in present.matching(side))),
     )
 
 
@@ -138,18 +161,18 @@ def _open_ours(source: Source, checkpoint: Checkpoint) -> Opened:
     )
 
 
-def read_hub_config(directory: Path) -> dict[str, Any]:
-    """Read a ``config.json`` of the Hub's layout.
+def read_hub_config(directory: Path, name: str = CONFIG) -> dict[str, Any]:
+    """Read the configuration of a published checkpoint.
 
     Raises:
         SourceError: there is none.
         VerificationError: it is not a JSON object.
     """
-    path = directory / CONFIG
+    path = directory / name
     try:
         found = json.loads(path.read_text("utf-8"))
     except FileNotFoundError as error:
-        what = "holds no config.json" if any(directory.iterdir()) else "is empty"
+        what = f"holds no {name}" if any(directory.iterdir()) else "is empty"
         raise SourceError(f"{directory} {what}", "give the directory of a checkpoint") from error
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror}") from error
@@ -204,4 +227,11 @@ def choose_format(
 def needed_files(names: Sequence[str], where: str, *, allow_pickle: bool) -> list[str]:
     """Choose what to download of a repository: one format's weights and the side files."""
     _, weights = choose_format(names, where, allow_pickle=allow_pickle)
-    return [*weights, *(name for name in names if any(fnmatchcase(name, s) for s in SIDE_FILES))]
+    sides = (*_config_patterns(names), *SIDE_FILES)
+    return [*weights, *(name for name in names if any(fnmatchcase(name, s) for s in sides))]
+
+
+def _config_patterns(names: Sequence[str]) -> tuple[str, ...]:
+    if CONFIG in names:
+        return (CONFIG,)
+    return tuple(each for family in all_families().values() for each in family.config_files)

@@ -79,7 +79,7 @@ class ExportReport(Record):
     producer: str
     versions: dict[str, str]
     dtype: str
-    inputs: dict[str, list[str]]
+    inputs: dict[str, list[str | int]]
     outputs: dict[str, list[str | int]]
     external_data: str | None
     weights: dict[str, FileDigest]

@@ -9,7 +9,8 @@ class OnnxSpec:
     """Names and axes of a graph, as the ecosystem expects them.
 
     Attributes:
-        inputs: input name -> its axes; every axis is dynamic. Inputs are int64.
+        inputs: input name -> its axes; a name is of a dynamic one, a number is a fixed size.
+            Inputs are int64.
         outputs: output name -> its axes, in the order the model returns them; a number is a
             fixed size.
         limits: axis -> the largest size the model can take.
@@ -17,7 +18,7 @@ class OnnxSpec:
             largest magnitude.
     """
 
-    inputs: Mapping[str, tuple[str, ...]]
+    inputs: Mapping[str, tuple[str | int, ...]]
     outputs: Mapping[str, tuple[str | int, ...]]
     limits: Mapping[str, int] = field(default_factory=dict)
     tolerance: Mapping[str, float] = field(

@@ -38,10 +38,11 @@ def trace(
             f"the family's onnx() names the outputs {', '.join(spec.outputs)}, and its model "
             f"returns {', '.join(returned)}"
         )
-    names = dict.fromkeys(axis for axes in spec.inputs.values() for axis in axes)
+    every = (axis for axes in spec.inputs.values() for axis in axes)
+    names = dict.fromkeys(axis for axis in every if isinstance(axis, str))
     dims = {axis: torch.export.Dim(axis, min=1, max=spec.limits.get(axis)) for axis in names}
     shapes = {
-        name: {position: dims[axis] for position, axis in enumerate(axes)}
+        name: {position: dims[axis] for position, axis in enumerate(axes) if isinstance(axis, str)}
         for name, axes in spec.inputs.items()
     }
     try:

@@ -100,7 +100,8 @@ class Task(ABC):
     def limits(self) -> list[int]:
         """Return every limit on the tokens of a text."""
         spec = self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name)
-        axis = spec.inputs["input_ids"][-1]
+        first = next(iter(spec.inputs.values()))
+        axis = [axis for axis in first if isinstance(axis, str)][-1]
         info = self.checkpoint.model.tokenizer
         found = (spec.limits.get(axis), info.max_tokens if info else None)
         return [limit for limit in found if limit is not None]

@@ -55,8 +55,9 @@ class Batch(NamedTuple):
     """Texts in the form a session takes.
 
     Attributes:
-        inputs: int64 arrays of shape (texts, tokens). A mask of ones and token types of zero
-            are left out: they are a session's default, and the fastest path.
+        inputs: int64 arrays of shape (texts, tokens), the ids with a third axis where each token
+            is several of them. A mask of ones and token types of zero are left out: they are a
+            session's default, and the fastest path.
         mask: bool, (texts, tokens): where there is a token, and not padding.
     """
 
@@ -69,14 +70,14 @@ def collate(encoded: "Sequence[Encoded]", names: Sequence[str], pad_id: int) -> 
 
     Args:
         encoded: the tokenized texts; at least one.
-        names: the inputs that the session accepts.
+        names: the inputs that the session accepts; the first takes the ids.
         pad_id: the token to pad with.
     """
     import numpy as np
 
     lengths = np.array([len(text.ids) for text in encoded])
     mask = np.arange(lengths.max()) < lengths[:, None]  # (texts, tokens)
-    arrays: dict[str, Any] = {"input_ids": _stack([text.ids for text in encoded], mask, pad_id)}
+    arrays: dict[str, Any] = {names[0]: _stack([text.ids for text in encoded], mask, pad_id)}
     if "attention_mask" in names and not mask.all():
         arrays["attention_mask"] = mask.astype(np.int64)
     if "token_type_ids" in names and any(any(text.type_ids) for text in encoded):
@@ -85,11 +86,12 @@ def collate(encoded: "Sequence[Encoded]", names: Sequence[str], pad_id: int) -> 
 
 
 def _stack(
-    rows: "Sequence[Sequence[int]]", mask: "NDArray[np.bool_]", fill: int
+    rows: "Sequence[Sequence[Any]]", mask: "NDArray[np.bool_]", fill: int
 ) -> "NDArray[np.int64]":
     import numpy as np
 
-    stacked = np.full(mask.shape, fill, np.int64)
+    each = next((np.shape(values[0]) for values in rows if len(values)), ())
+    stacked = np.full((*mask.shape, *each), fill, np.int64)
     for row, values in zip(stacked, rows, strict=True):
         row[: len(values)] = values
     return stacked

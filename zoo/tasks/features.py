@@ -63,7 +63,7 @@ class Features(Task):
         states = self._states(items, batch)
         return [
             {
-                "tokens": [self.tokenizer.token(k) for k in item.encoded.ids],
+                "tokens": list(item.encoded.tokens),
                 "offsets": [list(span) for span in item.encoded.offsets],
                 "layers": {
                     str(n): states[n][row, : len(item.encoded.ids)].copy() for n in self.layers

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from zoo.checkpoint import TOKENIZER, Checkpoint, TokenizerInfo
 from zoo.errors import UsageError
@@ -41,6 +41,11 @@ class Encoded:
         return len(self.ids)
 
     @cached_property
+    def tokens(self) -> list[str]:
+        """The tokens as text."""
+        return _without(self._encoding.tokens, self._cuts)
+
+    @cached_property
     def type_ids(self) -> list[int]:
         """For each token, which text of a pair it belongs to, by the model's count."""
         return _without(self._encoding.type_ids, self._cuts)
@@ -72,13 +77,16 @@ class TextTokenizer:
         self._tokenizer, self.info = tokenizer, info
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: Checkpoint) -> Self:
+    def from_checkpoint(cls, checkpoint: Checkpoint) -> "TextTokenizer":
         """Load a checkpoint's tokenizer.
 
         Raises:
             UsageError: it has none.
             SourceError, VerificationError: its file is missing or damaged.
         """
+        own = checkpoint.family.text_tokenizer(checkpoint.config)
+        if own is not None:
+            return own
         info = checkpoint.model.tokenizer
         if info is None:
             raise UsageError(

@@ -67,7 +67,10 @@ SAME = Same()
 
 @dataclass(frozen=True)
 class Transpose(Op):
-    """A matrix stored (in, out) on the Hub and (out, in) here; a vector stays as it is."""
+    """A matrix stored (in, out) on the Hub and (out, in) here; a vector stays as it is.
+
+    Of a tensor with more axes, such as a convolution's filters, all are reversed.
+    """
 
     def hub_shapes(self, shape: Shape) -> tuple[Shape, ...]:
         """See ``Op``."""

@@ -1,0 +1,221 @@
+"""ELMo's configuration, and what the keys of its ``options.json`` mean."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from zoo.config import Config, ConfigMap, Translation
+from zoo.errors import VerificationError
+
+CHARACTERS = 262  # 256 bytes, 5 marks (see zoo_elmo.characters), and 0 for "no character"
+PAPER = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+WORDS = 793_471  # of the 1 Billion Word Benchmark
+
+_POSITIVE = (
+    "character_size",
+    "max_characters",
+    "lstm_layers",
+    "lstm_size",
+    "projection_size",
+    "cell_clip",
+    "projection_clip",
+)
+
+
+class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The shape of an ELMo. A field that has a default takes it where ``options.json`` is silent.
+
+    Attributes:
+        vocab_size: ids of characters.
+        character_size: width of a character's vector.
+        filters: (characters that a filter sees, how many such filters) of each convolution.
+        highways: highway layers above the filters.
+        activation: of the filters.
+        max_characters: ids for each word, marks and padding included.
+        lstm_layers: LSTMs above each other, in each direction.
+        lstm_size: width of their cells.
+        projection_size: width of what they return, and of a word's vector that enters them. Where
+            it is ``lstm_size``, they return what the cells give.
+        cell_clip: the largest magnitude in a cell; ``None`` for no limit.
+        projection_clip: the largest magnitude after the projection; ``None`` for no limit.
+        skip_connections: add its input to what every LSTM but the first returns.
+        words: of the vocabulary that pretraining predicts; 0 if there is none.
+        dropout: probability of dropping an element before and after an LSTM in training.
+        mix: whether the mix of the layers has weights; without, it is their mean.
+    """
+
+    vocab_size: int = CHARACTERS
+    character_size: int
+    filters: tuple[tuple[int, int], ...]
+    highways: int = 0
+    activation: Literal["relu", "tanh"]
+    max_characters: int = 50
+    lstm_layers: int
+    lstm_size: int
+    projection_size: int
+    cell_clip: float | None = None
+    projection_clip: float | None = None
+    skip_connections: bool = False
+    words: int = 0
+    dropout: float = 0.0
+    mix: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse a shape that cannot be built.
+
+        Raises:
+            ValueError: a field is out of its range, or two contradict each other.
+        """
+        for name in _POSITIVE:
+            value = getattr(self, name)
+            if value is not None and not value > 0:  # said so that NaN is refused
+                raise ValueError(f"{name} is {value}, which is not positive")
+        if self.vocab_size != CHARACTERS:
+            raise ValueError(f"vocab_size is {self.vocab_size}, where bytes make {CHARACTERS}")
+        if not self.filters or any(width < 1 or count < 1 for width, count in self.filters):
+            raise ValueError(f"filters are {self.filters}, which leaves a word without a vector")
+        if max(width for width, _ in self.filters) > self.max_characters:
+            raise ValueError(f"a filter is wider than max_characters, {self.max_characters}")
+        if self.max_characters < 3:
+            raise ValueError("max_characters leaves no room between the marks of a word")
+        if self.projection_size > self.lstm_size:
+            raise ValueError(
+                f"projection_size {self.projection_size} is over lstm_size {self.lstm_size}"
+            )
+        if self.highways < 0 or self.words < 0 or not 0 <= self.dropout < 1:
+            raise ValueError(
+                f"highways {self.highways}, words {self.words} or dropout {self.dropout} is out of "
+                "its range"
+            )
+
+    @property
+    def filter_count(self) -> int:
+        """Filters in all: the width of a word's vector before it is projected."""
+        return sum(count for _, count in self.filters)
+
+    @property
+    def hidden_size(self) -> int:
+        """Width of every layer: both directions, side by side."""
+        return 2 * self.projection_size
+
+    @property
+    def num_layers(self) -> int:
+        """Layers above the word vectors: the LSTMs, and the mix of all."""
+        return self.lstm_layers + 1
+
+
+_TRAINING = "training alone uses it"
+CONFIG_MAP = ConfigMap(
+    keys={
+        "char_cnn.n_characters": "vocab_size",
+        "char_cnn.embedding.dim": "character_size",
+        "char_cnn.filters": "filters",
+        "char_cnn.n_highway": "highways",
+        "char_cnn.activation": "activation",
+        "char_cnn.max_characters_per_token": "max_characters",
+        "lstm.n_layers": "lstm_layers",
+        "lstm.dim": "lstm_size",
+        "lstm.projection_dim": "projection_size",
+        "lstm.cell_clip": "cell_clip",
+        "lstm.proj_clip": "projection_clip",
+        "lstm.use_skip_connections": "skip_connections",
+        "n_tokens_vocab": "words",
+        "dropout": "dropout",
+    },
+    fixed={"bidirectional": (True,), "sample_softmax": (True, False)},
+    ignored={
+        "all_clip_norm_val": _TRAINING,
+        "batch_size": _TRAINING,
+        "n_epochs": _TRAINING,
+        "n_negative_samples_batch": _TRAINING,
+        "n_train_tokens": _TRAINING,
+        "unroll_steps": _TRAINING,
+    },
+    # while it is trained there is no id for "no character": 261 is the same table
+    values={"char_cnn.n_characters": {CHARACTERS: CHARACTERS, CHARACTERS - 1: CHARACTERS}},
+)
+_NEEDED = (
+    "char_cnn.embedding.dim",
+    "char_cnn.filters",
+    "char_cnn.activation",
+    "lstm.n_layers",
+    "lstm.dim",
+    "lstm.projection_dim",
+)
+_LEFT_OUT = {"lstm.cell_clip": None, "lstm.proj_clip": None, "n_tokens_vocab": 0, "dropout": 0}
+_LABELS = ("id2label", "label2id", "problem_type")
+
+
+def from_options(options: Mapping[str, Any], where: str) -> Translation:
+    """Translate ``options.json``, whose keys lie in groups such as ``lstm``.
+
+    Raises:
+        VerificationError: a key is missing, has another type, or is not implemented.
+    """
+    flat = _flat(options)
+    for key in _NEEDED:
+        if key not in flat:
+            raise VerificationError(f"{where}: {key} is missing", "the model cannot be built")
+    return CONFIG_MAP.to_ours(flat, ElmoConfig, where)
+
+
+def to_options(config: ElmoConfig, extra: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Translate back; see ``ConfigMap.to_hub``."""
+    flat = CONFIG_MAP.to_hub(config, extra)
+    found: dict[str, Any] = {}
+    for key, value in flat.items():
+        if key in _LABELS or (key in _LEFT_OUT and value == _LEFT_OUT[key]):
+            continue
+        *groups, last = key.split(".")
+        place = found
+        for group in groups:
+            place = place.setdefault(group, {})
+        place[last] = value
+    return found
+
+
+def _flat(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in options.items():
+        found |= (
+            _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        )
+    return found
+
+
+def _released(size: int, projection: int, highways: int) -> ElmoConfig:
+    return ElmoConfig(
+        character_size=16,
+        filters=PAPER,
+        highways=highways,
+        activation="relu",
+        lstm_layers=2,
+        lstm_size=size,
+        projection_size=projection,
+        cell_clip=3.0,
+        projection_clip=3.0,
+        skip_connections=True,
+        words=WORDS,
+        dropout=0.1,
+    )
+
+
+SIZES = {
+    "tiny": ElmoConfig(
+        character_size=4,
+        filters=((1, 4), (2, 8), (3, 16)),
+        highways=2,
+        activation="relu",
+        max_characters=12,
+        lstm_layers=2,
+        lstm_size=24,
+        projection_size=10,
+        cell_clip=3.0,
+        projection_clip=3.0,
+        skip_connections=True,
+        words=50,
+        dropout=0.1,
+    ),
+    "small": _released(1024, 128, 1),
+    "medium": _released(2048, 256, 1),
+    "original": _released(4096, 512, 2),
+}

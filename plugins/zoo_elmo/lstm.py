@@ -1,0 +1,166 @@
+"""LSTMs with projection and clipping, both directions side by side, and what they remember."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo_elmo.config import ElmoConfig
+
+FORGET_BIAS = 1.0  # added to the forget gate's bias when it is used, and not in the file
+
+
+class State:
+    """What the LSTMs remember from one batch to the next, as the released code does.
+
+    Row r of a batch goes on where row r of the batch before ended. A batch with fewer rows leaves
+    the memory of the others as it is; rows that come anew begin with zeros. Give one of these to
+    each call that belongs to one stream, and none to start afresh.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._held.clear()
+
+    def before(self, lstm: "ProjectedLstm", like: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the output and the cell that each row of a batch begins with.
+
+        Args:
+            lstm: the LSTM that asks.
+            like: (rows, ...), of the dtype and device to compute in.
+        """
+        rows = like.shape[0]
+        held = self._held.get(lstm)
+        if held is None:
+            return lstm.zeros(like)
+        output, cell = (_with_rows(each.to(like), rows) for each in held)
+        return output, cell
+
+    def after(self, lstm: "ProjectedLstm", ended: tuple[Tensor, Tensor]) -> None:
+        """Keep what the rows of a batch ended with; gradients stop here."""
+        held = self._held.get(lstm)
+        new = tuple(each.detach() for each in ended)
+        if held is not None:
+            new = tuple(
+                torch.cat([now, old[now.shape[0] :].to(now)])
+                for now, old in zip(new, held, strict=True)
+            )
+        self._held[lstm] = (new[0], new[1])
+
+
+def _with_rows(held: Tensor, rows: int) -> Tensor:
+    missing = max(rows - held.shape[0], 0)
+    return F.pad(held, (0, 0, 0, missing))[:rows]
+
+
+class ProjectedLstm(nn.Module):
+    """An LSTM (Hochreiter and Schmidhuber 1997) whose output is projected (Sak et al. 2014,
+    arXiv:1402.1128), with limits on the cell and on the projection.
+
+        i, j, f, o = [x, h] kernel + bias
+        c' = clip(sigmoid(f + 1) c + sigmoid(i) tanh(j))
+        h' = clip((sigmoid(o) tanh(c')) projection)
+
+    Args:
+        config: the family's configuration.
+    """
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.size, self.outputs = config.lstm_size, config.projection_size
+        self.cell_clip, self.projection_clip = config.cell_clip, config.projection_clip
+        self.kernel = nn.Parameter(torch.empty(2 * self.outputs, 4 * self.size))
+        self.bias = nn.Parameter(torch.zeros(4 * self.size))
+        shape = self.size, self.outputs
+        projected = self.outputs < self.size
+        self.projection = nn.Parameter(torch.empty(shape)) if projected else None
+
+    def zeros(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the output and the cell that a text begins with."""
+        rows = like.shape[0]
+        return like.new_zeros(rows, self.outputs), like.new_zeros(rows, self.size)
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        begin: tuple[Tensor, Tensor],
+        *,
+        from_the_right: bool = False,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Read a batch word by word. A word that is not real leaves output and cell as they are.
+
+        Args:
+            x: (batch, tokens, outputs).
+            mask: (batch, tokens), true where there is a word.
+            begin: output and cell to begin with, (batch, outputs) and (batch, size).
+            from_the_right: read the last word first.
+
+        Returns:
+            the output after each word, (batch, tokens, outputs), and output and cell at the end.
+        """
+        forget = F.pad(self.bias.new_full((self.size,), FORGET_BIAS), (2 * self.size, self.size))
+        own, recurrent = self.kernel.chunk(2)  # rows for the word, rows for the output before
+        # what the words give to the gates, for all of them at once
+        given = (x.transpose(0, 1) @ own + (self.bias + forget)).unbind(0)
+        real = mask.t().unsqueeze(-1).unbind(0)
+        output, cell = begin
+        found = [output] * len(given)
+        order = range(len(given))
+        for t in reversed(order) if from_the_right else order:
+            new_output, new_cell = self._step(torch.addmm(given[t], output, recurrent), cell)
+            output = torch.where(real[t], new_output, output)
+            cell = torch.where(real[t], new_cell, cell)
+            found[t] = output
+        return torch.stack(found, dim=1), (output, cell)
+
+    def _step(self, gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        i, j, f, o = gates.chunk(4, dim=-1)
+        cell = _clip(f.sigmoid() * cell + i.sigmoid() * j.tanh(), self.cell_clip)
+        output = o.sigmoid() * cell.tanh()
+        if self.projection is not None:
+            output = _clip(output @ self.projection, self.projection_clip)
+        return output, cell
+
+
+def _clip(x: Tensor, limit: float | None) -> Tensor:
+    return x if limit is None else x.clamp(-limit, limit)
+
+
+class BidirectionalLstm(nn.Module):
+    """A layer: one LSTM from the left in the first half of a vector, one from the right in the
+    second. They do not see each other.
+
+    Args:
+        config: the family's configuration.
+        skip: add the input to what is returned.
+    """
+
+    def __init__(self, config: ElmoConfig, *, skip: bool) -> None:
+        super().__init__()
+        self.left_to_right = ProjectedLstm(config)
+        self.right_to_left = ProjectedLstm(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.skip = skip
+
+    def forward(self, x: Tensor, mask: Tensor, state: State | None = None) -> Tensor:
+        """Return (batch, tokens, hidden), zero where there is no word.
+
+        Args:
+            x: (batch, tokens, hidden).
+            mask: (batch, tokens), true where there is a word.
+            state: what to begin with; it is brought up to date.
+        """
+        x = self.dropout(x)
+        halves = []
+        for lstm, half in zip(self.children(), x.chunk(2, dim=-1), strict=False):
+            assert isinstance(lstm, ProjectedLstm), "the first two children"
+            begin = lstm.zeros(x) if state is None else state.before(lstm, x)
+            found, end = lstm(half, mask, begin, from_the_right=lstm is self.right_to_left)
+            if state is not None:
+                state.after(lstm, end)
+            halves.append(found)
+        y = torch.cat(halves, dim=-1)
+        return (y + x if self.skip else y) * mask.unsqueeze(-1)

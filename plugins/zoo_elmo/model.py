@@ -1,0 +1,212 @@
+"""ELMo: Embeddings from Language Models.
+
+Peters, Neumann, Iyyer, Gardner, Clark, Lee and Zettlemoyer 2018, "Deep contextualized word
+representations", arXiv:1802.05365.
+
+The paper in short. Words are read as characters, so that any word has a vector: convolutions look
+for groups of characters, the best match of each filter counts, highway layers and a projection
+make a vector of that (section 3.1; the network is Jozefowicz et al. 2016, arXiv:1602.02410). Two
+stacks of LSTMs go over the sentence, one from the left and one from the right, and each learns to
+predict the word that comes next in its direction; characters and softmax are shared. For a task,
+all layers are mixed, with weights that the task learns (section 3.2, equation 1):
+
+    ELMo = gamma * sum over k of softmax(w)_k h_k
+
+where h_0 is the word's vector, twice, and h_k the outputs of the k-th LSTMs, side by side. The
+mix is the last of ``layers`` here. A sentence's boundaries are words like the others.
+
+The released code, allenai/bilm-tf, fixes what the paper leaves open: ``zoo_elmo.lstm``.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo_elmo.config import CHARACTERS, ElmoConfig
+from zoo_elmo.lstm import BidirectionalLstm, ProjectedLstm, State
+
+ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
+
+
+class Highway(nn.Module):
+    """y = g relu(T x) + (1 - g) x, g = sigmoid(C x) (Srivastava et al. 2015, arXiv:1505.00387).
+
+    Args:
+        width: of x and y.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.carry = nn.Linear(width, width)
+        self.transform = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (..., width)."""
+        gate: Tensor = self.carry(x).sigmoid()
+        new: Tensor = self.transform(x).relu()
+        return x + gate * (new - x)
+
+
+class CharacterEncoder(nn.Module):
+    """From the characters of a word to its vector.
+
+    Args:
+        config: the family's configuration.
+    """
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        size, total = config.character_size, config.filter_count
+        self.characters = nn.Embedding(CHARACTERS - 1, size)
+        self.filters = nn.ModuleList(nn.Conv2d(size, n, (width, 1)) for width, n in config.filters)
+        self.highways = nn.ModuleList(Highway(total) for _ in range(config.highways))
+        self.projection = None
+        if total != config.projection_size:
+            self.projection = nn.Linear(total, config.projection_size)
+        self.act = ACTIVATIONS[config.activation]
+
+    def forward(self, character_ids: Tensor) -> Tensor:
+        """Return (batch, tokens, hidden): each word's vector twice, once for each direction.
+
+        Args:
+            character_ids: (batch, tokens, characters), int64; 0 stands for no character.
+        """
+        table = F.pad(self.characters.weight, (0, 0, 1, 0))  # the row of 0 is zero
+        x = F.embedding(character_ids.flatten(0, 1), table).transpose(1, 2).unsqueeze(-1)
+        # the activations rise throughout, so the largest match may be taken before them
+        best = [self.act(conv(x).flatten(2).amax(-1)) for conv in self.filters]
+        x = torch.cat(best, dim=-1)  # (words, filters)
+        for highway in self.highways:
+            x = highway(x)
+        if self.projection is not None:
+            x = self.projection(x)
+        x = x.view(*character_ids.shape[:2], -1)
+        return torch.cat([x, x], dim=-1)
+
+
+class Mix(nn.Module):
+    """Equation 1 of the paper; without weights of its own, the mean of the layers.
+
+    Args:
+        layers: how many are mixed.
+        learned: whether it has weights.
+    """
+
+    def __init__(self, layers: int, *, learned: bool) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.zeros(layers)) if learned else None
+        self.gamma = nn.Parameter(torch.ones(1)) if learned else None
+
+    def forward(self, layers: list[Tensor]) -> Tensor:
+        """Return the mix of layers of shape (batch, tokens, hidden)."""
+        stacked = torch.stack(layers, dim=-1)
+        if self.weights is None or self.gamma is None:
+            return stacked.mean(-1)
+        return self.gamma * (stacked @ self.weights.softmax(-1))
+
+
+class Elmo(nn.Module):
+    """The trunk with the mix of its layers.
+
+    Args:
+        config: the family's configuration.
+        mix: leave the mix out if false.
+    """
+
+    def __init__(self, config: ElmoConfig, *, mix: bool = True) -> None:
+        super().__init__()
+        self.embeddings = CharacterEncoder(config)
+        skip, depth = config.skip_connections, config.lstm_layers
+        lstms = [BidirectionalLstm(config, skip=skip and k > 0) for k in range(depth)]
+        last = [Mix(depth + 1, learned=config.mix)] if mix else []
+        self.layers = nn.ModuleList([*lstms, *last])
+
+    def trunk(
+        self, character_ids: Tensor, attention_mask: Tensor | None, state: State | None
+    ) -> list[Tensor]:
+        """Return the word vectors and what each LSTM layer returns; see ``forward``."""
+        mask = (character_ids > 0).any(-1)
+        if attention_mask is not None:
+            mask = mask & (attention_mask > 0)
+        found = [self.embeddings(character_ids) * mask.unsqueeze(-1)]
+        for layer in self.layers:
+            if isinstance(layer, BidirectionalLstm):
+                found.append(layer(found[-1], mask, state))
+        return found
+
+    def forward(
+        self,
+        character_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        state: State | None = None,
+    ) -> dict[str, Tensor]:
+        """Return the outputs of the head by name.
+
+        Args:
+            character_ids: (batch, tokens, characters), int64; a word of zeros is padding.
+            attention_mask: (batch, tokens), 1 where there is a word; where it is left out, every
+                word that is not padding counts.
+            state: what the batch before left behind; ``None`` begins with zeros.
+        """
+        return self.outputs(self.trunk(character_ids, attention_mask, state))
+
+    def outputs(self, layers: list[Tensor]) -> dict[str, Tensor]:
+        """Return the head's outputs, from all layers."""
+        return {"last_hidden_state": self.layers[-1](layers)}
+
+
+class LanguageModel(Elmo):
+    """The head of pretraining: the word after each word, and the one before it.
+
+    Args:
+        config: the family's configuration.
+    """
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config, mix=False)
+        self.dropout = nn.Dropout(config.dropout)
+        self.head = nn.Linear(config.projection_size, config.words)
+
+    def outputs(self, layers: list[Tensor]) -> dict[str, Tensor]:
+        """See ``Elmo``."""
+        onward, back = self.dropout(layers[-1]).chunk(2, dim=-1)
+        return {"forward_logits": self.head(onward), "backward_logits": self.head(back)}
+
+
+def build(config: ElmoConfig, head: str) -> Elmo:
+    """Return a model with fresh weights, drawn as the released code draws them."""
+    match head:
+        case "none":
+            model = Elmo(config)
+        case "pretraining":
+            model = LanguageModel(config)
+            nn.init.normal_(model.head.weight, std=config.projection_size**-0.5)
+            nn.init.zeros_(model.head.bias)
+        case _:
+            raise ValueError(f"ELMo has no head {head!r}")
+    _init_characters(model.embeddings, config)
+    for module in model.modules():
+        if isinstance(module, ProjectedLstm):
+            nn.init.xavier_uniform_(module.kernel)
+            if module.projection is not None:
+                nn.init.xavier_uniform_(module.projection)
+    return model
+
+
+def _init_characters(encoder: CharacterEncoder, config: ElmoConfig) -> None:
+    nn.init.uniform_(encoder.characters.weight, -1.0, 1.0)
+    for conv in encoder.filters:
+        assert isinstance(conv, nn.Conv2d), "filters are convolutions"
+        if config.activation == "relu":
+            nn.init.uniform_(conv.weight, -0.05, 0.05)
+        else:
+            nn.init.normal_(conv.weight, std=(conv.kernel_size[0] * conv.in_channels) ** -0.5)
+    for module in encoder.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.normal_(module.weight, std=math.sqrt(1 / module.in_features))
+        if isinstance(module, nn.Linear | nn.Conv2d) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+        if isinstance(module, Highway):
+            nn.init.constant_(module.carry.bias, -2.0)  # at first, a word passes as it is

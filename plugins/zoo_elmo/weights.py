@@ -1,0 +1,71 @@
+"""ELMo's tensors: the names in its HDF5 file and ours.
+
+The LSTMs' kernels keep the order of the file: rows for the input and then for the output before,
+columns for the gates i, j, f and o.
+"""
+
+from zoo.weights import Rule, Transpose, WeightMap
+from zoo_elmo.config import CHARACTERS, ElmoConfig
+
+_FLIP = Transpose()
+_CELL = "RNN_{way}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+
+
+def weights(config: ElmoConfig, head: str) -> WeightMap:
+    """Return the rules for a configuration and head."""
+    trunk = WeightMap(rules=[*_characters(config), *_lstms(config)], counts={"k": config.highways})
+    match head:
+        case "none":
+            return trunk.plus(*_mix(config)) if config.mix else trunk
+        case "pretraining":
+            words = config.words
+            return trunk.plus(
+                Rule("softmax/W", "head.weight", (words, config.projection_size)),
+                Rule("softmax/b", "head.bias", (words,)),
+            )
+    raise ValueError(f"ELMo has no head {head!r}")
+
+
+def _characters(config: ElmoConfig) -> list[Rule]:
+    size, total = config.character_size, config.filter_count
+    # the file has no row for the id 0
+    rules = [Rule("char_embed", "embeddings.characters.weight", (CHARACTERS - 1, size))]
+    for n, (width, count) in enumerate(config.filters):
+        kernel = (count, size, width, 1)
+        rules.append(Rule(f"CNN/W_cnn_{n}", f"embeddings.filters.{n}.weight", kernel, _FLIP))
+        rules.append(Rule(f"CNN/b_cnn_{n}", f"embeddings.filters.{n}.bias", (count,)))
+    for part in ("carry", "transform"):
+        target = f"embeddings.highways.{{k}}.{part}"
+        rules += _linear("CNN_high_{k}/{}_" + part, target, total, total)
+    if total != config.projection_size:
+        rules += _linear("CNN_proj/{}_proj", "embeddings.projection", total, config.projection_size)
+    return rules
+
+
+def _linear(source: str, target: str, inputs: int, outputs: int) -> list[Rule]:
+    return [
+        Rule(source.replace("{}", "W"), f"{target}.weight", (outputs, inputs), _FLIP),
+        Rule(source.replace("{}", "b"), f"{target}.bias", (outputs,)),
+    ]
+
+
+def _lstms(config: ElmoConfig) -> list[Rule]:
+    size, outputs = config.lstm_size, config.projection_size
+    rules = []
+    for layer in range(config.lstm_layers):
+        for way, name in enumerate(("left_to_right", "right_to_left")):
+            cell, target = _CELL.format(way=way, layer=layer), f"layers.{layer}.{name}"
+            rules.append(Rule(f"{cell}/W_0", f"{target}.kernel", (2 * outputs, 4 * size)))
+            rules.append(Rule(f"{cell}/B", f"{target}.bias", (4 * size,)))
+            if outputs < size:
+                rules.append(Rule(f"{cell}/W_P_0", f"{target}.projection", (size, outputs)))
+    return rules
+
+
+def _mix(config: ElmoConfig) -> list[Rule]:
+    """The mix is learned with a task, and published files have none: then it is the mean."""
+    mix = f"layers.{config.lstm_layers}"
+    return [
+        Rule("ELMo_W", f"{mix}.weights", (config.lstm_layers + 1,), optional="mix"),
+        Rule("ELMo_gamma", f"{mix}.gamma", (1,), optional="mix"),
+    ]

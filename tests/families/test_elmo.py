@@ -1,0 +1,294 @@
+"""ELMo: the conformance kit, an independent numpy model, and the character ids."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from msgspec.structs import replace
+from torch import Tensor
+
+from tests.families import elmo_numpy
+from zoo.errors import UsageError, VerificationError
+from zoo.testing.conformance import FamilyTests
+from zoo.testing.draws import draw_inputs, draw_weights
+from zoo.testing.oracle import hub_state
+from zoo_elmo import ElmoFamily
+from zoo_elmo.characters import sentence_ids, word_ids
+from zoo_elmo.config import SIZES, ElmoConfig
+from zoo_elmo.lstm import State
+from zoo_elmo.model import Elmo
+from zoo_elmo.tokenizer import WordTokenizer
+
+ELMO = ElmoFamily()
+TINY = SIZES["tiny"]
+# of the golden files: clipping at work in both places
+CLIPPED = replace(TINY, cell_clip=0.5, projection_clip=0.3)
+
+
+class TestElmo(FamilyTests):
+    family = ELMO
+    golden = Path(__file__).parents[1] / "golden" / "elmo"
+
+
+def random_model(config: ElmoConfig, head: str, scale: float = 1.5) -> Elmo:
+    model = ELMO.model(config, head).double().eval()
+    assert isinstance(model, Elmo)
+    draw_weights(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(scale)
+    return model
+
+
+def as_numpy(config: ElmoConfig, head: str, model: Elmo) -> tuple[dict[str, Any], Any]:
+    """Return options and weights as files would hold them."""
+    hub = hub_state(ELMO.weights(config, head), model.state_dict())
+    return ELMO.to_hub(config), {name: tensor.numpy() for name, tensor in hub.items()}
+
+
+def batch(config: ElmoConfig, lengths: tuple[int, ...], seed: int = 0) -> Tensor:
+    return draw_inputs(ELMO.onnx(config, "none"), config, lengths, seed=seed)["character_ids"]
+
+
+# Parity with the independent model
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"cell_clip": None, "projection_clip": None},
+        {"cell_clip": 0.2},
+        {"projection_clip": 0.05},
+        {"skip_connections": False},
+        {"activation": "tanh"},
+        {"highways": 0},
+        {"lstm_layers": 1},
+        {"lstm_layers": 3},
+        {"lstm_size": 10},
+        {"filters": ((2, 10),)},
+        {"mix": False},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("head", ["none", "pretraining"])
+def test_every_setting_equals_the_numpy_model(changes: dict[str, Any], head: str) -> None:
+    config = replace(CLIPPED, **changes)
+    model = random_model(config, head)
+    options, weights = as_numpy(config, head, model)
+    lengths = (9, 4, 1)
+    ids = batch(config, lengths)
+    with torch.no_grad():
+        exact, single = model(ids), model.float()(ids)
+    for row, length in enumerate(lengths):
+        expected = elmo_numpy.outputs(options, weights, ids[row, :length].tolist())
+        assert list(expected) == list(exact)
+        for name, values in expected.items():
+            assert np.abs(exact[name][row, :length].numpy() - values).max() <= 1e-9
+            difference = np.abs(single[name][row, :length].numpy() - values).max()
+            assert difference <= 1e-5 * np.abs(values).max()
+
+
+@pytest.mark.parametrize("clip", ["cell_clip", "projection_clip"])
+def test_a_limit_changes_the_outputs(clip: str) -> None:
+    ids = batch(TINY, (9, 4, 1))
+    tight, loose = (replace(TINY, **{clip: limit}) for limit in (0.1, 1e6))
+    with torch.no_grad():
+        found = [random_model(c, "none")(ids)["last_hidden_state"] for c in (tight, loose)]
+    assert (found[0] - found[1]).abs().max() > 1e-2
+
+
+def test_the_released_shape_equals_the_numpy_model() -> None:
+    config = replace(SIZES["small"], words=0, mix=False)
+    model = random_model(config, "none", scale=1.0)
+    options, weights = as_numpy(config, "none", model)
+    words = ["The", "mix", "of", "its", "layers"]
+    rows = [sentence_ids(words, 50), sentence_ids(words[:2], 50)]
+    ids = torch.zeros(2, len(rows[0]), 50, dtype=torch.int64)
+    for place, row in zip(ids, rows, strict=True):
+        place[: len(row)] = torch.tensor(row)
+    with torch.no_grad():
+        exact, single = model(ids), model.float()(ids)
+    for k, row in enumerate(rows):
+        expected = elmo_numpy.outputs(options, weights, row)["last_hidden_state"]
+        mine, mine32 = (out["last_hidden_state"][k, : len(row)].numpy() for out in (exact, single))
+        assert np.abs(mine - expected).max() <= 1e-9
+        assert np.abs(mine32 - expected).max() <= 1e-5 * np.abs(expected).max()
+
+
+# What is carried from batch to batch
+
+
+def test_state_is_carried_row_by_row() -> None:
+    model = random_model(CLIPPED, "none")
+    options, weights = as_numpy(CLIPPED, "none", model)
+    memories: list[elmo_numpy.Memory] = [{}, {}, {}]
+    state = State()
+    for seed, lengths in enumerate([(5, 3), (2, 6, 4), (3,), (4, 1, 2)]):
+        ids = batch(CLIPPED, lengths, seed)
+        with torch.no_grad():
+            found = model.trunk(ids, None, state)
+        for row, length in enumerate(lengths):
+            sentence = ids[row, :length].tolist()
+            expected = elmo_numpy.layers(options, weights, sentence, memories[row])
+            for mine, layer in zip(found, expected, strict=True):
+                assert np.abs(mine[row, :length].numpy() - layer).max() <= 1e-9
+
+
+def test_state_is_reset_and_is_not_kept_without_being_asked() -> None:
+    model = random_model(CLIPPED, "none")
+    ids = batch(CLIPPED, (5, 3))
+
+    def run(state: State | None) -> Tensor:
+        with torch.no_grad():
+            found: Tensor = model(ids, state=state)["last_hidden_state"]
+        return found
+
+    state = State()
+    first, second = run(state), run(state)
+    assert (first - second).abs().max() > 1e-3
+    state.reset()
+    assert torch.equal(run(state), first)
+    assert torch.equal(run(None), first) and torch.equal(run(None), first)
+
+
+def test_gradients_stop_at_what_was_carried() -> None:
+    model, state = random_model(CLIPPED, "none"), State()
+    for seed in range(2):
+        loss = model(batch(CLIPPED, (4, 2), seed), state=state)["last_hidden_state"].square().sum()
+        loss.backward()  # a graph kept over batches would be freed, and raise
+
+
+def test_a_word_of_zeros_is_padding_without_a_mask() -> None:
+    model, ids = random_model(TINY, "none"), batch(TINY, (5, 2))
+    mask = torch.tensor([[1] * 5, [1] * 2 + [0] * 3])
+    with torch.no_grad():
+        assert torch.equal(model(ids)["last_hidden_state"], model(ids, mask)["last_hidden_state"])
+        assert not model(ids)["last_hidden_state"][1, 2:].any()
+
+
+# Characters
+
+
+def test_words_have_the_ids_of_the_released_code() -> None:
+    # by hand: 259 begins a word, a byte counts one more, 260 ends the word, 261 fills it up
+    assert word_ids("A", 6) == [259, 66, 260, 261, 261, 261]
+    assert word_ids("", 4) == [259, 260, 261, 261]
+    assert word_ids("\u00e9", 5) == [259, 0xC3 + 1, 0xA9 + 1, 260, 261]
+    assert word_ids("\0\x7f", 4) == [259, 1, 128, 260]
+    # the example of the library that published the fixture
+    expected = [259, 196, 134, 111, 104, 116, 117, 115, 196, 183, 110, 260]
+    assert word_ids("\u00c5ngstr\u00f6m", 50) == expected + [261] * 38
+
+
+def test_a_long_word_loses_its_end() -> None:
+    assert word_ids("abcdef", 5) == [259, 98, 99, 100, 260]
+    assert word_ids("ab\u00e9", 5) == [259, 98, 99, 0xC3 + 1, 260]  # in the midst of a letter
+
+
+def test_a_sentence_has_boundaries() -> None:
+    assert sentence_ids(["a"], 5) == [
+        [259, 257, 260, 261, 261],
+        [259, 98, 260, 261, 261],
+        [259, 258, 260, 261, 261],
+    ]
+
+
+def test_texts_are_split_at_white_space() -> None:
+    (found,) = WordTokenizer(5).encode([" A cat ,\u00a0sat. "], max_tokens=None)
+    assert found.tokens == ["<S>", "A", "cat", ",", "sat.", "</S>"]
+    assert found.offsets == [(0, 0), (1, 2), (3, 6), (7, 8), (9, 13), (0, 0)]
+    assert found.special == [True, False, False, False, False, True]
+    ids: Any = found.ids
+    assert ids == sentence_ids(["A", "cat", ",", "sat."], 5)
+
+
+def test_a_text_is_cut_before_its_end() -> None:
+    long, short = WordTokenizer(5).encode(["a b c d", "a b"], max_tokens=4)
+    assert long.tokens == ["<S>", "a", "b", "</S>"] and long.truncated == 2
+    assert short.tokens == ["<S>", "a", "b", "</S>"] and short.truncated == 0
+    assert len(long.ids) == len(long.offsets) == len(long.special) == 4
+
+
+@pytest.mark.parametrize("text", [("a", "b"), 3, "\ud800"])
+def test_what_is_no_sentence_is_refused(text: Any) -> None:
+    with pytest.raises(UsageError, match="text 2"):
+        WordTokenizer(5).encode(["a", text], max_tokens=None)
+
+
+# Configuration
+
+
+@pytest.mark.parametrize(
+    ("size", "count"),
+    [
+        # characters 261 x 16; filters 12,320 x 16 + 2,048; each highway 2 (2,048^2 + 2,048);
+        # projection 2,048 P + P; each of 4 LSTMs 2 P x 4 D + 4 D + D P. Published as 13.6, 28.0
+        # and 93.6 million
+        ("small", 4_176 + 199_168 + 8_392_704 + 262_272 + 4 * 1_183_744),
+        ("medium", 4_176 + 199_168 + 8_392_704 + 524_544 + 4 * 4_726_784),
+        ("original", 4_176 + 199_168 + 2 * 8_392_704 + 1_049_088 + 4 * 18_890_752),
+    ],
+)
+def test_parameter_counts_are_the_published_ones(size: str, count: int) -> None:
+    config = replace(SIZES[size], mix=False)
+    with torch.device("meta"):
+        model = ELMO.model(config, "none")
+    assert sum(parameter.numel() for parameter in model.parameters()) == count
+    assert ELMO.weights(config, "none").parameters() == count
+    published = {"small": 13.6, "medium": 28.0, "original": 93.6}[size]
+    assert round(count / 1e6, 1) == published
+
+
+def options(**changes: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(json.dumps(ELMO.to_hub(TINY)))
+    for key, value in changes.items():
+        group, _, name = key.partition("__")
+        if name:
+            found[group][name] = value
+        else:
+            found[group] = value
+    return found
+
+
+def test_options_of_training_are_understood_and_carried_along() -> None:
+    training = {"n_epochs": 10, "batch_size": 128, "all_clip_norm_val": 10.0, "unroll_steps": 20}
+    hub = options(bidirectional=True, char_cnn__n_characters=261, **training)
+    found = ELMO.from_hub(hub)
+    assert found.config == TINY and not found.unknown
+    back = json.loads(json.dumps(ELMO.to_hub(TINY, found.extra)))
+    assert back == {**hub, "char_cnn": {**hub["char_cnn"], "n_characters": 262}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"bidirectional": False}, "bidirectional"),
+        ({"char_cnn__n_characters": 300}, "n_characters"),
+        ({"char_cnn__activation": "gelu"}, "activation"),
+        ({"char_cnn__filters": []}, "filters"),
+        ({"char_cnn__filters": [[13, 4]]}, "wider than max_characters"),
+        ({"lstm__projection_dim": 25}, "projection_size 25 is over"),
+        ({"lstm__cell_clip": -1}, "cell_clip"),
+        ({"lstm__dim": "24"}, "lstm.dim"),
+        ({"char_cnn": {}}, "char_cnn.embedding.dim is missing"),
+    ],
+)
+def test_options_that_are_not_implemented_are_refused(changes: Any, named: str) -> None:
+    with pytest.raises(VerificationError, match=named):
+        ELMO.from_hub(options(**changes))
+
+
+def test_declaring_the_family_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, zoo_elmo; family, = zoo_elmo.zoo_families(); family.sizes(); family.heads();"
+        "family.weights(family.sizes()['tiny'], 'none').entries(); "
+        "print({'torch', 'numpy', 'tokenizers', 'onnx', 'rich', 'h5py'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,151 @@
+"""HDF5 files: what is read, what is refused, and what is written."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from zoo.convert.write import Output
+from zoo.errors import UsageError, VerificationError
+from zoo.formats import TensorInfo
+from zoo_converters.hdf5 import Hdf5
+
+HDF5 = Hdf5()
+
+
+def output(name: str, array: Any, code: str = "F32") -> Output:
+    return Output(name, TensorInfo(code, array.shape), lambda: [array], lambda _: None)
+
+
+def write(path: Path, **arrays: Any) -> Path:
+    with h5py.File(path / "weights.hdf5", "w") as file:
+        for name, array in arrays.items():
+            file.create_dataset(name.replace("__", "/"), data=array)
+    return path
+
+
+def test_files_are_chosen_by_name() -> None:
+    assert HDF5.find(["a.txt", "model.hdf5"]) == ("model.hdf5",)
+    assert HDF5.find(["x_0.hdf5", "x_1.hdf5", "lm_weights.hdf5"]) == ("lm_weights.hdf5",)
+    assert HDF5.find(["x_0.hdf5", "x_1.hdf5"]) == ()
+    assert HDF5.find(["tf_model.h5", "sub/weights.hdf5"]) == ()
+
+
+def test_arrays_are_read_by_their_path(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    arrays: dict[str, Any] = {
+        "top": random.normal(size=(3, 4)).astype(np.float32),
+        "group__inner__deep": random.normal(size=5),
+        "group__half": random.normal(size=(2, 1, 2)).astype(np.float16),
+        "numbers": np.arange(4),
+        "scalar": np.float32(0.5),
+    }
+    with HDF5.open(write(tmp_path, **arrays), ["weights.hdf5"]) as reader:
+        assert reader.tensors == {
+            "group/half": TensorInfo("F16", (2, 1, 2)),
+            "group/inner/deep": TensorInfo("F64", (5,)),
+            "numbers": TensorInfo("I64", (4,)),
+            "scalar": TensorInfo("F32", ()),
+            "top": TensorInfo("F32", (3, 4)),
+        }
+        for name, array in arrays.items():
+            found = reader.read(name.replace("__", "/"))
+            assert np.array_equal(found, array)
+
+
+def test_compressed_and_foreign_byte_orders_are_read(tmp_path: Path) -> None:
+    array = np.arange(600, dtype=np.float32).reshape(20, 30)
+    with h5py.File(tmp_path / "weights.hdf5", "w") as file:
+        file.create_dataset("packed", data=array, compression="gzip", chunks=(7, 7))
+        file.create_dataset("big", data=array.astype(">f4"))
+    with HDF5.open(tmp_path, ["weights.hdf5"]) as reader:
+        for name in ("packed", "big"):
+            found = reader.read(name)
+            assert reader.tensors[name] == TensorInfo("F32", (20, 30))
+            assert found.dtype == "<f4" and np.array_equal(found, array)
+
+
+def test_what_lies_elsewhere_is_refused(tmp_path: Path) -> None:
+    def refused(kind: str, match: str) -> None:
+        with pytest.raises(VerificationError, match=match):
+            HDF5.open(tmp_path, [f"{kind}.hdf5"])
+
+    with h5py.File(tmp_path / "secret.hdf5", "w") as file:
+        file["x"] = np.zeros(3)
+    (tmp_path / "raw").write_bytes(bytes(12))
+    with h5py.File(tmp_path / "link.hdf5", "w") as file:
+        file["group/x"] = h5py.ExternalLink("secret.hdf5", "/x")
+    with h5py.File(tmp_path / "soft.hdf5", "w") as file:
+        file["x"] = h5py.SoftLink("/y")
+    with h5py.File(tmp_path / "outside.hdf5", "w") as file:
+        file.create_dataset("x", (3,), "f4", external=[(str(tmp_path / "raw"), 0, 12)])
+    with h5py.File(tmp_path / "virtual.hdf5", "w") as file:
+        layout = h5py.VirtualLayout((3,), "f8")
+        layout[:] = h5py.VirtualSource("secret.hdf5", "x", (3,))
+        file.create_virtual_dataset("x", layout)
+    refused("link", "group/x is a link")
+    refused("soft", "x is a link")
+    refused("outside", "x keeps its data in another file")
+    refused("virtual", "x keeps its data in another file")
+
+
+@pytest.mark.parametrize(
+    "value", ["text", np.array([b"ab"]), np.zeros(2, complex), np.zeros(2, [("a", "f4")])], ids=str
+)
+def test_what_is_no_number_is_refused(tmp_path: Path, value: Any) -> None:
+    with pytest.raises(VerificationError, match="x holds"):
+        HDF5.open(write(tmp_path, x=value), ["weights.hdf5"])
+
+
+def test_a_loop_of_groups_ends(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "weights.hdf5", "w") as file:
+        file.create_group("a")
+        file["a/again"] = file["a"]  # a hard link to itself
+    with pytest.raises(VerificationError, match="more than 32 groups"):
+        HDF5.open(tmp_path, ["weights.hdf5"])
+
+
+@pytest.mark.parametrize("keep", [0, 100, 2000, -1])
+def test_a_damaged_file_is_refused(tmp_path: Path, keep: int) -> None:
+    path = write(tmp_path, x=np.arange(500.0), group__y=np.arange(500.0)) / "weights.hdf5"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(VerificationError, match=r"weights\.hdf5"):
+        HDF5.open(tmp_path, ["weights.hdf5"])
+
+
+def test_other_bytes_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "weights.hdf5").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(VerificationError, match="no HDF5 file"):
+        HDF5.open(tmp_path, ["weights.hdf5"])
+
+
+def test_without_h5py_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, x=np.zeros(3))
+    monkeypatch.setitem(sys.modules, "h5py", None)  # what Python does where it is not installed
+    with pytest.raises(UsageError) as error:
+        HDF5.open(tmp_path, ["weights.hdf5"])
+    assert "pip install 'plm-zoo[hdf5]'" in str(error.value)
+    with pytest.raises(UsageError, match="h5py"):
+        HDF5.write(tmp_path, [], lambda _: None)
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    arrays: dict[str, Any] = {
+        "a/b": np.array([np.nan, -0.0, np.inf], np.float32),
+        "c": np.zeros((0, 2), np.float32),
+        "d": np.arange(6, dtype=np.float32).reshape(2, 3).T,  # a view in another order
+    }
+    told: list[int] = []
+    files = HDF5.write(tmp_path, [output(n, a) for n, a in arrays.items()], told.append)
+    assert sum(told) == 12 + 24
+    with HDF5.open(tmp_path, [path.name for path in files]) as reader:
+        for name, array in arrays.items():
+            assert reader.read(name).tobytes() == array.tobytes()
+
+
+def test_what_it_cannot_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="BF16"):
+        HDF5.write(tmp_path, [output("x", np.zeros(3, np.uint16), "BF16")], lambda _: None)

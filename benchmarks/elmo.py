@@ -1,0 +1,88 @@
+"""ELMo against the outputs of the original TensorFlow code, state carried from batch to batch.
+
+    python -m benchmarks.elmo FOLDER
+
+The folder holds the small model that AllenNLP's tests came with: ``options.json``, HDF5 weights,
+``sentences.json``, and the top layer of both directions, computed in batches of three sentences
+(sentence k of file j is row j of batch k). The model is converted, loaded and run as any other.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import torch
+
+from zoo.backends.loading import load_model
+from zoo.checkpoint import load_checkpoint
+from zoo.convert import convert
+from zoo.references import Source
+from zoo_elmo.characters import sentence_ids
+from zoo_elmo.lstm import State
+from zoo_elmo.model import Elmo
+
+LIMIT = 1e-5
+
+
+def read(folder: Path) -> tuple[list[list[str]], list[list[Any]]]:
+    """Return sentences and (2, words, width) outputs, each by batch."""
+    sentences = json.loads((folder / "sentences.json").read_text("utf-8"))
+    files = [h5py.File(folder / f"lm_embeddings_{j}.hdf5") for j in range(len(sentences))]
+    batches = range(len(sentences[0]))
+    return (
+        [[column[k] for column in sentences] for k in batches],
+        [[file[str(k)][()] for file in files] for k in batches],
+    )
+
+
+def run(model: Elmo, sentences: list[str], characters: int, state: State | None) -> list[Any]:
+    """Return the top layer of each sentence, (2, words, width), without its boundaries."""
+    rows = [sentence_ids(text.split(), characters) for text in sentences]
+    ids = torch.zeros(len(rows), max(map(len, rows)), characters, dtype=torch.int64)
+    for place, row in zip(ids, rows, strict=True):
+        place[: len(row)] = torch.tensor(row)
+    with torch.inference_mode():
+        top = model.trunk(ids, None, state)[-1]
+    inner = [each[1 : len(row) - 1] for each, row in zip(top, rows, strict=True)]
+    return [torch.stack(each.chunk(2, dim=-1)).numpy() for each in inner]
+
+
+def compare(model: Elmo, folder: Path, characters: int, *, carry: bool) -> float:
+    """Return the largest difference over all batches."""
+    state, worst = State(), 0.0
+    for sentences, expected in zip(*read(folder), strict=True):
+        found = run(model, sentences, characters, state if carry else None)
+        for ours, theirs in zip(found, expected, strict=True):
+            assert ours.shape == theirs.shape, "the words are not the fixture's"
+            worst = max(worst, float(np.abs(ours - theirs).max()))
+    return worst
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    with tempfile.TemporaryDirectory() as scratch:
+        report = convert(Source(folder, str(folder)), Path(scratch) / "model")
+        checkpoint = load_checkpoint(Path(scratch) / "model")
+        characters: int = checkpoint.config.max_characters  # type: ignore[attr-defined]
+        print(f"{report.parameters:,} parameters from {report.format}, round trip exact")
+        found = {}
+        for dtype in (torch.float32, torch.float64):
+            model = load_model(checkpoint, dtype)
+            assert isinstance(model, Elmo)
+            found[dtype] = compare(model, folder, characters, carry=True)
+            print(f"{dtype}: largest difference {found[dtype]:.1e}")
+            reset = compare(model, folder, characters, carry=False)
+            print(f"{dtype}: {reset:.1e} if each batch begins afresh, so the state counts")
+            assert reset > 100 * LIMIT
+    if max(found.values()) > LIMIT:
+        raise SystemExit(f"more than {LIMIT:.0e}")
+
+
+if __name__ == "__main__":
+    main()

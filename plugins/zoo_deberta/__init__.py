@@ -8,7 +8,7 @@ from zoo.encoder import Axes, EncoderFamily, encoder_heads
 from zoo.errors import UsageError
 from zoo.family import Family, Head
 from zoo.hookspecs import hookimpl
-from zoo_deberta.config import CONFIG_MAP, FIRST_MAP, SIZES, DebertaConfig
+from zoo_deberta.config import CONFIG_MAP, FIRST_MAP, SIZES, SPECIAL_TOKENS, DebertaConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -41,6 +41,7 @@ class Deberta(EncoderFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     config_maps: ClassVar[Mapping[str, ConfigMap]] = {"deberta": FIRST_MAP}
     default_checkpoint: ClassVar[str] = "deberta-v3-base"
+    special_tokens: ClassVar[Mapping[str, str]] = SPECIAL_TOKENS
 
     def sizes(self) -> Mapping[str, DebertaConfig]:
         """Return the released shapes; version 1's have no version in their names."""
@@ -88,11 +89,19 @@ class Deberta(EncoderFamily):
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the tokenizer: byte-level BPE in version 1, SentencePiece since."""
-        from zoo import tokenization
+        from zoo import tokenization as of
 
-        kind = "byte_level_bpe" if files.has("merges.txt") else "sentencepiece"
-        build = getattr(tokenization, f"{kind}_tokenizer")
-        return build(files)  # type: ignore[no-any-return]
+        if of.piece_model(files) is None and of.stored_kind(files) != "Unigram":
+            return of.byte_level_bpe_tokenizer(
+                files, roles=SPECIAL_TOKENS, template=of.BRACKETED, mask_takes_space=True
+            )
+        return of.sentencepiece_tokenizer(
+            files,
+            roles=SPECIAL_TOKENS,
+            template=of.BRACKETED,
+            lowercase=False,
+            last=("[MASK]",),
+        )
 
 
 @hookimpl

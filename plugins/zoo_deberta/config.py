@@ -8,6 +8,11 @@ from zoo.encoder import FIXED, KEYS, EncoderConfig
 from zoo.errors import VerificationError
 
 TERMS = ("c2p", "p2c")
+SPECIAL_TOKENS = {
+    **{role: f"[{role.upper()}]" for role in ("unk", "cls", "sep", "pad", "mask")},
+    "bos": "[CLS]",
+    "eos": "[SEP]",
+}
 
 
 class DebertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -23,6 +23,8 @@ from tests.families.parity import (
     count,
     random_model,
 )
+from tests.tokenization.directories import write
+from tests.tokenization.trained import BRACKETS, bracketed, byte_level
 from zoo.backends import open_session
 from zoo.checkpoint import load_checkpoint
 from zoo.errors import UsageError, VerificationError
@@ -31,6 +33,7 @@ from zoo.formats import TensorInfo
 from zoo.testing.conformance import FamilyTests
 from zoo.testing.draws import draw_inputs
 from zoo.testing.oracle import hub_state
+from zoo.tokenization import SourceFiles
 from zoo.weights import account_for
 from zoo_deberta import Deberta
 from zoo_deberta.attention import bucket, shift
@@ -503,6 +506,29 @@ def test_the_hub_has_no_choice_among_texts_in_the_first_version() -> None:
     assert DEBERTA.architecture(THIRD, "multiple-choice") == "DebertaV2ForMultipleChoice"
     with pytest.raises(UsageError, match="multiple-choice"):
         DEBERTA.architecture(FIRST, "multiple-choice")
+
+
+# Tokenizers
+
+
+def test_the_first_version_has_a_byte_level_tokenizer(tmp_path: Path) -> None:
+    vocabulary, merges = byte_level(BRACKETS)
+    write(tmp_path, {"vocab.json": vocabulary, "merges.txt": merges})
+    ours = DEBERTA.tokenizer(SourceFiles(tmp_path))
+    reference = transformers.DebertaTokenizer.from_pretrained(tmp_path)
+    for text in ("Some words, and others.", " a line\n£5", ""):
+        assert ours.encode(text).ids == reference(text)["input_ids"]
+    # the reference doubles the separator, which no model has seen
+    assert ours.encode("one", "two").tokens.count("[SEP]") == 2
+
+
+def test_later_versions_have_a_sentencepiece_tokenizer(tmp_path: Path) -> None:
+    ours = DEBERTA.tokenizer(SourceFiles(write(tmp_path, {"spm.model": bracketed()})))
+    reference = transformers.DebertaV2Tokenizer.from_pretrained(tmp_path)
+    for texts in (("Some words, and a [MASK].",), ("One text", "and another one")):
+        found, theirs = ours.encode(*texts), reference(*texts)
+        assert found.ids == theirs["input_ids"]
+        assert found.type_ids == theirs["token_type_ids"]
 
 
 # Training and export

@@ -123,13 +123,17 @@ class Elmo(nn.Module):
         last = [Mix(depth + 1, learned=config.mix)] if mix else []
         self.layers = nn.ModuleList([*lstms, *last])
 
+    @staticmethod
+    def real(character_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Return where there is a word, (batch, tokens); see ``forward``."""
+        spelled = (character_ids > 0).any(-1)
+        return spelled if attention_mask is None else spelled & (attention_mask > 0)
+
     def trunk(
         self, character_ids: Tensor, attention_mask: Tensor | None, state: State | None
     ) -> list[Tensor]:
         """Return the word vectors and what each LSTM layer returns; see ``forward``."""
-        mask = (character_ids > 0).any(-1)
-        if attention_mask is not None:
-            mask = mask & (attention_mask > 0)
+        mask = self.real(character_ids, attention_mask)
         found = [self.embeddings(character_ids) * mask.unsqueeze(-1)]
         for layer in self.layers:
             if isinstance(layer, BidirectionalLstm):
@@ -171,8 +175,12 @@ class LanguageModel(Elmo):
 
     def outputs(self, layers: list[Tensor]) -> dict[str, Tensor]:
         """See ``Elmo``."""
-        onward, back = self.dropout(layers[-1]).chunk(2, dim=-1)
+        onward, back = self.directions(layers)
         return {"forward_logits": self.head(onward), "backward_logits": self.head(back)}
+
+    def directions(self, layers: list[Tensor]) -> tuple[Tensor, ...]:
+        """Return what the head sees from the left and from the right, (batch, tokens, width)."""
+        return self.dropout(layers[-1]).chunk(2, dim=-1)  # type: ignore[no-any-return]
 
 
 def build(config: ElmoConfig, head: str) -> Elmo:

@@ -1,0 +1,122 @@
+"""What pretraining minimises: over the whole vocabulary, or over a sample of it.
+
+A softmax over 800,000 words for every word is slow. The sampled softmax (Jean et al. 2015,
+arXiv:1412.2007) scores the right word against a few others, drawn once for a batch, and takes from
+each score the logarithm of how often its word is expected in such a sample, so that the gradient
+stays that of the whole. As in the released code, words are drawn with log-uniform probabilities,
+which suits a vocabulary in the order of frequency, until enough different ones are found; a drawn
+word that is the right one does not count against it.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo_elmo.lstm import State
+from zoo_elmo.model import LanguageModel
+
+
+class Sample(NamedTuple):
+    """Words drawn from a vocabulary.
+
+    Attributes:
+        words: (samples,), int64, no word twice.
+        tries: how many were drawn until there were so many different ones.
+    """
+
+    words: Tensor
+    tries: int
+
+
+def probability(words: Tensor, vocabulary: int) -> Tensor:
+    """Return how likely a draw is to give each word: log((k + 2) / (k + 1)) / log(vocabulary + 1).
+
+    Float64, of the shape of ``words``.
+    """
+    return torch.log1p(1 / (words.double() + 1)) / math.log(vocabulary + 1)
+
+
+def draw(vocabulary: int, samples: int, generator: torch.Generator | None = None) -> Sample:
+    """Draw different words.
+
+    Args:
+        vocabulary: how many words there are.
+        samples: how many to draw; fewer than there are words.
+        generator: of the draws, on the CPU.
+    """
+    if not 0 < samples < vocabulary:
+        raise ValueError(f"{samples} samples of a vocabulary of {vocabulary}")
+    drawn = torch.empty(0, dtype=torch.int64)
+    while True:
+        uniform = torch.rand(2 * samples, dtype=torch.float64, generator=generator)
+        more = (uniform * math.log(vocabulary + 1)).exp().long() - 1
+        drawn = torch.cat([drawn, more.clamp(max=vocabulary - 1)])
+        words, inverse = torch.unique(drawn, return_inverse=True)
+        if len(words) >= samples:
+            break
+    places = torch.arange(len(drawn))
+    first = torch.full_like(words, len(drawn)).scatter_reduce(0, inverse, places, "amin")
+    taken = first.sort().values[:samples]
+    return Sample(drawn[taken], int(taken[-1]) + 1)
+
+
+def sampled_softmax(
+    hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, sample: Sample
+) -> Tensor:
+    """Return the loss of each place, (places,).
+
+    Args:
+        hidden: (places, width).
+        table: of the softmax, (vocabulary, width).
+        bias: of the softmax, (vocabulary,).
+        targets: the right words, (places,), int64.
+        sample: the words to tell them from.
+    """
+    words = sample.words.to(targets.device)
+
+    def expected(of: Tensor) -> Tensor:
+        """The logarithm of how often a word is expected in the sample."""
+        never = sample.tries * torch.log1p(-probability(of, len(table)))
+        return (-torch.expm1(never)).log().to(hidden.dtype)
+
+    right = (hidden * table[targets]).sum(-1) + bias[targets] - expected(targets)
+    others = F.linear(hidden, table[words], bias[words]) - expected(words)
+    others = others.masked_fill(words == targets.unsqueeze(-1), -math.inf)
+    scores = torch.cat([right.unsqueeze(-1), others], dim=-1)
+    return scores.logsumexp(-1) - right
+
+
+def pretraining_loss(
+    model: LanguageModel,
+    character_ids: Tensor,
+    word_ids: Tensor,
+    *,
+    attention_mask: Tensor | None = None,
+    state: State | None = None,
+    sample: Sample | None = None,
+) -> Tensor:
+    """Return the mean loss over words, of both directions (section 3.1 of the paper, halved).
+
+    Args:
+        model: with the head ``pretraining``.
+        character_ids: see ``Elmo.forward``.
+        word_ids: (batch, tokens), the words' places in the vocabulary; at padding, anything.
+        attention_mask: see ``Elmo.forward``.
+        state: likewise.
+        sample: words to tell the right one from; ``None`` for all.
+    """
+    onward, back = model.directions(model.trunk(character_ids, attention_mask, state))
+    real = model.real(character_ids, attention_mask)
+    both = real[:, 1:] & real[:, :-1]
+    losses = []
+    pairs = (onward[:, :-1], word_ids[:, 1:]), (back[:, 1:], word_ids[:, :-1])
+    for hidden, targets in ((h[both], t[both]) for h, t in pairs):
+        if sample is None:
+            losses.append(F.cross_entropy(model.head(hidden), targets, reduction="none"))
+        else:
+            table, bias = model.head.weight, model.head.bias
+            losses.append(sampled_softmax(hidden, table, bias, targets, sample))
+    return torch.cat(losses).mean()

@@ -1,0 +1,122 @@
+"""ELMo's pretraining: the sampler, the sampled softmax, and a loss that falls."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from msgspec.structs import replace
+from torch.nn import functional as F
+
+from zoo.testing.draws import draw_inputs
+from zoo_elmo import ElmoFamily
+from zoo_elmo.config import SIZES
+from zoo_elmo.losses import Sample, draw, pretraining_loss, probability, sampled_softmax
+from zoo_elmo.model import LanguageModel
+
+CONFIG = replace(SIZES["tiny"], dropout=0.0)
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def language_model() -> LanguageModel:
+    torch.manual_seed(0)
+    model = ElmoFamily().model(CONFIG, "pretraining")
+    assert isinstance(model, LanguageModel)
+    return model.double()
+
+
+def test_probabilities_add_up() -> None:
+    found = probability(torch.arange(1000), 1000)
+    assert math.isclose(found.sum().item(), 1.0, rel_tol=1e-12)
+    assert math.isclose(found[0].item(), math.log(2) / math.log(1001), rel_tol=1e-12)
+    assert (found.diff() < 0).all()
+
+
+def test_single_draws_follow_the_probabilities() -> None:
+    generator, many = seeded(), 20_000
+    counts = np.zeros(5)
+    for _ in range(many):
+        counts[int(draw(5, 1, generator).words[0])] += 1
+    expected = probability(torch.arange(5), 5).numpy()
+    deviation = np.sqrt(expected * (1 - expected) / many)
+    assert (np.abs(counts / many - expected) <= 5 * deviation).all()
+
+
+@pytest.mark.parametrize(("vocabulary", "samples"), [(10, 9), (1000, 300), (793_471, 64)])
+def test_a_sample_holds_no_word_twice(vocabulary: int, samples: int) -> None:
+    found = draw(vocabulary, samples, seeded())
+    assert len(set(found.words.tolist())) == samples <= found.tries
+    assert found.words.min() >= 0 and found.words.max() < vocabulary
+    assert torch.equal(found.words, draw(vocabulary, samples, seeded()).words)
+
+
+@pytest.mark.parametrize("samples", [0, 10, 11])
+def test_a_sample_is_smaller_than_the_vocabulary(samples: int) -> None:
+    with pytest.raises(ValueError, match="vocabulary of 10"):
+        draw(10, samples)
+
+
+def test_the_sampled_softmax_is_the_formula() -> None:
+    generator = seeded(3)
+    hidden, table = (torch.randn(n, 6, generator=generator).double() for n in (7, 40))
+    bias = torch.randn(40, generator=generator).double()
+    targets = torch.tensor([0, 5, 39, 2, 2, 17, 8])
+    sample = Sample(torch.tensor([2, 0, 30, 17, 6]), tries=9)
+    found = sampled_softmax(hidden, table, bias, targets, sample)
+
+    def score(place: int, word: int) -> float:
+        p = math.log((word + 2) / (word + 1)) / math.log(41)
+        count = 1 - (1 - p) ** 9
+        return float(hidden[place] @ table[word] + bias[word]) - math.log(count)
+
+    for place, target in enumerate(targets.tolist()):
+        others = [score(place, word) for word in sample.words.tolist() if word != target]
+        right = score(place, target)
+        expected = -math.log(math.exp(right) / (math.exp(right) + sum(map(math.exp, others))))
+        assert math.isclose(found[place].item(), expected, rel_tol=1e-9)
+
+
+def test_with_a_long_draw_it_is_the_whole_softmax() -> None:
+    generator = seeded(4)
+    hidden, table = (torch.randn(n, 6, generator=generator).double() for n in (7, 12))
+    bias, targets = torch.zeros(12).double(), torch.arange(7)
+    everything = Sample(torch.arange(12), tries=100_000)  # every word is expected once
+    found = sampled_softmax(hidden, table, bias, targets, everything)
+    whole = F.cross_entropy(hidden @ table.T, targets, reduction="none")
+    assert (found - whole).abs().max() <= 1e-9
+
+
+def test_each_direction_predicts_its_next_word() -> None:
+    model = language_model().eval()
+    ids = draw_inputs(ElmoFamily().onnx(CONFIG, "pretraining"), CONFIG, (5, 3))["character_ids"]
+    words = torch.randint(0, CONFIG.words, (2, 5), generator=seeded())
+    found = model(ids)
+    onward, back = (found[name].log_softmax(-1) for name in ("forward_logits", "backward_logits"))
+    losses = []
+    for row, length in ((0, 5), (1, 3)):
+        for place in range(length):
+            if place + 1 < length:
+                losses.append(-onward[row, place, words[row, place + 1]].item())
+            if place > 0:
+                losses.append(-back[row, place, words[row, place - 1]].item())
+    expected = sum(losses) / len(losses)
+    assert math.isclose(pretraining_loss(model, ids, words).item(), expected, rel_tol=1e-9)
+
+
+@pytest.mark.parametrize("samples", [None, 20])
+def test_the_loss_falls(samples: int | None) -> None:
+    model, generator = language_model(), seeded()
+    ids = draw_inputs(ElmoFamily().onnx(CONFIG, "pretraining"), CONFIG, (6, 6))["character_ids"]
+    words = torch.randint(0, CONFIG.words, (2, 6), generator=seeded())
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    before = pretraining_loss(model, ids, words).item()
+    for _ in range(60):
+        sample = None if samples is None else draw(CONFIG.words, samples, generator)
+        loss = pretraining_loss(model, ids, words, sample=sample)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    assert pretraining_loss(model, ids, words).item() < before / 2

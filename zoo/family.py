@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from zoo.export.spec import OnnxSpec
+    from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles, TextTokenizer
     from zoo.weights import WeightMap
 
@@ -119,6 +120,18 @@ class Family(ABC):
         model_type = self.model_type(config)
         table = self.config_maps.get(model_type, self.config_map)
         return {**table.to_hub(config, extra), "model_type": model_type}
+
+    def foreign(self, dialect: str, name: str) -> "Foreign":
+        """Say what a tensor of another release is on the Hub; here no other release is known.
+
+        Args:
+            dialect: whose names they are, see ``Format.dialect``.
+            name: the tensor's name there.
+
+        Raises:
+            UsageError: the family does not know that release.
+        """
+        raise UsageError(f"{self.name} does not know the names of {dialect} checkpoints")
 
     @abstractmethod
     def model(self, config: Any, head: str) -> "nn.Module":

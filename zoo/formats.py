@@ -107,11 +107,13 @@ class Format(ABC):
         name: how messages and manifests call it.
         priority: where a directory holds several formats, the highest is read.
         executable: reading it runs a program (pickle): only with ``--allow-pickle``.
+        dialect: whose names its tensors bear; other than the Hub's, a family must know them.
     """
 
     name: ClassVar[str]
     priority: ClassVar[int] = 0
     executable: ClassVar[bool] = False
+    dialect: ClassVar[str] = "hub"
 
     @abstractmethod
     def find(self, names: Sequence[str]) -> tuple[str, ...]:

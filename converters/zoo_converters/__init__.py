@@ -10,9 +10,10 @@ if TYPE_CHECKING:
 
 @hookimpl
 def zoo_formats() -> "list[Format]":
-    """Return the formats of this distribution: safetensors, PyTorch's pickles, and HDF5."""
+    """Return the formats of this distribution."""
     from zoo_converters.hdf5 import Hdf5
     from zoo_converters.safetensors import Safetensors
+    from zoo_converters.tensorflow import TensorFlow
     from zoo_converters.torch_bin import TorchBin
 
-    return [Safetensors(), TorchBin(), Hdf5()]
+    return [Safetensors(), TorchBin(), Hdf5(), TensorFlow()]

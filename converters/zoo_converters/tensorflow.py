@@ -61,7 +61,7 @@ class TensorFlow(Format):
     """An index and its data files. Nothing in them can run."""
 
     name: ClassVar[str] = "tensorflow"
-    names: ClassVar[str] = "tensorflow"
+    dialect: ClassVar[str] = "tensorflow"
     priority: ClassVar[int] = 5
 
     def find(self, names: Sequence[str]) -> tuple[str, ...]:

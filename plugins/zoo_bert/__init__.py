@@ -1,7 +1,7 @@
 """BERT (Devlin et al. 2018, arXiv:1810.04805)."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.config import Config, ConfigMap
 from zoo.encoder import Axes, EncoderFamily, encoder_heads
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import nn
 
+    from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles
     from zoo.weights import WeightMap
 
@@ -34,6 +35,7 @@ class Bert(EncoderFamily):
     config_type: ClassVar[type[Config]] = BertConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "bert-base-uncased"
+    config_files: ClassVar[tuple[str, ...]] = ("config.json", "bert_config.json")
 
     def sizes(self) -> Mapping[str, BertConfig]:
         """Return the released shapes, with the vocabulary of the uncased English models unless
@@ -44,6 +46,16 @@ class Bert(EncoderFamily):
     def heads(self) -> Mapping[str, Head]:
         """Return the heads."""
         return _HEADS
+
+    def claims(self, hub: Mapping[str, Any]) -> bool:
+        """Google's ``bert_config.json`` names no model_type."""
+        return hub.get("model_type", self.name) == self.name
+
+    def foreign(self, dialect: str, name: str) -> "Foreign":
+        """Google's release is read; its names are those of ``modeling.py``."""
+        from zoo.foreign import tensorflow_name
+
+        return tensorflow_name(name) if dialect == "tensorflow" else super().foreign(dialect, name)
 
     def model(self, config: BertConfig, head: str) -> "nn.Module":
         """Build a model with fresh weights."""

@@ -83,7 +83,9 @@ def _plan(
     weights = opened.family.weights(opened.config, head)
     known = as_stored(weights) if opened.checkpoint else weights
     fresh = _may_be_fresh(opened, weights) if init else ()
-    account = account_for(known, opened.reader.tensors, leave=leave, init=fresh)
+    account = account_for(
+        known, opened.reader.tensors, leave={**opened.leave, **(leave or {})}, init=fresh
+    )
     flags = dict.fromkeys(account.absent, False) | dict.fromkeys(account.present, True)
     config = msgspec.structs.replace(opened.config, **flags)
     entries = {entry.target: entry for entry in opened.family.weights(config, head).entries()}

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from zoo.checkpoint import Checkpoint, Pooling, TokenizerInfo, is_checkpoint, lo
 from zoo.config import Config, Translation
 from zoo.errors import SourceError, UsageError, VerificationError, nearest
 from zoo.family import Family
+from zoo.foreign import ForeignReader
 from zoo.formats import Format, TensorReader
 from zoo.plugins import all_families, all_formats, family_of_model_type
 from zoo.references import Source
@@ -56,6 +58,11 @@ class Opened:
     side_files: tuple[str, ...] = ()
 
     @property
+    def leave(self) -> Mapping[str, str]:
+        """Tensors that are no weights, such as an optimizer's -> why they are left out."""
+        return self.reader.left if isinstance(self.reader, ForeignReader) else {}
+
+    @property
     def files(self) -> SourceFiles:
         """The side files."""
         return self.source.files
@@ -97,6 +104,8 @@ def open_source(source: Source, *, allow_pickle: bool = False) -> Opened:
     translation = family.from_hub(hub, str(source.directory / name))
     chosen, files = choose_format(source.names(), str(source.directory), allow_pickle=allow_pickle)
     reader = chosen.open(source.directory, files)
+    if chosen.dialect != "hub":
+        reader = ForeignReader(reader, partial(family.foreign, chosen.dialect))
     return _open_hub(source, name, family, translation, hub, chosen, reader)
 
 

@@ -1,0 +1,126 @@
+"""A TensorFlow 1 checkpoint, written by TensorFlow, converted and taken to the Hub's layout."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.numpy import load_file
+
+from zoo.convert import Report, convert
+from zoo.errors import VerificationError
+from zoo.references import Source
+
+DATA = Path(__file__).parents[1] / "data" / "tensorflow"
+STEM = "bert_model.ckpt"
+CONFIG = {
+    "vocab_size": 19,
+    "hidden_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "max_position_embeddings": 10,
+    "type_vocab_size": 2,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "initializer_range": 0.02,
+}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A directory as Google published them: bert_config.json, the checkpoint, vocab.txt."""
+    folder = tmp_path / "uncased_L-2"
+    folder.mkdir()
+    for path in DATA.glob(f"{STEM}.*"):
+        (folder / path.name).write_bytes(path.read_bytes())
+    (folder / "bert_config.json").write_text(json.dumps(CONFIG))
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmn"]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    return folder
+
+
+def ours(source: Path, target: Path) -> Report:
+    return convert(Source(source, str(source)), target)
+
+
+def test_every_weight_arrives_and_slots_are_left_out(source: Path, tmp_path: Path) -> None:
+    report = ours(source, tmp_path / "ours")
+    assert (report.format, report.head) == ("tensorflow", "pretraining")
+    given = np.load(DATA / "values.npz")
+    weights = [n for n in given if n.startswith(("bert|", "cls|")) and "adam" not in n]
+    assert sum(len(move.names) for move in report.closed.moves) == len(weights)
+    assert len(report.closed.drops) == 2 * len(weights) + 1
+    assert all("optimizer" in drop.because for drop in report.closed.drops.values())
+    stored = load_file(tmp_path / "ours" / "model.safetensors")
+    layer = "bert|encoder|layer_1|attention|self|"
+    qkv = [given[f"{layer}{part}|kernel"].T for part in ("query", "key", "value")]
+    assert np.array_equal(stored["layers.1.attention.qkv.weight"], np.concatenate(qkv))
+    assert np.array_equal(
+        stored["embeddings.norm.weight"], given["bert|embeddings|LayerNorm|gamma"]
+    )
+    table = given["cls|seq_relationship|output_weights"]
+    assert np.array_equal(stored["head.next_sentence.weight"], table)
+
+
+def test_the_reference_library_computes_with_it(source: Path, tmp_path: Path) -> None:
+    """Worked from TensorFlow's values by the formula of modeling.py, in float64."""
+    ours(source, tmp_path / "ours")
+    convert(Source(tmp_path / "ours", "ours"), tmp_path / "hub", to="hub")
+    kind = transformers.BertForPreTraining
+    model, loading = kind.from_pretrained(tmp_path / "hub", output_loading_info=True)
+    assert not any(loading.values()), loading
+    ids = torch.tensor([[2, 5, 9, 3]])
+    pooled = model.double().eval().bert(ids).pooler_output.detach().numpy()
+    assert np.allclose(pooled, by_hand(ids.numpy()), atol=1e-12)
+
+
+def by_hand(ids: np.ndarray) -> np.ndarray:
+    """The pooled output from the variables, as google-research/bert computes it."""
+    from math import erf, sqrt
+
+    given = np.load(DATA / "values.npz")
+
+    def get(name: str) -> np.ndarray:
+        return np.asarray(given["bert|" + name.replace("/", "|")], np.float64)
+
+    def dense(x: np.ndarray, name: str) -> np.ndarray:
+        return np.asarray(x @ get(f"{name}/kernel") + get(f"{name}/bias"))
+
+    def norm(x: np.ndarray, name: str) -> np.ndarray:
+        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+        return np.asarray(x * get(f"{name}/LayerNorm/gamma") + get(f"{name}/LayerNorm/beta"))
+
+    def gelu(x: np.ndarray) -> np.ndarray:
+        return np.asarray(x * np.vectorize(lambda v: (1 + erf(v / sqrt(2))) / 2)(x))
+
+    x = (
+        get("embeddings/word_embeddings")[ids[0]]
+        + get("embeddings/position_embeddings")[: ids.size]
+    )
+    x = norm(x + get("embeddings/token_type_embeddings")[0], "embeddings")
+    for i in range(2):
+        layer = f"encoder/layer_{i}"
+        q, k, v = (
+            dense(x, f"{layer}/attention/self/{part}").reshape(-1, 2, 4).transpose(1, 0, 2)
+            for part in ("query", "key", "value")
+        )
+        scores = np.exp(q @ k.transpose(0, 2, 1) / 2)
+        mixed = (scores / scores.sum(-1, keepdims=True) @ v).transpose(1, 0, 2).reshape(-1, 8)
+        x = norm(x + dense(mixed, f"{layer}/attention/output/dense"), f"{layer}/attention/output")
+        inner = gelu(dense(x, f"{layer}/intermediate/dense"))
+        x = norm(x + dense(inner, f"{layer}/output/dense"), f"{layer}/output")
+    return np.tanh(dense(x[:1], "pooler/dense"))
+
+
+def test_damage_leaves_nothing(source: Path, tmp_path: Path) -> None:
+    path = next(source.glob("*.data-*"))
+    raw = bytearray(path.read_bytes())
+    raw[100] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(VerificationError, match="checksum"):
+        ours(source, tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()

@@ -49,7 +49,7 @@ class Bert(EncoderFamily):
 
     def claims(self, hub: Mapping[str, Any]) -> bool:
         """Google's ``bert_config.json`` names no model_type."""
-        return hub.get("model_type", self.name) == self.name
+        return bool(hub.get("model_type", self.name) == self.name)
 
     def foreign(self, dialect: str, name: str) -> "Foreign":
         """Google's release is read; its names are those of ``modeling.py``."""

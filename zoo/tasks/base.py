@@ -117,11 +117,11 @@ class Task(ABC):
             UsageError: naming the record.
         """
 
-    @abstractmethod
     def cost(self, item: Item) -> int:
         """Return what a text takes of a batch's budget; here its tokens."""
         return len(item.encoded.ids)
 
+    @abstractmethod
     def compute(self, items: list[Item], batch: Batch) -> list[dict[str, Any]]:
         """Run one batch.
 

@@ -94,6 +94,12 @@ class Family(ABC):
         """
         return hub.get("model_type") in self.model_types
 
+    def has_reference(self, config: Any, head: str) -> bool:
+        """Whether the Hub's library has a class that computes the same, to compare with; here
+        where a class is named at all.
+        """
+        return bool(self.heads()[head].architectures)
+
     def from_hub(self, hub: Mapping[str, Any], where: str = "config.json") -> Translation:
         """Translate a Hub configuration by the table of its ``model_type``.
 

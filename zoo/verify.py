@@ -161,8 +161,8 @@ def check_export(checkpoint: Checkpoint) -> str:
 
 
 def _reference(checkpoint: Checkpoint) -> Check:
-    if not checkpoint.head.architectures:
-        return Check(REFERENCE, "not run", "it has no class for this family and head")
+    if not checkpoint.family.has_reference(checkpoint.config, checkpoint.head_name):
+        return Check(REFERENCE, "not run", "it has no class that computes the same")
     if importlib.util.find_spec(REFERENCE) is None:
         return Check(REFERENCE, "not run", "it is not installed; pip install 'plm-zoo[dev]'")
     return _run(REFERENCE, check_reference, checkpoint)

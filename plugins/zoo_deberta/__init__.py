@@ -66,6 +66,16 @@ class Deberta(EncoderFamily):
         names = _HEADS[head].architectures
         return names[0] if config.key_bias else names[-1]
 
+    def has_reference(self, config: DebertaConfig, head: str) -> bool:
+        """Whether the Hub's library computes the same; it knows neither the enhanced decoder nor
+        the replaced-token head.
+        """
+        if head in ("replaced-token-detection", "pretraining"):
+            return False
+        if head == "multiple-choice":
+            return config.key_bias
+        return head != "masked-lm" or not config.decodes_positions
+
     def model(self, config: DebertaConfig, head: str) -> "nn.Module":
         """Build a model with fresh weights."""
         from zoo_deberta.model import build

@@ -34,6 +34,7 @@ from zoo.testing.conformance import FamilyTests
 from zoo.testing.draws import draw_inputs
 from zoo.testing.oracle import hub_state
 from zoo.tokenization import SourceFiles
+from zoo.verify import verify
 from zoo.weights import account_for
 from zoo_deberta import Deberta
 from zoo_deberta.attention import bucket, shift
@@ -313,6 +314,15 @@ def test_the_decoder_is_not_the_last_block() -> None:
     inputs = draw_inputs(DEBERTA.onnx(THIRD, "masked-lm"), THIRD, (9,))
     with torch.no_grad():
         assert (model(**inputs)["logits"] - plain(**inputs)["logits"]).abs().max() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("head", "said"),
+    [("masked-lm", "not run"), ("pretraining", "not run"), ("token-classification", "ok")],
+)
+def test_verify_compares_what_the_reference_computes(head: str, said: str, tmp_path: Path) -> None:
+    make_checkpoint(tmp_path / "model", head, family=DEBERTA)
+    assert [check.outcome for check in verify(tmp_path / "model")][-1] == said
 
 
 # Weights as they are published

@@ -200,8 +200,25 @@ class Model:
         """
         return self._run("generate", texts, **settings)
 
+    def seq2seq(self, texts: Iterable[str], **settings: Any) -> list[dict[str, Any]]:
+        """Return what the model makes of each text: a translation, a summary, an answer.
+
+        Args:
+            texts: the texts, with the prefix that tells the model what to do, if it wants one.
+            **settings: see ``generate``.
+
+        Returns:
+            for each text ``text``, ``generated`` and ``stopped``; see ``generate``.
+
+        Example:
+            >>> model.seq2seq(["translate English to German: A cat."])  # doctest: +SKIP
+            [{'text': 'translate English to German: A cat.', 'generated': 'Eine Katze.',
+            'stopped': 'end'}]
+        """
+        return self._run("seq2seq", texts, **settings)
+
     def stream(self, text: str, **settings: Any) -> Iterator[str]:
-        """Continue one text, and return each piece of the continuation as soon as it is there.
+        """Generate from one text, and return each piece of what comes as soon as it is there.
 
         Args:
             text: the text.
@@ -213,8 +230,10 @@ class Model:
         """
         from zoo.tasks.generate import Generate
         from zoo.tasks.records import as_records
+        from zoo.tasks.seq2seq import Seq2Seq
 
-        task = Generate(self.checkpoint, self.session, tokenizer=self.tokenizer, **settings)
+        kind = Seq2Seq if Seq2Seq.name in self.checkpoint.head.tasks else Generate
+        task = kind(self.checkpoint, self.session, tokenizer=self.tokenizer, **settings)
         return task.tell(next(as_records([text])))
 
     def _run(

@@ -148,7 +148,8 @@ class Family(ABC):
         The trunk's blocks are in an ``nn.ModuleList`` called ``layers``, after a module called
         ``embeddings``: ``zoo verify`` and ``zoo run features`` look at what they return. Where a
         norm follows the last block, it is called ``final_norm``, and what it returns takes the
-        place of the last block's.
+        place of the last block's. Where a decoder follows, it is a module called ``decoder`` with
+        ``layers`` and ``final_norm`` of its own.
         """
 
     @abstractmethod

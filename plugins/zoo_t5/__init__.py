@@ -34,8 +34,8 @@ _HEADS = {
     "seq2seq-lm": Head(
         ("T5ForConditionalGeneration", "MT5ForConditionalGeneration", "T5WithLMHeadModel"),
         ("logits",),
-        (),
-        "which token comes next in the target",
+        ("seq2seq",),
+        "what a text is turned into, token by token",
     ),
     "sequence-classification": Head(
         ("T5ForSequenceClassification", "MT5ForSequenceClassification"),

@@ -1,5 +1,6 @@
 """T5: the conformance kit, and the reference library's outputs on random weights."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,14 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 from transformers.models.t5.modeling_t5 import T5Attention
 
+from tests.families import parity
+from zoo.backends.loading import load_model
+from zoo.checkpoint import load_checkpoint
+from zoo.convert import convert
 from zoo.errors import VerificationError
+from zoo.export.export import export_onnx
 from zoo.formats import TensorInfo
+from zoo.references import Source
 from zoo.testing.conformance import FamilyTests
 from zoo.testing.draws import draw_inputs, draw_weights
 from zoo.testing.oracle import (
@@ -423,3 +430,65 @@ def test_float16_saturates_like_the_reference() -> None:
         theirs: Tensor = reference(**inputs).last_hidden_state
     assert ours.isfinite().all() and theirs.isfinite().all()
     assert Difference.between(ours.float(), theirs.float()).relative <= 2e-2
+
+
+# Conversion
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize(
+    "changes", [{}, LATER, {**LATER, "series": "mt5"}], ids=["plain", "later", "mt5"]
+)
+def test_there_and_back(changes: dict[str, Any], head: str, tmp_path: Path) -> None:
+    parity.assert_there_and_back(FAMILY, replace(SMALL, **changes), head, tmp_path, n_positions=512)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_there_and_back(dtype: str, tmp_path: Path) -> None:
+    parity.assert_there_and_back(FAMILY, replace(SMALL, **LATER), "seq2seq-lm", tmp_path, dtype)
+
+
+@pytest.mark.parametrize("changes", [{}, LATER], ids=["plain", "later"])
+def test_what_the_reference_writes_is_read(changes: dict[str, Any], tmp_path: Path) -> None:
+    """It calls every model tied; the scale and the file say which one is."""
+    config = replace(SMALL, **changes)
+    model = random_model(config, "seq2seq-lm").float()
+    reference: Any = reference_model(FAMILY, config, "seq2seq-lm", model.state_dict())
+    reference.save_pretrained(tmp_path / "hub")
+    hub = json.loads((tmp_path / "hub" / "config.json").read_text())
+    assert hub["tie_word_embeddings"] is True
+    convert(Source(tmp_path / "hub", "hub"), tmp_path / "ours")
+    checkpoint = load_checkpoint(tmp_path / "ours")
+    assert replace(checkpoint.config, num_decoder_layers=2) == config
+    inputs = draw_inputs(FAMILY.onnx(config, "seq2seq-lm"), config, (9, 4))
+    with torch.no_grad():
+        found, expected = load_model(checkpoint)(**inputs), model(**inputs)
+    assert torch.equal(found["logits"], expected["logits"])
+
+
+def test_the_encoder_is_taken_out_of_a_whole_model(tmp_path: Path) -> None:
+    model = random_model(SMALL, "seq2seq-lm").float()
+    reference: Any = reference_model(FAMILY, SMALL, "seq2seq-lm", model.state_dict())
+    reference.save_pretrained(tmp_path / "hub")
+    for source in ("hub", "ours"):
+        target = tmp_path / f"encoder-of-{source}"
+        report = convert(Source(tmp_path / source, source), target, head="encoder")
+        assert all("encoder was asked for" in d.because for d in report.closed.drops.values())
+        encoder: Any = load_model(load_checkpoint(target))
+        inputs = draw_inputs(FAMILY.onnx(SMALL, "encoder"), SMALL, (9, 4))
+        with torch.no_grad():
+            found = encoder(**inputs)["last_hidden_state"]
+            expected = model.encode(inputs["input_ids"], inputs["attention_mask"])  # type: ignore[operator]
+        assert torch.equal(found, expected)
+        convert(Source(tmp_path / "hub", "hub"), tmp_path / "ours", force=True)
+
+
+@pytest.mark.parametrize("head", ["encoder", "seq2seq-lm", "sequence-classification"])
+def test_it_exports(head: str, tmp_path: Path) -> None:
+    config = replace(SMALL, **LATER)
+    model = random_model(config, head).float()
+    reference: Any = reference_model(FAMILY, config, head, model.state_dict())
+    reference.save_pretrained(tmp_path / "hub")
+    convert(Source(tmp_path / "hub", "hub"), tmp_path / "ours", head=head)
+    report = export_onnx(load_checkpoint(tmp_path / "ours"), tmp_path / "graph")
+    assert report.validated and report.max_rel <= 1e-5

@@ -50,6 +50,7 @@ OWN: dict[str, Callable[[Any], Any]] = {
         "--layers", default="-1", show_default=True, metavar="N,...", help="0 is the embeddings."
     ),
     "generate": generation_options,
+    "seq2seq": generation_options,
 }
 
 

@@ -21,6 +21,7 @@ TASKS = {
     "fill-mask": ("zoo.tasks.fill_mask:FillMask", "What could stand at each masked place."),
     "features": ("zoo.tasks.features:Features", "A vector for each token, from chosen layers."),
     "generate": ("zoo.tasks.generate:Generate", "What follows a text."),
+    "seq2seq": ("zoo.tasks.seq2seq:Seq2Seq", "What a text is turned into: a translation, say."),
     "classify": ("zoo.tasks.classify:Classify", "Labels for a text, a pair, or each token."),
 }
 
@@ -33,7 +34,8 @@ def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options
         checkpoint: the model's description.
         session: the model.
         **options: ``max_tokens`` and ``token_budget``; ``top_k`` for fill-mask, ``layers``
-            for features, and those of ``zoo.generation.settings.Settings`` for generate.
+            for features, and those of ``zoo.generation.settings.Settings`` for generate and
+            seq2seq.
 
     Raises:
         UsageError: there is no such task, or the checkpoint's head does not serve it.

@@ -56,8 +56,8 @@ def test_a_vocabulary_of_two_files_needs_both(tmp_path: Path) -> None:
 
 
 def test_tokenizer_json_goes_before_the_vocabulary(tmp_path: Path) -> None:
-    write(tmp_path, {TOKENIZER: stored(), "vocab.txt": SMALL})
-    assert tokens(tmp_path, "hello") == ["[CLS]", "hello", "[SEP]"]
+    write(tmp_path, {TOKENIZER: stored(preserve_case), "vocab.txt": uncased()})
+    assert tokens(tmp_path, "hello Hello") == ["[CLS]", "hello", "[UNK]", "[SEP]"]
 
 
 def test_the_stored_normalizer_stands_where_the_configuration_is_silent(tmp_path: Path) -> None:

@@ -42,11 +42,18 @@ def hub_tokenizer_files(
 
 def _inputs(tokenizer: dict[str, Any]) -> list[str]:
     """What a tokenizer has to say: token types only if there is more than one."""
-    ends = tokenizer.get("post_processor") or {}
-    typed = any(part.get("type_id") for piece in ends.get("pair") or () for part in piece.values())
-    # the older kind of ends has no template, and always counts types
-    typed |= "sep" in ends and "trim_offsets" not in ends
+    typed = _typed(tokenizer.get("post_processor") or {})
     return ["input_ids", *(["token_type_ids"] if typed else []), "attention_mask"]
+
+
+def _typed(ends: dict[str, Any]) -> bool:
+    """Whether what is put around the texts of a pair tells them apart by type."""
+    if any(_typed(part) for part in ends.get("processors") or ()):
+        return True
+    if any(part.get("type_id") for piece in ends.get("pair") or () for part in piece.values()):
+        return True
+    # the older kind of ends has no template, and always counts types
+    return "sep" in ends and "trim_offsets" not in ends
 
 
 def _options(tokenizer: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 NEVER = 1000.0  # how much worse than the worst piece is a piece that no text may be split into
 DIGIT_COMMA = 100.0
+SYMBOL = -0.1  # better than any piece
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,10 @@ def _scores(pieces: Sequence[Piece], layout: Layout) -> Iterator[float]:
 
     Symbols that a user defined beat all else. What is no text is in no text.
     """
-    normal = [piece.score for piece in pieces if piece.kind == NORMAL] or [0.0]
-    best, worst = max(normal), min(normal)
+    worst = min((piece.score for piece in pieces if piece.kind == NORMAL), default=0.0)
     for text, score, kind in pieces:
         if kind == USER_DEFINED:
-            yield len(text.encode()) * best - 0.1
+            yield SYMBOL
         elif kind != NORMAL:
             yield worst - NEVER
         elif layout.split_digit_comma and text[-1] == "," and text[-2:-1].isdigit():

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 # One text a line: short, of many scripts, and without anything that published pairs of files
-# disagree on, which is control characters, unassigned characters, and special tokens spelled out.
+# disagree on: spaces at the end, control characters, special tokens spelled out, and the like.
 TEXTS = "probe.txt"
 
 
@@ -22,7 +22,7 @@ def check_sources(
 
     Args:
         files: where both are.
-        stored: what ``tokenizer.json`` describes.
+        stored: what ``tokenizer.json`` describes. Truncation and padding are switched off.
         source: the tokenizer from the other file. It is changed.
         name: the other file.
         whole: whether the other file also says how texts are normalized and split; else that is
@@ -31,6 +31,8 @@ def check_sources(
     Raises:
         VerificationError: a text has other ids.
     """
+    stored.no_truncation()
+    stored.no_padding()
     if not whole:
         source.normalizer, source.pre_tokenizer = stored.normalizer, stored.pre_tokenizer
     one, other = _ids(stored), _ids(source)

@@ -47,7 +47,7 @@ class Spelling:
         if self.lowercase:
             steps.append(normalizers.Lowercase())
         if charsmap:
-            steps.append(_precompiled(charsmap, where))
+            steps += _precompiled(charsmap, where)
         return steps
 
 
@@ -89,9 +89,13 @@ def spell(tokenizer: "Tokenizer", model: PieceModel, spelling: Spelling, where: 
         )
     if steps:
         tokenizer.normalizer = normalizers.Sequence(steps)
-    spaces = decoders.Metaspace(SPACE, prepend_scheme=scheme)
-    spelled = [decoders.ByteFallback(), spaces]
-    tokenizer.decoder = decoders.Sequence(spelled) if model.bytes_for_unknown else spaces
+    ends: list[decoders.Decoder] = [decoders.Metaspace(SPACE, prepend_scheme=scheme)]
+    if whole:  # of the first piece the library removes every space
+        ends = [decoders.Replace(SPACE, " "), decoders.Fuse()]
+        ends += [decoders.Strip(" ", 1, 0)] if model.leading_space else []
+    if model.bytes_for_unknown:
+        ends.insert(0, decoders.ByteFallback())
+    tokenizer.decoder = decoders.Sequence(ends) if len(ends) > 1 else ends[0]
 
 
 def respell(
@@ -128,14 +132,20 @@ def _stored(tokenizer: "Tokenizer") -> list[dict[str, Any]]:
     return steps
 
 
-def _precompiled(charsmap: bytes, where: str) -> "normalizers.Normalizer":
-    """Build the replacements, of which the library trusts that they are well-formed."""
+def _precompiled(charsmap: bytes, where: str) -> list["normalizers.Normalizer"]:
+    """Build the replacements, of which the library trusts that they are well-formed.
+
+    Of a letter with marks after it the library replaces the shortest part that it knows, where
+    sentencepiece replaces the longest, and loses the rest. Composing them first leaves one part.
+    """
     from tokenizers import normalizers
 
     size = int.from_bytes(charsmap[:4], "little")
-    if len(charsmap) < 4 or size % 4 or size > len(charsmap) - 4 or b"\0" not in charsmap[-1:]:
+    if len(charsmap) < 4 or size % 4 or size > len(charsmap) - 4:
         raise VerificationError(f"{where}: its precompiled_charsmap is malformed")
     try:
-        return normalizers.Precompiled(charsmap)
+        step = normalizers.Precompiled(charsmap)
     except Exception as error:  # the library raises nothing narrower
         raise VerificationError(f"{where}: {one_line(error)}") from error
+    composes = step.normalize_str("e\u0301") == "\u00e9"
+    return [normalizers.NFC(), step] if composes else [step]

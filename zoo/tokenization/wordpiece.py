@@ -5,7 +5,7 @@ is heard:
 
 * ``tokenizer.json`` describes a whole tokenizer. ``do_lower_case``, ``strip_accents`` and
   ``tokenize_chinese_chars``, where ``tokenizer_config.json`` states them, override it; where it
-  does not, ``tokenizer.json`` stands.
+  does not, ``tokenizer.json`` stands. Where there is ``vocab.txt`` too, it must give the same ids.
 * ``vocab.txt`` is a list of tokens. Everything else comes from ``tokenizer_config.json``, and
   from the defaults of the original implementation where that is silent: lower-case, no accents,
   a space around every Chinese character, 100 characters a word.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
 from zoo.tokenization.files import TOKENIZER_CONFIG, TOKENIZER_JSON, VOCABULARY, SourceFiles
+from zoo.tokenization.probe import check_sources
 from zoo.tokenization.settings import Added, Settings, special
 from zoo.tokenization.stored import check_ends, finish, load, one_line
 
@@ -50,6 +51,8 @@ def wordpiece_tokenizer(files: SourceFiles) -> "Tokenizer":
     stored = files.has(TOKENIZER_JSON)
     tokenizer = load(files) if stored else _from_vocabulary(files, settings)
     if type(tokenizer.model).__name__ == "WordPiece":
+        if stored and files.has(VOCABULARY):
+            _compare(files, tokenizer)
         name = TOKENIZER_JSON if stored else VOCABULARY
         _check_unknown(tokenizer, settings, files.path(name))
         _complete(tokenizer, settings, files.path(name))
@@ -70,16 +73,33 @@ def _from_vocabulary(files: SourceFiles, settings: Settings) -> "Tokenizer":
                 f"{files.path(TOKENIZER_CONFIG)}: {key} = {value!r} is not implemented",
                 f"only {known!r} is; a tokenizer.json would say it all",
             )
-    path = files.path(VOCABULARY)
-    try:
-        vocabulary = models.WordPiece.read_file(str(path))
-    except Exception as error:  # the library raises nothing narrower
-        raise VerificationError(f"{path}: {one_line(error)}") from error
-    model: Any = models.WordPiece(vocabulary, unk_token=_token(settings, "unk").content)
-    tokenizer = Tokenizer(model)
+    unknown = _token(settings, "unk").content
+    tokenizer = Tokenizer(models.WordPiece(_vocabulary(files), unk_token=unknown))
     options: Any = {ours: default for ours, default in OPTIONS.values()}
     tokenizer.normalizer = normalizers.BertNormalizer(**options)
     return tokenizer
+
+
+def _vocabulary(files: SourceFiles) -> dict[str, int]:
+    from tokenizers import models
+
+    path = files.path(VOCABULARY)
+    try:
+        found: dict[str, int] = models.WordPiece.read_file(str(path))
+    except Exception as error:  # the library raises nothing narrower
+        raise VerificationError(f"{path}: {one_line(error)}") from error
+    return found
+
+
+def _compare(files: SourceFiles, tokenizer: "Tokenizer") -> None:
+    """Check that the list of tokens gives the ids that ``tokenizer.json`` gives."""
+    from tokenizers import Tokenizer, models
+
+    stored: Any = tokenizer.model
+    names = ("unk_token", "continuing_subword_prefix", "max_input_chars_per_word")
+    options: Any = {name: getattr(stored, name) for name in names}
+    source = Tokenizer(models.WordPiece(_vocabulary(files), **options))
+    check_sources(files, tokenizer, source, VOCABULARY)
 
 
 def _complete(tokenizer: "Tokenizer", settings: Settings, path: Path) -> None:

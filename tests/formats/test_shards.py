@@ -15,7 +15,7 @@ from zoo.errors import SourceError, VerificationError, ZooError
 from zoo.formats import Format, TensorReader
 from zoo_converters import zoo_formats
 
-SAFE, BIN = zoo_formats()
+SAFE, BIN = zoo_formats()[:2]
 INDEX = "model.safetensors.index.json"
 ONE, TWO = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 PLACES = {"a": ONE, "b": ONE, "c": TWO}

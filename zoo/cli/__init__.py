@@ -19,7 +19,7 @@ COMMANDS = {
     "fetch": "Download a checkpoint without converting it.",
     "convert": "Convert a checkpoint, with a closed account of every tensor.",
     "verify": "Check a converted checkpoint: digests, account, round trip, parity.",
-    "run": "Run a task: embed, fill-mask, features, classify.",
+    "run": "Run a task: embed, fill-mask, classify, generate, ...",
     "export": "Export a model to ONNX, behind a gate.",
     "bench": "Measure a model on one or several backends.",
     "plugins": "List the plugins, where they come from, and their health.",

@@ -28,6 +28,7 @@ from zoo.nn.attention import causal_mask
 from zoo.nn.blocks import PostNormBlock
 from zoo.nn.cache import KeyValueCache, LayerCache
 from zoo.nn.init import init_weights
+from zoo.nn.skinny import quicken, skinny_linear
 from zoo_gpt.config import GptConfig
 
 CLASSIFIER_DROPOUT = 0.1  # before a classifier of tokens; the published models say no other
@@ -150,6 +151,7 @@ class CausalLM(Gpt):
         super().__init__(config)
         tied, shape = config.tie_embeddings, (config.hidden_size, config.vocab_size)
         self.head = None if tied else nn.Linear(*shape, bias=False)
+        self.columns: Tensor | None = None  # the scoring table in the other order; see quicken
 
     def outputs(self, hidden: Tensor, input_ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
         """See ``Gpt``."""
@@ -157,8 +159,17 @@ class CausalLM(Gpt):
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Score what comes next: (..., hidden) to (..., vocabulary)."""
-        table = self.embeddings.tokens if self.head is None else self.head
-        return F.linear(hidden, table.weight)
+        return skinny_linear(hidden, self.table, columns=self.columns)
+
+    @property
+    def table(self) -> Tensor:
+        """What hidden vectors are compared with, (vocabulary, hidden)."""
+        return (self.embeddings.tokens if self.head is None else self.head).weight
+
+    def quicken(self) -> None:
+        """Prepare to generate on a CPU, at the price of a second copy of the scoring table."""
+        quicken(self)
+        self.columns = self.table.detach().t().contiguous()
 
     def prefill(self, inputs: Mapping[str, Tensor], room: int) -> tuple[Tensor, CausalState]:
         """Read the prompts, padded on the left; see ``zoo.generation.Decoder``."""

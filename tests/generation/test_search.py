@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from msgspec import structs
 from torch import Tensor
 
-from tests.generation.conftest import MakePair, prompts
+from tests.generation.conftest import SIZES, MakePair, prompts
 from zoo.errors import UsageError, VerificationError
 from zoo.generation.decoder import Decoder, pad
 from zoo.generation.search import generate, stream
@@ -158,6 +159,35 @@ def test_streaming_gives_the_same_tokens(pair: MakePair) -> None:
         for row in prompts(5):
             whole = generate(model, batch([row]), settings, ends=[END])[0]
             assert list(stream(model, batch([row]), settings, ends=[END])) == whole
+
+
+@pytest.mark.parametrize("size", ["small", "gpt"])
+def test_base_size_equals_the_reference(pair: MakePair, size: str) -> None:
+    shape = structs.asdict(SIZES[size])
+    model, reference = pair(**{name: shape[name] for name in shape if name != "labels"})
+    model.quicken()
+    rows = prompts(4, vocabulary=5000)
+    for beams in (1, 4):
+        ours = [
+            generate(model, batch([row]), Settings(max_new_tokens=6, beams=beams), ends=[END])[0]
+            for row in rows
+        ]
+        options = {"max_new_tokens": 6, "num_beams": beams}
+        theirs = [reference_texts(reference, batch([row]), **options)[0] for row in rows]
+        assert ours == theirs
+
+
+@pytest.mark.parametrize("options", [{}, {"beams": 2}, {"beams": 3}, {"beams": 6}], ids=str)
+def test_a_quickened_model_says_the_same(pair: MakePair, options: dict[str, Any]) -> None:
+    model, _ = pair()
+    settings = Settings(max_new_tokens=20, **options)
+    before = [generate(model, batch([row]), settings, ends=[END]) for row in prompts(8)]
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.quicken()
+    assert before == [generate(model, batch([row]), settings, ends=[END]) for row in prompts(8)]
+    after = model.state_dict()
+    assert after.keys() == state.keys()
+    assert all(torch.equal(after[name], tensor) for name, tensor in state.items())
 
 
 def test_nan_is_an_error(pair: MakePair) -> None:

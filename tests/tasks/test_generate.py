@@ -16,6 +16,7 @@ from zoo.cli.run import command
 from zoo.convert import convert
 from zoo.errors import UsageError
 from zoo.references import Source
+from zoo.tasks.base import TaskWarning
 
 SENTENCES = [
     "the cat sat on the mat.",
@@ -136,7 +137,8 @@ def test_a_text_must_leave_room(path: Path) -> None:
     model, text = opened(path), "the cat " * 40
     with pytest.raises(UsageError, match=r"text 2 has \d+ tokens, and the model takes 44"):
         model.generate(["a", text])
-    (cut,) = model._run("generate", [text], max_tokens=10)
+    with pytest.warns(TaskWarning, match="1 text was cut at 10 tokens"):
+        (cut,) = model._run("generate", [text], max_tokens=10)
     assert cut["truncated"] > 10 and cut["generated"]
     with pytest.raises(UsageError, match="64 new tokens leave no room"):
         model.generate(["a"], max_new_tokens=64)

@@ -97,6 +97,8 @@ class TorchSession(Session):
 
         if not isinstance(self.model, Decoder):
             raise UsageError("the model does not generate text", "convert it with another head")
+        if self.backend == "cpu" and self.dtype == "float32":
+            getattr(self.model, "quicken", bool)()  # where the model knows how
         return self.model
 
     def _forward(self, inputs: "Arrays") -> dict[str, Tensor]:

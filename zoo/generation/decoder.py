@@ -22,7 +22,11 @@ class State(Protocol):
 
 @runtime_checkable
 class Decoder(Protocol):
-    """A model that continues token sequences, one token at a time."""
+    """A model that continues token sequences, one token at a time.
+
+    It may have a method ``quicken()`` too, which sessions call before they generate in float32
+    on a CPU, and which may trade memory for speed.
+    """
 
     def prefill(self, inputs: Mapping[str, Tensor], room: int) -> tuple[Tensor, Any]:
         """Read the inputs.

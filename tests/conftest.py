@@ -1,6 +1,7 @@
 """What all tests share: a home of their own, and a Hub on loopback for those that ask for it."""
 
 import importlib
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 if TYPE_CHECKING:
     from tests.hub.hub_server import Hub
 
+# Started in the background, a shell lets its children ignore Ctrl-C, which several tests send.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 NOWHERE = "http://127.0.0.1:9"  # the port of the discard service: nobody answers
 FOREIGN = (
     "HF_HUB_OFFLINE",

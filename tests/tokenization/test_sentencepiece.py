@@ -29,7 +29,7 @@ ANGLES = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<p
 ANGLES |= {"mask": "<mask>"}
 SQUARES = {"sep": "[SEP]", "unk": "[UNK]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 SPACE = "\u2581"
-# The one text in which marks stand in an order that composing them changes.
+# The one text with U+0344, a deprecated mark, which is joined to the letter before it.
 REORDERED = next(line for line in torture() if line.startswith("\u0300a\u0301a"))
 MARKED = ("grapheme joiner", "variation ", "keycap", "<s>", "[MASK]", "[CLS]", "[PAD]")
 UNLIKE = [line for line in torture() if any(mark in line for mark in MARKED)]

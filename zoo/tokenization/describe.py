@@ -38,6 +38,9 @@ def describe(
     settings = Settings.read(files)
     usual = roles or CONVENTIONS.get(type(tokenizer.model).__name__, {})
     names = {**usual, **{role: token.content for role, token in settings.named.items()}}
+    unknown = getattr(tokenizer.model, "unk_token", None)
+    if unknown and tokenizer.token_to_id(names.get("unk", "")) is None:
+        names["unk"] = unknown
     found = {role: names[role] for role in ROLES if role in names}
     return TokenizerInfo(
         special={r: t for r, t in found.items() if tokenizer.token_to_id(t) is not None},

@@ -145,9 +145,8 @@ def _from_pieces(
     spell(tokenizer, model, spelling, where)
     change = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str
     pieces = layout.arrange(model)
-    for text, _, kind in pieces:
-        changed = model.kind == BPE or change(text) != text
-        if kind == USER_DEFINED and changed and text not in named:
+    for text in (piece.text for piece in pieces if piece.kind == USER_DEFINED):
+        if text not in named and (model.kind == BPE or change(text) != text):
             raise VerificationError(
                 f"{where}: the user-defined symbol {text!r} is not implemented",
                 "a tokenizer.json would say what is done about it",

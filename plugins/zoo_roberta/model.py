@@ -47,6 +47,10 @@ class CountedEmbeddings(Embeddings):
         real = (input_ids != self.padding).long()
         return self.positions(real.cumsum(1) * real + self.padding)  # type: ignore[no-any-return]
 
+    def at(self, position_ids: Tensor) -> Tensor:
+        """Embed positions that are counted from 0: the first is behind that of padding."""
+        return super().at(position_ids + self.padding + 1)
+
 
 def build(config: RobertaConfig, head: str) -> Encoder:
     """Return a model with fresh weights."""

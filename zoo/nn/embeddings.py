@@ -36,12 +36,19 @@ class Embeddings(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.project = None if project_to is None else nn.Linear(hidden_size, project_to)
 
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
         """Embed token numbers.
 
         Args:
             input_ids: (batch, tokens), int64.
             token_type_ids: (batch, tokens), int64; ``None`` where all are of segment 0.
+            position_ids: (batch, tokens), int64, from 0 in each of the texts that share a row;
+                ``None`` where each row is one text.
 
         Returns:
             (batch, tokens, hidden).
@@ -49,7 +56,7 @@ class Embeddings(nn.Module):
         Raises:
             ValueError: segments are given where none are told apart.
         """
-        added = self.where(input_ids)
+        added = self.where(input_ids) if position_ids is None else self.at(position_ids)
         if self.types is not None:
             kind = self.types.weight[0] if token_type_ids is None else self.types(token_type_ids)
             added = added + kind
@@ -65,3 +72,7 @@ class Embeddings(nn.Module):
             (tokens, hidden) or (batch, tokens, hidden).
         """
         return self.positions.weight[: input_ids.shape[1]]  # a view
+
+    def at(self, position_ids: Tensor) -> Tensor:
+        """Embed positions that are counted from 0, (batch, tokens, hidden)."""
+        return self.positions(position_ids)  # type: ignore[no-any-return]

@@ -3,6 +3,9 @@
 A batch is ``input_ids``, ``attention_mask`` and ``token_type_ids``, int64 and (batch, tokens)
 each. A mask of ``None`` says that all tokens are real, types of ``None`` that there is one
 segment. All classes return a dict of named outputs.
+
+In training, several texts may share a row: with ``position_ids``, which count within each text,
+the mask numbers the texts from 1, and a token sees those of its own text alone.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from zoo.nn.attention import padding_mask
+from zoo.nn.attention import packed_mask, padding_mask
 from zoo.nn.blocks import PostNormBlock
 from zoo.nn.embeddings import Embeddings
 from zoo.nn.heads import MaskedTokenHead
@@ -51,11 +54,24 @@ class Encoder(nn.Module):
         token_type_ids: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Run the trunk, then the head."""
-        x = self.embeddings(input_ids, token_type_ids)  # (batch, tokens, hidden)
-        mask = padding_mask(attention_mask, x.dtype)  # (batch, 1, 1, tokens)
+        return self.outputs(self.encode(input_ids, attention_mask, token_type_ids))
+
+    def encode(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Run the trunk: (batch, tokens, hidden). Positions are given for packed rows alone."""
+        x: Tensor = self.embeddings(input_ids, token_type_ids, position_ids)
+        if position_ids is None or attention_mask is None:
+            mask = padding_mask(attention_mask, x.dtype)  # (batch, 1, 1, tokens)
+        else:
+            mask = packed_mask(attention_mask, attention_mask, x.dtype)
         for number in self.order:
             x = self.layers[number](x, mask)
-        return self.outputs(x)
+        return x
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """Read the outputs off the last block's, (batch, tokens, hidden)."""
@@ -82,8 +98,12 @@ class MaskedLM(Encoder):
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """See ``Encoder``."""
-        assert self.head is not None
-        return {"logits": self.head(hidden, self.embeddings.tokens)}
+        return {"logits": self.scores(hidden)}
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Score every token of the vocabulary: (..., hidden) to (..., vocabulary)."""
+        assert self.head is not None, "build gives it one"
+        return self.head(hidden, self.embeddings.tokens)  # type: ignore[no-any-return]
 
 
 class TokenScores(Encoder):

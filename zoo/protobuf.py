@@ -1,8 +1,9 @@
-"""Reading protocol buffers without their compiler: the fields of one message.
+"""Reading and writing protocol buffers without their compiler: the fields of one message.
 
 The wire format is described in https://protobuf.dev/programming-guides/encoding.
 """
 
+import struct
 from collections.abc import Iterator
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -75,3 +76,37 @@ def as_int(value: Value) -> int:
     if isinstance(value, bytes):
         raise ValueError("bytes stand where a number is due")
     return value
+
+
+def field(number: int, value: "Value | str | float") -> bytes:
+    """Write a field.
+
+    Args:
+        number: the field's.
+        value: an ``int`` that is not negative is written as a varint; bytes and a string with
+            their length; a ``float`` as a double.
+    """
+    if isinstance(value, float):
+        return _key(number, FIXED64) + struct.pack("<d", value)
+    if isinstance(value, int):
+        return _key(number, VARINT) + _varint(value)
+    content = value.encode() if isinstance(value, str) else value
+    return _key(number, BYTES) + _varint(len(content)) + content
+
+
+def field_of_single(number: int, value: float) -> bytes:
+    """Write a field that is a ``float`` of 4 bytes."""
+    return _key(number, FIXED32) + struct.pack("<f", value)
+
+
+def _key(number: int, wire: int) -> bytes:
+    return _varint(number << 3 | wire)
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value >= 0x80:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)

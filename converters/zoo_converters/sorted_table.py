@@ -9,13 +9,13 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from zoo.crc32c import unmasked
 from zoo.protobuf import varint
 
 MAGIC = 0xDB4775248B80FB57
 FOOTER = 48
 TRAILER = struct.Struct("<BI")  # kind of compression, checksum
 PLAIN = 0
-MASK = 0xA282EAD8
 
 Checksum = Callable[[Any], int]  # of bytes, or of an array of them
 
@@ -38,12 +38,6 @@ def read_table(content: bytes, checksum: Checksum) -> Iterator[tuple[bytes, byte
     for _, value in _entries(_block(content, index, checksum)):
         handle, _ = _handle(value, 0)
         yield from _entries(_block(content, handle, checksum))
-
-
-def unmasked(stored: int) -> int:
-    """Return the checksum that was stored, rotated and shifted so as not to check itself."""
-    rotated = (stored - MASK) & 0xFFFFFFFF
-    return ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF
 
 
 def _handle(content: bytes, at: int) -> tuple[tuple[int, int], int]:

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from zoo.crc32c import unmasked
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
 from zoo.protobuf import as_bytes, as_int, fields
-from zoo_converters.sorted_table import Checksum, read_table, unmasked
+from zoo_converters.sorted_table import Checksum, read_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,6 +82,7 @@ class TensorFlow(Format):
         Raises:
             UsageError: the package for checksums is not installed.
         """
+        _check_complete(directory, names[1:])
         return TensorFlowReader(directory / names[0], [directory / name for name in names[1:]])
 
 
@@ -144,6 +146,17 @@ class TensorFlowReader(TensorReader):
                     f"{self._data[entry.shard]} is cut short: {name} lies behind its end",
                     "fetch it again",
                 )
+
+
+def _check_complete(directory: Path, data: Sequence[str]) -> None:
+    """Every data file says how many there are: with one missing, numbers would mean others."""
+    for number, name in enumerate(data):
+        match = DATA.fullmatch(name)
+        if match is None or int(match[2]) != number or int(match[3]) != len(data):
+            raise VerificationError(
+                f"{directory / name} is one data file of several, and not all are there",
+                "fetch the checkpoint again",
+            )
 
 
 def load_checksum() -> Checksum:

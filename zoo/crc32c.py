@@ -1,0 +1,36 @@
+"""CRC-32C, and the form in which TensorFlow's files store it.
+
+The polynomial is Castagnoli's (RFC 3720, appendix B.4). This is for short records: a package
+in C checks whole tensors.
+"""
+
+MASK = 0xA282EAD8
+POLYNOMIAL = 0x82F63B78  # 0x1EDC6F41, lowest bit first
+
+
+def _entry(byte: int) -> int:
+    for _ in range(8):
+        byte = (byte >> 1) ^ (POLYNOMIAL if byte & 1 else 0)
+    return byte
+
+
+_TABLE = tuple(_entry(byte) for byte in range(256))
+
+
+def crc32c(content: bytes) -> int:
+    """Return the checksum of some bytes."""
+    crc = 0xFFFFFFFF
+    for byte in content:
+        crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    return crc ^ 0xFFFFFFFF
+
+
+def masked(crc: int) -> int:
+    """Return what is stored: rotated and shifted, so that no checksum checks itself."""
+    return (((crc >> 15) | (crc << 17)) + MASK) & 0xFFFFFFFF
+
+
+def unmasked(stored: int) -> int:
+    """Return the checksum that was stored."""
+    rotated = (stored - MASK) & 0xFFFFFFFF
+    return ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF

@@ -1,0 +1,1 @@
+"""The engine that teaches a model an objective: exact to the bit, on one device or on many."""

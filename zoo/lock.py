@@ -1,5 +1,9 @@
 """``zoo.lock``: the commits and digests that a team agreed on."""
 
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -72,7 +76,8 @@ class Lock:
             return cls(Path(NAME)) if Path(NAME).exists() else None
         lock = cls(path)
         if not path.exists():
-            lock._write()
+            with lock._alone():
+                lock._write()
         return lock
 
     def pin(self, repo: str, revision: str | None) -> str | None:
@@ -119,12 +124,29 @@ class Lock:
         Raises:
             UsageError: the file cannot be written.
         """
-        self._models = self._read()  # others may have written to it meanwhile
-        entry = self._entry(repo)
-        key, pinned = entry or (f"{repo}@{revision}", Pinned(revision=commit, files={}))
-        if pinned.revision == commit and not files.keys() <= pinned.files.keys():
-            self._models[key] = Pinned(revision=commit, files={**files, **pinned.files})
-            self._write()
+        with self._alone():
+            entry = self._entry(repo)
+            key, pinned = entry or (f"{repo}@{revision}", Pinned(revision=commit, files={}))
+            if pinned.revision == commit and not files.keys() <= pinned.files.keys():
+                self._models[key] = Pinned(revision=commit, files={**files, **pinned.files})
+                self._write()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Read the file anew, and let no other process write to it until the block ends.
+
+        The lock is one on the file's directory: it leaves nothing behind.
+        """
+        with writing(self.path, "give another --lock"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            with contextlib.suppress(OSError):  # some network file systems have no such locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            self._models = self._read()
+            yield
+        finally:
+            os.close(handle)
 
     def _entry(self, repo: str) -> tuple[str, Pinned] | None:
         for key, pinned in self._models.items():

@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +73,43 @@ def test_two_locks_that_are_open_at_once_both_count(
     get(lock=one)
     get("a/b", lock=two)
     assert len(json.loads(path.read_text())["models"]) == 2
+
+
+ADDING = """
+import sys
+from pathlib import Path
+from zoo.checkpoint import FileDigest
+from zoo.lock import Lock
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(10):
+    lock = Lock.open(Path("zoo.lock"))
+    lock.add(f"{sys.argv[1]}/{number}", "main", "0" * 40, {"a": FileDigest(bytes=0, blake3="")})
+"""
+
+
+def test_processes_that_add_at_once_lose_nothing(path: Path) -> None:
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", ADDING, str(name)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in range(4)
+    ]
+    for process in running:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in running:
+        process.communicate(timeout=60)
+    assert [process.returncode for process in running] == [0] * 4
+    found = json.loads(path.read_text())["models"]
+    assert sorted(found) == sorted(f"{a}/{b}@main" for a in range(4) for b in range(10))
+    assert [p.name for p in path.parent.iterdir()] == ["zoo.lock"]
 
 
 def test_the_commit_is_pinned_on_another_machine(

@@ -1,0 +1,130 @@
+"""Which stretches of a corpus stand in which row.
+
+Rows have a fixed length. Documents are shuffled once, cut where a row is full, and laid side by
+side, so that hardly any row has room left; what shares a row is kept apart by masks and
+positions. The layout is a function of the split and the seed alone. Epochs go through its rows
+in orders of their own.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from zoo.data.corpus import Offsets, Split
+from zoo.data.random import generator
+from zoo.errors import UsageError
+
+
+class Measure(Protocol):
+    """How much of a row a stretch of text takes up, with what surrounds it."""
+
+    def room(self, tokens: int) -> int:
+        """Return how many places a stretch of so many tokens needs."""
+
+    def most(self, places: int) -> int:
+        """Return how many tokens fit into so many places; 0 or less for none."""
+
+
+@dataclass(frozen=True)
+class Framed:
+    """A stretch between a fixed number of special tokens.
+
+    Attributes:
+        around: how many.
+    """
+
+    around: int
+
+    def room(self, tokens: int) -> int:
+        """See ``Measure``."""
+        return tokens + self.around
+
+    def most(self, places: int) -> int:
+        """See ``Measure``."""
+        return places - self.around
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Stretches of documents, row by row.
+
+    Attributes:
+        rows: (rows + 1,), the first stretch of each row, and how many there are.
+        starts: (stretches,), the first token of each, as an offset in the split.
+        ends: (stretches,), the token behind its last.
+    """
+
+    rows: Offsets
+    starts: Offsets
+    ends: Offsets
+
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+        return len(self.rows) - 1
+
+    def row(self, index: int) -> list[tuple[int, int]]:
+        """Return the stretches of a row."""
+        first, last = self.rows[index : index + 2]
+        starts, ends = self.starts[first:last], self.ends[first:last]
+        return [(int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
+
+
+def lay_out(split: Split, *, length: int, measure: Measure, seed: int) -> Layout:
+    """Fill rows with stretches of documents.
+
+    A document goes on where the row before was full. A row's end stays empty only where less
+    than one part in 64 of the row is left, which is too little to learn from.
+
+    Args:
+        split: the corpus.
+        length: places in a row.
+        measure: how much a stretch takes up.
+        seed: of the run.
+
+    Raises:
+        UsageError: a row has no place for text.
+    """
+    least = max(1, length // 64)
+    if measure.most(length) < least:
+        raise UsageError(f"rows of {length} tokens have no place for text", "make them longer")
+    bounds = split.document_starts()
+    rows, free = [0], length
+    starts: list[int] = []
+    ends: list[int] = []
+    for document in generator(seed, "documents").permutation(len(bounds) - 1).tolist():
+        at, end = int(bounds[document]), int(bounds[document + 1])
+        while at < end:
+            taken = min(end - at, measure.most(free))
+            if taken < min(least, end - at):
+                rows.append(len(starts))
+                free = length
+                continue
+            starts.append(at)
+            at += taken
+            ends.append(at)
+            free -= measure.room(taken)
+    if len(starts) > rows[-1]:
+        rows.append(len(starts))
+    return Layout(*(np.array(each, dtype=np.int64) for each in (rows, starts, ends)))
+
+
+class Order:
+    """Which row of a layout comes when: every epoch has each row once, in an order of its own.
+
+    Args:
+        rows: how many rows there are.
+        seed: of the run.
+    """
+
+    def __init__(self, rows: int, seed: int) -> None:
+        self.rows, self.seed = rows, seed
+        self._epoch, self._order = -1, np.zeros(0, dtype=np.int64)
+
+    def __getitem__(self, number: int) -> int:
+        """Return the row that is the ``number``-th of the endless stream."""
+        epoch, place = divmod(number, self.rows)
+        if epoch != self._epoch:
+            self._order = generator(self.seed, "order", epoch).permutation(self.rows)
+            self._epoch = epoch
+        return int(self._order[place])

@@ -1,0 +1,234 @@
+"""What every objective provides: rows from a corpus, and a loss from a batch of rows.
+
+An objective works in two halves. In numpy, it lays out a corpus in rows of fixed length, and
+makes one row at a time: a function of the row's number and of random numbers that are drawn for
+this row of this step. In torch, it compares what a model says of a batch with what is right.
+
+A loss is returned as terms, each a *sum* and the *count* of what was summed. How many there are
+follows from the data, before anything is computed: the engine divides by the count of the whole
+step, over all its micro-batches and ranks, so that how a batch is split changes nothing.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from zoo.config import Config
+    from zoo.data.corpus import Split
+    from zoo.family import Family
+    from zoo.objectives.vocabulary import Vocabulary
+
+Array = NDArray[np.int64]
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of what can be chosen about an objective."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a batch.
+
+    Attributes:
+        planes: name -> one value for each place of the row, (length,); all rows of a run have
+            the same planes and lengths.
+        values: name -> as many values as the row happens to have, such as the labels of masked
+            tokens.
+        places: name -> a plane, and places in it, as many as the row happens to have. In a
+            batch they count through all rows of that plane.
+        counts: loss term -> how many of this row its sum is over.
+    """
+
+    planes: Mapping[str, NDArray[Any]]
+    values: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    places: Mapping[str, tuple[str, Array]] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows, side by side.
+
+    Attributes:
+        tensors: planes as (rows, length); values and places of all rows as (n,).
+        counts: loss term -> how many its sum is over.
+        rows: how many rows.
+        tokens: how many places of them are no padding.
+    """
+
+    tensors: "dict[str, Tensor]"
+    counts: dict[str, int]
+    rows: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an objective says of a batch.
+
+    Attributes:
+        sums: loss term -> its sum over the batch, a scalar that gradients flow from.
+        metrics: name -> a sum and a count, scalars without gradients.
+        memory: what a recurrent model keeps for the next step, without gradients; (rows, ...)
+            each. It is among the tensors that are given to the loss of that step.
+    """
+
+    sums: "dict[str, Tensor]"
+    metrics: "dict[str, tuple[Tensor, Tensor]]" = field(default_factory=dict)
+    memory: "dict[str, Tensor]" = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network that a run leaves behind.
+
+    Attributes:
+        module: its weights.
+        config: the family's configuration.
+        head: its head.
+    """
+
+    module: "nn.Module"
+    config: "Config"
+    head: str
+
+
+class Rows(ABC):
+    """A corpus laid out in rows, for one objective and seed."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return how many rows there are."""
+
+    @abstractmethod
+    def row(self, index: int, rng: np.random.Generator) -> Row:
+        """Make a row.
+
+        Args:
+            index: which one.
+            rng: for all that is drawn.
+        """
+
+
+class Objective(ABC):
+    """Something to learn from text.
+
+    Args:
+        vocabulary: the tokenizer's.
+        config: the model's configuration.
+        length: places in a row.
+        options: what was chosen, of the type ``options_type``.
+
+    Attributes:
+        name: what ``--objective`` calls it.
+        head: the head of the model that it teaches.
+        options_type: what can be chosen.
+        terms: loss term -> its weight in the sum that is minimised.
+        recurrent: whether rows go on where those of the step before ended, and the model keeps
+            its state between steps.
+    """
+
+    name: ClassVar[str]
+    head: ClassVar[str]
+    options_type: ClassVar[type[Options]] = Options
+    recurrent: ClassVar[bool] = False
+
+    def __init__(
+        self, vocabulary: "Vocabulary", config: "Config", length: int, options: Any = None
+    ) -> None:
+        self.vocabulary, self.config, self.length = vocabulary, config, length
+        self.options: Any = self.options_type() if options is None else options
+
+    @property
+    def terms(self) -> Mapping[str, float]:
+        """Loss term -> its weight; here one term, named like the objective."""
+        return {self.name: 1.0}
+
+    @classmethod
+    def unfit(cls, family: "Family", config: "Config") -> str | None:
+        """Say why a model cannot be taught this, or ``None`` if it can; here it needs the head."""
+        if cls.head in family.heads():
+            return None
+        return f"{family.name} has no head {cls.head!r}"
+
+    @abstractmethod
+    def rows(self, split: "Split", seed: int) -> Rows:
+        """Lay out a corpus.
+
+        Raises:
+            UsageError: it does not suit the objective, such as one without sentence pairs.
+        """
+
+    @abstractmethod
+    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> Outcome:
+        """Compare what a model says with what is right.
+
+        Args:
+            model: what ``learner`` returned, perhaps wrapped for several devices.
+            tensors: those of a ``Batch``, on the model's device.
+        """
+
+    def learner(self, family: "Family", config: "Config") -> "nn.Module":
+        """Build what is trained; here the model with its head."""
+        return family.model(config, self.head)
+
+    def networks(self, learner: "nn.Module") -> dict[str, Network]:
+        """Return what a run leaves behind; here the model.
+
+        The first, called ``model``, is what the run was for.
+        """
+        return {"model": Network(learner, self.config, self.head)}
+
+    def collate(self, rows: Sequence[Row]) -> Batch:
+        """Put rows side by side; ``attention_mask`` says which places are no padding."""
+        import torch
+
+        first = rows[0]
+        arrays = {name: np.stack([row.planes[name] for row in rows]) for name in first.planes}
+        for name in first.values:
+            arrays[name] = np.concatenate([row.values[name] for row in rows])
+        for name, (plane, _) in first.places.items():
+            stride = first.planes[plane].shape[0]
+            arrays[name] = np.concatenate(
+                [row.places[name][1] + k * stride for k, row in enumerate(rows)]
+            )
+        return Batch(
+            tensors={name: torch.from_numpy(array) for name, array in arrays.items()},
+            counts={term: sum(row.counts.get(term, 0) for row in rows) for term in self.terms},
+            rows=len(rows),
+            tokens=int(np.count_nonzero(arrays["attention_mask"])),
+        )
+
+
+def pick(hidden: "Tensor", places: "Tensor") -> "Tensor":
+    """Return the vectors at some places: (batch, tokens, width) to (n, width)."""
+    return hidden.flatten(0, 1).index_select(0, places)
+
+
+def read_options(kind: type[Options], given: Mapping[str, Any], objective: str) -> Options:
+    """Read what was chosen about an objective.
+
+    Raises:
+        UsageError: an option is unknown (the nearest is named) or of the wrong type.
+    """
+    known = [each.encode_name for each in msgspec.structs.fields(kind)]
+    for name in given:
+        if name not in known:
+            raise UsageError(
+                f"the objective {objective} has no option {name!r}",
+                nearest(name, known) or f"it has {', '.join(known) or 'none'}",
+            )
+    try:
+        return msgspec.convert(dict(given), kind)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise UsageError(f"the objective {objective}: {error}") from error

@@ -166,6 +166,7 @@ def _prepared(
     from zoo.backends import open_session
     from zoo.references import resolve_checkpoint
     from zoo.tasks import make_task
+    from zoo.tasks.checks import require_head
     from zoo.tasks.inputs import read_records
 
     records = read_records(texts, options.pop("source"), kind=options.pop("kind"))
@@ -174,6 +175,7 @@ def _prepared(
     if "layers" in options:
         options["layers"] = _numbers(options["layers"])
     checkpoint = resolve_checkpoint(ref, **hub)
+    require_head(checkpoint, name)  # before the weights are loaded, which takes its time
     return make_task(name, checkpoint, open_session(checkpoint, **compute), **options), records
 
 

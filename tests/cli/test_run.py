@@ -1,0 +1,203 @@
+"""``zoo run`` as a user types it: where texts come from, what is written, what is refused.
+
+What the tasks compute is compared in ``tests/tasks``; here one number of each is.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from tests.checkpoints import Make
+from zoo.convert import convert
+from zoo.references import Source
+
+TASKS = {
+    "embed": "BertModel",
+    "features": "BertModel",
+    "fill-mask": "BertForMaskedLM",
+    "classify": "BertForSequenceClassification",
+}
+LONG = "a b c d " * 20  # 82 tokens with [CLS] and [SEP], where the model takes 40
+
+
+def zoo(*arguments: object, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "zoo", *map(str, arguments)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def results(done: "subprocess.CompletedProcess[str]") -> list[dict[str, Any]]:
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def refused(done: "subprocess.CompletedProcess[str]", *what: str) -> None:
+    """The last line is the error, alone of its kind, and the code is that for wrong usage."""
+    assert done.returncode == 2, done.stderr
+    errors = [line for line in done.stderr.splitlines() if not line.startswith("warning: ")]
+    assert errors == done.stderr.splitlines()[-1:] and errors[0].startswith("error: ")
+    for part in what:
+        assert part in errors[0]
+
+
+@pytest.fixture
+def model(hub_checkpoint: Make, tmp_path: Path) -> Path:
+    """A sentence encoder in our layout; the source lies beside it."""
+    convert(Source(hub_checkpoint("BertModel"), "source"), tmp_path / "ours")
+    return tmp_path / "ours"
+
+
+def states(source: Path, text: str, architecture: str = "BertModel") -> Any:
+    """Return the reference's output for one text."""
+    tokenizer = transformers.BertTokenizer.from_pretrained(source)
+    network = getattr(transformers, architecture).from_pretrained(source).eval()
+    with torch.inference_mode():
+        return network(**tokenizer(text, return_tensors="pt"))
+
+
+def check_embed(result: dict[str, Any], source: Path) -> None:
+    expected = states(source, result["text"]).last_hidden_state[0].mean(dim=0)
+    np.testing.assert_allclose(result["embedding"], expected, atol=1e-5)
+
+
+def check_features(result: dict[str, Any], source: Path) -> None:
+    expected = states(source, result["text"]).last_hidden_state[0]
+    np.testing.assert_allclose(result["layers"]["2"], expected, atol=1e-5)
+
+
+def check_fill_mask(result: dict[str, Any], source: Path) -> None:
+    logits = states(source, result["text"], "BertForMaskedLM").logits[0]
+    place = 1 + result["text"].split().index("[MASK]")
+    (mask,) = result["masks"]
+    assert len(mask["predictions"]) == 5
+    found = mask["predictions"][0]["score"]
+    assert found == pytest.approx(logits[place].softmax(dim=-1).max().item(), rel=1e-4)
+
+
+def check_classify(result: dict[str, Any], source: Path) -> None:
+    logits = states(source, result["text"], "BertForSequenceClassification").logits[0]
+    expected = logits.softmax(dim=-1)
+    np.testing.assert_allclose(list(result["scores"].values()), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_file_of_texts(task: str, hub_checkpoint: Make, tmp_path: Path) -> None:
+    texts = ["a [MASK] c", "[MASK]", "d e [MASK] ab j"]
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
+    source = hub_checkpoint(TASKS[task])
+    done = zoo("run", task, source, "--input", tmp_path / "texts.txt")
+    found = results(done)
+    assert [result["text"] for result in found] == texts
+    assert not any("truncated" in result for result in found)
+    check = {
+        "embed": check_embed,
+        "features": check_features,
+        "fill-mask": check_fill_mask,
+        "classify": check_classify,
+    }[task]
+    for result in found:
+        check(result, source)
+
+
+def test_json_lines_from_standard_input(model: Path, tmp_path: Path) -> None:
+    lines = [{"id": 7, "text": "a b"}, {"text": "c", "from": ["x"]}, {"id": 9, "text": "a b"}]
+    stdin = "\n\n".join(map(json.dumps, lines)) + "\n"
+    found = results(zoo("run", "embed", model, "-", stdin=stdin))
+    assert [{k: v for k, v in r.items() if k != "embedding"} for r in found] == lines
+    assert found[0]["embedding"] == found[2]["embedding"] != found[1]["embedding"]
+    check_embed(found[1], tmp_path / "source")
+
+
+def test_plain_lines_from_standard_input(model: Path) -> None:
+    found = results(zoo("run", "features", model, "-", "--layers", "0,-1", stdin="a\n\nb c\n"))
+    assert [result["text"] for result in found] == ["a", "", "b c"]
+    assert [list(result["layers"]) for result in found] == [["0", "2"]] * 3
+    assert [len(result["tokens"]) for result in found] == [3, 2, 4]
+
+
+def test_one_object_on_request(model: Path) -> None:
+    (value,) = results(zoo("run", "embed", model, "a", "b", "--json"))
+    assert value["task"] == "embed"
+    assert [result["text"] for result in value["results"]] == ["a", "b"]
+
+
+def test_what_is_cut_is_said_in_the_record_and_in_a_line(model: Path) -> None:
+    done = zoo("run", "embed", model, "a b", LONG)
+    short, long = results(done)
+    assert "truncated" not in short
+    assert long["truncated"] == 42
+    assert "warning: 1 text was cut at 40 tokens, 42 tokens in all were left out" in done.stderr
+    (shorter,) = results(zoo("run", "embed", model, LONG, "--max-tokens", "12"))
+    assert shorter["truncated"] == 70
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b'{"text": 3}', "text is of type int, not a string"),
+        (b"[1, 2]", "is not a JSON object"),
+        (b'{"text": "a"', "truncated"),
+        (b'{"text": "\xff"}', "is not UTF-8"),
+        (b'{"text": "a", "embedding": 1}', "has the key 'embedding', which embed writes itself"),
+    ],
+)
+def test_a_bad_line_is_named_after_what_stands_before_it(
+    model: Path, tmp_path: Path, line: bytes, why: str
+) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_bytes(b'{"text": "a"}\n{"text": "b"}\n' + line + b'\n{"text": "c"}\n')
+    done = zoo("run", "embed", model, "--input", path)
+    refused(done, f"{path}:3", why)
+    assert [json.loads(text)["text"] for text in done.stdout.splitlines()] == ["a", "b"]
+
+
+def test_input_that_is_missing_or_given_twice(model: Path, tmp_path: Path) -> None:
+    refused(zoo("run", "embed", model), "there is no text to work on", "--input FILE")
+    refused(zoo("run", "embed", model, "--input", tmp_path / "no.txt"), "cannot read", "no.txt")
+    both = zoo("run", "embed", model, "a", "--input", tmp_path / "no.txt")
+    refused(both, "both as arguments and in a file")
+
+
+def test_an_unknown_task_lists_the_nearest() -> None:
+    refused(zoo("run", "fillmask", "x", "a"), "no task is called 'fillmask'", "fill-mask")
+    refused(zoo("run", "xyz", "x", "a"), "embed, fill-mask, features")
+
+
+def test_an_option_of_another_task_is_refused(model: Path) -> None:
+    refused(zoo("run", "embed", model, "a", "--top-k", "3"), "--top-k")
+    refused(zoo("run", "features", model, "a", "--layers", "one"), "not a list of numbers")
+
+
+REFUSED_EARLY = """
+import sys
+from zoo.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    print(*sys.modules.keys() & {"torch", "onnxruntime", "numpy"})
+"""
+
+
+def test_a_head_that_does_not_serve_a_task_is_refused_before_anything_is_loaded(
+    model: Path,
+) -> None:
+    (model / "model.safetensors").unlink()
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSED_EARLY, "run", "classify", str(model), "a"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    refused(done, f"{model} has the head none, which serves embed, features, and not classify")
+    assert done.stdout == "\n"

@@ -1,0 +1,287 @@
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+import transformers
+from numpy.typing import NDArray
+from torch import nn
+
+from zoo.training.groups import parameter_groups
+from zoo.training.optimizers import OptimizerSettings, clip, make_optimizer, set_rates
+
+Array = NDArray[np.float64]
+STEPS = 7
+B1, B2, EPS, DECAY = 0.9, 0.98, 1e-3, 0.1  # large enough that a mistake in either shows
+NAMES = ("adamw", "adafactor", "lamb")
+
+
+def model(dtype: torch.dtype = torch.float64) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)).to(dtype)
+
+
+def gradient(step: int, shape: tuple[int, ...]) -> Array:
+    return np.random.default_rng([step, *shape]).normal(size=shape)
+
+
+def learning_rate(step: int) -> float:
+    return [0.0, 0.1, 0.2, 0.3, 0.2, 0.1, 0.05][step]
+
+
+def settings(name: str, **more: Any) -> OptimizerSettings:
+    shared = {"learning_rate": 0.3, "betas": (B1, B2), "eps": EPS, "weight_decay": DECAY}
+    return msgspec.convert({"name": name, **shared, **more}, OptimizerSettings)
+
+
+def updates(own: nn.Module, given: OptimizerSettings, steps: range) -> torch.optim.Optimizer:
+    optimizer = make_optimizer(parameter_groups(own, given), given)
+    go_on(own, optimizer, given, steps)
+    return optimizer
+
+
+def go_on(own: nn.Module, optimizer: Any, given: OptimizerSettings, steps: range) -> None:
+    for step in steps:
+        for parameter in own.parameters():
+            drawn = torch.from_numpy(gradient(step, tuple(parameter.shape)))
+            parameter.grad = drawn.to(parameter.dtype)
+        set_rates(optimizer, given, learning_rate(step), step)
+        optimizer.step()
+
+
+def by_hand(
+    start: Array, update: Callable[[Array, Array, Array, int], Array], scale: float = 1.0
+) -> Array:
+    """Adam's means, and what a formula makes of them."""
+    weight, m, v = start, np.zeros_like(start), np.zeros_like(start)
+    for step in range(STEPS):
+        g = gradient(step, start.shape)
+        m, v = B1 * m + (1 - B1) * g, B2 * v + (1 - B2) * g**2
+        weight = weight - scale * learning_rate(step) * update(weight, m, v, step + 1)
+    return weight
+
+
+def corrected(weight: Array, m: Array, v: Array, t: int) -> Array:
+    return (m / (1 - B1**t)) / (np.sqrt(v / (1 - B2**t)) + EPS) + decay(weight) * weight
+
+
+def uncorrected(weight: Array, m: Array, v: Array, t: int) -> Array:
+    return m / (np.sqrt(v) + EPS) + decay(weight) * weight
+
+
+def with_ratio(plain: Callable[[Array, Array, Array, int], Array]) -> Any:
+    def update(weight: Array, m: Array, v: Array, t: int) -> Array:
+        r = plain(weight, m, v, t)
+        return r if weight.ndim < 2 else r * np.linalg.norm(weight) / np.linalg.norm(r)
+
+    return update
+
+
+def decay(weight: Array) -> float:
+    return DECAY if weight.ndim > 1 else 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "correction", "formula"),
+    [
+        ("adamw", True, corrected),
+        ("adamw", False, uncorrected),
+        ("lamb", True, with_ratio(corrected)),
+        ("lamb", False, with_ratio(uncorrected)),
+    ],
+)
+def test_updates_are_those_of_the_formula(name: str, correction: bool, formula: Any) -> None:
+    own = model()
+    expected = [by_hand(p.detach().numpy().copy(), formula) for p in own.parameters()]
+    updates(own, settings(name, bias_correction=correction), range(STEPS))
+    for parameter, weight in zip(own.parameters(), expected, strict=True):
+        np.testing.assert_allclose(parameter.detach().numpy(), weight, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("correction", [True, False])
+def test_each_layer_has_its_rate(correction: bool) -> None:
+    own = nn.ModuleDict({"layers": nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])}).double()
+    formula = corrected if correction else uncorrected
+    scales = {"layers.0": 0.5**3, "layers.1": 0.5**2}
+    expected = {
+        name: by_hand(p.detach().numpy().copy(), formula, scales[name.rpartition(".")[0]])
+        for name, p in own.named_parameters()
+    }
+    updates(own, settings("adamw", bias_correction=correction, layer_decay=0.5), range(STEPS))
+    for name, parameter in own.named_parameters():
+        found = parameter.detach().numpy()
+        np.testing.assert_allclose(found, expected[name], rtol=0, atol=1e-12)
+
+
+def test_without_bias_correction_float32_is_as_exact_as_it_can_be() -> None:
+    own = model(torch.float32)
+    expected = [by_hand(p.detach().double().numpy(), uncorrected) for p in own.parameters()]
+    updates(own, settings("adamw", bias_correction=False), range(STEPS))
+    for parameter, weight in zip(own.parameters(), expected, strict=True):
+        np.testing.assert_allclose(parameter.detach().numpy(), weight, rtol=1e-6, atol=1e-6)
+
+
+def test_adafactor_is_that_of_transformers() -> None:
+    own, theirs = model(), model()
+    given = settings("adafactor", weight_decay=0.0)
+    updates(own, given, range(STEPS))
+    reference: Any = transformers.Adafactor(  # type: ignore[no-untyped-call]
+        theirs.parameters(), lr=1.0, scale_parameter=True, relative_step=False, warmup_init=False
+    )
+    for step in range(STEPS):
+        for parameter in theirs.parameters():
+            parameter.grad = torch.from_numpy(gradient(step, tuple(parameter.shape)))
+        reference.param_groups[0]["lr"] = learning_rate(step)
+        reference.step()
+    for ours, their in zip(own.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(ours, their, rtol=0, atol=1e-12)
+
+
+def test_adafactor_is_that_of_the_paper() -> None:
+    own = model()
+    start = own[0].weight.detach().numpy().copy()  # type: ignore[index]
+    updates(own, settings("adafactor"), range(STEPS))
+    weight, rows, columns = start, np.zeros(3), np.zeros(4)
+    for step in range(STEPS):
+        lr, beta = learning_rate(step), 1 - (step + 1) ** -0.8
+        g = gradient(step, start.shape)
+        rows = beta * rows + (1 - beta) * (g**2 + 1e-30).sum(1)
+        columns = beta * columns + (1 - beta) * (g**2 + 1e-30).sum(0)
+        u = g / np.sqrt(np.outer(rows, columns) / rows.sum())
+        u = u / max(1.0, math.sqrt((u**2).mean()))
+        alpha = lr * max(1e-3, math.sqrt((weight**2).mean()))
+        weight = weight - alpha * u - lr * DECAY * weight
+    found = own[0].weight.detach().numpy()  # type: ignore[index]
+    np.testing.assert_allclose(found, weight, rtol=0, atol=1e-12)
+
+
+def test_adafactor_leaves_a_row_without_gradient_as_it_is() -> None:
+    own = nn.Embedding(3, 4)
+    before = own.weight.detach().clone()
+    given = settings("adafactor", weight_decay=0.0)
+    optimizer = make_optimizer(parameter_groups(own, given), given)
+    own.weight.grad = torch.full_like(own.weight, 1e-6)
+    own.weight.grad[1] = 0.0
+    set_rates(optimizer, given, 0.1, 0)
+    optimizer.step()
+    assert torch.equal(own.weight[1], before[1])
+    assert own.weight.isfinite().all() and not torch.equal(own.weight[0], before[0])
+
+
+def test_lamb_takes_no_ratio_of_zeros() -> None:
+    own = nn.Linear(2, 2, bias=False).double()
+    nn.init.zeros_(own.weight)
+    given = settings("lamb")
+    optimizer = make_optimizer(parameter_groups(own, given), given)
+    own.weight.grad = torch.ones_like(own.weight)
+    set_rates(optimizer, given, 0.1, 0)
+    optimizer.step()
+    expected = torch.full_like(own.weight, -0.1 / (1 + EPS))
+    torch.testing.assert_close(own.weight.detach(), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_it_goes_on_to_the_bit_where_it_was_saved(name: str, dtype: torch.dtype) -> None:
+    whole, given = model(dtype), settings(name, bias_correction=False)
+    updates(whole, given, range(STEPS))
+    half = model(dtype)
+    saved = updates(half, given, range(3)).state_dict()
+    resumed = model(dtype)
+    resumed.load_state_dict(half.state_dict())
+    optimizer = make_optimizer(parameter_groups(resumed, given), given)
+    optimizer.load_state_dict(saved)
+    go_on(resumed, optimizer, given, range(3, STEPS))
+    for a, b in zip(whole.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_state_is_tensors_and_groups_have_names(name: str) -> None:
+    own = model()
+    state = updates(own, settings(name), range(2)).state_dict()
+    names = [label for group in state["param_groups"] for label in group["names"]]
+    assert sorted(names) == sorted(label for label, _ in own.named_parameters())
+    values = [value for each in state["state"].values() for value in each.values()]
+    assert values and all(isinstance(value, torch.Tensor) for value in values)
+    if name != "adafactor":
+        assert {frozenset(s) for s in state["state"].values()} == {
+            frozenset({"step", "exp_avg", "exp_avg_sq"})
+        }
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_parameter_without_a_gradient_is_left_alone(name: str) -> None:
+    own, given = model(), settings(name)
+    optimizer = make_optimizer(parameter_groups(own, given), given)
+    before = [parameter.detach().clone() for parameter in own.parameters()]
+    set_rates(optimizer, given, 0.1, 0)
+    optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(before, own.parameters(), strict=True))
+    assert not optimizer.state_dict()["state"]
+
+
+def test_adamw_runs_in_one_kernel() -> None:
+    own = model(torch.float32)
+    optimizer = updates(own, settings("adamw"), range(1))
+    assert [group["fused"] for group in optimizer.param_groups] == [True, True]
+
+
+def with_gradients(scale: float) -> nn.Module:
+    own = model()
+    for parameter in own.parameters():
+        parameter.grad = scale * torch.from_numpy(gradient(0, tuple(parameter.shape)))
+    return own
+
+
+def flat(own: nn.Module) -> Array:
+    given = [p.grad.numpy().ravel() for p in own.parameters() if p.grad is not None]
+    return np.concatenate(given)
+
+
+def test_gradients_are_scaled_to_the_limit() -> None:
+    own = with_gradients(3.0)
+    before = flat(own)
+    norm = clip(iter(own.parameters()), 0.5)
+    assert float(norm) == pytest.approx(np.linalg.norm(before))
+    np.testing.assert_allclose(flat(own), before * 0.5 / np.linalg.norm(before), rtol=2e-6)
+
+
+@pytest.mark.parametrize("limit", [None, 100.0])
+def test_gradients_within_the_limit_stay_as_they_are(limit: float | None) -> None:
+    own = with_gradients(1.0)
+    before = flat(own)
+    assert float(clip(own.parameters(), limit)) == pytest.approx(np.linalg.norm(before))
+    assert np.array_equal(flat(own), before)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("limit", [None, 1.0])
+def test_a_norm_that_is_not_finite_is_returned(value: float, limit: float | None) -> None:
+    own = with_gradients(1.0)
+    first = next(own.parameters())
+    assert first.grad is not None
+    first.grad[0, 0] = value
+    assert not clip(own.parameters(), limit).isfinite()
+
+
+def wrong() -> Iterator[tuple[dict[str, Any], str]]:
+    yield {"learning_rate": 0.0}, "learning_rate is 0"
+    yield {"learning_rate": math.inf}, "learning_rate is inf"
+    yield {"eps": 0.0}, "eps is 0"
+    yield {"betas": (0.9, 1.0)}, "betas are"
+    yield {"weight_decay": -0.1}, "weight_decay is -0.1"
+    yield {"layer_decay": 0.0}, "layer_decay is 0"
+    yield {"clip": 0.0}, "clip is 0"
+    yield {"clip": math.nan}, "clip is nan"
+
+
+@pytest.mark.parametrize(("given", "message"), list(wrong()))
+def test_what_cannot_be_meant_is_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        OptimizerSettings(**{"learning_rate": 0.1, **given})
+    with pytest.raises(msgspec.ValidationError, match=message):
+        msgspec.convert({"learning_rate": 0.1, **given}, OptimizerSettings)

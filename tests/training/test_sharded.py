@@ -1,0 +1,58 @@
+"""Optimizers of parameters that are split over two processes, compared with one process."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, multiprocessing, nn
+
+from zoo.training.averaging import Average
+from zoo.training.groups import parameter_groups
+from zoo.training.optimizers import OptimizerSettings, clip, make_optimizer, set_rates
+
+NAMES = ("adamw", "adafactor", "lamb")
+
+
+def trained(name: Any, sharded: bool) -> list[Tensor]:
+    """Return weights, their average and the last gradient's norm after a few updates."""
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.Linear(5, 3, bias=False))
+    if sharded:
+        fully_shard(model)
+    given = OptimizerSettings(name=name, learning_rate=0.1, weight_decay=0.1, clip=0.5)
+    optimizer = make_optimizer(parameter_groups(model, given), given)
+    average = Average(model, 0.5)
+    for step in range(4):
+        optimizer.zero_grad()
+        model(torch.randn(4, 6)).square().mean().backward()  # the same on both
+        norm = clip(model.parameters(), given.clip)
+        set_rates(optimizer, given, 0.1, step)
+        optimizer.step()
+        optimizer.load_state_dict(optimizer.state_dict())
+        average.update(model)
+    return [whole(t) for t in (*model.parameters(), *average.tensors.values(), norm)]
+
+
+def whole(tensor: Any) -> Tensor:
+    found: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return found.detach()
+
+
+def process(rank: int, folder: str) -> None:
+    where = f"file://{folder}/rendezvous"
+    distributed.init_process_group("gloo", init_method=where, rank=rank, world_size=2)
+    found = {name: trained(name, sharded=True) for name in NAMES}
+    if rank == 0:
+        torch.save(found, f"{folder}/found.pt")
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+def test_two_processes_update_as_one_does(tmp_path: Path) -> None:
+    multiprocessing.spawn(process, (str(tmp_path),), nprocs=2)  # type: ignore[no-untyped-call]
+    found = torch.load(tmp_path / "found.pt")
+    for name in NAMES:
+        for ours, alone in zip(found[name], trained(name, sharded=False), strict=True):
+            torch.testing.assert_close(ours, alone, rtol=1e-5, atol=1e-6)

@@ -1,0 +1,78 @@
+"""Adafactor: the mean square of a matrix's gradient, kept as its rows' means and its columns'.
+
+Shazeer and Stern 2018, arXiv:1804.04235: Algorithms 4 and 5 without momentum, and, as Raffel et
+al. 2020 (arXiv:1910.10683) use it, with a learning rate from outside that is scaled by the root
+mean square of each parameter. The decay of the second moment is 1 - t ** -0.8, updates are
+clipped at d = 1, and the two small numbers are 1e-30 and 1e-3.
+
+``torch.optim.Adafactor`` computes something else: it cuts the learning rate at 1 / sqrt(t),
+limits the mean square from below instead of adding to it, by default at 1e-7, which is more
+than it usually is in a language model, and gives NaN for a row without a gradient if that limit
+is set to the paper's 1e-30. It also waits for the device twice a parameter.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+DECAY = -0.8  # Shazeer and Stern 2018, section 7.2
+LONGEST_UPDATE = 1.0  # root mean square; section 6
+LEAST_SQUARE = 1e-30  # Algorithm 4, epsilon 1
+LEAST_SCALE = 1e-3  # Algorithm 4, epsilon 2
+
+
+class Adafactor(torch.optim.Optimizer):
+    """See the module.
+
+    The state of a parameter is ``step``, and ``square`` of the parameter's shape if it has one
+    dimension; else ``row``, (..., rows, 1), and ``column``, (..., 1, columns).
+
+    Args:
+        params: parameters, or groups of them.
+        lr: learning rate, as a part of each parameter's root mean square.
+        weight_decay: weights lose this times the learning rate, as a part of them.
+    """
+
+    def __init__(self, params: Iterable[Any], lr: float, weight_decay: float = 0.0) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
+        """Update each parameter that has a gradient."""
+        assert closure is None, "the loss is computed before"
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._update(parameter, parameter.grad, group["lr"], group["weight_decay"])
+
+    def _update(self, parameter: Tensor, gradient: Tensor, lr: float, decay: float) -> None:
+        update = gradient * self._factor(parameter, gradient)
+        update /= (_rms(update) / LONGEST_UPDATE).clamp(min=1.0)
+        update *= lr * _rms(parameter).clamp(min=LEAST_SCALE)
+        if decay:
+            parameter.mul_(1 - lr * decay)
+        parameter.sub_(update)
+
+    def _factor(self, parameter: Tensor, gradient: Tensor) -> Tensor:
+        """Move the means on by a gradient, and return 1 / sqrt(mean square)."""
+        state, squared = self.state[parameter], gradient.square() + LEAST_SQUARE
+        state["step"] = state.get("step", torch.tensor(0.0)) + 1
+        new = state["step"].item() ** DECAY
+        if parameter.dim() < 2:
+            return _moved(state, "square", squared, new).rsqrt()
+        row = _moved(state, "row", squared.mean(-1, keepdim=True), new)
+        column = _moved(state, "column", squared.mean(-2, keepdim=True), new)
+        factor: Tensor = (row / row.mean(-2, keepdim=True)).rsqrt() * column.rsqrt()
+        return factor
+
+
+def _moved(state: dict[str, Tensor], key: str, value: Tensor, part: float) -> Tensor:
+    state[key] = state[key].lerp(value, part) if key in state else value  # part is 1 at first
+    return state[key]
+
+
+def _rms(tensor: Tensor) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(tensor)
+    return norm / tensor.numel() ** 0.5

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkpoints import Make
+from tests.families import elmo_files
 from tests.hub.hub_server import Fault, Hub
 
 NAME = "all-minilm-l6-v2"
@@ -78,6 +79,29 @@ def test_info_of_a_repository_reads_the_configuration_alone(hub: Hub, hub_checkp
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["family"] == "bert"
     assert hub.sent("model.safetensors") == 0
+
+
+@pytest.mark.parametrize("more", [{}, {"a_options.json": b'{"lstm": 1}'}])
+def test_info_of_a_repository_without_config_json(
+    hub: Hub, tmp_path: Path, more: dict[str, bytes]
+) -> None:
+    """A configuration may be called what its family calls it; what only looks so is passed by."""
+    source, golden = elmo_files.published(tmp_path / "published")
+    hub.add("someone/other", files(source) | more)
+    done = zoo("info", "someone/other", "--json")
+    assert done.returncode == 0, done.stderr
+    value = json.loads(done.stdout)
+    assert value["family"] == "elmo"
+    assert value["config"] == golden.hub_config
+    assert hub.sent("small_weights.hdf5") == 0
+
+
+def test_info_of_a_repository_without_a_configuration(hub: Hub) -> None:
+    hub.add("someone/data", {"README.md": b"# data\n"})
+    done = zoo("info", "someone/data")
+    assert done.returncode == 4
+    assert done.stderr.count("\n") == 1
+    assert "someone/data has no configuration" in done.stderr
 
 
 def test_a_lock_file_pins_the_revision(

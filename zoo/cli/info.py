@@ -26,7 +26,7 @@ def command(ref: str, as_json: bool, revision: str | None, **options: Any) -> No
     """Describe a model without loading it.
 
     A path is described from its files, a registry name from its row, and a Hub repository from
-    its config.json, which alone is downloaded.
+    its configuration, which alone is downloaded.
     """
     from zoo.checkpoint import is_checkpoint
     from zoo.references import resolve
@@ -80,27 +80,29 @@ def _row(found: "Reference") -> dict[str, Any]:
 
 
 def _repository(found: "Reference", *, offline: bool, lock: Path | None) -> dict[str, Any]:
-    from zoo.convert.source import read_hub_config
+    from zoo.convert.source import config_files, find_config
     from zoo.errors import SourceError
     from zoo.hub import fetch
     from zoo.lock import Lock
-    from zoo.plugins import family_of_model_type
+    from zoo.references import Source
 
     if found.repo is None:
         raise SourceError(f"{found.text} has no files to read")
     fetched = fetch(
         found.repo,
         revision=found.revision,
-        select=lambda names: [name for name in names if name == "config.json"],
+        select=config_files,
         offline=offline,
         lock=Lock.open(lock),
     )
-    hub = read_hub_config(fetched.directory)
-    family = family_of_model_type(str(hub.get("model_type")))
+    if not fetched.files:
+        raise SourceError(f"{found.repo} has no configuration that an installed family knows")
+    source = Source(fetched.directory, found.text, found.repo, digests=dict(fetched.files))
+    _, family, hub = find_config(source)
     return {
         "repo": fetched.repo,
         "revision": fetched.revision,
-        "family": family.name if family else None,
+        "family": family.name,
         "model_type": hub.get("model_type"),
         "architectures": hub.get("architectures"),
         "config": hub,

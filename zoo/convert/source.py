@@ -236,11 +236,15 @@ def choose_format(
 def needed_files(names: Sequence[str], where: str, *, allow_pickle: bool) -> list[str]:
     """Choose what to download of a repository: one format's weights and the side files."""
     _, weights = choose_format(names, where, allow_pickle=allow_pickle)
-    sides = (*_config_patterns(names), *SIDE_FILES)
-    return [*weights, *(name for name in names if any(fnmatchcase(name, s) for s in sides))]
+    return [*weights, *config_files(names), *_matching(names, SIDE_FILES)]
 
 
-def _config_patterns(names: Sequence[str]) -> tuple[str, ...]:
+def config_files(names: Sequence[str]) -> list[str]:
+    """Choose what may be the configuration: ``config.json``, else what families have instead."""
     if CONFIG in names:
-        return (CONFIG,)
-    return tuple(each for family in all_families().values() for each in family.config_files)
+        return [CONFIG]
+    return _matching(names, [p for family in all_families().values() for p in family.config_files])
+
+
+def _matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]

@@ -1,11 +1,11 @@
 """ELMo (Peters et al. 2018, arXiv:1802.05365)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.config import Config, ConfigMap, Translation
 from zoo.errors import UsageError
-from zoo.family import Family, Head
+from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
 from zoo_elmo.config import CONFIG_MAP, SIZES, ElmoConfig, from_options, to_options
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from zoo.export.spec import OnnxSpec
+    from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles, TextTokenizer
     from zoo.weights import WeightMap
 
@@ -41,6 +42,10 @@ class ElmoFamily(Family):
     config_files: ClassVar[tuple[str, ...]] = ("options.json", "*_options.json")
     weight_format: ClassVar[str] = "hdf5"
     default_checkpoint: ClassVar[str] = "elmo-original"
+    special_tokens: ClassVar[Mapping[str, str]] = {"bos": "<S>", "eos": "</S>", "unk": "<UNK>"}
+    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
+        "words": NewTokenizer(("<S>", "</S>", "<UNK>"))
+    }
 
     def sizes(self) -> Mapping[str, ElmoConfig]:
         """Return the released shapes, with the vocabulary of their training."""
@@ -62,6 +67,14 @@ class ElmoFamily(Family):
         """Translate back; see ``Family``."""
         return to_options(config, extra)
 
+    def foreign(self, dialect: str, names: Collection[str], head: str) -> "dict[str, Foreign]":
+        """What the released code saves while it trains is read."""
+        from zoo_elmo.weights import trained
+
+        if dialect != "tensorflow":
+            return super().foreign(dialect, names, head)
+        return {name: trained(name) for name in names}
+
     def model(self, config: ElmoConfig, head: str) -> "nn.Module":
         """Build a model with fresh weights."""
         from zoo_elmo.model import build
@@ -75,7 +88,11 @@ class ElmoFamily(Family):
         return weights(config, head)
 
     def onnx(self, config: ElmoConfig, head: str) -> "OnnxSpec":
-        """Name inputs, outputs and axes; every word has the same number of characters."""
+        """Name inputs, outputs and axes; every word has the same number of characters.
+
+        Like a session, a graph begins every batch with zeros, so that a text has one vector
+        wherever it stands. To carry state from batch to batch, call the model with a ``State``.
+        """
         from zoo.export.spec import OnnxSpec
 
         tokens = ("batch", "tokens")

@@ -1,10 +1,16 @@
 """LSTMs with projection and clipping, both directions side by side, and what they remember."""
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo_elmo.config import ElmoConfig
+
+Pair: TypeAlias = tuple[Tensor, Tensor]
+Step: TypeAlias = Callable[[Pair, Pair], Pair]  # (output, cell), (gates, real) -> (output, cell)
 
 FORGET_BIAS = 1.0  # added to the forget gate's bias when it is used, and not in the file
 
@@ -18,13 +24,13 @@ class State:
     """
 
     def __init__(self) -> None:
-        self._held: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+        self._held: dict[nn.Module, Pair] = {}
 
     def reset(self) -> None:
         """Forget everything."""
         self._held.clear()
 
-    def before(self, lstm: "ProjectedLstm", like: Tensor) -> tuple[Tensor, Tensor]:
+    def before(self, lstm: "ProjectedLstm", like: Tensor) -> Pair:
         """Return the output and the cell that each row of a batch begins with.
 
         Args:
@@ -38,7 +44,7 @@ class State:
         output, cell = (_with_rows(each.to(like), rows) for each in held)
         return output, cell
 
-    def after(self, lstm: "ProjectedLstm", ended: tuple[Tensor, Tensor]) -> None:
+    def after(self, lstm: "ProjectedLstm", ended: Pair) -> None:
         """Keep what the rows of a batch ended with; gradients stop here."""
         held = self._held.get(lstm)
         new = tuple(each.detach() for each in ended)
@@ -77,7 +83,7 @@ class ProjectedLstm(nn.Module):
         projected = self.outputs < self.size
         self.projection = nn.Parameter(torch.empty(shape)) if projected else None
 
-    def zeros(self, like: Tensor) -> tuple[Tensor, Tensor]:
+    def zeros(self, like: Tensor) -> Pair:
         """Return the output and the cell that a text begins with."""
         rows = like.shape[0]
         return like.new_zeros(rows, self.outputs), like.new_zeros(rows, self.size)
@@ -86,10 +92,10 @@ class ProjectedLstm(nn.Module):
         self,
         x: Tensor,
         mask: Tensor,
-        begin: tuple[Tensor, Tensor],
+        begin: Pair,
         *,
         from_the_right: bool = False,
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    ) -> tuple[Tensor, Pair]:
         """Read a batch word by word. A word that is not real leaves output and cell as they are.
 
         Args:
@@ -104,25 +110,51 @@ class ProjectedLstm(nn.Module):
         forget = F.pad(self.bias.new_full((self.size,), FORGET_BIAS), (2 * self.size, self.size))
         own, recurrent = self.kernel.chunk(2)  # rows for the word, rows for the output before
         # what the words give to the gates, for all of them at once
-        given = (x.transpose(0, 1) @ own + (self.bias + forget)).unbind(0)
-        real = mask.t().unsqueeze(-1).unbind(0)
-        output, cell = begin
-        found = [output] * len(given)
-        order = range(len(given))
-        for t in reversed(order) if from_the_right else order:
-            new_output, new_cell = self._step(torch.addmm(given[t], output, recurrent), cell)
-            output = torch.where(real[t], new_output, output)
-            cell = torch.where(real[t], new_cell, cell)
-            found[t] = output
-        return torch.stack(found, dim=1), (output, cell)
+        given = (x @ own + (self.bias + forget)).transpose(0, 1)
 
-    def _step(self, gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+        def step(held: Pair, word: Pair) -> Pair:
+            (output, cell), (gates, real) = held, word
+            new_output, new_cell = self._step(torch.addmm(gates, output, recurrent), cell)
+            return torch.where(real, new_output, output), torch.where(real, new_cell, cell)
+
+        walk = _walk_in_graph if torch.compiler.is_exporting() else _walk
+        found, end = walk(step, begin, (given, mask.t().unsqueeze(-1)), from_the_right)
+        return found.transpose(0, 1), end
+
+    def _step(self, gates: Tensor, cell: Tensor) -> Pair:
         i, j, f, o = gates.chunk(4, dim=-1)
         cell = _clip(f.sigmoid() * cell + i.sigmoid() * j.tanh(), self.cell_clip)
         output = o.sigmoid() * cell.tanh()
         if self.projection is not None:
             output = _clip(output @ self.projection, self.projection_clip)
         return output, cell
+
+
+def _walk(step: Step, held: Pair, words: Pair, from_the_right: bool) -> tuple[Tensor, Pair]:
+    """Return the output after each word, (tokens, batch, outputs), and what is held at the end."""
+    every = list(zip(*(each.unbind(0) for each in words), strict=True))
+    found = [held[0]] * len(every)
+    order = range(len(every))
+    for t in reversed(order) if from_the_right else order:
+        held = step(held, every[t])
+        found[t] = held[0]
+    return torch.stack(found), held
+
+
+def _walk_in_graph(
+    step: Step, held: Pair, words: Pair, from_the_right: bool
+) -> tuple[Tensor, Pair]:
+    """Do the same by an operator, which becomes ONNX's ``Scan``: an exporter would write the loop
+    out, word by word, for the length of its example.
+    """
+    from torch._higher_order_ops.scan import scan
+
+    def body(held: Pair, word: Pair) -> tuple[Pair, Tensor]:
+        held = step(held, word)
+        return held, held[0].clone()  # no two things returned may be one tensor
+
+    held, found = scan(body, held, words, reverse=from_the_right)
+    return found, held
 
 
 def _clip(x: Tensor, limit: float | None) -> Tensor:

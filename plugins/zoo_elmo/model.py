@@ -74,9 +74,9 @@ class CharacterEncoder(nn.Module):
             character_ids: (batch, tokens, characters), int64; 0 stands for no character.
         """
         table = F.pad(self.characters.weight, (0, 0, 1, 0))  # the row of 0 is zero
-        x = F.embedding(character_ids.flatten(0, 1), table).transpose(1, 2).unsqueeze(-1)
+        x = F.embedding(character_ids.flatten(0, 1), table).transpose(1, 2)
         # the activations rise throughout, so the largest match may be taken before them
-        best = [self.act(conv(x).flatten(2).amax(-1)) for conv in self.filters]
+        best = [self.act(_convolve(x, conv).amax(-1)) for conv in self.filters]
         x = torch.cat(best, dim=-1)  # (words, filters)
         for highway in self.highways:
             x = highway(x)
@@ -84,6 +84,12 @@ class CharacterEncoder(nn.Module):
             x = self.projection(x)
         x = x.view(*character_ids.shape[:2], -1)
         return torch.cat([x, x], dim=-1)
+
+
+def _convolve(x: Tensor, conv: nn.Module) -> Tensor:
+    """Return (words, filters, places): in one dimension, which is faster than the file's two."""
+    assert isinstance(conv, nn.Conv2d), "filters are convolutions"
+    return F.conv1d(x, conv.weight.squeeze(-1), conv.bias)
 
 
 class Mix(nn.Module):

@@ -10,26 +10,13 @@ import pytest
 
 import zoo
 from tests.families import elmo_numpy
+from tests.families.elmo_files import GOLDEN, published
 from zoo.cli import main
 from zoo.convert import convert
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.references import Source
-from zoo.testing.golden import Golden
 from zoo.verify import verify
 from zoo_elmo.characters import sentence_ids
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "elmo"
-
-
-def published(path: Path, case: str = "none", **options: Any) -> tuple[Path, Golden]:
-    """Write a golden file's weights and options as the released models were."""
-    golden = Golden.read(GOLDEN / f"{case}.safetensors")
-    path.mkdir()
-    (path / "small_options.json").write_text(json.dumps(golden.hub_config | options))
-    with h5py.File(path / "small_weights.hdf5", "w") as file:
-        for name, array in golden.weights.items():
-            file.create_dataset(name, data=array)
-    return path, golden
 
 
 def source(path: Path) -> Source:

@@ -52,14 +52,23 @@ def check_inputs(given: "Arrays", spec: OnnxSpec, config: Config) -> "dict[str, 
 
 
 def fill_in(
-    found: "Mapping[str, NDArray[np.int64]]", names: Sequence[str]
+    found: "Mapping[str, NDArray[np.int64]]", spec: OnnxSpec
 ) -> "dict[str, NDArray[np.int64]]":
-    """Return all inputs, those that were not given with their neutral value."""
+    """Return all inputs, those that were not given with their neutral value.
+
+    Args:
+        found: what ``check_inputs`` returned.
+        spec: names and axes of the inputs.
+    """
     import numpy as np
 
-    like = next(iter(found.values()))
+    named = (zip(spec.inputs[name], array.shape, strict=True) for name, array in found.items())
+    sizes = {axis: size for axes in named for axis, size in axes}
     return {
-        name: found[name] if name in found else np.full_like(like, NEUTRAL[name]) for name in names
+        name: found[name]
+        if name in found
+        else np.full([sizes[axis] for axis in axes], NEUTRAL[name], np.int64)
+        for name, axes in spec.inputs.items()
     }
 
 

@@ -100,6 +100,6 @@ class OnnxSession(Session):
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
         """See ``Session``."""
         names = check_outputs(outputs, self.outputs)
-        arrays = fill_in(check_inputs(inputs, self._spec, self._config), self.inputs)
+        arrays = fill_in(check_inputs(inputs, self._spec, self._config), self._spec)
         found = run_graph(self._session, arrays, names)
         return {name: value.astype(np.float32, copy=False) for name, value in found.items()}

@@ -1,0 +1,22 @@
+"""Tiny models as ELMo's were published, made of the golden files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+from zoo.testing.golden import Golden
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "elmo"
+
+
+def published(path: Path, case: str = "none", **options: Any) -> tuple[Path, Golden]:
+    """Write a golden file's weights and options as the released models were."""
+    golden = Golden.read(GOLDEN / f"{case}.safetensors")
+    path.mkdir()
+    (path / "small_options.json").write_text(json.dumps(golden.hub_config | options))
+    with h5py.File(path / "small_weights.hdf5", "w") as file:
+        for name, array in golden.weights.items():
+            file.create_dataset(name, data=array)
+    return path, golden

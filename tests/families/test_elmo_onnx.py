@@ -1,0 +1,106 @@
+"""ELMo's graph: what it computes at lengths that it was not traced with, and for texts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import zoo
+from tests.families import elmo_numpy
+from tests.families.elmo_files import published
+from zoo.backends import open_session
+from zoo.checkpoint import Checkpoint, load_checkpoint
+from zoo.cli import main
+from zoo.convert import convert
+from zoo.export.export import export_onnx
+from zoo.references import Source
+from zoo.testing.golden import Golden
+from zoo_elmo.characters import sentence_ids
+
+BATCHES = [[1], [9, 4, 1], [30, 2], [3, 3, 3, 3]]
+
+
+def converted(folder: Path, case: str) -> tuple[Checkpoint, Golden]:
+    theirs, golden = published(folder / "theirs", case)
+    convert(Source(theirs, str(theirs)), folder / "model")
+    return load_checkpoint(folder / "model"), golden
+
+
+def width(golden: Golden) -> int:
+    return int(golden.hub_config["char_cnn"]["max_characters_per_token"])
+
+
+def numpy_outputs(golden: Golden, ids: Any) -> dict[str, Any]:
+    weights = {name: array.astype(np.float64) for name, array in golden.weights.items()}
+    return elmo_numpy.outputs(golden.hub_config, weights, ids)
+
+
+@pytest.mark.parametrize("case", ["none-unclipped", "none-plain", "pretraining"])
+def test_a_graph_equals_the_numpy_model(tmp_path: Path, case: str) -> None:
+    checkpoint, golden = converted(tmp_path, case)
+    report = export_onnx(checkpoint, tmp_path / "graph")
+    assert report.validated and report.min_onnxruntime == "1.15"
+    assert {256, 64, 17, 1} == {check.tokens for check in report.checks}
+    session = open_session(load_checkpoint(tmp_path / "graph"))
+    random = np.random.default_rng(0)
+    for lengths in BATCHES:
+        mask = np.arange(max(lengths)) < np.array(lengths)[:, None]
+        characters = random.integers(1, 262, (*mask.shape, width(golden)))
+        ids = characters * mask[..., None]
+        found = session.run({"character_ids": ids})  # a word of zeros is padding
+        for given in (ids, characters):
+            again = session.run({"character_ids": given, "attention_mask": mask.astype(np.int64)})
+            assert all(np.array_equal(again[name][mask], found[name][mask]) for name in found)
+        for row, length in enumerate(lengths):
+            expected = numpy_outputs(golden, ids[row, :length].tolist())
+            assert list(expected) == list(found)
+            for name, values in expected.items():
+                difference = np.abs(found[name][row, :length] - values).max()
+                assert difference <= 1e-5 * np.abs(values).max(), (name, lengths)
+
+
+def test_the_graph_has_a_loop_for_each_lstm_and_says_nothing_of_the_machine(tmp_path: Path) -> None:
+    checkpoint, _ = converted(tmp_path, "none-mixed")
+    export_onnx(checkpoint, tmp_path / "graph")
+    path = tmp_path / "graph" / "model.onnx"
+    model = onnx.load(path)
+    loops = [node for node in model.graph.node if node.op_type == "Scan"]
+    assert len(loops) == 2 and len(model.graph.node) < 100 and not model.functions
+    bodies = [
+        attribute.g for loop in loops for attribute in loop.attribute if attribute.name == "body"
+    ]
+    for node in (n for body in bodies for n in (*body.node, *body.input, *body.output)):
+        assert not node.metadata_props and not node.doc_string
+    content = path.read_bytes()
+    assert not any(trace in content for trace in (b"site-packages", b"forward(", b".py"))
+
+
+def test_float16(tmp_path: Path) -> None:
+    checkpoint, _ = converted(tmp_path, "none-mixed")
+    report = export_onnx(checkpoint, tmp_path / "graph", dtype="float16")
+    assert report.validated and 1e-5 < report.max_rel < 5e-3
+
+
+def test_texts_through_the_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    checkpoint, golden = converted(tmp_path, "none-mixed")
+    model = zoo.load(checkpoint.path, backend="onnx")  # exported on the way, and kept
+    texts = ["A cat sat .", "no", ""]
+    expected = [
+        numpy_outputs(golden, sentence_ids(text.split(), width(golden)))["last_hidden_state"]
+        for text in texts
+    ]
+    for order in (slice(None), slice(None, None, -1)):  # a text does not see the one before it
+        found = model.features(texts[order])
+        for result, values in zip(found, expected[order], strict=True):
+            assert len(result["tokens"]) == len(values)
+            assert np.abs(result["layers"]["2"] - values).max() <= 1e-5
+    arguments = ["run", "embed", str(checkpoint.path), "--backend", "onnx", "--json", *texts[:2]]
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    assert not end.value.code
+    results = json.loads(capsys.readouterr().out)["results"]
+    for result, values in zip(results, expected, strict=False):
+        assert np.abs(np.array(result["embedding"]) - values.mean(0)).max() <= 1e-5

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, distributed, multiprocessing, nn
+from torch import Tensor, distributed, nn
+from torch.multiprocessing.spawn import spawn
 
 from zoo.training.averaging import Average
 from zoo.training.groups import parameter_groups
@@ -51,7 +52,7 @@ def process(rank: int, folder: str) -> None:
 
 
 def test_two_processes_update_as_one_does(tmp_path: Path) -> None:
-    multiprocessing.spawn(process, (str(tmp_path),), nprocs=2)  # type: ignore[no-untyped-call]
+    spawn(process, (str(tmp_path),), nprocs=2)  # type: ignore[no-untyped-call]
     found = torch.load(tmp_path / "found.pt")
     for name in NAMES:
         for ours, alone in zip(found[name], trained(name, sharded=False), strict=True):

@@ -11,6 +11,7 @@ than it usually is in a language model, and gives NaN for a row without a gradie
 is set to the paper's 1e-30. It also waits for the device twice a parameter.
 """
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -75,4 +76,4 @@ def _moved(state: dict[str, Tensor], key: str, value: Tensor, part: float) -> Te
 
 def _rms(tensor: Tensor) -> Tensor:
     norm: Tensor = torch.linalg.vector_norm(tensor)
-    return norm / tensor.numel() ** 0.5
+    return norm / math.sqrt(tensor.numel())

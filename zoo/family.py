@@ -1,7 +1,7 @@
 """What a plugin provides for one model family. Declaring one is free: torch comes with use."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -127,12 +127,16 @@ class Family(ABC):
         table = self.config_maps.get(model_type, self.config_map)
         return {**table.to_hub(config, extra), "model_type": model_type}
 
-    def foreign(self, dialect: str, name: str) -> "Foreign":
-        """Say what a tensor of another release is on the Hub; here no other release is known.
+    def foreign(self, dialect: str, names: Collection[str], head: str) -> "dict[str, Foreign]":
+        """Say what the tensors of another release are on the Hub; here none is known.
 
         Args:
             dialect: whose names they are, see ``Format.dialect``.
-            name: the tensor's name there.
+            names: the names there of all tensors of a checkpoint.
+            head: the head that is wanted: a release may put several models into one file.
+
+        Returns:
+            each name -> what it is; names that nobody knows stay as they are.
 
         Raises:
             UsageError: the family does not know that release.

@@ -4,10 +4,11 @@ A format may hold tensors under names that the Hub never used, and matrices the 
 family says what each one is; from there on a conversion goes as from the Hub's own files.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from zoo.errors import VerificationError
 from zoo.formats import TensorInfo, TensorReader
 
 if TYPE_CHECKING:
@@ -29,14 +30,22 @@ class Foreign:
     """What a tensor of another release is on the Hub.
 
     Attributes:
-        name: the Hub's name for it; its own, if it is left out.
+        name: the Hub's name for it; it keeps its own, if it is left out.
         transposed: whether the Hub stores the matrix the other way round.
+        squeezed: whether the release has a first axis of size 1 that the Hub lacks.
         because: why it is left out, if it is.
     """
 
     name: str
     transposed: bool = False
+    squeezed: bool = False
     because: str = ""
+
+    def shape(self, own: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape on the Hub of a tensor that has the shape ``own`` in the release."""
+        if self.squeezed and len(own) > 1 and own[0] == 1:
+            own = own[1:]
+        return own[::-1] if self.transposed else own
 
 
 class ForeignReader(TensorReader):
@@ -44,42 +53,57 @@ class ForeignReader(TensorReader):
 
     Args:
         inner: the reader of the files.
-        translate: says what each tensor is.
+        found: what each of its tensors is.
+
+    Raises:
+        VerificationError: two of them are the same.
     """
 
-    def __init__(self, inner: TensorReader, translate: Callable[[str], Foreign]) -> None:
+    def __init__(self, inner: TensorReader, found: Mapping[str, Foreign]) -> None:
         self.inner = inner
         self.files = inner.files
-        found = {name: translate(name) for name in inner.tensors}
-        self.own = {foreign.name: name for name, foreign in found.items()}
-        self.transposed = {f.name for f in found.values() if f.transposed}
-        self.left = {f.name: f.because for f in found.values() if f.because}
-        self.tensors = {hub: self._info(inner.tensors[name], hub) for hub, name in self.own.items()}
+        self.left = {own: foreign.because for own, foreign in found.items() if foreign.because}
+        self.known: dict[str, tuple[str, Foreign]] = {}
+        for own, foreign in found.items():
+            name = own if foreign.because else foreign.name
+            other, _ = self.known.setdefault(name, (own, foreign))
+            if other != own:
+                raise VerificationError(f"{inner.files[0]}: {other} and {own} are both {name}")
+        self.tensors = {
+            name: self._info(inner.tensors[own], foreign)
+            for name, (own, foreign) in self.known.items()
+        }
 
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
         """See ``TensorReader``."""
-        array = self.inner.read(self.own[name])
-        return array.T if name in self.transposed else array
+        own, foreign = self.known[name]
+        array = self.inner.read(own)
+        shape = self.tensors[name].shape
+        return array.reshape(shape[::-1]).T if foreign.transposed else array.reshape(shape)
 
     def release(self, name: str) -> None:
         """See ``TensorReader``."""
-        self.inner.release(self.own[name])
+        self.inner.release(self.known[name][0])
 
     def close(self) -> None:
         """See ``TensorReader``."""
         self.inner.close()
 
-    def _info(self, info: TensorInfo, name: str) -> TensorInfo:
-        return info._replace(shape=info.shape[::-1]) if name in self.transposed else info
+    def _info(self, info: TensorInfo, foreign: Foreign) -> TensorInfo:
+        return info._replace(shape=foreign.shape(info.shape))
 
 
-def tensorflow_name(name: str) -> Foreign:
+def tensorflow_name(name: str, spelled: str | None = None) -> Foreign:
     """Translate a name of Google's TensorFlow encoders, whose layers the Hub's names follow.
 
     Kernels are (in, out) in TensorFlow and (out, in) on the Hub; slots of the optimizer are left
     out.
+
+    Args:
+        name: the name in the file.
+        spelled: what it would be if the family's code had the Hub's words.
     """
-    parts = name.split("/")
+    parts = (spelled or name).split("/")
     if parts[-1] in SLOTS:
         return Foreign(name, because="a slot of the optimizer, not a weight")
     path = [f"layer.{part[6:]}" if part.startswith("layer_") else part for part in parts[:-1]]

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 def zoo_formats() -> "list[Format]":
     """Return the formats of this distribution."""
     from zoo_converters.hdf5 import Hdf5
+    from zoo_converters.npy import Npy
     from zoo_converters.safetensors import Safetensors
     from zoo_converters.tensorflow import TensorFlow
     from zoo_converters.torch_bin import TorchBin
 
-    return [Safetensors(), TorchBin(), Hdf5(), TensorFlow()]
+    return [Safetensors(), TorchBin(), Hdf5(), TensorFlow(), Npy()]

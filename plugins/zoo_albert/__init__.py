@@ -1,11 +1,11 @@
 """ALBERT (Lan et al. 2020, arXiv:1909.11942)."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.config import Config, ConfigMap
+from zoo.config import Config, ConfigMap, Translation
 from zoo.encoder import Axes, EncoderFamily, encoder_heads
-from zoo.family import Family, Head
+from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
 from zoo_albert.config import CONFIG_MAP, SIZES, SPECIAL_TOKENS, AlbertConfig
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import nn
 
+    from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles
     from zoo.weights import WeightMap
 
@@ -34,7 +35,16 @@ class Albert(EncoderFamily):
     config_type: ClassVar[type[Config]] = AlbertConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "albert-base-v2"
+    config_files: ClassVar[tuple[str, ...]] = ("config.json", "albert_config.json")
     special_tokens: ClassVar[Mapping[str, str]] = SPECIAL_TOKENS
+    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
+        "unigram": NewTokenizer(
+            ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
+            lowercase=True,
+            strip_accents=True,
+            plain_quotes=True,
+        )
+    }
 
     def sizes(self) -> Mapping[str, AlbertConfig]:
         """Return the released shapes."""
@@ -43,6 +53,26 @@ class Albert(EncoderFamily):
     def heads(self) -> Mapping[str, Head]:
         """Return the heads."""
         return _HEADS
+
+    def claims(self, hub: Mapping[str, Any]) -> bool:
+        """Google's ``albert_config.json`` names no model_type."""
+        return bool(hub.get("model_type", self.name) == self.name)
+
+    def from_hub(self, hub: Mapping[str, Any], where: str = "config.json") -> Translation:
+        """Translate a configuration; what Google's calls gelu is the approximation by tanh, in
+        the code of that release (``modeling.py``).
+        """
+        if "model_type" not in hub and hub.get("hidden_act") == "gelu":
+            hub = {**hub, "hidden_act": "gelu_new"}
+        return super().from_hub(hub, where)
+
+    def foreign(self, dialect: str, names: Collection[str], head: str) -> "dict[str, Foreign]":
+        """Google's release is read; its names are those of ``modeling.py``."""
+        from zoo_albert.weights import released
+
+        if dialect != "tensorflow":
+            return super().foreign(dialect, names, head)
+        return {name: released(name) for name in names}
 
     def model(self, config: AlbertConfig, head: str) -> "nn.Module":
         """Build a model with fresh weights."""

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from zoo.foreign import Foreign, tensorflow_name
 from zoo.weights import Rule, WeightMap
 from zoo.weights.encoder import BlockNames, block_rules, masked_head, no_pooler, trunk
 from zoo_albert.config import AlbertConfig
@@ -17,6 +18,21 @@ _BLOCK = BlockNames(
     ffn_norm="full_layer_layer_norm",
 )
 _ENCODER = "albert.encoder."
+# Google's words in a path -> the Hub's, in the order in which they are replaced
+_RELEASED = {
+    "/transformer/group_": "/albert_layer_groups/",
+    "/inner_group_": "/albert_layers/",
+    "/attention_1/self/": "/attention/",
+    "/attention_1/output/": "/attention/",
+    "/ffn_1/intermediate/output/dense/": "/ffn_output/",
+    "/ffn_1/intermediate/dense/": "/ffn/",
+    "/LayerNorm_1/": "/full_layer_layer_norm/",
+    "/pooler/dense/": "/pooler/",
+    "cls/predictions/transform/": "predictions/",
+    "cls/predictions/": "predictions/",
+    "cls/seq_relationship/": "sop_classifier/classifier/",
+    "bert/": "albert/",
+}
 
 
 def weights(config: AlbertConfig, head: str) -> WeightMap:
@@ -75,3 +91,13 @@ def _masked(base: WeightMap, config: AlbertConfig) -> WeightMap:
         decoder="predictions.decoder",
         bias="predictions.bias",
     )
+
+
+def released(name: str) -> Foreign:
+    """Say what a tensor of Google's release is (google-research/albert, modeling.py)."""
+    spelled = name
+    for theirs, hub in _RELEASED.items():
+        spelled = spelled.replace(theirs, hub)
+    if "/albert_layers/" in spelled:  # a norm that is not the block's last follows attention
+        spelled = spelled.replace("/LayerNorm/", "/attention/LayerNorm/")
+    return tensorflow_name(name, spelled)

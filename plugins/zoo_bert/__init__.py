@@ -1,11 +1,11 @@
 """BERT (Devlin et al. 2018, arXiv:1810.04805)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.config import Config, ConfigMap
 from zoo.encoder import Axes, EncoderFamily, encoder_heads
-from zoo.family import Family, Head
+from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
 from zoo_bert.config import CONFIG_MAP, SIZES, BertConfig
 
@@ -35,6 +35,9 @@ class Bert(EncoderFamily):
     config_type: ClassVar[type[Config]] = BertConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "bert-base-uncased"
+    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
+        "wordpiece": NewTokenizer(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), lowercase=True)
+    }
     config_files: ClassVar[tuple[str, ...]] = ("config.json", "bert_config.json")
 
     def sizes(self) -> Mapping[str, BertConfig]:
@@ -51,11 +54,13 @@ class Bert(EncoderFamily):
         """Google's ``bert_config.json`` names no model_type."""
         return bool(hub.get("model_type", self.name) == self.name)
 
-    def foreign(self, dialect: str, name: str) -> "Foreign":
+    def foreign(self, dialect: str, names: Collection[str], head: str) -> "dict[str, Foreign]":
         """Google's release is read; its names are those of ``modeling.py``."""
         from zoo.foreign import tensorflow_name
 
-        return tensorflow_name(name) if dialect == "tensorflow" else super().foreign(dialect, name)
+        if dialect != "tensorflow":
+            return super().foreign(dialect, names, head)
+        return {name: tensorflow_name(name) for name in names}
 
     def model(self, config: BertConfig, head: str) -> "nn.Module":
         """Build a model with fresh weights."""

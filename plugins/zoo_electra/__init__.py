@@ -1,11 +1,11 @@
 """ELECTRA (Clark et al. 2020, arXiv:2003.10555)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from zoo.config import Config, ConfigMap
 from zoo.encoder import Axes, EncoderFamily, encoder_heads
-from zoo.family import Family, Head
+from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
 from zoo_electra.config import CONFIG_MAP, SIZES, ElectraConfig
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import nn
 
+    from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles
     from zoo.weights import WeightMap
 
@@ -31,6 +32,9 @@ class Electra(EncoderFamily):
     config_type: ClassVar[type[Config]] = ElectraConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "electra-small-discriminator"
+    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
+        "wordpiece": NewTokenizer(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), lowercase=True)
+    }
 
     def sizes(self) -> Mapping[str, ElectraConfig]:
         """Return the released shapes."""
@@ -39,6 +43,14 @@ class Electra(EncoderFamily):
     def heads(self) -> Mapping[str, Head]:
         """Return the heads."""
         return _HEADS
+
+    def foreign(self, dialect: str, names: Collection[str], head: str) -> "dict[str, Foreign]":
+        """Google's release is read, whose files hold a generator and a discriminator."""
+        from zoo_electra.weights import released
+
+        if dialect != "tensorflow":
+            return super().foreign(dialect, names, head)
+        return released(names, head)
 
     def model(self, config: ElectraConfig, head: str) -> "nn.Module":
         """Build a model with fresh weights."""

@@ -1,5 +1,8 @@
 """ELECTRA's tensors: the Hub's names and ours."""
 
+from collections.abc import Collection
+
+from zoo.foreign import Foreign, tensorflow_name
 from zoo.weights import Rule, WeightMap
 from zoo.weights.encoder import masked_head, trunk
 from zoo_electra.config import ElectraConfig
@@ -40,3 +43,38 @@ def weights(config: ElectraConfig, head: str) -> WeightMap:
         case "question-answering":
             return base.plus(Rule("qa_outputs.{p}", "head.{p}", (2, width)))
     raise ValueError(f"ELECTRA has no head {head!r}")
+
+
+def released(names: Collection[str], head: str) -> dict[str, Foreign]:
+    """Say what the tensors of Google's release are (google-research/electra, run_pretraining.py).
+
+    A file holds both networks. ``masked-lm`` is the generator's head, and all others go on top of
+    the discriminator. The generator is under ``generator/``, and takes the embeddings from
+    ``electra/``, which is the discriminator, unless it has its own; where nothing is under
+    ``generator/``, the two share all blocks.
+    """
+    own = {name.split("/")[1] for name in names if name.startswith("generator/")}
+    return {name: _released(name, own, generator=head == "masked-lm") for name in names}
+
+
+def _released(name: str, own: Collection[str], *, generator: bool) -> Foreign:
+    """Say what one tensor is; ``own`` are the parts that the generator does not share."""
+    network, _, rest = name.partition("/")
+    part = rest.partition("/")[0]
+    shared = not own or (part == "embeddings" and part not in own)
+    wanted = {
+        "electra": shared or not generator,
+        "discriminator_predictions": not generator,
+        "generator": generator,
+        "generator_predictions": generator,
+    }
+    if name == "temperature":
+        return Foreign(name, because="divides the generator's scores in training alone")
+    spelled = f"electra/{rest}" if network == "generator" else name
+    spelled = spelled.replace("_predictions/dense_1/", "_predictions/dense_prediction/")
+    spelled = spelled.replace("generator_predictions/output_bias", "generator_lm_head/output_bias")
+    found = tensorflow_name(name, spelled)
+    if found.because or wanted.get(network, True):
+        return found
+    one, other = ("discriminator", "generator") if generator else ("generator", "discriminator")
+    return Foreign(name, because=f"belongs to the {one}; the head is the {other}'s")

@@ -4,11 +4,19 @@ The LSTMs' kernels keep the order of the file: rows for the input and then for t
 columns for the gates i, j, f and o.
 """
 
+from zoo.foreign import Foreign
 from zoo.weights import Rule, Transpose, WeightMap
 from zoo_elmo.config import CHARACTERS, ElmoConfig
 
 _FLIP = Transpose()
 _CELL = "RNN_{way}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+# what the code that trains calls a thing -> the same in the HDF5 file that it writes in the end
+_TRAINED = {
+    "/rnn/multi_rnn_cell/cell_": "/RNN/MultiRNNCell/Cell",
+    "/lstm_cell/projection/kernel": "/LSTMCell/W_P_0",
+    "/lstm_cell/kernel": "/LSTMCell/W_0",
+    "/lstm_cell/bias": "/LSTMCell/B",
+}
 
 
 def weights(config: ElmoConfig, head: str) -> WeightMap:
@@ -69,3 +77,15 @@ def _mix(config: ElmoConfig) -> list[Rule]:
         Rule("ELMo_W", f"{mix}.weights", (config.lstm_layers + 1,), optional="mix"),
         Rule("ELMo_gamma", f"{mix}.gamma", (1,), optional="mix"),
     ]
+
+
+def trained(name: str) -> Foreign:
+    """Say what a tensor of a TensorFlow checkpoint is (bilm-tf, training.py, dump_weights)."""
+    if name.endswith("/Adagrad"):
+        return Foreign(name, because="a slot of the optimizer, not a weight")
+    if name in ("global_step", "train_perplexity"):
+        return Foreign(name, because="says how far training went, not a weight")
+    own = name.removeprefix("lm/")
+    for theirs, dumped in _TRAINED.items():
+        own = own.replace(theirs, dumped)
+    return Foreign(own)

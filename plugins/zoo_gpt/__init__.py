@@ -1,11 +1,11 @@
 """GPT and GPT-2 (Radford et al. 2018 and 2019)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from zoo.config import Config, ConfigMap
 from zoo.errors import UsageError
-from zoo.family import Family, Head
+from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
 from zoo_gpt.config import CONFIG_MAPS, SIZES, GptConfig
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from zoo.export.spec import OnnxSpec
+    from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles
     from zoo.weights import WeightMap
 
@@ -61,6 +62,9 @@ class Gpt(Family):
     special_tokens: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("bos", "eos", "unk"), "<|endoftext|>"
     )
+    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
+        "byte-level-bpe": NewTokenizer(last=("<|endoftext|>",))
+    }
 
     def sizes(self) -> Mapping[str, GptConfig]:
         """Return the released shapes; ``gpt`` is the first GPT, the others are GPT-2's."""
@@ -82,6 +86,14 @@ class Gpt(Family):
         if len(names) < 2:
             raise UsageError(f"the Hub has no class for the first GPT with the head {head}")
         return names[1]
+
+    def foreign(self, dialect: str, names: Collection[str], head: str) -> "dict[str, Foreign]":
+        """OpenAI's release of the first GPT is read: arrays in order, without names."""
+        from zoo_gpt.weights import numbered
+
+        if dialect != "npy":
+            return super().foreign(dialect, names, head)
+        return {name: numbered(name) for name in names}
 
     def model(self, config: GptConfig, head: str) -> "nn.Module":
         """Build a model with fresh weights."""

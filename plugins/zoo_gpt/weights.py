@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from zoo.foreign import Foreign
 from zoo.weights import Drop, Rule, Tied, Transpose, WeightMap, is_arange
 from zoo_gpt.config import GptConfig
 
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
 
 _PREFIX = "transformer."
 _LAYER = _PREFIX + "h.{i}."
+# OpenAI's release of the first GPT: two embeddings, then these in each block, kernel and bias
+_FIRST = ("positions_embed.weight", "tokens_embed.weight")
+_PARTS = ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2")
 
 
 def weights(config: GptConfig, head: str) -> WeightMap:
@@ -79,3 +83,17 @@ def is_triangle(array: "NDArray[np.generic[Any]]") -> bool:
 def is_low(array: "NDArray[np.generic[Any]]") -> bool:
     """Whether a buffer holds one score that leaves no weight to what has it."""
     return array.size == 1 and float(array.reshape(-1)[0]) <= -1e4
+
+
+def numbered(name: str) -> Foreign:
+    """Say what a tensor of OpenAI's release is by its number (finetune-transformer-lm, train.py).
+
+    Kernels are those of convolutions over one token, with a first axis of that size.
+    """
+    number = int(name)
+    if number < len(_FIRST):
+        return Foreign(_PREFIX + _FIRST[number])
+    layer, place = divmod(number - len(_FIRST), 2 * len(_PARTS))
+    part, which = divmod(place, 2)
+    last = ("weight", "bias")[which]
+    return Foreign(f"{_PREFIX}h.{layer}.{_PARTS[part]}.{last}", squeezed=True)

@@ -48,9 +48,6 @@ def shapes() -> dict[str, tuple[int, ...]]:
 
 def main(folder: Path) -> None:
     """Save random values, one checkpoint whole and one in other data types."""
-    import tensorflow as tf
-
-    v1 = tf.compat.v1
     generator = np.random.default_rng(0)
     values: dict[str, np.ndarray] = {}
     for name, shape in shapes().items():
@@ -58,7 +55,7 @@ def main(folder: Path) -> None:
         for slot in ("adam_m", "adam_v"):
             values[f"{name}/{slot}"] = generator.standard_normal(shape).astype(np.float32)
     values["global_step"] = np.array(1000, np.int64)
-    _save(v1, folder / "bert_model.ckpt", values)
+    save(folder / "bert_model.ckpt", values)
     odd = {
         "a/half": np.arange(6, dtype=np.float16).reshape(2, 3),
         "a/double": np.array(2.5),
@@ -68,12 +65,16 @@ def main(folder: Path) -> None:
         "b/uint8": np.arange(7, dtype=np.uint8),
         "c" * 300: np.arange(5, dtype=np.float32),  # a key longer than a varint's first byte
     }
-    _save(v1, folder / "kinds.ckpt", odd)
+    save(folder / "kinds.ckpt", odd)
     every: dict[str, Any] = {n.replace("/", "|"): v for n, v in (values | odd).items()}
     np.savez_compressed(folder / "values.npz", **every)
 
 
-def _save(v1: Any, path: Path, values: dict[str, np.ndarray]) -> None:
+def save(path: Path, values: dict[str, np.ndarray]) -> None:
+    """Save values as variables of these names."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
     with v1.Graph().as_default(), v1.Session() as run:
         made = [v1.get_variable(n, initializer=v, use_resource=False) for n, v in values.items()]
         run.run(v1.global_variables_initializer())

@@ -17,12 +17,14 @@ class Plan:
 
     Attributes:
         head: its name.
+        opened: the file, its tensors under the names that the account uses.
         config: the configuration, with optional parts set to what the file holds.
         account: the account.
         entries: our name -> the family's rule for it, for every tensor to write.
     """
 
     head: str
+    opened: Opened
     config: Config
     account: Account
     entries: dict[str, Entry]
@@ -80,6 +82,7 @@ def _names(opened: Opened, head: str) -> bool:
 def _plan(
     opened: Opened, head: str, *, leave: dict[str, str] | None = None, init: bool = False
 ) -> Plan:
+    opened = opened.for_head(head)
     weights = opened.family.weights(opened.config, head)
     known = as_stored(weights) if opened.checkpoint else weights
     fresh = _may_be_fresh(opened, weights) if init else ()
@@ -89,7 +92,7 @@ def _plan(
     flags = dict.fromkeys(account.absent, False) | dict.fromkeys(account.present, True)
     config = msgspec.structs.replace(opened.config, **flags)
     entries = {entry.target: entry for entry in opened.family.weights(config, head).entries()}
-    return Plan(head, config, account, entries)
+    return Plan(head, opened, config, account, entries)
 
 
 def _may_be_fresh(opened: Opened, weights: WeightMap) -> set[str]:

@@ -77,6 +77,7 @@ def convert(
     opened = replace(opened, config=check_names(opened.config, labels))
     with opened.reader:
         plan = plan_conversion(opened, head, init=init_head)
+        opened = plan.opened
         text = tokenizer_of(opened, tokenizer, plan.config)
         readable = text is not None or opened.family.text_tokenizer(plan.config) is not None
         report = Report.of(opened, plan, code, readable)

@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +43,7 @@ class Opened:
         unknown: those of them that the family does not know.
         checkpoint: the description, if the layout is ours.
         side_files: names of the small files that were read.
+        dialect: whose names the tensors bear, see ``Format.dialect``.
     """
 
     source: Source
@@ -56,6 +56,19 @@ class Opened:
     unknown: tuple[str, ...] = ()
     checkpoint: Checkpoint | None = None
     side_files: tuple[str, ...] = ()
+    dialect: str = "hub"
+
+    def for_head(self, head: str) -> "Opened":
+        """Return the same with the Hub's names, of those tensors that are meant by a head.
+
+        Raises:
+            UsageError: the family does not know the names.
+            VerificationError: two names mean the same.
+        """
+        if self.dialect == "hub":
+            return self
+        found = self.family.foreign(self.dialect, list(self.reader.tensors), head)
+        return replace(self, reader=ForeignReader(self.reader, found), dialect="hub")
 
     @property
     def leave(self) -> Mapping[str, str]:
@@ -104,8 +117,6 @@ def open_source(source: Source, *, allow_pickle: bool = False) -> Opened:
     translation = family.from_hub(hub, str(source.directory / name))
     chosen, files = choose_format(source.names(), str(source.directory), allow_pickle=allow_pickle)
     reader = chosen.open(source.directory, files)
-    if chosen.dialect != "hub":
-        reader = ForeignReader(reader, partial(family.foreign, chosen.dialect))
     return _open_hub(source, name, family, translation, hub, chosen, reader)
 
 
@@ -152,6 +163,7 @@ def _open_hub(
         extra=translation.extra,
         unknown=translation.unknown,
         side_files=(config_file, *(n for side in SIDE_FILES for n in present.matching(side))),
+        dialect=chosen.dialect,
     )
 
 
@@ -181,8 +193,7 @@ def read_hub_config(directory: Path, name: str = CONFIG) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text("utf-8"))
     except FileNotFoundError as error:
-        what = f"holds no {name}" if any(directory.iterdir()) else "is empty"
-        raise SourceError(f"{directory} {what}", "give the directory of a checkpoint") from error
+        raise _without(directory, name) from error
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror}") from error
     except ValueError as error:
@@ -190,6 +201,19 @@ def read_hub_config(directory: Path, name: str = CONFIG) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise VerificationError(f"{path} is not a JSON object")
     return found
+
+
+def _without(directory: Path, name: str) -> SourceError:
+    """Return the error of a directory that lacks its configuration."""
+    names = [path.name for path in directory.iterdir()]
+    if any(each.find(names) for each in all_formats()):
+        return SourceError(
+            f"{directory} holds no {name}, and its weights alone do not say of which family and "
+            "shape they are",
+            f"put the {name} that this model has on the Hub beside them",
+        )
+    what = f"holds no {name}" if names else "is empty"
+    return SourceError(f"{directory} {what}", "give the directory of a checkpoint")
 
 
 def _family_of(hub: Mapping[str, Any], directory: Path) -> Family:

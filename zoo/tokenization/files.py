@@ -14,6 +14,13 @@ ADDED_TOKENS = "added_tokens.json"
 VOCAB_JSON, MERGES = "vocab.json", "merges.txt"
 PIECE_MODELS = ("spiece.model", "sentencepiece.bpe.model", "spm.model")
 
+# what first releases call a file, before it had its present name
+FORMER = {
+    VOCAB_JSON: "encoder_bpe_40000.json",
+    MERGES: "vocab_40000.bpe",
+    PIECE_MODELS[0]: "30k-clean.model",
+}
+
 # Any one of these sets holds a vocabulary; the other files only say how to use it.
 VOCABULARIES: tuple[tuple[str, ...], ...] = (
     (TOKENIZER_JSON,),
@@ -26,6 +33,7 @@ TOKENIZER_FILES: tuple[str, ...] = (
     TOKENIZER_CONFIG,
     SPECIAL_TOKENS,
     ADDED_TOKENS,
+    *FORMER.values(),
 )
 
 
@@ -43,7 +51,7 @@ class SourceFiles:
 
     def has(self, name: str) -> bool:
         """Whether there is such a file."""
-        return self.path(name).is_file() and (self.only is None or name in self.only)
+        return self.path(name).is_file() and self._asked_for(self.path(name))
 
     def matching(self, pattern: str) -> list[str]:
         """Return the names of files that match a pattern such as ``sentence_*.json``."""
@@ -53,12 +61,14 @@ class SourceFiles:
         return sorted(name for name in found if self.has(name))
 
     def path(self, name: str) -> Path:
-        """Return where a file is, or would be.
+        """Return where a file is, or would be; under its former name, if it has that alone.
 
         Raises:
             VerificationError: the name leads out of the directory.
         """
-        return inside(self.directory, name, str(self.directory))
+        path = inside(self.directory, name, str(self.directory))
+        former = path.with_name(FORMER.get(name, path.name))
+        return former if former.is_file() and not path.is_file() else path
 
     def bytes(self, name: str) -> bytes:
         """Read a file.
@@ -67,12 +77,15 @@ class SourceFiles:
             SourceError: it is missing, cannot be read, or was not asked for.
         """
         path = self.path(name)
-        if self.only is not None and name not in self.only:
+        if not self._asked_for(path):
             raise SourceError(f"{path} was not downloaded")
         try:
             return path.read_bytes()
         except OSError as error:
             raise SourceError(f"{path}: {error.strerror}") from error
+
+    def _asked_for(self, path: Path) -> bool:
+        return self.only is None or path.relative_to(self.directory).as_posix() in self.only
 
     def text(self, name: str) -> str:
         """Read a text file.

@@ -1,0 +1,173 @@
+"""Arrays that were joined, cut into ``params_0.npy``, ``params_1.npy`` and so on, and stored flat.
+
+``params_shapes.json`` lists the shapes of what they were, in order. There are no names: a tensor
+is called by its number. Headers are read by numpy, which runs nothing; of objects that would be
+unpickled not even the header is accepted.
+"""
+
+import json
+import math
+import mmap
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from tokenize import TokenError
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
+
+from zoo.errors import SourceError, VerificationError
+from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic[Any]]
+
+SHAPES = "params_shapes.json"
+PART = re.compile(r"params_(\d{1,4})\.npy")
+DTYPES = {STORAGE[code]: code for code in ("F16", "F32", "F64")}
+# what numpy raises over a header; its reader for old files goes through Python's own parser
+DAMAGE = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, TokenError)
+MAX_SHAPES = 1_000_000  # bytes of the list of shapes; a tensor's has about ten
+
+
+class Npy(Format):
+    """The list of shapes and the flat arrays. Nothing in them can run."""
+
+    name: ClassVar[str] = "npy"
+    dialect: ClassVar[str] = "npy"
+
+    def find(self, names: Sequence[str]) -> tuple[str, ...]:
+        """See ``Format``. The list of shapes comes first, then the parts by number."""
+        parts = {int(match[1]): name for name in names if (match := PART.fullmatch(name))}
+        if SHAPES not in names or not parts:
+            return ()
+        return (SHAPES, *(parts[number] for number in sorted(parts)))
+
+    def open(self, directory: Path, names: Sequence[str]) -> TensorReader:
+        """See ``Format``."""
+        return NpyReader(directory / names[0], [directory / name for name in names[1:]])
+
+
+class NpyReader(TensorReader):
+    """An open checkpoint.
+
+    Args:
+        shapes: the list of shapes.
+        parts: the flat arrays, in order.
+
+    Raises:
+        SourceError: a file cannot be read.
+        VerificationError: one is damaged or missing, or they do not hold what the list says.
+    """
+
+    def __init__(self, shapes: Path, parts: Sequence[Path]) -> None:
+        self.files = (shapes, *parts)
+        listed = _read_shapes(shapes)
+        for number, path in enumerate(parts):
+            if path.name != f"params_{number}.npy":
+                raise VerificationError(f"{shapes.parent} lacks params_{number}.npy", "fetch it")
+        self._parts = [_Part(path) for path in parts]
+        dtypes = {part.dtype for part in self._parts}
+        if len(dtypes) > 1:
+            raise VerificationError(f"{shapes.parent}: the parts are of several dtypes")
+        (code,) = dtypes
+        self.tensors: Mapping[str, TensorInfo] = {
+            str(number): TensorInfo(DTYPES[code], shape) for number, shape in enumerate(listed)
+        }
+        self._ends = list(accumulate(math.prod(shape) for shape in listed))
+        held = sum(part.length for part in self._parts)
+        if held != self._ends[-1]:
+            raise VerificationError(
+                f"{shapes} lists {self._ends[-1]} numbers, and the parts hold {held}",
+                "a part is missing, or of another checkpoint",
+            )
+
+    def read(self, name: str) -> "Array":
+        """See ``TensorReader``; what lies in two parts is copied."""
+        import numpy as np
+
+        end, info = self._ends[int(name)], self.tensors[name]
+        start = end - math.prod(info.shape)
+        pieces = [piece for piece in self._pieces(start, end) if piece.size]
+        joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        joined.flags.writeable = False
+        return joined.reshape(info.shape)
+
+    def _pieces(self, start: int, end: int) -> "Iterator[Array]":
+        """Yield what lies between two places in the joined arrays."""
+        for part in self._parts:
+            yield part.array()[max(start, 0) : max(end, 0)]
+            start, end = start - part.length, end - part.length
+
+    def close(self) -> None:
+        """See ``TensorReader``."""
+        for part in self._parts:
+            part.close()
+
+
+class _Part:
+    """One flat array: its header read, its data mapped when they are asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                self.dtype, self.length = _read_header(file)
+                self._offset = file.tell()
+        except OSError as error:
+            raise SourceError(f"{path}: {error.strerror}") from error
+        except DAMAGE as error:
+            why = " ".join(str(error).split())[:200]
+            raise VerificationError(f"{path} is no flat array of numbers: {why}") from error
+        if path.stat().st_size != self._offset + self.length * int(self.dtype[2:]):
+            raise VerificationError(f"{path} is not as long as its header says", "fetch it again")
+        self._map: mmap.mmap | None = None
+
+    def array(self) -> "Array":
+        import numpy as np
+
+        if self._map is None:
+            with self.path.open("rb") as file:
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return np.frombuffer(self._map, self.dtype, self.length, self._offset)
+
+    def close(self) -> None:
+        self._map = None
+
+
+def _read_header(file: BinaryIO) -> tuple[str, int]:
+    """Return dtype and length of a flat array of numbers.
+
+    Raises:
+        ValueError: it is another thing.
+    """
+    from numpy.lib import format as npy
+
+    version = npy.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"version {version[0]}.{version[1]} of the format")
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, _, dtype = read(file)
+    if dtype.str not in DTYPES or len(shape) != 1:
+        raise ValueError(f"it holds {dtype} of shape {shape}")
+    return dtype.str, shape[0]
+
+
+def _read_shapes(path: Path) -> list[tuple[int, ...]]:
+    try:
+        if path.stat().st_size > MAX_SHAPES:
+            raise VerificationError(f"{path} is too large to be a list of shapes")
+        listed = json.loads(path.read_bytes())
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise VerificationError(f"{path} is not JSON: {error}") from error
+    if not isinstance(listed, list) or not listed or not all(map(_is_shape, listed)):
+        raise VerificationError(f"{path} is no list of shapes", "fetch it again")
+    return [tuple(shape) for shape in listed]
+
+
+def _is_shape(item: Any) -> bool:
+    return isinstance(item, list) and all(type(size) is int and size > 0 for size in item)

@@ -1,0 +1,62 @@
+"""First releases: a directory as it was published, and what the reference library makes of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file
+
+from zoo.checkpoint import load_checkpoint
+from zoo.convert import Report, convert
+from zoo.references import Source
+from zoo.testing.golden import Golden
+
+TESTS = Path(__file__).parents[1]
+DATA = TESTS / "data" / "releases"
+
+
+def golden(name: str) -> Golden:
+    return Golden.read(TESTS / "golden" / f"{name}.safetensors")
+
+
+def published(path: Path, stem: str, config_file: str, config: dict[str, Any]) -> Path:
+    path.mkdir()
+    for file in DATA.glob(f"{stem}.*"):
+        (path / file.name).write_bytes(file.read_bytes())
+    (path / config_file).write_text(json.dumps(config))
+    return path
+
+
+def converted(source: Path, head: str | None = None) -> tuple[Report, Path]:
+    target = source.parent / f"{source.name}-ours"
+    return convert(Source(source, str(source)), target, head=head), target
+
+
+def assert_computes(path: Path, expected: Golden) -> None:
+    """Outputs are those of the golden file, to 1e-9 in float64."""
+    checkpoint = load_checkpoint(path)
+    model = checkpoint.family.model(checkpoint.config, checkpoint.head_name).double().eval()
+    model.load_state_dict(load_file(path / "model.safetensors"))
+    inputs = {name: torch.from_numpy(array) for name, array in expected.inputs.items()}
+    with torch.no_grad():
+        found = model(**inputs)
+    assert found.keys() == expected.outputs.keys()
+    for name, wanted in expected.outputs.items():
+        assert np.abs(found[name].numpy() - wanted).max() <= 1e-9, name
+
+
+def as_the_reference_has_it(path: Path, expected: Golden) -> Any:
+    """Take a checkpoint back to the Hub's layout and into the reference library."""
+    hub = path.parent / "hub"
+    convert(Source(path, str(path)), hub, to="hub")
+    kind = getattr(transformers, expected.hub_config["architectures"][0])
+    model, loading = kind.from_pretrained(hub, output_loading_info=True)
+    assert not any(loading.values()), loading
+    return exact(model)
+
+
+def exact(model: Any) -> Any:
+    return model.double().eval()

@@ -1,0 +1,149 @@
+"""Flat arrays that numpy wrote, and what is refused."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from zoo.errors import SourceError, VerificationError, ZooError
+from zoo.formats import TensorReader
+from zoo_converters.npy import Npy
+
+SHAPES = ((3, 4), (5,), (1, 2, 3), (), (7,))
+
+
+def written(folder: Path, cuts: tuple[int, ...] = (4, 13, 13), dtype: str = "<f4") -> list[Any]:
+    """Write arrays of ``SHAPES`` as one, cut at some places."""
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal(shape).astype(dtype) for shape in SHAPES]
+    flat = np.concatenate([array.reshape(-1) for array in arrays])
+    for number, piece in enumerate(np.split(flat, cuts)):
+        np.save(folder / f"params_{number}.npy", piece)
+    (folder / "params_shapes.json").write_text(json.dumps([array.shape for array in arrays]))
+    return arrays
+
+
+def opened(folder: Path) -> TensorReader:
+    return Npy().open(folder, Npy().find(sorted(path.name for path in folder.iterdir())))
+
+
+@pytest.mark.parametrize("dtype", ["<f2", "<f4", "<f8"])
+@pytest.mark.parametrize("cuts", [(), (12,), (4, 13, 13), (0, 1, 2, 3, 22)])
+def test_arrays_are_what_numpy_was_given(tmp_path: Path, cuts: tuple[int, ...], dtype: str) -> None:
+    arrays = written(tmp_path, cuts, dtype)
+    with opened(tmp_path) as reader:
+        assert list(reader.tensors) == [str(number) for number in range(len(arrays))]
+        for name, array in zip(reader.tensors, arrays, strict=True):
+            found = reader.read(name)
+            assert (found.shape, found.dtype) == (array.shape, array.dtype)
+            assert reader.tensors[name].shape == array.shape
+            assert found.tobytes() == array.tobytes()
+            assert not found.flags.writeable
+        assert len(reader.files) == len(cuts) + 2
+
+
+def test_files_are_found_by_name() -> None:
+    find = Npy().find
+    parts = [f"params_{number}.npy" for number in range(12)]
+    assert find(["params_shapes.json", *sorted(parts)]) == ("params_shapes.json", *parts)
+    assert find(parts) == ()
+    assert find(["params_shapes.json", "x/params_0.npy", "params_a.npy", "params_.npy"]) == ()
+
+
+def test_a_list_and_parts_that_differ(tmp_path: Path) -> None:
+    written(tmp_path)
+    (tmp_path / "params_shapes.json").write_text("[[3, 4], [5]]")
+    with pytest.raises(VerificationError, match="lists 17 numbers, and the parts hold 31"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "listed", ["", "{", "{}", "[]", "[3]", "[[0]]", "[[-1]]", "[[true]]", "[[1.5]]", "[" * 9999]
+)
+def test_no_list_of_shapes(tmp_path: Path, listed: str) -> None:
+    written(tmp_path)
+    (tmp_path / "params_shapes.json").write_text(listed)
+    with pytest.raises(VerificationError, match=r"params_shapes\.json is no"):
+        opened(tmp_path)
+
+
+def test_parts_must_follow_each_other(tmp_path: Path) -> None:
+    written(tmp_path)
+    (tmp_path / "params_2.npy").unlink()
+    with pytest.raises(VerificationError, match=r"lacks params_2\.npy"):
+        opened(tmp_path)
+    with pytest.raises(SourceError, match="No such file"):
+        Npy().open(tmp_path, ("params_shapes.json", "params_0.npy", "params_1.npy", "params_2.npy"))
+
+
+def test_parts_of_several_dtypes(tmp_path: Path) -> None:
+    written(tmp_path)
+    np.save(tmp_path / "params_1.npy", np.zeros(9))
+    with pytest.raises(VerificationError, match="several dtypes"):
+        opened(tmp_path)
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (Path("/tmp/npy-bomb-went-off"),)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((2, 2), np.float32),
+        np.zeros(4, ">f4"),
+        np.zeros(4, np.int32),
+        np.zeros(4, np.complex64),
+        np.zeros(4, "U3"),
+        np.zeros(2, [("a", "<f4"), ("b", "<f4")]),
+        np.array([Bomb()], object),
+    ],
+    ids=lambda array: str(array.dtype),
+)
+def test_other_arrays(tmp_path: Path, array: Any) -> None:
+    """Objects are refused by their header: nothing is unpickled."""
+    written(tmp_path)
+    np.save(tmp_path / "params_1.npy", array, allow_pickle=True)
+    with pytest.raises(VerificationError, match="no flat array of numbers"):
+        opened(tmp_path)
+    assert not Path("/tmp/npy-bomb-went-off").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", pickle.dumps(Bomb()), b"PK\x03\x04" * 50])
+def test_no_array(tmp_path: Path, content: bytes) -> None:
+    written(tmp_path)
+    (tmp_path / "params_1.npy").write_bytes(content)
+    with pytest.raises(VerificationError, match="no flat array of numbers"):
+        opened(tmp_path)
+    assert not Path("/tmp/npy-bomb-went-off").exists()
+
+
+@pytest.mark.parametrize("keep", [-1, -8, 130])
+def test_a_part_is_cut_short(tmp_path: Path, keep: int) -> None:
+    written(tmp_path)
+    path = tmp_path / "params_1.npy"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(VerificationError, match="not as long as its header says"):
+        opened(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore")  # numpy's, of headers that Python 2 may have written
+@pytest.mark.parametrize("seed", range(60))
+def test_noise_is_one_line(tmp_path: Path, seed: int) -> None:
+    written(tmp_path)
+    path = tmp_path / "params_0.npy"
+    generator = np.random.default_rng(seed)
+    raw = bytearray(path.read_bytes())
+    for place in generator.integers(0, 90, 1 + seed % 4):
+        raw[place] = generator.choice(list(b"()[]{}'L0-9,:\\\"\n\x00\xff"))
+    path.write_bytes(raw)
+    try:
+        with opened(tmp_path) as reader:
+            for name in reader.tensors:
+                reader.read(name)
+    except ZooError as error:
+        assert "\n" not in str(error)

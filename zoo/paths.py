@@ -1,9 +1,13 @@
-"""Where things are kept, and which file names are safe to follow."""
+"""Where things are kept and for how long, and which file names are safe to follow."""
 
+import contextlib
 import os
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from zoo.errors import VerificationError
+
+KEPT = 16  # directories in a folder of what can be made again
 
 
 def home() -> Path:
@@ -14,6 +18,28 @@ def home() -> Path:
 def store() -> Path:
     """Return the folder of converted models, one directory a name."""
     return home() / "models"
+
+
+def keep(directory: Path) -> None:
+    """Note that something that can be made again is used; remove what was not for longest.
+
+    The ``KEPT`` directories beside each other that were used last stay.
+    """
+    with contextlib.suppress(OSError):  # a home that others share may be for reading alone
+        os.utime(directory)
+        beside = [path for path in directory.parent.iterdir() if path.is_dir()]
+        known = [path for path in beside if not path.name.startswith(".")]  # the rest is unfinished
+        known.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
+        _remove(known[KEPT:])
+
+
+def _remove(directories: Sequence[Path]) -> None:
+    """Remove directories, each at once in the eyes of other processes."""
+    import tempfile
+
+    for path in directories:
+        with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as bin_:
+            path.rename(Path(bin_, path.name))
 
 
 def inside(directory: Path, name: str, mentioned_in: str) -> Path:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from zoo import registry
 from zoo.errors import SourceError, UsageError, nearest
-from zoo.paths import store
+from zoo.paths import keep, store
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint, FileDigest
@@ -217,7 +217,8 @@ def resolve_checkpoint(
     """Return a checkpoint in the zoo's layout, converting it into the store where needed.
 
     A conversion that was made before is used again. A directory in the Hub's layout is
-    converted into ``$ZOO_HOME/cache``, under a name made from its files.
+    converted into ``$ZOO_HOME/cache``, under a name made from its files; see ``zoo.paths.keep``
+    for how long it stays there.
 
     Raises:
         ZooError: whatever ``resolve``, ``obtain`` and ``convert`` raise.
@@ -241,6 +242,8 @@ def resolve_checkpoint(
         except UsageError:
             if not is_checkpoint(target):  # else another process made it meanwhile
                 raise
+    if reference.kind == "path":
+        keep(target)
     return load_checkpoint(target)
 
 

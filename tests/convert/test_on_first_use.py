@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkpoints import Make
+from zoo import paths
 from zoo.references import resolve_checkpoint
 
 
@@ -33,6 +34,21 @@ def test_another_head_has_a_place_of_its_own(hub_checkpoint: Make) -> None:
     assert resolve_checkpoint(source).head_name == "pretraining"
     assert resolve_checkpoint(source, head="none").head_name == "none"
     assert resolve_checkpoint(source).head_name == "pretraining"
+
+
+def test_those_used_last_are_kept(
+    hub_checkpoint: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "KEPT", 2)
+    one, two, three = (str(hub_checkpoint("BertModel", name)) for name in ("one", "two", "three"))
+    folder = tmp_path / "zoo-home" / "cache"
+    unfinished = folder / ".four.x"
+    unfinished.mkdir(parents=True)
+    used = [resolve_checkpoint(source).path for source in (one, two, one, three)]
+    assert used[0] == used[2]
+    assert sorted(folder.iterdir()) == sorted([unfinished, used[0], used[3]])
+    assert resolve_checkpoint(two).path == used[1]
+    assert sorted(folder.iterdir()) == sorted([unfinished, used[1], used[3]])
 
 
 @pytest.mark.parametrize("count", [3])

@@ -12,7 +12,7 @@ import zoo
 from zoo.backends.onnx import check_files
 from zoo.checkpoint import CONFIG, MANIFEST, Checkpoint, is_checkpoint, load_checkpoint
 from zoo.errors import UsageError, VerificationError
-from zoo.paths import home
+from zoo.paths import home, keep
 
 
 def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint:
@@ -36,6 +36,7 @@ def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint
             )  # brings torch, which a session can do without
 
             export_onnx(checkpoint, target, dtype=dtype, force=True)
+        keep(target)
         return load_checkpoint(target)
 
 

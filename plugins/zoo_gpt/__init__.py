@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from zoo.config import Config, ConfigMap
 from zoo.errors import UsageError
-from zoo.family import Family, Head, NewTokenizer
+from zoo.family import Family, Head
 from zoo.hookspecs import hookimpl
 from zoo_gpt.config import CONFIG_MAPS, SIZES, GptConfig
 
@@ -62,9 +62,6 @@ class Gpt(Family):
     special_tokens: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("bos", "eos", "unk"), "<|endoftext|>"
     )
-    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
-        "byte-level-bpe": NewTokenizer(last=("<|endoftext|>",))
-    }
 
     def sizes(self) -> Mapping[str, GptConfig]:
         """Return the released shapes; ``gpt`` is the first GPT, the others are GPT-2's."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from zoo.export.spec import OnnxSpec
     from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles, TextTokenizer
+    from zoo.training.settings import Recipe
     from zoo.weights import WeightMap
 
 
@@ -36,6 +37,28 @@ class Head:
     summary: str
 
 
+@dataclass(frozen=True)
+class NewTokenizer:
+    """How a tokenizer of one kind is laid out that is trained for a family.
+
+    Attributes:
+        first: special tokens before all others, in the order of their ids.
+        last: special tokens after all others.
+        sentinels: how many tokens ``<extra_id_N>`` come after those, in falling order.
+        lowercase: whether texts are lower-cased, where the kind can.
+        strip_accents: whether accents are removed, where the kind can.
+        plain_quotes: whether double grave accents and double apostrophes become quotes, where
+            the kind can.
+    """
+
+    first: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()
+    sentinels: int = 0
+    lowercase: bool = False
+    strip_accents: bool = False
+    plain_quotes: bool = False
+
+
 class Family(ABC):
     """One model family: names, shapes and formulas, and never a file.
 
@@ -52,6 +75,9 @@ class Family(ABC):
             written in it.
         special_tokens: role (``cls``, ``mask``, ...) -> token, for where no tokenizer file names
             one.
+        new_tokenizers: kind (``wordpiece``, ``byte-level-bpe``, ``unigram`` or ``words``) -> how
+            such a tokenizer is laid out when one is trained; the first is the usual.
+        objectives: those that no other family has: name -> ``module:class``.
     """
 
     name: ClassVar[str]
@@ -63,6 +89,8 @@ class Family(ABC):
     config_files: ClassVar[tuple[str, ...]] = ("config.json",)
     weight_format: ClassVar[str] = "safetensors"
     special_tokens: ClassVar[Mapping[str, str]] = {}
+    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {}
+    objectives: ClassVar[Mapping[str, str]] = {}
 
     @abstractmethod
     def sizes(self) -> Mapping[str, Any]:
@@ -159,6 +187,14 @@ class Family(ABC):
     @abstractmethod
     def weights(self, config: Any, head: str) -> "WeightMap":
         """Say how each Hub tensor becomes one of ours, for this configuration and head."""
+
+    def recipe(self, size: str) -> "Recipe":
+        """Say how a size is pretrained, as the paper or the released code has it.
+
+        Raises:
+            UsageError: the family says of none; here it does not.
+        """
+        raise UsageError(f"{self.name} has no recipe for pretraining")
 
     @abstractmethod
     def onnx(self, config: Any, head: str) -> "OnnxSpec":

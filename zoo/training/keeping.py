@@ -1,0 +1,108 @@
+"""What a trainer has to keep, as tensors, and how it is given back."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from zoo.errors import VerificationError
+from zoo.training.loop import Trainer
+from zoo.training.state import Tensors
+
+SEPARATOR = ":"
+
+
+def collect(trainer: Trainer) -> dict[str, Tensors]:
+    """Return file stem -> tensors by name: weights, optimizer, average, totals, memory."""
+    average = trainer.average
+    return {
+        "weights": parameters(trainer.lesson.learner),
+        "optimizer": _optimizer(trainer),
+        "average": {} if average is None else average.state_dict(),
+        "totals": trainer.totals.values,
+        "memory": _memory(trainer),
+    }
+
+
+def give_back(trainer: Trainer, groups: Mapping[str, Tensors], where: Path) -> None:
+    """Set a trainer that was just built to what was collected of another.
+
+    Raises:
+        VerificationError: the tensors are another model's.
+    """
+    set_parameters(trainer.lesson.learner, groups["weights"], where)
+    _set_optimizer(trainer, groups.get("optimizer", {}))
+    if trainer.average is not None:
+        trainer.average.load_state_dict(groups["average"])
+    device = trainer.ranks.device
+    trainer.totals.values = {k: v.to(device) for k, v in groups.get("totals", {}).items()}
+    _set_memory(trainer, groups.get("memory", {}))
+
+
+def parameters(module: torch.nn.Module) -> Tensors:
+    """Return a module's weights by name, tied ones once, and the buffers that are kept."""
+    found: Tensors = {}
+    seen = set()
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            found[name] = tensor.detach()
+            seen.add(id(tensor))
+    return found
+
+
+def set_parameters(
+    module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], where: Path
+) -> None:
+    """Put weights into a module that was built for them.
+
+    Raises:
+        VerificationError: names or shapes are others.
+    """
+    own = parameters(module)
+    odd = own.keys() ^ tensors.keys()
+    odd |= {name for name in own.keys() - odd if own[name].shape != tensors[name].shape}
+    if odd:
+        raise VerificationError(
+            f"{where} holds weights of another model: {', '.join(sorted(odd)[:3])}"
+        )
+    for name, tensor in own.items():
+        tensor.copy_(tensors[name])
+
+
+def _optimizer(trainer: Trainer) -> Tensors:
+    names = [name for group in trainer.groups for name in group["names"]]
+    state = trainer.optimizer.state_dict()["state"]
+    return {
+        f"{name}{SEPARATOR}{key}": torch.as_tensor(value)
+        for number, name in enumerate(names)
+        for key, value in state.get(number, {}).items()
+    }
+
+
+def _set_optimizer(trainer: Trainer, tensors: Mapping[str, torch.Tensor]) -> None:
+    names = [name for group in trainer.groups for name in group["names"]]
+    numbers = {name: number for number, name in enumerate(names)}
+    state: dict[int, Tensors] = {}
+    for label, tensor in tensors.items():
+        name, _, key = label.rpartition(SEPARATOR)
+        state.setdefault(numbers[name], {})[key] = tensor
+    groups = trainer.optimizer.state_dict()["param_groups"]
+    trainer.optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _memory(trainer: Trainer) -> Tensors:
+    """Put the rows of all micro-batches and processes together, in order."""
+    names = trainer.memories[0] if trainer.memories else {}
+    own = {name: torch.cat([memory[name] for memory in trainer.memories]) for name in names}
+    return trainer.ranks.rows(own)
+
+
+def _set_memory(trainer: Trainer, rows: Mapping[str, torch.Tensor]) -> None:
+    """Give each micro-batch of this process its rows."""
+    if not rows:
+        return
+    device = trainer.ranks.device
+    trainer.memories = [
+        {name: tensor[micro.start : micro.stop].to(device) for name, tensor in rows.items()}
+        for micro in trainer.micros
+    ]

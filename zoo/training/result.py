@@ -1,0 +1,66 @@
+"""What a run leaves behind: checkpoints of the zoo, like those that a conversion writes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+import zoo
+from zoo.checkpoint import (
+    CONFIG,
+    LAYOUT,
+    MANIFEST,
+    TOKENIZER,
+    WEIGHTS,
+    Manifest,
+    ModelFile,
+    encode,
+)
+from zoo.objectives.base import Network
+from zoo.publish import publishing
+from zoo.training.job import Job
+
+
+def write_result(
+    path: Path, job: Job, network: Network, weights: Mapping[str, torch.Tensor], training: Any
+) -> None:
+    """Write one network as a checkpoint, replacing an earlier one.
+
+    Args:
+        path: the directory.
+        job: the run's.
+        network: what the weights are of.
+        weights: by our names, tied ones once.
+        training: data, seed, steps and metrics, for the manifest.
+
+    Raises:
+        UsageError: the directory cannot be written; nothing is left of the attempt.
+    """
+    from safetensors.torch import save_file
+
+    from zoo.convert.write import digest
+
+    record = job.corpus.record
+    own = job.family.text_tokenizer(network.config) is not None
+    model = ModelFile(
+        zoo=LAYOUT,
+        family=job.family.name,
+        head=network.head,
+        config=msgspec.to_builtins(network.config),
+        tokenizer=None if own else record.tokenizer,
+    )
+    with publishing(path, force=True) as staging:
+        save_file({k: v.contiguous() for k, v in weights.items()}, staging / WEIGHTS)
+        (staging / CONFIG).write_bytes(encode(model))
+        if not own:
+            (staging / TOKENIZER).write_bytes((job.corpus.path / TOKENIZER).read_bytes())
+        manifest = Manifest(
+            zoo=LAYOUT,
+            created_by={"plm-zoo": zoo.__version__},
+            files={file.name: digest(file) for file in sorted(staging.iterdir())},
+            dtypes={"F32": len(weights)},
+            training=training,
+        )
+        (staging / MANIFEST).write_bytes(encode(manifest))

@@ -1,0 +1,106 @@
+"""Checkpoints of a run: all that is needed to go on as if nothing had happened.
+
+A directory ``checkpoints/step-00000100`` holds the weights after 100 updates, the optimizer's
+state and what is kept between steps, as safetensors, and ``state.json``. It is written beside
+its place, flushed and renamed: whenever a process dies, what is there is whole.
+"""
+
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import torch
+
+from zoo.checkpoint import FileDigest, Record, decode, encode
+from zoo.errors import VerificationError
+from zoo.publish import publishing
+
+CHECKPOINTS, STATE = "checkpoints", "state.json"
+_NAME = re.compile(r"step-(\d{8,})")
+Tensors = dict[str, torch.Tensor]
+
+
+class State(Record):
+    """``state.json``.
+
+    Attributes:
+        step: how many updates were made.
+        tokens: how many tokens they looked at.
+        journal: how long the log was, in bytes.
+        best: the lowest validation loss so far, and the step it was measured at.
+        files: the other files of the directory.
+    """
+
+    step: int
+    tokens: int = 0
+    journal: int = 0
+    best: tuple[float, int] | None = None
+    files: dict[str, FileDigest] = msgspec.field(default_factory=dict)
+
+
+def checkpoints(run: Path) -> dict[int, Path]:
+    """Return the checkpoints of a run by step, the earliest first."""
+    found = {}
+    for path in (run / CHECKPOINTS).glob("step-*"):
+        match = _NAME.fullmatch(path.name)
+        if match and (path / STATE).is_file():
+            found[int(match[1])] = path
+    return dict(sorted(found.items()))
+
+
+def save(run: Path, state: State, groups: Mapping[str, Tensors]) -> Path:
+    """Write a checkpoint.
+
+    Args:
+        run: the run's directory.
+        state: all but ``files``.
+        groups: file stem -> tensors by name.
+
+    Raises:
+        UsageError: the disk is full, or cannot be written; nothing is left of the attempt.
+    """
+    from safetensors.torch import save_file
+
+    from zoo.convert.write import digest
+
+    target = run / CHECKPOINTS / f"step-{state.step:08d}"
+    with publishing(target, force=True) as staging:
+        for stem, tensors in groups.items():
+            if tensors:
+                separate = {name: tensor.contiguous() for name, tensor in tensors.items()}
+                save_file(separate, staging / f"{stem}.safetensors")
+        state.files = {path.name: digest(path) for path in sorted(staging.iterdir())}
+        (staging / STATE).write_bytes(encode(state))
+    return target
+
+
+def load(path: Path) -> tuple[State, dict[str, Tensors]]:
+    """Read a checkpoint, and check that it is as it was written.
+
+    Raises:
+        VerificationError: a file was changed or is missing.
+    """
+    from safetensors.torch import load_file
+
+    from zoo.convert.write import digest
+
+    state = decode(path / STATE, State)
+    groups = {}
+    for name, written in state.files.items():
+        if not (path / name).is_file() or digest(path / name) != written:
+            raise VerificationError(
+                f"{path / name} is missing or was changed", "resume from an earlier checkpoint"
+            )
+        groups[Path(name).stem] = load_file(path / name)
+    return state, groups
+
+
+def prune(run: Path, *, keep: int, best: int | None) -> None:
+    """Remove all but the last checkpoints and the best one."""
+    found = checkpoints(run)
+    for step in list(found)[:-keep]:
+        if step != best:
+            (found[step] / STATE).unlink()  # first, so that what is half removed is no checkpoint
+            shutil.rmtree(found[step], ignore_errors=True)

@@ -1,0 +1,238 @@
+"""The report: a page of its own, whose curves are where the numbers say, read with a parser."""
+
+import json
+import math
+import random
+import shlex
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zoo.errors import VerificationError
+from zoo.training.charts import BOTTOM, LEFT, RIGHT, TOP, Axis, Line, chart, label, thin
+from zoo.training.journal import LOG, Journal
+from zoo.training.report import duration, number, write_report
+
+VOID = {"meta", "br"}
+EVIL = "<script>alert('&')</script>"
+
+
+class Page(HTMLParser):
+    """Collects elements and text, and checks that what is opened is closed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.feed(path.read_text("utf-8"))
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] != "style":
+            self.text += [data.strip()] if data.strip() else []
+
+
+def write_run(run: Path, steps: int = 40) -> None:
+    run.mkdir(exist_ok=True)
+    settings = {"family": EVIL, "size": "tiny", "objective": "replaced", "steps": 40}
+    (run / "config.yaml").write_text(yaml.safe_dump(settings))
+    manifest = {"command": ["zoo", "pretrain", EVIL], "parameters": 1_234_567, "corpus": "/a/books"}
+    (run / "run.json").write_text(json.dumps(manifest))
+    with Journal(run) as journal:
+        for step in range(1, steps + 1):
+            losses = {"generator": 9 - step / 10, EVIL: 0.5}
+            metrics = {"accuracy": step / 100}
+            body = {"step": step, "loss": sum(losses.values()), "losses": losses}
+            rates = {"learning_rate": 1e-4, "gradient_norm": 1.5, "tokens": step * 4096}
+            journal.write({**body, "split": "train", "metrics": metrics, **rates})
+            journal.speed({"step": step, "tokens_per_second": 1e4, "seconds": 90.0})
+            if step % 20 == 0:
+                journal.write({**body, "split": "validation", "metrics": metrics})
+
+
+def test_a_finished_run(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    page = Page(write_report(tmp_path))
+    assert f"{EVIL} · tiny · replaced" in page.text
+    for shown in ("finished after 40 steps", "5.5000", "164 k", "1.23 M", "1 h 0 min", "books"):
+        assert shown in page.text, shown
+    for title in ("Loss", "Generator", "Accuracy", "Learning rate", "Gradient norm"):
+        assert title in page.text, title
+    (command,) = [text for text in page.text if text.startswith("zoo pretrain '")]
+    assert shlex.split(command) == ["zoo", "pretrain", EVIL]
+    assert sum(tag == "figure" for tag, _ in page.seen) == 7
+    rows = [attrs.get("class") for tag, attrs in page.seen if tag == "tr"]
+    assert rows == [None, None, "best"]
+
+
+def test_it_needs_nothing_else_and_escapes_everything(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    path = write_report(tmp_path)
+    page = Page(path)
+    assert not {tag for tag, _ in page.seen} & {"script", "link", "img", "iframe", "object"}
+    assert not any({"src", "href", "onload"} & attrs.keys() for _, attrs in page.seen)
+    text = path.read_text("utf-8")
+    assert "<script" not in text and "http" not in text and "url(" not in text
+    assert "@import" not in text
+
+
+def test_it_is_replaced_as_a_whole(tmp_path: Path) -> None:
+    write_run(tmp_path, 20)
+    before = write_report(tmp_path).stat().st_ino
+    assert "20 of 40 steps" in Page(tmp_path / "report.html").text
+    (tmp_path / LOG).unlink()
+    write_run(tmp_path, 40)
+    assert write_report(tmp_path).stat().st_ino != before
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "config.yaml",
+        "log.jsonl",
+        "report.html",
+        "run.json",
+        "speed.jsonl",
+    ]
+
+
+@pytest.mark.parametrize("missing", ["config.yaml", "run.json", "log.jsonl", "speed.jsonl", "*"])
+def test_what_is_missing_is_left_out(tmp_path: Path, missing: str) -> None:
+    write_run(tmp_path)
+    for path in tmp_path.glob(missing):
+        path.unlink()
+    Page(write_report(tmp_path))
+
+
+def test_the_first_lines_of_a_run(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        journal.write({"step": 0, "split": "validation", "loss": 2.0})
+    assert "2.0000" in Page(write_report(tmp_path)).text
+
+
+def test_a_damaged_log_is_an_error(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    with (tmp_path / LOG).open("a") as file:
+        file.write("x\n")
+    with pytest.raises(VerificationError, match="line 43 is damaged"):
+        write_report(tmp_path)
+
+
+def test_a_long_run_stays_small(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        for step in range(5000):
+            record = {"step": step, "loss": math.sin(step), "metrics": {"accuracy": 0.5}}
+            journal.write({**record, "split": "train"})
+            journal.write({**record, "split": "validation"})
+    path = write_report(tmp_path)
+    assert path.stat().st_size < 500_000
+    page = Page(path)
+    assert sum(tag == "tr" for tag, _ in page.seen) <= 104
+    lines = [attrs["points"] or "" for tag, attrs in page.seen if tag == "polyline"]
+    assert lines and all(len(line.split()) <= 1000 for line in lines)
+
+
+def test_points_lie_where_their_values_are() -> None:
+    figure = ElementTree.fromstring(
+        chart("a & b", "nats", [Line("train", [(0, 0.0), (50, 4.0), (100, 10.0)]), Line("x", [])])
+    )
+    (line,) = figure.iter("polyline")
+    middle = BOTTOM - 0.4 * (BOTTOM - TOP)
+    expected = [(LEFT, BOTTOM), ((LEFT + RIGHT) / 2, middle), (RIGHT, TOP)]
+    found = [tuple(map(float, pair.split(","))) for pair in line.attrib["points"].split()]
+    assert found == [pytest.approx(pair, abs=0.051) for pair in expected]
+    texts = [text.text for text in figure.iter("text")]
+    assert texts[0] == "nats" and texts[-1] == "step"
+    assert texts[1:7] == ["0", "2", "4", "6", "8", "10"]
+    assert figure.find("figcaption/span/span").text == "train"  # type: ignore[union-attr]
+
+
+finite = st.floats(-1e12, 1e12, allow_nan=False)
+
+
+@given(finite, finite, st.integers(2, 8), st.booleans())
+def test_axes_hold_their_values_at_round_steps(
+    one: float, other: float, count: int, tight: bool
+) -> None:
+    low, high = sorted((one, other))
+    axis = Axis.around(low, high, count, tight=tight)
+    slack = 1e-6 * axis.step
+    assert axis.low <= low + slack and high <= axis.high + slack
+    power = axis.step / 10 ** math.floor(math.log10(axis.step) + 1e-9)
+    assert min(abs(power - nice) for nice in (1, 2, 5)) < 1e-6
+    ticks = axis.ticks()
+    assert 2 <= len(ticks) <= count + 3 or tight
+    assert all(axis.low - slack <= tick <= axis.high + slack for tick in ticks)
+
+
+@pytest.mark.parametrize(
+    ("value", "step", "text"),
+    [
+        (0.0, 0.1, "0"),
+        (0.30000000000000004, 0.1, "0.3"),
+        (1.0, 0.5, "1.0"),
+        (-2.5, 0.5, "\N{MINUS SIGN}2.5"),
+        (1000.0, 200.0, "1,000"),
+        (20_000.0, 5_000.0, "20k"),
+        (250_000.0, 50_000.0, "250k"),
+        (1_000_000.0, 200_000.0, "1M"),
+        (1_200_000.0, 200_000.0, "1.2M"),
+        (5e-4, 1e-4, "5e\N{MINUS SIGN}4"),
+        (1.5e-4, 5e-5, "1.5e\N{MINUS SIGN}4"),
+        (1e-4, 5e-5, "1.0e\N{MINUS SIGN}4"),
+    ],
+)
+def test_labels(value: float, step: float, text: str) -> None:
+    assert label(value, step) == text
+
+
+def test_thinning_keeps_peaks_and_order() -> None:
+    draw = random.Random(0)
+    points = [(float(step), draw.gauss(0, 1)) for step in range(12_345)]
+    points[777], points[9_999] = (777.0, 50.0), (9_999.0, -50.0)
+    kept = thin(points)
+    assert len(kept) <= 1000 and kept == sorted(kept) and set(kept) <= set(points)
+    assert {(777.0, 50.0), (9_999.0, -50.0)} <= set(kept)
+    assert thin(points[:1000]) == points[:1000]
+
+
+def test_counts_and_times_as_people_write_them() -> None:
+    assert [number(n) for n in (0, 999, 9_999, 13_548_000, 16.4e9)] == [
+        "",
+        "999",
+        "9,999",
+        "13.5 M",
+        "16.4 B",
+    ]
+    assert [duration(s) for s in (4.21, 123, 3900, 180_000)] == [
+        "4.2 s",
+        "2 min 3 s",
+        "1 h 5 min",
+        "2 d 2 h",
+    ]
+
+
+def test_importing_it_is_cheap() -> None:
+    program = (
+        "import sys, zoo.training.report, zoo.training.bar, zoo.training.events\n"
+        "import zoo.training.throughput\n"
+        "print(sorted({'torch', 'numpy', 'rich', 'yaml'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr

@@ -1,0 +1,74 @@
+"""What a run's directory says of the run, as far as it is there yet."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from zoo.training.journal import SPEED, Record, read
+
+SETTINGS, MANIFEST = "config.yaml", "run.json"
+
+
+@dataclass(frozen=True)
+class Story:
+    """All that is known of a run.
+
+    Attributes:
+        settings: what ``config.yaml`` says.
+        source: its text.
+        manifest: ``run.json``.
+        train: records of the log.
+        validation: records of the log.
+        speed: records of ``speed.jsonl``, by step.
+        seconds: that the run has taken, over all its processes.
+    """
+
+    settings: Record
+    source: str
+    manifest: Record
+    train: list[Record]
+    validation: list[Record]
+    speed: list[Record]
+    seconds: float
+
+    @property
+    def best(self) -> Record | None:
+        """The validation with the lowest loss."""
+        return min(self.validation, key=lambda record: record["loss"], default=None)
+
+    @property
+    def steps(self) -> int:
+        """How many updates were made, as far as the log says."""
+        return max((r[-1]["step"] for r in (self.train, self.validation) if r), default=0)
+
+    def names(self, group: str) -> list[str]:
+        """Return the names in ``losses`` or ``metrics``, in the order of the log."""
+        lasts = [r[-1].get(group, {}) for r in (self.train, self.validation) if r]
+        return list(dict.fromkeys(name for found in lasts for name in found))
+
+    @classmethod
+    def of(cls, run: Path) -> Self:
+        """Read a run.
+
+        Raises:
+            VerificationError: a line of a log is damaged.
+        """
+        import yaml
+
+        log, speed = read(run), read(run, SPEED)
+        source = _text(run / SETTINGS)
+        return cls(
+            settings=yaml.safe_load(source) or {},
+            source=source,
+            manifest=json.loads(_text(run / MANIFEST) or "{}"),
+            train=[record for record in log if record["split"] == "train"],
+            validation=[record for record in log if record["split"] == "validation"],
+            # steps that were made again after a kill count as they were made last
+            speed=sorted({r["step"]: r for r in speed}.values(), key=lambda record: record["step"]),
+            seconds=sum(record.get("seconds", 0) for record in speed),
+        )
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""

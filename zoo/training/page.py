@@ -26,7 +26,7 @@ h1 { font-size: 30px; line-height: 1.2; letter-spacing: -.02em; margin: 0; }
 h2 { font-size: 17px; margin: 56px 0 16px; letter-spacing: -.01em; }
 p.lead { color: var(--quiet); margin: 6px 0 0; }
 dl {
-  display: grid; grid-template-columns: repeat(auto-fill, minmax(min(190px, 47%), 1fr));
+  display: grid; grid-template-columns: repeat(auto-fill, minmax(min(190px, 40%), 1fr));
   gap: 28px 24px; margin: 40px 0 0;
 }
 dt { color: var(--quiet); font-size: 13px; }
@@ -67,15 +67,22 @@ pre {
   white-space: pre-wrap; overflow-wrap: anywhere;
 }
 .note { color: var(--quiet); font-size: 13px; margin: 12px 0; }
-@media (max-width: 480px) { body { padding: 28px 14px 48px; } h2 { margin-top: 40px; } }
+@media (max-width: 480px) {
+  body { padding: 28px 14px 48px; }
+  h1 { font-size: 25px; } h2 { margin-top: 40px; }
+  figure { padding: 12px 10px 8px; } svg text { font-size: 14px; }
+}
 @media print {
   :root {
     --page: #fff; --card: #fff; --line: #ddd; --text: #000; --quiet: #555;
     --train: #7f9cc0; --validation: #c2502e;
   }
-  body { max-width: none; padding: 0; font-size: 11px; }
+  body { max-width: none; padding: 0; font-size: 12px; print-color-adjust: exact; }
+  h1 { font-size: 22px; } dl { margin-top: 24px; gap: 14px 20px; } dd { font-size: 16px; }
+  h2 { margin-top: 28px; } pre { font-size: 11px; }
+  td, th { padding-top: 3px; padding-bottom: 3px; }
   .charts { grid-template-columns: 1fr 1fr; }
-  h2 { break-after: avoid; } tr { break-inside: avoid; }
+  h2, .note { break-after: avoid; } tr { break-inside: avoid; }
 }
 """
 

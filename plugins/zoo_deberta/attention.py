@@ -11,6 +11,10 @@ For a query at ``i`` and a key at ``j``, with ``r = row(i - j)`` of the table of
 on ``i - j`` alone, one row per *difference* is enough: the products with all rows, lined up by
 difference, are the scores after each line is shifted by one against the line before. Shifting
 is a change of strides, so nothing is gathered for the pairs of tokens.
+
+Without gradients two more things save time. The projected tables depend on weights alone, and a
+model that is told that those stay as they are keeps them. And heads and texts are scored in groups
+so small that what is between products stays in a core's cache.
 """
 
 import math
@@ -22,6 +26,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo_deberta.config import DebertaConfig
+
+GROUP = 1 << 19  # how many scores a group has at most: 2 MB of them in float32
 
 
 class Context(NamedTuple):
@@ -100,6 +106,24 @@ class KeylessProjections(Projections):
         return torch.cat((self.query_bias, torch.zeros_like(self.query_bias), self.value_bias))
 
 
+class Positions(NamedTuple):
+    """The table of relative positions as one block's heads see it, a column for each difference.
+
+    Attributes:
+        keys: what queries are compared with, (heads, head_dim, 2 * tokens), for differences
+            ``i - j`` from ``tokens - 1`` down to ``-tokens``; ``None`` where they are not.
+        queries: what keys are compared with, of the same shape, from ``1 - tokens`` up to
+            ``tokens``: a key's difference to a query grows with the query's place.
+    """
+
+    keys: Tensor | None
+    queries: Tensor | None
+
+    def part(self, heads: slice, tokens: int) -> "Positions":
+        """Return what some heads need for that many tokens: views."""
+        return Positions(*(None if t is None else _middle(t[heads], tokens) for t in self))
+
+
 class DisentangledAttention(nn.Module):
     """Every token looks at every other, by content and by relative position.
 
@@ -122,6 +146,7 @@ class DisentangledAttention(nn.Module):
             self.position_key = nn.Linear(width, width, bias=config.key_bias)
         if "p2c" in self.terms and not self.shared:
             self.position_query = nn.Linear(width, width)
+        self.kept: Positions | None = None  # for the longest input; see ``Deberta.quicken``
 
     def forward(self, x: Tensor, context: Context, queries: Tensor | None = None) -> Tensor:
         """Mix the tokens of each row.
@@ -138,12 +163,53 @@ class DisentangledAttention(nn.Module):
             projected = self.qkv.part(x, 0, 3)
         else:
             projected = torch.cat((self.qkv.part(queries, 0, 1), self.qkv.part(x, 1, 3)), dim=-1)
-        # (heads, batch, tokens, head_dim) each
-        q, k, v = projected.view(*x.shape[:2], 3, *self.heads).permute(2, 3, 0, 1, 4)
-        bias = context.mask
-        if context.table is not None and self.terms:
-            positions = self._positions(q, k, context.table, context.rows).transpose(0, 1)
-            bias = positions if bias is None else positions + bias
+        # (3, heads, batch, tokens, head_dim)
+        qkv = projected.view(*x.shape[:2], 3, *self.heads).permute(2, 3, 0, 1, 4)
+        if torch.is_grad_enabled() or torch.compiler.is_exporting():
+            positions = self.positions(context.table, context.rows)
+            mixed = self._attend(qkv, positions, context.mask)
+        else:
+            positions = self.kept or self.positions(context.table, context.rows)
+            mixed = self._attend_in_groups(qkv, positions, context.mask)
+        return self.out(mixed.flatten(-2))  # type: ignore[no-any-return]
+
+    def positions(self, table: Tensor | None, rows: Tensor | None) -> Positions:
+        """Project the table of a ``Context``."""
+        if table is None or not self.terms:
+            return Positions(None, None)
+        table, keys, queries = self.position_dropout(table), None, None
+        if "c2p" in self.terms:
+            keys = self.qkv.part(table, 1, 2) if self.shared else self.position_key(table)
+            keys = self._by_difference(keys, rows).transpose(-1, -2)
+        if "p2c" in self.terms:
+            queries = self.qkv.part(table, 0, 1) if self.shared else self.position_query(table)
+            queries = self._by_difference(queries, rows)
+            queries = torch.cat((queries[:, :-1].flip(1), queries[:, :1]), 1).transpose(-1, -2)
+        return Positions(keys, queries)
+
+    def _by_difference(self, table: Tensor, rows: Tensor | None) -> Tensor:
+        """Split (rows, hidden) into (heads, differences, head_dim), scaled as scores are."""
+        heads = (table * self.scale).unflatten(-1, self.heads).transpose(0, 1)
+        return heads if rows is None else heads[:, rows]  # type: ignore[no-any-return]
+
+    def _attend(self, qkv: Tensor, positions: Positions, mask: Tensor | None) -> Tensor:
+        """Mix the values of some heads and rows.
+
+        Args:
+            qkv: (3, heads, batch, tokens, head_dim).
+            positions: of those heads, for as many tokens.
+            mask: see ``Context``, of those rows.
+
+        Returns:
+            (batch, tokens, heads, head_dim).
+        """
+        q, k, v = qkv
+        bias = mask
+        if positions.keys is not None:
+            bias = _sum(bias, shifted(q, positions.keys).transpose(0, 1))
+        if positions.queries is not None:
+            # each line belongs to a key, and runs over queries in their order
+            bias = _sum(bias, shifted(k, positions.queries).transpose(-1, -2).transpose(0, 1))
         mixed = F.scaled_dot_product_attention(
             q.transpose(0, 1),
             k.transpose(0, 1),
@@ -152,45 +218,46 @@ class DisentangledAttention(nn.Module):
             dropout_p=self.dropout if self.training else 0.0,
             scale=self.scale,
         )
-        return self.out(mixed.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
+        return mixed.transpose(1, 2)
 
-    def _positions(self, q: Tensor, k: Tensor, table: Tensor, rows: Tensor | None) -> Tensor:
-        """Score contents against positions: (heads, batch, tokens, tokens)."""
-        table = self.position_dropout(table)
-        scores: Tensor | None = None
-        if "c2p" in self.terms:
-            keys = self.qkv.part(table, 1, 2) if self.shared else self.position_key(table)
-            scores = self._by_difference(q, keys, rows)
-        if "p2c" in self.terms:
-            queries = self.qkv.part(table, 0, 1) if self.shared else self.position_query(table)
-            # each line belongs to a key, and runs over queries in their order
-            from_keys = self._by_difference(k, queries, rows, reverse=True)
-            from_keys = from_keys.transpose(-1, -2)
-            scores = from_keys if scores is None else scores + from_keys
-        assert scores is not None, "forward asks only where there is a term"
-        return scores
+    def _attend_in_groups(self, qkv: Tensor, positions: Positions, mask: Tensor | None) -> Tensor:
+        """The same for all heads and rows, some at a time."""
+        count, batch, tokens = qkv.shape[1:4]
+        pairs = max(1, GROUP // (2 * tokens * tokens))  # of a head and a row
+        heads, rows = min(pairs, count), max(1, pairs // count)
+        mixed = qkv.new_empty(batch, tokens, *self.heads)
+        for first in range(0, count, heads):
+            some = slice(first, first + heads)
+            own = positions.part(some, tokens)
+            for row in range(0, batch, rows):
+                of = slice(row, row + rows)
+                seen = None if mask is None else mask[of]
+                mixed[of, :, some] = self._attend(qkv[:, some, of], own, seen)
+        return mixed
 
-    def _by_difference(
-        self, content: Tensor, table: Tensor, rows: Tensor | None, *, reverse: bool = False
-    ) -> Tensor:
-        """Multiply contents with the rows of their differences.
 
-        Args:
-            content: (heads, batch, tokens, head_dim).
-            table: (rows, hidden), projected.
-            rows: see ``Context``.
-            reverse: the contents are keys, whose difference to a query at ``i`` grows with it.
+def _sum(one: Tensor | None, other: Tensor) -> Tensor:
+    return other if one is None else one + other
 
-        Returns:
-            (heads, batch, tokens, tokens): for each content, the tokens at the other end.
-        """
-        heads = (table * self.scale).unflatten(-1, self.heads).transpose(0, 1)
-        if rows is not None:
-            heads = heads[:, rows]
-        if reverse:  # from 1 - tokens up to tokens: for a key at j, queries j' - j
-            heads = torch.cat((heads[:, :-1].flip(1), heads[:, :1]), dim=1)
-        lines = content.flatten(1, 2) @ heads.transpose(-1, -2)
-        return shift(lines.view(*content.shape[:3], -1))
+
+def _middle(lines: Tensor, tokens: int) -> Tensor:
+    """Return the columns of differences between that many tokens: (..., 2 * tokens)."""
+    longest = lines.shape[-1] // 2
+    return lines[..., longest - tokens : longest + tokens]
+
+
+def shifted(content: Tensor, positions: Tensor) -> Tensor:
+    """Score contents against the positions of all tokens as seen from each.
+
+    Args:
+        content: (heads, batch, tokens, head_dim).
+        positions: one of ``Positions``.
+
+    Returns:
+        (heads, batch, tokens, tokens): for each content, the tokens at the other end.
+    """
+    lines = content.flatten(1, 2) @ positions
+    return shift(lines.view(*content.shape[:3], -1))
 
 
 def shift(lines: Tensor) -> Tensor:

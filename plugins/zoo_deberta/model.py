@@ -135,6 +135,7 @@ class Deberta(Encoder):
         self.relative = nn.Embedding(2 * config.reach, width) if config.relative_attention else None
         self.relative_norm = nn.LayerNorm(width, eps=eps) if config.norms_positions else None
         self.rows = rows_by_difference(config)
+        self.quick = False  # whether blocks keep their positions
 
     def forward(
         self,
@@ -160,17 +161,35 @@ class Deberta(Encoder):
         if attention_mask is not None and mask is not None:
             mask = torch.minimum(mask, mask.transpose(-1, -2))  # padding is not seen, nor sees
             real = (attention_mask != 0).to(weight.dtype)[..., None]
-        if self.relative is None:
-            return Context(None, None, mask, real)
+        return Context(*self._positions(tokens), mask, real)
+
+    def _positions(self, tokens: int) -> tuple[Tensor | None, Tensor | None]:
+        """Return a ``Context``'s table and rows."""
+        if self.relative is None or (self.quick and not torch.is_grad_enabled()):
+            return None, None
         table = self.relative.weight
         if self.relative_norm is not None:
             table = self.relative_norm(table)
         longest = len(self.rows) // 2
-        rows = torch.tensor(self.rows, device=weight.device)[longest - tokens : longest + tokens]
+        rows = torch.tensor(self.rows, device=table.device)[longest - tokens : longest + tokens]
         # blocks project the smaller of the two; a graph's runtime does so once for all inputs
         if torch.compiler.is_exporting() or 2 * tokens >= len(table):
-            return Context(table, rows, mask, real)
-        return Context(table[rows], None, mask, real)
+            return table, rows
+        return table[rows], None
+
+    def quicken(self) -> None:
+        """Prepare for inference: keep what blocks make of the table, which is for all inputs.
+
+        Weights should stay as they are afterwards, and where they are.
+        """
+        self.quick = False
+        with torch.inference_mode():
+            table, rows = self._positions(len(self.rows) // 2)
+            for layer in self.layers:
+                attention = layer.get_submodule("attention")
+                assert isinstance(attention, DisentangledAttention)
+                attention.kept = attention.positions(table, rows)
+        self.quick = True
 
 
 class DebertaMaskedLM(MaskedLM, Deberta):

@@ -32,11 +32,11 @@ from zoo.export.export import export_onnx
 from zoo.formats import TensorInfo
 from zoo.testing.conformance import FamilyTests
 from zoo.testing.draws import draw_inputs
-from zoo.testing.oracle import hub_state
+from zoo.testing.oracle import compare_with_reference, hub_state
 from zoo.tokenization import SourceFiles
 from zoo.verify import verify
 from zoo.weights import account_for
-from zoo_deberta import Deberta
+from zoo_deberta import Deberta, attention
 from zoo_deberta.attention import bucket, shift
 from zoo_deberta.config import SIZES, DebertaConfig
 
@@ -188,6 +188,41 @@ def test_a_shift_lines_up_differences(tokens: int) -> None:
     shifted = shift(differences)
     assert torch.equal(shifted, (place[:, None] - place).expand(2, -1, -1))
     assert shifted.data_ptr() == differences[:, :, tokens - 1 :].data_ptr()  # nothing was copied
+
+
+@pytest.mark.parametrize("group", [1, 700, 1500, 1 << 30])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_kept_and_grouped_equals_the_reference(
+    version: str, group: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "GROUP", group)
+    model: Any = random_model(DEBERTA, VERSIONS[version], "masked-lm")
+    names = list(model.state_dict())
+    model.quicken()
+    assert list(model.state_dict()) == names
+    for lengths in ((1,), (9, 7, 4), (40, 12)):
+        inputs = draw_inputs(DEBERTA.onnx(VERSIONS[version], "masked-lm"), FIRST, lengths)
+        found = compare_with_reference(
+            DEBERTA, VERSIONS[version], "masked-lm", model, inputs=inputs, tolerance=1e-9
+        )
+        assert found.first_diverging is None
+
+
+def test_a_quickened_model_can_still_be_trained() -> None:
+    model: Any = random_model(DEBERTA, THIRD, "none").requires_grad_(True)
+    model.quicken()
+    inputs = draw_inputs(DEBERTA.onnx(THIRD, "none"), THIRD, (9, 4))
+    model(**inputs)["last_hidden_state"].square().sum().backward()
+    assert model.relative.weight.grad.abs().sum() > 0
+    with torch.no_grad():  # what gradients are taken of is not what was kept
+        stale = model(**inputs)["last_hidden_state"]
+        model.relative.weight.mul_(-1)
+        assert torch.equal(model(**inputs)["last_hidden_state"], stale)
+        model.quicken()
+    fresh = model(**inputs)["last_hidden_state"].detach()
+    with torch.no_grad():
+        found = model(**inputs)["last_hidden_state"]
+    assert (found - fresh).abs().max() <= 1e-9 < (found - stale).abs().max()
 
 
 # The enhanced mask decoder and the replaced-token head, written down from the released code

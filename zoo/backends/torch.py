@@ -59,6 +59,8 @@ class TorchSession(Session):
         self._mask_is_optional = mask is not None and mask.default is None
         self.backend, self.device = self._device.type, str(self._device)
         self.dtype = str(precision).removeprefix("torch.")
+        if self.backend == "cpu" and self.dtype == "float32":
+            getattr(self.model, "quicken", bool)()  # where the model knows how
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
         # blocks that run several times are counted each time
         self.layers = 1 + len(getattr(self.model, "order", self._blocks()))
@@ -97,8 +99,6 @@ class TorchSession(Session):
 
         if not isinstance(self.model, Decoder):
             raise UsageError("the model does not generate text", "convert it with another head")
-        if self.backend == "cpu" and self.dtype == "float32":
-            getattr(self.model, "quicken", bool)()  # where the model knows how
         return self.model
 
     def _forward(self, inputs: "Arrays") -> dict[str, Tensor]:

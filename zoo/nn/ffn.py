@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from zoo.nn.activations import activation
+from zoo.nn.activations import activate, activation
 
 
 class FeedForward(nn.Module):
@@ -22,4 +22,4 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Transform each token: (batch, tokens, hidden) to the same shape."""
-        return self.down(self.act(self.up(x)))  # type: ignore[no-any-return]
+        return self.down(activate(self.act, self.up(x)))  # type: ignore[no-any-return]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.config import Config, ConfigMap, Translation
 from zoo.encoder import Axes, EncoderFamily, encoder_heads
-from zoo.family import Family, Head
+from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
 from zoo_albert.config import CONFIG_MAP, SIZES, SPECIAL_TOKENS, AlbertConfig
 
@@ -37,6 +37,14 @@ class Albert(EncoderFamily):
     default_checkpoint: ClassVar[str] = "albert-base-v2"
     config_files: ClassVar[tuple[str, ...]] = ("config.json", "albert_config.json")
     special_tokens: ClassVar[Mapping[str, str]] = SPECIAL_TOKENS
+    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
+        "unigram": NewTokenizer(
+            ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
+            lowercase=True,
+            strip_accents=True,
+            plain_quotes=True,
+        )
+    }
 
     def sizes(self) -> Mapping[str, AlbertConfig]:
         """Return the released shapes."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.config import Config, ConfigMap
 from zoo.encoder import Axes, EncoderFamily, encoder_heads
-from zoo.family import Family, Head
+from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
 from zoo_bert.config import CONFIG_MAP, SIZES, BertConfig
 
@@ -35,6 +35,9 @@ class Bert(EncoderFamily):
     config_type: ClassVar[type[Config]] = BertConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "bert-base-uncased"
+    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
+        "wordpiece": NewTokenizer(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), lowercase=True)
+    }
     config_files: ClassVar[tuple[str, ...]] = ("config.json", "bert_config.json")
 
     def sizes(self) -> Mapping[str, BertConfig]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 from zoo.config import Config, ConfigMap
 from zoo.encoder import Axes, EncoderFamily, encoder_heads
 from zoo.errors import UsageError
-from zoo.family import Family, Head
+from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
 from zoo_deberta.config import CONFIG_MAP, FIRST_MAP, SIZES, SPECIAL_TOKENS, DebertaConfig
 
@@ -42,6 +42,10 @@ class Deberta(EncoderFamily):
     config_maps: ClassVar[Mapping[str, ConfigMap]] = {"deberta": FIRST_MAP}
     default_checkpoint: ClassVar[str] = "deberta-v3-base"
     special_tokens: ClassVar[Mapping[str, str]] = SPECIAL_TOKENS
+    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = dict.fromkeys(
+        ("unigram", "byte-level-bpe"),
+        NewTokenizer(("[PAD]", "[CLS]", "[SEP]", "[UNK]"), ("[MASK]",)),
+    )
 
     def sizes(self) -> Mapping[str, DebertaConfig]:
         """Return the released shapes; version 1's have no version in their names."""

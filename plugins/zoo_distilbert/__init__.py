@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from zoo.config import Config, ConfigMap
 from zoo.encoder import EncoderFamily, encoder_heads
-from zoo.family import Family, Head
+from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
 from zoo_distilbert.config import CONFIG_MAP, SIZES, DistilBertConfig
 
@@ -27,6 +27,9 @@ class DistilBert(EncoderFamily):
     config_type: ClassVar[type[Config]] = DistilBertConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "distilbert-base-uncased"
+    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
+        "wordpiece": NewTokenizer(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), lowercase=True)
+    }
 
     def sizes(self) -> Mapping[str, DistilBertConfig]:
         """Return the released shapes."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from zoo.config import Config, ConfigMap
 from zoo.encoder import Axes, EncoderFamily, encoder_heads
-from zoo.family import Family, Head
+from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
 from zoo_electra.config import CONFIG_MAP, SIZES, ElectraConfig
 
@@ -32,6 +32,9 @@ class Electra(EncoderFamily):
     config_type: ClassVar[type[Config]] = ElectraConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "electra-small-discriminator"
+    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
+        "wordpiece": NewTokenizer(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), lowercase=True)
+    }
 
     def sizes(self) -> Mapping[str, ElectraConfig]:
         """Return the released shapes."""

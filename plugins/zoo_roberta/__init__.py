@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.config import Config, ConfigMap
 from zoo.encoder import EncoderFamily, encoder_heads
-from zoo.family import Family, Head
+from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
 from zoo_roberta.config import CONFIG_MAP, CONFIG_MAPS, SIZES, SPECIAL_TOKENS, RobertaConfig
 
@@ -30,6 +30,9 @@ class Roberta(EncoderFamily):
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "roberta-base"
     special_tokens: ClassVar[Mapping[str, str]] = SPECIAL_TOKENS
+    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = dict.fromkeys(
+        ("byte-level-bpe", "unigram"), NewTokenizer(("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",))
+    )
 
     def sizes(self) -> Mapping[str, RobertaConfig]:
         """Return the released shapes."""

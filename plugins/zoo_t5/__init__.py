@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.config import Config, ConfigMap, Translation
 from zoo.errors import VerificationError
-from zoo.family import Family, Head
+from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
 from zoo_t5.config import CONFIG_MAPS, SIZES, T5Config
 
@@ -69,6 +69,9 @@ class T5(Family):
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "t5-small"
     special_tokens: ClassVar[Mapping[str, str]] = {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"}
+    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
+        "unigram": NewTokenizer(("<pad>", "</s>", "<unk>"), sentinels=100)
+    }
 
     def sizes(self) -> Mapping[str, T5Config]:
         """Return the released shapes; Flan-T5 has those of version 1.1."""

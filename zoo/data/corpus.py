@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 
-from zoo.checkpoint import FileDigest, Record, TokenizerInfo, decode
-from zoo.errors import SourceError, VerificationError
+from zoo.checkpoint import TOKENIZER, FileDigest, Record, TokenizerInfo, decode
+from zoo.errors import SourceError, UsageError, VerificationError
 
 MANIFEST, LAYOUT = "corpus.json", 1
 TRAIN, VALIDATION = "train", "validation"
@@ -131,7 +132,16 @@ class Corpus:
             )
 
     def split(self, name: str) -> Split:
-        """Open a split: ``train`` or ``validation``."""
+        """Open a split: ``train`` or ``validation``.
+
+        Raises:
+            UsageError: there is no such split.
+            VerificationError: see above.
+        """
+        if name not in self.record.splits:
+            raise UsageError(
+                f"{self.path} has no split {name!r}", f"it has {', '.join(self.record.splits)}"
+            )
         record = self.record.splits[name]
         shards = sorted(file for file in record.files if Path(file).name.startswith("tokens-"))
         return Split(
@@ -139,6 +149,24 @@ class Corpus:
             self._map(f"{name}/sentences.bin", record, "int64"),
             self._map(f"{name}/documents.bin", record, "int64"),
         )
+
+    def tokenizer_json(self) -> bytes:
+        """Return the contents of ``tokenizer.json``; ``record.tokenizer`` says what it does not.
+
+        Raises:
+            SourceError: it cannot be read.
+            VerificationError: it is not the one that the corpus was built with.
+        """
+        path = self.path / TOKENIZER
+        try:
+            found = path.read_bytes()
+        except OSError as error:
+            raise SourceError(f"{path}: {error.strerror}") from error
+        if blake3(found).hexdigest() != self.record.tokenizer_digest:
+            raise VerificationError(
+                f"{path} is not the file that {MANIFEST} lists", "build the corpus again"
+            )
+        return found
 
     def _map(self, file: str, record: SplitRecord, dtype: str) -> NDArray[Any]:
         from zoo.paths import inside

@@ -1,0 +1,203 @@
+"""Building a corpus: texts are read, tokenized and written as they come.
+
+What is written depends on the files, on how they are read, on the tokenizer and on the seed, and
+on nothing else: not on how many processes work on it, nor on where the files are.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+import zoo
+from zoo.checkpoint import TOKENIZER, FileDigest, encode
+from zoo.data.corpus import LAYOUT, MANIFEST, TRAIN, VALIDATION, Corpus, CorpusRecord
+from zoo.data.encoding import Encoder, chunks, encode_all, joined, select, vocabulary_size
+from zoo.data.held_out import HeldOut
+from zoo.data.read import Reading, documents, find
+from zoo.data.tokenizer import Given, ToTrain
+from zoo.data.write import SHARD, SplitWriter
+from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.progress import progress
+from zoo.publish import publishing
+
+ALONE = 8 << 20  # bytes of sources up to which starting processes takes longer than it saves
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a corpus is to be made of.
+
+    Attributes:
+        paths: files, directories and patterns.
+        tokenizer: which.
+        reading: how files become documents and sentences.
+        validation: how many of the documents are held out, as a share; 0 for none.
+        validation_paths: what is held out instead, if anything.
+        seed: for the choice of documents.
+    """
+
+    paths: Sequence[str | Path]
+    tokenizer: Given | ToTrain
+    reading: Reading = field(default_factory=Reading)
+    validation: float = 0.01
+    validation_paths: Sequence[str | Path] = ()
+    seed: int = 0
+
+    @cached_property
+    def files(self) -> dict[str, list[Path]]:
+        """The files of each split; ``validation`` is among them where it has its own."""
+        found = {TRAIN: find(self.paths)}
+        if self.validation_paths:
+            found[VALIDATION] = find(self.validation_paths)
+        return found
+
+    @cached_property
+    def sources(self) -> dict[str, FileDigest]:
+        """The digests of all files, as they were when this was first asked."""
+        from zoo.convert.write import digest
+
+        try:
+            return {str(f): digest(f) for files in self.files.values() for f in files}
+        except OSError as error:
+            raise SourceError(f"{error.filename}: {error.strerror}") from error
+
+    def settings(self) -> dict[str, Any]:
+        """Say what the corpus depends on, besides the files."""
+        held = "given" if self.validation_paths else self.validation
+        return {
+            **msgspec.to_builtins(self.reading),
+            "validation": held,
+            "seed": self.seed,
+            "tokenizer": self.tokenizer.settings(),
+        }
+
+
+def build(
+    plan: Plan,
+    target: Path,
+    *,
+    workers: int | None = None,
+    force: bool = False,
+    shard: int = SHARD,
+) -> Corpus:
+    """Build a corpus, and publish it when it is whole.
+
+    Args:
+        plan: what of.
+        target: the directory to make.
+        workers: how many processes tokenize; by default as many as there are cores, and no other
+            than this one for a few megabytes. They import the program that is run, which has to
+            be one that may be imported.
+        force: replace an existing directory.
+        shard: bytes of a token file, at most.
+
+    Raises:
+        UsageError: the directory exists or cannot be written, or the texts are too short for
+            what is asked.
+        SourceError: a file is missing or cannot be read, or there is no text.
+        VerificationError: a file is damaged, not UTF-8, or changes meanwhile.
+    """
+    with publishing(target, force=force) as staging:
+        sources = plan.sources
+        held = _held_out(plan)
+        tokenizer = plan.tokenizer.make(lambda: _training_texts(plan, held))
+        (staging / TOKENIZER).write_bytes(tokenizer.json)
+        size = _size(tokenizer)
+        dtype = "uint16" if size <= 1 << 16 else "uint32"
+        encoder = Encoder(tokenizer.json, tokenizer.info, plan.reading.sentences, dtype)
+        names = [TRAIN, VALIDATION] if plan.validation or plan.validation_paths else [TRAIN]
+        writers = {name: SplitWriter(staging, name, dtype, shard) for name in names}
+        try:
+            _fill(plan, encoder, held, writers, workers or _processes(sources))
+            splits = {name: writer.close() for name, writer in writers.items()}
+        finally:
+            for writer in writers.values():
+                writer.abandon()
+        for name, split in splits.items():
+            if not split.tokens:
+                raise UsageError(
+                    f"no text is left for {name}", "give more text, or another --validation"
+                )
+        _check_unchanged(plan, sources)
+        record = CorpusRecord(
+            zoo=LAYOUT,
+            created_by=zoo.__version__,
+            dtype=dtype,
+            vocab_size=size,
+            tokenizer=tokenizer.info,
+            tokenizer_digest=tokenizer.settings()["blake3"],
+            sources=sources,
+            settings=plan.settings(),
+            splits=splits,
+        )
+        (staging / MANIFEST).write_bytes(encode(record))
+    return Corpus(target)
+
+
+def _held_out(plan: Plan) -> HeldOut:
+    """Choose documents for validation; fail early where there are none at all."""
+    read = documents(plan.files[TRAIN], plan.reading)
+    first = next(read, None)
+    if first is None:
+        raise SourceError(
+            f"there is no text in {', '.join(map(str, plan.paths))}", "give files with text"
+        )
+    share = 0.0 if plan.validation_paths else plan.validation
+    if not 0 <= share < 1:
+        raise UsageError(f"--validation {share} is no share of the documents", "such as 0.01")
+    return HeldOut((text for part in ([first], read) for text in part), share, plan.seed)
+
+
+def _training_texts(plan: Plan, held: HeldOut) -> Iterator[list[str]]:
+    """Yield the texts that a tokenizer may be trained on."""
+    number = 0
+    for chunk in chunks(documents(plan.files[TRAIN], plan.reading)):
+        kept = ~held.choose(number, len(chunk))
+        number += len(chunk)
+        yield [joined(text) for text, keep in zip(chunk, kept.tolist(), strict=True) if keep]
+
+
+def _size(tokenizer: Given) -> int:
+    from tokenizers import Tokenizer
+
+    return vocabulary_size(Tokenizer.from_buffer(tokenizer.json))
+
+
+def _processes(sources: Mapping[str, FileDigest]) -> int:
+    if sum(source.bytes for source in sources.values()) <= ALONE:
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _fill(
+    plan: Plan,
+    encoder: Encoder,
+    held: HeldOut,
+    writers: Mapping[str, SplitWriter],
+    workers: int,
+) -> None:
+    """Tokenize and write all documents."""
+    with progress("tokenizing documents", None) as advance:
+        for name, files in plan.files.items():
+            number = 0
+            for found in encode_all(encoder, documents(files, plan.reading), workers):
+                count = len(found.documents)
+                out = held.choose(number, count) if name == TRAIN else np.ones(count, dtype=bool)
+                number += count
+                writers[TRAIN].add(select(found, ~out))
+                if out.any():
+                    writers[VALIDATION].add(select(found, out))
+                advance(count)
+
+
+def _check_unchanged(plan: Plan, sources: Mapping[str, FileDigest]) -> None:
+    for files in plan.files.values():
+        for file in files:
+            if not file.is_file() or file.stat().st_size != sources[str(file)].bytes:
+                raise VerificationError(f"{file} changed while it was read", "build again")

@@ -1,0 +1,50 @@
+"""Where sentences begin, by a rule that needs no model.
+
+A sentence ends with ``.``, ``!``, ``?`` or an ellipsis and the quotes and brackets that close
+after it, if white space follows, and then a capital, a digit, or a quote or bracket that opens.
+A full stop after a title (``Mr.``), a usual abbreviation or an initial (``J.``, ``U.S.``) ends
+none. The rule is for languages that have spaces and capitals; of others, and where it errs, each
+sentence may be given on a line of its own.
+"""
+
+import re
+
+ENDS = re.compile(r"[.!?\u2026]+[\"'\u201d\u2019)\]\u00bb]*(\s+)(?=(.))")
+OPENING = frozenset("\"'`(\u201c\u2018[\u00ab")
+ABBREVIATIONS = """
+    Mr Mrs Ms Mx Dr Prof St Sr Jr Rev Hon Gen Col Maj Capt Cpt Lt Sgt Cmdr Gov Sen Rep Messrs
+    Mme Mlle Esq Mt Ft Nos Vol Fig Figs pp vs cf viz e.g i.e al ca approx
+    Jan Feb Mar Apr Jun Jul Aug Sept Sep Oct Nov Dec Inc Ltd Co Corp
+"""
+KNOWN = frozenset(ABBREVIATIONS.split())
+LONGEST = 8  # characters of an abbreviation, at most
+
+
+def sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Return where each sentence of a text starts and ends.
+
+    Args:
+        text: without white space around it. What the spans leave out is white space.
+    """
+    starts, ends = [0], []
+    for found in ENDS.finditer(text):
+        if _begins(found[2]) and not _abbreviated(text, found.start()):
+            ends.append(found.start(1))
+            starts.append(found.end())
+    return list(zip(starts, [*ends, len(text)], strict=True))
+
+
+def _begins(character: str) -> bool:
+    return character.isupper() or character.isdigit() or character in OPENING
+
+
+def _abbreviated(text: str, end: int) -> bool:
+    """Whether a full stop at a place belongs to the word before it."""
+    if text[end] != "." or not text[end + 1].isspace():
+        return False
+    words = text[max(0, end - LONGEST) : end].split()
+    word = words[-1].lstrip("\"'`(\u201c\u2018[\u00ab") if words else ""
+    if word in KNOWN:
+        return True
+    initial = word.rpartition(".")[2]
+    return len(initial) == 1 and initial.isupper() and word != "I"

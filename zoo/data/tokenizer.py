@@ -1,0 +1,179 @@
+"""Which tokenizer a corpus is built with: somebody's, or one that is trained on its texts."""
+
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.checkpoint import TOKENIZER, TokenizerInfo, is_checkpoint, load_checkpoint
+from zoo.errors import UsageError
+
+if TYPE_CHECKING:
+    from zoo.family import Family, NewTokenizer
+    from zoo.references import Reference
+
+Texts = Callable[[], Iterable[Sequence[str]]]
+TRAIN = "train"
+
+
+@dataclass(frozen=True)
+class Given:
+    """A tokenizer that is there.
+
+    Attributes:
+        json: the contents of ``tokenizer.json``.
+        info: what that file does not say.
+    """
+
+    json: bytes
+    info: TokenizerInfo
+
+    def settings(self) -> dict[str, Any]:
+        """Say what the corpus depends on."""
+        from blake3 import blake3
+
+        return {"blake3": blake3(self.json).hexdigest()}
+
+    def make(self, texts: Texts) -> "Given":
+        """Return it."""
+        return self
+
+
+@dataclass(frozen=True)
+class ToTrain:
+    """A tokenizer that is to be trained.
+
+    Attributes:
+        family: whose.
+        kind: see ``Family.new_tokenizers``.
+        new: how it is laid out.
+        size: ids in all.
+    """
+
+    family: "Family"
+    kind: str
+    new: "NewTokenizer"
+    size: int
+
+    @classmethod
+    def of(
+        cls,
+        family: "Family",
+        *,
+        size: int,
+        kind: str | None = None,
+        lowercase: bool | None = None,
+    ) -> "ToTrain":
+        """Describe a family's tokenizer.
+
+        Args:
+            family: whose.
+            size: ids in all, special tokens included.
+            kind: by default the family's usual one.
+            lowercase: whether texts are lower-cased, where the family's do not decide.
+
+        Raises:
+            UsageError: the family has no such kind.
+        """
+        known = family.new_tokenizers
+        kind = kind or next(iter(known), "tokenizer")
+        if kind not in known:
+            raise UsageError(
+                f"no {kind} can be trained for {family.name}",
+                f"its kinds are {', '.join(known)}" if known else "give the tokenizer of a model",
+            )
+        new = known[kind]
+        return cls(
+            family, kind, new if lowercase is None else replace(new, lowercase=lowercase), size
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Say what the corpus depends on."""
+        return {
+            "trained": self.kind,
+            "family": self.family.name,
+            "vocab_size": self.size,
+            "lowercase": self.new.lowercase,
+        }
+
+    def make(self, texts: Texts) -> Given:
+        """Train it; see ``zoo.tokenization.train``."""
+        from zoo.tokenization import SourceFiles, describe
+        from zoo.tokenization.stored import load
+        from zoo.tokenization.train import train
+        from zoo.tokenization.wordpiece import DEFAULTS
+
+        roles = self.family.special_tokens or DEFAULTS
+        with tempfile.TemporaryDirectory() as scratch:
+            files = SourceFiles(Path(scratch))
+            train(
+                self.kind,
+                self.new,
+                texts,
+                files.directory,
+                size=self.size,
+                unknown=roles["unk"],
+            )
+            # no family's published models have words, so none reads them as files
+            tokenizer = load(files) if self.kind == "words" else self.family.tokenizer(files)
+            info = describe(files, tokenizer, roles)
+        return Given(tokenizer.to_str(pretty=True).encode(), info)
+
+
+def given(text: str, family: "Family | None" = None, **hub: Any) -> Given:
+    """Return the tokenizer of a model, or of another corpus.
+
+    Args:
+        text: a reference to the model, see ``zoo.references``, or the corpus's directory.
+        family: whose tokenizer it is, where neither the model nor the registry says.
+        **hub: ``offline`` and ``lock``, see ``zoo.references.obtain``.
+
+    Raises:
+        UsageError: nothing has that name, or it has no tokenizer.
+        SourceError, VerificationError: see ``obtain`` and ``Family.tokenizer``.
+    """
+    from zoo.data.corpus import MANIFEST, Corpus
+    from zoo.references import obtain, resolve
+    from zoo.tokenization import describe, has_tokenizer
+
+    reference = resolve(text)
+    if reference.path is not None and (reference.path / MANIFEST).is_file():
+        corpus = Corpus(reference.path)
+        return Given(corpus.tokenizer_json(), corpus.record.tokenizer)
+    if reference.path is not None and is_checkpoint(reference.path):
+        return _of_checkpoint(reference.path)
+    source = obtain(reference, **hub, tokenizer_alone=True)
+    if not has_tokenizer(source.files):
+        raise UsageError(f"{text} has no tokenizer files", "give another --tokenizer")
+    family = family or _family(reference)
+    tokenizer = family.tokenizer(source.files)
+    info = describe(source.files, tokenizer, family.special_tokens)
+    return Given(tokenizer.to_str(pretty=True).encode(), info)
+
+
+def _of_checkpoint(path: Path) -> Given:
+    info = load_checkpoint(path).model.tokenizer
+    if info is None:
+        raise UsageError(f"{path} has no {TOKENIZER}", "give another --tokenizer")
+    return Given((path / TOKENIZER).read_bytes(), info)
+
+
+def _family(reference: "Reference") -> "Family":
+    """Return the family that the registry or the model's configuration names.
+
+    Raises:
+        UsageError: neither does.
+    """
+    from zoo.plugins import family_of_model_type, get_family
+    from zoo.tokenization import SourceFiles
+
+    if reference.row is not None:
+        return get_family(reference.row.family)
+    found = None
+    if reference.path is not None:
+        model_type = SourceFiles(reference.path).json_if_any("config.json").get("model_type")
+        found = family_of_model_type(str(model_type))
+    if found is None:
+        raise UsageError(f"nothing says what family {reference.text} is of", "give --family")
+    return found

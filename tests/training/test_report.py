@@ -195,7 +195,7 @@ def test_axes_hold_their_values_at_round_steps(
         (1_200_000.0, 200_000.0, "1.2M"),
         (5e-4, 1e-4, "5e\N{MINUS SIGN}4"),
         (1.5e-4, 5e-5, "1.5e\N{MINUS SIGN}4"),
-        (1e-4, 5e-5, "1.0e\N{MINUS SIGN}4"),
+        (1e-4, 5e-5, "1e\N{MINUS SIGN}4"),
     ],
 )
 def test_labels(value: float, step: float, text: str) -> None:

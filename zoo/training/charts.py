@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 420, 236
-LEFT, RIGHT, TOP, BOTTOM = 46, 400, 22, 200  # of the plot
+LEFT, RIGHT, TOP, BOTTOM = 54, 400, 22, 200  # of the plot
 LIMIT = 1000
 DOTS = 40
 DENSE = 300
@@ -112,18 +112,18 @@ def _label(value: float, step: float) -> str:
         return _scientific(value, _places(size) - _places(step))
     for least, unit, letter in UNITS:
         if size >= least and step >= unit / 100:
-            return f"{_trimmed(value / unit, max(0, -_places(step / unit)))}{letter}"
+            digits = max(0, -_places(step / unit))
+            return _trimmed(f"{value / unit:,.{digits}f}") + letter
     return f"{value:,.{max(0, -_places(step))}f}"
 
 
 def _scientific(value: float, digits: int) -> str:
     mantissa, _, power = f"{value:.{max(0, digits)}e}".partition("e")
-    return f"{mantissa}e{int(power)}"
+    return f"{_trimmed(mantissa)}e{int(power)}"
 
 
-def _trimmed(value: float, digits: int) -> str:
-    text = f"{value:,.{digits}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+def _trimmed(digits: str) -> str:
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
 
 
 def _places(step: float) -> int:

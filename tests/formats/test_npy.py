@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 
 from zoo.errors import SourceError, VerificationError, ZooError
+from zoo.foreign import Foreign, ForeignReader
 from zoo.formats import TensorReader
 from zoo_converters.npy import Npy
 
+BOMB = Path(tempfile.gettempdir()) / "npy-bomb-went-off"
 SHAPES = ((3, 4), (5,), (1, 2, 3), (), (7,))
 
 
@@ -88,7 +91,7 @@ def test_parts_of_several_dtypes(tmp_path: Path) -> None:
 
 class Bomb:
     def __reduce__(self) -> tuple[Any, ...]:
-        return Path.touch, (Path("/tmp/npy-bomb-went-off"),)
+        return Path.touch, (BOMB,)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +113,7 @@ def test_other_arrays(tmp_path: Path, array: Any) -> None:
     np.save(tmp_path / "params_1.npy", array, allow_pickle=True)
     with pytest.raises(VerificationError, match="no flat array of numbers"):
         opened(tmp_path)
-    assert not Path("/tmp/npy-bomb-went-off").exists()
+    assert not BOMB.exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY", pickle.dumps(Bomb()), b"PK\x03\x04" * 50])
@@ -119,7 +122,7 @@ def test_no_array(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "params_1.npy").write_bytes(content)
     with pytest.raises(VerificationError, match="no flat array of numbers"):
         opened(tmp_path)
-    assert not Path("/tmp/npy-bomb-went-off").exists()
+    assert not BOMB.exists()
 
 
 @pytest.mark.parametrize("keep", [-1, -8, 130])
@@ -147,3 +150,27 @@ def test_noise_is_one_line(tmp_path: Path, seed: int) -> None:
                 reader.read(name)
     except ZooError as error:
         assert "\n" not in str(error)
+
+
+def test_one_name_for_two_tensors(tmp_path: Path) -> None:
+    """A family that gave two tensors one name would lose one of them."""
+    written(tmp_path)
+    found = {name: Foreign("same" if name in "13" else name) for name in "01234"}
+    with (
+        opened(tmp_path) as reader,
+        pytest.raises(VerificationError, match="1 and 3 are both same"),
+    ):
+        ForeignReader(reader, found)
+
+
+def test_shapes_on_the_hub(tmp_path: Path) -> None:
+    arrays = written(tmp_path)
+    found = {name: Foreign(f"hub.{name}") for name in "134"}
+    found["0"] = Foreign("hub.0", transposed=True)
+    found["2"] = Foreign("hub.2", squeezed=True, transposed=True)
+    with opened(tmp_path) as reader:
+        seen = ForeignReader(reader, found)
+        assert seen.tensors["hub.2"].shape == (3, 2)
+        assert np.array_equal(seen.read("hub.2"), arrays[2][0].T)
+        assert np.array_equal(seen.read("hub.0"), arrays[0].T)
+        assert np.array_equal(seen.read("hub.3"), arrays[3])

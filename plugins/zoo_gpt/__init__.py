@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from zoo.config import Config, ConfigMap
 from zoo.errors import UsageError
-from zoo.family import Family, Head
+from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
 from zoo_gpt.config import CONFIG_MAPS, SIZES, GptConfig
 
@@ -31,6 +31,12 @@ _HEADS = {
         ("logits",),
         ("generate", "features"),
         "which token comes next",
+    ),
+    "multiple-choice": Head(
+        ("GPT2DoubleHeadsModel", "OpenAIGPTDoubleHeadsModel"),
+        ("logits", "mc_logits"),
+        (),
+        "which of several texts it is, and which token comes next in each",
     ),
     "sequence-classification": Head(
         ("GPT2ForSequenceClassification", "OpenAIGPTForSequenceClassification"),
@@ -62,6 +68,9 @@ class Gpt(Family):
     special_tokens: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("bos", "eos", "unk"), "<|endoftext|>"
     )
+    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
+        "byte-level-bpe": NewTokenizer(last=("<|endoftext|>",))
+    }
 
     def sizes(self) -> Mapping[str, GptConfig]:
         """Return the released shapes; ``gpt`` is the first GPT, the others are GPT-2's."""
@@ -92,9 +101,16 @@ class Gpt(Family):
             return super().foreign(dialect, names, head)
         return {name: numbered(name) for name in names}
 
+    def has_reference(self, config: GptConfig, head: str) -> bool:
+        """See ``Family``; the library must be told where a text of several ends, and its first
+        GPT cannot mask padding there.
+        """
+        known = config.norm == "pre" or len(_HEADS[head].architectures) > 1
+        return known and head != "multiple-choice"
+
     def model(self, config: GptConfig, head: str) -> "nn.Module":
         """Build a model with fresh weights."""
-        from zoo_gpt.model import build
+        from zoo_gpt.heads import build
 
         return build(config, head)
 
@@ -109,15 +125,23 @@ class Gpt(Family):
         from zoo.export.spec import OnnxSpec
 
         tokens, labels = ("batch", "tokens"), len(config.labels)
+        choices = ("batch", "choices")
         axes: dict[str, dict[str, tuple[str | int, ...]]] = {
             "none": {"last_hidden_state": (*tokens, config.hidden_size)},
             "causal-lm": {"logits": (*tokens, config.vocab_size)},
+            "multiple-choice": {
+                "logits": (*choices, "tokens", config.vocab_size),
+                "mc_logits": choices,
+            },
             "sequence-classification": {"logits": ("batch", labels)},
             "token-classification": {"logits": (*tokens, labels)},
             "question-answering": {"start_logits": tokens, "end_logits": tokens},
         }
         return OnnxSpec(
-            inputs=dict.fromkeys(("input_ids", "attention_mask"), tokens),
+            inputs=dict.fromkeys(
+                ("input_ids", "attention_mask"),
+                (*choices, "tokens") if head == "multiple-choice" else tokens,
+            ),
             outputs=axes[head],
             limits={"tokens": config.max_positions},
         )

@@ -13,7 +13,7 @@ _POSITIVE = (
     "layer_norm_eps",
     "initializer_range",
 )
-_DROPOUTS = ("dropout", "embedding_dropout", "attention_dropout")
+_DROPOUTS = ("dropout", "embedding_dropout", "attention_dropout", "choice_dropout")
 
 
 class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,6 +33,7 @@ class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         dropout: probability of dropping an element of a block's output in training.
         embedding_dropout: the same for the embeddings.
         attention_dropout: probability of dropping an attention weight in training.
+        choice_dropout: probability of dropping an element of what the multiple-choice head reads.
         scale_attention: divide attention scores by the root of a head's width.
         scale_by_layer: divide them by the layer's number, too, counted from 1.
         layer_norm_eps: added to the variance in every norm.
@@ -52,6 +53,7 @@ class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     dropout: float = 0.1
     embedding_dropout: float = 0.1
     attention_dropout: float = 0.1
+    choice_dropout: float = 0.1
     scale_attention: bool = True
     scale_by_layer: bool = False
     layer_norm_eps: float = 1e-5
@@ -109,6 +111,7 @@ _SHARED = {
     "resid_pdrop": "dropout",
     "embd_pdrop": "embedding_dropout",
     "attn_pdrop": "attention_dropout",
+    "summary_first_dropout": "choice_dropout",
     "layer_norm_epsilon": "layer_norm_eps",
     "initializer_range": "initializer_range",
     "pad_token_id": "pad_token_id",
@@ -128,16 +131,15 @@ _FIXED = {
     "per_layer_config": (None,),
     "classifier_dropout": (None, 0.1),
     "hidden_dropout": (None, 0.1),
+    # the multiple-choice head: one number, of one token, as it is
+    "summary_type": ("cls_index",),
+    "summary_use_proj": (True,),
+    "summary_activation": (None,),
+    "summary_proj_to_labels": (True,),
 }
-_CHOICES = "a setting of the multiple-choice head alone"
 _IGNORED = {
     "is_decoder": "every token looks back alone, whatever it says",
     "n_ctx": "what n_positions was called before; no implementation reads it",
-    "summary_type": _CHOICES,
-    "summary_use_proj": _CHOICES,
-    "summary_activation": _CHOICES,
-    "summary_proj_to_labels": _CHOICES,
-    "summary_first_dropout": _CHOICES,
 }
 # GPT's class knows three activations, by names of its own: its "gelu" is the approximation.
 _AFN = {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}
@@ -154,7 +156,7 @@ CONFIG_MAPS = {
         fixed=_FIXED,
         ignored={
             **_IGNORED,
-            "reorder_and_upcast_attn": "scores are summed in float32 at least, whatever it says",
+            "reorder_and_upcast_attn": "asks for scores in float32, as they are here anyway",
         },
         aliases=_ALIASES,
     ),

@@ -27,11 +27,8 @@ from torch.nn import functional as F
 from zoo.nn.attention import causal_mask
 from zoo.nn.blocks import PostNormBlock
 from zoo.nn.cache import KeyValueCache, LayerCache
-from zoo.nn.init import init_weights
 from zoo.nn.skinny import quicken, skinny_linear
 from zoo_gpt.config import GptConfig
-
-CLASSIFIER_DROPOUT = 0.1  # before a classifier of tokens; the published models say no other
 
 
 class Embeddings(nn.Module):
@@ -151,7 +148,6 @@ class CausalLM(Gpt):
         super().__init__(config)
         tied, shape = config.tie_embeddings, (config.hidden_size, config.vocab_size)
         self.head = None if tied else nn.Linear(*shape, bias=False)
-        self.columns: Tensor | None = None  # the scoring table in the other order; see quicken
 
     def outputs(self, hidden: Tensor, input_ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
         """See ``Gpt``."""
@@ -159,7 +155,7 @@ class CausalLM(Gpt):
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Score what comes next: (..., hidden) to (..., vocabulary)."""
-        return skinny_linear(hidden, self.table, columns=self.columns)
+        return skinny_linear(hidden, self.table)
 
     @property
     def table(self) -> Tensor:
@@ -167,9 +163,8 @@ class CausalLM(Gpt):
         return (self.embeddings.tokens if self.head is None else self.head).weight
 
     def quicken(self) -> None:
-        """Prepare to generate on a CPU, at the price of a second copy of the scoring table."""
+        """Prepare to generate on a CPU."""
         quicken(self)
-        self.columns = self.table.detach().t().contiguous()
 
     def prefill(self, inputs: Mapping[str, Tensor], room: int) -> tuple[Tensor, CausalState]:
         """Read the prompts, padded on the left; see ``zoo.generation.Decoder``."""
@@ -183,69 +178,3 @@ class CausalLM(Gpt):
         if state.mask is not None:
             state.mask = F.pad(state.mask, (0, 1), value=1)
         return self.scores(self.trunk(tokens[:, None], state.mask, state.cache)[:, -1])
-
-
-class SequenceClassification(Gpt):
-    """What is said of the text as a whole, read off its last token: it alone has seen all."""
-
-    def __init__(self, config: GptConfig) -> None:
-        super().__init__(config)
-        self.pad_token_id = config.pad_token_id
-        self.head = nn.Linear(config.hidden_size, len(config.labels), bias=False)
-
-    def outputs(self, hidden: Tensor, input_ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
-        """See ``Gpt``. The last token is the last one that neither mask nor id call padding."""
-        real = torch.ones_like(input_ids) if mask is None else mask
-        if self.pad_token_id is not None:
-            real = real * (input_ids != self.pad_token_id)
-        places = torch.arange(input_ids.shape[1], device=input_ids.device)
-        last = (places * real).argmax(1)  # (batch,)
-        rows = torch.arange(input_ids.shape[0], device=input_ids.device)
-        return {"logits": self.head(hidden[rows, last])}  # (batch, labels)
-
-
-class TokenClassification(Gpt):
-    """What is said of each token, from it and those before it."""
-
-    def __init__(self, config: GptConfig) -> None:
-        super().__init__(config)
-        self.dropout = nn.Dropout(CLASSIFIER_DROPOUT)
-        self.head = nn.Linear(config.hidden_size, len(config.labels))
-
-    def outputs(self, hidden: Tensor, input_ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
-        """See ``Gpt``."""
-        return {"logits": self.head(self.dropout(hidden))}  # (batch, tokens, labels)
-
-
-class QuestionAnswering(Gpt):
-    """Where in the text an answer starts, and where it ends."""
-
-    def __init__(self, config: GptConfig) -> None:
-        super().__init__(config)
-        self.head = nn.Linear(config.hidden_size, 2)
-
-    def outputs(self, hidden: Tensor, input_ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
-        """See ``Gpt``."""
-        start, end = self.head(hidden).unbind(dim=-1)  # (batch, tokens) each
-        return {"start_logits": start, "end_logits": end}
-
-
-_HEADS: dict[str, type[Gpt]] = {
-    "none": Gpt,
-    "causal-lm": CausalLM,
-    "sequence-classification": SequenceClassification,
-    "token-classification": TokenClassification,
-    "question-answering": QuestionAnswering,
-}
-
-
-def build(config: GptConfig, head: str) -> Gpt:
-    """Return a model with fresh weights, those on GPT-2's residual path smaller with depth."""
-    model = _HEADS[head](config)
-    init_weights(model, std=config.initializer_range)
-    if config.norm == "pre":
-        std = config.initializer_range / (2 * config.num_layers) ** 0.5
-        for name, parameter in model.layers.named_parameters():
-            if name.endswith(("attention.out.weight", "ffn.down.weight")):
-                nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std)
-    return model

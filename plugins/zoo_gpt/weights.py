@@ -23,10 +23,11 @@ def weights(config: GptConfig, head: str) -> WeightMap:
     match head:
         case "none":
             return trunk
-        case "causal-lm" if config.tie_embeddings:
-            return trunk.plus(ties=[Tied("lm_head.weight", to=_tokens(config))])
         case "causal-lm":
-            return trunk.plus(Rule("lm_head.weight", "head.weight", (config.vocab_size, width)))
+            return _causal(config)
+        case "multiple-choice":
+            choice = Rule("multiple_choice_head.summary.{p}", "choice.{p}", (1, width))
+            return _causal(config).plus(choice)
         case "sequence-classification":
             return trunk.plus(Rule("score.weight", "head.weight", (labels, width)))
         case "token-classification":
@@ -34,6 +35,14 @@ def weights(config: GptConfig, head: str) -> WeightMap:
         case "question-answering":
             return trunk.plus(Rule("qa_outputs.{p}", "head.{p}", (2, width)))
     raise ValueError(f"GPT has no head {head!r}")
+
+
+def _causal(config: GptConfig) -> WeightMap:
+    name = "lm_head.weight"
+    if config.tie_embeddings:
+        return _trunk(config).plus(ties=[Tied(name, to=_tokens(config))])
+    shape = config.vocab_size, config.hidden_size
+    return _trunk(config).plus(Rule(name, "head.weight", shape))
 
 
 def _tokens(config: GptConfig) -> str:

@@ -6,6 +6,7 @@ Nothing of the family but the names of its heads and outputs is used: the config
 weights and their names, and the formulas are the reference library's own.
 """
 
+import inspect
 import json
 import sys
 import tempfile
@@ -147,6 +148,7 @@ CASES: dict[str, dict[str, Case]] = {
         "sequence-classification": ("sequence-classification", {"num_labels": 3}, {}),
         "token-classification": ("token-classification", {"num_labels": 5}, {}),
         "question-answering": ("question-answering", {}, {}),
+        "multiple-choice": ("multiple-choice", {}, {}),
         "first-none": ("none", FIRST_GPT, {}),
         "first-causal-lm": ("causal-lm", {**FIRST_GPT, "afn": "silu"}, {}),
         "first-classification": ("sequence-classification", {**FIRST_GPT, "num_labels": 1}, {}),
@@ -184,7 +186,7 @@ def make(family_name: str, case: Case, path: Path) -> None:
     spec = family.onnx(ours, head)
     inputs = draw_inputs(spec, ours, (10, 4, 1))
     with torch.no_grad():
-        found = model.double().eval()(**inputs)
+        found = model.double().eval()(**inputs, **ends(model, inputs))
     # the last output, a pooler's, is not there where an option took the pooler away
     wanted_outputs = [name for name in spec.outputs if not options or name in found]
     tensors = {f"weights/{name}": value for name, value in weights.items()}
@@ -198,6 +200,13 @@ def make(family_name: str, case: Case, path: Path) -> None:
     }
     save_file(tensors, path, metadata=metadata)
     path.chmod(0o644)
+
+
+def ends(model: Any, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Say where texts end to a class that takes padding for their ends."""
+    if "mc_token_ids" not in inspect.signature(model.forward).parameters:
+        return {}
+    return {"mc_token_ids": inputs["attention_mask"].sum(-1) - 1}
 
 
 def untie(model: Any) -> None:

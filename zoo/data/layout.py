@@ -11,9 +11,16 @@ from typing import Protocol
 
 import numpy as np
 
-from zoo.data.corpus import Offsets, Split
+from zoo.data.corpus import Offsets
 from zoo.data.random import generator
 from zoo.errors import UsageError
+
+
+class Documents(Protocol):
+    """What is laid out, such as a ``Split``."""
+
+    def document_starts(self) -> Offsets:
+        """Return where each document starts, and where the last one ends, in tokens."""
 
 
 class Measure(Protocol):
@@ -70,7 +77,7 @@ class Layout:
         return [(int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
 
 
-def lay_out(split: Split, *, length: int, measure: Measure, seed: int) -> Layout:
+def lay_out(split: Documents, *, length: int, measure: Measure, seed: int) -> Layout:
     """Fill rows with stretches of documents.
 
     A document goes on where the row before was full. A row's end stays empty only where less

@@ -32,18 +32,23 @@ def padding_mask(attention_mask: Tensor | None, dtype: torch.dtype) -> Tensor | 
     return ((attention_mask == 0).to(dtype) * lowest)[:, None, None, :]
 
 
-def packed_mask(queries: Tensor, keys: Tensor, dtype: torch.dtype) -> Tensor:
+def packed_mask(
+    queries: Tensor, keys: Tensor, dtype: torch.dtype, *, causal: bool = False
+) -> Tensor:
     """Keep the texts that share a row from seeing each other.
 
     Args:
         queries: (batch, queries), the number of the text that each token is of; 0 for padding.
         keys: (batch, keys), the same for what is looked at.
         dtype: of the scores.
+        causal: whether tokens are kept from looking ahead, too; queries and keys are the same.
 
     Returns:
         (batch, 1, queries, keys), to be added to scores.
     """
     other = queries[:, None, :, None] != keys[:, None, None, :]
+    if causal:
+        other = other | torch.ones_like(other[0]).triu(1)
     return other.to(dtype) * (torch.finfo(dtype).min / 2)
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 # name -> where its class is
 OBJECTIVES: Mapping[str, str] = {
+    "causal-lm": "zoo.objectives.causal:CausalLanguageModelling",
     "masked-lm": "zoo.objectives.masked:MaskedLanguageModelling",
 }
 

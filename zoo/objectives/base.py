@@ -215,6 +215,27 @@ def pick(hidden: "Tensor", places: "Tensor") -> "Tensor":
     return hidden.flatten(0, 1).index_select(0, places)
 
 
+def token_loss(model: Any, hidden: "Tensor", tensors: "Mapping[str, Tensor]", term: str) -> Outcome:
+    """Score the tokens that are to be told, and those alone.
+
+    Args:
+        model: with ``scores``: (n, width) to (n, vocabulary).
+        hidden: (batch, tokens, width).
+        tensors: with ``places`` of these tokens in ``hidden``, and what stands there as
+            ``labels``, (n,) each.
+        term: name of the loss term.
+    """
+    from torch.nn import functional as F
+
+    scores = model.scores(pick(hidden, tensors["places"])).float()
+    labels = tensors["labels"]
+    right = (scores.detach().argmax(-1) == labels).sum()
+    return Outcome(
+        sums={term: F.cross_entropy(scores, labels, reduction="sum")},
+        metrics={"accuracy": (right, right.new_tensor(len(labels)))},
+    )
+
+
 def read_options(kind: type[Options], given: Mapping[str, Any], objective: str) -> Options:
     """Read what was chosen about an objective.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.objectives.base import Objective, Options, Outcome, Row, Rows, pick
+from zoo.objectives.base import Objective, Options, Outcome, Row, Rows, token_loss
 from zoo.objectives.packing import Packed, Stretches
 from zoo.objectives.vocabulary import Ids, Vocabulary
 
@@ -139,12 +139,4 @@ def masked_loss(model: Any, hidden: "Tensor", tensors: "Mapping[str, Tensor]") -
         hidden: (batch, tokens, width).
         tensors: with ``places`` and ``labels``, (n,) each.
     """
-    from torch.nn import functional as F
-
-    scores = model.scores(pick(hidden, tensors["places"])).float()  # (n, vocabulary)
-    labels = tensors["labels"]
-    right = (scores.detach().argmax(-1) == labels).sum()
-    return Outcome(
-        sums={MASKED: F.cross_entropy(scores, labels, reduction="sum")},
-        metrics={"accuracy": (right, right.new_tensor(len(labels)))},
-    )
+    return token_loss(model, hidden, tensors, MASKED)

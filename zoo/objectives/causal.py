@@ -1,0 +1,133 @@
+"""Next-token prediction, from left to right (Radford et al. 2018 and 2019).
+
+A document is read as the transitions from each of its tokens to the next. Where the tokenizer has
+a token that ends a text (role ``eos``), it stands before a document and after it, as it stands
+between documents in the published training streams: the first token is told from it, and a
+document's end is told, too. Transitions are cut into rows, so a stretch that starts in the middle
+of a document reads the token before it without telling it, and only the stretch that a document
+ends in tells an end. In an epoch, every token of the corpus is told once, and so is the end of
+every document. A tokenizer without such a token adds nothing: there, a document's first token is
+read and not told.
+
+A row holds several texts. None sees another, and positions start anew in each.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo.data.layout import Framed, lay_out
+from zoo.objectives.base import Batch, Objective, Outcome, Row, Rows, token_loss
+from zoo.objectives.masked import inputs
+from zoo.objectives.packing import pack
+from zoo.objectives.vocabulary import Ids, Vocabulary
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from zoo.data.corpus import Offsets, Split
+
+CAUSAL = "causal-lm"  # the loss term
+
+
+def ends(vocabulary: Vocabulary) -> tuple[Ids, Ids]:
+    """Return what stands before a document and after it: a token each, or nothing."""
+    if "eos" not in vocabulary.info.special:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    after = vocabulary.role("eos")
+    before = vocabulary.role("bos") if "bos" in vocabulary.info.special else after
+    return np.array([before]), np.array([after])
+
+
+class Transitions:
+    """A split, counted in steps from one token to the next.
+
+    Args:
+        split: the corpus.
+        before: what each document starts with, beside its own tokens.
+        after: what each ends with.
+    """
+
+    def __init__(self, split: "Split", before: Ids, after: Ids) -> None:
+        self.split, self.before, self.after = split, before, after
+        self._tokens = split.document_starts()
+        steps = np.diff(self._tokens) + (len(before) + len(after) - 1)
+        self._steps: Offsets = np.cumsum([0, *np.maximum(steps, 0)], dtype=np.int64)
+
+    def document_starts(self) -> "Offsets":
+        """See ``zoo.data.layout.Documents``; in transitions."""
+        return self._steps
+
+    def read(self, start: int, end: int) -> Ids:
+        """Return the tokens that some transitions of one document go through, (end - start + 1,).
+
+        The first is read alone, the last is told alone, those between are both.
+        """
+        document = int(np.searchsorted(self._steps, start, side="right")) - 1
+        first, behind = (int(place) for place in self._tokens[document : document + 2])
+        # places in the document with what stands around it; the text itself is in the middle
+        a, b = (int(place - self._steps[document]) for place in (start, end + 1))
+        shift, size = len(self.before), behind - first
+        text = slice(min(max(a - shift, 0), size), min(max(b - shift, 0), size))
+        pieces = [self.before[a:b]]
+        if text.start < text.stop:
+            pieces.append(self.split.read(first + text.start, first + text.stop))
+        if b > shift + size:
+            pieces.append(self.after)
+        return np.concatenate(pieces)
+
+
+class CausalRows(Rows):
+    """Rows of transitions."""
+
+    def __init__(self, objective: "CausalLanguageModelling", split: "Split", seed: int) -> None:
+        self.length, self.pad = objective.length, objective.vocabulary.pad
+        self.steps = Transitions(split, *ends(objective.vocabulary))
+        self.layout = lay_out(self.steps, length=self.length, measure=Framed(0), seed=seed)
+
+    def __len__(self) -> int:
+        """See ``Rows``."""
+        return len(self.layout)
+
+    def row(self, index: int, rng: np.random.Generator) -> Row:
+        """See ``Rows``; nothing is drawn."""
+        tokens = [self.steps.read(*stretch) for stretch in self.layout.row(index)]
+        packed = pack([_read(each[:-1]) for each in tokens], length=self.length, pad=self.pad)
+        labels = np.concatenate([each[1:] for each in tokens])
+        return Row(
+            packed.planes(types=False),
+            values={"labels": labels},
+            places={"places": ("input_ids", np.flatnonzero(packed.attention_mask))},
+            counts={CAUSAL: len(labels)},
+        )
+
+
+def _read(ids: Ids) -> tuple[Ids, Ids, NDArray[np.bool_]]:
+    return ids, np.zeros_like(ids), np.ones(len(ids), dtype=bool)
+
+
+class CausalLanguageModelling(Objective):
+    """Tell which token comes next."""
+
+    name: ClassVar[str] = CAUSAL
+    head: ClassVar[str] = "causal-lm"
+
+    def rows(self, split: "Split", seed: int) -> Rows:
+        """See ``Objective``."""
+        return CausalRows(self, split, seed)
+
+    def collate(self, rows: Sequence[Row]) -> Batch:
+        """See ``Objective``. Where each row is one text and full, nothing is said of masks and
+        positions, which attention is faster without.
+        """
+        batch = super().collate(rows)
+        if bool((batch.tensors["attention_mask"] == 1).all()):
+            del batch.tensors["attention_mask"], batch.tensors["position_ids"]
+        return batch
+
+    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> Outcome:
+        """See ``Objective``."""
+        learner: Any = model
+        return token_loss(learner, learner.encode(**inputs(tensors)), tensors, CAUSAL)

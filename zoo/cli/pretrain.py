@@ -57,13 +57,14 @@ def command(
     the other commands take. Ctrl-C saves and stops; --resume goes on where it stopped.
     """
     from zoo.training.ranks import Ranks
-    from zoo.training.run import Interrupted, begin, resume_
+    from zoo.training.run import Interrupted
+    from zoo.training.start import begin, go_on
 
     changes = _chosen(options, ctx)
     ranks = Ranks.join(device)
     try:
         if resume is not None:
-            path, model = resume, resume_(resume, _tree(what), changes, ranks, offline=offline)
+            path, model = resume, go_on(resume, _tree(what), changes, ranks, offline=offline)
         elif what is None:
             raise click.UsageError("say which family to pretrain, or --resume RUN", ctx)
         else:

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from zoo.training.wrapping import whole
+
 
 def first_not_finite(module: nn.Module, run: Callable[[], Any]) -> str:
     """Name the first weight or layer with a value that is not finite.
@@ -15,7 +17,7 @@ def first_not_finite(module: nn.Module, run: Callable[[], Any]) -> str:
         run: computes the same batch again, forwards.
     """
     for name, parameter in module.named_parameters():
-        if not parameter.isfinite().all():
+        if not _finite(parameter):
             return f"the weights {name}"
     found: list[str] = []
 
@@ -37,13 +39,13 @@ def first_not_finite(module: nn.Module, run: Callable[[], Any]) -> str:
     if found:
         return found[0]
     for name, parameter in module.named_parameters():
-        if parameter.grad is not None and not parameter.grad.isfinite().all():
+        if parameter.grad is not None and not _finite(parameter.grad):
             return f"the gradient of {name}"
     return "the loss"
 
 
 def _finite(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
-        return not value.is_floating_point() or bool(value.isfinite().all())
+        return not value.is_floating_point() or bool(whole(value.isfinite().all()))
     parts = value.values() if isinstance(value, dict) else value
     return not isinstance(value, dict | list | tuple) or all(map(_finite, parts))

@@ -51,20 +51,33 @@ def prepare(settings: Settings, *, offline: bool = False) -> Job:
     from tokenizers import Tokenizer
 
     from zoo.checkpoint import TOKENIZER
-    from zoo.data import open_corpus
 
     family = get_family(settings.family)
     sizes = family.sizes()
     kind = objective_type(family, sizes[settings.size], settings.objective)
-    corpus = open_corpus(
-        settings.data, family, vocab_size=settings.vocab_size, seed=settings.seed, offline=offline
-    )
+    corpus = open_corpus(settings, family, offline=offline)
     tokenizer = Tokenizer.from_file(str(corpus.path / TOKENIZER))
     config = fit(family, sizes[settings.size], settings, corpus, tokenizer)
     vocabulary = Vocabulary(tokenizer, corpus.record.tokenizer, config.vocab_size)
     options = read_options(kind.options_type, settings.options, settings.objective)
     objective = kind(vocabulary, config, settings.length, options)
     return Job(settings, family, config, corpus, objective)
+
+
+def open_corpus(settings: Settings, family: Family, *, offline: bool) -> "Corpus":
+    """Open what is read, built now if it was not built before; see ``prepare``."""
+    from zoo.data.cache import cached_corpus
+    from zoo.data.tokenizer import ToTrain, given
+
+    data = settings.data
+    if data.tokenizer == "train":
+        size = settings.vocab_size or family.sizes()[settings.size].vocab_size
+        tokenizer: Any = ToTrain.of(family, size=size)
+    else:
+        tokenizer = given(data.tokenizer, family, offline=offline)
+    return cached_corpus(
+        data.paths, tokenizer, reading=data.reading, validation_paths=data.validation
+    )
 
 
 def fit(

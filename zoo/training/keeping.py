@@ -7,7 +7,9 @@ import torch
 
 from zoo.errors import VerificationError
 from zoo.training.loop import Trainer
-from zoo.training.state import Tensors
+from zoo.training.optimizers import set_rates
+from zoo.training.shards import load_shards
+from zoo.training.state import SHARDS, Tensors
 
 SEPARATOR = ":"
 
@@ -30,10 +32,15 @@ def give_back(trainer: Trainer, groups: Mapping[str, Tensors], where: Path) -> N
     Raises:
         VerificationError: the tensors are another model's.
     """
-    set_parameters(trainer.lesson.learner, groups["weights"], where)
-    _set_optimizer(trainer, groups.get("optimizer", {}))
-    if trainer.average is not None:
-        trainer.average.load_state_dict(groups["average"])
+    if (where / SHARDS).is_dir():
+        _allocate(trainer)
+        kept = collect(trainer)
+        load_shards(where / SHARDS, {name: kept[name] for name in kept.keys() - groups.keys()})
+    else:
+        set_parameters(trainer.lesson.learner, groups["weights"], where)
+        _set_optimizer(trainer, groups.get("optimizer", {}))
+        if trainer.average is not None:
+            trainer.average.load_state_dict(groups["average"])
     device = trainer.ranks.device
     trainer.totals.values = {k: v.to(device) for k, v in groups.get("totals", {}).items()}
     _set_memory(trainer, groups.get("memory", {}))
@@ -77,6 +84,15 @@ def _optimizer(trainer: Trainer) -> Tensors:
         for number, name in enumerate(names)
         for key, value in state.get(number, {}).items()
     }
+
+
+def _allocate(trainer: Trainer) -> None:
+    """Let the optimizer make its state, by an update with gradients and a rate of zero."""
+    for parameter in trainer.lesson.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    set_rates(trainer.optimizer, trainer.settings.optimizer, 0.0, 0)
+    trainer.optimizer.step()
+    trainer.optimizer.zero_grad(set_to_none=True)
 
 
 def _set_optimizer(trainer: Trainer, tensors: Mapping[str, torch.Tensor]) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
 
 from zoo.data.random import torch_seed
 from zoo.errors import VerificationError
@@ -24,6 +23,7 @@ from zoo.training.ranks import Ranks
 from zoo.training.schedules import rate
 from zoo.training.settings import Settings
 from zoo.training.totals import Totals
+from zoo.training.wrapping import sync_gradients, wrap
 
 Memory = dict[str, torch.Tensor]
 
@@ -77,10 +77,9 @@ class Trainer:
         counts = self.ranks.total(_summed([batch.counts for batch in batches]))
         totals = Totals()
         for number, batch in enumerate(batches):
-            last = number == len(batches) - 1
-            with self._syncing(last):
-                outcome = self._forward(number, batch)
-                self.loss(outcome, counts).backward()  # type: ignore[no-untyped-call]
+            sync_gradients(self.wrapped, last=number == len(batches) - 1)
+            outcome = self._forward(number, batch)
+            self.loss(outcome, counts).backward()  # type: ignore[no-untyped-call]
             totals.add(outcome, batch.counts)
         rate_ = self.settings.optimizer.learning_rate * rate(
             self.settings.schedule, self.step, self.settings.steps
@@ -125,12 +124,6 @@ class Trainer:
             self.memories[number : number + 1] = [outcome.memory]
         return outcome
 
-    def _syncing(self, last: bool) -> Any:
-        """Gradients are summed over ranks with the last micro-batch alone."""
-        if last or not isinstance(self.wrapped, nn.parallel.DistributedDataParallel):
-            return contextlib.nullcontext()
-        return self.wrapped.no_sync()
-
     def _not_finite(self, batches: Sequence[Batch]) -> VerificationError:
         def again() -> None:
             for number, batch in enumerate(batches):
@@ -157,17 +150,6 @@ class Trainer:
                 with self._autocast:
                     totals.add(self.lesson(tensors), batch.counts)
         return totals.over(self.ranks).read(self.lesson.objective.terms)
-
-
-def wrap(lesson: Lesson, settings: Settings, ranks: Ranks) -> nn.Module:
-    """Return what the loop calls: the lesson, prepared for its devices."""
-    wrapped: nn.Module = lesson
-    if settings.compile:
-        wrapped = torch.compile(wrapped)  # type: ignore[assignment]
-    if ranks.count > 1:
-        devices = [ranks.device] if ranks.device.type == "cuda" else None
-        wrapped = nn.parallel.DistributedDataParallel(wrapped, device_ids=devices)
-    return wrapped
 
 
 def autocast(settings: Settings, device: torch.device) -> Any:

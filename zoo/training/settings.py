@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from zoo.data.read import Reading
 from zoo.errors import UsageError, nearest
 from zoo.training.optimizers import OptimizerSettings
 from zoo.training.schedules import ScheduleSettings
@@ -54,13 +55,13 @@ class DataSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             corpus of the package.
         validation: files to hold out; none for a part of ``paths``.
         tokenizer: a reference to a checkpoint whose tokenizer is taken, or ``train``.
-        document: what ends a document in a text file.
+        reading: how documents and sentences are found in files.
     """
 
     paths: tuple[str, ...] = ()
     validation: tuple[str, ...] = ()
     tokenizer: str = "train"
-    document: str = "blank-line"
+    reading: Reading = Reading()
 
 
 class Settings(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,8 +16,10 @@ import torch
 from zoo.checkpoint import FileDigest, Record, decode, encode
 from zoo.errors import VerificationError
 from zoo.publish import publishing
+from zoo.training.ranks import Ranks
+from zoo.training.shards import save_shards
 
-CHECKPOINTS, STATE = "checkpoints", "state.json"
+CHECKPOINTS, STATE, SHARDS = "checkpoints", "state.json", "shards"
 _NAME = re.compile(r"step-(\d{8,})")
 Tensors = dict[str, torch.Tensor]
 
@@ -50,13 +52,15 @@ def checkpoints(run: Path) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-def save(run: Path, state: State, groups: Mapping[str, Tensors]) -> Path:
-    """Write a checkpoint.
+def save(run: Path, state: State, groups: Mapping[str, Tensors], ranks: Ranks) -> None:
+    """Write a checkpoint; all processes must call it.
 
     Args:
         run: the run's directory.
         state: all but ``files``.
-        groups: file stem -> tensors by name.
+        groups: file stem -> tensors by name. Those that are split over processes go to the
+            folder ``shards``, where each process writes its part.
+        ranks: the processes.
 
     Raises:
         UsageError: the disk is full, or cannot be written; nothing is left of the attempt.
@@ -65,19 +69,36 @@ def save(run: Path, state: State, groups: Mapping[str, Tensors]) -> Path:
 
     from zoo.convert.write import digest
 
+    split = {stem: tensors for stem, tensors in groups.items() if is_split(tensors)}
+    if not ranks.first:
+        if split:
+            save_shards(Path(ranks.agree("")), split)
+            ranks.wait()
+        return
     target = run / CHECKPOINTS / f"step-{state.step:08d}"
     with publishing(target, force=True) as staging:
         for stem, tensors in groups.items():
-            if tensors:
+            if tensors and stem not in split:
                 separate = {name: tensor.contiguous() for name, tensor in tensors.items()}
                 save_file(separate, staging / f"{stem}.safetensors")
-        state.files = {path.name: digest(path) for path in sorted(staging.iterdir())}
+        if split:
+            save_shards(Path(ranks.agree(str(staging / SHARDS))), split)
+            ranks.wait()
+        files = sorted(path for path in staging.rglob("*") if path.is_file())
+        state.files = {str(path.relative_to(staging)): digest(path) for path in files}
         (staging / STATE).write_bytes(encode(state))
-    return target
+
+
+def is_split(tensors: Tensors) -> bool:
+    """Whether tensors are split over processes."""
+    return any(hasattr(tensor, "full_tensor") for tensor in tensors.values())
 
 
 def load(path: Path) -> tuple[State, dict[str, Tensors]]:
     """Read a checkpoint, and check that it is as it was written.
+
+    Returns:
+        the state, and file stem -> tensors, without those in the folder ``shards``.
 
     Raises:
         VerificationError: a file was changed or is missing.
@@ -87,14 +108,13 @@ def load(path: Path) -> tuple[State, dict[str, Tensors]]:
     from zoo.convert.write import digest
 
     state = decode(path / STATE, State)
-    groups = {}
     for name, written in state.files.items():
         if not (path / name).is_file() or digest(path / name) != written:
             raise VerificationError(
-                f"{path / name} is missing or was changed", "resume from an earlier checkpoint"
+                f"{path / name} is missing or was changed", "remove this checkpoint's directory"
             )
-        groups[Path(name).stem] = load_file(path / name)
-    return state, groups
+    stems = {Path(name).stem: path / name for name in state.files if "/" not in name}
+    return state, {stem: load_file(file) for stem, file in stems.items()}
 
 
 def prune(run: Path, *, keep: int, best: int | None) -> None:

@@ -1,0 +1,171 @@
+"""Beginning a run, and going on with one."""
+
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+import zoo
+from zoo.checkpoint import Record, decode, encode
+from zoo.errors import SourceError, UsageError
+from zoo.publish import publishing
+from zoo.training.job import Job, prepare
+from zoo.training.ranks import Ranks
+from zoo.training.run import Run
+from zoo.training.settings import Settings, differences, gather, merged, read_file, typed
+from zoo.training.signals import stopping
+
+SETTINGS, MANIFEST = "config.yaml", "run.json"
+
+
+class RunRecord(Record):
+    """``run.json``: what a run is, beside its settings.
+
+    Attributes:
+        zoo: version of the distribution that began it.
+        command: what was typed.
+        corpus: the corpus's directory.
+        corpus_digest: of its manifest, which has those of all its files.
+        parameters: how many weights are trained.
+        environment: versions and devices.
+    """
+
+    zoo: str
+    command: list[str]
+    corpus: str
+    corpus_digest: str
+    parameters: int
+    environment: dict[str, str]
+
+
+def begin(
+    tree: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    output: Path | None,
+    ranks: Ranks,
+    *,
+    offline: bool = False,
+) -> tuple[Path, Path]:
+    """Begin a run and see it through.
+
+    Args:
+        tree: settings of a file, or the family's name alone.
+        changes: settings that take the place of those.
+        output: the run's directory, by default ``runs/FAMILY-SIZE`` with the next free number.
+        ranks: the processes that share the work.
+        offline: open no connection.
+
+    Returns:
+        the run's directory, and the checkpoint of what was trained.
+
+    Raises:
+        Interrupted: a signal came. All is saved.
+        UsageError: the settings do not go together, or the directory exists or cannot be written.
+        VerificationError: a number was not finite.
+        SourceError: what is read is missing.
+    """
+    settings = gather(tree, changes)
+    path = Path(ranks.agree(str(output or _free_path(settings))))
+    if path.exists():
+        raise UsageError(f"{path} exists", f"`zoo pretrain --resume {path}`, or another -o")
+    ranks.wait()  # all have looked
+    job = _prepare(settings, ranks, offline=offline)
+    return path, _see_through(job, path, ranks, new=True)
+
+
+def go_on(
+    path: Path,
+    tree: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    ranks: Ranks,
+    *,
+    offline: bool = False,
+) -> Path:
+    """Go on with a run from its last checkpoint; see ``begin``.
+
+    Raises:
+        UsageError: other settings are given than the run began with; the differences are named.
+        VerificationError: a checkpoint is damaged, or the corpus is another now.
+        SourceError: there is no run.
+    """
+    if not (path / SETTINGS).is_file():
+        raise SourceError(f"{path} is not a run: it has no {SETTINGS}", "give a run's directory")
+    settings = typed(read_file(path / SETTINGS), str(path / SETTINGS))
+    before = msgspec.to_builtins(settings)
+    changed = list(differences(before, msgspec.to_builtins(typed(merged(before, tree, changes)))))
+    if changed:
+        raise UsageError(
+            f"{path} began with other settings: {'; '.join(changed)}",
+            "resume without changes, or begin another run",
+        )
+    job = _prepare(settings, ranks, offline=offline)
+    record = decode(path / MANIFEST, RunRecord)
+    if record.corpus_digest != _corpus_digest(job):
+        raise UsageError(
+            f"the corpus in {job.corpus.path} is not the one that {path} began with",
+            "put the texts back as they were, or begin another run",
+        )
+    return _see_through(job, path, ranks, new=False)
+
+
+def _prepare(settings: Settings, ranks: Ranks, *, offline: bool) -> Job:
+    """Let the first process make the corpus, if it is not there yet."""
+    if settings.rows % ranks.count:
+        raise UsageError(
+            f"{settings.rows} rows a step do not split into {ranks.count} processes",
+            "choose --batch-tokens so that they do",
+        )
+    job = prepare(settings, offline=offline) if ranks.first else None
+    ranks.wait()
+    return job or prepare(settings, offline=offline)
+
+
+def _see_through(job: Job, path: Path, ranks: Ranks, *, new: bool) -> Path:
+    with stopping() as stop:
+        run = Run(job, path, ranks, stop)
+        if new and ranks.first:
+            _write_directory(path, job, run)
+        ranks.wait()
+        run.go()
+    return path / "model"
+
+
+def _write_directory(path: Path, job: Job, run: Run) -> None:
+    import yaml
+
+    record = RunRecord(
+        zoo=zoo.__version__,
+        command=["zoo", *sys.argv[1:]],
+        corpus=str(job.corpus.path.resolve()),
+        corpus_digest=_corpus_digest(job),
+        parameters=sum(p.numel() for p in run.lesson.parameters()),
+        environment={
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "device": str(run.ranks.device),
+            "processes": str(run.ranks.count),
+        },
+    )
+    text = yaml.safe_dump(msgspec.to_builtins(job.settings), sort_keys=False, allow_unicode=True)
+    with publishing(path) as staging:
+        (staging / SETTINGS).write_text(text, encoding="utf-8")
+        (staging / MANIFEST).write_bytes(encode(record))
+
+
+def _corpus_digest(job: Job) -> str:
+    from zoo.convert.write import digest
+    from zoo.data.corpus import MANIFEST as CORPUS
+
+    return digest(job.corpus.path / CORPUS).blake3
+
+
+def _free_path(settings: Settings) -> Path:
+    base = Path("runs") / f"{settings.family}-{settings.size}"
+    number = 1
+    while (path := base if number == 1 else base.with_name(f"{base.name}-{number}")).exists():
+        number += 1
+    return path

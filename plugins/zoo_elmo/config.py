@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from msgspec.structs import fields
+
 from zoo.config import Config, ConfigMap, Translation
 from zoo.errors import VerificationError
 
@@ -133,14 +135,6 @@ CONFIG_MAP = ConfigMap(
     # while it is trained there is no id for "no character": 261 is the same table
     values={"char_cnn.n_characters": {CHARACTERS: CHARACTERS, CHARACTERS - 1: CHARACTERS}},
 )
-_NEEDED = (
-    "char_cnn.embedding.dim",
-    "char_cnn.filters",
-    "char_cnn.activation",
-    "lstm.n_layers",
-    "lstm.dim",
-    "lstm.projection_dim",
-)
 _LEFT_OUT = {"lstm.cell_clip": None, "lstm.proj_clip": None, "n_tokens_vocab": 0, "dropout": 0}
 _LABELS = ("id2label", "label2id", "problem_type")
 
@@ -152,8 +146,9 @@ def from_options(options: Mapping[str, Any], where: str) -> Translation:
         VerificationError: a key is missing, has another type, or is not implemented.
     """
     flat = _flat(options)
-    for key in _NEEDED:
-        if key not in flat:
+    needed = {each.name for each in fields(ElmoConfig) if each.required}
+    for key, ours in CONFIG_MAP.keys.items():
+        if ours in needed and key not in flat:
             raise VerificationError(f"{where}: {key} is missing", "the model cannot be built")
     return CONFIG_MAP.to_ours(flat, ElmoConfig, where)
 
@@ -176,9 +171,8 @@ def to_options(config: ElmoConfig, extra: Mapping[str, Any] | None) -> dict[str,
 def _flat(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in options.items():
-        found |= (
-            _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-        )
+        name = prefix + key
+        found |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
     return found
 
 

@@ -24,10 +24,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.nn.activations import activation
 from zoo_elmo.config import CHARACTERS, ElmoConfig
 from zoo_elmo.lstm import BidirectionalLstm, ProjectedLstm, State
-
-ACTIVATIONS = {"relu": torch.relu, "tanh": torch.tanh}
 
 
 class Highway(nn.Module):
@@ -65,7 +64,7 @@ class CharacterEncoder(nn.Module):
         self.projection = None
         if total != config.projection_size:
             self.projection = nn.Linear(total, config.projection_size)
-        self.act = ACTIVATIONS[config.activation]
+        self.act = activation(config.activation)
 
     def forward(self, character_ids: Tensor) -> Tensor:
         """Return (batch, tokens, hidden): each word's vector twice, once for each direction.

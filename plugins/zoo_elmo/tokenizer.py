@@ -13,45 +13,25 @@ BEGIN, END = "<S>", "</S>"  # how results show the boundaries of a sentence
 WORD = re.compile(r"\S+")
 
 
-class Sentence:
-    """A sentence's words between its boundaries, in the form that ``Encoded`` takes.
+class Sentence(Encoded):
+    """A sentence's words between its boundaries; the ids of a word are a list.
 
     Args:
         text: the sentence.
         length: ids for each word.
+        most: words that it may have; those that follow are cut. ``None`` for any number.
     """
 
-    def __init__(self, text: str, length: int) -> None:
-        self._found = list(WORD.finditer(text))
-        self._ids = sentence_ids([match.group() for match in self._found], length)
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    @property
-    def ids(self) -> list[list[int]]:
-        """The characters of each word; like all that follows, a list of the caller's own."""
-        return list(self._ids)
-
-    @property
-    def tokens(self) -> list[str]:
-        """Each word as text."""
-        return [BEGIN, *(match.group() for match in self._found), END]
-
-    @property
-    def offsets(self) -> list[tuple[int, int]]:
-        """Where each is in the text; (0, 0) for the boundaries."""
-        return [(0, 0), *(match.span() for match in self._found), (0, 0)]
-
-    @property
-    def special_tokens_mask(self) -> list[int]:
-        """1 for the boundaries."""
-        return [1, *[0] * len(self._found), 1]
-
-    @property
-    def type_ids(self) -> list[int]:
-        """0 for each."""
-        return [0] * len(self)
+    def __init__(self, text: str, length: int, most: int | None) -> None:
+        every = list(WORD.finditer(text))
+        found = every[:most]
+        words = [match.group() for match in found]
+        self.ids = sentence_ids(words, length)  # type: ignore[assignment]
+        self.truncated = len(every) - len(found)
+        self.tokens = [BEGIN, *words, END]
+        self.offsets = [(0, 0), *(match.span() for match in found), (0, 0)]
+        self.special = [True, *[False] * len(found), True]
+        self.type_ids = [0] * len(self.ids)
 
 
 class WordTokenizer(TextTokenizer):
@@ -74,7 +54,7 @@ class WordTokenizer(TextTokenizer):
         max_tokens: int | None,
         offsets: bool = True,
     ) -> list[Encoded]:
-        """See ``TextTokenizer``; the ids of a word are a list.
+        """See ``TextTokenizer``.
 
         Raises:
             UsageError: ``max_tokens`` leaves no room for a word, a text is a pair, or is no text.
@@ -87,12 +67,11 @@ class WordTokenizer(TextTokenizer):
         if not isinstance(text, str):
             what = "is a pair" if isinstance(text, tuple) else f"is no text: {text!r}"
             raise UsageError(f"text {number} {what}", "the model reads one sentence at a time")
+        most = None if max_tokens is None else max_tokens - 2  # the boundaries count
         try:
-            sentence = Sentence(text, self.max_characters)
+            return Sentence(text, self.max_characters, most)
         except UnicodeEncodeError as error:
             raise UsageError(f"text {number} holds half of a surrogate pair") from error
-        cuts = () if max_tokens is None else (slice(max_tokens - 1, len(sentence) - 1),)
-        return Encoded(sentence, cuts)  # type: ignore[arg-type]
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Refuse: no model of this kind writes words.

@@ -25,7 +25,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, content in zip(("vocab.json", "merges.txt"), words(), strict=True):
         (path / name).write_text(content, "utf-8")
     size = len(json.loads((path / "vocab.json").read_text("utf-8")))
-    shape = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+    shape: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
     model = transformers.OpenAIGPTLMHeadModel(
         transformers.OpenAIGPTConfig(vocab_size=size, **shape)
     )
@@ -54,7 +54,7 @@ def test_texts_are_the_references(published: Path, beams: int) -> None:
     for text, line in zip(TEXTS, lines, strict=True):
         ids = tokenizer(text, return_tensors="pt").input_ids
         found = reference.generate(ids, max_new_tokens=15, do_sample=False, num_beams=beams)[0]
-        before, whole = tokenizer.decode(ids[0]), tokenizer.decode(found)
+        before, whole = str(tokenizer.decode(ids[0])), str(tokenizer.decode(found))
         assert len(found) == ids.shape[1] + 15 and whole.startswith(before)
         generated = whole[len(before) :]
         assert json.loads(line) == {"text": text, "generated": generated, "stopped": "length"}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from zoo.export.spec import OnnxSpec
     from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles
+    from zoo.training.settings import Recipe
     from zoo.weights import WeightMap
 
 # architectures (GPT-2's, then GPT's), outputs, tasks, summary
@@ -119,6 +120,12 @@ class Gpt(Family):
         from zoo_gpt.weights import weights
 
         return weights(config, head)
+
+    def recipe(self, size: str) -> "Recipe":
+        """See ``Family``."""
+        from zoo_gpt.recipe import recipe
+
+        return recipe(size)
 
     def onnx(self, config: GptConfig, head: str) -> "OnnxSpec":
         """Name the graph's inputs, outputs and axes; there is no cache among them."""

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.attention import causal_mask
+from zoo.nn.attention import causal_mask, packed_mask
 from zoo.nn.blocks import PostNormBlock
 from zoo.nn.cache import KeyValueCache, LayerCache
 from zoo.nn.skinny import quicken, skinny_linear
@@ -40,19 +40,28 @@ class Embeddings(nn.Module):
         self.positions = nn.Embedding(config.max_positions, config.hidden_size)
         self.dropout = nn.Dropout(config.embedding_dropout)
 
-    def forward(self, input_ids: Tensor, mask: Tensor | None = None, past: int = 0) -> Tensor:
+    def forward(
+        self,
+        input_ids: Tensor,
+        mask: Tensor | None = None,
+        past: int = 0,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
         """Embed token numbers.
 
         Args:
             input_ids: (batch, tokens), int64.
             mask: (batch, past + tokens), zero for padding; ``None`` where every token is real.
             past: how many tokens stand before them.
+            position_ids: (batch, tokens), if mask and past do not say where each stands.
 
         Returns:
             (batch, tokens, hidden).
         """
         total = past + input_ids.shape[1]
-        if mask is None:
+        if position_ids is not None:
+            where = self.positions(position_ids)
+        elif mask is None:
             where = self.positions.weight[past:total]  # (tokens, hidden): a view
         else:
             padding = (mask.cumsum(1) == 0).sum(1, keepdim=True)  # on the left, (batch, 1)
@@ -120,9 +129,36 @@ class Gpt(nn.Module):
         past = cache.length if cache else 0
         x = self.embeddings(input_ids, mask, past)
         ahead = causal_mask(mask, queries=input_ids.shape[1], past=past, like=x)
+        return self._blocks(x, ahead, cache)
+
+    def encode(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Run the trunk in training, where several texts may share a row.
+
+        Args:
+            input_ids: (batch, tokens).
+            attention_mask: (batch, tokens): with positions, the number of the text that each
+                token is of, from 1, and 0 for padding.
+            position_ids: (batch, tokens), from 0 in each text; for such rows alone.
+
+        Returns:
+            (batch, tokens, hidden).
+        """
+        if position_ids is None or attention_mask is None:
+            return self.trunk(input_ids, attention_mask)
+        x = self.embeddings(input_ids, position_ids=position_ids)
+        return self._blocks(x, packed_mask(attention_mask, attention_mask, x.dtype, causal=True))
+
+    def _blocks(
+        self, x: Tensor, ahead: Tensor | None, cache: KeyValueCache | None = None
+    ) -> Tensor:
         for number, layer in enumerate(self.layers):
             x = layer(x, ahead, cache.layers[number] if cache else None)
-        return x if self.final_norm is None else self.final_norm(x)  # type: ignore[no-any-return]
+        return x if self.final_norm is None else self.final_norm(x)
 
     def outputs(self, hidden: Tensor, input_ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
         """Read the head's outputs off the trunk's, (batch, tokens, hidden)."""

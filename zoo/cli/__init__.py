@@ -20,6 +20,8 @@ COMMANDS = {
     "convert": "Convert a checkpoint, with a closed account of every tensor.",
     "verify": "Check a converted checkpoint: digests, account, round trip, parity.",
     "pretrain": "Pretrain a model from raw text, resumable to the bit.",
+    "prove-resume": "Show that a killed run goes on exactly where it was.",
+    "prove-accumulation": "Show that a batch in parts gives the gradients of the whole.",
     "run": "Run a task: embed, fill-mask, classify, generate, ...",
     "export": "Export a model to ONNX, behind a gate.",
     "corpus": "Turn texts into what models learn from.",

@@ -74,13 +74,7 @@ class Trainer:
                 were before the step.
         """
         self.lesson.train()
-        counts = self.ranks.total(_summed([batch.counts for batch in batches]))
-        totals = Totals()
-        for number, batch in enumerate(batches):
-            sync_gradients(self.wrapped, last=number == len(batches) - 1)
-            outcome = self._forward(number, batch)
-            self.loss(outcome, counts).backward()  # type: ignore[no-untyped-call]
-            totals.add(outcome, batch.counts)
+        self.totals.merge(self.accumulate(batches).over(self.ranks))
         rate_ = self.settings.optimizer.learning_rate * rate(
             self.settings.schedule, self.step, self.settings.steps
         )
@@ -92,10 +86,24 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
             self.average.update(self.lesson.learner)
-        self.totals.merge(totals.over(self.ranks))
         self.tokens += self.ranks.total({"tokens": sum(b.tokens for b in batches)})["tokens"]
         self.step += 1
         return {"learning_rate": rate_, "gradient_norm": float(norm)}
+
+    def accumulate(self, batches: Sequence[Batch]) -> Totals:
+        """Sum up the gradients of a step; see ``update``.
+
+        Returns:
+            this process's losses and metrics.
+        """
+        totals = Totals()
+        counts = self.ranks.total(_summed([batch.counts for batch in batches]))
+        for number, batch in enumerate(batches):
+            sync_gradients(self.wrapped, last=number == len(batches) - 1)
+            outcome = self._forward(number, batch)
+            self.loss(outcome, counts).backward()  # type: ignore[no-untyped-call]
+            totals.add(outcome, batch.counts)
+        return totals
 
     def loss(self, outcome: Outcome, counts: Mapping[str, int]) -> torch.Tensor:
         """Return what gradients are taken of: each term's part of the step's mean.

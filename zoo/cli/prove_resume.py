@@ -1,0 +1,60 @@
+"""``zoo prove-resume``."""
+
+from typing import Any
+
+import click
+
+from zoo.cli.options import json_option
+from zoo.cli.output import result
+from zoo.cli.training import chosen, run_options, tree, what_argument
+
+STEPS = 12
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  zoo prove-resume settings.yaml
+  zoo prove-resume FAMILY --data books/ --steps 40 --kills 5"""
+)
+@what_argument
+@run_options
+@click.option(
+    "--kills", type=click.IntRange(1), default=2, show_default=True, help="How often to kill it."
+)
+@click.option("--device", metavar="D", help="Such as cpu or cuda; by default CUDA if there.")
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    what: str | None,
+    kills: int,
+    device: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Kill a run at random moments, resume it, and compare it with an unbroken one.
+
+    Both runs are made here and removed again, with your settings, but for 12 steps unless
+    --steps says more, and checkpoints every few of them. Weights, optimizer and log must be the
+    same bit for bit.
+    """
+    if what is None:
+        raise click.UsageError("say which family or settings", ctx)
+    import msgspec
+
+    from zoo.training.prove import prove_resume
+    from zoo.training.settings import gather, merged
+
+    changes = chosen(ctx, options)
+    steps = changes.get("steps", STEPS)
+    often = {"steps": steps, "save_every": max(1, steps // 4), "log_every": 1}
+    settings = gather(tree(what), merged(changes, often))
+    found = prove_resume(msgspec.to_builtins(settings), kills=kills, device=device)
+    at = " and ".join(f"{lines} lines" for lines in found.kills)
+    line = (
+        f"exact: {found.steps} steps, killed after {at} of the log; "
+        f"{found.tensors} tensors and {found.log_bytes:,} bytes of log are the same"
+    )
+    result(msgspec.to_builtins(found), [line], as_json=as_json)

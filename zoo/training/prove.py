@@ -1,0 +1,234 @@
+"""Showing that what the engine promises holds for a configuration.
+
+That a run which is killed goes on bit for bit, and that the loss of a step does not depend on how
+its batch is split.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from zoo.errors import VerificationError, ZooError
+from zoo.training.settings import Settings
+
+LOG = "log.jsonl"
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """How a run was broken, and that it ended as the unbroken one.
+
+    Attributes:
+        steps: of the run.
+        kills: for each, how many lines the log had when the process was killed.
+        tensors: how many tensors of the last checkpoint were compared, bit for bit.
+        log_bytes: how long both logs are.
+    """
+
+    steps: int
+    kills: tuple[int, ...]
+    tensors: int
+    log_bytes: int
+
+
+def prove_resume(settings: Mapping[str, Any], *, kills: int = 2, device: str | None) -> Resumed:
+    """Run a configuration unbroken, and once more killed several times, and compare.
+
+    Args:
+        settings: of the run, see ``zoo.training.settings.gather``.
+        kills: how often the second run is killed with SIGKILL, at moments drawn at random.
+        device: see ``zoo pretrain``.
+
+    Raises:
+        VerificationError: the runs differ; the message names the first difference.
+        ZooError: the run itself fails.
+    """
+    import yaml
+
+    with tempfile.TemporaryDirectory(prefix="zoo-prove-") as scratch:
+        file = Path(scratch, "settings.yaml")
+        file.write_text(yaml.safe_dump(dict(settings)), encoding="utf-8")
+        more = ["--device", device] if device else []
+        whole, broken = Path(scratch, "whole"), Path(scratch, "broken")
+        started = time.monotonic()
+        _finish([str(file), "-o", str(whole), *more])
+        lasted = time.monotonic() - started
+        seen = []
+        for _ in range(kills):
+            known = ["--resume", str(broken)] if broken.exists() else [str(file), "-o", str(broken)]
+            seen.append(_kill([*known, *more], broken, within=lasted))
+        known = ["--resume", str(broken)] if broken.exists() else [str(file), "-o", str(broken)]
+        _finish([*known, *more])
+        tensors = _compare(whole, broken)
+        size = (whole / LOG).stat().st_size
+    return Resumed(int(settings["steps"]), tuple(seen), tensors, size)
+
+
+def _command(arguments: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "zoo", "pretrain", *arguments]
+
+
+def _finish(arguments: Sequence[str]) -> None:
+    """Run to the end."""
+    done = subprocess.run(_command(arguments), capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        error = ZooError(said[-1].removeprefix("error: ") if said else "the run failed")
+        error.exit_code = done.returncode  # type: ignore[misc]
+        raise error
+
+
+def _kill(arguments: Sequence[str], run: Path, *, within: float) -> int:
+    """Begin or resume a run, kill it some time after it has trained, and count the log's lines."""
+    before = _lines(run)
+    process = subprocess.Popen(
+        _command(arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while process.poll() is None and _lines(run) <= before:
+        time.sleep(0.01)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(random.uniform(0, within / 10))
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    return _lines(run)
+
+
+def _lines(run: Path) -> int:
+    try:
+        return (run / LOG).read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
+def _compare(whole: Path, broken: Path) -> int:
+    """Compare logs and last checkpoints.
+
+    Raises:
+        VerificationError: they differ.
+    """
+    from zoo.convert.prove import same_bits
+    from zoo.safetensors import SafetensorsReader
+    from zoo.training.state import checkpoints
+
+    lines = zip(_content(whole), _content(broken), strict=False)
+    for number, (one, other) in enumerate(lines, 1):
+        if one != other:
+            raise VerificationError(
+                f"the logs differ in line {number}: {one.decode()} and {other.decode()}"
+            )
+    if len(_content(whole)) != len(_content(broken)):
+        raise VerificationError("the logs are of different lengths")
+    (step, one_), (other_step, other_) = (
+        list(checkpoints(run).items())[-1] for run in (whole, broken)
+    )
+    if step != other_step:
+        raise VerificationError(f"the runs ended at steps {step} and {other_step}")
+    compared = 0
+    for path in sorted(one_.rglob("*.safetensors")):
+        twin = other_ / path.relative_to(one_)
+        with SafetensorsReader([path]) as a, SafetensorsReader([twin]) as b:
+            for name in a.tensors:
+                if not same_bits(a.read(name), b.read(name)):
+                    raise VerificationError(f"{path.name}: {name} differs after resuming")
+                compared += 1
+    return compared
+
+
+def _content(run: Path) -> list[bytes]:
+    return (run / LOG).read_bytes().splitlines()
+
+
+@dataclass(frozen=True)
+class Accumulated:
+    """How far gradients of a split batch are from those of the whole.
+
+    Attributes:
+        rows: of the batch.
+        splits: rows in each micro-batch -> largest difference, as a part of the largest value of
+            the same parameter's gradient.
+        worst: the parameter with the largest.
+    """
+
+    rows: int
+    splits: dict[int, float]
+    worst: str
+
+
+TOLERANCE = 1e-6
+
+
+def prove_accumulation(settings: Settings, *, offline: bool = False) -> Accumulated:
+    """Compare the gradients of one step's batch, whole and split in several ways.
+
+    They are computed in float64 and without dropout: what is shown is the formula, which
+    rounding and chance would hide.
+
+    Raises:
+        VerificationError: a split changes a gradient by more than one part in a million.
+    """
+    from msgspec.structs import replace
+
+    from zoo.training.job import prepare
+
+    job = prepare(settings, offline=offline)
+    rows = settings.rows
+    whole = _gradients(job, replace(settings, micro_tokens=None))
+    splits, worst = {}, ("", 0.0)
+    for size in sorted({1, max(1, rows // 2), max(1, rows // 3)} - {rows}):
+        part = _gradients(job, replace(settings, micro_tokens=size * settings.length))
+        far = {name: _distance(whole[name], part[name]) for name in whole}
+        name = max(far, key=far.__getitem__)
+        splits[size] = far[name]
+        worst = max(worst, (name, far[name]), key=lambda pair: pair[1])
+    if worst[1] > TOLERANCE:
+        raise VerificationError(
+            f"the gradient of {worst[0]} changes by {worst[1]:.1e} when the batch is split",
+            "the objective's sums and counts do not go together",
+        )
+    return Accumulated(rows, splits, worst[0])
+
+
+def _gradients(job: Any, settings: Settings) -> dict[str, Any]:
+    import torch
+
+    from zoo.training.feed import Feed
+    from zoo.training.job import corpus_rows
+    from zoo.training.lesson import Lesson
+    from zoo.training.loop import Trainer
+    from zoo.training.ranks import Ranks
+
+    torch.manual_seed(settings.seed)
+    learner = job.objective.learner(job.family, job.config).double()
+    feed = Feed(
+        job.objective,
+        corpus_rows(job, "train", settings.rows),
+        seed=settings.seed,
+        per_step=settings.rows,
+        per_micro=settings.micro_rows,
+    )
+    trainer = Trainer(
+        Lesson(job.objective, learner), settings, Ranks(0, 1, torch.device("cpu")), feed.micros
+    )
+    trainer.lesson.eval()
+    trainer.accumulate(feed.make(0))
+    feed.close()
+    return {
+        name: parameter.grad
+        for name, parameter in learner.named_parameters()
+        if parameter.grad is not None
+    }
+
+
+def _distance(one: Any, other: Any) -> float:
+    largest = float(one.abs().max())
+    return float((one - other).abs().max()) / largest if largest else float(other.abs().max())

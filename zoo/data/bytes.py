@@ -23,8 +23,12 @@ def lines(file: Path) -> Iterator[str]:
         VerificationError: it is damaged, or not UTF-8.
     """
     for text in _texts(file):
-        for line in text.replace("\r", "\n").split("\n") if "\r" in text else text.split("\n"):
-            yield line.strip()
+        for line in text.split("\n"):
+            stripped = line.strip()
+            if "\r" in stripped:
+                yield from (part.strip() for part in stripped.split("\r"))
+            else:
+                yield stripped
 
 
 def _texts(file: Path) -> Iterator[str]:

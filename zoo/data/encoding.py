@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from zoo.checkpoint import TokenizerInfo
 
-CHUNK = 1 << 20  # characters of the documents that are tokenized together
+CHUNK = 1 << 18  # characters of the documents that are tokenized together
 MOST = 4096  # of them
 
 

@@ -1,23 +1,27 @@
 """Greedy generation at base size, side by side with the reference library.
 
-    python -m benchmarks.generate --threads 2 --batch 1 --new-tokens 32
+    python -m benchmarks.generate [--family t5 --size base] [--batch 1 4 8] [--threads 2]
 
-Both continue the same prompts with the same random weights; the tokens are compared before
-anything is timed. No text ends early: every row gets all its tokens.
+Both continue the same prompts, or read the same sources, with the same random weights; the tokens
+are compared before anything is timed. No text ends early: every row gets all its tokens.
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from benchmarks._common import alternate, compare, machine, versions
+from zoo.family import Family
 from zoo.generation.decoder import pad
 from zoo.generation.search import generate
 from zoo.generation.settings import Settings
 from zoo.plugins import get_family
 from zoo.testing.oracle import reference_model
+
+Generate = Callable[[], list[list[int]]]
 
 
 def main() -> None:
@@ -25,51 +29,71 @@ def main() -> None:
     parser.add_argument("--family", default="gpt")
     parser.add_argument("--size", default="small")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 4, 8])
     parser.add_argument("--prompt", type=int, default=24, help="tokens of the longest prompt")
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--beams", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
-
     family = get_family(chosen.family)
     config = family.sizes()[chosen.size]
-    model = family.model(config, "causal-lm").eval().requires_grad_(False)
+    head, side = sides(family)
+    model, reference = pair(family, config, head)
+    print(machine(chosen.threads), versions("torch", "transformers"), sep="\n")
+    print(f"{chosen}\n")
+    for batch in chosen.batch:
+        rows = prompts(batch, chosen.prompt, config.vocab_size)
+        inputs = pad(rows, side=side, pad_id=0, device="cpu")
+        settings = Settings(max_new_tokens=chosen.new_tokens, beams=chosen.beams)
+        ours, theirs = contenders(model, reference, inputs, settings)
+        if ours() != theirs():
+            raise SystemExit("the tokens differ; there is nothing to time")
+        timings = alternate({"zoo": ours, "transformers": theirs}, rounds=chosen.rounds)
+        speed = batch * chosen.new_tokens / timings["zoo"].median
+        print(f"batch {batch}: {speed:.1f} tokens/s\n\n{compare(timings, 'zoo')}\n", flush=True)
+
+
+def sides(family: Family) -> tuple[str, str]:
+    """Return the head that writes, and on which side prompts or sources are padded."""
+    return ("causal-lm", "left") if "causal-lm" in family.heads() else ("seq2seq-lm", "right")
+
+
+def pair(family: Family, config: Any, head: str) -> tuple[Any, Any]:
+    """Return our model, and the reference's with its weights."""
+    model: Any = family.model(config, head).eval().requires_grad_(False)
     spread(model)
-    reference = reference_model(family, config, "causal-lm", model.state_dict())
-    reference.set_attn_implementation("sdpa")  # type: ignore[operator]
-    model.quicken()  # type: ignore[operator]  # as a session does
-    rows = prompts(chosen.batch, chosen.prompt, config.vocab_size)
-    inputs = pad(rows, side="left", pad_id=0, device="cpu")
-    settings = Settings(max_new_tokens=chosen.new_tokens, beams=chosen.beams)
+    reference: Any = reference_model(family, config, head, model.state_dict())
+    reference.set_attn_implementation("sdpa")
+    getattr(model, "quicken", bool)()  # as a session does
+    return model, reference
+
+
+def contenders(
+    model: Any, reference: Any, inputs: Mapping[str, Tensor], settings: Settings
+) -> tuple[Generate, Generate]:
+    """Return functions that return the new tokens of each row."""
+    count = settings.max_new_tokens
     mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"]))
 
     def ours() -> list[list[int]]:
-        return generate(model, inputs, settings)  # type: ignore[arg-type]
+        return generate(model, inputs, settings)
 
     def theirs() -> list[list[int]]:
         with torch.inference_mode():
-            found = reference.generate(  # type: ignore[operator]
+            found = reference.generate(
                 input_ids=inputs["input_ids"],
                 attention_mask=mask,
-                max_new_tokens=chosen.new_tokens,
-                min_new_tokens=chosen.new_tokens,
-                num_beams=chosen.beams,
+                max_new_tokens=count,
+                min_new_tokens=count,
+                num_beams=settings.beams,
                 do_sample=False,
                 pad_token_id=0,
                 eos_token_id=None,
             )
-        return found[:, inputs["input_ids"].shape[1] :].tolist()  # type: ignore[no-any-return]
+        return found[:, -count:].tolist()  # type: ignore[no-any-return]
 
-    if ours() != theirs():
-        raise SystemExit("the tokens differ; there is nothing to time")
-    print(machine(chosen.threads), versions("torch", "transformers"), sep="\n")
-    print(f"{family.name} {chosen.size}: {chosen}\n")
-    timings = alternate({"zoo": ours, "transformers": theirs}, rounds=chosen.rounds)
-    print(compare(timings, "zoo"))
-    tokens = chosen.batch * chosen.new_tokens
-    print(f"\nzoo: {tokens / timings['zoo'].median:.1f} tokens/s")
+    return ours, theirs
 
 
 def spread(model: nn.Module) -> None:

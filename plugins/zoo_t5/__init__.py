@@ -119,7 +119,7 @@ class T5(Family):
 
     def model(self, config: T5Config, head: str) -> "nn.Module":
         """Build a model with fresh weights."""
-        from zoo_t5.model import build
+        from zoo_t5.heads import build
 
         return build(config, head)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.activations import activation
+from zoo.nn.activations import activate, activation
 from zoo_t5.config import T5Config
 
 Memory = tuple[Tensor, Tensor]  # keys and values of the source, (batch, heads, tokens, head) each
@@ -24,6 +24,8 @@ class RMSNorm(nn.RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise (..., hidden)."""
+        if x.dtype == torch.float32 == self.weight.dtype and not torch.compiler.is_exporting():
+            return F.rms_norm(x, self.normalized_shape, self.weight, self.epsilon)
         mean_square = x.to(torch.float32).square().mean(-1, keepdim=True)
         return self.weight * (x * torch.rsqrt(mean_square + self.epsilon)).to(self.weight.dtype)
 
@@ -48,9 +50,9 @@ class FeedForward(nn.Module):
         x = self.up(x)
         if self.gated:
             gate, x = x.chunk(2, dim=-1)
-            x = self.act(gate) * x
+            x = activate(self.act, gate) * x
         else:
-            x = self.act(x)
+            x = activate(self.act, x)
         return self.down(self.dropout(x))  # type: ignore[no-any-return]
 
 

@@ -93,12 +93,7 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Raises:
             ValueError: a field is out of its range, or two contradict each other.
         """
-        for name in _POSITIVE:
-            if not getattr(self, name) > 0:  # said so that NaN is refused
-                raise ValueError(f"{name} is {getattr(self, name)}, which is not positive")
-        for name in ("dropout", "classifier_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, which is not in [0, 1)")
+        self.check_ranges(_POSITIVE)
         for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
             if not 0 <= getattr(self, name) < self.vocab_size:
                 raise ValueError(

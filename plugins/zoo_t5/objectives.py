@@ -1,0 +1,48 @@
+"""The objective of T5's paper that is like BERT's (arXiv:1910.10683, section 3.3.1)."""
+
+from typing import ClassVar
+
+import numpy as np
+
+from zoo.objectives.base import Options
+from zoo.objectives.corruption import MaskTokens, NoiseOptions
+from zoo.objectives.noise import Noise
+from zoo.objectives.vocabulary import Ids
+
+
+class SwapOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be chosen about masks.
+
+    Attributes:
+        random: the share of noise that becomes any token instead of the mask.
+    """
+
+    random: float = 0.1
+
+    def __post_init__(self) -> None:
+        """Refuse a share that is none.
+
+        Raises:
+            ValueError: it is outside of its range.
+        """
+        super().__post_init__()
+        if not 0 <= self.random <= 1:
+            raise ValueError(f"random is {self.random}, which is not between 0 and 1")
+
+
+class BertStyle(MaskTokens):
+    """Write the whole text, of which some tokens are masked, and a few are others. Tables 3 to 5,
+    BERT-style; 90 and 10 % of the noise.
+
+    Thank you <M> <M> me to your party apple week . -> (original text)
+    """
+
+    name: ClassVar[str] = "bert-style"
+    options_type: ClassVar[type[Options]] = SwapOptions
+
+    def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
+        """See ``Corruption``."""
+        masked, target = super().corrupted(text, noise, rng)
+        swapped = noise & (rng.random(len(text)) < self.options.random)
+        others = rng.choice(self.vocabulary.ordinary, size=len(text))
+        return np.where(swapped, others, masked), target

@@ -6,7 +6,7 @@ computed, and the reason is on record) or *unknown*. Ignored and unknown keys ar
 verbatim, so that a conversion back to the Hub's layout loses nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -30,6 +30,22 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     vocab_size: int
     labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
     problem: Problem | None = None
+
+    def check_ranges(self, positive: Sequence[str]) -> None:
+        """Refuse a dropout that is no probability, and what is not positive.
+
+        Args:
+            positive: the fields that must be, unless they are ``None``.
+
+        Raises:
+            ValueError: one is out of its range.
+        """
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if name in positive and value is not None and not value > 0:  # refuses NaN, too
+                raise ValueError(f"{name} is {value}, which is not positive")
+            if name.endswith("dropout") and not 0 <= (value or 0) < 1:
+                raise ValueError(f"{name} is {value}, which is not in [0, 1)")
 
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)

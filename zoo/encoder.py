@@ -27,7 +27,6 @@ _POSITIVE = (
     "layer_norm_eps",
     "initializer_range",
 )
-_NOT_NEGATIVE = ("type_vocab_size",)  # 0 where no segments are told apart
 
 
 class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,14 +66,10 @@ class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Raises:
             ValueError: a field is out of its range, or two contradict each other.
         """
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if name in _POSITIVE and not value > 0:  # said so that NaN is refused
-                raise ValueError(f"{name} is {value}, which is not positive")
-            if name in _NOT_NEGATIVE and value < 0:
-                raise ValueError(f"{name} is {value}, which is negative")
-            if name.endswith("dropout") and not 0 <= (value or 0) < 1:
-                raise ValueError(f"{name} is {value}, which is not in [0, 1)")
+        self.check_ranges(_POSITIVE)
+        types = getattr(self, "type_vocab_size", 0)  # 0 where no segments are told apart
+        if types < 0:
+            raise ValueError(f"type_vocab_size is {types}, which is negative")
         if self.hidden_size % self.num_heads:
             raise ValueError(
                 f"hidden_size {self.hidden_size} does not split into num_heads {self.num_heads}"

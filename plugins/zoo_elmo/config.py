@@ -67,10 +67,7 @@ class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Raises:
             ValueError: a field is out of its range, or two contradict each other.
         """
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if value is not None and not value > 0:  # said so that NaN is refused
-                raise ValueError(f"{name} is {value}, which is not positive")
+        self.check_ranges(_POSITIVE)
         if self.vocab_size != CHARACTERS:
             raise ValueError(f"vocab_size is {self.vocab_size}, where bytes make {CHARACTERS}")
         if not self.filters or any(width < 1 or count < 1 for width, count in self.filters):
@@ -83,11 +80,8 @@ class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError(
                 f"projection_size {self.projection_size} is over lstm_size {self.lstm_size}"
             )
-        if self.highways < 0 or self.words < 0 or not 0 <= self.dropout < 1:
-            raise ValueError(
-                f"highways {self.highways}, words {self.words} or dropout {self.dropout} is out of "
-                "its range"
-            )
+        if self.highways < 0 or self.words < 0:
+            raise ValueError(f"highways {self.highways} or words {self.words} is negative")
 
     @property
     def filter_count(self) -> int:

@@ -9,11 +9,11 @@ _POSITIVE = (
     "hidden_size",
     "num_layers",
     "num_heads",
+    "intermediate_size",
     "max_positions",
     "layer_norm_eps",
     "initializer_range",
 )
-_DROPOUTS = ("dropout", "embedding_dropout", "attention_dropout", "choice_dropout")
 
 
 class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,14 +78,7 @@ class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Raises:
             ValueError: a field is out of its range, or two contradict each other.
         """
-        for name in _POSITIVE:
-            if not getattr(self, name) > 0:  # said so that NaN is refused
-                raise ValueError(f"{name} is {getattr(self, name)}, which is not positive")
-        for name in _DROPOUTS:
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, which is not in [0, 1)")
-        if self.intermediate_size is not None and self.intermediate_size < 1:
-            raise ValueError(f"intermediate_size is {self.intermediate_size}, not positive")
+        self.check_ranges(_POSITIVE)
         if self.hidden_size % self.num_heads:
             raise ValueError(
                 f"hidden_size {self.hidden_size} does not split into num_heads {self.num_heads}"

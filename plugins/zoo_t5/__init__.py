@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from zoo.export.spec import OnnxSpec
     from zoo.tokenization import SourceFiles
+    from zoo.training.settings import Recipe
     from zoo.weights import WeightMap
 
 # architectures (T5's, then mT5's), outputs, tasks, summary
@@ -72,6 +73,7 @@ class T5(Family):
     new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
         "unigram": NewTokenizer(("<pad>", "</s>", "<unk>"), sentinels=100)
     }
+    objectives: ClassVar[Mapping[str, str]] = {"bert-style": "zoo_t5.objectives:BertStyle"}
 
     def sizes(self) -> Mapping[str, T5Config]:
         """Return the released shapes; Flan-T5 has those of version 1.1."""
@@ -128,6 +130,12 @@ class T5(Family):
         from zoo_t5.weights import weights
 
         return weights(config, head)
+
+    def recipe(self, size: str) -> "Recipe":
+        """See ``Family``."""
+        from zoo_t5.recipe import recipe
+
+        return recipe(size)
 
     def onnx(self, config: T5Config, head: str) -> "OnnxSpec":
         """Name the graph's inputs, outputs and axes; there is no cache among them."""

@@ -234,9 +234,8 @@ class EncoderDecoder(Trunk):
         x, ours, theirs = self.embeddings(input_ids), decoder_attention_mask, attention_mask
         source = self._blocks(x, packed_mask(theirs, theirs, x.dtype))
         tokens, across = ours.shape[1], packed_mask(ours, theirs, x.dtype)
-        bias = self.decoder.positions(tokens, tokens) + packed_mask(
-            ours, ours, x.dtype, causal=True
-        )
+        own = packed_mask(ours, ours, x.dtype, causal=True)
+        bias = self.decoder.positions(tokens, tokens) + own
         memories = self.decoder.memories(source)
         return self.decoder(self.embeddings(decoder_input_ids), bias, memories, across)  # type: ignore[no-any-return]
 

@@ -13,7 +13,13 @@ if TYPE_CHECKING:
 # name -> where its class is
 OBJECTIVES: Mapping[str, str] = {
     "causal-lm": "zoo.objectives.causal:CausalLanguageModelling",
+    "deshuffling": "zoo.objectives.corruption:Deshuffling",
+    "drop-tokens": "zoo.objectives.corruption:DropTokens",
+    "mask-tokens": "zoo.objectives.corruption:MaskTokens",
     "masked-lm": "zoo.objectives.masked:MaskedLanguageModelling",
+    "prefix-lm": "zoo.objectives.corruption:PrefixLm",
+    "replace-spans": "zoo.objectives.corruption:ReplaceSpans",
+    "span-corruption": "zoo.objectives.corruption:SpanCorruption",
 }
 
 

@@ -16,12 +16,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from zoo.data.layout import Framed, lay_out
 from zoo.objectives.base import Batch, Objective, Outcome, Row, Rows, token_loss
 from zoo.objectives.masked import inputs
-from zoo.objectives.packing import pack
+from zoo.objectives.packing import pack, plain
 from zoo.objectives.vocabulary import Ids, Vocabulary
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ class CausalRows(Rows):
     def row(self, index: int, rng: np.random.Generator) -> Row:
         """See ``Rows``; nothing is drawn."""
         tokens = [self.steps.read(*stretch) for stretch in self.layout.row(index)]
-        packed = pack([_read(each[:-1]) for each in tokens], length=self.length, pad=self.pad)
+        packed = pack([plain(each[:-1]) for each in tokens], length=self.length, pad=self.pad)
         labels = np.concatenate([each[1:] for each in tokens])
         return Row(
             packed.planes(types=False),
@@ -102,10 +101,6 @@ class CausalRows(Rows):
             places={"places": ("input_ids", np.flatnonzero(packed.attention_mask))},
             counts={CAUSAL: len(labels)},
         )
-
-
-def _read(ids: Ids) -> tuple[Ids, Ids, NDArray[np.bool_]]:
-    return ids, np.zeros_like(ids), np.ones(len(ids), dtype=bool)
 
 
 class CausalLanguageModelling(Objective):

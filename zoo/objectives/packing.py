@@ -43,11 +43,16 @@ class Packed:
         return {**found, "token_type_ids": self.token_type_ids} if types else found
 
 
+def plain(ids: Ids) -> Text:
+    """Return a text that nothing stands around, (tokens,), as ``pack`` takes it."""
+    return ids, np.zeros_like(ids), np.ones(len(ids), dtype=bool)
+
+
 def pack(texts: Sequence[Text], *, length: int, pad: int) -> Packed:
     """Lay framed texts side by side.
 
     Args:
-        texts: what ``Frame.put`` returned for each.
+        texts: what ``Frame.put`` or ``plain`` returned for each.
         length: of the row.
         pad: the token that fills it up.
     """

@@ -1,0 +1,243 @@
+"""Turning noisy text into what is missing, or into the text itself.
+
+The objectives of Raffel et al. 2020 (arXiv:1910.10683): table 3 has an example of each, tables 4
+to 7 how they compare. The best is ``span-corruption``. ``<X>``, ``<Y>`` and ``<Z>`` are the
+sentinels ``<extra_id_0>``, ``<extra_id_1>`` and ``<extra_id_2>``, in the order in which they stand
+in a text, and ``<M>`` is the first of them, too, as in the released code.
+"""
+
+from abc import abstractmethod
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from zoo.errors import UsageError
+from zoo.objectives.base import Options
+from zoo.objectives.noise import (
+    Noise,
+    noise_spans,
+    noise_tokens,
+    random_spans,
+    single_tokens,
+    spans_to_sentinels,
+)
+from zoo.objectives.seq2seq import Seq2SeqObjective
+from zoo.objectives.vocabulary import Ids, Vocabulary
+
+
+class NoiseOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be chosen about noise.
+
+    Attributes:
+        rate: the share of tokens that is noise.
+    """
+
+    rate: float = 0.15
+
+    def __post_init__(self) -> None:
+        """Refuse a share that is none.
+
+        Raises:
+            ValueError: it is outside of its range.
+        """
+        if not 0 < self.rate < 1:
+            raise ValueError(f"rate is {self.rate}, which is not between 0 and 1")
+
+
+class SpanOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be chosen about spans.
+
+    Attributes:
+        span: tokens of a span of noise, on average.
+    """
+
+    span: float = 3.0
+
+    def __post_init__(self) -> None:
+        """Refuse a length that is none.
+
+        Raises:
+            ValueError: it is outside of its range.
+        """
+        super().__post_init__()
+        if not self.span >= 1:
+            raise ValueError(f"span is {self.span}, which is less than 1")
+
+
+def sentinels(vocabulary: Vocabulary) -> Ids:
+    """Return the ids of ``<extra_id_0>``, ``<extra_id_1>`` and so on, as far as there are any.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found: list[int] = []
+    while (number := vocabulary.tokenizer.token_to_id(f"<extra_id_{len(found)}>")) is not None:
+        found.append(number)
+    if not found:
+        raise UsageError(
+            "the tokenizer has no tokens <extra_id_0>, <extra_id_1>, ... to stand for noise",
+            "choose another tokenizer, or train one with `--tokenizer train`",
+        )
+    return np.array(found, dtype=np.int64)
+
+
+class Corruption(Seq2SeqObjective):
+    """Noise is drawn, and source and target follow from it: ``denoise`` of the released code."""
+
+    options_type: ClassVar[type[Options]] = NoiseOptions
+
+    def noise(self, tokens: int, rng: np.random.Generator) -> Noise:
+        """Draw which tokens of a text are noise, (tokens,); here single ones."""
+        return single_tokens(tokens, self.options.rate, rng)
+
+    @abstractmethod
+    def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
+        """Return source and target of a text, (tokens,), and its noise."""
+
+    def example(self, tokens: Ids, rng: np.random.Generator) -> tuple[Ids, Ids]:
+        """See ``Seq2SeqObjective``."""
+        return self.corrupted(tokens, self.noise(len(tokens), rng), rng)
+
+    @cached_property
+    def sentinels(self) -> Ids:
+        """See ``sentinels``."""
+        return sentinels(self.vocabulary)
+
+
+class ReplaceSpans(Corruption):
+    """Spell out what sentinels stand for. Table 3, i.i.d. noise, replace spans; table 5, replace
+    corrupted spans.
+
+    Thank you <X> me to your party <Y> week . -> <X> for inviting <Y> last <Z>
+
+    Neighbours that are noise are one span. The last sentinel is written where the text does not
+    end in noise. Stretches are at most as long as the sentinels last, however noise falls.
+    """
+
+    name: ClassVar[str] = "replace-spans"
+
+    def lengths(self, tokens: int) -> tuple[int, int] | None:
+        """See ``Seq2SeqObjective``."""
+        noise = noise_tokens(tokens, self.options.rate)
+        rest = tokens - noise
+        spans, others = min(noise, rest + 1), min(rest, noise + 1)  # at most
+        if max(spans, others) > len(self.sentinels):
+            return None
+        return rest + spans, noise + others
+
+    def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
+        """See ``Corruption``."""
+        return (
+            spans_to_sentinels(text, noise, self.sentinels),
+            spans_to_sentinels(text, ~noise, self.sentinels),
+        )
+
+
+class SpanCorruption(ReplaceSpans):
+    """Spell out the spans that sentinels stand for. Table 3, random spans; table 7, length 3.
+
+    Thank you <X> to <Y> week . -> <X> for inviting me <Y> your party last <Z>
+
+    Spans are drawn so that a text ends in noise, and so without a last sentinel.
+    """
+
+    name: ClassVar[str] = "span-corruption"
+    options_type: ClassVar[type[Options]] = SpanOptions
+
+    def lengths(self, tokens: int) -> tuple[int, int] | None:
+        """See ``Seq2SeqObjective``; every example is as long as this says."""
+        noise = noise_tokens(tokens, self.options.rate)
+        spans = noise_spans(tokens, self.options.rate, self.options.span)
+        if spans > len(self.sentinels):
+            return None
+        return tokens - noise + spans, noise + max(spans, 1)
+
+    def noise(self, tokens: int, rng: np.random.Generator) -> Noise:
+        """See ``Corruption``."""
+        return random_spans(tokens, self.options.rate, self.options.span, rng)
+
+
+class DropTokens(Corruption):
+    """Tell what is missing. Table 3, i.i.d. noise, drop tokens; table 5, drop corrupted tokens.
+
+    Thank you me to your party week . -> for inviting last
+    """
+
+    name: ClassVar[str] = "drop-tokens"
+
+    def lengths(self, tokens: int) -> tuple[int, int] | None:
+        """See ``Seq2SeqObjective``; every example is as long as this says."""
+        noise = noise_tokens(tokens, self.options.rate)
+        return tokens - noise, noise
+
+    def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
+        """See ``Corruption``."""
+        return text[~noise], text[noise]
+
+
+class MaskTokens(Corruption):
+    """Write the whole text, of which some tokens are masked. Table 3, MASS-style (Song et al.
+    2019, arXiv:1905.02450, without its spans); table 5, the same.
+
+    Thank you <M> <M> me to your party <M> week . -> (original text)
+    """
+
+    name: ClassVar[str] = "mask-tokens"
+
+    def lengths(self, tokens: int) -> tuple[int, int] | None:
+        """See ``Seq2SeqObjective``; every example is as long as this says."""
+        return tokens, tokens
+
+    def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
+        """See ``Corruption``."""
+        return np.where(noise, self.sentinels[0], text), text
+
+
+class Deshuffling(Corruption):
+    """Write the text, whose tokens are in any order. Tables 3 and 4, deshuffling.
+
+    party me for your to . last fun you inviting week Thank -> (original text)
+
+    In the paper's example, "fun" is not a word of the text.
+    """
+
+    name: ClassVar[str] = "deshuffling"
+    options_type: ClassVar[type[Options]] = Options
+
+    def lengths(self, tokens: int) -> tuple[int, int] | None:
+        """See ``Seq2SeqObjective``; every example is as long as this says."""
+        return tokens, tokens
+
+    def noise(self, tokens: int, rng: np.random.Generator) -> Noise:
+        """See ``Corruption``; all are."""
+        return np.ones(tokens, dtype=bool)
+
+    def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
+        """See ``Corruption``."""
+        return rng.permutation(text), text
+
+
+class PrefixLm(Corruption):
+    """Read the first part of a text, and write the rest. Tables 3 and 4, prefix language modeling.
+
+    Thank you for inviting -> me to your party last week .
+
+    The parts meet at any place, each as likely (``random_prefix_noise_mask`` of the released
+    code), so that on average rows are half full.
+    """
+
+    name: ClassVar[str] = "prefix-lm"
+    options_type: ClassVar[type[Options]] = Options
+
+    def lengths(self, tokens: int) -> tuple[int, int] | None:
+        """See ``Seq2SeqObjective``."""
+        return tokens - 1, max(tokens - 1, 1)
+
+    def noise(self, tokens: int, rng: np.random.Generator) -> Noise:
+        """See ``Corruption``; the rest of the text is."""
+        return np.arange(tokens) >= (rng.integers(1, tokens) if tokens > 1 else 0)
+
+    def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
+        """See ``Corruption``."""
+        return text[~noise], text[noise]

@@ -64,7 +64,7 @@ def measure(
     """Run the same random tokens through each session in turn, round by round.
 
     Args:
-        checkpoint: the model; it gives the vocabulary.
+        checkpoint: the model; it says what the inputs are.
         sessions: what to compare; the first one is the reference for the answers.
         batch: texts in a round.
         tokens: tokens in each text; the last quarter of every other text is padding.
@@ -74,7 +74,7 @@ def measure(
     Raises:
         VerificationError: two sessions do not agree.
     """
-    inputs = _inputs(checkpoint.config.vocab_size, batch, tokens, seed)
+    inputs = _inputs(checkpoint, batch, tokens, seed)
     answers = [session.run(inputs) for session in sessions]
     differences = [_difference(answers[0], answer, inputs) for answer in answers]
     for session, difference in zip(sessions, differences, strict=True):
@@ -98,14 +98,15 @@ def measure(
     ]
 
 
-def _inputs(vocabulary: int, batch: int, tokens: int, seed: int) -> "dict[str, NDArray[np.int64]]":
-    import numpy as np
+def _inputs(
+    checkpoint: "Checkpoint", batch: int, tokens: int, seed: int
+) -> "dict[str, NDArray[np.int64]]":
+    from zoo.testing.draws import draw_inputs
 
-    generator = np.random.default_rng(seed)
-    mask = np.ones((batch, tokens), np.int64)
-    mask[1::2, max(1, tokens - tokens // 4) :] = 0
-    ids = generator.integers(0, vocabulary, (batch, tokens), np.int64)
-    return {"input_ids": ids, "attention_mask": mask}
+    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    lengths = [tokens - row % 2 * (tokens // 4) for row in range(batch)]
+    drawn = draw_inputs(spec, checkpoint.config, lengths, seed=seed)
+    return {name: values.numpy() for name, values in drawn.items()}
 
 
 def _difference(

@@ -12,6 +12,7 @@ import zoo
 from tests.families import elmo_numpy
 from tests.families.elmo_files import published
 from zoo.backends import open_session
+from zoo.bench import measure
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.cli import main
 from zoo.convert import convert
@@ -104,3 +105,10 @@ def test_texts_through_the_graph(tmp_path: Path, capsys: pytest.CaptureFixture[s
     results = json.loads(capsys.readouterr().out)["results"]
     for result, values in zip(results, expected, strict=False):
         assert np.abs(np.array(result["embedding"]) - values.mean(0)).max() <= 1e-5
+
+
+def test_its_speed_is_measured_on_words_of_characters(tmp_path: Path) -> None:
+    checkpoint, _ = converted(tmp_path, "none-mixed")
+    session = open_session(checkpoint, "cpu")
+    first, again = measure(checkpoint, [session, session], batch=2, tokens=9, rounds=1)
+    assert first.tokens == 18 and first.difference == again.difference == 0

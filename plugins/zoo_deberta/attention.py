@@ -39,12 +39,15 @@ class Context(NamedTuple):
             ``tokens - 1`` down to ``-tokens``; ``None`` where its rows are already in that order.
         mask: added to the scores, (batch, 1, tokens, tokens); ``None`` for none.
         real: (batch, tokens, 1), one for tokens and zero for padding; ``None`` for all ones.
+        texts: (batch, tokens), which of a row's texts a token is of; ``None`` where each row is
+            one text.
     """
 
     table: Tensor | None
     rows: Tensor | None
     mask: Tensor | None
     real: Tensor | None
+    texts: Tensor | None = None
 
 
 def bucket(difference: int, buckets: int, farthest: int) -> int:

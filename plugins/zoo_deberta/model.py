@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.nn.activations import activation
-from zoo.nn.attention import padding_mask
+from zoo.nn.attention import packed_mask, padding_mask
 from zoo.nn.encoder import (
     Classifier,
     Encoder,
@@ -38,78 +38,11 @@ from zoo.nn.encoder import (
     TokenScores,
     masked_token_head,
 )
-from zoo.nn.ffn import FeedForward
 from zoo.nn.heads import LinearHead
 from zoo.nn.init import init_weights
 from zoo_deberta.attention import Context, DisentangledAttention, rows_by_difference
+from zoo_deberta.blocks import Block, ConvolutionBlock, Embeddings, places
 from zoo_deberta.config import DebertaConfig
-
-
-class Embeddings(nn.Module):
-    """What each token is; where it stands and its segment only if the configuration says so."""
-
-    def __init__(self, config: DebertaConfig) -> None:
-        super().__init__()
-        width, kinds = config.hidden_size, config.type_vocab_size
-        self.tokens = nn.Embedding(config.vocab_size, width)
-        where = config.position_biased_input
-        self.positions = nn.Embedding(config.max_positions, width) if where else None
-        self.types = nn.Embedding(kinds, width) if kinds else None
-        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(
-        self, input_ids: Tensor, token_type_ids: Tensor | None, real: Tensor | None
-    ) -> Tensor:
-        """Embed token numbers as (batch, tokens, hidden); zeros where nothing is ``real``."""
-        x = self.tokens(input_ids)
-        if self.positions is not None:
-            x = x + self.positions.weight[: input_ids.shape[1]]
-        if self.types is not None:
-            own = self.types.weight[0] if token_type_ids is None else self.types(token_type_ids)
-            x = x + own
-        return self.dropout(_masked(self.norm(x), real))  # type: ignore[no-any-return]
-
-
-class Block(nn.Module):
-    """Attention and a feed-forward network, each normalised after its residual sum."""
-
-    def __init__(self, config: DebertaConfig) -> None:
-        super().__init__()
-        width, eps = config.hidden_size, config.layer_norm_eps
-        self.attention = DisentangledAttention(config)
-        self.attention_norm = nn.LayerNorm(width, eps=eps)
-        self.ffn = FeedForward(
-            hidden_size=width, intermediate_size=config.intermediate_size, act=config.activation
-        )
-        self.ffn_norm = nn.LayerNorm(width, eps=eps)
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(self, x: Tensor, context: Context, queries: Tensor | None = None) -> Tensor:
-        """Transform (batch, tokens, hidden) to the same shape; see the attention."""
-        attended = self.dropout(self.attention(x, context, queries))
-        y = self.attention_norm((x if queries is None else queries) + attended)
-        return self.ffn_norm(y + self.dropout(self.ffn(y)))  # type: ignore[no-any-return]
-
-
-class ConvolutionBlock(Block):
-    """The first block of large models, which looks at each token's neighbours besides."""
-
-    def __init__(self, config: DebertaConfig) -> None:
-        super().__init__(config)
-        width, kernel = config.hidden_size, config.conv_kernel_size
-        self.conv = nn.Conv1d(width, width, kernel, padding=kernel // 2, groups=config.conv_groups)
-        self.conv_act = activation(config.conv_activation)
-        self.conv_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-
-    def forward(self, x: Tensor, context: Context, queries: Tensor | None = None) -> Tensor:
-        """See ``Block``. Where queries are given, it decodes, and has no convolution."""
-        y = super().forward(x, context, queries)
-        if queries is not None:
-            return y
-        near = _masked(self.conv(x.transpose(1, 2)).transpose(1, 2), context.real)
-        near = self.conv_act(self.dropout(near))
-        return _masked(self.conv_norm(y + near), context.real)
 
 
 class Deberta(Encoder):
@@ -137,31 +70,40 @@ class Deberta(Encoder):
         self.rows = rows_by_difference(config)
         self.quick = False  # whether blocks keep their positions
 
-    def forward(
+    def encode(
         self,
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
-    ) -> dict[str, Tensor]:
-        """See ``Encoder``."""
-        context = self._context(input_ids.shape[1], attention_mask)
-        before = x = self.embeddings(input_ids, token_type_ids, context.real)
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        """See ``Encoder``; what comes out is decoded."""
+        context = self._context(input_ids.shape[1], attention_mask, position_ids is not None)
+        before = x = self.embeddings(input_ids, token_type_ids, context.real, position_ids)
         for layer in self.layers:
             before, x = x, layer(x, context)
-        return self.outputs(self.decode(before, x, context))
+        return self.decode(before, x, context, position_ids)
 
-    def decode(self, before: Tensor, hidden: Tensor, context: Context) -> Tensor:
+    def decode(
+        self, before: Tensor, hidden: Tensor, context: Context, position_ids: Tensor | None
+    ) -> Tensor:
         """Return what the head reads: the last block's result, or one made of its input."""
         return hidden
 
-    def _context(self, tokens: int, attention_mask: Tensor | None) -> Context:
+    def _context(self, tokens: int, attention_mask: Tensor | None, packed: bool) -> Context:
         """Prepare relative positions and masks, once for all blocks."""
-        weight = self.embeddings.get_parameter("tokens.weight")
-        mask, real = padding_mask(attention_mask, weight.dtype), None
-        if attention_mask is not None and mask is not None:
-            mask = torch.minimum(mask, mask.transpose(-1, -2))  # padding is not seen, nor sees
-            real = (attention_mask != 0).to(weight.dtype)[..., None]
-        return Context(*self._positions(tokens), mask, real)
+        dtype = self.embeddings.get_parameter("tokens.weight").dtype
+        positions = self._positions(tokens)
+        if attention_mask is None:
+            return Context(*positions, None, None)
+        real = (attention_mask != 0).to(dtype)[..., None]
+        if packed:
+            mask = packed_mask(attention_mask, attention_mask, dtype)
+            return Context(*positions, mask, real, attention_mask)
+        hidden = padding_mask(attention_mask, dtype)
+        assert hidden is not None, "there is a mask"
+        # padding is not seen, nor sees
+        return Context(*positions, torch.minimum(hidden, hidden.transpose(-1, -2)), real)
 
     def _positions(self, tokens: int) -> tuple[Tensor | None, Tensor | None]:
         """Return a ``Context``'s table and rows."""
@@ -200,11 +142,13 @@ class DebertaMaskedLM(MaskedLM, Deberta):
         where = config.decodes_positions
         self.positions = nn.Embedding(config.max_positions, config.hidden_size) if where else None
 
-    def decode(self, before: Tensor, hidden: Tensor, context: Context) -> Tensor:
+    def decode(
+        self, before: Tensor, hidden: Tensor, context: Context, position_ids: Tensor | None
+    ) -> Tensor:
         """Run the last block twice more, from absolute positions on, where there are any."""
         if self.positions is None:
             return hidden
-        queries = before + self.positions.weight[: before.shape[1]]
+        queries = before + places(self.positions, before.shape[1], position_ids)
         for _ in range(2):
             queries = self.layers[-1](before, context, queries)
         return queries
@@ -220,9 +164,18 @@ class ReplacedHead(nn.Module):
         self.act = activation(config.activation)
         self.classifier = nn.Linear(config.hidden_size, 1)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Score (batch, tokens, hidden) as (batch, tokens, 1): positive for replaced."""
-        x = self.act(self.dense(self.norm(hidden + hidden[:, :1])))
+    def forward(self, hidden: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        """Score (batch, tokens, hidden) as (batch, tokens, 1): positive for replaced.
+
+        Args:
+            hidden: of the last block.
+            position_ids: (batch, tokens), from 0 in each text, where several share a row.
+        """
+        first = hidden[:, :1]
+        if position_ids is not None:
+            starts = torch.arange(hidden.shape[1], device=hidden.device) - position_ids
+            first = hidden.gather(1, starts[..., None].expand_as(hidden))
+        x = self.act(self.dense(self.norm(hidden + first)))
         return self.classifier(x)  # type: ignore[no-any-return]
 
 
@@ -233,9 +186,11 @@ class Pretraining(DebertaMaskedLM):
         super().__init__(config)
         self.replaced = ReplacedHead(config)
 
-    def decode(self, before: Tensor, hidden: Tensor, context: Context) -> Tensor:
+    def decode(
+        self, before: Tensor, hidden: Tensor, context: Context, position_ids: Tensor | None
+    ) -> Tensor:
         """Return what either head reads: (2, batch, tokens, hidden)."""
-        return torch.stack((super().decode(before, hidden, context), hidden))
+        return torch.stack((super().decode(before, hidden, context, position_ids), hidden))
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """See ``Encoder``."""
@@ -263,6 +218,10 @@ class DebertaClassifier(Classifier, Deberta):
 class DebertaTokenScores(TokenScores, Deberta):
     """See ``TokenScores``."""
 
+    def scores(self, hidden: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        """See ``TokenScores``; each token is asked beside the first one of its own text."""
+        return self.read(hidden, position_ids).squeeze(-1)
+
 
 class DebertaMultipleChoice(MultipleChoice, Deberta):
     """See ``MultipleChoice``."""
@@ -270,10 +229,6 @@ class DebertaMultipleChoice(MultipleChoice, Deberta):
 
 class DebertaQuestionAnswering(QuestionAnswering, Deberta):
     """See ``QuestionAnswering``."""
-
-
-def _masked(x: Tensor, real: Tensor | None) -> Tensor:
-    return x if real is None else x * real
 
 
 def build(config: DebertaConfig, head: str) -> Encoder:

@@ -111,7 +111,14 @@ class TokenScores(Encoder):
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """See ``Encoder``."""
-        return {"logits": self.read(hidden).squeeze(-1)}
+        return {"logits": self.scores(hidden)}
+
+    def scores(self, hidden: Tensor, position_ids: Tensor | None = None) -> Tensor:
+        """Score each token: (batch, tokens, hidden) to (batch, tokens).
+
+        Positions are given for packed rows alone, for heads that look at a text's first token.
+        """
+        return self.read(hidden).squeeze(-1)
 
 
 class QuestionAnswering(Encoder):

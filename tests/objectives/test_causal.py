@@ -1,0 +1,227 @@
+"""Next tokens: what is told when, and losses that equal the reference library's."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.families.parity import random_model
+from tests.objectives.words import ROLES, counted, labels, split, texts, vocabulary
+from zoo.data.corpus import Split
+from zoo.data.random import generator
+from zoo.objectives import objective_type
+from zoo.objectives.base import Row
+from zoo.objectives.causal import CausalLanguageModelling
+from zoo.objectives.vocabulary import Vocabulary
+from zoo.plugins import get_family
+from zoo.testing.oracle import reference_model
+from zoo_gpt.config import GptConfig
+
+GPT = get_family("gpt")
+SMALL = GptConfig(vocab_size=500, hidden_size=24, num_layers=2, num_heads=2, max_positions=32)
+WORDS = vocabulary(sentinels=0, size=500)  # pad 0, eos 1, unk 2
+NO_END = vocabulary(roles={"unk": "<unk>"}, sentinels=0, size=500)
+RNG = generator(0, "unused")
+
+
+def objective(length: int, words: Vocabulary = WORDS) -> CausalLanguageModelling:
+    return CausalLanguageModelling(words, SMALL, length)
+
+
+def rows(found: Split, length: int, words: Vocabulary = WORDS, seed: int = 0) -> list[Row]:
+    laid = objective(length, words).rows(found, seed)
+    return [laid.row(index, RNG) for index in range(len(laid))]
+
+
+def read(row: Row) -> list[list[int]]:
+    return texts(row.planes["input_ids"], row.planes["attention_mask"])
+
+
+def told(row: Row) -> list[list[int]]:
+    return labels(row, "input_ids", "attention_mask")
+
+
+# What is told
+
+
+def test_a_document_is_told_from_what_stands_before_it_to_its_end() -> None:
+    (row,) = rows(split([5, 6, 7]), 6)
+    assert row.planes["input_ids"].tolist() == [1, 5, 6, 7, 0, 0]
+    assert row.planes["attention_mask"].tolist() == [1, 1, 1, 1, 0, 0]
+    assert row.planes["position_ids"].tolist() == [0, 1, 2, 3, 0, 0]
+    assert told(row) == [[5, 6, 7, 1]]
+    assert row.counts == {"causal-lm": 4}
+
+
+def test_a_document_that_is_cut_has_no_false_end_and_goes_on() -> None:
+    first, second = rows(split([5, 6, 7, 8]), 3)
+    assert (read(first), told(first)) == ([[1, 5, 6]], [[5, 6, 7]])
+    assert (read(second), told(second)) == ([[7, 8]], [[8, 1]])
+    assert second.planes["position_ids"].tolist() == [0, 1, 0]
+
+
+def test_documents_share_a_row() -> None:
+    (row,) = rows(split([5, 6, 7], [8, 9]), 8)
+    assert sorted(read(row)) == [[1, 5, 6, 7], [1, 8, 9]]
+    assert sorted(told(row)) == [[5, 6, 7, 1], [8, 9, 1]]
+    assert sorted(row.planes["attention_mask"].tolist())[0] == 0
+    assert set(row.planes["attention_mask"].tolist()) == {0, 1, 2}
+
+
+def test_without_an_end_token_nothing_is_added() -> None:
+    (row,) = rows(split([5, 6, 7]), 4, NO_END)
+    assert (read(row), told(row)) == ([[5, 6]], [[6, 7]])
+
+
+def test_a_token_that_starts_texts_is_not_the_one_that_ends_them() -> None:
+    words = vocabulary(roles={**ROLES, "bos": "<s>"}, sentinels=0, size=500)
+    (row,) = rows(split([5, 6]), 4, words)
+    assert (read(row), told(row)) == ([[3, 5, 6]], [[5, 6, 1]])
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=12),
+    st.integers(2, 70),
+    st.integers(0, 3),
+    st.booleans(),
+)
+def test_an_epoch_tells_every_token_and_every_end_once(
+    lengths: list[int], length: int, seed: int, ended: bool
+) -> None:
+    found = rows(counted(lengths), length, WORDS if ended else NO_END, seed)
+    values = Counter(int(token) for row in found for token in row.values["labels"])
+    tokens, starts = set(range(3, 3 + sum(lengths))), np.cumsum([3, *lengths])[:-1].tolist()
+    if ended:
+        assert values.pop(1) == len(lengths)
+        assert set(values) == tokens
+    else:
+        assert set(values) == tokens - set(starts)
+    assert set(values.values()) <= {1}
+    for row in found:
+        assert row.counts["causal-lm"] == np.count_nonzero(row.planes["attention_mask"])
+        for inputs, targets in zip(read(row), told(row), strict=True):
+            assert inputs[1:] == targets[:-1]  # each next is the next
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(65, 4000), st.integers(64, 512))
+def test_a_long_document_leaves_no_place_empty_but_at_its_end(size: int, length: int) -> None:
+    found = rows(counted([size]), length)
+    assert all(row.planes["attention_mask"].all() for row in found[:-1])
+    assert len(found) == -(-(size + 1) // length)
+
+
+def test_full_rows_of_one_text_are_given_without_mask_and_positions() -> None:
+    task = objective(4)
+    full, short = rows(split(range(5, 16)), 4), rows(split([5, 6]), 4)
+    batch = task.collate(full)
+    assert set(batch.tensors) == {"input_ids", "labels", "places"}
+    assert (batch.tokens, batch.counts) == (12, {"causal-lm": 12})
+    assert {"attention_mask", "position_ids"} < set(task.collate([*full, *short]).tensors)
+
+
+def test_the_layout_is_a_function_of_the_seed() -> None:
+    found = counted([9, 3, 20, 14, 1, 30])
+
+    def drawn(seed: int) -> list[list[int]]:
+        return [row.planes["input_ids"].tolist() for row in rows(found, 16, seed=seed)]
+
+    assert drawn(1) == drawn(1) != drawn(2)
+
+
+# What it costs
+
+
+def references(model: Any, config: GptConfig) -> Any:
+    return reference_model(GPT, config, "causal-lm", model.state_dict())
+
+
+CONFIGS = {"gpt2": SMALL, "gpt": replace(SMALL, norm="post")}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("documents", [(15,), (6, 7), (1, 2, 9), (40,)], ids=str)
+def test_the_loss_equals_the_reference_of_each_text_alone(
+    name: str, documents: tuple[int, ...]
+) -> None:
+    config = CONFIGS[name]
+    model = random_model(GPT, config, "causal-lm").float()
+    reference = references(model, config).float()
+    task, found = objective(16), rows(counted(documents), 16)
+    batch = task.collate(found)
+    with torch.no_grad():
+        ours = task.loss(model, batch.tensors)
+        theirs = 0.0
+        for row in found:
+            for inputs, targets in zip(read(row), told(row), strict=True):
+                ids = torch.tensor([[*inputs, targets[-1]]])
+                theirs += float(reference(input_ids=ids, labels=ids).loss) * len(targets)
+    assert batch.counts["causal-lm"] == sum(documents) + len(documents)
+    assert float(ours.sums["causal-lm"]) == pytest.approx(theirs, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_texts_that_share_a_row_are_as_they_are_alone(name: str) -> None:
+    model: Any = random_model(GPT, CONFIGS[name], "causal-lm")
+    (row,) = rows(counted([6, 1, 12, 4]), 32)
+    tensors = objective(32).collate([row]).tensors
+    packed = model.encode(tensors["input_ids"], tensors["attention_mask"], tensors["position_ids"])[
+        0
+    ]
+    for number, text in enumerate(read(row), 1):
+        alone = model(input_ids=torch.tensor([text]))["logits"][0]
+        here = model.scores(packed[tensors["attention_mask"][0] == number])
+        assert (here - alone).abs().max() < 1e-12
+
+
+def test_gradients_are_those_of_the_texts_alone() -> None:
+    model: Any = random_model(GPT, SMALL, "causal-lm")
+    task, (row,) = objective(32), rows(counted([6, 1, 12]), 32)
+
+    def gradient(tensors: dict[str, torch.Tensor]) -> torch.Tensor:
+        model.zero_grad()
+        task.loss(model, tensors).sums["causal-lm"].backward()  # type: ignore[no-untyped-call]
+        return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+    alone = sum(
+        gradient(
+            {
+                "input_ids": torch.tensor([inputs]),
+                "labels": torch.tensor(targets),
+                "places": torch.arange(len(targets)),
+            }
+        )
+        for inputs, targets in zip(read(row), told(row), strict=True)
+    )
+    together = gradient(task.collate([row]).tensors)
+    assert (together - alone).abs().max() < 1e-6 * together.abs().max()
+
+
+# Who can learn it
+
+
+def test_a_family_that_reads_both_ways_cannot_learn_it() -> None:
+    bert = get_family("bert")
+    with pytest.raises(Exception, match="has no head 'causal-lm'"):
+        objective_type(bert, bert.sizes()["tiny"], "causal-lm")
+
+
+@pytest.mark.parametrize("size", list(GPT.sizes()))
+def test_every_size_has_a_recipe(size: str) -> None:
+    recipe = GPT.recipe(size)
+    assert recipe.objective == "causal-lm"
+    assert recipe.length <= GPT.sizes()[size].max_positions
+
+
+def test_the_recipes_are_the_papers() -> None:
+    first, second = GPT.recipe("gpt"), GPT.recipe("xl")
+    assert (first.length, first.batch_tokens // first.length) == (512, 64)
+    assert (first.optimizer.learning_rate, first.schedule.warmup) == (2.5e-4, 2000)
+    assert (second.length, second.batch_tokens // second.length) == (1024, 512)
+    assert second.optimizer.learning_rate == 2e-4

@@ -1,0 +1,56 @@
+"""Vocabularies of whole words, and what tests of objectives do with rows."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+
+from zoo.checkpoint import TokenizerInfo
+from zoo.data.corpus import Split
+from zoo.objectives.base import Row
+from zoo.objectives.vocabulary import Ids, Vocabulary
+
+ROLES = {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
+
+
+def vocabulary(
+    words: Sequence[str] = (),
+    *,
+    roles: Mapping[str, str] = ROLES,
+    sentinels: int = 100,
+    size: int | None = None,
+) -> Vocabulary:
+    """Special tokens first, then the words, then the sentinels, the last of which comes first."""
+    marks = [f"<extra_id_{number}>" for number in reversed(range(sentinels))]
+    special = list(dict.fromkeys(roles.values()))
+    tokens = [*special, *words, *marks]
+    tokenizer = Tokenizer(models.WordLevel({t: n for n, t in enumerate(tokens)}, roles["unk"]))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens([AddedToken(t, special=True) for t in [*special, *marks]])
+    return Vocabulary(tokenizer, TokenizerInfo(special=dict(roles)), size or len(tokens))
+
+
+def split(*documents: Sequence[int]) -> Split:
+    """Hold documents of one sentence each."""
+    return Split.of([[list(document)] for document in documents])
+
+
+def counted(lengths: Sequence[int], first: int = 3) -> Split:
+    """Hold documents in which no token stands twice."""
+    bounds = np.cumsum([first, *lengths])
+    return split(*(range(a, b) for a, b in itertools.pairwise(bounds)))
+
+
+def texts(ids: Ids, numbers: Ids) -> list[list[int]]:
+    """Return the texts of a row, of which ``numbers`` says where they are."""
+    return [ids[numbers == number].tolist() for number in range(1, numbers.max() + 1)]
+
+
+def labels(row: Row, plane: str, numbers: str) -> list[list[int]]:
+    """Return what is told of each text of a row."""
+    name, places = row.places["places"]
+    assert name == plane
+    told = np.full(row.planes[plane].shape, -1)
+    told[places] = row.values["labels"]
+    return texts(told, row.planes[numbers])

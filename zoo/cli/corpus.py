@@ -21,9 +21,9 @@ def command() -> None:
 @command.command(
     epilog="""\b
 Examples:
-  zoo corpus build books/ -o corpus --tokenizer bert-base-uncased
+  zoo corpus build books/ -o corpus --tokenizer all-minilm-l6-v2
   zoo corpus build 'crawl/**/*.jsonl.zst' -o corpus --tokenizer ./model --text-field content
-  zoo corpus build novel.txt -o corpus --tokenizer train --family t5 --vocab-size 8000
+  zoo corpus build novel.txt -o corpus --tokenizer train --family NAME --vocab-size 8000
 
 \b
 A directory stands for all files in it; .jsonl, .json and .parquet hold a text a

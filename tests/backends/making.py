@@ -40,9 +40,9 @@ def make_checkpoint(
 ) -> Checkpoint:
     """Write a model with random weights, every bias and norm far from its initial value."""
     family = family or get_family("bert")
-    config = msgspec.structs.replace(
-        family.sizes()["tiny"], **SHAPE, labels=LABELS, **{"dropout": 0.5, **changes}
-    )
+    tiny: Any = family.sizes()["tiny"]
+    shape = {name: size for name, size in SHAPE.items() if hasattr(tiny, name)}
+    config = msgspec.structs.replace(tiny, **shape, labels=LABELS, **{"dropout": 0.5, **changes})
     model = family.model(config, head)
     draw_weights(model, seed=1)
     path.mkdir(parents=True)

@@ -24,8 +24,8 @@ class State(Protocol):
 class Decoder(Protocol):
     """A model that continues token sequences, one token at a time.
 
-    It may have a method ``quicken()`` too, which sessions call before they generate in float32
-    on a CPU, and which may trade memory for speed.
+    It may have a method ``quicken()`` too, as any model may: sessions call it once the weights
+    are there, before they run in float32 on a CPU, and it may trade memory for speed.
     """
 
     def prefill(self, inputs: Mapping[str, Tensor], room: int) -> tuple[Tensor, Any]:

@@ -33,9 +33,12 @@ class Pretraining(MaskedLM):
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """See ``Encoder``."""
+        return {**super().outputs(hidden), "sop_logits": self.pair_scores(hidden[:, 0])}
+
+    def pair_scores(self, firsts: Tensor) -> Tensor:
+        """Score whether texts were swapped: (n, hidden) of their first tokens to (n, labels)."""
         assert self.head is not None and self.pooler is not None, "build gives it both"
-        order = self.head.order(self.pooler(hidden))  # type: ignore[operator]
-        return {**super().outputs(hidden), "sop_logits": order}
+        return self.head.order(self.pooler(firsts[:, None]))  # type: ignore[operator,no-any-return]
 
 
 def build(config: AlbertConfig, head: str) -> Encoder:

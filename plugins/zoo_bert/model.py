@@ -41,9 +41,15 @@ class Pretraining(MaskedLM):
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """See ``Encoder``."""
+        return {
+            **super().outputs(hidden),
+            "seq_relationship_logits": self.pair_scores(hidden[:, 0]),
+        }
+
+    def pair_scores(self, firsts: Tensor) -> Tensor:
+        """Score whether texts follow each other: (n, hidden) of their first tokens to (n, 2)."""
         assert self.head is not None and self.pooler is not None, "build gives it both"
-        follows = self.head.next_sentence(self.pooler(hidden))  # type: ignore[operator]
-        return {**super().outputs(hidden), "seq_relationship_logits": follows}
+        return self.head.next_sentence(self.pooler(firsts[:, None]))  # type: ignore[operator,no-any-return]
 
 
 def build(config: BertConfig, head: str) -> Encoder:

@@ -17,8 +17,12 @@ OBJECTIVES: Mapping[str, str] = {
     "drop-tokens": "zoo.objectives.corruption:DropTokens",
     "mask-tokens": "zoo.objectives.corruption:MaskTokens",
     "masked-lm": "zoo.objectives.masked:MaskedLanguageModelling",
+    "masked-lm+next-sentence": "zoo.objectives.pairs:NextSentence",
+    "masked-lm+sentence-order": "zoo.objectives.pairs:SentenceOrder",
+    "masked-lm+span-boundary": "zoo.objectives.span_boundary:SpanBoundary",
     "prefix-lm": "zoo.objectives.corruption:PrefixLm",
     "replace-spans": "zoo.objectives.corruption:ReplaceSpans",
+    "replaced-token-detection": "zoo.objectives.replaced:ReplacedTokenDetection",
     "span-corruption": "zoo.objectives.corruption:SpanCorruption",
 }
 

@@ -7,7 +7,9 @@ ten until they reach a random shorter length. They are cut in two between senten
 all cases the second part goes back, and its place is taken by sentences of another document.
 What is too long is cut off at either end, from the longer text first.
 
-There, a row holds one pair and padding. Here, pairs that leave room share a row.
+There, a row holds one pair and padding. Here, pairs that leave room share a row. And there, the
+data were made ten times over, with other masks, cuts and random texts each time, which is left to
+choice here (``copies``): masks are drawn anew each time a row is used.
 """
 
 from bisect import bisect_left
@@ -64,8 +66,10 @@ def make_pairs(
         copies: how often the corpus is gone through, with other draws each time.
     """
     room, draw = length - around, uniform(rng).__next__
-    found = [pair for _ in range(copies) for pair in maker(split, room, draw)]
-    made = np.array(found, dtype=np.int64).reshape(-1, 5)
+    numbers = (
+        number for _ in range(copies) for pair in maker(split, room, draw) for number in pair
+    )
+    made = np.fromiter(numbers, dtype=np.int64).reshape(-1, 5)
     spans = truncated(made[:, :4], room, rng)
     row_of = best_fit(spans[:, 1] - spans[:, 0] + spans[:, 3] - spans[:, 2] + around, length)
     order = np.argsort(row_of, kind="stable")
@@ -81,6 +85,9 @@ def uniform(rng: np.random.Generator) -> Iterator[float]:
 
 def next_or_other(split: Split, room: int, draw: Draw) -> Iterator[Pair]:
     """Yield pairs for the objective of the next sentence: label 0 if it is, 1 if it is random.
+
+    A sentence that has none behind it always goes with random ones, as in the released code:
+    where documents are short, more than half of the pairs are random.
 
     Args:
         split: at least two documents.

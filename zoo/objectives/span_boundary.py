@@ -1,0 +1,175 @@
+"""The span-boundary objective, beside masked language modelling.
+
+Joshi et al. 2020, "SpanBERT: Improving Pre-training by Representing and Predicting Spans",
+arXiv:1907.10529, section 3.2: each token of a hidden span is told from the vectors of the two
+tokens around the span and from where in the span it stands, by two layers with GeLU and layer
+norm; scores are against the token embeddings. What is more is the released code's
+(``BertPairTargetPredictionHead``, ``span_masking``): positions are 200 wide, the 20th token of a
+span is the last that is told, and a span at either end of a text has no boundary.
+
+The layers are there for learning alone: what a run leaves behind has them not.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.nn.init import init_weights
+from zoo.objectives.base import Network, Options, Outcome, Row, pick
+from zoo.objectives.choosing import Choice, stretches
+from zoo.objectives.masked import (
+    MASKED,
+    MaskedLanguageModelling,
+    MaskedOptions,
+    inputs,
+    masked_loss,
+)
+from zoo.objectives.packing import Packed
+from zoo.objectives.vocabulary import Ids
+
+if TYPE_CHECKING:
+    from zoo.family import Family
+
+BOUNDARY = "span-boundary"  # the loss term
+LONGEST, WIDTH = 20, 200
+
+
+class SpanOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be chosen about masking; here, spans are chosen if nothing is said."""
+
+    choose: Choice = "spans"
+
+
+class BoundaryHead(nn.Module):
+    """Scores for a token inside of a span, from what stands around the span.
+
+    Args:
+        hidden_size: width of the trunk.
+        embedding_size: width of the token embeddings.
+        vocab_size: how many tokens there are.
+        layer_norm_eps: added to the variance in both norms.
+    """
+
+    def __init__(
+        self, hidden_size: int, embedding_size: int, vocab_size: int, layer_norm_eps: float
+    ) -> None:
+        super().__init__()
+        self.positions = nn.Embedding(LONGEST, WIDTH)
+        self.inner = nn.Linear(2 * hidden_size + WIDTH, hidden_size)
+        self.inner_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.outer = nn.Linear(hidden_size, embedding_size)
+        self.outer_norm = nn.LayerNorm(embedding_size, eps=layer_norm_eps)
+        self.bias = nn.Parameter(self.outer.weight.new_zeros(vocab_size))
+
+    def forward(self, left: Tensor, right: Tensor, where: Tensor, table: Tensor) -> Tensor:
+        """Score every token of the vocabulary.
+
+        Args:
+            left: (n, hidden), the vector before the span.
+            right: (n, hidden), the vector behind it.
+            where: (n,), the token's place in the span, from 0.
+            table: (vocabulary, embedding), the token embeddings.
+
+        Returns:
+            (n, vocabulary).
+        """
+        x = torch.cat([left, right, self.positions(where)], dim=-1)
+        x = self.inner_norm(F.gelu(self.inner(x)))
+        x = self.outer_norm(F.gelu(self.outer(x)))
+        return F.linear(x, table, self.bias)
+
+
+class WithBoundaries(nn.Module):
+    """A model, and what is learnt beside it.
+
+    Args:
+        model: with a head for masked tokens.
+        boundaries: the further head.
+    """
+
+    def __init__(self, model: nn.Module, boundaries: BoundaryHead) -> None:
+        super().__init__()
+        self.model, self.boundaries = model, boundaries
+
+
+class SpanBoundary(MaskedLanguageModelling):
+    """Tell which tokens were hidden, also from what stands around them."""
+
+    name: ClassVar[str] = "masked-lm+span-boundary"
+    options_type: ClassVar[type[Options]] = SpanOptions
+
+    @property
+    def terms(self) -> Mapping[str, float]:
+        """See ``Objective``: the plain sum of both (section 3.2)."""
+        return {MASKED: 1.0, BOUNDARY: 1.0}
+
+    def learner(self, family: "Family", config: Any) -> nn.Module:
+        """See ``Objective``; with the head for boundaries."""
+        model: Any = family.model(config, self.head)
+        vocabulary, width = model.embeddings.tokens.weight.shape
+        head = BoundaryHead(config.hidden_size, width, vocabulary, config.layer_norm_eps)
+        init_weights(head, std=config.initializer_range)
+        return WithBoundaries(model, head)
+
+    def networks(self, learner: nn.Module) -> dict[str, Network]:
+        """See ``Objective``; without the head for boundaries."""
+        assert isinstance(learner, WithBoundaries), "learner made it"
+        return super().networks(learner.model)
+
+    def masked(self, packed: Packed, rng: np.random.Generator) -> Row:
+        """Hide tokens of a row, and note where their spans' boundaries are."""
+        chosen = self.chosen(packed, rng)
+        row = self.hidden(packed, chosen, rng)
+        places, where, left, right = boundaries(packed, chosen.places)
+        return replace(
+            row,
+            values={**row.values, "span_labels": packed.input_ids[places], "span_offsets": where},
+            places={**row.places, "lefts": ("input_ids", left), "rights": ("input_ids", right)},
+            counts={**row.counts, BOUNDARY: len(places)},
+        )
+
+    def loss(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> Outcome:
+        """See ``Objective``."""
+        trunk: Any = model.model
+        hidden = trunk.encode(**inputs(tensors))
+        found = masked_loss(trunk, hidden, tensors)
+        scores = model.boundaries(  # type: ignore[operator]
+            pick(hidden, tensors["lefts"]),
+            pick(hidden, tensors["rights"]),
+            tensors["span_offsets"],
+            trunk.embeddings.tokens.weight,
+        ).float()
+        labels = tensors["span_labels"]
+        right = (scores.detach().argmax(-1) == labels).sum()
+        return Outcome(
+            {**found.sums, BOUNDARY: F.cross_entropy(scores, labels, reduction="sum")},
+            {**found.metrics, "boundary_accuracy": (right, right.new_tensor(len(labels)))},
+        )
+
+
+def boundaries(packed: Packed, places: Ids) -> tuple[Ids, Ids, Ids, Ids]:
+    """Find the tokens around hidden spans.
+
+    Args:
+        packed: the row.
+        places: (n,), what is hidden, in order; neighbours in one text are of one span.
+
+    Returns:
+        for the tokens that are told from a boundary, (m,) each: their places, where in the span
+        they stand, and the places before and behind the span.
+    """
+    texts = np.append(packed.attention_mask, 0)
+    own = np.append(packed.own, False)  # so that the place before the first is none either
+    span = stretches(places, texts)
+    first = places[np.diff(span, prepend=-1) > 0]
+    last = first + np.bincount(span, minlength=len(first)) - 1
+    left, right = first - 1, last + 1
+    inside = own[left] & own[right] & (texts[left] == texts[first]) & (texts[right] == texts[first])
+    where = places - first[span]
+    told = inside[span] & (where < LONGEST)
+    return places[told], where[told], left[span][told], right[span][told]

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
@@ -26,7 +27,8 @@ def keep(directory: Path) -> None:
     The ``KEPT`` directories beside each other that were used last stay.
     """
     with contextlib.suppress(OSError):  # a home that others share may be for reading alone
-        os.utime(directory)
+        now = time.time_ns()  # finer than the clock of the file system
+        os.utime(directory, ns=(now, now))
         beside = [path for path in directory.parent.iterdir() if path.is_dir()]
         known = [path for path in beside if not path.name.startswith(".")]  # the rest is unfinished
         known.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)

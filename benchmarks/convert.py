@@ -12,6 +12,7 @@ as durable. The answers are compared first: back in the Hub's layout, every tens
 import argparse
 import json
 import multiprocessing
+import os
 import shutil
 import sys
 import tempfile
@@ -39,6 +40,8 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         folder = Path(name)
+        # byte code is kept between runs, as it is of a package that pip installed
+        os.environ |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{folder}/bytecode"}
         source = folder / "source"
         aside(make, source)
         aside(check, source, folder)

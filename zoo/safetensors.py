@@ -7,6 +7,7 @@ model in memory, and without torch. The layout is the one published with the saf
 
 import json
 import mmap
+import re
 import stat
 import struct
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +29,9 @@ MAX_BYTES = 1 << 63
 ALIGN = 8
 METADATA = "__metadata__"
 LFS_POINTER = b"version https://git-lfs"
+UNSOUND = re.compile(
+    "[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff]"
+)  # controls, halves of surrogate pairs
 
 
 def read_header(path: Path) -> tuple[dict[str, TensorInfo], dict[str, int], dict[str, str]]:
@@ -131,7 +135,7 @@ def _entry(path: Path, name: str, item: Any, size: int) -> tuple[TensorInfo, tup
 
 def is_sound_name(name: str) -> bool:
     """Whether a tensor's name can be stored and shown: text, without control characters."""
-    return not any(ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000 for c in name)
+    return UNSOUND.search(name) is None
 
 
 def is_sound_shape(info: TensorInfo) -> bool:

@@ -51,7 +51,17 @@ def plan_conversion(opened: Opened, wanted: str | None, *, init: bool = False) -
         plan = _plan(opened, wanted, leave=_other_heads(opened, wanted), init=init)
         plan.account.require_closed(_where(opened, wanted), _lacking(plan, wanted))
         return plan
-    return _best(opened, [_plan(opened, head) for head in _candidates(opened)])
+    return _named(opened) or _best(opened, [_plan(opened, head) for head in _candidates(opened)])
+
+
+def _named(opened: Opened) -> Plan | None:
+    """Return the plan for the head of the class name, if that is one and its account is closed.
+
+    It would be chosen whatever else fits, so the other heads need not be tried.
+    """
+    named = [head for head in _candidates(opened) if _names(opened, head)]
+    plan = _plan(opened, named[0]) if len(named) == 1 else None
+    return plan if plan and plan.account.closed else None
 
 
 def _candidates(opened: Opened) -> list[str]:

@@ -25,7 +25,7 @@ from zoo.convert.heads import Plan
 from zoo.convert.report import Report
 from zoo.convert.side import Tokenizer
 from zoo.convert.source import Opened
-from zoo.convert.write import Output, write_weights
+from zoo.convert.write import Create, Output, write_weights
 from zoo.formats import Format, TensorReader
 from zoo.plugins import format_named
 from zoo.progress import Advance
@@ -75,10 +75,10 @@ class Layout(ABC):
         """Write everything but the weights and the manifest; return the files."""
 
     def write_tensors(
-        self, staging: Path, outputs: Sequence[Output], advance: Advance
+        self, staging: Path, outputs: Sequence[Output], advance: Advance, create: Create
     ) -> list[Path]:
-        """Write the tensors; return the files."""
-        return write_weights(staging, outputs, advance, metadata=self.metadata)
+        """Write the tensors; return the files. ``create`` opens those that are only appended to."""
+        return write_weights(staging, outputs, advance, metadata=self.metadata, create=create)
 
     def open_tensors(self, files: Sequence[Path]) -> TensorReader:
         """Open what ``write_tensors`` wrote."""
@@ -156,11 +156,11 @@ class HubLayout(Layout):
     metadata: ClassVar[Mapping[str, str]] = {"format": "pt"}
 
     def write_tensors(
-        self, staging: Path, outputs: Sequence[Output], advance: Advance
+        self, staging: Path, outputs: Sequence[Output], advance: Advance, create: Create
     ) -> list[Path]:
         """See ``Layout``; in the format that the family's weights are published in."""
         if self._format is None:
-            return super().write_tensors(staging, outputs, advance)
+            return super().write_tensors(staging, outputs, advance, create)
         return self._format.write(staging, outputs, advance)
 
     def open_tensors(self, files: Sequence[Path]) -> TensorReader:

@@ -127,28 +127,28 @@ class _Conversion:
     def write(self, staging: Path, published: Path) -> Report:
         digests = Digests()
         try:
-            self._start_source_digests(digests)
-            weights = self._write_tensors(staging)
-            sources = digests.take()
-            self._check_unchanged(sources)
+            sources = self._sources()
+            for path in sources:
+                digests.start(path)
+            weights = self._write_tensors(staging, digests)
             files = [*weights, *self.layout.write_side_files(staging, self.report)]
             for path in files:
-                digests.start(str(path.relative_to(staging)), path, sync=True)
+                digests.start(path)
+                digests.sync(path)
             self._prove(weights)
-            report = self.report.finished(published, sources, digests.take())
+            read = self._unchanged(digests.of(sources, self.opened.source.directory))
+            report = self.report.finished(published, read, digests.of(files, staging))
+            digests.wait_for_disk()
         finally:
             digests.close()
         self.layout.write_manifest(staging, report)
         return report
 
-    def _start_source_digests(self, digests: Digests) -> None:
+    def _sources(self) -> list[Path]:
         directory = self.opened.source.directory
-        for name in self.opened.side_files:
-            digests.start(name, directory / name)
-        for path in self.opened.reader.files:
-            digests.start(str(path.relative_to(directory)), path)
+        return [*(directory / name for name in self.opened.side_files), *self.opened.reader.files]
 
-    def _check_unchanged(self, sources: dict[str, FileDigest]) -> None:
+    def _unchanged(self, sources: dict[str, FileDigest]) -> dict[str, FileDigest]:
         """Take over the Hub's SHA-256; the files must still be what was downloaded."""
         for name, known in self.opened.source.digests.items():
             if name not in sources:
@@ -159,13 +159,14 @@ class _Conversion:
                     "fetch it again",
                 )
             sources[name].sha256 = known.sha256
+        return sources
 
-    def _write_tensors(self, staging: Path) -> list[Path]:
+    def _write_tensors(self, staging: Path, digests: Digests) -> list[Path]:
         outputs = [out for move in self.plan.account.moves for out in self._moved(move)]
         outputs += [out for entry in self.plan.account.fresh for out in self._fresh(entry)]
         total = sum(out.info.nbytes for out in outputs)
         with progress("writing", total, bytes_=True) as advance:
-            return self.layout.write_tensors(staging, outputs, advance)
+            return self.layout.write_tensors(staging, outputs, advance, digests.create)
 
     def _moved(self, move: Move) -> list[Output]:
         entry = self.plan.entries[move.entry.target]

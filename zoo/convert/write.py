@@ -1,10 +1,13 @@
 """Writing tensors as safetensors, one at a time, in shards of bounded size."""
 
+import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo.checkpoint import WEIGHTS, WEIGHTS_INDEX, FileDigest, encode
@@ -21,7 +24,12 @@ if TYPE_CHECKING:
     Pieces = Sequence[Array]
     Locate = Callable[[Array], Span | None]
 
+Create = Callable[[Path], AbstractContextManager[BinaryIO]]
+
 SHARD_BYTES = 5_000_000_000  # as the Hub's own client does
+PAUSE = 0.005  # seconds until a growing file is read on
+WHOLE = Event()  # of a file that does not grow
+WHOLE.set()
 
 
 @dataclass(frozen=True)
@@ -41,12 +49,18 @@ class Output:
     locate: "Locate"
 
 
+def create(path: Path) -> BinaryIO:
+    """Open a new file to write."""
+    return path.open("wb")
+
+
 def write_weights(
     directory: Path,
     outputs: Sequence[Output],
     advance: Advance,
     *,
     metadata: Mapping[str, str],
+    create: Create = create,
     shard_bytes: int = SHARD_BYTES,
 ) -> list[Path]:
     """Write tensors to ``model.safetensors``, or to shards with an index.
@@ -56,6 +70,7 @@ def write_weights(
         outputs: what, in order.
         advance: told how many bytes were written.
         metadata: what the header says of the file.
+        create: how a file to append to is opened.
         shard_bytes: the most data in one file.
 
     Returns:
@@ -63,11 +78,13 @@ def write_weights(
     """
     shards = list(_shards(outputs, shard_bytes))
     if len(shards) == 1:
-        _write_shard(directory / WEIGHTS, shards[0], advance, metadata)
+        with create(directory / WEIGHTS) as file:
+            _write_shard(file, shards[0], advance, metadata)
         return [directory / WEIGHTS]
     names = [f"model-{k + 1:05d}-of-{len(shards):05d}.safetensors" for k in range(len(shards))]
     for name, shard in zip(names, shards, strict=True):
-        _write_shard(directory / name, shard, advance, metadata)
+        with create(directory / name) as file:
+            _write_shard(file, shard, advance, metadata)
     where = {out.name: name for name, shard in zip(names, shards, strict=True) for out in shard}
     index = {
         "metadata": {"total_size": sum(out.info.nbytes for out in outputs)},
@@ -90,14 +107,13 @@ def _shards(outputs: Sequence[Output], limit: int) -> Iterator[list[Output]]:
 
 
 def _write_shard(
-    path: Path, outputs: Sequence[Output], advance: Advance, metadata: Mapping[str, str]
+    file: BinaryIO, outputs: Sequence[Output], advance: Advance, metadata: Mapping[str, str]
 ) -> None:
-    with path.open("wb") as file:
-        file.write(header_bytes({out.name: out.info for out in outputs}, metadata))
-        for out in outputs:
-            for piece in out.pieces():
-                _append(file, piece, out.locate(piece))
-            advance(out.info.nbytes)
+    file.write(header_bytes({out.name: out.info for out in outputs}, metadata))
+    for out in outputs:
+        for piece in out.pieces():
+            _append(file, piece, out.locate(piece))
+        advance(out.info.nbytes)
 
 
 def _append(file: BinaryIO, piece: "Array", span: Span | None) -> None:
@@ -110,17 +126,24 @@ def _append(file: BinaryIO, piece: "Array", span: Span | None) -> None:
     write_pieces(file, (piece,))
 
 
-def digest(path: Path) -> FileDigest:
-    """Return a file's length and BLAKE3 digest, read in pieces."""
+def digest(path: Path, finished: Event = WHOLE) -> FileDigest:
+    """Return a file's length and BLAKE3 digest, read in pieces.
+
+    Args:
+        path: the file.
+        finished: set once nothing more will be appended to it.
+    """
     from blake3 import blake3
 
     hasher = blake3()
-    size = 0
+    size, last = 0, False
     buffer = memoryview(bytearray(CHUNK))
     with path.open("rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            hasher.update(buffer[:count])
-            size += count
+        while not last:
+            last = finished.wait(PAUSE)  # asked first: what is appended later is read next time
+            while count := file.readinto(buffer):
+                hasher.update(buffer[:count])
+                size += count
     return FileDigest(bytes=size, blake3=hasher.hexdigest())
 
 
@@ -135,23 +158,37 @@ class Digests:
     def __init__(self) -> None:
         self._hashing = ThreadPoolExecutor(1)
         self._syncing = ThreadPoolExecutor(1)
-        self._jobs: dict[str, Future[FileDigest]] = {}
+        self._jobs: dict[Path, Future[FileDigest]] = {}
         self._syncs: list[Future[None]] = []
 
-    def start(self, name: str, path: Path, *, sync: bool = False) -> None:
-        """Begin with a file; its digest is known as ``name`` later."""
-        if sync:
-            self._syncs.append(self._syncing.submit(_sync, path))
-        self._jobs[name] = self._hashing.submit(digest, path)
+    def start(self, path: Path) -> None:
+        """Begin with a file, unless that was done when it was created."""
+        if path not in self._jobs:
+            self._jobs[path] = self._hashing.submit(digest, path)
 
-    def take(self) -> dict[str, FileDigest]:
-        """Wait for all and return them by name."""
-        found = {name: job.result() for name, job in self._jobs.items()}
+    @contextlib.contextmanager
+    def create(self, path: Path) -> Iterator[BinaryIO]:
+        """Open a new file to append to; its digest keeps up with what is written."""
+        finished = Event()
+        try:
+            with path.open("wb") as file:
+                self._jobs[path] = self._hashing.submit(digest, path, finished)
+                yield file
+        finally:
+            finished.set()
+
+    def sync(self, path: Path) -> None:
+        """Begin to bring a file to the disk."""
+        self._syncs.append(self._syncing.submit(_sync, path))
+
+    def of(self, paths: Iterable[Path], directory: Path) -> dict[str, FileDigest]:
+        """Wait for files that were begun; return their digests by their names in a directory."""
+        return {str(path.relative_to(directory)): self._jobs[path].result() for path in paths}
+
+    def wait_for_disk(self) -> None:
+        """Wait until every file given to ``sync`` is on the disk."""
         for sync in self._syncs:
             sync.result()
-        self._jobs.clear()
-        self._syncs.clear()
-        return found
 
     def close(self) -> None:
         """Drop what has not begun, and wait for what has."""

@@ -96,7 +96,7 @@ class ElmoFamily(Family):
         from zoo.export.spec import OnnxSpec
 
         tokens = ("batch", "tokens")
-        words = (*tokens, config.words)
+        words = (*tokens, config.vocab_size)
         outputs: dict[str, dict[str, tuple[str | int, ...]]] = {
             "none": {"last_hidden_state": (*tokens, config.hidden_size)},
             "pretraining": {"forward_logits": words, "backward_logits": words},

@@ -27,7 +27,9 @@ class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The shape of an ELMo. A field that has a default takes it where ``options.json`` is silent.
 
     Attributes:
-        vocab_size: ids of characters.
+        vocab_size: words that pretraining predicts; 0 where there is no list of them. What the
+            model reads has none: a word is its characters.
+        characters: ids of characters.
         character_size: width of a character's vector.
         filters: (characters that a filter sees, how many such filters) of each convolution.
         highways: highway layers above the filters.
@@ -40,12 +42,12 @@ class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         cell_clip: the largest magnitude in a cell; ``None`` for no limit.
         projection_clip: the largest magnitude after the projection; ``None`` for no limit.
         skip_connections: add its input to what every LSTM but the first returns.
-        words: of the vocabulary that pretraining predicts; 0 if there is none.
         dropout: probability of dropping an element before and after an LSTM in training.
         mix: whether the mix of the layers has weights; without, it is their mean.
     """
 
-    vocab_size: int = CHARACTERS
+    vocab_size: int = 0
+    characters: int = CHARACTERS
     character_size: int
     filters: tuple[tuple[int, int], ...]
     highways: int = 0
@@ -57,7 +59,6 @@ class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cell_clip: float | None = None
     projection_clip: float | None = None
     skip_connections: bool = False
-    words: int = 0
     dropout: float = 0.0
     mix: bool = True
 
@@ -68,8 +69,8 @@ class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ValueError: a field is out of its range, or two contradict each other.
         """
         self.check_ranges(_POSITIVE)
-        if self.vocab_size != CHARACTERS:
-            raise ValueError(f"vocab_size is {self.vocab_size}, where bytes make {CHARACTERS}")
+        if self.characters != CHARACTERS:
+            raise ValueError(f"characters is {self.characters}, where bytes make {CHARACTERS}")
         if not self.filters or any(width < 1 or count < 1 for width, count in self.filters):
             raise ValueError(f"filters are {self.filters}, which leaves a word without a vector")
         if max(width for width, _ in self.filters) > self.max_characters:
@@ -80,8 +81,10 @@ class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise ValueError(
                 f"projection_size {self.projection_size} is over lstm_size {self.lstm_size}"
             )
-        if self.highways < 0 or self.words < 0:
-            raise ValueError(f"highways {self.highways} or words {self.words} is negative")
+        if self.highways < 0 or self.vocab_size < 0:
+            raise ValueError(
+                f"highways {self.highways} or vocab_size {self.vocab_size} is negative"
+            )
 
     @property
     def filter_count(self) -> int:
@@ -102,7 +105,7 @@ class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
 _TRAINING = "training alone uses it"
 CONFIG_MAP = ConfigMap(
     keys={
-        "char_cnn.n_characters": "vocab_size",
+        "char_cnn.n_characters": "characters",
         "char_cnn.embedding.dim": "character_size",
         "char_cnn.filters": "filters",
         "char_cnn.n_highway": "highways",
@@ -114,7 +117,7 @@ CONFIG_MAP = ConfigMap(
         "lstm.cell_clip": "cell_clip",
         "lstm.proj_clip": "projection_clip",
         "lstm.use_skip_connections": "skip_connections",
-        "n_tokens_vocab": "words",
+        "n_tokens_vocab": "vocab_size",
         "dropout": "dropout",
     },
     fixed={"bidirectional": (True,), "sample_softmax": (True, False)},
@@ -182,7 +185,7 @@ def _released(size: int, projection: int, highways: int) -> ElmoConfig:
         cell_clip=3.0,
         projection_clip=3.0,
         skip_connections=True,
-        words=WORDS,
+        vocab_size=WORDS,
         dropout=0.1,
     )
 
@@ -200,7 +203,7 @@ SIZES = {
         cell_clip=3.0,
         projection_clip=3.0,
         skip_connections=True,
-        words=50,
+        vocab_size=50,
         dropout=0.1,
     ),
     "small": _released(1024, 128, 1),

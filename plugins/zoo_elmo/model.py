@@ -176,7 +176,7 @@ class LanguageModel(Elmo):
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__(config, mix=False)
         self.dropout = nn.Dropout(config.dropout)
-        self.head = nn.Linear(config.projection_size, config.words)
+        self.head = nn.Linear(config.projection_size, config.vocab_size)
 
     def outputs(self, layers: list[Tensor]) -> dict[str, Tensor]:
         """See ``Elmo``."""

@@ -26,7 +26,7 @@ def weights(config: ElmoConfig, head: str) -> WeightMap:
         case "none":
             return trunk.plus(*_mix(config)) if config.mix else trunk
         case "pretraining":
-            words = config.words
+            words = config.vocab_size
             return trunk.plus(
                 Rule("softmax/W", "head.weight", (words, config.projection_size)),
                 Rule("softmax/b", "head.bias", (words,)),

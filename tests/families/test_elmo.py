@@ -104,7 +104,7 @@ def test_a_limit_changes_the_outputs(clip: str) -> None:
 
 
 def test_the_released_shape_equals_the_numpy_model() -> None:
-    config = replace(SIZES["small"], words=0, mix=False)
+    config = replace(SIZES["small"], vocab_size=0, mix=False)
     model = random_model(config, "none", scale=1.0)
     options, weights = as_numpy(config, "none", model)
     words = ["The", "mix", "of", "its", "layers"]

@@ -92,7 +92,7 @@ def test_with_a_long_draw_it_is_the_whole_softmax() -> None:
 def test_each_direction_predicts_its_next_word() -> None:
     model = language_model().eval()
     ids = draw_inputs(ElmoFamily().onnx(CONFIG, "pretraining"), CONFIG, (5, 3))["character_ids"]
-    words = torch.randint(0, CONFIG.words, (2, 5), generator=seeded())
+    words = torch.randint(0, CONFIG.vocab_size, (2, 5), generator=seeded())
     found = model(ids)
     onward, back = (found[name].log_softmax(-1) for name in ("forward_logits", "backward_logits"))
     losses = []
@@ -110,11 +110,11 @@ def test_each_direction_predicts_its_next_word() -> None:
 def test_the_loss_falls(samples: int | None) -> None:
     model, generator = language_model(), seeded()
     ids = draw_inputs(ElmoFamily().onnx(CONFIG, "pretraining"), CONFIG, (6, 6))["character_ids"]
-    words = torch.randint(0, CONFIG.words, (2, 6), generator=seeded())
+    words = torch.randint(0, CONFIG.vocab_size, (2, 6), generator=seeded())
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     before = pretraining_loss(model, ids, words).item()
     for _ in range(60):
-        sample = None if samples is None else draw(CONFIG.words, samples, generator)
+        sample = None if samples is None else draw(CONFIG.vocab_size, samples, generator)
         loss = pretraining_loss(model, ids, words, sample=sample)
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

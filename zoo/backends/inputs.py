@@ -19,7 +19,7 @@ NEUTRAL = {"attention_mask": 1, "token_type_ids": 0}
 TABLES = {
     "input_ids": "vocab_size",
     "decoder_input_ids": "vocab_size",
-    "character_ids": "vocab_size",
+    "character_ids": "characters",
     "token_type_ids": "type_vocab_size",
 }
 

@@ -59,7 +59,10 @@ def draw_inputs(
     real = axis_lengths(spec, lengths)
     end = getattr(config, "eos_token_id", -1)
     pad = getattr(config, "pad_token_id", None) or 0
-    kinds: Mapping[str, int] = {"token_type_ids": getattr(config, "type_vocab_size", 1)}
+    kinds: Mapping[str, int] = {
+        "token_type_ids": getattr(config, "type_vocab_size", 1),
+        "character_ids": getattr(config, "characters", 1),
+    }
     found = {}
     for order, (name, axes) in enumerate(spec.inputs.items()):
         choices = CHOICES if "choices" in axes else 1

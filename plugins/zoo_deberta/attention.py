@@ -17,8 +17,6 @@ model that is told that those stay as they are keeps them. And heads and texts a
 so small that what is between products stays in a core's cache.
 """
 
-import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -26,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo_deberta.config import DebertaConfig
+from zoo_deberta.positions import Positions, shifted
 
 GROUP = 1 << 19  # how many scores a group has at most: 2 MB of them in float32
 
@@ -34,7 +33,8 @@ class Context(NamedTuple):
     """What all blocks are told beside the tokens' vectors.
 
     Attributes:
-        table: (rows, hidden), the embeddings of relative positions; ``None`` without them.
+        table: (rows, hidden), the embeddings of relative positions; ``None`` without them, and
+            where blocks have kept what they make of it.
         rows: (2 * tokens,), int64: the table's row for each difference ``i - j`` from
             ``tokens - 1`` down to ``-tokens``; ``None`` where its rows are already in that order.
         mask: added to the scores, (batch, 1, tokens, tokens); ``None`` for none.
@@ -48,31 +48,6 @@ class Context(NamedTuple):
     mask: Tensor | None
     real: Tensor | None
     texts: Tensor | None = None
-
-
-def bucket(difference: int, buckets: int, farthest: int) -> int:
-    """Return the bucket of a difference of positions: near ones alone, far ones together.
-
-    Up to half of the buckets in each direction hold one difference each; the others grow with
-    the logarithm, and the last one ends at ``farthest``.
-    """
-    middle = buckets // 2
-    if abs(difference) <= middle:
-        return difference
-    part = math.log(abs(difference) / middle) / math.log((farthest - 1) / middle)
-    return (math.ceil(part * (middle - 1)) + middle) * (1 if difference > 0 else -1)
-
-
-def rows_by_difference(config: DebertaConfig) -> Sequence[int]:
-    """Return the table's row for each difference from ``max_positions - 1`` down to its negative
-    and one more.
-    """
-    reach, found = config.reach, []
-    for difference in range(config.max_positions - 1, -config.max_positions - 1, -1):
-        if config.position_buckets > 0:
-            difference = bucket(difference, config.position_buckets, config.span)
-        found.append(min(max(difference + reach, 0), 2 * reach - 1))
-    return found
 
 
 class Projections(nn.Linear):
@@ -107,24 +82,6 @@ class KeylessProjections(Projections):
     def biases(self) -> Tensor:
         """See ``Projections``."""
         return torch.cat((self.query_bias, torch.zeros_like(self.query_bias), self.value_bias))
-
-
-class Positions(NamedTuple):
-    """The table of relative positions as one block's heads see it, a column for each difference.
-
-    Attributes:
-        keys: what queries are compared with, (heads, head_dim, 2 * tokens), for differences
-            ``i - j`` from ``tokens - 1`` down to ``-tokens``; ``None`` where they are not.
-        queries: what keys are compared with, of the same shape, from ``1 - tokens`` up to
-            ``tokens``: a key's difference to a query grows with the query's place.
-    """
-
-    keys: Tensor | None
-    queries: Tensor | None
-
-    def part(self, heads: slice, tokens: int) -> "Positions":
-        """Return what some heads need for that many tokens: views."""
-        return Positions(*(None if t is None else _middle(t[heads], tokens) for t in self))
 
 
 class DisentangledAttention(nn.Module):
@@ -168,13 +125,13 @@ class DisentangledAttention(nn.Module):
             projected = torch.cat((self.qkv.part(queries, 0, 1), self.qkv.part(x, 1, 3)), dim=-1)
         # (3, heads, batch, tokens, head_dim)
         qkv = projected.view(*x.shape[:2], 3, *self.heads).permute(2, 3, 0, 1, 4)
-        if torch.is_grad_enabled() or torch.compiler.is_exporting():
-            positions = self.positions(context.table, context.rows)
-            mixed = self._attend(qkv, positions, context.mask)
+        if context.table is None and self.kept is not None:
+            positions = self.kept.part(slice(None), x.shape[1])
         else:
-            positions = self.kept or self.positions(context.table, context.rows)
-            mixed = self._attend_in_groups(qkv, positions, context.mask)
-        return self.out(mixed.flatten(-2))  # type: ignore[no-any-return]
+            positions = self.positions(context.table, context.rows)
+        alone = torch.is_grad_enabled() or torch.compiler.is_exporting() or not x.is_cpu
+        attend = self._attend if alone else self._attend_in_groups
+        return self.out(attend(qkv, positions, context.mask).flatten(-2))  # type: ignore[no-any-return]
 
     def positions(self, table: Tensor | None, rows: Tensor | None) -> Positions:
         """Project the table of a ``Context``."""
@@ -241,37 +198,3 @@ class DisentangledAttention(nn.Module):
 
 def _sum(one: Tensor | None, other: Tensor) -> Tensor:
     return other if one is None else one + other
-
-
-def _middle(lines: Tensor, tokens: int) -> Tensor:
-    """Return the columns of differences between that many tokens: (..., 2 * tokens)."""
-    longest = lines.shape[-1] // 2
-    return lines[..., longest - tokens : longest + tokens]
-
-
-def shifted(content: Tensor, positions: Tensor) -> Tensor:
-    """Score contents against the positions of all tokens as seen from each.
-
-    Args:
-        content: (heads, batch, tokens, head_dim).
-        positions: one of ``Positions``.
-
-    Returns:
-        (heads, batch, tokens, tokens): for each content, the tokens at the other end.
-    """
-    lines = content.flatten(1, 2) @ positions
-    return shift(lines.view(*content.shape[:3], -1))
-
-
-def shift(lines: Tensor) -> Tensor:
-    """Move line ``i`` left by ``tokens - 1 - i``, and keep ``tokens`` of its elements: a view.
-
-    Args:
-        lines: (..., tokens, 2 * tokens), contiguous.
-
-    Returns:
-        (..., tokens, tokens).
-    """
-    tokens = lines.shape[-2]
-    flat = lines.flatten(-2)[..., tokens - 1 : -1]
-    return flat.reshape(*flat.shape[:-1], tokens, 2 * tokens - 1)[..., :tokens]

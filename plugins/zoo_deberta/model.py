@@ -40,9 +40,10 @@ from zoo.nn.encoder import (
 )
 from zoo.nn.heads import LinearHead
 from zoo.nn.init import init_weights
-from zoo_deberta.attention import Context, DisentangledAttention, rows_by_difference
+from zoo_deberta.attention import Context, DisentangledAttention
 from zoo_deberta.blocks import Block, ConvolutionBlock, Embeddings, places
 from zoo_deberta.config import DebertaConfig
+from zoo_deberta.positions import rows_by_difference
 
 
 class Deberta(Encoder):
@@ -107,7 +108,8 @@ class Deberta(Encoder):
 
     def _positions(self, tokens: int) -> tuple[Tensor | None, Tensor | None]:
         """Return a ``Context``'s table and rows."""
-        if self.relative is None or (self.quick and not torch.is_grad_enabled()):
+        anew = torch.is_grad_enabled() or torch.compiler.is_exporting() or not self.quick
+        if self.relative is None or not anew:
             return None, None
         table = self.relative.weight
         if self.relative_norm is not None:

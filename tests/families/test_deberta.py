@@ -37,8 +37,8 @@ from zoo.tokenization import SourceFiles
 from zoo.verify import verify
 from zoo.weights import account_for
 from zoo_deberta import Deberta, attention
-from zoo_deberta.attention import bucket, shift
 from zoo_deberta.config import SIZES, DebertaConfig
+from zoo_deberta.positions import bucket, shift
 
 DEBERTA = Deberta()
 HEADS = list(DEBERTA.heads())
@@ -223,6 +223,17 @@ def test_a_quickened_model_can_still_be_trained() -> None:
     with torch.no_grad():
         found = model(**inputs)["last_hidden_state"]
     assert (found - fresh).abs().max() <= 1e-9 < (found - stale).abs().max()
+
+
+def test_a_quickened_model_can_still_be_traced() -> None:
+    model: Any = random_model(DEBERTA, THIRD, "none")
+    inputs = draw_inputs(DEBERTA.onnx(THIRD, "none"), THIRD, (9, 4))
+    with torch.no_grad():
+        expected = model(**inputs)["last_hidden_state"]
+        model.quicken()
+        traced = torch.export.export(model, (), inputs).module()
+        found = traced(**inputs)["last_hidden_state"]
+    assert (found - expected).abs().max() <= 1e-12
 
 
 # The enhanced mask decoder and the replaced-token head, written down from the released code

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from zoo.tokenization import SourceFiles
+    from zoo.training.settings import Recipe
     from zoo.weights import WeightMap
 
 
@@ -85,6 +86,12 @@ class Deberta(EncoderFamily):
         from zoo_deberta.model import build
 
         return build(config, head)
+
+    def recipe(self, size: str) -> "Recipe":
+        """See ``Family``."""
+        from zoo_deberta.recipe import recipe
+
+        return recipe(size)
 
     def weights(self, config: DebertaConfig, head: str) -> "WeightMap":
         """Return the rules for its tensors."""

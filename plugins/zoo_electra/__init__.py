@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles
+    from zoo.training.settings import Recipe
     from zoo.weights import WeightMap
 
 _HEADS = encoder_heads("Electra") | {
@@ -57,6 +58,12 @@ class Electra(EncoderFamily):
         from zoo_electra.model import build
 
         return build(config, head)
+
+    def recipe(self, size: str) -> "Recipe":
+        """See ``Family``."""
+        from zoo_electra.recipe import recipe
+
+        return recipe(size)
 
     def weights(self, config: ElectraConfig, head: str) -> "WeightMap":
         """Return the rules for its tensors."""

@@ -225,10 +225,20 @@ def token_loss(model: Any, hidden: "Tensor", tensors: "Mapping[str, Tensor]", te
             ``labels``, (n,) each.
         term: name of the loss term.
     """
+    scores = model.scores(pick(hidden, tensors["places"])).float()
+    return score_loss(scores, tensors["labels"], term)
+
+
+def score_loss(scores: "Tensor", labels: "Tensor", term: str) -> Outcome:
+    """Compare scores with what is right.
+
+    Args:
+        scores: (n, vocabulary), float32.
+        labels: (n,).
+        term: name of the loss term.
+    """
     from torch.nn import functional as F
 
-    scores = model.scores(pick(hidden, tensors["places"])).float()
-    labels = tensors["labels"]
     right = (scores.detach().argmax(-1) == labels).sum()
     return Outcome(
         sums={term: F.cross_entropy(scores, labels, reduction="sum")},

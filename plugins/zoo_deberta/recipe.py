@@ -1,0 +1,75 @@
+"""How DeBERTa is pretrained: versions 1 and 2 (arXiv:2006.03654), and 3 (arXiv:2111.09543)."""
+
+from typing import Any
+
+from zoo.training.optimizers import OptimizerSettings
+from zoo.training.schedules import ScheduleSettings
+from zoo.training.settings import Recipe
+
+# The released optimizer (optims/xadam.py) does not correct the averages' bias, and its schedule
+# ``warmup_linear`` jumps; weights decay by 0.01, gradients are clipped at 1 (optims/args.py).
+ADAM: dict[str, Any] = {"weight_decay": 0.01, "eps": 1e-6, "bias_correction": False}
+SCHEDULE = ScheduleSettings(name="linear-jump", warmup=10_000)
+# version 3, experiments/language_model/rtd_*.json: a generator as wide, and half as deep; all
+# chosen tokens become the mask (apps/tasks/rtd_task.py)
+DETECTION = {
+    "mask": 1.0,
+    "generator": 1.0,
+    "generator_layers": 0.5,
+    "weight": 50.0,  # section 3.1; the released code's default is 10
+    "sharing": "gradient-disentangled",
+}
+
+
+def recipe(size: str) -> Recipe:
+    """Return the papers' settings, or for ``tiny`` what two cores do in a few minutes."""
+    if size == "tiny":
+        return _tiny()
+    return _third(size) if size.startswith("v3-") else _masked(size)
+
+
+def _masked(size: str) -> Recipe:
+    """Return what versions 1 and 2 were taught with (arXiv:2006.03654, appendix, table of
+    hyper-parameters for pre-training): 2,048 rows, 1,000,000 updates, a rate of 2e-4, and
+    1.5e-4 for version 2.
+    """
+    rate = 1.5e-4 if size.startswith("v2-") else 2e-4
+    return Recipe(
+        objective="masked-lm",
+        length=512,
+        batch_tokens=2048 * 512,
+        steps=1_000_000,
+        optimizer=OptimizerSettings(learning_rate=rate, **ADAM),
+        schedule=SCHEDULE,
+    )
+
+
+def _third(size: str) -> Recipe:
+    """Return what version 3 was taught with (arXiv:2111.09543, section 4.1): 8,192 rows, 500,000
+    updates, a rate of 5e-4, and 3e-4 for the large size; the second beta is 0.98.
+    """
+    rate = 3e-4 if size == "v3-large" else 5e-4
+    return Recipe(
+        objective="replaced-token-detection",
+        options=DETECTION,
+        length=512,
+        batch_tokens=8192 * 512,
+        steps=500_000,
+        optimizer=OptimizerSettings(learning_rate=rate, betas=(0.9, 0.98), **ADAM),
+        schedule=SCHEDULE,
+    )
+
+
+def _tiny() -> Recipe:
+    """Return settings for a corpus of some hundred kilobytes; tiny is built like version 3."""
+    return Recipe(
+        objective="replaced-token-detection",
+        options=DETECTION,
+        config={"max_positions": 128},
+        vocab_size=4096,
+        length=128,
+        batch_tokens=4096,
+        steps=500,
+        optimizer=OptimizerSettings(learning_rate=2e-3, weight_decay=0.01, eps=1e-6),
+        schedule=ScheduleSettings(name="linear-jump", warmup=50),
+    )

@@ -1,0 +1,85 @@
+"""Two encoders that are taught together, and how the second comes by its input embeddings."""
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.objectives.replaced import Sharing
+
+
+class Residual(nn.Embedding):
+    """Another table's rows, which nothing is learnt of through here, plus rows of its own.
+
+    He, Gao and Chen 2021, arXiv:2111.09543, section 3.3: E_D = sg(E_G) + E_delta, and E_delta
+    starts at zero. The sum of whole tables is made when it is asked for; a batch sums the rows
+    that it reads.
+
+    Args:
+        other: the other table, E_G. It stays another module's parameter.
+    """
+
+    def __init__(self, other: nn.Embedding) -> None:
+        start = torch.zeros_like(other.weight)
+        super().__init__(other.num_embeddings, other.embedding_dim, _weight=start)
+        self.other = (other,)  # in a tuple, so that it is no part of this module
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Embed token numbers, or positions: (...) to (..., width)."""
+        (other,) = self.other
+        return F.embedding(ids, other.weight.detach()) + super().forward(ids)
+
+    def summed(self) -> nn.Embedding:
+        """Return the table that this amounts to."""
+        (other,) = self.other
+        table = (other.weight + self.weight).detach()
+        rows, width = table.shape
+        return nn.Embedding(rows, width, _weight=table)
+
+
+class Pair(nn.Module):
+    """A generator, and a discriminator of what it makes.
+
+    ``tied`` makes tables, and the norm of their sum, one and the same in both: what the code
+    released with Clark et al. 2020 (arXiv:2003.10555, model/modeling.py) keeps under one name for
+    both. The map that stands between embeddings and blocks of another width is each one's own.
+    ``gradient-disentangled`` makes each of the discriminator's tables a ``Residual``.
+
+    Args:
+        generator: with ``embeddings``.
+        discriminator: with ``embeddings`` of the same widths, unless nothing is shared.
+        sharing: how.
+    """
+
+    def __init__(self, generator: nn.Module, discriminator: nn.Module, sharing: Sharing) -> None:
+        super().__init__()
+        self.generator, self.discriminator = generator, discriminator
+        source, target = _embeddings(generator), _embeddings(discriminator)
+        for name, own in list(source.named_children()):
+            if sharing == "tied" and isinstance(own, nn.Embedding | nn.LayerNorm):
+                target.add_module(name, own)
+            elif sharing == "gradient-disentangled" and isinstance(own, nn.Embedding):
+                target.add_module(name, Residual(own))
+
+    def plain_discriminator(self) -> nn.Module:
+        """Return the discriminator by itself: the same modules, but tables that are summed."""
+        embeddings = _embeddings(self.discriminator)
+        tables = {
+            name: child.summed()
+            for name, child in embeddings.named_children()
+            if isinstance(child, Residual)
+        }
+        return _with(self.discriminator, {"embeddings": _with(embeddings, tables)})
+
+
+def _embeddings(model: nn.Module) -> nn.Module:
+    return model.get_submodule("embeddings")
+
+
+def _with(module: nn.Module, children: Mapping[str, nn.Module]) -> nn.Module:
+    """Return a module that shares all with another, but for some children."""
+    found = copy.copy(module)
+    found._modules = {**module._modules, **children}
+    return found

@@ -18,7 +18,9 @@ Noise = NDArray[np.bool_]  # of each token of a text, whether it is noise
 def noise_tokens(tokens: int, rate: float) -> int:
     """Return how many tokens are noise: at least one, and never all; none of a single token.
 
-    Halves are rounded to even numbers, as in the released code.
+    Halves are rounded to even numbers, as in the released code, where it says how long sources
+    and targets are. Its masks round products in float32: of 15 %, that is a token more for 18
+    lengths up to 2,000, such as 190.
     """
     return min(max(round(tokens * rate), 1), tokens - 1)
 

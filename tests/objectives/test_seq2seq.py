@@ -1,0 +1,280 @@
+"""Rows of sources and targets: both full, and losses that equal the reference library's."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.families.parity import random_model
+from tests.objectives.words import counted, labels, split, texts, vocabulary
+from zoo.data.corpus import Split
+from zoo.data.random import generator
+from zoo.errors import UsageError
+from zoo.objectives import objective_type
+from zoo.objectives.base import Row, read_options
+from zoo.objectives.seq2seq import Seq2SeqObjective, Twofold
+from zoo.objectives.vocabulary import Vocabulary
+from zoo.plugins import get_family
+from zoo.testing.oracle import reference_model
+from zoo_t5.config import T5Config
+
+T5 = get_family("t5")
+EOS = 1
+# pad 0, eos 1, unk 2, words 3 to 422, sentinels 423 to 442, of which the last is the first
+WORDS = vocabulary([f"w{number}" for number in range(420)], sentinels=20, size=500)
+SMALL = T5Config(
+    vocab_size=500,
+    hidden_size=24,
+    head_size=10,
+    intermediate_size=40,
+    num_layers=2,
+    num_heads=2,
+    decoder_start_token_id=0,
+)
+LATER = replace(SMALL, feed_forward="gated-gelu", output_table=True, scale_outputs=False)
+NAMES = [
+    "span-corruption",
+    "replace-spans",
+    "drop-tokens",
+    "mask-tokens",
+    "bert-style",
+    "deshuffling",
+    "prefix-lm",
+]
+
+
+def objective(name: str, length: int, words: Vocabulary = WORDS, **given: Any) -> Seq2SeqObjective:
+    kind = objective_type(T5, SMALL, name)
+    made = kind(words, SMALL, length, read_options(kind.options_type, given, name))
+    assert isinstance(made, Seq2SeqObjective)
+    return made
+
+
+def rows(task: Seq2SeqObjective, found: Split, seed: int = 0) -> list[Row]:
+    laid = task.rows(found, seed)
+    return [laid.row(index, generator(seed, "row", index)) for index in range(len(laid))]
+
+
+def sources(row: Row) -> list[list[int]]:
+    return texts(row.planes["input_ids"], row.planes["attention_mask"])
+
+
+def read(row: Row) -> list[list[int]]:
+    return texts(row.planes["decoder_input_ids"], row.planes["decoder_attention_mask"])
+
+
+def told(row: Row) -> list[list[int]]:
+    return labels(row, "decoder_input_ids", "decoder_attention_mask")
+
+
+# Rows
+
+
+def test_a_row_by_hand() -> None:
+    # of 4 tokens one is noise, always the last; the longest text of a row has 10, and 2 of noise
+    (row,) = rows(objective("span-corruption", 10), split([50, 51, 52, 53]))
+    mark = 442
+    assert row.planes["input_ids"].tolist() == [50, 51, 52, mark, EOS, 0, 0, 0, 0, 0]
+    assert row.planes["attention_mask"].tolist() == [1] * 5 + [0] * 5
+    assert row.planes["decoder_input_ids"].tolist() == [0, mark, 53, 0]
+    assert row.planes["decoder_attention_mask"].tolist() == [1, 1, 1, 0]
+    assert told(row) == [[mark, 53, EOS]]
+    assert row.counts == {"seq2seq-lm": 3}
+
+
+def test_a_row_of_two_texts_by_hand() -> None:
+    (row,) = rows(objective("mask-tokens", 10), split([50, 51, 52, 53], [60, 61, 62, 63]))
+    assert sorted(told(row)) == [[50, 51, 52, 53, EOS], [60, 61, 62, 63, EOS]]
+    assert sorted(read(row)) == [[0, 50, 51, 52, 53], [0, 60, 61, 62, 63]]
+    for source, target in zip(sources(row), told(row), strict=True):
+        assert [a for a, b in zip(source, target, strict=True) if a != b] == [442]
+    for plane in ("attention_mask", "decoder_attention_mask"):
+        assert row.planes[plane].tolist() == [1] * 5 + [2] * 5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_objective_fills_rows(name: str) -> None:
+    task = objective(name, 64)
+    found = rows(task, split(*(range(30 + n, 60 + 3 * n) for n in range(12))))
+    batch = task.collate(found)
+    assert batch.tensors["input_ids"].shape == (len(found), 64)
+    assert batch.tensors["decoder_input_ids"].shape[0] == len(found)
+    assert batch.counts["seq2seq-lm"] == len(batch.tensors["labels"])
+    flat = batch.tensors["decoder_attention_mask"].flatten()
+    assert batch.tensors["places"].tolist() == flat.nonzero().flatten().tolist()
+    for row in found:
+        for source, before, target in zip(sources(row), read(row), told(row), strict=True):
+            assert source[-1] == target[-1] == EOS
+            assert before == [0, *target[:-1]]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.integers(1, 300), min_size=1, max_size=15),
+    st.integers(16, 200),
+    st.floats(0.05, 0.5),
+    st.floats(1, 5),
+    st.integers(0, 9),
+)
+def test_an_epoch_has_every_token_once(
+    lengths: list[int], length: int, rate: float, span: float, seed: int
+) -> None:
+    words = vocabulary(sentinels=20, size=6000)
+    task = objective("span-corruption", length, words, rate=rate, span=span)
+    found = rows(task, counted(lengths, first=23), seed)
+    seen = [
+        token
+        for row in found
+        for part in (*sources(row), *told(row))
+        for token in part
+        if token >= 23  # below are special tokens
+    ]
+    assert sorted(seen) == list(range(23, 23 + sum(lengths)))
+
+
+@pytest.mark.parametrize("length", [128, 512, 1024])
+def test_long_documents_fill_both_rows(length: int) -> None:
+    words = vocabulary(sentinels=100, size=200_000)
+    task = objective("span-corruption", length, words)
+    found = rows(task, counted([5000, 7000, 40_000], first=103))[:-1]
+    for plane in ("attention_mask", "decoder_attention_mask"):
+        filled = np.mean([np.count_nonzero(row.planes[plane]) for row in found])
+        assert filled > 0.97 * len(found[0].planes[plane])
+
+
+def test_the_published_rows() -> None:
+    # what the released code logs for 512: 568 tokens, of which the decoder tells 114 places
+    words = vocabulary(sentinels=100, size=40_000)
+    task = objective("span-corruption", 512, words)
+    (row,) = rows(task, counted([568], first=103))
+    assert row.planes["input_ids"].shape == (512,)
+    assert row.planes["decoder_input_ids"].shape == (114,)
+    assert row.planes["attention_mask"].all() and row.planes["decoder_attention_mask"].all()
+
+
+def test_stretches_that_run_out_of_sentinels_share_a_row() -> None:
+    task = objective("span-corruption", 512, vocabulary(sentinels=4, size=40_000))
+    first = rows(task, counted([3000], first=30))[0]
+    assert first.planes["attention_mask"].max() > 3
+    assert np.count_nonzero(first.planes["attention_mask"]) > 0.9 * 512
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(8, 300), st.lists(st.integers(1, 400), max_size=12), st.floats(0.05, 0.9))
+def test_what_fits_by_measure_fits_in_both_rows(length: int, asked: list[int], rate: float) -> None:
+    def lengths(tokens: int) -> tuple[int, int]:
+        noise = round(tokens * rate)
+        return tokens - noise + 1, noise + 2
+
+    measure = Twofold.of(lengths, length)
+    free, source, target = length, 0, 0
+    for each in asked:
+        taken = min(each, measure.most(free))
+        if taken < 1:
+            continue
+        free -= measure.room(taken)
+        source, target = source + lengths(taken)[0], target + lengths(taken)[1]
+    assert free >= 0
+    assert source <= length
+    assert target <= measure.decoder_length
+    assert measure.room(measure.most(length)) <= length
+
+
+def test_rows_without_room_are_refused() -> None:
+    with pytest.raises(UsageError, match="no place for text"):
+        objective("span-corruption", 1).rows(counted([9]), 0)
+
+
+def test_a_tokenizer_without_an_end_is_refused() -> None:
+    words = vocabulary(roles={"pad": "<pad>", "unk": "<unk>"}, size=500)
+    with pytest.raises(UsageError, match="no eos token"):
+        objective("span-corruption", 64, words).rows(counted([9]), 0)
+
+
+def test_rows_follow_from_seed_and_generator() -> None:
+    task, found = objective("span-corruption", 64), counted([100, 30, 80, 7])
+
+    def drawn(seed: int) -> list[list[int]]:
+        return [row.planes["input_ids"].tolist() for row in rows(task, found, seed)]
+
+    assert drawn(1) == drawn(1) != drawn(2)
+
+
+# Losses
+
+CONFIGS = {"v1.0": SMALL, "v1.1": LATER}
+DOCUMENTS = (30, 9, 2, 44, 17)
+
+
+@pytest.mark.parametrize("version", CONFIGS)
+@pytest.mark.parametrize("name", NAMES)
+def test_the_loss_equals_the_reference_of_each_text_alone(name: str, version: str) -> None:
+    config = CONFIGS[version]
+    model = random_model(T5, config, "seq2seq-lm").float()
+    reference = reference_model(T5, config, "seq2seq-lm", model.state_dict()).float()
+    task = objective(name, 64)
+    found = rows(task, counted(DOCUMENTS))
+    batch = task.collate(found)
+    with torch.no_grad():
+        ours = float(task.loss(model, batch.tensors).sums["seq2seq-lm"])
+        theirs = 0.0
+        for row in found:
+            for source, target in zip(sources(row), told(row), strict=True):
+                out = reference(input_ids=torch.tensor([source]), labels=torch.tensor([target]))
+                theirs += float(out.loss) * len(target)
+    assert batch.tensors["attention_mask"].max() > 1
+    assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+@pytest.mark.parametrize("version", CONFIGS)
+def test_texts_that_share_a_row_are_as_they_are_alone(version: str) -> None:
+    model: Any = random_model(T5, CONFIGS[version], "seq2seq-lm")
+    task = objective("span-corruption", 128)
+    row = rows(task, counted(DOCUMENTS))[0]
+    tensors = task.collate([row]).tensors
+    numbers = tensors["decoder_attention_mask"]
+    packed = model.hidden(
+        tensors["input_ids"], tensors["attention_mask"], tensors["decoder_input_ids"], numbers
+    )[0]
+    assert numbers.max() > 2
+    for number, (source, before) in enumerate(zip(sources(row), read(row), strict=True), 1):
+        alone = model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([before]))[
+            "logits"
+        ][0]
+        assert (model.scores(packed[numbers[0] == number]) - alone).abs().max() < 1e-12
+
+
+def test_what_pads_a_row_changes_nothing() -> None:
+    model: Any = random_model(T5, SMALL, "seq2seq-lm")
+    task = objective("span-corruption", 64)
+    tensors = task.collate(rows(task, counted([20]))).tensors
+    loss = task.loss(model, tensors).sums["seq2seq-lm"]
+    other = {name: tensor.clone() for name, tensor in tensors.items()}
+    for ids, mask in (
+        ("input_ids", "attention_mask"),
+        ("decoder_input_ids", "decoder_attention_mask"),
+    ):
+        other[ids][other[mask] == 0] = 77
+    assert torch.equal(task.loss(model, other).sums["seq2seq-lm"], loss)
+
+
+# Recipes
+
+
+@pytest.mark.parametrize("size", list(T5.sizes()))
+def test_every_size_has_a_recipe(size: str) -> None:
+    recipe = T5.recipe(size)
+    assert recipe.objective == "span-corruption"
+    assert set(recipe.config) <= set(T5Config.__struct_fields__)
+
+
+def test_the_recipes_are_the_papers() -> None:
+    first, later, many = (T5.recipe(size) for size in ("base", "v1.1-base", "mt5-base"))
+    assert (first.length, first.batch_tokens, first.steps) == (512, 2**16, 2**19)
+    assert first.optimizer.learning_rate == pytest.approx(1 / first.schedule.warmup**0.5)
+    assert (first.config, later.config) == ({}, {"dropout": 0.0})
+    assert (many.length, many.batch_tokens, many.steps) == (1024, 2**20, 1_000_000)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles
+    from zoo.training.settings import Recipe
     from zoo.weights import WeightMap
 
 _HEADS = encoder_heads("Albert", pooler=True) | {
@@ -92,6 +93,12 @@ class Albert(EncoderFamily):
             return super().outputs(config, head)
         tokens = super().outputs(config, "masked-lm")
         return {**tokens, "sop_logits": ("batch", len(config.labels))}
+
+    def recipe(self, size: str) -> "Recipe":
+        """Return how a size is pretrained."""
+        from zoo_albert.recipe import recipe
+
+        return recipe(size)
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the SentencePiece tokenizer."""

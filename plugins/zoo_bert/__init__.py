@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles
+    from zoo.training.settings import Recipe
     from zoo.weights import WeightMap
 
 _HEADS = encoder_heads("Bert", pooler=True) | {
@@ -80,6 +81,12 @@ class Bert(EncoderFamily):
             return super().outputs(config, head)
         tokens = super().outputs(config, "masked-lm")
         return {**tokens, "seq_relationship_logits": ("batch", 2)}
+
+    def recipe(self, size: str) -> "Recipe":
+        """Return how a size is pretrained."""
+        from zoo_bert.recipe import recipe
+
+        return recipe(size)
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the WordPiece tokenizer."""

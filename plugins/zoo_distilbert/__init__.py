@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from zoo.tokenization import SourceFiles
+    from zoo.training.settings import Recipe
     from zoo.weights import WeightMap
 
 _HEADS = encoder_heads("DistilBert")
@@ -50,6 +51,12 @@ class DistilBert(EncoderFamily):
         from zoo_distilbert.weights import weights
 
         return weights(config, head)
+
+    def recipe(self, size: str) -> "Recipe":
+        """Return how a size is pretrained."""
+        from zoo_distilbert.recipe import recipe
+
+        return recipe(size)
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the WordPiece tokenizer."""

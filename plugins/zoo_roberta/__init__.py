@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from zoo.tokenization import SourceFiles
+    from zoo.training.settings import Recipe
     from zoo.weights import WeightMap
 
 # in the order of the model types
@@ -70,6 +71,12 @@ class Roberta(EncoderFamily):
     def longest(self, config: RobertaConfig) -> int:
         """Return how many tokens a text may have."""
         return config.longest
+
+    def recipe(self, size: str) -> "Recipe":
+        """Return how a size is pretrained."""
+        from zoo_roberta.recipe import recipe
+
+        return recipe(size)
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the byte-level BPE tokenizer, or the SentencePiece one."""

@@ -45,6 +45,9 @@ def test_only_our_packages_are_in_it(wheel: Path) -> None:
         *(path.name for path in (ROOT / "plugins").glob("zoo_*")),
     }
     assert {"zoo/registry.yaml", "zoo/py.typed"} <= set(names)
+    texts = [name for name in names if name.startswith("zoo/data/sample/")]
+    assert sorted(Path(name).suffix for name in texts) == [".md", ".txt", ".txt"]
+    assert sum(zipfile.ZipFile(wheel).getinfo(name).file_size for name in texts) < 300_000
 
 
 def test_the_registry_in_it_is_a_real_file(wheel: Path) -> None:

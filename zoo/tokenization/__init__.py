@@ -4,8 +4,8 @@
 (``wordpiece``, ``byte_level``, ``word_bpe``, ``sentencepiece``) turns them into a
 ``tokenizers.Tokenizer``, with what all kinds share from ``stored``, ``roles`` and ``template``.
 ``describe`` says what ``tokenizer.json`` leaves out, ``hub`` and ``pooling`` translate to and from
-what other tools read, and ``text`` is what tasks use. Importing any of them imports no tokenizer
-library.
+what other tools read, ``text`` is what tasks use, and ``train`` makes the files of a new tokenizer.
+Importing any of them imports no tokenizer library.
 """
 
 from zoo.tokenization.byte_level import byte_level_bpe_tokenizer

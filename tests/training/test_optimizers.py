@@ -16,7 +16,9 @@ from zoo.training.optimizers import OptimizerSettings, clip, make_optimizer, set
 Array = NDArray[np.float64]
 STEPS = 7
 B1, B2, EPS, DECAY = 0.9, 0.98, 1e-3, 0.1  # large enough that a mistake in either shows
-NAMES = ("adamw", "adafactor", "lamb")
+NAMES = ("adamw", "adafactor", "lamb", "adagrad")
+MEANS = {"step", "exp_avg", "exp_avg_sq"}
+STATE = {"adamw": MEANS, "lamb": MEANS, "adagrad": {"step", "sum"}}
 
 
 def model(dtype: torch.dtype = torch.float64) -> nn.Module:
@@ -33,7 +35,8 @@ def learning_rate(step: int) -> float:
 
 
 def settings(name: str, **more: Any) -> OptimizerSettings:
-    shared = {"learning_rate": 0.3, "betas": (B1, B2), "eps": EPS, "weight_decay": DECAY}
+    shared = {"learning_rate": 0.3, "betas": (B1, B2), "eps": EPS}
+    shared["weight_decay"] = 0.0 if name == "adagrad" else DECAY
     return msgspec.convert({"name": name, **shared, **more}, OptimizerSettings)
 
 
@@ -183,6 +186,36 @@ def test_lamb_takes_no_ratio_of_zeros() -> None:
     torch.testing.assert_close(own.weight.detach(), expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("accumulator", [1.0, 0.0025])
+def test_adagrad_is_that_of_tensorflow(accumulator: float) -> None:
+    """accum += g * g; var -= lr * g / sqrt(accum): tensorflow/core/kernels/training_ops.cc."""
+    own = model()
+    expected = [p.detach().numpy().copy() for p in own.parameters()]
+    updates(own, settings("adagrad", accumulator=accumulator), range(STEPS))
+    for parameter, weight in zip(own.parameters(), expected, strict=True):
+        total = np.full_like(weight, accumulator)
+        for step in range(STEPS):
+            g = gradient(step, weight.shape)
+            total = total + g * g
+            weight = weight - learning_rate(step) * g / np.sqrt(total)
+        np.testing.assert_allclose(parameter.detach().numpy(), weight, rtol=0, atol=1e-12)
+
+
+def test_adagrad_sees_no_difference_between_a_scale_of_the_loss_and_one_of_its_sums() -> None:
+    """What a recipe makes use of: released code may multiply a loss, and the zoo shows means."""
+    own, scaled = model(), model()
+    updates(own, settings("adagrad", accumulator=1 / 400), range(STEPS))
+    given = settings("adagrad", accumulator=1.0)
+    optimizer = make_optimizer(parameter_groups(scaled, given), given)
+    for step in range(STEPS):
+        for parameter in scaled.parameters():
+            parameter.grad = 20 * torch.from_numpy(gradient(step, tuple(parameter.shape)))
+        set_rates(optimizer, given, learning_rate(step), step)
+        optimizer.step()
+    for a, b in zip(own.parameters(), scaled.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_it_goes_on_to_the_bit_where_it_was_saved(name: str, dtype: torch.dtype) -> None:
@@ -207,10 +240,8 @@ def test_state_is_tensors_and_groups_have_names(name: str) -> None:
     assert sorted(names) == sorted(label for label, _ in own.named_parameters())
     values = [value for each in state["state"].values() for value in each.values()]
     assert values and all(isinstance(value, torch.Tensor) for value in values)
-    if name != "adafactor":
-        assert {frozenset(s) for s in state["state"].values()} == {
-            frozenset({"step", "exp_avg", "exp_avg_sq"})
-        }
+    if name in STATE:
+        assert all(set(each) == STATE[name] for each in state["state"].values())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -221,7 +252,8 @@ def test_a_parameter_without_a_gradient_is_left_alone(name: str) -> None:
     set_rates(optimizer, given, 0.1, 0)
     optimizer.step()
     assert all(torch.equal(a, b) for a, b in zip(before, own.parameters(), strict=True))
-    assert not optimizer.state_dict()["state"]
+    if name != "adagrad":  # whose sums do not begin with zeros
+        assert not optimizer.state_dict()["state"]
 
 
 def test_adamw_runs_in_one_kernel() -> None:
@@ -275,6 +307,8 @@ def wrong() -> Iterator[tuple[dict[str, Any], str]]:
     yield {"betas": (0.9, 1.0)}, "betas are"
     yield {"weight_decay": -0.1}, "weight_decay is -0.1"
     yield {"layer_decay": 0.0}, "layer_decay is 0"
+    yield {"accumulator": 0.0}, "accumulator is 0"
+    yield {"name": "adagrad", "weight_decay": 0.1}, "adagrad has none"
     yield {"clip": 0.0}, "clip is 0"
     yield {"clip": math.nan}, "clip is nan"
 

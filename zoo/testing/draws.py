@@ -62,6 +62,7 @@ def draw_inputs(
     kinds: Mapping[str, int] = {
         "token_type_ids": getattr(config, "type_vocab_size", 1),
         "character_ids": getattr(config, "characters", 1),
+        "attention_mask": 2,
     }
     found = {}
     for order, (name, axes) in enumerate(spec.inputs.items()):

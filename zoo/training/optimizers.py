@@ -16,13 +16,16 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
     Attributes:
         name: ``adamw`` (Loshchilov and Hutter 2019, arXiv:1711.05101), ``adafactor`` (see
-            ``zoo.training.adafactor``) or ``lamb`` (see ``zoo.training.lamb``).
+            ``zoo.training.adafactor``), ``lamb`` (see ``zoo.training.lamb``) or ``adagrad``
+            (Duchi et al. 2011, Journal of Machine Learning Research 12).
         learning_rate: the highest of the schedule. In Adafactor, a part of the root mean square
             of each parameter.
-        betas: decay of the means of the gradient and of its square; not used by Adafactor.
-        eps: added to the root of the mean square; not used by Adafactor, which has its own.
+        betas: decay of the means of the gradient and of its square; of AdamW and LAMB.
+        eps: added to the root of the mean square; of AdamW and LAMB.
+        accumulator: what Adagrad's sums of squared gradients begin with. There is no ``eps``
+            beside it, as in TensorFlow's ``AdagradOptimizer``.
         weight_decay: what a weight loses in an update, as a part of it, is this times the rate.
-            Biases and norms lose nothing.
+            Biases and norms lose nothing. Adagrad knows none.
         bias_correction: whether AdamW and LAMB make up for means that start at zero. Released
             code often does not: ``AdamWeightDecayOptimizer`` of Devlin et al. 2019
             (arXiv:1810.04805) and of Clark et al. 2020 (arXiv:2003.10555), and the LAMB of
@@ -32,10 +35,11 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         clip: the highest norm of all gradients together; ``None`` for no limit.
     """
 
-    name: Literal["adamw", "adafactor", "lamb"] = "adamw"
+    name: Literal["adamw", "adafactor", "lamb", "adagrad"] = "adamw"
     learning_rate: float
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
+    accumulator: float = 0.1
     weight_decay: float = 0.0
     bias_correction: bool = True
     layer_decay: float = 1.0
@@ -47,12 +51,14 @@ class OptimizerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Raises:
             ValueError: a number is out of its range.
         """
-        for name in ("learning_rate", "eps", "layer_decay", "clip"):
+        for name in ("learning_rate", "eps", "accumulator", "layer_decay", "clip"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ValueError(f"{name} is {value}, which is not positive and finite")
         if not 0 <= self.weight_decay < math.inf:
             raise ValueError(f"weight_decay is {self.weight_decay}, not 0 or more and finite")
+        if self.name == "adagrad" and self.weight_decay:
+            raise ValueError(f"weight_decay is {self.weight_decay}, and adagrad has none: give 0")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"betas are {self.betas}, and each is at least 0 and less than 1")
 
@@ -63,9 +69,9 @@ def make_optimizer(
     """Return an optimizer, which does as is set once ``set_rates`` was called before each step.
 
     AdamW runs in one kernel for all parameters on CPU and CUDA. The state of AdamW and LAMB is
-    ``step``, ``exp_avg`` and ``exp_avg_sq`` for each parameter; that of Adafactor is in its
-    docstring. All of it goes through ``state_dict`` and back unchanged. Parameters may be
-    ``DTensor``.
+    ``step``, ``exp_avg`` and ``exp_avg_sq`` for each parameter; that of Adagrad ``step`` and
+    ``sum``, which it has from the beginning; that of Adafactor is in its docstring. All of it goes
+    through ``state_dict`` and back unchanged. Parameters may be ``DTensor``.
 
     Args:
         groups: of ``zoo.training.groups.parameter_groups``.
@@ -77,6 +83,13 @@ def make_optimizer(
         from zoo.training.adafactor import Adafactor
 
         return Adafactor(groups, lr=settings.learning_rate)
+    if settings.name == "adagrad":
+        return torch.optim.Adagrad(
+            groups,
+            lr=settings.learning_rate,
+            initial_accumulator_value=settings.accumulator,
+            eps=0.0,
+        )
     shared: dict[str, Any] = {
         "lr": settings.learning_rate,
         "betas": settings.betas,

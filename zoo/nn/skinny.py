@@ -1,15 +1,15 @@
 """Products of a few rows with a large matrix, which is what each step of a decoder computes.
 
 At best they take as long as it takes to read the matrix. Measured with float32 on CPUs: torch's
-own product does for up to three rows, and at eight it takes up to twice as long as a batch of
-small products, one for each block of the matrix. From about sixteen rows on it is as good again.
+own product does for up to three rows; from there on it takes up to twice as long as a batch of
+small products, one for each block of the matrix. From sixteen rows on it is as good again.
 """
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-FEWEST_ROWS, MOST_ROWS = 4, 8
+FEWEST_ROWS, MOST_ROWS = 4, 15
 BLOCK = 64 * 768  # numbers in a block of the matrix: it fits the cache of a core
 
 

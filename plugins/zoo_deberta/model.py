@@ -93,7 +93,7 @@ class Deberta(Encoder):
 
     def _context(self, tokens: int, attention_mask: Tensor | None, packed: bool) -> Context:
         """Prepare relative positions and masks, once for all blocks."""
-        dtype = self.embeddings.get_parameter("tokens.weight").dtype
+        dtype = self.embeddings.get_parameter("norm.weight").dtype
         positions = self._positions(tokens)
         if attention_mask is None:
             return Context(*positions, None, None)

@@ -10,33 +10,34 @@ from torch.nn import functional as F
 from zoo.objectives.replaced import Sharing
 
 
-class Residual(nn.Embedding):
+class Residual(nn.Module):
     """Another table's rows, which nothing is learnt of through here, plus rows of its own.
 
     He, Gao and Chen 2021, arXiv:2111.09543, section 3.3: E_D = sg(E_G) + E_delta, and E_delta
-    starts at zero. The sum of whole tables is made when it is asked for; a batch sums the rows
-    that it reads.
+    starts at zero. A batch sums the rows that it reads, and not whole tables.
 
     Args:
         other: the other table, E_G. It stays another module's parameter.
     """
 
     def __init__(self, other: nn.Embedding) -> None:
-        start = torch.zeros_like(other.weight)
-        super().__init__(other.num_embeddings, other.embedding_dim, _weight=start)
+        super().__init__()
         self.other = (other,)  # in a tuple, so that it is no part of this module
+        self.delta = nn.Parameter(torch.zeros_like(other.weight))
+
+    @property
+    def weight(self) -> Tensor:
+        """The table that this amounts to."""
+        return self.other[0].weight.detach() + self.delta
 
     def forward(self, ids: Tensor) -> Tensor:
         """Embed token numbers, or positions: (...) to (..., width)."""
-        (other,) = self.other
-        return F.embedding(ids, other.weight.detach()) + super().forward(ids)
+        return F.embedding(ids, self.other[0].weight.detach()) + F.embedding(ids, self.delta)
 
     def summed(self) -> nn.Embedding:
-        """Return the table that this amounts to."""
-        (other,) = self.other
-        table = (other.weight + self.weight).detach()
-        rows, width = table.shape
-        return nn.Embedding(rows, width, _weight=table)
+        """Return a table that stands by itself."""
+        rows, width = self.delta.shape
+        return nn.Embedding(rows, width, _weight=self.weight.detach())
 
 
 class Pair(nn.Module):

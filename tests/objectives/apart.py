@@ -1,0 +1,35 @@
+"""Texts that share a row, and the same texts alone."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from zoo.objectives.packing import pack, plain
+
+LENGTHS = (7, 1, 12, 5)
+
+
+def drawn(vocab_size: int) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
+    rng = np.random.default_rng(0)
+    return [rng.integers(vocab_size, size=length) for length in LENGTHS]
+
+
+def assert_apart(model: Any, vocab_size: int, *, positions: bool = False) -> None:
+    """What is scored of texts that share a row, with padding behind them, is what it is alone.
+
+    Args:
+        model: in float64, without dropout.
+        vocab_size: of which tokens are drawn.
+        positions: whether scores depend on them.
+    """
+    texts = drawn(vocab_size)
+    packed = pack([plain(text) for text in texts], length=sum(LENGTHS) + 3, pad=0)
+    row = {k: torch.from_numpy(v)[None] for k, v in packed.planes(types=False).items()}
+    with torch.no_grad():
+        hidden = model.encode(**row)
+        found = model.scores(hidden, row["position_ids"]) if positions else model.scores(hidden)
+        for number, text in enumerate(texts, 1):
+            alone = model(torch.from_numpy(text)[None])["logits"][0]
+            mine = found[0][packed.attention_mask == number]
+            assert (mine - alone).abs().max() < 1e-12, number

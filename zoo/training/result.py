@@ -21,6 +21,7 @@ from zoo.checkpoint import (
 from zoo.objectives.base import Network
 from zoo.publish import publishing
 from zoo.training.job import Job
+from zoo.training.state import write_tensors
 
 
 def write_result(
@@ -38,8 +39,6 @@ def write_result(
     Raises:
         UsageError: the directory cannot be written; nothing is left of the attempt.
     """
-    from safetensors.torch import save_file
-
     from zoo.convert.write import digest
 
     record = job.corpus.record
@@ -52,7 +51,7 @@ def write_result(
         tokenizer=None if own else record.tokenizer,
     )
     with publishing(path, force=True) as staging:
-        save_file({k: v.contiguous() for k, v in weights.items()}, staging / WEIGHTS)
+        write_tensors(staging / WEIGHTS, dict(weights))
         (staging / CONFIG).write_bytes(encode(model))
         if not own:
             (staging / TOKENIZER).write_bytes((job.corpus.path / TOKENIZER).read_bytes())

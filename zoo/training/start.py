@@ -69,6 +69,7 @@ def begin(
         SourceError: what is read is missing.
     """
     settings = gather(tree, changes)
+    _check_ranks(settings, ranks)
     path = Path(ranks.agree(str(output or _free_path(settings))))
     if path.exists():
         raise UsageError(f"{path} exists", f"`zoo pretrain --resume {path}`, or another -o")
@@ -102,6 +103,7 @@ def go_on(
             f"{path} began with other settings: {'; '.join(changed)}",
             "resume without changes, or begin another run",
         )
+    _check_ranks(settings, ranks)
     job = _prepare(settings, ranks, offline=offline)
     record = decode(path / MANIFEST, RunRecord)
     if record.corpus_digest != _corpus_digest(job):
@@ -114,14 +116,17 @@ def go_on(
 
 def _prepare(settings: Settings, ranks: Ranks, *, offline: bool) -> Job:
     """Let the first process make the corpus, if it is not there yet."""
+    job = prepare(settings, offline=offline) if ranks.first else None
+    ranks.wait()
+    return job or prepare(settings, offline=offline)
+
+
+def _check_ranks(settings: Settings, ranks: Ranks) -> None:
     if settings.rows % ranks.count:
         raise UsageError(
             f"{settings.rows} rows a step do not split into {ranks.count} processes",
             "choose --batch-tokens so that they do",
         )
-    job = prepare(settings, offline=offline) if ranks.first else None
-    ranks.wait()
-    return job or prepare(settings, offline=offline)
 
 
 def _see_through(job: Job, path: Path, ranks: Ranks, *, new: bool) -> Path:

@@ -5,6 +5,7 @@ state and what is kept between steps, as safetensors, and ``state.json``. It is 
 its place, flushed and renamed: whenever a process dies, what is there is whole.
 """
 
+import os
 import re
 import shutil
 from collections.abc import Mapping
@@ -65,8 +66,6 @@ def save(run: Path, state: State, groups: Mapping[str, Tensors], ranks: Ranks) -
     Raises:
         UsageError: the disk is full, or cannot be written; nothing is left of the attempt.
     """
-    from safetensors.torch import save_file
-
     from zoo.convert.write import digest
 
     split = {stem: tensors for stem, tensors in groups.items() if is_split(tensors)}
@@ -79,14 +78,31 @@ def save(run: Path, state: State, groups: Mapping[str, Tensors], ranks: Ranks) -
     with publishing(target, force=True) as staging:
         for stem, tensors in groups.items():
             if tensors and stem not in split:
-                separate = {name: tensor.contiguous() for name, tensor in tensors.items()}
-                save_file(separate, staging / f"{stem}.safetensors")
+                write_tensors(staging / f"{stem}.safetensors", tensors)
         if split:
             save_shards(Path(ranks.agree(str(staging / SHARDS))), split)
             ranks.wait()
         files = sorted(path for path in staging.rglob("*") if path.is_file())
         state.files = {str(path.relative_to(staging)): digest(path) for path in files}
         (staging / STATE).write_bytes(encode(state))
+
+
+def write_tensors(path: Path, tensors: Tensors) -> None:
+    """Write a safetensors file.
+
+    Raises:
+        OSError: the disk is full, or cannot be written.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:  # which says in words what the system said
+        code = re.search(r"os error (\d+)", str(error))
+        if code is None:
+            raise
+        raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
 
 
 def is_split(tensors: Tensors) -> bool:

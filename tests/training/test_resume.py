@@ -1,0 +1,117 @@
+"""A run that is broken off, however it happens, ends where the unbroken one ends."""
+
+import filecmp
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.training.runs import finish, lines, options, records, start, train, wait_until
+from zoo.training.state import checkpoints, load
+
+pytestmark = pytest.mark.usefixtures("shared_home")
+FAMILY = "gpt"  # with dropout, so that its draws must come again, too
+
+
+def assert_same(one: Path, other: Path) -> None:
+    assert (one / "log.jsonl").read_bytes() == (other / "log.jsonl").read_bytes()
+    last, twin = (list(checkpoints(run).values())[-1] for run in (one, other))
+    names = sorted(path.name for path in last.iterdir())
+    assert last.name == twin.name
+    assert filecmp.cmpfiles(last, twin, names, shallow=False)[0] == names
+    weights = Path("model", "model.safetensors")
+    assert (one / weights).read_bytes() == (other / weights).read_bytes()
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ZOO_HOME", str(training_home))
+        return train(tmp_path_factory.mktemp("unbroken") / "run", FAMILY, average=0.9)
+
+
+def test_killed_twice_in_mid_step(unbroken: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    first = [FAMILY, *options(average=0.9), "-o", str(run)]
+    for arguments, seen in ((first, 5), (["--resume", str(run)], 10)):
+        process = start(*arguments)
+        wait_until(lambda seen=seen: lines(run) >= seen, process)  # type: ignore[misc]
+        process.kill()
+        process.communicate()
+        assert list(checkpoints(run))[-1] < 12
+    done = finish("--resume", str(run))
+    assert done.returncode == 0, done.stderr
+    assert_same(unbroken, run)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_saves_and_stops(unbroken: Path, tmp_path: Path, number: int) -> None:
+    run = tmp_path / "run"
+    process = start(FAMILY, *options(average=0.9, save_every=1000), "-o", str(run))
+    wait_until(lambda: lines(run) >= 3, process)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert said.strip().splitlines()[-1] == "error: interrupted"
+    (step,) = checkpoints(run)
+    assert 1 <= step < 12
+    done = finish("--resume", str(run))
+    assert done.returncode == 0, done.stderr
+    assert (run / "log.jsonl").read_bytes() == (unbroken / "log.jsonl").read_bytes()
+
+
+def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    # a step takes so long that the first signal cannot have been answered
+    process = start(FAMILY, *options(batch_tokens=64000, steps=100), "-o", str(run))
+    wait_until(run.exists, process)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert not checkpoints(run)
+
+
+def test_resuming_what_is_finished_changes_nothing(unbroken: Path) -> None:
+    before = (unbroken / "log.jsonl").read_bytes()
+    done = finish("--resume", str(unbroken))
+    assert done.returncode == 0, done.stderr
+    assert (unbroken / "log.jsonl").read_bytes() == before
+
+
+def test_a_changed_setting_is_named(unbroken: Path) -> None:
+    done = finish("--resume", str(unbroken), "--set", "optimizer.clip=0.5")
+    assert done.returncode == 2
+    assert "optimizer.clip: 1.0 and 0.5" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_changed_corpus_is_refused(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("Once upon a time there was a fox.\n\n" * 400)
+    run, data = tmp_path / "run", {"paths": [str(text)]}
+    train(run, FAMILY, data=data, steps=2)
+    text.write_text("Once upon a time there was a hare.\n\n" * 400)
+    done = finish("--resume", str(run))
+    assert done.returncode == 2
+    assert "is not the one" in done.stderr
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", FAMILY, steps=2)
+    weights = list(checkpoints(run).values())[-1] / "weights.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    done = finish("--resume", str(run))
+    assert done.returncode == 3
+    assert "weights.safetensors is missing or was changed" in done.stderr
+
+
+def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", FAMILY, keep=2, save_every=1, validate_every=1, steps=6)
+    losses = {record["step"]: record["loss"] for record in records(run, "validation")}
+    best = min(losses, key=losses.__getitem__)
+    assert set(checkpoints(run)) == {5, 6, best}
+    state, _ = load(checkpoints(run)[6])
+    assert state.best == (losses[best], best)

@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from zoo.checkpoint import TokenizerInfo
@@ -54,3 +55,8 @@ def labels(row: Row, plane: str, numbers: str) -> list[list[int]]:
     told = np.full(row.planes[plane].shape, -1)
     told[places] = row.values["labels"]
     return texts(told, row.planes[numbers])
+
+
+def spans(noise: NDArray[np.bool_]) -> int:
+    """Count the runs of tokens that are noise."""
+    return sum(1 for value, _ in itertools.groupby(noise.tolist()) if value)

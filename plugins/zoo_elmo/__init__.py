@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from zoo.export.spec import OnnxSpec
     from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles, TextTokenizer
+    from zoo.training.settings import Recipe
     from zoo.weights import WeightMap
 
 _HEADS = {
@@ -45,6 +46,9 @@ class ElmoFamily(Family):
     special_tokens: ClassVar[Mapping[str, str]] = {"bos": "<S>", "eos": "</S>", "unk": "<UNK>"}
     new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
         "words": NewTokenizer(("<S>", "</S>", "<UNK>"))
+    }
+    objectives: ClassVar[Mapping[str, str]] = {
+        "bidirectional-lm": "zoo_elmo.objective:BidirectionalLm"
     }
 
     def sizes(self) -> Mapping[str, ElmoConfig]:
@@ -86,6 +90,12 @@ class ElmoFamily(Family):
         from zoo_elmo.weights import weights
 
         return weights(config, head)
+
+    def recipe(self, size: str) -> "Recipe":
+        """Return how a size is pretrained."""
+        from zoo_elmo.recipe import recipe
+
+        return recipe(size)
 
     def onnx(self, config: ElmoConfig, head: str) -> "OnnxSpec":
         """Name inputs, outputs and axes; every word has the same number of characters.

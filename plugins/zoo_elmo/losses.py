@@ -12,11 +12,8 @@ import math
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
-
-from zoo_elmo.lstm import State
-from zoo_elmo.model import LanguageModel
 
 
 class Sample(NamedTuple):
@@ -24,11 +21,11 @@ class Sample(NamedTuple):
 
     Attributes:
         words: (samples,), int64, no word twice.
-        tries: how many were drawn until there were so many different ones.
+        tries: how many were drawn until there were so many different ones; if a tensor, a scalar.
     """
 
     words: Tensor
-    tries: int
+    tries: int | Tensor
 
 
 def probability(words: Tensor, vocabulary: int) -> Tensor:
@@ -63,6 +60,22 @@ def draw(vocabulary: int, samples: int, generator: torch.Generator | None = None
     return Sample(drawn[taken], int(taken[-1]) + 1)
 
 
+def word_losses(
+    softmax: nn.Linear, hidden: Tensor, targets: Tensor, sample: Sample | None
+) -> Tensor:
+    """Return the loss of each place, (places,).
+
+    Args:
+        softmax: scores all words, (vocabulary, width).
+        hidden: (places, width).
+        targets: the right words, (places,), int64.
+        sample: the words to tell them from; ``None`` for all.
+    """
+    if sample is None:
+        return F.cross_entropy(softmax(hidden), targets, reduction="none")
+    return sampled_softmax(hidden, softmax.weight, softmax.bias, targets, sample)
+
+
 def sampled_softmax(
     hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, sample: Sample
 ) -> Tensor:
@@ -80,43 +93,10 @@ def sampled_softmax(
     def expected(of: Tensor) -> Tensor:
         """The logarithm of how often a word is expected in the sample."""
         never = sample.tries * torch.log1p(-probability(of, len(table)))
-        return (-torch.expm1(never)).log().to(hidden.dtype)
+        return (-torch.expm1(never)).log().to(bias.dtype)
 
     right = (hidden * table[targets]).sum(-1) + bias[targets] - expected(targets)
     others = F.linear(hidden, table[words], bias[words]) - expected(words)
     others = others.masked_fill(words == targets.unsqueeze(-1), -math.inf)
     scores = torch.cat([right.unsqueeze(-1), others], dim=-1)
-    return scores.logsumexp(-1) - right
-
-
-def pretraining_loss(
-    model: LanguageModel,
-    character_ids: Tensor,
-    word_ids: Tensor,
-    *,
-    attention_mask: Tensor | None = None,
-    state: State | None = None,
-    sample: Sample | None = None,
-) -> Tensor:
-    """Return the mean loss over words, of both directions (section 3.1 of the paper, halved).
-
-    Args:
-        model: with the head ``pretraining``.
-        character_ids: see ``Elmo.forward``.
-        word_ids: (batch, tokens), the words' places in the vocabulary; at padding, anything.
-        attention_mask: see ``Elmo.forward``.
-        state: likewise.
-        sample: words to tell the right one from; ``None`` for all.
-    """
-    onward, back = model.directions(model.trunk(character_ids, attention_mask, state))
-    real = model.real(character_ids, attention_mask)
-    both = real[:, 1:] & real[:, :-1]
-    losses = []
-    pairs = (onward[:, :-1], word_ids[:, 1:]), (back[:, 1:], word_ids[:, :-1])
-    for hidden, targets in ((h[both], t[both]) for h, t in pairs):
-        if sample is None:
-            losses.append(F.cross_entropy(model.head(hidden), targets, reduction="none"))
-        else:
-            table, bias = model.head.weight, model.head.bias
-            losses.append(sampled_softmax(hidden, table, bias, targets, sample))
-    return torch.cat(losses).mean()
+    return F.cross_entropy(scores, torch.zeros_like(targets), reduction="none")

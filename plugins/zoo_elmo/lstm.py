@@ -1,6 +1,6 @@
 """LSTMs with projection and clipping, both directions side by side, and what they remember."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import torch
@@ -54,6 +54,33 @@ class State:
                 for now, old in zip(new, held, strict=True)
             )
         self._held[lstm] = (new[0], new[1])
+
+
+class Handover(State):
+    """What one batch begins with and what it ends with, apart, so that computing the batch again
+    (activation checkpointing) begins with the same.
+
+    Args:
+        model: whose LSTMs.
+        tensors: what ``ended`` gave of the batch before, perhaps among others.
+    """
+
+    def __init__(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self._names: dict[nn.Module, tuple[str, str]] = {
+            module: (f"{name}.output", f"{name}.cell")
+            for name, module in model.named_modules()
+            if isinstance(module, ProjectedLstm)
+        }
+        self.ended: dict[str, Tensor] = {}
+        for lstm, (output, cell) in self._names.items():
+            if output in tensors:
+                self._held[lstm] = tensors[output], tensors[cell]
+
+    def after(self, lstm: "ProjectedLstm", ended: Pair) -> None:
+        """Keep what the rows of a batch ended with, by name; gradients stop here."""
+        held = (each.detach() for each in ended)
+        self.ended.update(zip(self._names[lstm], held, strict=True))
 
 
 def _with_rows(held: Tensor, rows: int) -> Tensor:

@@ -139,7 +139,18 @@ class Elmo(nn.Module):
     ) -> list[Tensor]:
         """Return the word vectors and what each LSTM layer returns; see ``forward``."""
         mask = self.real(character_ids, attention_mask)
-        found = [self.embeddings(character_ids) * mask.unsqueeze(-1)]
+        return self.above(self.embeddings(character_ids) * mask.unsqueeze(-1), mask, state)
+
+    def above(self, vectors: Tensor, mask: Tensor, state: State | None) -> list[Tensor]:
+        """Return the word vectors and what each LSTM layer makes of them.
+
+        Args:
+            vectors: (batch, tokens, hidden): what the LSTMs from the left read, and beside it
+                what those from the right read.
+            mask: (batch, tokens), true where there is a word.
+            state: see ``forward``.
+        """
+        found = [vectors]
         for layer in self.layers:
             if isinstance(layer, BidirectionalLstm):
                 found.append(layer(found[-1], mask, state))

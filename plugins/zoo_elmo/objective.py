@@ -1,0 +1,232 @@
+"""Forward and backward language models over streams of sentences (section 3.1 of the paper).
+
+As the released code does it (allenai/bilm-tf, ``bilm/data.py`` and ``bilm/training.py``): there
+are two streams of words. In the first, each sentence reads ``<S> w1 ... wn </S>``, and each word
+but the last tells the next; in the second, sentences stand in the same order, and each is turned
+round: ``</S> wn ... w1 <S>``. Both have n + 1 steps for a sentence. A row is a window of so many
+steps of both, wherever sentences begin and end, and windows follow each other: the LSTMs begin
+each with what they ended the one before with, and gradients stop there. Both directions share
+characters and softmax. What is minimised is the mean of their losses.
+
+The models read a text and not two streams, and from the right the last word first: so the window
+of the second stream is given the other way round, as it would stand in a text.
+
+In training, the softmax may be over a sample of the words: one for each direction, drawn for the
+rows that are computed together, as the released code draws one for each device. It depends on the
+seed, the step and the first of these rows. Validation is always over all words.
+
+Two things are unlike the released code. Documents are shuffled once, and their sentences are not:
+a state that is carried on tells something. And a corpus has token numbers alone, so a word that
+is not in the vocabulary is read as ``<UNK>`` is spelled.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo.data.random import generator
+from zoo.errors import UsageError
+from zoo.objectives.base import Batch, Objective, Options, Outcome, Row, Rows
+from zoo_elmo.characters import BEGIN_SENTENCE, END_SENTENCE, boundary, word_ids
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from zoo.config import Config
+    from zoo.data.corpus import Split
+    from zoo.objectives.vocabulary import Ids, Vocabulary
+    from zoo_elmo.losses import Sample
+
+WAYS = ("forward", "backward")  # the loss terms
+
+
+class BidirectionalOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be chosen.
+
+    Attributes:
+        samples: words that the right one is told from in training; ``None`` for all.
+    """
+
+    samples: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a sample of nothing.
+
+        Raises:
+            ValueError: there are no samples.
+        """
+        if self.samples is not None and self.samples < 1:
+            raise ValueError(f"samples is {self.samples}, which is not positive")
+
+
+class Windows(Rows):
+    """The steps of both streams, cut into rows. What is left at their end fills no row.
+
+    Args:
+        objective: whose rows.
+        split: the corpus.
+        seed: for the order of the documents.
+    """
+
+    def __init__(self, objective: "BidirectionalLm", split: "Split", seed: int) -> None:
+        self.split, self.length = split, objective.length
+        self.sampled = objective.options.samples is not None
+        self.begin, self.end = (objective.vocabulary.role(role) for role in ("bos", "eos"))
+        counts = np.diff(split.documents)
+        order = generator(seed, "documents").permutation(len(counts))
+        counts, firsts = counts[order], split.documents[:-1][order]
+        before = np.cumsum(counts) - counts
+        self.sentences = np.arange(counts.sum()) + np.repeat(firsts - before, counts)
+        steps = np.diff(split.sentences)[self.sentences] + 1
+        self.steps = np.concatenate([[0], np.cumsum(steps)])  # where each sentence's begin
+
+    def __len__(self) -> int:
+        """See ``Rows``."""
+        return int(self.steps[-1]) // self.length
+
+    def row(self, index: int, rng: np.random.Generator) -> Row:
+        """See ``Rows``. What is drawn is a seed for the sample."""
+        first = index * self.length
+        at = int(np.searchsorted(self.steps, first, side="right")) - 1
+        pieces: dict[str, list[Ids]] = {name: [] for way in WAYS for name in (way, _told(way))}
+        while self.steps[at] < first + self.length:
+            words = self._sentence(int(self.sentences[at]))
+            a, b = (int(step - self.steps[at]) for step in (first, first + self.length))
+            for way, stream in zip(WAYS, (words, words[::-1]), strict=True):
+                pieces[way].append(stream[:-1][max(a, 0) : b])
+                pieces[_told(way)].append(stream[1:][max(a, 0) : b])
+            at += 1
+        planes = {name: np.concatenate(found) for name, found in pieces.items()}
+        turned = {name: planes[name][::-1] for name in ("backward", _told("backward"))}
+        return Row(
+            planes | turned,
+            values={"sample": rng.integers(2**63, size=1)} if self.sampled else {},
+            counts=dict.fromkeys(WAYS, self.length),
+        )
+
+    def _sentence(self, number: int) -> "Ids":
+        start, end = self.split.sentences[number : number + 2]
+        return np.concatenate([[self.begin], self.split.read(int(start), int(end)), [self.end]])
+
+
+def _told(way: str) -> str:
+    return f"{way}_targets"
+
+
+class BidirectionalLm(Objective):
+    """Tell the next word from those before it, and the word before from those that follow.
+
+    A batch has ``character_ids``, (words, characters), of each different word once; ``places``,
+    (2, rows, length), which of these stand where, in the forward and in the backward stream; and
+    ``targets``, (2, rows, length), the words to tell there, by their number in the vocabulary.
+
+    Raises:
+        UsageError: the tokenizer has pieces of words, or fewer words than are to be sampled.
+    """
+
+    name: ClassVar[str] = "bidirectional-lm"
+    head: ClassVar[str] = "pretraining"
+    options_type: ClassVar[type[Options]] = BidirectionalOptions
+    recurrent: ClassVar[bool] = True
+
+    def __init__(
+        self, vocabulary: "Vocabulary", config: "Config", length: int, options: Any = None
+    ) -> None:
+        super().__init__(vocabulary, config, length, options)
+        kind = type(vocabulary.tokenizer.model).__name__
+        if kind != "WordLevel":
+            raise UsageError(
+                f"{self.name} reads whole words, and the tokenizer ({kind}) has pieces of words",
+                "train one with `--tokenizer train`",
+            )
+        samples = self.options.samples
+        if samples is not None and samples >= config.vocab_size:
+            raise UsageError(
+                f"options.samples is {samples}, and the vocabulary has {config.vocab_size} words",
+                "--set options.samples=null for all of them",
+            )
+
+    @property
+    def terms(self) -> Mapping[str, float]:
+        """See ``Objective``: the mean of both directions."""
+        return dict.fromkeys(WAYS, 0.5)
+
+    @cached_property
+    def characters(self) -> NDArray[np.int16]:
+        """How each word is spelled, (words, characters)."""
+        room: int = self.config.max_characters  # type: ignore[attr-defined]
+        known = self.vocabulary.tokenizer.get_vocab()
+        found = np.zeros((max(known.values()) + 1, room), dtype=np.int16)
+        for word, number in known.items():
+            found[number] = word_ids(word, room)
+        for role, mark in (("bos", BEGIN_SENTENCE), ("eos", END_SENTENCE)):
+            found[self.vocabulary.role(role)] = boundary(mark, room)
+        return found
+
+    def rows(self, split: "Split", seed: int) -> Rows:
+        """See ``Objective``."""
+        return Windows(self, split, seed)
+
+    def collate(self, rows: Sequence[Row]) -> Batch:
+        """See ``Objective``; the vector of a word is computed once, wherever it stands."""
+        import torch
+
+        planes = {name: np.stack([row.planes[name] for row in rows]) for name in rows[0].planes}
+        used, places = np.unique(np.stack([planes[way] for way in WAYS]), return_inverse=True)
+        targets = np.stack([planes[_told(way)] for way in WAYS])
+        tensors = {
+            "character_ids": torch.from_numpy(self.characters[used].astype(np.int64)),
+            "places": torch.from_numpy(places.reshape(targets.shape)),
+            "targets": torch.from_numpy(targets),
+        }
+        if "sample" in rows[0].values:
+            tensors |= self._samples(int(rows[0].values["sample"][0]))
+        counts = {way: sum(row.counts[way] for row in rows) for way in WAYS}
+        return Batch(tensors, counts, rows=len(rows), tokens=len(rows) * self.length)
+
+    def _samples(self, seed: int) -> "dict[str, Tensor]":
+        """Draw words for each direction."""
+        import torch
+
+        from zoo_elmo.losses import draw
+
+        source = torch.Generator().manual_seed(seed)
+        found: dict[str, Tensor] = {}
+        for way in WAYS:
+            words, tries = draw(self.config.vocab_size, self.options.samples, source)
+            found |= {f"{way}_sample": words, f"{way}_tries": torch.as_tensor(tries)}
+        return found
+
+    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> Outcome:
+        """See ``Objective``; the memory is what every LSTM ended with."""
+        import torch
+        from torch.nn import functional as F
+
+        from zoo_elmo.losses import word_losses
+        from zoo_elmo.lstm import Handover
+
+        learner: Any = model
+        spelled = learner.embeddings(tensors["character_ids"].unsqueeze(0)).squeeze(0)
+        halves = zip(tensors["places"], spelled.chunk(2, dim=-1), strict=True)
+        vectors = torch.cat([F.embedding(places, half) for places, half in halves], dim=-1)
+        state = Handover(learner, tensors)
+        mask = torch.ones_like(tensors["places"][0], dtype=torch.bool)
+        seen = learner.directions(learner.above(vectors, mask, state))
+        sums = {}
+        for way, hidden, targets in zip(WAYS, seen, tensors["targets"], strict=True):
+            sample = _sample(tensors, way) if model.training else None
+            losses = word_losses(learner.head, hidden.flatten(0, 1), targets.flatten(), sample)
+            sums[way] = losses.sum()
+        return Outcome(sums, memory=state.ended)
+
+
+def _sample(tensors: "Mapping[str, Tensor]", way: str) -> "Sample | None":
+    """Return the words that were drawn for a direction, if any were."""
+    from zoo_elmo.losses import Sample
+
+    if f"{way}_sample" not in tensors:
+        return None
+    return Sample(tensors[f"{way}_sample"], tensors[f"{way}_tries"])

@@ -1,0 +1,74 @@
+"""A vocabulary of word pieces, and rows of them: every third id goes on with a word."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+
+from zoo.checkpoint import TokenizerInfo
+from zoo.objectives.packing import Packed, pack
+from zoo.objectives.vocabulary import Ids, Vocabulary
+
+SIZE = 64
+PAD, UNK, CLS, SEP, MASK = range(5)
+ROLES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+
+
+def goes_on(number: int) -> bool:
+    """Whether a token goes on with a word."""
+    return number > MASK and number % 3 == 0
+
+
+def vocabulary(size: int = SIZE) -> Vocabulary:
+    """``[CLS] first [SEP] second [SEP]``, of segments 0 and 1."""
+    pieces = [f"##{n}" if goes_on(n) else f"w{n}" for n in range(len(ROLES), size)]
+    tokens = {token: number for number, token in enumerate([*ROLES.values(), *pieces])}
+    tokenizer = Tokenizer(models.WordLevel(tokens, "[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens([AddedToken(t, special=True) for t in ROLES.values()])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", CLS), ("[SEP]", SEP)],
+    )
+    return Vocabulary(tokenizer, TokenizerInfo(special=dict(ROLES)), size)
+
+
+WORDS = vocabulary()
+
+
+def packed(*texts: Sequence[int], length: int = 0) -> Packed:
+    """A row of texts in their frames."""
+    framed = [WORDS.single.put(np.array(text, dtype=np.int64)) for text in texts]
+    return pack(framed, length=length or sum(len(f[0]) for f in framed), pad=PAD)
+
+
+def split_words(row: Packed) -> list[list[int]]:
+    """The places of each word, found token by token."""
+    found: list[list[int]] = []
+    for place in np.flatnonzero(row.own).tolist():
+        within = place > 0 and row.own[place - 1]
+        if within and goes_on(int(row.input_ids[place])):
+            found[-1].append(place)
+        else:
+            found.append([place])
+    return found
+
+
+ids = st.integers(MASK + 1, SIZE - 1)
+rows = st.builds(
+    lambda texts, more: packed(*texts, length=sum(len(t) + 2 for t in texts) + more),
+    st.lists(st.lists(ids, min_size=1, max_size=20), min_size=1, max_size=5),
+    st.integers(0, 9),
+)
+
+
+def binomial(count: int, of: int, p: float) -> bool:
+    """Whether a count is within five deviations of what is expected."""
+    return abs(count - of * p) <= 5 * (of * p * (1 - p)) ** 0.5 + 1
+
+
+def numbers(*texts: Sequence[int]) -> list[Ids]:
+    """Arrays of ids."""
+    return [np.array(text, dtype=np.int64) for text in texts]

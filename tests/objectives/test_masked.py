@@ -1,0 +1,234 @@
+"""Masked tokens: what is hidden and told, and losses that equal the reference library's."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.families.parity import random_model
+from tests.objectives.pieces import (
+    CLS,
+    MASK,
+    SEP,
+    SIZE,
+    WORDS,
+    binomial,
+    numbers,
+    packed,
+    rows,
+)
+from zoo.data.corpus import Split
+from zoo.data.random import generator
+from zoo.errors import UsageError
+from zoo.objectives import objective_type
+from zoo.objectives.base import Row, read_options
+from zoo.objectives.choosing import Chosen
+from zoo.objectives.masked import MASKED, MaskedLanguageModelling, MaskedOptions, hide, inputs
+from zoo.objectives.packing import Packed, pack
+from zoo.plugins import get_family
+from zoo.testing.oracle import reference_model
+
+FAMILIES = ("bert", "roberta", "albert", "distilbert", "electra")
+
+
+def small(family: str) -> Any:
+    changes = {"vocab_size": SIZE, "max_positions": 40, "pad_token_id": 0}
+    config = get_family(family).sizes()["tiny"]
+    known = {name: value for name, value in changes.items() if name in config.__struct_fields__}
+    return replace(config, **known)
+
+
+def objective(family: str = "bert", length: int = 32, **options: Any) -> MaskedLanguageModelling:
+    return MaskedLanguageModelling(WORDS, small(family), length, MaskedOptions(**options))
+
+
+def corpus(seed: int = 0, documents: int = 30) -> Split:
+    rng = generator(seed)
+    made = [rng.integers(5, SIZE, size=size).tolist() for size in rng.integers(1, 60, documents)]
+    return Split.of([[document] for document in made])
+
+
+def made(found: MaskedLanguageModelling, split: Split) -> list[Row]:
+    laid = found.rows(split, 0)
+    return [laid.row(k, generator(1, k)) for k in range(len(laid))]
+
+
+# What is hidden
+
+
+@pytest.mark.parametrize("choose", ["tokens", "words", "ngrams", "spans"])
+@settings(deadline=None, max_examples=60)
+@given(row=rows, seed=st.integers(0, 2**32))
+def test_labels_are_where_they_should_be(choose: Any, row: Packed, seed: int) -> None:
+    found = objective(choose=choose).masked(row, generator(seed))
+    _, places = found.places["places"]
+    hidden = found.planes["input_ids"]
+    assert row.own[places].all()
+    assert found.values["labels"].tolist() == row.input_ids[places].tolist()
+    assert found.counts == {MASKED: len(places)}
+    assert len(places) <= max(1, round(0.15 * row.own.sum()))
+    others = np.setdiff1d(np.arange(len(hidden)), places)
+    assert hidden[others].tolist() == row.input_ids[others].tolist()
+    assert set(hidden[places].tolist()).isdisjoint({0, 1, CLS, SEP})
+    assert found.planes["attention_mask"].tolist() == row.attention_mask.tolist()
+    assert found.planes["position_ids"].tolist() == row.position_ids.tolist()
+
+
+@pytest.mark.parametrize("choose", ["tokens", "words", "ngrams", "spans"])
+def test_shares(choose: Any) -> None:
+    row, rng = packed(generator(3).integers(5, SIZE, size=400).tolist()), generator(4)
+    told = masks = kept = fates = 0
+    for _ in range(200):
+        chosen = objective(choose=choose).chosen(row, rng)
+        first = np.diff(chosen.fates, prepend=-1) > 0
+        hidden = hide(row.input_ids, chosen, WORDS, MaskedOptions(), rng)[chosen.places]
+        told += len(chosen.places)
+        masks += int((hidden == MASK)[first].sum())
+        kept += int((hidden == row.input_ids[chosen.places])[first].sum())
+        fates += int(first.sum())
+    assert 0.14 * 400 * 200 < told <= 60 * 200  # 60 = 0.15 * 400; whole words may fit worse
+    assert binomial(masks, fates, 0.8)
+    assert binomial(kept, fates, 0.1 + 0.1 / (SIZE - 5))  # any token may be what stood there
+
+
+def test_a_span_has_one_fate() -> None:
+    chosen = Chosen(np.arange(1, 9), np.repeat([0, 1, 2], [3, 1, 4]))
+    row = packed(range(5, 13))
+    for seed in range(50):
+        hidden = hide(row.input_ids, chosen, WORDS, MaskedOptions(random=0.0), generator(seed))
+        for span in (slice(1, 4), slice(4, 5), slice(5, 9)):
+            masked = hidden[span] == MASK
+            assert masked.all() or (hidden[span] == row.input_ids[span]).all()
+
+
+def test_replacements_are_any_ordinary_token() -> None:
+    row, chosen = packed([5] * 400), Chosen(np.arange(1, 401), np.arange(400))
+    seen: set[int] = set()
+    for seed in range(10):
+        options = MaskedOptions(mask=0.0, random=1.0)
+        seen |= set(hide(row.input_ids, chosen, WORDS, options, generator(seed))[1:-1].tolist())
+    assert seen == set(range(5, SIZE))
+
+
+def test_a_hand_worked_row() -> None:
+    """Nine of ten tokens become the mask, where all that are chosen do."""
+    row = objective(rate=0.9, mask=1.0, random=0.0).masked(packed(range(5, 15)), generator(0))
+    (left,) = np.flatnonzero(row.planes["input_ids"][1:-1] != MASK).tolist()
+    assert row.planes["input_ids"].tolist() == [
+        CLS,
+        *[MASK] * left,
+        5 + left,
+        *[MASK] * (9 - left),
+        SEP,
+    ]
+    assert row.values["labels"].tolist() == [k for k in range(5, 15) if k != 5 + left]
+    assert row.counts == {MASKED: 9}
+
+
+def test_masks_are_drawn_anew_each_time() -> None:
+    laid = objective().rows(corpus(), 0)
+    one, two = (laid.row(0, generator(0, "train", step, 0)) for step in (0, 1))
+    again = laid.row(0, generator(0, "train", 0, 0))
+    assert one.places["places"][1].tolist() != two.places["places"][1].tolist()
+    assert one.planes["input_ids"].tolist() == again.planes["input_ids"].tolist()
+
+
+def test_segments_are_given_to_models_that_tell_them_apart() -> None:
+    assert "token_type_ids" in made(objective("bert"), corpus())[0].planes
+    for family in ("roberta", "distilbert"):
+        assert "token_type_ids" not in made(objective(family), corpus())[0].planes
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rate": 1.0}, "rate is 1.0"),
+        ({"mask": 0.9, "random": 0.2}, "no shares of a whole"),
+        ({"choose": "letters"}, "Invalid enum value 'letters'"),
+        ({"rates": 0.1}, "'rates'"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read_options(MaskedOptions, options, MASKED)
+
+
+def test_a_family_without_the_head() -> None:
+    gpt = get_family("gpt")
+    with pytest.raises(UsageError, match="gpt cannot learn masked-lm: gpt has no head 'masked-lm'"):
+        objective_type(gpt, gpt.sizes()["tiny"], MASKED)
+
+
+# Packed rows and losses
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_packed_text_is_read_as_if_it_were_alone(name: str) -> None:
+    config = small(name)
+    model: Any = random_model(get_family(name), config, "masked-lm")
+    texts = numbers([5, 6, 7], [8], list(range(9, 21)))
+    pairs = getattr(config, "type_vocab_size", 0) > 1
+    framed = [WORDS.pair.put(t, t) if pairs else WORDS.single.put(t) for t in texts]
+    row = pack(framed, length=60, pad=0)
+    given = {name: torch.from_numpy(p)[None] for name, p in row.planes(types=pairs).items()}
+    with torch.no_grad():
+        together = model.scores(model.encode(**given))[0]
+        for first, (ids, types, _) in zip(row.firsts, framed, strict=True):
+            alone = {"input_ids": torch.from_numpy(ids)[None]}
+            if pairs:
+                alone["token_type_ids"] = torch.from_numpy(types)[None]
+            expected = model(**alone)["logits"][0]
+            assert (together[first : first + len(ids)] - expected).abs().max() < 1e-12
+
+
+def reference_batch(rows: list[Row]) -> dict[str, torch.Tensor]:
+    """The rows as the reference library takes them: marks for tokens, -100 for no label."""
+    batch: dict[str, Any] = {n: np.stack([row.planes[n] for row in rows]) for n in rows[0].planes}
+    labels = np.full(batch["input_ids"].shape, -100)
+    for number, row in enumerate(rows):
+        labels[number, row.places["places"][1]] = row.values["labels"]
+    batch |= {"labels": labels, "attention_mask": (batch["attention_mask"] > 0).astype(int)}
+    del batch["position_ids"]
+    return {name: torch.from_numpy(array) for name, array in batch.items()}
+
+
+def one_a_row(rows: list[Row]) -> list[Row]:
+    """The rows that hold one text; the reference library knows of no others."""
+    return [row for row in rows if row.planes["attention_mask"].max() == 1]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_loss_equals_the_reference_librarys(name: str) -> None:
+    family, found = get_family(name), objective(name)
+    rows = one_a_row(made(found, corpus(documents=60)))
+    assert len(rows) > 5
+    model = random_model(family, found.config, "masked-lm")
+    reference = reference_model(family, found.config, "masked-lm", model.state_dict()).eval()
+    batch = found.collate(rows)
+    outcome = found.loss(model, batch.tensors)
+    with torch.no_grad():
+        expected = reference(**reference_batch(rows))
+    loss = float(outcome.sums[MASKED].detach()) / batch.counts[MASKED]
+    assert loss == pytest.approx(float(expected.loss), abs=1e-6)
+    right, count = outcome.metrics["accuracy"]
+    labels = reference_batch(rows)["labels"]
+    assert int(right) == int((expected.logits.argmax(-1) == labels).sum())
+    assert int(count) == batch.counts[MASKED] == int((labels >= 0).sum())
+
+
+def test_only_what_is_hidden_is_scored() -> None:
+    found = objective()
+    batch = found.collate(made(found, corpus()))
+    model: Any = random_model(get_family("bert"), found.config, "masked-lm")
+    shapes: list[Any] = []
+    scores = model.scores
+    model.scores = lambda hidden: shapes.append(tuple(hidden.shape)) or scores(hidden)
+    found.loss(model, batch.tensors)
+    assert shapes == [(batch.counts[MASKED], found.config.hidden_size)]
+    assert set(inputs(batch.tensors)) == {
+        "input_ids", "attention_mask", "token_type_ids", "position_ids"
+    }  # fmt: skip

@@ -1,0 +1,108 @@
+"""Spans told from what stands around them, against formulas in numpy."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.families.parity import random_model
+from tests.objectives.pieces import SIZE, WORDS, packed, rows
+from tests.objectives.test_masked import corpus, made, small
+from zoo.data.random import generator
+from zoo.objectives.masked import MASKED
+from zoo.objectives.packing import Packed
+from zoo.objectives.span_boundary import BOUNDARY, SpanBoundary, boundaries
+from zoo.plugins import get_family
+from zoo.testing.draws import draw_weights
+
+
+def objective(family: str = "bert") -> SpanBoundary:
+    return SpanBoundary(WORDS, small(family), 40)
+
+
+def test_a_hand_worked_row() -> None:
+    """Of two texts: a span within, one at a text's start, and one at a text's end."""
+    row = packed([5, 6, 7, 8, 9], [10, 11, 12, 13], length=14)
+    # CLS 5 6 7 8 9 SEP | CLS 10 11 12 13 SEP | PAD
+    hidden = np.array([2, 3, 4, 8, 10, 11])
+    places, where, left, right = boundaries(row, hidden)
+    assert places.tolist() == [2, 3, 4]
+    assert where.tolist() == [0, 1, 2]
+    assert left.tolist() == [1, 1, 1]
+    assert right.tolist() == [5, 5, 5]
+
+
+def test_tokens_behind_the_twentieth_are_not_told() -> None:
+    places, where, _, _ = boundaries(packed(range(5, 40)), np.arange(2, 27))
+    assert places.tolist() == list(range(2, 22))
+    assert where.tolist() == list(range(20))
+
+
+@settings(deadline=None, max_examples=60)
+@given(row=rows, seed=st.integers(0, 2**32))
+def test_boundaries_are_seen_and_of_the_same_text(row: Packed, seed: int) -> None:
+    found = objective().masked(row, generator(seed))
+    hidden = set(found.places["places"][1].tolist())
+    labels, where = found.values["span_labels"], found.values["span_offsets"]
+    left, right = found.places["lefts"][1], found.places["rights"][1]
+    assert found.counts == {MASKED: len(hidden), BOUNDARY: len(labels)}
+    for label, offset, before, behind in zip(labels, where, left, right, strict=True):
+        place = before + 1 + offset
+        assert before < place < behind
+        assert hidden.issuperset(range(before + 1, behind))
+        assert {before, behind}.isdisjoint(hidden)
+        assert row.own[[before, behind]].all()
+        assert len(set(row.attention_mask[before : behind + 1].tolist())) == 1
+        assert row.input_ids[place] == label
+
+
+def gelu(x: Any) -> Any:
+    return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def norm(x: Any, weight: Any, bias: Any, eps: float) -> Any:
+    centred = x - x.mean(-1, keepdims=True)
+    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps) * weight + bias
+
+
+@pytest.mark.parametrize("name", ["bert", "albert", "distilbert"])
+def test_the_loss_equals_the_formulas_of_the_paper(name: str) -> None:
+    """Section 3.2: h0 = [left; right; position], h1, h2, and the cross-entropy of all tokens."""
+    family, found = get_family(name), objective(name)
+    learner: Any = found.learner(family, found.config).double().eval()
+    draw_weights(learner)
+    batch = found.collate(made(found, corpus())[:8])
+    assert batch.counts[BOUNDARY] > 10
+    outcome = found.loss(learner, batch.tensors)
+    given = {k: batch.tensors[k] for k in ("input_ids", "attention_mask", "position_ids")}
+    with torch.no_grad():
+        hidden = learner.model.encode(**given).flatten(0, 1).numpy()
+    p = {name: value.numpy() for name, value in learner.boundaries.state_dict().items()}
+    t = {name: tensor.numpy() for name, tensor in batch.tensors.items()}
+    eps = found.config.layer_norm_eps
+    h = np.concatenate(
+        [hidden[t["lefts"]], hidden[t["rights"]], p["positions.weight"][t["span_offsets"]]], axis=1
+    )
+    for layer in ("inner", "outer"):
+        h = gelu(h @ p[f"{layer}.weight"].T + p[f"{layer}.bias"])
+        h = norm(h, p[f"{layer}_norm.weight"], p[f"{layer}_norm.bias"], eps)
+    scores = h @ learner.model.embeddings.tokens.weight.detach().numpy().T + p["bias"]
+    top = scores.max(-1, keepdims=True)
+    chances = scores - top - np.log(np.exp(scores - top).sum(-1, keepdims=True))
+    expected = -chances[np.arange(len(h)), t["span_labels"]].sum()
+    assert float(outcome.sums[BOUNDARY].detach()) == pytest.approx(expected, rel=1e-6)
+    assert set(outcome.sums) == set(found.terms) == {MASKED, BOUNDARY}
+
+
+def test_what_is_left_behind_has_no_boundary_head() -> None:
+    found, bert = objective(), get_family("bert")
+    learner: Any = found.learner(bert, found.config)
+    network = found.networks(learner)["model"]
+    plain = random_model(bert, found.config, "masked-lm")
+    assert set(network.module.state_dict()) == set(plain.state_dict())
+    assert network.head == "masked-lm"
+    assert learner.boundaries.bias.shape == (SIZE,)

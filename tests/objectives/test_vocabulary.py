@@ -1,0 +1,83 @@
+"""What objectives read off a tokenizer, which is the tokenizers library's own account."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from tokenizers import AddedToken, Tokenizer, models, processors
+
+from tests.objectives.pieces import CLS, MASK, PAD, SEP, SIZE, WORDS, goes_on, numbers
+from zoo.checkpoint import TokenizerInfo
+from zoo.errors import UsageError
+from zoo.objectives.vocabulary import Vocabulary
+
+
+def vocabulary(tokens: Sequence[str], size: int = 0) -> Vocabulary:
+    tokenizer = Tokenizer(models.WordLevel({t: n for n, t in enumerate(tokens)}, tokens[0]))
+    tokenizer.add_special_tokens([AddedToken(tokens[0], special=True)])
+    return Vocabulary(tokenizer, TokenizerInfo(special={"unk": tokens[0]}), size or len(tokens))
+
+
+def test_frames() -> None:
+    assert WORDS.single.parts == ((CLS,), (SEP,))
+    assert WORDS.single.types == (0, 0, 0)
+    assert WORDS.pair.parts == ((CLS,), (SEP,), (SEP,))
+    assert WORDS.pair.types == (0, 0, 0, 1, 1)
+    assert (WORDS.single.size, WORDS.pair.size) == (2, 3)
+
+
+def test_a_frame_puts_what_the_tokenizer_puts() -> None:
+    first, second = numbers([5, 7], [8, 10, 11])
+    ids, types, own = WORDS.pair.put(first, second)
+    expected = WORDS.tokenizer.encode("w5 w7", "w8 w10 w11")
+    assert ids.tolist() == expected.ids
+    assert types.tolist() == expected.type_ids
+    assert own.tolist() == [text is not None for text in expected.sequence_ids]
+
+
+def test_a_frame_of_two_tokens_between_texts() -> None:
+    found = vocabulary(["<s>", "a"])
+    found.tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s> <s> $B <s>", special_tokens=[("<s>", 0)]
+    )
+    assert found.single.parts == ((0,), ())
+    assert found.pair.parts == ((0,), (0, 0), (0,))
+    assert found.single.put(*numbers([1]))[0].tolist() == [0, 1]
+
+
+def test_no_frame() -> None:
+    assert vocabulary(["<unk>", "a"]).single.parts == ((), ())
+
+
+def test_roles() -> None:
+    assert (WORDS.role("mask"), WORDS.pad) == (MASK, PAD)
+    found = vocabulary(["<unk>", "a"])
+    assert found.pad == 0
+    with pytest.raises(UsageError, match="the tokenizer has no mask token"):
+        found.role("mask")
+
+
+def test_special_and_ordinary_tokens_share_out_the_ids() -> None:
+    assert WORDS.special.tolist() == [0, 1, 2, 3, 4]
+    assert WORDS.ordinary.tolist() == list(range(5, SIZE))
+    larger = vocabulary(["<unk>", "a", "b"], size=8)  # rows that no token has
+    assert larger.ordinary.tolist() == [1, 2]
+    assert larger.starts_word.shape == (8,)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "goes"),
+    [
+        (["[UNK]", "play", "##ing", "##", "#", "##s"], [2, 5]),
+        (["<s>", "\u0120play", "ing", "\u0120", "s"], [2, 4]),
+        (["<unk>", "\u2581play", "ing", "\u2581", "s"], [2, 4]),
+        (["<unk>", "play</w>", "ing", "s</w>"], []),
+    ],
+)
+def test_where_words_start(tokens: list[str], goes: list[int]) -> None:
+    found = vocabulary(tokens).starts_word
+    assert np.flatnonzero(~found).tolist() == goes
+
+
+def test_where_words_of_pieces_start() -> None:
+    assert WORDS.starts_word.tolist() == [not goes_on(number) for number in range(SIZE)]

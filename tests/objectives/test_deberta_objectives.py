@@ -1,0 +1,162 @@
+"""DeBERTa's objectives: texts that share a row, the decoder, and a discriminator's embeddings."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from msgspec.structs import replace
+
+from tests.families.parity import random_model
+from tests.objectives.apart import assert_apart
+from tests.objectives.words import vocabulary
+from tests.training.runs import train
+from zoo.checkpoint import load_checkpoint
+from zoo.data.random import generator
+from zoo.objectives.base import read_options
+from zoo.objectives.masked import MaskedLanguageModelling
+from zoo.objectives.packing import pack, plain
+from zoo.objectives.replaced import REPLACED, ReplacedTokenDetection, generator_config
+from zoo.plugins import get_family
+from zoo.testing.oracle import reference_model
+from zoo_deberta.config import SIZES, DebertaConfig
+
+DEBERTA = get_family("deberta")
+VOCABULARY = 120
+FIRST = DebertaConfig(
+    vocab_size=VOCABULARY,
+    hidden_size=48,
+    num_layers=2,
+    num_heads=4,
+    intermediate_size=80,
+    max_positions=40,
+    dropout=0.0,
+    attention_dropout=0.0,
+    key_bias=False,
+    relative_attention=True,
+    position_terms="c2p|p2c",
+    position_biased_input=False,
+)
+LATER: dict[str, Any] = {
+    "key_bias": True,
+    "position_buckets": 8,
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+}
+SHAPES = {
+    "first": FIRST,
+    "third": replace(FIRST, **LATER),
+    "convolution": replace(FIRST, **LATER, conv_kernel_size=3, conv_activation="gelu"),
+    "groups": replace(FIRST, **LATER, conv_kernel_size=5, conv_groups=4),
+    "biased-input": replace(FIRST, **LATER, position_biased_input=True),
+    "no-decoder": replace(FIRST, enhanced_decoder=False),
+}
+ROLES = {"pad": "[PAD]", "mask": "[MASK]", "unk": "[UNK]"}
+WORDS = vocabulary(roles=ROLES, sentinels=0, words=[f"w{n}" for n in range(100)], size=VOCABULARY)
+
+
+@pytest.mark.parametrize("head", ["masked-lm", REPLACED])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_texts_of_a_row_do_not_see_each_other(shape: str, head: str) -> None:
+    model = random_model(DEBERTA, SHAPES[shape], head)
+    assert_apart(model, VOCABULARY, positions=head == REPLACED)
+
+
+def test_gradients_of_texts_that_share_a_row() -> None:
+    """What is learnt, too: without gradients, attention takes another path."""
+    model: Any = random_model(DEBERTA, SHAPES["third"], "masked-lm")
+    texts = [np.arange(3, 12), np.arange(20, 25)]
+    packed = pack([plain(text) for text in texts], length=16, pad=0)
+    row = {k: torch.from_numpy(v)[None] for k, v in packed.planes(types=False).items()}
+    real = packed.attention_mask > 0
+    model.scores(model.encode(**row))[0][real].square().sum().backward()
+    together = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+    for text in texts:
+        model(torch.from_numpy(text)[None])["logits"].square().sum().backward()
+    for name, parameter in model.named_parameters():
+        difference = (parameter.grad - together[name]).abs().max()
+        assert difference <= 1e-11 * max(1.0, float(parameter.grad.abs().max())), name
+
+
+def test_masked_tokens_are_decoded_at_their_places_alone() -> None:
+    config = SHAPES["third"]
+    found = MaskedLanguageModelling(WORDS, config, 16)
+    model: Any = random_model(DEBERTA, config, "masked-lm")
+    row = found.masked(pack([plain(np.arange(3, 19))], length=16, pad=0), generator(0, "m"))
+    tensors = found.collate([row]).tensors
+    outcome = found.loss(model, tensors)
+    logits = model(tensors["input_ids"])["logits"].flatten(0, 1)[tensors["places"]]
+    by_hand = torch.nn.functional.cross_entropy(logits, tensors["labels"], reduction="sum")
+    assert model.positions is not None, "the enhanced decoder"
+    assert outcome.sums["masked-lm"].item() == pytest.approx(by_hand.item(), rel=1e-6)
+
+
+def test_masked_loss_equals_the_reference_where_it_computes_the_same() -> None:
+    config = SHAPES["no-decoder"]
+    found = MaskedLanguageModelling(WORDS, config, 16)
+    model = random_model(DEBERTA, config, "masked-lm")
+    row = found.masked(pack([plain(np.arange(3, 17))], length=16, pad=0), generator(0, "m"))
+    batch = found.collate([row])
+    tensors = batch.tensors
+    labels = torch.full_like(tensors["input_ids"], -100)
+    labels.view(-1)[tensors["places"]] = tensors["labels"]
+    reference: Any = reference_model(DEBERTA, config, "masked-lm", model.state_dict())
+    given = {name: tensors[name] for name in ("input_ids", "attention_mask")}
+    theirs = reference(**given, labels=labels).loss
+    mine = found.loss(model, tensors).sums["masked-lm"] / batch.counts["masked-lm"]
+    assert mine.item() == pytest.approx(theirs.item(), rel=1e-6)
+
+
+def detection(config: DebertaConfig, **changes: Any) -> ReplacedTokenDetection:
+    options = {**DEBERTA.recipe("tiny").options, **changes}
+    read = read_options(ReplacedTokenDetection.options_type, options, REPLACED)
+    return ReplacedTokenDetection(WORDS, config, 16, read)
+
+
+@pytest.mark.parametrize("term", ["masked-lm", REPLACED])
+def test_the_generators_embeddings_are_not_taught_by_the_discriminator(term: str) -> None:
+    found = detection(SHAPES["third"])
+    torch.manual_seed(0)
+    pair: Any = found.learner(DEBERTA, found.config)
+    row = found.masked(pack([plain(np.arange(3, 19))], length=16, pad=0), generator(0, "m"))
+    found.loss(pair, found.collate([row]).tensors).sums[term].backward()  # type: ignore[no-untyped-call]
+    reached = {name for name, p in pair.named_parameters() if p.grad is not None}
+    assert ("generator.embeddings.tokens.weight" in reached) == (term == "masked-lm")
+    assert ("discriminator.embeddings.tokens.delta" in reached) == (term == REPLACED)
+    (one,) = {name.partition(".")[0] for name in reached}
+    assert one == ("generator" if term == "masked-lm" else "discriminator")
+
+
+@pytest.mark.parametrize(
+    ("size", "layers"), [("v3-xsmall", 6), ("v3-small", 3), ("v3-base", 6), ("v3-large", 12)]
+)
+def test_generators_are_those_of_the_released_configurations(size: str, layers: int) -> None:
+    """As wide as the discriminator, and half as deep: experiments/language_model/rtd_*.json."""
+    options = read_options(
+        ReplacedTokenDetection.options_type, DEBERTA.recipe(size).options, REPLACED
+    )
+    found = generator_config(SIZES[size], options)  # type: ignore[arg-type]
+    assert found == replace(SIZES[size], num_layers=layers)
+
+
+def test_every_size_has_a_recipe() -> None:
+    for size in DEBERTA.sizes():
+        objective = DEBERTA.recipe(size).objective
+        assert objective == (REPLACED if size == "tiny" or "v3" in size else "masked-lm")
+
+
+def test_a_run_leaves_a_discriminator_with_summed_embeddings(tmp_path: Path) -> None:
+    run = train(tmp_path / "run", "deberta", steps=3)
+    model, made = (load_checkpoint(run / name) for name in ("model", "generator"))
+    assert (model.model.head, made.model.head) == (REPLACED, "masked-lm")
+    from safetensors.torch import load_file
+
+    state = run / "checkpoints" / "step-00000003"
+    kept = load_file(next(state.glob("weights*")))
+    tables = [load_file(run / name / "model.safetensors") for name in ("model", "generator")]
+    tokens = [table["embeddings.tokens.weight"] for table in tables]
+    delta = kept["discriminator.embeddings.tokens.delta"]
+    assert delta.any()
+    assert torch.equal(tokens[0], tokens[1] + delta)

@@ -203,8 +203,11 @@ def test_metrics_by_hand() -> None:
     said = Said(torch.tensor([[2.0, -1.0, -3.0, 4.0, 5.0]]))
     given = {"input_ids": torch.zeros(1, 5), "attention_mask": torch.tensor([[1, 1, 2, 2, 0]])}
     found = detect(said, given, torch.tensor([[True, True, False, False, False]]))
-    means = {name: (int(a), int(b)) for name, (a, b) in found.metrics.items()}
-    assert means == {
+    pairs = {name: (float(a), int(b)) for name, (a, b) in found.metrics.items()}
+    probable = torch.tensor([2.0, -1.0, -3.0, 4.0]).sigmoid()
+    for name, part in (("replaced", probable[:2]), ("original", probable[2:])):
+        assert pairs.pop(f"probability_{name}") == pytest.approx((float(part.sum()), 2))
+    assert pairs == {
         "accuracy": (2, 4),
         "accuracy_replaced": (1, 2),
         "accuracy_original": (1, 2),

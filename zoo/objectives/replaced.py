@@ -219,21 +219,26 @@ def detect(model: Any, given: "Mapping[str, Tensor]", replaced: "Tensor") -> Out
 
     Returns:
         the loss, and as metrics the part of answers that are right (``accuracy``), of those about
-        replaced and about original tokens, and the part of tokens that are replaced.
+        replaced and about original tokens, how probable it is said to be that these were
+        replaced, and the part of tokens that are. At first all answers are "original", which is
+        right of most: that the two probabilities part is what shows first that one is told from
+        the other.
     """
     from torch.nn import functional as F
 
     scores = model.scores(model.encode(**given), given.get("position_ids")).float()
     real = given["attention_mask"] != 0
     losses = F.binary_cross_entropy_with_logits(scores, replaced.float(), reduction="none")
-    right = (scores.detach() > 0) == replaced
-    kept = real & ~replaced
+    said = scores.detach()
+    right, probable, kept = (said > 0) == replaced, said.sigmoid(), real & ~replaced
     return Outcome(
         sums={REPLACED: (losses * real).sum()},
         metrics={
             "accuracy": ((right & real).sum(), real.sum()),
             "accuracy_replaced": ((right & replaced).sum(), replaced.sum()),
             "accuracy_original": ((right & kept).sum(), kept.sum()),
+            "probability_replaced": ((probable * replaced).sum(), replaced.sum()),
+            "probability_original": ((probable * kept).sum(), kept.sum()),
             "replaced": (replaced.sum(), real.sum()),
         },
     )

@@ -1,5 +1,6 @@
 """A vocabulary of word pieces, and rows of them: every third id goes on with a word."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -66,7 +67,7 @@ rows = st.builds(
 
 def binomial(count: int, of: int, p: float) -> bool:
     """Whether a count is within five deviations of what is expected."""
-    return abs(count - of * p) <= 5 * (of * p * (1 - p)) ** 0.5 + 1
+    return abs(count - of * p) <= 5 * math.sqrt(of * p * (1 - p)) + 1
 
 
 def numbers(*texts: Sequence[int]) -> list[Ids]:

@@ -83,7 +83,7 @@ def test_the_loss_equals_the_formulas_of_the_paper(name: str) -> None:
         hidden = learner.model.encode(**given).flatten(0, 1).numpy()
     p = {name: value.numpy() for name, value in learner.boundaries.state_dict().items()}
     t = {name: tensor.numpy() for name, tensor in batch.tensors.items()}
-    eps = found.config.layer_norm_eps
+    eps = learner.model.embeddings.norm.eps
     h = np.concatenate(
         [hidden[t["lefts"]], hidden[t["rights"]], p["positions.weight"][t["span_offsets"]]], axis=1
     )

@@ -1,0 +1,41 @@
+"""Recipes: whole settings for every size, of objectives and options that there are."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from zoo.objectives import objective_type
+from zoo.objectives.base import read_options
+from zoo.plugins import get_family
+from zoo.training.settings import gather
+
+FAMILIES = ("bert", "roberta", "albert", "distilbert")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_size_has_settings_that_fit(name: str) -> None:
+    family = get_family(name)
+    for size, config in family.sizes().items():
+        found: Any = gather({"family": name, "size": size}, {})
+        kind = objective_type(family, config, found.objective)
+        read_options(kind.options_type, found.options, found.objective)
+        fitted: Any = replace(config, **found.config)
+        assert getattr(fitted, "longest", fitted.max_positions) >= found.length
+        assert found.schedule.warmup < found.steps
+
+
+def test_what_papers_say() -> None:
+    """Figures of arXiv:1810.04805 A.2, 1907.11692 table 9 and 1909.11942 section 4.1."""
+    bert, roberta, albert = (
+        get_family(name).recipe(size)
+        for name, size in (("bert", "base"), ("roberta", "large"), ("albert", "xlarge-v1"))
+    )
+    assert (bert.objective, bert.steps, bert.batch_tokens) == (
+        "masked-lm+next-sentence", 1_000_000, 131_072,
+    )  # fmt: skip
+    assert (bert.optimizer.learning_rate, bert.schedule.warmup) == (1e-4, 10_000)
+    assert (roberta.objective, roberta.optimizer.betas) == ("masked-lm", (0.9, 0.98))
+    assert (roberta.optimizer.learning_rate, roberta.schedule.warmup) == (4e-4, 30_000)
+    assert (albert.objective, albert.options["choose"]) == ("masked-lm+sentence-order", "ngrams")
+    assert (albert.optimizer.name, albert.optimizer.learning_rate) == ("lamb", 0.00176)

@@ -1,0 +1,32 @@
+"""Every objective of every family that it suits."""
+
+from collections.abc import Iterator
+
+from zoo.errors import UsageError
+from zoo.objectives import OBJECTIVES, objective_type
+from zoo.plugins import get_family, installed
+from zoo.training.settings import Settings
+
+
+def cases() -> Iterator[tuple[str, str]]:
+    """Yield family and objective."""
+    for name in installed():
+        try:
+            family = get_family(name)
+        except UsageError:  # a plugin of formats alone
+            continue
+        for objective in sorted({*OBJECTIVES, *family.objectives}):
+            try:
+                objective_type(family, family.sizes()["tiny"], objective)
+            except UsageError:
+                continue
+            yield name, objective
+
+
+def dry(settings: Settings) -> Settings:
+    """The same without dropout, by whatever names the family has for its kinds."""
+    from msgspec.structs import replace
+
+    fields = get_family(settings.family).sizes()[settings.size].__struct_fields__
+    off = {name: 0.0 for name in fields if name.endswith("dropout")}
+    return replace(settings, config={**settings.config, **off})

@@ -1,0 +1,105 @@
+"""The curve of a run is that of a plain loop of the reference library: the same batches, initial
+weights and optimizer, step for step.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.cases import dry
+from tests.training.runs import small
+from zoo.testing.oracle import reference_model
+from zoo.training.feed import Feed
+from zoo.training.job import corpus_rows, prepare
+from zoo.training.lesson import Lesson
+from zoo.training.loop import Trainer
+from zoo.training.ranks import Ranks
+from zoo.training.schedules import rate
+
+pytestmark = pytest.mark.usefixtures("shared_home")
+STEPS = 50
+
+
+def labels(tensors: dict[str, torch.Tensor], ids: torch.Tensor) -> torch.Tensor:
+    """Return what the reference library wants: the right token at each place, else -100."""
+    found = torch.full_like(ids, -100)
+    found.view(-1)[tensors["places"]] = tensors["labels"]
+    return found
+
+
+def separate(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return a packed batch as one text a row, padded on the right, for a plain model."""
+    numbers = tensors.get("attention_mask", torch.ones_like(tensors["input_ids"]))
+    wanted = labels(tensors, tensors["input_ids"])
+    rows = [
+        (ids[here], right[here])
+        for ids, right, texts in zip(tensors["input_ids"], wanted, numbers, strict=True)
+        for here in (texts == number for number in range(1, int(texts.max()) + 1))
+    ]
+    longest = max(len(ids) for ids, _ in rows)
+    found = {
+        "input_ids": torch.zeros(len(rows), longest, dtype=torch.int64),
+        "attention_mask": torch.zeros(len(rows), longest, dtype=torch.int64),
+        "labels": torch.full((len(rows), longest), -100),
+    }
+    for row, (ids, right) in enumerate(rows):
+        found["input_ids"][row, : len(ids)] = ids
+        found["attention_mask"][row, : len(ids)] = 1
+        found["labels"][row, : len(ids)] = right
+    return found
+
+
+def loss_of(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return the library's logits' mean cross-entropy, at labels as they stand."""
+    logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())
+
+
+@pytest.mark.parametrize(("family", "objective"), [("bert", "masked-lm"), ("gpt", "causal-lm")])
+def test_fifty_steps(family: str, objective: str) -> None:
+    settings = dry(
+        small(
+            family,
+            objective=objective,
+            steps=STEPS,
+            micro_tokens=None,
+            optimizer={"learning_rate": 1e-3, "weight_decay": 0.01, "bias_correction": True},
+        )
+    )
+    job = prepare(settings)
+    torch.manual_seed(0)
+    learner = job.objective.learner(job.family, job.config)
+    state = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
+    peer = reference_model(job.family, job.config, job.objective.head, state)
+    peer.train()
+    decayed = [p for p in peer.parameters() if p.dim() > 1]
+    spared = [p for p in peer.parameters() if p.dim() < 2]
+    chosen = settings.optimizer
+    groups: list[dict[str, Any]] = [
+        {"params": decayed},
+        {"params": spared, "weight_decay": 0.0},
+    ]
+    plain = torch.optim.AdamW(
+        groups,
+        betas=chosen.betas,
+        eps=chosen.eps,
+        weight_decay=chosen.weight_decay,
+    )
+    rows = corpus_rows(job, "train", settings.rows)
+    feed = Feed(job.objective, rows, seed=0, per_step=settings.rows, per_micro=settings.rows)
+    ranks = Ranks(0, 1, torch.device("cpu"))
+    trainer = Trainer(Lesson(job.objective, learner), settings, ranks, feed.micros)
+    for step in range(STEPS):
+        (batch,) = feed.make(step)
+        trainer.update([batch])
+        ours = trainer.totals.read(job.objective.terms)["loss"]
+        loss = loss_of(peer, separate(dict(batch.tensors)))
+        for group in plain.param_groups:
+            group["lr"] = chosen.learning_rate * rate(settings.schedule, step, STEPS)
+        plain.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(peer.parameters(), chosen.clip or float("inf"))
+        plain.step()
+        assert ours == pytest.approx(float(loss), abs=1e-4), step
+    feed.close()

@@ -51,11 +51,11 @@ def _tiny() -> Recipe:
     return Recipe(
         objective=OBJECTIVE,
         options={"generator": 0.5},
-        config={"max_positions": 128},
+        config={"max_positions": 128, "dropout": 0.0, "attention_dropout": 0.0},
         vocab_size=4096,
         length=128,
-        batch_tokens=4096,
-        steps=500,
-        optimizer=OptimizerSettings(learning_rate=2e-3, weight_decay=0.01, eps=1e-6),
+        batch_tokens=2048,
+        steps=1000,
+        optimizer=OptimizerSettings(learning_rate=5e-3, weight_decay=0.01, eps=1e-6),
         schedule=ScheduleSettings(name="linear-together", warmup=50),
     )

@@ -167,6 +167,22 @@ def test_decoding(both: tuple[TextTokenizer, Any], skip: bool) -> None:
         assert tokenizer.decode(encoded.ids, skip_special=skip) == wanted
 
 
+@pytest.mark.parametrize("lstrip", [True, False])
+def test_a_file_says_whether_the_mask_takes_a_space(tmp_path: Path, lstrip: bool) -> None:
+    """Whatever is usual in the family."""
+    from transformers import AutoTokenizer
+
+    mask = {"__type": "AddedToken", "content": "<mask>", **flags(lstrip=lstrip, special=True)}
+    config = files_of(byte_level(), mask_token=mask)
+    files = SourceFiles(write(tmp_path, {"config.json": {"model_type": "roberta"}, **config}))
+    wanted = AutoTokenizer.from_pretrained(tmp_path)("a <mask> b")["input_ids"]
+    for usual in (True, False):
+        found = byte_level_bpe_tokenizer(
+            files, roles=ANGLES, template=DOUBLED, mask_takes_space=usual
+        )
+        assert found.encode("a <mask> b").ids == wanted
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_export_is_read_as_ours(cases: Mapping[str, Path], name: str, tmp_path: Path) -> None:
     from transformers import AutoTokenizer

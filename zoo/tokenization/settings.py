@@ -125,9 +125,11 @@ class Settings:
         if DECODER not in self.config:
             stated = [token for token in stated if token.content not in known]
         known |= {token.content for token in stated}
-        others = (*self.named.values(), *usual, *self.extra)
-        missing = [token for token in others if token.content not in known]
-        if new := [token.build() for token in (*stated, *missing)]:
+        missing: dict[str, Added] = {}
+        for token in (*self.named.values(), *usual, *self.extra):
+            if token.content not in known:
+                missing.setdefault(token.content, token)  # the first knows its flags best
+        if new := [token.build() for token in (*stated, *missing.values())]:
             tokenizer.add_tokens(new)
         for token in stated:
             found = tokenizer.token_to_id(token.content)

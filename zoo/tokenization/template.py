@@ -25,6 +25,12 @@ class Template:
     single: str
     pair: str
 
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles that it names, each once."""
+        words = [word.partition(":")[0] for word in f"{self.single} {self.pair}".split()]
+        return tuple(dict.fromkeys(word for word in words if not word.startswith("$")))
+
     def build(
         self, tokenizer: "Tokenizer", roles: Mapping[str, str], where: str
     ) -> "processors.TemplateProcessing":
@@ -40,8 +46,7 @@ class Template:
         """
         from tokenizers import processors
 
-        words = [word.partition(":")[0] for word in f"{self.single} {self.pair}".split()]
-        ends = {roles[word]: 0 for word in words if not word.startswith("$")}
+        ends = {roles[role]: 0 for role in self.roles}
         for token in ends:
             number = tokenizer.token_to_id(token)
             if number is None:

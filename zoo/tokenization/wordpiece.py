@@ -11,14 +11,17 @@ is heard:
   a space around every Chinese character, 100 characters a word.
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
 from zoo.tokenization.files import TOKENIZER_CONFIG, TOKENIZER_JSON, VOCABULARY, SourceFiles
 from zoo.tokenization.probe import check_sources
-from zoo.tokenization.settings import Added, Settings, special
+from zoo.tokenization.roles import tokens_by_role, usual_tokens
+from zoo.tokenization.settings import Settings
 from zoo.tokenization.stored import check_ends, finish, load, one_line
+from zoo.tokenization.template import BRACKETED, Template
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -32,7 +35,9 @@ OPTIONS = {  # key of tokenizer_config.json -> attribute of the normalizer, defa
 }
 
 
-def wordpiece_tokenizer(files: SourceFiles) -> "Tokenizer":
+def wordpiece_tokenizer(
+    files: SourceFiles, *, roles: Mapping[str, str] = DEFAULTS, template: Template = BRACKETED
+) -> "Tokenizer":
     """Build a tokenizer whose ids equal those of the reference implementation.
 
     A ``tokenizer.json`` of another kind than WordPiece is complete in itself and is taken as it
@@ -40,6 +45,9 @@ def wordpiece_tokenizer(files: SourceFiles) -> "Tokenizer":
 
     Args:
         files: a directory with ``tokenizer.json`` or ``vocab.txt``.
+        roles: special tokens by role, for where no file names them; with ``unk``, and those that
+            the template names.
+        template: what is put around texts where no ``tokenizer.json`` says it.
 
     Raises:
         SourceError: a file cannot be read.
@@ -49,13 +57,13 @@ def wordpiece_tokenizer(files: SourceFiles) -> "Tokenizer":
     """
     settings = Settings.read(files)
     stored = files.has(TOKENIZER_JSON)
-    tokenizer = load(files) if stored else _from_vocabulary(files, settings)
+    tokenizer = load(files) if stored else _from_vocabulary(files, settings, roles)
     if type(tokenizer.model).__name__ == "WordPiece":
         if stored and files.has(VOCABULARY):
             _compare(files, tokenizer)
         name = TOKENIZER_JSON if stored else VOCABULARY
         _check_unknown(tokenizer, settings, files.path(name))
-        _complete(tokenizer, settings, files.path(name))
+        _complete(tokenizer, settings, files.path(name), roles, template)
     else:
         settings.add_to(tokenizer)
     if stored:
@@ -64,7 +72,9 @@ def wordpiece_tokenizer(files: SourceFiles) -> "Tokenizer":
     return tokenizer
 
 
-def _from_vocabulary(files: SourceFiles, settings: Settings) -> "Tokenizer":
+def _from_vocabulary(
+    files: SourceFiles, settings: Settings, roles: Mapping[str, str]
+) -> "Tokenizer":
     from tokenizers import Tokenizer, models, normalizers
 
     for key, known in SPLITTERS.items():
@@ -73,7 +83,7 @@ def _from_vocabulary(files: SourceFiles, settings: Settings) -> "Tokenizer":
                 f"{files.path(TOKENIZER_CONFIG)}: {key} = {value!r} is not implemented",
                 f"only {known!r} is; a tokenizer.json would say it all",
             )
-    unknown = _token(settings, "unk").content
+    unknown = tokens_by_role(settings, roles)["unk"]
     tokenizer = Tokenizer(models.WordPiece(_vocabulary(files), unk_token=unknown))
     options: Any = {ours: default for ours, default in OPTIONS.values()}
     tokenizer.normalizer = normalizers.BertNormalizer(**options)
@@ -102,7 +112,13 @@ def _compare(files: SourceFiles, tokenizer: "Tokenizer") -> None:
     check_sources(files, tokenizer, source, VOCABULARY)
 
 
-def _complete(tokenizer: "Tokenizer", settings: Settings, path: Path) -> None:
+def _complete(
+    tokenizer: "Tokenizer",
+    settings: Settings,
+    path: Path,
+    roles: Mapping[str, str],
+    template: Template,
+) -> None:
     """Apply the configuration, and add what it takes for granted where it is missing."""
     from tokenizers import decoders, pre_tokenizers
 
@@ -114,12 +130,15 @@ def _complete(tokenizer: "Tokenizer", settings: Settings, path: Path) -> None:
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     if tokenizer.decoder is None:
         tokenizer.decoder = decoders.WordPiece(prefix="##")
+    named = tokens_by_role(settings, roles)
     bare = tokenizer.post_processor is None
-    ends = [_end(tokenizer, settings, role, path) for role in ("cls", "sep")] if bare else []
-    usual = [_token(settings, role) for role in DEFAULTS]
+    if bare:  # before tokens are added: one that the vocabulary lacks would get an id of its own
+        _check_ends(tokenizer, settings, [named[role] for role in template.roles], path)
+    silent = {role: token for role, token in roles.items() if role not in settings.named}
+    usual = usual_tokens(silent, mask_takes_space=False)
     settings.add_to(tokenizer, [t for t in usual if tokenizer.token_to_id(t.content) is not None])
-    if ends:
-        _add_ends(tokenizer, *ends)
+    if bare:
+        tokenizer.post_processor = template.build(tokenizer, named, settings.where)
 
 
 def _override(tokenizer: "Tokenizer", settings: Settings) -> None:
@@ -135,22 +154,14 @@ def _override(tokenizer: "Tokenizer", settings: Settings) -> None:
         tokenizer.normalizer = normalizer
 
 
-def _end(tokenizer: "Tokenizer", settings: Settings, role: str, path: Path) -> str:
-    """Return the token that begins or ends each text, which the vocabulary must hold."""
-    token = _token(settings, role).content
-    if not any(token == added.content for added in settings.added):
-        _require(tokenizer.token_to_id(token), token, path)
-    return token
-
-
-def _add_ends(tokenizer: "Tokenizer", cls: str, sep: str) -> None:
-    from tokenizers import processors
-
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{cls} $A {sep}",
-        pair=f"{cls} $A {sep} $B:1 {sep}:1",
-        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (cls, sep)],
-    )
+def _check_ends(
+    tokenizer: "Tokenizer", settings: Settings, ends: Sequence[str], path: Path
+) -> None:
+    """Check that the vocabulary, or a file, has the tokens that begin and end each text."""
+    added = {token.content for token in settings.added}
+    for token in ends:
+        if token not in added:
+            _require(tokenizer.token_to_id(token), token, path)
 
 
 def _check_unknown(tokenizer: "Tokenizer", settings: Settings, path: Path) -> None:
@@ -171,7 +182,3 @@ def _require(number: int | None, token: str, path: Path) -> None:
             f"{path} has no token {token}",
             "it is no WordPiece vocabulary, or tokenizer_config.json must say what stands for it",
         )
-
-
-def _token(settings: Settings, role: str) -> Added:
-    return settings.named.get(role) or special(DEFAULTS[role], role)

@@ -23,7 +23,7 @@ _HEADS = {
     "none": Head(
         (), ("last_hidden_state",), ("embed", "features"), "a vector for each word, of all layers"
     ),
-    "pretraining": Head(
+    "bidirectional-lm": Head(
         (), ("forward_logits", "backward_logits"), (), "the word after each word, and before it"
     ),
 }
@@ -109,7 +109,7 @@ class ElmoFamily(Family):
         words = (*tokens, config.vocab_size)
         outputs: dict[str, dict[str, tuple[str | int, ...]]] = {
             "none": {"last_hidden_state": (*tokens, config.hidden_size)},
-            "pretraining": {"forward_logits": words, "backward_logits": words},
+            "bidirectional-lm": {"forward_logits": words, "backward_logits": words},
         }
         return OnnxSpec(
             inputs={"character_ids": (*tokens, config.max_characters), "attention_mask": tokens},

@@ -204,7 +204,7 @@ def build(config: ElmoConfig, head: str) -> Elmo:
     match head:
         case "none":
             model = Elmo(config)
-        case "pretraining":
+        case "bidirectional-lm":
             model = LanguageModel(config)
             nn.init.normal_(model.head.weight, std=config.projection_size**-0.5)
             nn.init.zeros_(model.head.bias)

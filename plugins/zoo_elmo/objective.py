@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from zoo.config import Config
     from zoo.data.corpus import Split
     from zoo.objectives.vocabulary import Ids, Vocabulary
+    from zoo_elmo.config import ElmoConfig
     from zoo_elmo.losses import Sample
 
 WAYS = ("forward", "backward")  # the loss terms
@@ -128,9 +129,10 @@ class BidirectionalLm(Objective):
     """
 
     name: ClassVar[str] = "bidirectional-lm"
-    head: ClassVar[str] = "pretraining"
+    head: ClassVar[str] = "bidirectional-lm"
     options_type: ClassVar[type[Options]] = BidirectionalOptions
     recurrent: ClassVar[bool] = True
+    config: "ElmoConfig"
 
     def __init__(
         self, vocabulary: "Vocabulary", config: "Config", length: int, options: Any = None
@@ -157,7 +159,7 @@ class BidirectionalLm(Objective):
     @cached_property
     def characters(self) -> NDArray[np.int16]:
         """How each word is spelled, (words, characters)."""
-        room: int = self.config.max_characters  # type: ignore[attr-defined]
+        room = self.config.max_characters
         known = self.vocabulary.tokenizer.get_vocab()
         found = np.zeros((max(known.values()) + 1, room), dtype=np.int16)
         for word, number in known.items():

@@ -22,11 +22,12 @@ def recipe(size: str) -> Recipe:
     if size == "tiny":
         return Recipe(
             objective=OBJECTIVE,
+            config={"dropout": 0.0},
             vocab_size=4096,
             length=WINDOW,
             batch_tokens=32 * WINDOW,
             steps=500,
-            optimizer=OptimizerSettings(learning_rate=1e-2),
+            optimizer=OptimizerSettings(learning_rate=0.03),
             schedule=ScheduleSettings(name="cosine", warmup=20, end=0.1),
         )
     places = ROWS * WINDOW

@@ -25,7 +25,7 @@ def weights(config: ElmoConfig, head: str) -> WeightMap:
     match head:
         case "none":
             return trunk.plus(*_mix(config)) if config.mix else trunk
-        case "pretraining":
+        case "bidirectional-lm":
             words = config.vocab_size
             return trunk.plus(
                 Rule("softmax/W", "head.weight", (words, config.projection_size)),

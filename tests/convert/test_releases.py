@@ -208,7 +208,7 @@ def test_elmo_while_it_is_trained(tmp_path: Path) -> None:
     source = published(tmp_path / "trained", "elmo_model.ckpt-3", "options.json", options)
     (source / "checkpoint").write_text('model_checkpoint_path: "elmo_model.ckpt-3"')
     report, ours = converted(source)
-    assert (report.family, report.head, report.format) == ("elmo", "pretraining", "tensorflow")
+    assert (report.family, report.head, report.format) == ("elmo", "bidirectional-lm", "tensorflow")
     assert_computes(ours, expected)
     reasons = {name: drop.because for name, drop in report.closed.drops.items()}
     slots = {f"lm/softmax/{which}/Adagrad" for which in "Wb"}

@@ -41,7 +41,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], bool]] = {
     "none-unclipped": ("none", {}, {"cell_clip": None, "proj_clip": None}, False),
     "none-plain": ("none", {}, {"use_skip_connections": False, "dim": 5}, False),
     "none-unprojected": ("none", {"filters": [[2, 5]]}, {"projection_dim": 5}, False),
-    "pretraining": ("pretraining", {}, {}, False),
+    "pretraining": ("bidirectional-lm", {}, {}, False),
 }
 WORDS = 11
 
@@ -70,7 +70,7 @@ def make(name: str, path: Path) -> None:
     head, cnn, lstm, mixed = CASES[name]
     options = {"char_cnn": OPTIONS["char_cnn"] | cnn, "lstm": OPTIONS["lstm"] | lstm}
     wanted = shapes(options)
-    if head == "pretraining":
+    if head == "bidirectional-lm":
         options["n_tokens_vocab"] = WORDS
         width = options["lstm"]["projection_dim"]
         wanted |= {"softmax/W": (WORDS, width), "softmax/b": (WORDS,)}
@@ -93,7 +93,7 @@ def make(name: str, path: Path) -> None:
         stacked = np.zeros((*mask.shape, rows[0][output].shape[-1]))
         for place, row in zip(stacked, rows, strict=True):
             place[: len(row[output])] = row[output]
-        if head == "pretraining":  # where there is no word, the layers are zero
+        if head == "bidirectional-lm":  # where there is no word, the layers are zero
             stacked[~mask] = exact["softmax/b"]
         tensors[f"outputs/{output}"] = stacked
     facts = {"head": head, "config": json.dumps(options, sort_keys=True)}

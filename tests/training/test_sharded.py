@@ -11,7 +11,7 @@ from zoo.training.averaging import Average
 from zoo.training.groups import parameter_groups
 from zoo.training.optimizers import OptimizerSettings, clip, make_optimizer, set_rates
 
-NAMES = ("adamw", "adafactor", "lamb")
+NAMES = ("adamw", "adafactor", "lamb", "adagrad")
 
 
 def trained(name: Any, sharded: bool) -> list[Tensor]:
@@ -22,7 +22,8 @@ def trained(name: Any, sharded: bool) -> list[Tensor]:
     model = nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.Linear(5, 3, bias=False))
     if sharded:
         fully_shard(model)
-    given = OptimizerSettings(name=name, learning_rate=0.1, weight_decay=0.1, clip=0.5)
+    decay = 0.0 if name == "adagrad" else 0.1
+    given = OptimizerSettings(name=name, learning_rate=0.1, weight_decay=decay, clip=0.5)
     optimizer = make_optimizer(parameter_groups(model, given), given)
     average = Average(model, 0.5)
     for step in range(4):

@@ -1,0 +1,248 @@
+"""ELMo's objective: what is told where, a loss by hand, and a state that is carried on."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import settings as checks
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
+from torch import Tensor
+
+from tests.families import elmo_numpy
+from tests.families.elmo_streams import (
+    BEGIN,
+    CONFIG,
+    ELMO,
+    END,
+    ROLES,
+    learner,
+    losses,
+    objective,
+    random_split,
+    rows,
+)
+from tests.objectives.words import vocabulary
+from zoo.checkpoint import TokenizerInfo
+from zoo.data.corpus import Split
+from zoo.data.random import generator
+from zoo.errors import UsageError
+from zoo.objectives.base import Row
+from zoo.objectives.vocabulary import Vocabulary
+from zoo.testing.oracle import hub_state
+from zoo_elmo.characters import sentence_ids, word_ids
+from zoo_elmo.objective import BidirectionalLm, BidirectionalOptions
+
+
+def planes(row: Row) -> dict[str, list[int]]:
+    return {name: plane.tolist() for name, plane in row.planes.items()}
+
+
+# What is told
+
+
+def test_a_window_has_both_streams() -> None:
+    split = Split.of([[[3, 4], [5]]])
+    (row,) = rows(split, 5)
+    # forward: <S> 3 4 | <S> 5; backward, as it is read: </S> 4 3 | </S> 5, turned round here
+    assert planes(row) == {
+        "forward": [BEGIN, 3, 4, BEGIN, 5],
+        "forward_targets": [3, 4, END, 5, END],
+        "backward": [5, END, 3, 4, END],
+        "backward_targets": [BEGIN, 5, BEGIN, 3, 4],
+    }
+    assert row.counts == {"forward": 5, "backward": 5}
+
+
+def test_windows_cut_sentences_and_what_fills_none_is_left() -> None:
+    first, second = rows(Split.of([[[3, 4], [5]]]), 2)
+    assert planes(first) == {
+        "forward": [BEGIN, 3],
+        "forward_targets": [3, 4],
+        "backward": [4, END],
+        "backward_targets": [3, 4],
+    }
+    assert planes(second) == {
+        "forward": [4, BEGIN],
+        "forward_targets": [END, 5],
+        "backward": [END, 3],
+        "backward_targets": [5, BEGIN],
+    }
+
+
+@checks(deadline=None, max_examples=60)
+@given(
+    st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4), min_size=1, max_size=5),
+    st.integers(1, 9),
+    st.integers(0, 3),
+)
+def test_rows_one_after_the_other_are_the_streams(
+    sizes: list[list[int]], length: int, seed: int
+) -> None:
+    numbers = itertools.count(3)
+    documents = [[[next(numbers) for _ in range(n)] for n in document] for document in sizes]
+    found = rows(Split.of(documents), length, seed=seed)
+    shuffled = [documents[k] for k in generator(seed, "documents").permutation(len(documents))]
+    texts = [[BEGIN, *sentence, END] for document in shuffled for sentence in document]
+    end = len(found) * length
+    assert end <= sum(len(text) - 1 for text in texts) < end + length
+    for way, streams in (("forward", texts), ("backward", [text[::-1] for text in texts])):
+        read = [word for text in streams for word in text[:-1]][:end]
+        told = [word for text in streams for word in text[1:]][:end]
+        turn = -1 if way == "backward" else 1
+        assert [w for row in found for w in row.planes[way].tolist()[::turn]] == read
+        assert [w for row in found for w in row.planes[f"{way}_targets"].tolist()[::turn]] == told
+
+
+def test_words_are_read_as_they_are_spelled() -> None:
+    task = objective(5)
+    batch = task.collate(rows(Split.of([[[3, 4], [2]]]), 5))
+    read = batch.tensors["character_ids"][batch.tensors["places"]].tolist()
+    room = CONFIG.max_characters
+    begin, three, four, end = sentence_ids(["w3", "w4w4"], room)
+    unknown = word_ids("<UNK>", room)
+    assert read == [[[begin, three, four, begin, unknown]], [[unknown, end, three, four, end]]]
+    assert len(batch.tensors["character_ids"]) == 5  # each word once
+    assert (batch.rows, batch.tokens) == (1, 5)
+    assert batch.counts == {"forward": 5, "backward": 5}
+
+
+def test_the_last_characters_of_a_long_word_are_left_out() -> None:
+    words = vocabulary(["\u00e9" * 9, "a" * 10, "a" * 11], roles=ROLES, sentinels=0)
+    table = BidirectionalLm(words, CONFIG, 4).characters
+    for number, word in enumerate(("\u00e9" * 9, "a" * 10, "a" * 11), 3):
+        assert table[number].tolist() == word_ids(word, CONFIG.max_characters)
+    assert table.max() <= 261 and table.min() >= 1
+
+
+# The loss
+
+
+def by_hand(model: Any, task: BidirectionalLm, windows: list[Row]) -> dict[str, float]:
+    """Read both streams word by word, window after window; the state goes on."""
+    options = ELMO.to_hub(task.config)
+    state = hub_state(ELMO.weights(task.config, task.head), model.state_dict())
+    weights = {name: tensor.numpy() for name, tensor in state.items()}
+    table, bias = weights["softmax/W"], weights["softmax/b"]
+    memory: elmo_numpy.Memory = {}
+    found = {"forward": 0.0, "backward": 0.0}
+    for row, (way, name) in itertools.product(windows, enumerate(found)):
+        turn = -1 if name == "backward" else 1
+        read = task.characters[row.planes[name][::turn]].tolist()
+        hidden = [elmo_numpy.word_vector(options, weights, word) for word in read]
+        for layer in range(task.config.lstm_layers):
+            hidden = elmo_numpy.lstm(options, weights, hidden, (way, layer), memory)
+        for vector, target in zip(hidden, row.planes[f"{name}_targets"][::turn], strict=True):
+            scores = table @ vector + bias
+            found[name] += np.log(np.exp(scores).sum()) - scores[target]
+    return found
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_the_loss_is_that_of_a_loop(skip: bool) -> None:
+    task = objective(6, skip_connections=skip)
+    windows = rows(random_split(40), 6)[:4]
+    model = learner(task).eval()
+    tensors: dict[str, Tensor] = {}
+    found = {"forward": 0.0, "backward": 0.0}
+    for row in windows:
+        outcome = task.loss(model, task.collate([row]).tensors | tensors)
+        tensors = outcome.memory
+        found = {way: found[way] + total for way, total in losses(outcome).items()}
+    assert found == pytest.approx(by_hand(model, task, windows), rel=1e-12)
+    assert task.terms == {"forward": 0.5, "backward": 0.5}
+
+
+def test_in_windows_a_stream_is_what_it_is_at_once() -> None:
+    split = random_split(50)
+    (whole,) = rows(split, 24)[:1]
+    model = learner(objective(24)).eval()
+    at_once = losses(objective(24).loss(model, objective(24).collate([whole]).tensors))
+    task = objective(4)
+    memory: dict[str, Tensor] = {}
+    parts = []
+    for row in rows(split, 4)[:6]:
+        outcome = task.loss(model, task.collate([row]).tensors | memory)
+        memory = outcome.memory
+        parts.append(losses(outcome))
+    for way, total in at_once.items():
+        assert abs(sum(part[way] for part in parts) - total) <= 1e-12 * total
+    forgetful = [losses(task.loss(model, task.collate([row]).tensors)) for row in rows(split, 4)]
+    assert abs(sum(part["forward"] for part in forgetful[:6]) - at_once["forward"]) > 1e-3
+
+
+def test_gradients_stop_where_a_window_begins() -> None:
+    task = objective(4)
+    first, second = rows(random_split(30), 4)[:2]
+    model = learner(task)
+    memory = task.loss(model, task.collate([first]).tensors).memory
+    assert memory and not any(tensor.requires_grad for tensor in memory.values())
+    sizes = {name.rpartition(".")[2]: tensor.shape for name, tensor in memory.items()}
+    assert sizes == {"output": (1, CONFIG.projection_size), "cell": (1, CONFIG.lstm_size)}
+    given = {name: tensor.clone().requires_grad_() for name, tensor in memory.items()}
+    sums = task.loss(model, task.collate([second]).tensors | given).sums
+    torch.stack(list(sums.values())).sum().backward()  # type: ignore[no-untyped-call]
+    assert all(tensor.grad is not None and tensor.grad.any() for tensor in given.values())
+
+
+# The sample
+
+
+def test_the_sample_is_a_function_of_the_first_row() -> None:
+    task = objective(4, samples=9)
+    one, two, other = rows(random_split(60), 4, samples=9)[:3]
+
+    def drawn(*batch: Row) -> dict[str, list[int]]:
+        tensors = task.collate(batch).tensors
+        return {name: t.tolist() for name, t in tensors.items() if name.endswith("_sample")}
+
+    assert drawn(one, two) == drawn(one, other) == drawn(one)
+    assert drawn(one) != drawn(two)
+    forward, backward = drawn(one).values()
+    assert forward != backward and len(set(forward)) == len(set(backward)) == 9
+
+
+def test_the_sampled_loss_is_that_of_the_formula_and_validation_has_all_words() -> None:
+    task = objective(6, samples=12)
+    batch = task.collate(rows(random_split(40), 6, samples=12)[:2])
+    model = learner(task)
+    hidden: dict[str, Any] = {}
+    model.directions = lambda layers: hidden.setdefault(
+        "seen", type(model).directions(model, layers)
+    )
+    found = losses(task.loss(model, batch.tensors))
+    table, bias = model.head.weight.detach().numpy(), model.head.bias.detach().numpy()
+    for way, seen, targets in zip(found, hidden["seen"], batch.tensors["targets"], strict=True):
+        words, tries = batch.tensors[f"{way}_sample"].tolist(), int(batch.tensors[f"{way}_tries"])
+        total = 0.0
+        for vector, target in zip(
+            seen.detach().flatten(0, 1).numpy(), targets.flatten().tolist(), strict=True
+        ):
+            told = [target, *(word for word in words if word != target)]
+            p = [np.log((word + 2) / (word + 1)) / np.log(41) for word in told]
+            scores = table[told] @ vector + bias[told] - np.log(1 - (1 - np.array(p)) ** tries)
+            total += np.log(np.exp(scores).sum()) - scores[0]
+        assert found[way] == pytest.approx(total, rel=1e-9)
+    model.eval()
+    plain = {name: t for name, t in batch.tensors.items() if "_" not in name or "ids" in name}
+    assert losses(task.loss(model, batch.tensors)) == losses(task.loss(model, plain))
+
+
+# What does not go together
+
+
+def test_pieces_of_words_are_refused() -> None:
+    tokenizer = Tokenizer(models.WordPiece({"<UNK>": 0}, unk_token="<UNK>"))
+    words = Vocabulary(tokenizer, TokenizerInfo(special=ROLES), 1)
+    with pytest.raises(UsageError, match=r"WordPiece.*has pieces of words"):
+        BidirectionalLm(words, CONFIG, 5)
+
+
+def test_a_sample_is_smaller_than_the_vocabulary() -> None:
+    with pytest.raises(UsageError, match=r"samples is 40, and the vocabulary has 40 words"):
+        objective(5, samples=40)
+    with pytest.raises(ValueError, match="samples is 0"):
+        BidirectionalOptions(samples=0)

@@ -1,0 +1,141 @@
+"""ELMo in the engine: losses that fall, batches in parts, saved states, and what runs leave."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.families.elmo_streams import CONFIG, ELMO, learner, objective, random_split, rows
+from zoo.objectives.base import Batch
+from zoo.training.keeping import collect, give_back
+from zoo.training.lesson import Lesson
+from zoo.training.loop import Trainer
+from zoo.training.optimizers import OptimizerSettings
+from zoo.training.ranks import Ranks
+from zoo.training.schedules import ScheduleSettings
+from zoo.training.settings import Settings
+from zoo.training.wrapping import wrap
+from zoo_elmo.config import SIZES
+from zoo_elmo.objective import BidirectionalOptions
+
+HERE = Ranks(0, 1, torch.device("cpu"))
+
+
+def settings(**changes: Any) -> Settings:
+    known: dict[str, Any] = {
+        "objective": "bidirectional-lm",
+        "family": "elmo",
+        "length": 5,
+        "batch_tokens": 20,
+        "steps": 40,
+        "optimizer": OptimizerSettings(
+            name="adagrad", learning_rate=0.2, accumulator=1 / 25, clip=2.0
+        ),
+        "schedule": ScheduleSettings(name="constant"),
+    }
+    return Settings(**known | changes)
+
+
+def trainer(rows_at_once: int = 4, samples: int | None = None, **config: Any) -> Trainer:
+    task = objective(5, samples, **config)
+    micros = [range(k, k + rows_at_once) for k in range(0, 4, rows_at_once)]
+    return Trainer(Lesson(task, learner(task)), settings(), HERE, micros)
+
+
+def batches(of: Trainer, step: int, samples: int | None = None) -> list[Batch]:
+    """Four lanes of a stream, each in windows of five words."""
+    every = rows(random_split(900), 5, samples)
+    lane = len(every) // 4
+    found = [every[place * lane + step % lane] for place in range(4)]
+    task = of.lesson.objective
+    return [task.collate(found[micro.start : micro.stop]) for micro in of.micros]
+
+
+def test_the_loss_falls() -> None:
+    taught = trainer(samples=20, dropout=0.1)
+    task = taught.lesson.objective
+    before = taught.validate(batches(taught, 50, 20))["loss"]
+    assert before == pytest.approx(np.log(40), rel=0.1)
+    for step in range(30):
+        taught.update(batches(taught, step % 3, 20))
+    assert taught.totals.read(task.terms)["loss"] > 0
+    after = taught.validate(batches(taught, 1, 20))["loss"]
+    assert after < before - 0.3
+
+
+def test_in_parts_a_batch_is_what_it_is_at_once() -> None:
+    whole, parts = trainer(4), trainer(2)
+    for step in range(3):  # the parts have memories of their own
+        for taught in (whole, parts):
+            taught.update(batches(taught, step))
+    assert len(parts.memories) == 2 and len(whole.memories) == 1
+    for one, other in zip(whole.lesson.parameters(), parts.lesson.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("rows_at_once", [4, 2])
+def test_it_goes_on_to_the_bit_where_it_was_saved(rows_at_once: int, tmp_path: Path) -> None:
+    whole, half = (trainer(rows_at_once, samples=20, dropout=0.1) for _ in range(2))
+    for step in range(5):
+        whole.update(batches(whole, step, 20))
+    for step in range(3):
+        half.update(batches(half, step, 20))
+    kept = collect(half)
+    assert set(kept["memory"]) and all(len(tensor) == 4 for tensor in kept["memory"].values())
+    resumed = trainer(rows_at_once, samples=20, dropout=0.1)
+    give_back(resumed, {k: {n: t.clone() for n, t in v.items()} for k, v in kept.items()}, tmp_path)
+    resumed.step = 3
+    for step in range(3, 5):
+        resumed.update(batches(resumed, step, 20))
+    for one, other in zip(whole.lesson.parameters(), resumed.lesson.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert torch.equal(whole.totals.values["forward"], resumed.totals.values["forward"])
+    for name, tensor in whole.memories[0].items():
+        assert torch.equal(tensor, resumed.memories[0][name])
+
+
+def test_computing_a_window_again_changes_nothing() -> None:
+    plain, again = trainer(), trainer()
+    again.wrapped = wrap(again.lesson, settings(recompute=True), HERE)
+    for step in range(2):
+        for taught in (plain, again):
+            taught.accumulate(batches(taught, step))
+    for one, other in zip(plain.lesson.parameters(), again.lesson.parameters(), strict=True):
+        assert one.grad is not None and other.grad is not None
+        torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-14)
+
+
+# The whole way
+
+
+@pytest.mark.parametrize("size", list(SIZES))
+def test_recipes_can_be_followed(size: str) -> None:
+    recipe = ELMO.recipe(size)
+    assert recipe.objective in ELMO.objectives
+    assert recipe.batch_tokens % recipe.length == 0
+    BidirectionalOptions(**recipe.options)
+
+
+def zoo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "zoo", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+def test_what_a_run_leaves_behind_gives_vectors(isolated: None, tmp_path: Path) -> None:
+    run, bare = str(tmp_path / "run"), str(tmp_path / "bare")
+    few = ["--steps", "2", "--batch-tokens", "80", "--set", "vocab_size=300", "--device", "cpu"]
+    assert zoo("pretrain", "elmo", "-o", run, *few).returncode == 0
+    written = json.loads((Path(run) / "model" / "config.json").read_text())
+    assert (written["head"], written["config"]["vocab_size"]) == ("bidirectional-lm", 300)
+    refused = zoo("run", "embed", f"{run}/model", "a text")
+    assert refused.returncode == 2 and "--head none" in refused.stderr
+    assert zoo("convert", f"{run}/model", "--head", "none", "-o", bare).returncode == 0
+    found = zoo("run", "embed", bare, "a text")
+    assert found.returncode == 0, found.stderr
+    assert len(json.loads(found.stdout)["embedding"]) == 2 * CONFIG.projection_size

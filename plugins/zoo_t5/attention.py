@@ -72,20 +72,21 @@ class CrossAttention(nn.Module):
         keys, values = self.kv(source).chunk(2, dim=-1)
         return self._split(keys), self._split(values)
 
-    def forward(self, x: Tensor, memory: Memory, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, memory: Memory | Tensor, mask: Tensor | None) -> Tensor:
         """Gather from the source what each token of the target looks for.
 
         Args:
             x: (batch, tokens, hidden) of the target.
-            memory: see ``memory``.
+            memory: see ``memory``; or the source itself, of which it is made.
             mask: added to the scores, (batch, 1, 1, tokens of the source), or ``None``.
 
         Returns:
             (batch, tokens, hidden).
         """
         dropout = self.dropout if self.training else 0.0
+        kept = self.memory(memory) if isinstance(memory, Tensor) else memory
         mixed = F.scaled_dot_product_attention(
-            self._split(self.q(x)), *memory, attn_mask=mask, dropout_p=dropout, scale=1.0
+            self._split(self.q(x)), *kept, attn_mask=mask, dropout_p=dropout, scale=1.0
         )
         return self.out(mixed.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
 

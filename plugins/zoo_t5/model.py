@@ -57,7 +57,7 @@ class Block(nn.Module):
         x: Tensor,
         bias: Tensor,
         cache: LayerCache | None = None,
-        memory: Memory | None = None,
+        memory: Memory | Tensor | None = None,
         memory_mask: Tensor | None = None,
     ) -> Tensor:
         """Transform each token.
@@ -66,7 +66,7 @@ class Block(nn.Module):
             x: (batch, tokens, hidden).
             bias: added to the scores, (batch or 1, heads, tokens, keys).
             cache: keys and values of earlier tokens.
-            memory: keys and values of the source, in a decoder.
+            memory: keys and values of the source, or the source itself, in a decoder.
             memory_mask: added to the scores of those, or ``None``.
 
         Returns:
@@ -173,7 +173,7 @@ class Decoder(Stack):
         self,
         x: Tensor,
         bias: Tensor,
-        memories: list[Memory],
+        memories: list[Memory] | Tensor,
         memory_mask: Tensor | None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
@@ -182,7 +182,7 @@ class Decoder(Stack):
         Args:
             x: their embeddings, (batch, decoder_tokens, hidden).
             bias: added to the scores, (1, heads, decoder_tokens, those in the cache and these).
-            memories: see ``memories``.
+            memories: see ``memories``; or the source itself, where it is read once.
             memory_mask: as ``padding_mask`` or ``packed_mask`` makes it for the source.
             cache: these tokens are added to it.
 
@@ -191,7 +191,8 @@ class Decoder(Stack):
         """
         for number, layer in enumerate(self.layers):
             own = cache.layers[number] if cache else None
-            x = layer(x, bias, own, memories[number], memory_mask)
+            memory = memories if isinstance(memories, Tensor) else memories[number]
+            x = layer(x, bias, own, memory, memory_mask)
         return self.finish(x)
 
 
@@ -206,8 +207,8 @@ class EncoderDecoder(Trunk):
         """Return (batch, decoder_tokens, hidden) for a source's encoding and a target."""
         # through the table alone: those who watch the embeddings look at the source's
         x = self.embeddings.dropout(F.embedding(decoder_input_ids, self.embeddings.tokens.weight))
-        bias, memories = self.decoder.bias(x.shape[1]), self.decoder.memories(source)
-        return self.decoder(x, bias, memories, padding_mask(mask, x.dtype))  # type: ignore[no-any-return]
+        bias = self.decoder.bias(x.shape[1])
+        return self.decoder(x, bias, source, padding_mask(mask, x.dtype))  # type: ignore[no-any-return]
 
     def hidden(
         self,
@@ -236,8 +237,7 @@ class EncoderDecoder(Trunk):
         tokens, across = ours.shape[1], packed_mask(ours, theirs, x.dtype)
         own = packed_mask(ours, ours, x.dtype, causal=True)
         bias = self.decoder.positions(tokens, tokens) + own
-        memories = self.decoder.memories(source)
-        return self.decoder(self.embeddings(decoder_input_ids), bias, memories, across)  # type: ignore[no-any-return]
+        return self.decoder(self.embeddings(decoder_input_ids), bias, source, across)  # type: ignore[no-any-return]
 
     def reread(self, input_ids: Tensor, mask: Tensor | None) -> Tensor:
         """Return (batch, tokens, hidden), where the decoder is given the source as its target."""

@@ -258,7 +258,7 @@ def test_a_corpus_without_pairs(
 
 def test_a_family_that_compares_no_texts() -> None:
     roberta = get_family("roberta")
-    with pytest.raises(UsageError, match=r"none of its heads \(.*masked-lm.*\) tells masked"):
+    with pytest.raises(UsageError, match=r"none of its heads \(.*masked-lm.*\) both tells masked"):
         objective_type(roberta, roberta.sizes()["tiny"], NextSentence.name)
     bert = get_family("bert")
     assert objective_type(bert, bert.sizes()["tiny"], SentenceOrder.name) is SentenceOrder

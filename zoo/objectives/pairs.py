@@ -109,10 +109,12 @@ class SentencePairs(MaskedLanguageModelling):
     def unfit(cls, family: "Family", config: "Config") -> str | None:
         """See ``Objective``."""
         if super().unfit(family, config) is None:
-            return None
+            outputs = family.onnx(config, cls.head).outputs
+            if ("batch", 2) in outputs.values():
+                return None
         return (
-            f"none of its heads ({', '.join(family.heads())}) tells masked tokens and compares two "
-            f"texts, which one called {cls.head!r} does"
+            f"none of its heads ({', '.join(family.heads())}) both tells masked tokens and "
+            "compares two texts"
         )
 
     def rows(self, split: "Split", seed: int) -> Rows:

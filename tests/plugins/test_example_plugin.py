@@ -27,6 +27,7 @@ SMALL: dict[str, Any] = {
     "intermediate_size": 48,
     "max_position_embeddings": 200,
 }
+RUN = {"vocab_size": 400, "length": 64, "batch_tokens": 512, "steps": 6, "schedule.warmup": 2}
 TEXTS = ("a bad <mask> c", "<mask>", " ".join("abcdefgh" * 20) + " <mask>")
 
 
@@ -154,6 +155,25 @@ def test_what_goes_back_to_the_hub_is_what_came(plugin: Installed, reference: An
     ]
     before_ids, after_ids = (tokenizer("a bad <mask>", "x c") for tokenizer in tokenizers)
     assert dict(before_ids) == dict(after_ids)
+
+
+def test_it_is_pretrained_and_what_comes_out_is_the_references(plugin: Installed) -> None:
+    settings = [f"--set={name}={value}" for name, value in RUN.items()]
+    plugin.zoo("pretrain", "mpnet", *settings, "--device", "cpu", "-o", "run")
+    checks = {
+        check["name"]: check["outcome"] for check in plugin.zoo("verify", "run/model")["checks"]
+    }
+    assert set(checks.values()) == {"ok"} and "transformers" in checks
+    (found,) = plugin.zoo("run", "fill-mask", "run/model", "the <mask> sat")["results"]
+    plugin.zoo("convert", "run/model", "--to", "hub", "-o", "taught")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(plugin.folder / "taught")
+    kind: Any = transformers.MPNetForMaskedLM
+    model = kind.from_pretrained(plugin.folder / "taught").eval()
+    inputs = tokenizer("the <mask> sat", return_tensors="pt")
+    with torch.no_grad():
+        scores = model(**inputs).logits[inputs["input_ids"] == tokenizer.mask_token_id][0]
+    best = scores.double().softmax(0).max()
+    assert found["masks"][0]["predictions"][0]["score"] == pytest.approx(float(best), rel=1e-4)
 
 
 def test_the_page_shows_the_real_code() -> None:

@@ -2,8 +2,10 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 import transformers
 from msgspec.structs import replace
 from zoo_mpnet import MPNet
@@ -61,10 +63,11 @@ def test_the_parameter_count_is_the_registrys() -> None:
     assert MPNet().weights(SIZES["base"], "none").parameters() == 109_486_464
 
 
-def test_texts_are_framed_as_by_the_reference(tmp_path: Path) -> None:
-    """From a vocabulary alone: one text, a pair, a masked one."""
+@pytest.mark.parametrize("named", [{}, NAMED, {"cls": "[CLS]", "sep": "[SEP]"}])
+def test_texts_are_framed_as_by_the_reference(tmp_path: Path, named: dict[str, str]) -> None:
+    """From a vocabulary, with and without a file that names tokens: one text, a pair, a mask."""
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
-    config = {f"{role}_token": token for role, token in NAMED.items()}
+    config = {f"{role}_token": token for role, token in named.items()}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     ours = MPNet().tokenizer(SourceFiles(tmp_path))
     theirs = transformers.MPNetTokenizer.from_pretrained(tmp_path)
@@ -72,8 +75,27 @@ def test_texts_are_framed_as_by_the_reference(tmp_path: Path) -> None:
         assert ours.encode(*text).ids == theirs(*text)["input_ids"]
 
 
-def test_a_tokenizer_without_mpnets_tokens_is_refused(tmp_path: Path) -> None:
-    """The usual ones of WordPiece would give wrong ids without a word."""
-    (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
-    with pytest.raises(VerificationError, match=r"\[CLS\] is the cls token"):
-        MPNet().tokenizer(SourceFiles(tmp_path))
+@pytest.mark.parametrize("size", SIZES)
+def test_every_size_has_a_recipe(size: str) -> None:
+    """For rows that the size has positions for."""
+    family = MPNet()
+    recipe = family.recipe(size)
+    assert recipe.objective == "masked-lm"
+    assert recipe.length <= family.longest(SIZES[size])
+
+
+def test_texts_that_share_a_row_do_not_see_each_other() -> None:
+    """Each gets the scores that it has alone."""
+    config = replace(SIZES["tiny"], vocab_size=1000)
+    model: Any = MPNet().model(config, "masked-lm").double().eval()
+    draw_weights(model)
+    texts = [torch.arange(2, 50), torch.arange(300, 420)]
+    planes = {
+        "input_ids": torch.cat(texts),
+        "attention_mask": torch.tensor([1] * 48 + [2] * 120),
+        "position_ids": torch.cat([torch.arange(48), torch.arange(120)]),
+    }
+    with torch.no_grad():
+        together = model.scores(model.encode(**{k: v[None] for k, v in planes.items()}))
+        alone = [model(text[None])["logits"] for text in texts]
+    assert torch.allclose(together, torch.cat(alone, dim=1), rtol=0, atol=1e-9)

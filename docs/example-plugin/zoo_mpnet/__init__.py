@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from zoo.config import Config, ConfigMap
 from zoo.encoder import EncoderFamily, encoder_heads
-from zoo.errors import VerificationError
-from zoo.family import Family, Head
+from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
 from zoo_mpnet.config import CONFIG_MAP, PAD, SIZES, MPNetConfig
 
@@ -16,9 +15,9 @@ if TYPE_CHECKING:
     from torch import nn
 
     from zoo.tokenization import SourceFiles
+    from zoo.training.settings import Recipe
     from zoo.weights import WeightMap
 
-_TOKENS = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>"}
 _HEADS = {
     name: head
     for name, head in encoder_heads("MPNet", pooler=True).items()
@@ -34,6 +33,16 @@ class MPNet(EncoderFamily):
     config_type: ClassVar[type[Config]] = MPNetConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     default_checkpoint: ClassVar[str] = "all-mpnet-base-v2"
+    special_tokens: ClassVar[Mapping[str, str]] = {
+        "cls": "<s>",
+        "sep": "</s>",
+        "pad": "<pad>",
+        "mask": "<mask>",
+        "unk": "[UNK]",
+    }
+    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
+        "wordpiece": NewTokenizer(("<s>", "<pad>", "</s>", "[UNK]"), ("<mask>",), lowercase=True)
+    }
 
     def sizes(self) -> Mapping[str, MPNetConfig]:
         """Return the released shape, and a tiny one."""
@@ -59,26 +68,17 @@ class MPNet(EncoderFamily):
         """Return how many tokens a text may have."""
         return config.max_positions - PAD - 1
 
+    def recipe(self, size: str) -> "Recipe":
+        """Return how a size is pretrained."""
+        from zoo_mpnet.recipe import RECIPES
+
+        return RECIPES[size]
+
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        """Build the WordPiece tokenizer.
+        """Build the WordPiece tokenizer."""
+        from zoo.tokenization import DOUBLED, wordpiece_tokenizer
 
-        Raises:
-            VerificationError: the files do not name MPNet's special tokens. The usual ones of
-                WordPiece are in its vocabulary, too, and the model knows nothing of them.
-        """
-        from zoo.tokenization import DOUBLED, describe, wordpiece_tokenizer
-
-        tokenizer = wordpiece_tokenizer(files)
-        found = describe(files, tokenizer).special
-        wrong = [role for role, token in _TOKENS.items() if found.get(role) != token]
-        if wrong:
-            raise VerificationError(
-                f"{files.directory}: {found.get(wrong[0])} is the {wrong[0]} token",
-                f"name {', '.join(_TOKENS.values())} in tokenizer_config.json",
-            )
-        if not files.has("tokenizer.json"):  # which would say how a text is framed
-            tokenizer.post_processor = DOUBLED.build(tokenizer, found, str(files.directory))
-        return tokenizer
+        return wordpiece_tokenizer(files, roles=self.special_tokens, template=DOUBLED)
 
 
 @hookimpl

@@ -14,7 +14,7 @@ it leaves behind is a Transformer encoder that differs from the first ones in th
 import torch
 from torch import Tensor, nn
 
-from zoo.nn.attention import padding_mask
+from zoo.nn.attention import packed_mask, padding_mask
 from zoo.nn.embeddings import Embeddings
 from zoo.nn.encoder import blocks, embeddings, masked_token_head
 from zoo.nn.heads import Pooler
@@ -33,6 +33,10 @@ class CountedEmbeddings(Embeddings):
         """Embed where each token stands, (batch, tokens, hidden); padding is at ``PAD``."""
         real = input_ids != PAD
         return self.positions(real.cumsum(dim=1) * real + PAD)  # type: ignore[no-any-return]
+
+    def at(self, position_ids: Tensor) -> Tensor:
+        """Embed positions that are counted from 0."""
+        return super().at(position_ids + PAD + 1)
 
 
 def distance_bias(table: nn.Embedding, tokens: int) -> Tensor:
@@ -59,13 +63,34 @@ class MPNet(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Tensor]:
         """Run trunk and head; both inputs are int64, (batch, tokens)."""
-        x = self.embeddings(input_ids)  # (batch, tokens, hidden)
+        x = self.encode(input_ids, attention_mask)
+        if self.head is not None:
+            return {"logits": self.scores(x)}
+        pooled = {} if self.pooler is None else {"pooler_output": self.pooler(x)}
+        return {"last_hidden_state": x, **pooled}
+
+    def encode(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Run the trunk: (batch, tokens, hidden).
+
+        In training, texts may share a row: then the mask numbers them, and positions are given.
+        """
+        x: Tensor = self.embeddings(input_ids, position_ids=position_ids)
         bias = distance_bias(self.relative_bias, input_ids.shape[1])
-        padding = padding_mask(attention_mask, x.dtype)  # (batch, 1, 1, keys)
+        if position_ids is None or attention_mask is None:
+            padding = padding_mask(attention_mask, x.dtype)  # (batch, 1, 1, keys)
+        else:
+            padding = packed_mask(attention_mask, attention_mask, x.dtype)
         bias = bias if padding is None else bias + padding  # (batch, heads, queries, keys)
         for layer in self.layers:
             x = layer(x, bias)
-        if self.head is not None:
-            return {"logits": self.head(x, self.embeddings.tokens)}
-        pooled = {} if self.pooler is None else {"pooler_output": self.pooler(x)}
-        return {"last_hidden_state": x, **pooled}
+        return x
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Score every token of the vocabulary: (..., hidden) to (..., vocabulary)."""
+        assert self.head is not None, "only the masked-lm head scores tokens"
+        return self.head(hidden, self.embeddings.tokens)  # type: ignore[no-any-return]

@@ -199,7 +199,10 @@ def get_family(name: str) -> "Family":
                 return family  # type: ignore[no-any-return]
     families = all_families()
     if name not in families:
-        raise UsageError(f"no family is called {name!r}", nearest(name, list(families)))
+        raise UsageError(
+            f"no family is called {name!r}",
+            nearest(name, list(families)) or f"available: {', '.join(sorted(families))}",
+        )
     return families[name]
 
 

@@ -54,6 +54,20 @@ def test_one_family_imports_one_plugin() -> None:
     assert not loaded & {"torch", "onnxruntime", "huggingface_hub", "transformers"}
 
 
+@pytest.mark.parametrize("group", [(), ("run",), ("corpus",)])
+def test_without_a_command_there_is_help_as_it_is_written(group: tuple[str, ...]) -> None:
+    done = zoo(*group)
+    assert done.returncode == 2
+    assert done.stderr == zoo(*group, "--help").stdout
+    assert done.stdout == ""
+
+
+def test_a_family_that_is_left_out_is_missing() -> None:
+    done = zoo("info", "t5-small", ZOO_PLUGINS="bert")
+    assert done.returncode == 2
+    assert done.stderr == "error: no family is called 't5'; available: bert\n"
+
+
 def test_a_mistyped_command_lists_the_nearest() -> None:
     done = zoo("convrt")
     assert done.returncode == 2

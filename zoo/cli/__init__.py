@@ -118,6 +118,9 @@ def _run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         output.fail("interrupted", "", INTERRUPTED, arguments)
         return INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return error.exit_code
     except click.ClickException as error:
         output.fail(_one_line(error), "", error.exit_code, arguments)
         return error.exit_code

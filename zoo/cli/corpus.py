@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from zoo.data.tokenizer import Given, ToTrain
 
 
-@click.group()
+@click.group(epilog="Example: zoo corpus build books/ -o corpus --tokenizer all-minilm-l6-v2")
 def command() -> None:
     """Turn texts into what models learn from."""
 

@@ -191,5 +191,8 @@ def _numbers(text: str) -> tuple[int, ...]:
 command = Tasks(
     "run",
     help="Run a task over texts, and write JSON lines.",
-    epilog="Run `zoo run TASK --help` for a task's options.",
+    epilog="""\b
+Examples:
+  zoo run embed all-minilm-l6-v2 "a text" "another text"
+  zoo run TASK --help    a task's options""",
 )

@@ -30,6 +30,7 @@ class Report:
         hidden_size: width of the trunk.
         dtypes: dtype -> number of tensors written.
         main_dtype: safetensors code of most of the data.
+        rounded: the dtype that the source's tensors were converted to, or ``None``.
         unknown: configuration keys that the family does not know, carried along.
         licence: as the registry states it.
         tokenizer: whether there is one.
@@ -47,6 +48,7 @@ class Report:
     hidden_size: int
     dtypes: Mapping[str, int]
     main_dtype: str
+    rounded: str | None = None
     unknown: tuple[str, ...] = ()
     licence: str | None = None
     tokenizer: bool = False
@@ -58,6 +60,7 @@ class Report:
     def of(cls, opened: Opened, plan: Plan, dtype: str | None, tokenizer: bool) -> Self:
         """Describe a plan."""
         codes = Counter(target(move.dtype, dtype) for move in plan.account.moves)
+        changed = any(target(move.dtype, dtype) != move.dtype for move in plan.account.moves)
         main = codes.most_common(1)[0][0] if codes else "F32"
         fresh = len(plan.account.fresh)
         names = Counter({LONG.get(code, code): n for code, n in codes.items()})
@@ -74,6 +77,7 @@ class Report:
             hidden_size=getattr(plan.config, "hidden_size", 0),
             dtypes=dict(names),
             main_dtype=main,
+            rounded=LONG[dtype] if dtype and changed else None,
             unknown=opened.unknown,
             licence=manifest.licence if manifest else opened.source.licence,
             tokenizer=tokenizer,
@@ -135,7 +139,8 @@ class Report:
         if not self.tokenizer:
             yield "  tokenizer    none: text tasks need one, --tokenizer REF adds it"
         if self.path:
-            yield "  round trip   exact: the source was rebuilt bit for bit"
+            form = f", in {self.rounded}," if self.rounded else ""
+            yield f"  round trip   exact: the source{form} was rebuilt bit for bit"
 
     def _renamed(self) -> Iterator[str]:
         count = len(self.closed.renamed)

@@ -21,7 +21,7 @@ FILE = "registry.yaml"
 
 
 class Row(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """One published checkpoint.
+    """One published checkpoint. What is left out is found in its files.
 
     Attributes:
         family: the family that reads it.
@@ -37,9 +37,9 @@ class Row(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True)
 
     family: str
     repo: str
-    head: str
-    parameters: int
-    size: str
+    head: str | None = None
+    parameters: int | None = None
+    size: str | None = None
     config: dict[str, Any] = {}
     revision: str = "main"
     licence: str | None = None
@@ -129,7 +129,7 @@ def rows(*, plugins: bool = True) -> dict[str, Row]:
 
 
 def configuration(name: str, row: Row) -> Config:
-    """Return the configuration that a row describes.
+    """Return the configuration that a row with a size describes.
 
     Raises:
         VerificationError: the family has no such size or field.
@@ -139,6 +139,7 @@ def configuration(name: str, row: Row) -> Config:
 
     family = get_family(row.family)
     sizes = family.sizes()
+    assert row.size is not None, "the row says a size"
     if row.size not in sizes:
         hint = nearest(row.size, list(sizes)) or f"it has {', '.join(sizes)}"
         raise VerificationError(f"{name}: {row.family} has no size {row.size!r}", hint)

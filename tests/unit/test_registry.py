@@ -71,6 +71,13 @@ def test_a_users_registry_adds_to_ours(tmp_path: Path, monkeypatch: pytest.Monke
     assert "bert-base-uncased" in registry.rows()
 
 
+def test_family_and_repository_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path))
+    write(tmp_path, "mine: {family: bert, repo: someone/something}\n")
+    reference = resolve("mine")
+    assert (reference.kind, reference.repo) == ("registry", "someone/something")
+
+
 def test_a_users_row_does_not_replace_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZOO_HOME", str(tmp_path))
     write(tmp_path, entry().replace("mine:", "bert-base-uncased:"))
@@ -83,7 +90,7 @@ def test_every_row_has_the_parameters_of_its_size(name: str) -> None:
     row = registry.builtin()[name]
     family = get_family(row.family)
     config = registry.configuration(name, row)
-    assert row.head in family.heads()
+    assert row.head is not None and row.head in family.heads()
     assert family.weights(config, row.head).parameters() == row.parameters
 
 

@@ -25,8 +25,8 @@ Examples:
 def command(ref: str, as_json: bool, revision: str | None, **options: Any) -> None:
     """Describe a model without loading it.
 
-    A path is described from its files, a registry name from its row, and a Hub repository from
-    its configuration, which alone is downloaded.
+    A path is described from its files, a registry name from its row, and a Hub repository, or a
+    row that says no size, from its configuration, which alone is downloaded.
     """
     from zoo.checkpoint import is_checkpoint
     from zoo.references import resolve
@@ -37,7 +37,7 @@ def command(ref: str, as_json: bool, revision: str | None, **options: Any) -> No
         value |= _checkpoint(found.path or found.stored)
     elif found.path is not None:
         value |= _directory(found)
-    elif found.row is not None:
+    elif found.row is not None and found.row.size:
         value |= _row(found)
     else:
         value |= _repository(found, **options)

@@ -21,12 +21,16 @@ def command(as_json: bool) -> None:
         "stored": stored,
     }
     lines = [
-        (name, row.family, row.head, f"{row.parameters:,}", _where(name, stored), row.repo)
+        (name, row.family, row.head or "", _count(row.parameters), _where(name, stored), row.repo)
         for name, row in sorted(rows.items())
     ]
     lines += [(name, "", "", "", "stored", "") for name in stored if name not in rows]
     header = ("model", "family", "head", "parameters", "here", "repository")
     result(value, table(lines, header), as_json=as_json)
+
+
+def _count(parameters: int | None) -> str:
+    return "" if parameters is None else f"{parameters:,}"
 
 
 def _where(name: str, stored: list[str]) -> str:

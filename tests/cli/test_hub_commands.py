@@ -115,6 +115,32 @@ def test_a_lock_file_pins_the_revision(
     assert json.loads(zoo("fetch", NAME, "--json").stdout)["revision"] == newer
 
 
+def test_a_stored_model_must_be_of_the_locked_commit(
+    hub: Hub, published: str, hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    lock = tmp_path / "team.lock"
+    assert zoo("convert", NAME).returncode == 0
+    newer = hub.add(REPO, files(hub_checkpoint("BertModel", "newer")))
+    assert zoo("fetch", NAME, "--lock", lock).returncode == 0
+    done = zoo("run", "embed", NAME, "ab", "--lock", lock)
+    assert done.returncode == 3
+    assert published[:12] in done.stderr and newer[:12] in done.stderr
+    assert zoo("run", "embed", NAME, "ab").returncode == 0
+    assert zoo("convert", NAME, "--force", "--lock", lock).returncode == 0
+    assert zoo("run", "embed", NAME, "ab", "--lock", lock).returncode == 0
+
+
+def test_what_is_in_the_store_is_converted_again_when_asked(hub: Hub, published: str) -> None:
+    assert zoo("convert", NAME).returncode == 0
+    before = len(hub.requests)
+    done = zoo("convert", NAME)
+    assert done.returncode == 2
+    assert "give --force" in done.stderr
+    assert len(hub.requests) == before
+    assert json.loads(zoo("convert", NAME, "--force", "--json").stdout)["format"] == "safetensors"
+    assert json.loads(zoo("fetch", NAME, "--json").stdout)["revision"] == published
+
+
 def test_a_revision_has_a_place_of_its_own(hub: Hub, published: str, hub_checkpoint: Make) -> None:
     hub.add(REPO, files(hub_checkpoint("BertForMaskedLM", "other")), branch="v2")
     first, second = (

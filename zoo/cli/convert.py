@@ -47,13 +47,17 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
     """
     from zoo.convert import convert
     from zoo.errors import UsageError
+    from zoo.publish import check_target
     from zoo.references import obtain, resolve
 
     hub = {name: options.pop(name) for name in ("offline", "lock")}
     revision, tokenizer, labels = (options.pop(k) for k in ("revision", "tokenizer", "labels"))
-    found = resolve(ref, revision=revision)
+    # without -o the result takes its place in the store: it cannot be the source, too
+    found = resolve(ref, revision=revision, stored=output is not None)
     if output is None and not options["dry_run"] and not _has_place(found.kind, options["to"]):
         raise UsageError("this conversion has no place in the store", "say where with -o DIR")
+    if not options["dry_run"]:
+        check_target(output or found.stored, force=options["force"])  # before any download
     report = convert(
         obtain(found, **hub, allow_pickle=options["allow_pickle"]),
         output or found.stored,

@@ -28,7 +28,7 @@ def command(ref: str, revision: str | None, as_json: bool, **options: Any) -> No
     """
     from zoo.references import obtain, resolve
 
-    source = obtain(resolve(ref, revision=revision), **options)
+    source = obtain(resolve(ref, revision=revision, stored=False), **options)
     files = {
         name: {"bytes": known.bytes, "blake3": known.blake3, "sha256": known.sha256}
         for name, known in source.digests.items()

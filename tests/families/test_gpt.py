@@ -194,7 +194,7 @@ def test_registry_rows_have_the_count_of_their_configuration() -> None:
     assert rows.keys() >= {"openai-gpt", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"}
     for name, row in rows.items():
         config = configuration(name, row)
-        assert isinstance(config, GptConfig) and row.head is not None
+        assert isinstance(config, GptConfig) and row.head is not None and row.head is not None
         assert GPT.weights(config, row.head).parameters() == row.parameters, name
 
 

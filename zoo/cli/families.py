@@ -7,14 +7,14 @@ import click
 from zoo.cli.options import json_option
 from zoo.cli.output import markdown, result, table
 
-COLUMNS = ("family", "heads", "tasks", "sizes")
+COLUMNS = ("family", "heads", "tasks", "pretraining", "sizes")
 
 
 @click.command(epilog="Example: zoo families")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print a table in Markdown.")
 @json_option
 def command(as_markdown: bool, as_json: bool) -> None:
-    """List the model families: heads, sizes, and the tasks they serve.
+    """List the model families: heads, tasks, what they learn in pretraining, and sizes.
 
     The table is what the installed plugins declare, and nothing else.
     """
@@ -34,7 +34,18 @@ def _capabilities(family: Any) -> dict[str, Any]:
     return {
         "heads": {name: head.summary for name, head in heads.items()},
         "tasks": sorted({task for head in heads.values() for task in head.tasks}),
+        "pretraining": _objectives(family),
         "sizes": list(family.sizes()),
         "model_types": list(family.model_types),
         "default_checkpoint": family.default_checkpoint,
     }
+
+
+def _objectives(family: Any) -> list[str]:
+    """Return what its sizes are pretrained with, by their recipes."""
+    from zoo.errors import UsageError
+
+    try:
+        return sorted({family.recipe(size).objective for size in family.sizes()})
+    except UsageError:  # it has no recipe
+        return []

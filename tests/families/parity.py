@@ -58,8 +58,24 @@ def assert_equal_at_all_lengths(family: Family, config: Any, head: str) -> None:
         inputs = {name: tensor[:, :1] for name, tensor in inputs.items()}
     with torch.no_grad():
         ours, theirs = model(**inputs), reference(**inputs)
-    for mine, other in zip(ours.values(), theirs.values(), strict=True):
-        assert Difference.between(mine, other).relative <= 1e-5, longest
+    if any(
+        Difference.between(mine, other).relative > 1e-5
+        for mine, other in zip(ours.values(), theirs.values(), strict=True)
+    ):
+        assert_no_farther_from_exact(reference, inputs, ours, theirs)
+
+
+def assert_no_farther_from_exact(
+    reference: nn.Module, inputs: Any, ours: dict[str, torch.Tensor], theirs: Any
+) -> None:
+    """Where parts of a number cancel, the reference's own rounding may be above the bound, too:
+    then ours must be as close to its result in float64 as it is itself.
+    """
+    with torch.no_grad():
+        exact = reference.double()(**inputs)
+    for mine, other, right in zip(ours.values(), theirs.values(), exact.values(), strict=True):
+        allowed = max(1e-5, 1.2 * Difference.between(other.double(), right).relative)
+        assert Difference.between(mine.double(), right).relative <= allowed
 
 
 def assert_batch_equal(

@@ -55,7 +55,7 @@ class WithoutTypes(Rebuilt):
     def spoil(self, model: nn.Module) -> None:
         embeddings = model.get_submodule("embeddings")
         forward = embeddings.forward
-        embeddings.forward = lambda ids, types: forward(ids, None)
+        embeddings.forward = lambda ids, types, places=None: forward(ids, None, places)
 
 
 class WithDeadWeight(Rebuilt):

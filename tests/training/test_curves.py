@@ -101,5 +101,5 @@ def test_fifty_steps(family: str, objective: str) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(peer.parameters(), chosen.clip or float("inf"))
         plain.step()
-        assert ours == pytest.approx(float(loss), abs=1e-4), step
+        assert ours == pytest.approx(loss.item(), abs=1e-4), step
     feed.close()

@@ -70,7 +70,6 @@ class Settings(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Attributes:
         family: what is taught.
         size: one of the family's.
-        start: a checkpoint whose weights a run begins with, instead of fresh ones.
         data: what is read.
         seed: of everything that is drawn.
         micro_tokens: places that a device computes at once; a step with more is accumulated.
@@ -89,7 +88,6 @@ class Settings(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     family: str
     size: str = "tiny"
-    start: str | None = None
     data: DataSettings = DataSettings()
     seed: int = 0
     micro_tokens: int | None = None

@@ -2,7 +2,7 @@
 
 from zoo.training.optimizers import OptimizerSettings
 from zoo.training.schedules import ScheduleSettings
-from zoo.training.settings import Recipe
+from zoo.training.settings import Recipe, brief
 
 OBJECTIVE = "masked-lm+sentence-order"
 # section 4.1: n-grams; create_pretraining_data.py: 0.15, 80-10-10
@@ -15,16 +15,11 @@ STEPS["xxlarge-v2"] = 3_000_000
 def recipe(size: str) -> Recipe:
     """Return the paper's settings, or for ``tiny`` what two cores do in a few minutes."""
     if size == "tiny":
-        return Recipe(
-            objective=OBJECTIVE,
+        return brief(
+            OBJECTIVE,
+            learning_rate=2e-3,
             options={**OPTIONS, "copies": 10},  # dupe_factor of create_pretraining_data.py is 40
             config={"max_positions": 128},
-            vocab_size=4096,
-            length=128,
-            batch_tokens=4096,
-            steps=500,
-            optimizer=OptimizerSettings(learning_rate=2e-3, weight_decay=0.01),
-            schedule=ScheduleSettings(warmup=50),
         )
     return Recipe(
         objective=OBJECTIVE,

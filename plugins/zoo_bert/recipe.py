@@ -2,7 +2,7 @@
 
 from zoo.training.optimizers import OptimizerSettings
 from zoo.training.schedules import ScheduleSettings
-from zoo.training.settings import Recipe
+from zoo.training.settings import Recipe, brief
 
 OBJECTIVE = "masked-lm+next-sentence"
 OPTIONS = {"choose": "tokens", "rate": 0.15, "mask": 0.8, "random": 0.1}  # section 3.1
@@ -15,16 +15,8 @@ def recipe(size: str) -> Recipe:
     time; here all have 512. The released models for whole words are of ``choose`` set to ``words``.
     """
     if size == "tiny":
-        return Recipe(
-            objective=OBJECTIVE,
-            options={**OPTIONS, "copies": 10},  # dupe_factor of create_pretraining_data.py
-            vocab_size=4096,
-            length=128,
-            batch_tokens=4096,
-            steps=500,
-            optimizer=OptimizerSettings(learning_rate=1e-3, weight_decay=0.01),
-            schedule=ScheduleSettings(warmup=50),
-        )
+        copies = 10  # dupe_factor of create_pretraining_data.py
+        return brief(OBJECTIVE, learning_rate=1e-3, options={**OPTIONS, "copies": copies})
     return Recipe(
         objective=OBJECTIVE,
         options=OPTIONS,

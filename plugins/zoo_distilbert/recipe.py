@@ -6,7 +6,7 @@ is BERT's (arXiv:1810.04805, section 3.1 and appendix A.2, and the released code
 
 from zoo.training.optimizers import OptimizerSettings
 from zoo.training.schedules import ScheduleSettings
-from zoo.training.settings import Recipe
+from zoo.training.settings import Recipe, brief
 
 OBJECTIVE = "masked-lm"
 OPTIONS = {"choose": "tokens", "rate": 0.15, "mask": 0.8, "random": 0.1}  # BERT, section 3.1
@@ -15,17 +15,8 @@ OPTIONS = {"choose": "tokens", "rate": 0.15, "mask": 0.8, "random": 0.1}  # BERT
 def recipe(size: str) -> Recipe:
     """Return those settings, or for ``tiny`` what two cores do in a few minutes."""
     if size == "tiny":
-        return Recipe(
-            objective=OBJECTIVE,
-            options=OPTIONS,
-            config={"max_positions": 128},
-            vocab_size=4096,
-            length=128,
-            batch_tokens=4096,
-            steps=500,
-            optimizer=OptimizerSettings(learning_rate=1e-3, weight_decay=0.01),
-            schedule=ScheduleSettings(warmup=50),
-        )
+        shorter = {"max_positions": 128}
+        return brief(OBJECTIVE, learning_rate=1e-3, options=OPTIONS, config=shorter)
     # BERT, appendix A.2: 256 rows of 512 tokens, 1,000,000 steps
     return Recipe(
         objective=OBJECTIVE,

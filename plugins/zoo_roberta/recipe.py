@@ -2,10 +2,11 @@
 
 from zoo.training.optimizers import OptimizerSettings
 from zoo.training.schedules import ScheduleSettings
-from zoo.training.settings import Recipe
+from zoo.training.settings import Recipe, brief
 
 OBJECTIVE = "masked-lm"  # section 4.1: masks are drawn anew each time; 4.2: without pairs
 OPTIONS = {"choose": "tokens", "rate": 0.15, "mask": 0.8, "random": 0.1}  # section 2.3, as BERT
+BETAS = (0.9, 0.98)  # table 9
 # table 9: the highest rate, and the updates until then
 RATES = {"base": (6e-4, 24_000), "large": (4e-4, 30_000)}
 
@@ -18,17 +19,8 @@ def recipe(size: str) -> Recipe:
     another follows; it is in a frame of its own here, and does not see the one before.
     """
     if size == "tiny":
-        return Recipe(
-            objective=OBJECTIVE,
-            options=OPTIONS,
-            config={"max_positions": 130},
-            vocab_size=4096,
-            length=128,
-            batch_tokens=4096,
-            steps=500,
-            optimizer=OptimizerSettings(learning_rate=1e-3, betas=(0.9, 0.98), weight_decay=0.01),
-            schedule=ScheduleSettings(warmup=50),
-        )
+        shorter = {"max_positions": 130}
+        return brief(OBJECTIVE, learning_rate=1e-3, betas=BETAS, options=OPTIONS, config=shorter)
     rate, warmup = RATES["large" if size.endswith("large") else "base"]
     return Recipe(
         objective=OBJECTIVE,
@@ -37,7 +29,7 @@ def recipe(size: str) -> Recipe:
         batch_tokens=8192 * 512,  # "8k"
         steps=500_000,
         optimizer=OptimizerSettings(
-            learning_rate=rate, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.01, clip=None
+            learning_rate=rate, betas=BETAS, eps=1e-6, weight_decay=0.01, clip=None
         ),
         schedule=ScheduleSettings(name="linear", warmup=warmup),
     )

@@ -47,6 +47,32 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     average: float | None = None
 
 
+def brief(
+    objective: str,
+    *,
+    learning_rate: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    **changes: Any,
+) -> Recipe:
+    """Return a recipe for a few minutes on two cores, with a corpus like the package's.
+
+    Args:
+        objective: what is learnt.
+        learning_rate: of AdamW.
+        betas: of AdamW.
+        **changes: what else differs from the usual, by the names of ``Recipe``.
+    """
+    usual: Tree = {
+        "vocab_size": 4096,
+        "length": 128,
+        "batch_tokens": 4096,
+        "steps": 500,
+        "optimizer": OptimizerSettings(learning_rate=learning_rate, betas=betas, weight_decay=0.01),
+        "schedule": ScheduleSettings(warmup=50),
+    }
+    return Recipe(objective=objective, **{**usual, **changes})
+
+
 class DataSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is read.
 

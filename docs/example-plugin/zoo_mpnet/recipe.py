@@ -8,7 +8,7 @@ permuted order, too.
 
 from zoo.training.optimizers import OptimizerSettings
 from zoo.training.schedules import ScheduleSettings
-from zoo.training.settings import Recipe
+from zoo.training.settings import Recipe, brief
 
 BASE = Recipe(
     objective="masked-lm",
@@ -22,13 +22,5 @@ BASE = Recipe(
     schedule=ScheduleSettings(name="linear", warmup=10_000),
 )
 # what two cores do in a few minutes
-TINY = Recipe(
-    objective="masked-lm",
-    vocab_size=4096,
-    length=128,
-    batch_tokens=4096,
-    steps=500,
-    optimizer=OptimizerSettings(learning_rate=1e-3, weight_decay=0.01),
-    schedule=ScheduleSettings(warmup=50),
-)
+TINY = brief("masked-lm", learning_rate=1e-3)
 RECIPES = {"tiny": TINY, "base": BASE}

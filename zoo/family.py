@@ -1,8 +1,13 @@
 """What a plugin provides for one model family. Declaring one is free: torch comes with use."""
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from inspect import isabstract
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.config import Config, ConfigMap, Translation
@@ -62,6 +67,10 @@ class NewTokenizer:
 class Family(ABC):
     """One model family: names, shapes and formulas, and never a file.
 
+    A plugin is a package with the same files in every family: ``config.py`` with ``SIZES``,
+    ``model.py`` with ``build(config, head)``, ``weights.py`` with ``weights(config, head)`` and
+    ``recipe.py`` with ``recipe(size)``. Each is imported when it is asked for.
+
     Attributes:
         name: the family's name, equal to its entry point's.
         model_types: the ``model_type`` values of a Hub ``config.json`` that it answers for.
@@ -92,9 +101,9 @@ class Family(ABC):
     new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {}
     objectives: ClassVar[Mapping[str, str]] = {}
 
-    @abstractmethod
     def sizes(self) -> Mapping[str, Any]:
         """Return the named configurations; ``tiny`` is mandatory, tests and demos use it."""
+        return self._file("config").SIZES  # type: ignore[no-any-return]
 
     @abstractmethod
     def heads(self) -> Mapping[str, Head]:
@@ -171,7 +180,6 @@ class Family(ABC):
         """
         raise UsageError(f"{self.name} does not know the names of {dialect} checkpoints")
 
-    @abstractmethod
     def model(self, config: Any, head: str) -> "nn.Module":
         """Build the model with fresh weights.
 
@@ -183,18 +191,32 @@ class Family(ABC):
         place of the last block's. Where a decoder follows, it is a module called ``decoder`` with
         ``layers`` and ``final_norm`` of its own.
         """
+        return self._file("model").build(config, head)  # type: ignore[no-any-return]
 
-    @abstractmethod
     def weights(self, config: Any, head: str) -> "WeightMap":
         """Say how each Hub tensor becomes one of ours, for this configuration and head."""
+        return self._file("weights").weights(config, head)  # type: ignore[no-any-return]
 
     def recipe(self, size: str) -> "Recipe":
         """Say how a size is pretrained, as the paper or the released code has it.
 
         Raises:
-            UsageError: the family says of none; here it does not.
+            UsageError: the family says of none.
         """
-        raise UsageError(f"{self.name} has no recipe for pretraining")
+        return self._file("recipe").recipe(size)  # type: ignore[no-any-return]
+
+    def _file(self, name: str) -> ModuleType:
+        """Import a file of the plugin's package, or of the family that this one derives from.
+
+        Raises:
+            UsageError: none has it.
+        """
+        for kind in type(self).__mro__:
+            package = sys.modules[kind.__module__].__package__
+            family = issubclass(kind, Family) and not isabstract(kind)
+            if family and package and find_spec(f"{package}.{name}"):
+                return import_module(f"{package}.{name}")
+        raise UsageError(f"the plugin of {self.name} has no file {name}.py")
 
     @abstractmethod
     def onnx(self, config: Any, head: str) -> "OnnxSpec":

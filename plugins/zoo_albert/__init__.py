@@ -7,16 +7,13 @@ from zoo.config import Config, ConfigMap, Translation
 from zoo.encoder import Axes, EncoderFamily, encoder_heads
 from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
-from zoo_albert.config import CONFIG_MAP, SIZES, SPECIAL_TOKENS, AlbertConfig
+from zoo_albert.config import CONFIG_MAP, SPECIAL_TOKENS, AlbertConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from torch import nn
 
     from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles
-    from zoo.training.settings import Recipe
-    from zoo.weights import WeightMap
 
 _HEADS = encoder_heads("Albert", pooler=True) | {
     "pretraining": Head(
@@ -47,10 +44,6 @@ class Albert(EncoderFamily):
         )
     }
 
-    def sizes(self) -> Mapping[str, AlbertConfig]:
-        """Return the released shapes."""
-        return SIZES
-
     def heads(self) -> Mapping[str, Head]:
         """Return the heads."""
         return _HEADS
@@ -75,30 +68,12 @@ class Albert(EncoderFamily):
             return super().foreign(dialect, names, head)
         return {name: released(name) for name in names}
 
-    def model(self, config: AlbertConfig, head: str) -> "nn.Module":
-        """Build a model with fresh weights."""
-        from zoo_albert.model import build
-
-        return build(config, head)
-
-    def weights(self, config: AlbertConfig, head: str) -> "WeightMap":
-        """Return the rules for its tensors."""
-        from zoo_albert.weights import weights
-
-        return weights(config, head)
-
     def outputs(self, config: AlbertConfig, head: str) -> dict[str, Axes]:
         """Name the outputs of a head and their axes."""
         if head != "pretraining":
             return super().outputs(config, head)
         tokens = super().outputs(config, "masked-lm")
         return {**tokens, "sop_logits": ("batch", len(config.labels))}
-
-    def recipe(self, size: str) -> "Recipe":
-        """Return how a size is pretrained."""
-        from zoo_albert.recipe import recipe
-
-        return recipe(size)
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the SentencePiece tokenizer."""

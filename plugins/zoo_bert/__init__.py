@@ -7,16 +7,13 @@ from zoo.config import Config, ConfigMap
 from zoo.encoder import Axes, EncoderFamily, encoder_heads
 from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
-from zoo_bert.config import CONFIG_MAP, SIZES, BertConfig
+from zoo_bert.config import CONFIG_MAP, BertConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from torch import nn
 
     from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles
-    from zoo.training.settings import Recipe
-    from zoo.weights import WeightMap
 
 _HEADS = encoder_heads("Bert", pooler=True) | {
     "pretraining": Head(
@@ -41,12 +38,6 @@ class Bert(EncoderFamily):
     }
     config_files: ClassVar[tuple[str, ...]] = ("config.json", "bert_config.json")
 
-    def sizes(self) -> Mapping[str, BertConfig]:
-        """Return the released shapes, with the vocabulary of the uncased English models unless
-        the name says another.
-        """
-        return SIZES
-
     def heads(self) -> Mapping[str, Head]:
         """Return the heads."""
         return _HEADS
@@ -63,30 +54,12 @@ class Bert(EncoderFamily):
             return super().foreign(dialect, names, head)
         return {name: tensorflow_name(name) for name in names}
 
-    def model(self, config: BertConfig, head: str) -> "nn.Module":
-        """Build a model with fresh weights."""
-        from zoo_bert.model import build
-
-        return build(config, head)
-
-    def weights(self, config: BertConfig, head: str) -> "WeightMap":
-        """Return the rules for its tensors."""
-        from zoo_bert.weights import weights
-
-        return weights(config, head)
-
     def outputs(self, config: BertConfig, head: str) -> dict[str, Axes]:
         """Name the outputs of a head and their axes."""
         if head != "pretraining":
             return super().outputs(config, head)
         tokens = super().outputs(config, "masked-lm")
         return {**tokens, "seq_relationship_logits": ("batch", 2)}
-
-    def recipe(self, size: str) -> "Recipe":
-        """Return how a size is pretrained."""
-        from zoo_bert.recipe import recipe
-
-        return recipe(size)
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the WordPiece tokenizer."""

@@ -8,15 +8,12 @@ from zoo.encoder import Axes, EncoderFamily, encoder_heads
 from zoo.errors import UsageError
 from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
-from zoo_deberta.config import CONFIG_MAP, FIRST_MAP, SIZES, SPECIAL_TOKENS, DebertaConfig
+from zoo_deberta.config import CONFIG_MAP, FIRST_MAP, SPECIAL_TOKENS, DebertaConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from torch import nn
 
     from zoo.tokenization import SourceFiles
-    from zoo.training.settings import Recipe
-    from zoo.weights import WeightMap
 
 
 _HEADS = encoder_heads("DebertaV2", "Deberta")
@@ -48,10 +45,6 @@ class Deberta(EncoderFamily):
         NewTokenizer(("[PAD]", "[CLS]", "[SEP]", "[UNK]"), ("[MASK]",)),
     )
 
-    def sizes(self) -> Mapping[str, DebertaConfig]:
-        """Return the released shapes; version 1's have no version in their names."""
-        return SIZES
-
     def heads(self) -> Mapping[str, Head]:
         """Return the heads."""
         return _HEADS
@@ -80,24 +73,6 @@ class Deberta(EncoderFamily):
         if head == "multiple-choice":
             return config.key_bias
         return head != "masked-lm" or not config.decodes_positions
-
-    def model(self, config: DebertaConfig, head: str) -> "nn.Module":
-        """Build a model with fresh weights."""
-        from zoo_deberta.model import build
-
-        return build(config, head)
-
-    def recipe(self, size: str) -> "Recipe":
-        """See ``Family``."""
-        from zoo_deberta.recipe import recipe
-
-        return recipe(size)
-
-    def weights(self, config: DebertaConfig, head: str) -> "WeightMap":
-        """Return the rules for its tensors."""
-        from zoo_deberta.weights import weights
-
-        return weights(config, head)
 
     def outputs(self, config: DebertaConfig, head: str) -> dict[str, Axes]:
         """Name the outputs of a head and their axes."""

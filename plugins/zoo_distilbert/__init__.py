@@ -7,15 +7,12 @@ from zoo.config import Config, ConfigMap
 from zoo.encoder import EncoderFamily, encoder_heads
 from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
-from zoo_distilbert.config import CONFIG_MAP, SIZES, DistilBertConfig
+from zoo_distilbert.config import CONFIG_MAP, DistilBertConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from torch import nn
 
     from zoo.tokenization import SourceFiles
-    from zoo.training.settings import Recipe
-    from zoo.weights import WeightMap
 
 _HEADS = encoder_heads("DistilBert")
 
@@ -32,31 +29,9 @@ class DistilBert(EncoderFamily):
         "wordpiece": NewTokenizer(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), lowercase=True)
     }
 
-    def sizes(self) -> Mapping[str, DistilBertConfig]:
-        """Return the released shapes."""
-        return SIZES
-
     def heads(self) -> Mapping[str, Head]:
         """Return the heads."""
         return _HEADS
-
-    def model(self, config: DistilBertConfig, head: str) -> "nn.Module":
-        """Build a model with fresh weights."""
-        from zoo_distilbert.model import build
-
-        return build(config, head)
-
-    def weights(self, config: DistilBertConfig, head: str) -> "WeightMap":
-        """Return the rules for its tensors."""
-        from zoo_distilbert.weights import weights
-
-        return weights(config, head)
-
-    def recipe(self, size: str) -> "Recipe":
-        """Return how a size is pretrained."""
-        from zoo_distilbert.recipe import recipe
-
-        return recipe(size)
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the WordPiece tokenizer."""

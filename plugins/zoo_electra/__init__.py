@@ -7,16 +7,13 @@ from zoo.config import Config, ConfigMap
 from zoo.encoder import Axes, EncoderFamily, encoder_heads
 from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
-from zoo_electra.config import CONFIG_MAP, SIZES, ElectraConfig
+from zoo_electra.config import CONFIG_MAP, ElectraConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from torch import nn
 
     from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles
-    from zoo.training.settings import Recipe
-    from zoo.weights import WeightMap
 
 _HEADS = encoder_heads("Electra") | {
     "replaced-token-detection": Head(
@@ -37,10 +34,6 @@ class Electra(EncoderFamily):
         "wordpiece": NewTokenizer(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), lowercase=True)
     }
 
-    def sizes(self) -> Mapping[str, ElectraConfig]:
-        """Return the released shapes."""
-        return SIZES
-
     def heads(self) -> Mapping[str, Head]:
         """Return the heads."""
         return _HEADS
@@ -52,24 +45,6 @@ class Electra(EncoderFamily):
         if dialect != "tensorflow":
             return super().foreign(dialect, names, head)
         return released(names, head)
-
-    def model(self, config: ElectraConfig, head: str) -> "nn.Module":
-        """Build a model with fresh weights."""
-        from zoo_electra.model import build
-
-        return build(config, head)
-
-    def recipe(self, size: str) -> "Recipe":
-        """See ``Family``."""
-        from zoo_electra.recipe import recipe
-
-        return recipe(size)
-
-    def weights(self, config: ElectraConfig, head: str) -> "WeightMap":
-        """Return the rules for its tensors."""
-        from zoo_electra.weights import weights
-
-        return weights(config, head)
 
     def outputs(self, config: ElectraConfig, head: str) -> dict[str, Axes]:
         """Name the outputs of a head and their axes."""

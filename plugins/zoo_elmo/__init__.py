@@ -7,17 +7,14 @@ from zoo.config import Config, ConfigMap, Translation
 from zoo.errors import UsageError
 from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
-from zoo_elmo.config import CONFIG_MAP, SIZES, ElmoConfig, from_options, to_options
+from zoo_elmo.config import CONFIG_MAP, ElmoConfig, from_options, to_options
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from torch import nn
 
     from zoo.export.spec import OnnxSpec
     from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles, TextTokenizer
-    from zoo.training.settings import Recipe
-    from zoo.weights import WeightMap
 
 _HEADS = {
     "none": Head(
@@ -51,10 +48,6 @@ class ElmoFamily(Family):
         "bidirectional-lm": "zoo_elmo.objective:BidirectionalLm"
     }
 
-    def sizes(self) -> Mapping[str, ElmoConfig]:
-        """Return the released shapes, with the vocabulary of their training."""
-        return SIZES
-
     def heads(self) -> Mapping[str, Head]:
         """Return the heads."""
         return _HEADS
@@ -78,24 +71,6 @@ class ElmoFamily(Family):
         if dialect != "tensorflow":
             return super().foreign(dialect, names, head)
         return {name: trained(name) for name in names}
-
-    def model(self, config: ElmoConfig, head: str) -> "nn.Module":
-        """Build a model with fresh weights."""
-        from zoo_elmo.model import build
-
-        return build(config, head)
-
-    def weights(self, config: ElmoConfig, head: str) -> "WeightMap":
-        """Return the rules for its tensors."""
-        from zoo_elmo.weights import weights
-
-        return weights(config, head)
-
-    def recipe(self, size: str) -> "Recipe":
-        """Return how a size is pretrained."""
-        from zoo_elmo.recipe import recipe
-
-        return recipe(size)
 
     def onnx(self, config: ElmoConfig, head: str) -> "OnnxSpec":
         """Name inputs, outputs and axes; every word has the same number of characters.

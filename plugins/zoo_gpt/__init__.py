@@ -7,7 +7,7 @@ from zoo.config import Config, ConfigMap
 from zoo.errors import UsageError
 from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
-from zoo_gpt.config import CONFIG_MAPS, SIZES, GptConfig
+from zoo_gpt.config import CONFIG_MAPS, GptConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from zoo.export.spec import OnnxSpec
     from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles
-    from zoo.training.settings import Recipe
-    from zoo.weights import WeightMap
 
 # architectures (GPT-2's, then GPT's), outputs, tasks, summary
 _HEADS = {
@@ -73,10 +71,6 @@ class Gpt(Family):
         "byte-level-bpe": NewTokenizer(last=("<|endoftext|>",))
     }
 
-    def sizes(self) -> Mapping[str, GptConfig]:
-        """Return the released shapes; ``gpt`` is the first GPT, the others are GPT-2's."""
-        return SIZES
-
     def heads(self) -> Mapping[str, Head]:
         """Return the heads."""
         return _HEADS
@@ -114,18 +108,6 @@ class Gpt(Family):
         from zoo_gpt.heads import build
 
         return build(config, head)
-
-    def weights(self, config: GptConfig, head: str) -> "WeightMap":
-        """Return the rules for its tensors."""
-        from zoo_gpt.weights import weights
-
-        return weights(config, head)
-
-    def recipe(self, size: str) -> "Recipe":
-        """See ``Family``."""
-        from zoo_gpt.recipe import recipe
-
-        return recipe(size)
 
     def onnx(self, config: GptConfig, head: str) -> "OnnxSpec":
         """Name the graph's inputs, outputs and axes; there is no cache among them."""

@@ -7,15 +7,12 @@ from zoo.config import Config, ConfigMap
 from zoo.encoder import EncoderFamily, encoder_heads
 from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
-from zoo_roberta.config import CONFIG_MAP, CONFIG_MAPS, SIZES, SPECIAL_TOKENS, RobertaConfig
+from zoo_roberta.config import CONFIG_MAP, CONFIG_MAPS, SPECIAL_TOKENS, RobertaConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from torch import nn
 
     from zoo.tokenization import SourceFiles
-    from zoo.training.settings import Recipe
-    from zoo.weights import WeightMap
 
 # in the order of the model types
 _HEADS = encoder_heads("Roberta", "XLMRoberta", "Camembert", pooler=True)
@@ -35,10 +32,6 @@ class Roberta(EncoderFamily):
         ("byte-level-bpe", "unigram"), NewTokenizer(("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",))
     )
 
-    def sizes(self) -> Mapping[str, RobertaConfig]:
-        """Return the released shapes."""
-        return SIZES
-
     def heads(self) -> Mapping[str, Head]:
         """Return the heads."""
         return _HEADS
@@ -51,18 +44,6 @@ class Roberta(EncoderFamily):
         """Return the Hub's class for the configuration's model type."""
         return _HEADS[head].architectures[self.model_types.index(config.model_type)]
 
-    def model(self, config: RobertaConfig, head: str) -> "nn.Module":
-        """Build a model with fresh weights."""
-        from zoo_roberta.model import build
-
-        return build(config, head)
-
-    def weights(self, config: RobertaConfig, head: str) -> "WeightMap":
-        """Return the rules for its tensors."""
-        from zoo_roberta.weights import weights
-
-        return weights(config, head)
-
     def inputs(self, config: Any) -> tuple[str, ...]:
         """Name the inputs: token types only where there is more than one."""
         every = super().inputs(config)
@@ -71,12 +52,6 @@ class Roberta(EncoderFamily):
     def longest(self, config: RobertaConfig) -> int:
         """Return how many tokens a text may have."""
         return config.longest
-
-    def recipe(self, size: str) -> "Recipe":
-        """Return how a size is pretrained."""
-        from zoo_roberta.recipe import recipe
-
-        return recipe(size)
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the byte-level BPE tokenizer, or the SentencePiece one."""

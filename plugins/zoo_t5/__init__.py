@@ -7,7 +7,7 @@ from zoo.config import Config, ConfigMap, Translation
 from zoo.errors import VerificationError
 from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
-from zoo_t5.config import CONFIG_MAPS, SIZES, T5Config
+from zoo_t5.config import CONFIG_MAPS, T5Config
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from zoo.export.spec import OnnxSpec
     from zoo.tokenization import SourceFiles
-    from zoo.training.settings import Recipe
-    from zoo.weights import WeightMap
 
 # architectures (T5's, then mT5's), outputs, tasks, summary
 _HEADS = {
@@ -75,10 +73,6 @@ class T5(Family):
     }
     objectives: ClassVar[Mapping[str, str]] = {"bert-style": "zoo_t5.objectives:BertStyle"}
 
-    def sizes(self) -> Mapping[str, T5Config]:
-        """Return the released shapes; Flan-T5 has those of version 1.1."""
-        return SIZES
-
     def heads(self) -> Mapping[str, Head]:
         """Return the heads; only those for classes, spans and ``encoder`` take a source alone."""
         return _HEADS
@@ -124,18 +118,6 @@ class T5(Family):
         from zoo_t5.heads import build
 
         return build(config, head)
-
-    def weights(self, config: T5Config, head: str) -> "WeightMap":
-        """Return the rules for its tensors."""
-        from zoo_t5.weights import weights
-
-        return weights(config, head)
-
-    def recipe(self, size: str) -> "Recipe":
-        """See ``Family``."""
-        from zoo_t5.recipe import recipe
-
-        return recipe(size)
 
     def onnx(self, config: T5Config, head: str) -> "OnnxSpec":
         """Name the graph's inputs, outputs and axes; there is no cache among them."""

@@ -8,15 +8,12 @@ from zoo.config import Config, ConfigMap
 from zoo.encoder import EncoderFamily, encoder_heads
 from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
-from zoo_mpnet.config import CONFIG_MAP, PAD, SIZES, MPNetConfig
+from zoo_mpnet.config import CONFIG_MAP, PAD, MPNetConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from torch import nn
 
     from zoo.tokenization import SourceFiles
-    from zoo.training.settings import Recipe
-    from zoo.weights import WeightMap
 
 _HEADS = {
     name: head
@@ -44,35 +41,13 @@ class MPNet(EncoderFamily):
         "wordpiece": NewTokenizer(("<s>", "<pad>", "</s>", "[UNK]"), ("<mask>",), lowercase=True)
     }
 
-    def sizes(self) -> Mapping[str, MPNetConfig]:
-        """Return the released shape, and a tiny one."""
-        return SIZES
-
     def heads(self) -> Mapping[str, Head]:
         """Return the heads."""
         return _HEADS
 
-    def model(self, config: MPNetConfig, head: str) -> "nn.Module":
-        """Build a model with fresh weights."""
-        from zoo_mpnet import model
-
-        return model.MPNet(config, head)
-
-    def weights(self, config: MPNetConfig, head: str) -> "WeightMap":
-        """Return the rules for its tensors."""
-        from zoo_mpnet.weights import weights
-
-        return weights(config, head)
-
     def longest(self, config: MPNetConfig) -> int:
         """Return how many tokens a text may have."""
         return config.max_positions - PAD - 1
-
-    def recipe(self, size: str) -> "Recipe":
-        """Return how a size is pretrained."""
-        from zoo_mpnet.recipe import RECIPES
-
-        return RECIPES[size]
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the WordPiece tokenizer."""

@@ -94,3 +94,8 @@ class MPNet(nn.Module):
         """Score every token of the vocabulary: (..., hidden) to (..., vocabulary)."""
         assert self.head is not None, "only the masked-lm head scores tokens"
         return self.head(hidden, self.embeddings.tokens)  # type: ignore[no-any-return]
+
+
+def build(config: MPNetConfig, head: str) -> MPNet:
+    """Return a model with fresh weights."""
+    return MPNet(config, head)

@@ -6,8 +6,9 @@ computed, and the reason is on record) or *unknown*. Ignored and unknown keys ar
 verbatim, so that a conversion back to the Hub's layout loses nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -15,6 +16,18 @@ import msgspec
 from zoo.errors import VerificationError
 
 Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
+# Fields that all families call the same, and that no model of text has at zero.
+POSITIVE = (
+    "vocab_size",
+    "hidden_size",
+    "embedding_size",
+    "num_layers",
+    "num_heads",
+    "intermediate_size",
+    "max_positions",
+    "layer_norm_eps",
+    "initializer_range",
+)
 Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh"]
 
 
@@ -32,20 +45,39 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     problem: Problem | None = None
 
     def check_ranges(self, positive: Sequence[str]) -> None:
-        """Refuse a dropout that is no probability, and what is not positive.
+        """Refuse what is not positive, a dropout that is no probability, and a token that is
+        outside the vocabulary. A field that is ``None`` is in its range.
 
         Args:
-            positive: the fields that must be, unless they are ``None``.
+            positive: the fields that must be.
 
         Raises:
             ValueError: one is out of its range.
         """
-        for name in self.__struct_fields__:
-            value = getattr(self, name)
-            if name in positive and value is not None and not value > 0:  # refuses NaN, too
+        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        given = {name: value for name, value in given.items() if value is not None}
+        for name, value in given.items():
+            if name in positive and not value > 0:  # refuses NaN, too
                 raise ValueError(f"{name} is {value}, which is not positive")
-            if name.endswith("dropout") and not 0 <= (value or 0) < 1:
+            if name.endswith("dropout") and not 0 <= value < 1:
                 raise ValueError(f"{name} is {value}, which is not in [0, 1)")
+        for name, value in given.items():
+            if name.endswith("_token_id") and not 0 <= value < self.vocab_size:
+                raise ValueError(f"{name} {value} is outside the vocabulary of {self.vocab_size}")
+
+    def check_split(self, whole: str, parts: str) -> None:
+        """Refuse a width that does not split.
+
+        Args:
+            whole: the field that says the width.
+            parts: the one that says into how many equal parts it splits.
+
+        Raises:
+            ValueError: it does not.
+        """
+        width, count = getattr(self, whole), getattr(self, parts)
+        if width % count:
+            raise ValueError(f"{whole} {width} does not split into {parts} {count}")
 
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
@@ -86,6 +118,8 @@ BOOKKEEPING: Mapping[str, str] = {
 WRITTEN_ANEW = ("architectures", "model_type", "torch_dtype", "dtype", "label2id")
 # Any of these keys changes what is computed in every family; one value means "not used".
 NOT_IMPLEMENTED: Mapping[str, tuple[Any, ...]] = {
+    "cross_attention_hidden_size": (None,),
+    "per_layer_config": (None,),
     "quantization_config": (None,),
     "pruned_heads": (None, {}),
     "auto_map": (None, {}),
@@ -112,8 +146,9 @@ class ConfigMap:
     """Translates a family's Hub ``config.json`` in both directions from one table.
 
     Attributes:
-        keys: Hub key -> our field. A key that is absent takes our field's default, which
-            therefore equals the Hub's.
+        keys: Hub key -> our field; a key in a group is called ``group.key``. A key that is
+            absent takes our field's default, which therefore equals the Hub's. Where the field
+            has none, the key must be there.
         fixed: Hub key -> the values that mean what this family computes; any other value is
             refused by name. The first is what a model that was made here says.
         ignored: Hub key -> why it does not change what is computed.
@@ -121,6 +156,7 @@ class ConfigMap:
         values: Hub key -> the Hub's word for a value -> ours, where the two differ; other words
             are refused. The first of several words for one value is written back.
         implied: our field -> its value where no key says one, if that is not our default.
+        unsaid: keys that are not written where our field has its default.
     """
 
     keys: Mapping[str, str]
@@ -129,6 +165,7 @@ class ConfigMap:
     aliases: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict)
     implied: Mapping[str, Any] = field(default_factory=dict)
+    unsaid: Collection[str] = ()
 
     def to_ours(
         self, hub: Mapping[str, Any], kind: type[Config], where: str = "config.json"
@@ -141,10 +178,11 @@ class ConfigMap:
             where: the file, for messages.
 
         Raises:
-            VerificationError: a value of the wrong type, a contradiction, or a setting that
-                the family does not implement; the message names the Hub's key.
+            VerificationError: a value is missing or of the wrong type, a contradiction, or a
+                setting that the family does not implement; the message names the Hub's key.
         """
-        hub = self._spelled(hub, where)
+        hub = self._spelled(self._flat(hub), where)
+        self._check_complete(hub, kind, where)
         for key, accepted in {**NOT_IMPLEMENTED, **self.fixed, **self.values}.items():
             if key in hub and hub[key] not in tuple(accepted):
                 raise VerificationError(
@@ -179,7 +217,11 @@ class ConfigMap:
             VerificationError: the Hub has no word for a value.
         """
         hub: dict[str, Any] = dict(extra or {})
-        hub |= {key: self._word(key, getattr(config, ours)) for key, ours in self.keys.items()}
+        default = {f.name: f.default for f in msgspec.structs.fields(config)}
+        for key, ours in self.keys.items():
+            value = getattr(config, ours)
+            if key not in self.unsaid or value != default[ours]:
+                hub[key] = self._word(key, value)
         if extra is None:
             fixed = {key: accepted[0] for key, accepted in self.fixed.items()}
             hub |= {key: value for key, value in fixed.items() if value is not None}
@@ -187,7 +229,41 @@ class ConfigMap:
         hub["label2id"] = {label: i for i, label in enumerate(config.labels)}
         if config.problem:
             hub["problem_type"] = config.problem
-        return hub
+        return self._grouped(hub)
+
+    @cached_property
+    def _groups(self) -> frozenset[str]:
+        """Groups of keys; of one in another, both."""
+        paths = (key.split(".")[:-1] for key in self.keys)
+        return frozenset(
+            ".".join(path[: depth + 1]) for path in paths for depth in range(len(path))
+        )
+
+    def _flat(self, hub: Mapping[str, Any], group: str = "") -> dict[str, Any]:
+        """Return the configuration with each key that is in a group called as in ``keys``."""
+        found: dict[str, Any] = {}
+        for key, value in hub.items():
+            name = group + key
+            inner = name in self._groups and isinstance(value, Mapping)
+            found |= self._flat(value, f"{name}.") if inner else {name: value}
+        return found
+
+    def _grouped(self, flat: Mapping[str, Any]) -> dict[str, Any]:
+        """Put the keys back into their groups."""
+        found: dict[str, Any] = {}
+        for name, value in flat.items():
+            first, *rest = name.split(".") if name.split(".")[0] in self._groups else [name]
+            place = found
+            for inner in rest:
+                place, first = place.setdefault(first, {}), inner
+            place[first] = value
+        return found
+
+    def _check_complete(self, hub: Mapping[str, Any], kind: type[Config], where: str) -> None:
+        needed = {f.name for f in msgspec.structs.fields(kind) if f.required} - {*self.implied}
+        for key, ours in self.keys.items():
+            if ours in needed and key not in hub:
+                raise VerificationError(f"{where}: {key} is missing", "the model cannot be built")
 
     def _spelled(self, hub: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Return the configuration with every alias replaced by the key that it stands for."""

@@ -3,10 +3,9 @@
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
-from inspect import isabstract
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -28,18 +27,26 @@ if TYPE_CHECKING:
 class Head:
     """What sits on top of the trunk, and under which names the Hub knows it.
 
+    Axes are words such as ``batch tokens hidden_size``: a field of the configuration is a fixed
+    size, ``labels`` for as many as there are, and any other word is a dynamic axis.
+
     Attributes:
-        architectures: the class names that a Hub ``config.json`` gives for it; the first is
-            written back.
-        outputs: names of what the model returns, in order.
+        architectures: the class names that a Hub ``config.json`` gives for it, in the order of
+            the family's model types; older names follow.
+        outputs: names of what the model returns, in order -> their axes. Names alone do where
+            the family says ``onnx`` itself.
         tasks: the ``zoo run`` tasks it serves.
         summary: one line for ``zoo families``.
+        inputs: names of what the model takes -> their axes.
     """
 
     architectures: tuple[str, ...]
-    outputs: tuple[str, ...]
+    outputs: Mapping[str, str] | tuple[str, ...]
     tasks: tuple[str, ...]
     summary: str
+    inputs: Mapping[str, str] = field(
+        default_factory=lambda: dict.fromkeys(("input_ids", "attention_mask"), "batch tokens")
+    )
 
 
 @dataclass(frozen=True)
@@ -114,28 +121,38 @@ class Family(ABC):
         return self.model_types[0]
 
     def architecture(self, config: Any, head: str) -> str:
-        """Return the name of the Hub's class for a configuration and head; here the first.
+        """Return the name of the Hub's class for a configuration and head; here the one of its
+        model type.
 
         Raises:
             UsageError: the Hub has none.
         """
-        names = self.heads()[head].architectures
-        if not names:
-            raise UsageError(f"the Hub has no class for {self.name} with the head {head}")
-        return names[0]
+        name = self._architecture(config, head)
+        if name is None:
+            raise UsageError(f"the Hub has no class for {self.title(config)} with the head {head}")
+        return name
+
+    def _architecture(self, config: Any, head: str) -> str | None:
+        place = self.model_types.index(self.model_type(config))
+        return next(iter(self.heads()[head].architectures[place:]), None)
+
+    def title(self, config: Any) -> str:
+        """Return what messages call a configuration's models; here the family's name."""
+        return self.name
 
     def claims(self, hub: Mapping[str, Any]) -> bool:
         """Whether a published configuration is of this family; here, if its ``model_type`` is.
 
-        It is asked where a checkpoint has no ``config.json`` and a file of ``config_files``.
+        It is asked where a checkpoint has no ``config.json`` and a file of ``config_files``. Where
+        that names no ``model_type``, its own name says whose it is.
         """
-        return hub.get("model_type") in self.model_types
+        return hub.get("model_type", self.name) in self.model_types
 
     def has_reference(self, config: Any, head: str) -> bool:
         """Whether the Hub's library has a class that computes the same, to compare with; here
         where a class is named at all.
         """
-        return bool(self.heads()[head].architectures)
+        return self._architecture(config, head) is not None
 
     def from_hub(self, hub: Mapping[str, Any], where: str = "config.json") -> Translation:
         """Translate a Hub configuration by the table of its ``model_type``.
@@ -165,7 +182,8 @@ class Family(ABC):
         return {**table.to_hub(config, extra), "model_type": model_type}
 
     def foreign(self, dialect: str, names: Collection[str], head: str) -> "dict[str, Foreign]":
-        """Say what the tensors of another release are on the Hub; here none is known.
+        """Say what the tensors of another release are on the Hub; here what a function in
+        ``weights.py`` says, which is called ``from_`` and the dialect, if there is one.
 
         Args:
             dialect: whose names they are, see ``Format.dialect``.
@@ -178,7 +196,10 @@ class Family(ABC):
         Raises:
             UsageError: the family does not know that release.
         """
-        raise UsageError(f"{self.name} does not know the names of {dialect} checkpoints")
+        known = getattr(self._file("weights"), f"from_{dialect}", None)
+        if known is None:
+            raise UsageError(f"{self.name} does not know the names of {dialect} checkpoints")
+        return known(names, head)  # type: ignore[no-any-return]
 
     def model(self, config: Any, head: str) -> "nn.Module":
         """Build the model with fresh weights.
@@ -213,14 +234,26 @@ class Family(ABC):
         """
         for kind in type(self).__mro__:
             package = sys.modules[kind.__module__].__package__
-            family = issubclass(kind, Family) and not isabstract(kind)
+            family = issubclass(kind, Family) and "name" in vars(kind)
             if family and package and find_spec(f"{package}.{name}"):
                 return import_module(f"{package}.{name}")
         raise UsageError(f"the plugin of {self.name} has no file {name}.py")
 
-    @abstractmethod
+    def longest(self, config: Any) -> int | None:
+        """Return how many tokens a text may have; here as many as there are positions, if any."""
+        return getattr(config, "max_positions", None)
+
     def onnx(self, config: Any, head: str) -> "OnnxSpec":
-        """Name the graph's inputs, outputs and dynamic axes."""
+        """Name the graph's inputs, outputs and dynamic axes; here as the head names them."""
+        from zoo.export.spec import OnnxSpec, sized
+
+        said, longest = self.heads()[head], self.longest(config)
+        assert isinstance(said.outputs, Mapping), "a family that gives names alone overrides this"
+        return OnnxSpec(
+            inputs=sized(said.inputs, config),
+            outputs=sized(said.outputs, config),
+            limits={} if longest is None else {"tokens": longest},
+        )
 
     def text_tokenizer(self, config: Any) -> "TextTokenizer | None":
         """Return the tokenizer of a family whose inputs follow from the text alone, or ``None``

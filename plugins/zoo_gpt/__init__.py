@@ -4,54 +4,40 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from zoo.config import Config, ConfigMap
-from zoo.errors import UsageError
 from zoo.family import Family, Head, NewTokenizer
+from zoo.heads import usual
 from zoo.hookspecs import hookimpl
 from zoo_gpt.config import CONFIG_MAPS, GptConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from torch import nn
 
-    from zoo.export.spec import OnnxSpec
     from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles
 
-# architectures (GPT-2's, then GPT's), outputs, tasks, summary
+# architectures: GPT-2's, then GPT's
 _HEADS = {
-    "none": Head(
-        ("GPT2Model", "OpenAIGPTModel"),
-        ("last_hidden_state",),
-        ("embed", "features"),
-        "a vector for each token",
-    ),
+    "none": usual("none", "GPT2Model", "OpenAIGPTModel"),
     "causal-lm": Head(
         ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel"),
-        ("logits",),
+        {"logits": "batch tokens vocab_size"},
         ("generate", "features"),
         "which token comes next",
     ),
     "multiple-choice": Head(
         ("GPT2DoubleHeadsModel", "OpenAIGPTDoubleHeadsModel"),
-        ("logits", "mc_logits"),
+        {"logits": "batch choices tokens vocab_size", "mc_logits": "batch choices"},
         (),
         "which of several texts it is, and which token comes next in each",
+        dict.fromkeys(("input_ids", "attention_mask"), "batch choices tokens"),
     ),
-    "sequence-classification": Head(
-        ("GPT2ForSequenceClassification", "OpenAIGPTForSequenceClassification"),
-        ("logits",),
-        ("classify", "features"),
-        "classes of a text or a pair, or a number",
+    "sequence-classification": usual(
+        "sequence-classification",
+        "GPT2ForSequenceClassification",
+        "OpenAIGPTForSequenceClassification",
     ),
-    "token-classification": Head(
-        ("GPT2ForTokenClassification",), ("logits",), ("classify", "features"), "classes of tokens"
-    ),
-    "question-answering": Head(
-        ("GPT2ForQuestionAnswering",),
-        ("start_logits", "end_logits"),
-        ("features",),
-        "where the answer starts and ends",
-    ),
+    "token-classification": usual("token-classification", "GPT2ForTokenClassification"),
+    "question-answering": usual("question-answering", "GPT2ForQuestionAnswering"),
 }
 
 
@@ -79,14 +65,9 @@ class Gpt(Family):
         """Tell the two by where they normalise."""
         return "gpt2" if config.norm == "pre" else "openai-gpt"
 
-    def architecture(self, config: GptConfig, head: str) -> str:
+    def title(self, config: GptConfig) -> str:
         """See ``Family``."""
-        names = _HEADS[head].architectures
-        if config.norm == "pre":
-            return names[0]
-        if len(names) < 2:
-            raise UsageError(f"the Hub has no class for the first GPT with the head {head}")
-        return names[1]
+        return self.name if config.norm == "pre" else "the first GPT"
 
     def foreign(self, dialect: str, names: Collection[str], head: str) -> "dict[str, Foreign]":
         """OpenAI's release of the first GPT is read: arrays in order, without names."""
@@ -100,40 +81,7 @@ class Gpt(Family):
         """See ``Family``; the library must be told where a text of several ends, and its first
         GPT cannot mask padding there.
         """
-        known = config.norm == "pre" or len(_HEADS[head].architectures) > 1
-        return known and head != "multiple-choice"
-
-    def model(self, config: GptConfig, head: str) -> "nn.Module":
-        """Build a model with fresh weights."""
-        from zoo_gpt.heads import build
-
-        return build(config, head)
-
-    def onnx(self, config: GptConfig, head: str) -> "OnnxSpec":
-        """Name the graph's inputs, outputs and axes; there is no cache among them."""
-        from zoo.export.spec import OnnxSpec
-
-        tokens, labels = ("batch", "tokens"), len(config.labels)
-        choices = ("batch", "choices")
-        axes: dict[str, dict[str, tuple[str | int, ...]]] = {
-            "none": {"last_hidden_state": (*tokens, config.hidden_size)},
-            "causal-lm": {"logits": (*tokens, config.vocab_size)},
-            "multiple-choice": {
-                "logits": (*choices, "tokens", config.vocab_size),
-                "mc_logits": choices,
-            },
-            "sequence-classification": {"logits": ("batch", labels)},
-            "token-classification": {"logits": (*tokens, labels)},
-            "question-answering": {"start_logits": tokens, "end_logits": tokens},
-        }
-        return OnnxSpec(
-            inputs=dict.fromkeys(
-                ("input_ids", "attention_mask"),
-                (*choices, "tokens") if head == "multiple-choice" else tokens,
-            ),
-            outputs=axes[head],
-            limits={"tokens": config.max_positions},
-        )
+        return head != "multiple-choice" and super().has_reference(config, head)
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build GPT-2's tokenizer of bytes, or the first GPT's of words."""

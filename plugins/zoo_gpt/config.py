@@ -2,18 +2,7 @@
 
 from typing import Any, Literal
 
-from zoo.config import Activation, Config, ConfigMap
-
-_POSITIVE = (
-    "vocab_size",
-    "hidden_size",
-    "num_layers",
-    "num_heads",
-    "intermediate_size",
-    "max_positions",
-    "layer_norm_eps",
-    "initializer_range",
-)
+from zoo.config import POSITIVE, Activation, Config, ConfigMap
 
 
 class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,15 +67,8 @@ class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Raises:
             ValueError: a field is out of its range, or two contradict each other.
         """
-        self.check_ranges(_POSITIVE)
-        if self.hidden_size % self.num_heads:
-            raise ValueError(
-                f"hidden_size {self.hidden_size} does not split into num_heads {self.num_heads}"
-            )
-        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
-            raise ValueError(
-                f"pad_token_id {self.pad_token_id} is outside the vocabulary of {self.vocab_size}"
-            )
+        self.check_ranges(POSITIVE)
+        self.check_split("hidden_size", "num_heads")
         usual = self.inner_size == 4 * self.hidden_size and self.scale_attention
         if self.norm == "post" and (not usual or self.scale_by_layer):
             raise ValueError(
@@ -120,8 +102,6 @@ _FIXED = {
     "is_encoder_decoder": (False, None),
     "add_cross_attention": (False, None),
     "tie_encoder_decoder": (False, None),
-    "cross_attention_hidden_size": (None,),
-    "per_layer_config": (None,),
     "classifier_dropout": (None, 0.1),
     "hidden_dropout": (None, 0.1),
     # the multiple-choice head: one number, of one token, as it is

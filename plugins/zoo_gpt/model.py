@@ -24,145 +24,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.attention import causal_mask, packed_mask
-from zoo.nn.blocks import PostNormBlock
-from zoo.nn.cache import KeyValueCache, LayerCache
-from zoo.nn.skinny import quicken, skinny_linear
+from zoo.nn.cache import KeyValueCache
+from zoo.nn.heads import Labels, LinearHead, NextToken, Spans, at_places
+from zoo.nn.init import init_weights
 from zoo_gpt.config import GptConfig
+from zoo_gpt.trunk import Gpt
 
-
-class Embeddings(nn.Module):
-    """The sum of a token's embedding and its position's."""
-
-    def __init__(self, config: GptConfig) -> None:
-        super().__init__()
-        self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.positions = nn.Embedding(config.max_positions, config.hidden_size)
-        self.dropout = nn.Dropout(config.embedding_dropout)
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        mask: Tensor | None = None,
-        past: int = 0,
-        position_ids: Tensor | None = None,
-    ) -> Tensor:
-        """Embed token numbers.
-
-        Args:
-            input_ids: (batch, tokens), int64.
-            mask: (batch, past + tokens), zero for padding; ``None`` where every token is real.
-            past: how many tokens stand before them.
-            position_ids: (batch, tokens), if mask and past do not say where each stands.
-
-        Returns:
-            (batch, tokens, hidden).
-        """
-        total = past + input_ids.shape[1]
-        if position_ids is not None:
-            where = self.positions(position_ids)
-        elif mask is None:
-            where = self.positions.weight[past:total]  # (tokens, hidden): a view
-        else:
-            padding = (mask.cumsum(1) == 0).sum(1, keepdim=True)  # on the left, (batch, 1)
-            places = torch.arange(past, total, device=mask.device) - padding
-            where = self.positions(places.clamp(min=0))
-        return self.dropout(self.tokens(input_ids) + where)  # type: ignore[no-any-return]
-
-
-class PreNormBlock(PostNormBlock):
-    """GPT-2's block: the same parts, with the norms before attention and feed-forward network."""
-
-    def forward(
-        self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None
-    ) -> Tensor:
-        """See ``PostNormBlock``."""
-        x = x + self.dropout(self.attention(self.attention_norm(x), mask, cache))
-        return x + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
-
-
-class Gpt(nn.Module):
-    """The trunk, which all heads share. A head adds a module and says in ``outputs`` what for.
-
-    Args:
-        config: the shape.
-    """
-
-    def __init__(self, config: GptConfig) -> None:
-        super().__init__()
-        pre = config.norm == "pre"
-        self.embeddings = Embeddings(config)
-        self.layers = nn.ModuleList(
-            (PreNormBlock if pre else PostNormBlock)(
-                hidden_size=config.hidden_size,
-                num_heads=config.num_heads,
-                intermediate_size=config.inner_size,
-                act=config.activation,
-                layer_norm_eps=config.layer_norm_eps,
-                dropout=config.dropout,
-                attention_dropout=config.attention_dropout,
-                causal=True,
-                scale=config.attention_scale(layer),
-            )
-            for layer in range(config.num_layers)
-        )
-        norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if pre else None
-        self.final_norm = norm
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Tensor]:
-        """Run the trunk, then the head."""
-        return self.outputs(self.trunk(input_ids, attention_mask), input_ids, attention_mask)
-
-    def trunk(
-        self, input_ids: Tensor, mask: Tensor | None = None, cache: KeyValueCache | None = None
-    ) -> Tensor:
-        """Run the trunk.
-
-        Args:
-            input_ids: (batch, tokens); with a cache, those alone that it does not hold.
-            mask: (batch, tokens), those in the cache included, or ``None``.
-            cache: of the tokens before; these are added to it.
-
-        Returns:
-            (batch, tokens, hidden).
-        """
-        past = cache.length if cache else 0
-        x = self.embeddings(input_ids, mask, past)
-        ahead = causal_mask(mask, queries=input_ids.shape[1], past=past, like=x)
-        return self._blocks(x, ahead, cache)
-
-    def encode(
-        self,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-    ) -> Tensor:
-        """Run the trunk in training, where several texts may share a row.
-
-        Args:
-            input_ids: (batch, tokens).
-            attention_mask: (batch, tokens): with positions, the number of the text that each
-                token is of, from 1, and 0 for padding.
-            position_ids: (batch, tokens), from 0 in each text; for such rows alone.
-
-        Returns:
-            (batch, tokens, hidden).
-        """
-        if position_ids is None or attention_mask is None:
-            return self.trunk(input_ids, attention_mask)
-        x = self.embeddings(input_ids, position_ids=position_ids)
-        return self._blocks(x, packed_mask(attention_mask, attention_mask, x.dtype, causal=True))
-
-    def _blocks(
-        self, x: Tensor, ahead: Tensor | None, cache: KeyValueCache | None = None
-    ) -> Tensor:
-        for number, layer in enumerate(self.layers):
-            x = layer(x, ahead, cache.layers[number] if cache else None)
-        return x if self.final_norm is None else self.final_norm(x)
-
-    def outputs(self, hidden: Tensor, input_ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
-        """Read the head's outputs off the trunk's, (batch, tokens, hidden)."""
-        return {"last_hidden_state": hidden}
+CLASSIFIER_DROPOUT = 0.1  # before a classifier of tokens; the published models say no other
 
 
 class CausalState:
@@ -177,30 +45,13 @@ class CausalState:
         self.mask = None if self.mask is None else self.mask[rows]
 
 
-class CausalLM(Gpt):
+class CausalLM(NextToken, Gpt):
     """Which token comes next? Also a ``zoo.generation.Decoder``."""
 
     def __init__(self, config: GptConfig) -> None:
         super().__init__(config)
         tied, shape = config.tie_embeddings, (config.hidden_size, config.vocab_size)
         self.head = None if tied else nn.Linear(*shape, bias=False)
-
-    def outputs(self, hidden: Tensor, input_ids: Tensor, mask: Tensor | None) -> dict[str, Tensor]:
-        """See ``Gpt``."""
-        return {"logits": self.scores(hidden)}  # (batch, tokens, vocabulary)
-
-    def scores(self, hidden: Tensor) -> Tensor:
-        """Score what comes next: (..., hidden) to (..., vocabulary)."""
-        return skinny_linear(hidden, self.table)
-
-    @property
-    def table(self) -> Tensor:
-        """What hidden vectors are compared with, (vocabulary, hidden)."""
-        return (self.embeddings.tokens if self.head is None else self.head).weight
-
-    def quicken(self) -> None:
-        """Prepare to generate on a CPU."""
-        quicken(self)
 
     def prefill(self, inputs: Mapping[str, Tensor], room: int) -> tuple[Tensor, CausalState]:
         """Read the prompts, padded on the left; see ``zoo.generation.Decoder``."""
@@ -214,3 +65,103 @@ class CausalLM(Gpt):
         if state.mask is not None:
             state.mask = F.pad(state.mask, (0, 1), value=1)
         return self.scores(self.trunk(tokens[:, None], state.mask, state.cache)[:, -1])
+
+
+def last_places(input_ids: Tensor, mask: Tensor | None, pad_token_id: int | None) -> Tensor:
+    """Return where the last token is that neither mask nor id call padding, (batch,)."""
+    real = torch.ones_like(input_ids) if mask is None else mask
+    if pad_token_id is not None:
+        real = real * (input_ids != pad_token_id)
+    places = torch.arange(input_ids.shape[1], device=input_ids.device)
+    return (places * real).argmax(1)
+
+
+class SequenceClassification(Labels, Gpt):
+    """What is said of the text as a whole, read off its last token: it alone has seen all
+    others (Radford et al. 2018, section 3.2).
+    """
+
+    def __init__(self, config: GptConfig) -> None:
+        super().__init__(config)
+        self.head = nn.Linear(config.hidden_size, len(config.labels), bias=False)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Tensor]:
+        """Score each text: (batch, labels)."""
+        last = last_places(input_ids, attention_mask, self.config.pad_token_id)
+        return self.outputs(at_places(self.trunk(input_ids, attention_mask), last))
+
+
+class MultipleChoice(CausalLM):
+    """Which of several texts is it? One number for each, read off its last token, beside the
+    scores of what comes next: the first GPT was tuned on both at once (section 3.2).
+    """
+
+    def __init__(self, config: GptConfig) -> None:
+        super().__init__(config)
+        self.dropout = nn.Dropout(config.choice_dropout)
+        self.choice = nn.Linear(config.hidden_size, 1)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        mc_token_ids: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Read each text by itself, as one of a larger batch.
+
+        Args:
+            input_ids: (batch, choices, tokens), int64.
+            attention_mask: the same, or ``None``.
+            mc_token_ids: (batch, choices), int64: where the token is that a text is judged by,
+                if it is not the last one.
+        """
+        mask = None if attention_mask is None else attention_mask.flatten(0, 1)
+        ids, shape = input_ids.flatten(0, 1), input_ids.shape
+        if mc_token_ids is None:
+            places = last_places(ids, mask, self.config.pad_token_id)
+        else:
+            places = mc_token_ids.flatten()
+        hidden = self.trunk(ids, mask)
+        choice = self.choice(self.dropout(at_places(hidden, places)))
+        return {
+            "logits": self.scores(hidden).view(*shape, -1),  # (batch, choices, tokens, vocabulary)
+            "mc_logits": choice.view(shape[:2]),  # (batch, choices)
+        }
+
+
+class TokenClassification(Labels, Gpt):
+    """What is said of each token, from it and those before it: (batch, tokens, labels)."""
+
+    def __init__(self, config: GptConfig) -> None:
+        super().__init__(config)
+        self.head = LinearHead(config.hidden_size, len(config.labels), CLASSIFIER_DROPOUT)
+
+
+class QuestionAnswering(Spans, Gpt):
+    """Where in the text an answer starts, and where it ends: (batch, tokens) each."""
+
+    def __init__(self, config: GptConfig) -> None:
+        super().__init__(config)
+        self.head = nn.Linear(config.hidden_size, 2)
+
+
+_HEADS: dict[str, type[Gpt]] = {
+    "none": Gpt,
+    "causal-lm": CausalLM,
+    "multiple-choice": MultipleChoice,
+    "sequence-classification": SequenceClassification,
+    "token-classification": TokenClassification,
+    "question-answering": QuestionAnswering,
+}
+
+
+def build(config: GptConfig, head: str) -> Gpt:
+    """Return a model with fresh weights, those on GPT-2's residual path smaller with depth."""
+    model = _HEADS[head](config)
+    init_weights(model, std=config.initializer_range)
+    if config.norm == "pre":
+        std = config.initializer_range / (2 * config.num_layers) ** 0.5
+        for name, parameter in model.layers.named_parameters():
+            if name.endswith(("attention.out.weight", "ffn.down.weight")):
+                nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std)
+    return model

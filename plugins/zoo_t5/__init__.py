@@ -6,54 +6,55 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from zoo.config import Config, ConfigMap, Translation
 from zoo.errors import VerificationError
 from zoo.family import Family, Head, NewTokenizer
+from zoo.heads import usual
 from zoo.hookspecs import hookimpl
 from zoo_t5.config import CONFIG_MAPS, T5Config
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
-    from torch import nn
 
-    from zoo.export.spec import OnnxSpec
     from zoo.tokenization import SourceFiles
 
-# architectures (T5's, then mT5's), outputs, tasks, summary
+
+def _named(kind: str) -> tuple[str, ...]:
+    return "T5" + kind, "MT5" + kind
+
+
+_WRITES = {
+    "input_ids": "batch tokens",
+    "attention_mask": "batch tokens",
+    "decoder_input_ids": "batch decoder_tokens",
+}
 _HEADS = {
     "none": Head(
-        ("T5Model", "MT5Model"),
-        ("last_hidden_state", "encoder_last_hidden_state"),
+        _named("Model"),
+        {
+            "last_hidden_state": "batch decoder_tokens hidden_size",
+            "encoder_last_hidden_state": "batch tokens hidden_size",
+        },
         (),
         "a vector for each token of a source and of a target",
+        _WRITES,
     ),
-    "encoder": Head(
-        ("T5EncoderModel", "MT5EncoderModel"),
-        ("last_hidden_state",),
-        ("embed", "features"),
-        "the encoder alone: a vector for each token",
+    "encoder": usual(
+        "none", *_named("EncoderModel"), summary="the encoder alone: a vector for each token"
     ),
     "seq2seq-lm": Head(
-        ("T5ForConditionalGeneration", "MT5ForConditionalGeneration", "T5WithLMHeadModel"),
-        ("logits",),
+        (*_named("ForConditionalGeneration"), "T5WithLMHeadModel"),
+        {"logits": "batch decoder_tokens vocab_size"},
         ("seq2seq",),
         "what a text is turned into, token by token",
+        _WRITES,
     ),
-    "sequence-classification": Head(
-        ("T5ForSequenceClassification", "MT5ForSequenceClassification"),
-        ("logits",),
-        ("classify", "features"),
-        "classes of a text or a pair, or a number",
+    "sequence-classification": usual(
+        "sequence-classification", *_named("ForSequenceClassification")
     ),
-    "token-classification": Head(
-        ("T5ForTokenClassification", "MT5ForTokenClassification"),
-        ("logits",),
-        ("classify", "features"),
-        "classes of tokens, by the encoder",
+    "token-classification": usual(
+        "token-classification",
+        *_named("ForTokenClassification"),
+        summary="classes of tokens, by the encoder",
     ),
-    "question-answering": Head(
-        ("T5ForQuestionAnswering", "MT5ForQuestionAnswering"),
-        ("start_logits", "end_logits"),
-        ("features",),
-        "where the answer starts and ends",
-    ),
+    "question-answering": usual("question-answering", *_named("ForQuestionAnswering")),
 }
 _TIE, _SCALE = "tie_word_embeddings", "scale_decoder_outputs"
 
@@ -80,10 +81,6 @@ class T5(Family):
     def model_type(self, config: T5Config) -> str:
         """See ``Family``."""
         return config.series
-
-    def architecture(self, config: T5Config, head: str) -> str:
-        """See ``Family``."""
-        return _HEADS[head].architectures[("t5", "mt5").index(config.series)]
 
     def from_hub(self, hub: Mapping[str, Any], where: str = "config.json") -> Translation:
         """Translate, where one key follows from another.
@@ -112,34 +109,6 @@ class T5(Family):
                     f"{config.feed_forward!r}"
                 )
         return found
-
-    def model(self, config: T5Config, head: str) -> "nn.Module":
-        """Build a model with fresh weights."""
-        from zoo_t5.heads import build
-
-        return build(config, head)
-
-    def onnx(self, config: T5Config, head: str) -> "OnnxSpec":
-        """Name the graph's inputs, outputs and axes; there is no cache among them."""
-        from zoo.export.spec import OnnxSpec
-
-        source, target, width = ("batch", "tokens"), ("batch", "decoder_tokens"), config.hidden_size
-        labels = len(config.labels)
-        axes: dict[str, dict[str, tuple[str | int, ...]]] = {
-            "none": {
-                "last_hidden_state": (*target, width),
-                "encoder_last_hidden_state": (*source, width),
-            },
-            "encoder": {"last_hidden_state": (*source, width)},
-            "seq2seq-lm": {"logits": (*target, config.vocab_size)},
-            "sequence-classification": {"logits": ("batch", labels)},
-            "token-classification": {"logits": (*source, labels)},
-            "question-answering": {"start_logits": source, "end_logits": source},
-        }
-        writes = {"decoder_input_ids": target} if head in ("none", "seq2seq-lm") else {}
-        return OnnxSpec(
-            inputs={"input_ids": source, "attention_mask": source, **writes}, outputs=axes[head]
-        )
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the SentencePiece tokenizer, whose sentinels stand for hidden spans."""

@@ -1,20 +1,10 @@
 """The configuration of T5 and mT5, and what the keys of their Hub configurations mean."""
 
+from dataclasses import replace
 from typing import Any, Literal
 
-from zoo.config import Config, ConfigMap
+from zoo.config import POSITIVE, Config, ConfigMap
 
-_POSITIVE = (
-    "vocab_size",
-    "hidden_size",
-    "head_size",
-    "intermediate_size",
-    "num_layers",
-    "decoder_layers",
-    "num_heads",
-    "layer_norm_eps",
-    "initializer_factor",
-)
 FeedForward = Literal["relu", "gelu", "silu", "gated-relu", "gated-gelu", "gated-silu"]
 
 
@@ -93,12 +83,7 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Raises:
             ValueError: a field is out of its range, or two contradict each other.
         """
-        self.check_ranges(_POSITIVE)
-        for name in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
-            if not 0 <= getattr(self, name) < self.vocab_size:
-                raise ValueError(
-                    f"{name} {getattr(self, name)} is outside the vocabulary of {self.vocab_size}"
-                )
+        self.check_ranges((*POSITIVE, "head_size", "initializer_factor"))
         if self.num_buckets < 4:
             raise ValueError(f"num_buckets is {self.num_buckets}, which is less than 4")
         if self.max_distance <= self.num_buckets // 2:
@@ -128,52 +113,40 @@ _KEYS = {
     "decoder_start_token_id": "decoder_start_token_id",
     "tie_word_embeddings": "output_table",
 }
-_TIES = {"tie_word_embeddings": {True: False, False: True}}
-_FIXED = {
-    "is_decoder": (False, None),
-    "add_cross_attention": (False, None),
-    "tie_encoder_decoder": (False, None),
-    "cross_attention_hidden_size": (None,),
-    "per_layer_config": (None,),
-}
-_IGNORED = {
-    "is_encoder_decoder": "follows from the head",
-    "dense_act_fn": "follows from feed_forward_proj, and is compared with it",
-    "is_gated_act": "follows from feed_forward_proj, and is compared with it",
-    "n_positions": "the longest training text; relative positions have no end",
-    "output_past": "chooses outputs, not values",
-}
-_ALIASES = {
-    "hidden_size": "d_model",
-    "num_attention_heads": "num_heads",
-    "num_hidden_layers": "num_layers",
-    "head_dim": "d_kv",
-}
-
+_MT5 = ConfigMap(
+    keys=_KEYS,
+    fixed={
+        "is_decoder": (False, None),
+        "add_cross_attention": (False, None),
+        "tie_encoder_decoder": (False, None),
+    },
+    ignored={
+        "is_encoder_decoder": "follows from the head",
+        "dense_act_fn": "follows from feed_forward_proj, and is compared with it",
+        "is_gated_act": "follows from feed_forward_proj, and is compared with it",
+        "n_positions": "the longest training text; relative positions have no end",
+        "output_past": "chooses outputs, not values",
+    },
+    aliases={
+        "hidden_size": "d_model",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+        "head_dim": "d_kv",
+    },
+    values={"tie_word_embeddings": {True: False, False: True}},
+    implied={
+        "series": "mt5",
+        "vocab_size": 250112,
+        "intermediate_size": 1024,
+        "num_layers": 8,
+        "num_heads": 6,
+        "feed_forward": "gated-gelu",
+        "scale_outputs": False,
+    },
+)
 CONFIG_MAPS = {
-    "t5": ConfigMap(
-        keys=_KEYS | {"scale_decoder_outputs": "scale_outputs"},
-        fixed=_FIXED,
-        ignored=_IGNORED,
-        aliases=_ALIASES,
-        values=_TIES,
-    ),
-    "mt5": ConfigMap(
-        keys=_KEYS,
-        fixed=_FIXED,
-        ignored=_IGNORED,
-        aliases=_ALIASES,
-        values=_TIES,
-        implied={
-            "series": "mt5",
-            "vocab_size": 250112,
-            "intermediate_size": 1024,
-            "num_layers": 8,
-            "num_heads": 6,
-            "feed_forward": "gated-gelu",
-            "scale_outputs": False,
-        },
-    ),
+    "t5": replace(_MT5, keys=_KEYS | {"scale_decoder_outputs": "scale_outputs"}, implied={}),
+    "mt5": _MT5,
 }
 
 

@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
+
+Axes = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -18,9 +21,23 @@ class OnnxSpec:
             largest magnitude.
     """
 
-    inputs: Mapping[str, tuple[str | int, ...]]
-    outputs: Mapping[str, tuple[str | int, ...]]
+    inputs: Mapping[str, Axes]
+    outputs: Mapping[str, Axes]
     limits: Mapping[str, int] = field(default_factory=dict)
     tolerance: Mapping[str, float] = field(
         default_factory=lambda: {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
     )
+
+
+def sized(axes: Mapping[str, str], config: Any) -> dict[str, Axes]:
+    """Read the axes that a ``zoo.family.Head`` gives, with the sizes of a configuration."""
+    return {
+        name: tuple(_size(word, config) for word in said.split()) for name, said in axes.items()
+    }
+
+
+def _size(word: str, config: Any) -> str | int:
+    if word.isdecimal():
+        return int(word)
+    size = getattr(config, word, word)
+    return len(size) if isinstance(size, tuple) else size

@@ -1,9 +1,26 @@
 """What stands on top of a trunk: predictions for tokens, for spans, for whole texts."""
 
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.nn.activations import activation
+from zoo.nn.skinny import quicken, skinny_linear
+
+
+def at_places(hidden: Tensor, places: Tensor) -> Tensor:
+    """Take one vector of each row.
+
+    Args:
+        hidden: (batch, tokens, hidden).
+        places: (batch,), int64.
+
+    Returns:
+        (batch, hidden).
+    """
+    return hidden[torch.arange(places.shape[0], device=places.device), places]
 
 
 class Pooler(nn.Linear):
@@ -123,3 +140,54 @@ class MaskedTokenHead(nn.Module):
         """
         table = embeddings.weight if self.decoder is None else self.decoder.weight
         return F.linear(self.norm(self.act(self.dense(hidden))), table, self.bias)
+
+
+class Labels(nn.Module):
+    """A part of models: what a head says of each vector, (..., hidden) to (..., labels)."""
+
+    head: nn.Module
+
+    def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
+        """Return the model's outputs for vectors that the head reads."""
+        return {"logits": self.head(hidden)}
+
+
+class Spans(nn.Module):
+    """A part of models: where in a text an answer starts and ends, by a head of width 2."""
+
+    head: nn.Module
+
+    def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
+        """Return the model's outputs, (batch, tokens) each, for (batch, tokens, hidden)."""
+        start, end = self.head(hidden).unbind(dim=-1)
+        return {"start_logits": start, "end_logits": end}
+
+
+class NextToken(nn.Module):
+    """A part of models that write: scores of what comes next, by likeness to the token embeddings.
+
+    Attributes:
+        embeddings: its ``tokens`` are the embeddings.
+        head: a table of the model's own, which is looked at in their place, or ``None``.
+    """
+
+    embeddings: Any
+    head: nn.Linear | None
+
+    @property
+    def table(self) -> Tensor:
+        """What hidden vectors are compared with, (vocabulary, hidden)."""
+        table = self.embeddings.tokens if self.head is None else self.head
+        return table.weight
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Score every token of the vocabulary: (..., hidden) to (..., vocabulary)."""
+        return skinny_linear(hidden, self.table)
+
+    def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
+        """Return the model's outputs for vectors, (batch, tokens, hidden)."""
+        return {"logits": self.scores(hidden)}
+
+    def quicken(self) -> None:
+        """Prepare to generate on a CPU."""
+        quicken(self)

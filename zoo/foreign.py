@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from zoo.spans import Span
+
 SLOTS = ("adam_m", "adam_v", "global_step")
 LAST = {
     "gamma": "weight",
@@ -80,6 +82,10 @@ class ForeignReader(TensorReader):
         array = self.inner.read(own)
         shape = self.tensors[name].shape
         return array.reshape(shape[::-1]).T if foreign.transposed else array.reshape(shape)
+
+    def locate(self, array: "NDArray[np.generic[Any]]") -> "Span | None":
+        """See ``TensorReader``."""
+        return self.inner.locate(array)
 
     def release(self, name: str) -> None:
         """See ``TensorReader``."""

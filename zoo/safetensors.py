@@ -6,7 +6,6 @@ model in memory, and without torch. The layout is the one published with the saf
 """
 
 import json
-import mmap
 import re
 import stat
 import struct
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo.errors import SourceError, VerificationError
 from zoo.formats import STORAGE, TensorInfo, TensorReader
-from zoo.spans import Span
+from zoo.mapped import MappedFile
+from zoo.spans import Span, blocks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -161,9 +161,7 @@ class SafetensorsReader(TensorReader):
         self.tensors: dict[str, TensorInfo] = {}
         self.metadata: dict[str, str] = {}
         self._at: dict[str, tuple[Path, int]] = {}
-        self._ends: dict[Path, int] = {}
-        self._maps: dict[Path, mmap.mmap] = {}
-        self._bases: dict[Path, int] = {}
+        self._maps: dict[Path, MappedFile] = {}
         for path in files:
             tensors, offsets, metadata = read_header(path)
             for name in tensors.keys() & self.tensors.keys():
@@ -172,7 +170,7 @@ class SafetensorsReader(TensorReader):
             self.metadata |= metadata
             self._at |= {name: (path, offset) for name, offset in offsets.items()}
             ends = [offsets[name] + info.nbytes for name, info in tensors.items()]
-            self._ends[path] = max(ends, default=0)
+            self._maps[path] = MappedFile(path, max(ends, default=0))
 
     def file_of(self, name: str) -> Path:
         """Return the file that a tensor is in."""
@@ -180,55 +178,23 @@ class SafetensorsReader(TensorReader):
 
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
         """See ``TensorReader``."""
-        import numpy as np
-
         info, (path, offset) = self.tensors[name], self._at[name]
         count = info.nbytes // int(STORAGE[info.dtype][2:])
-        flat = np.frombuffer(self._map(path), STORAGE[info.dtype], count, offset)
-        return flat.reshape(info.shape)
+        return self._maps[path].array(STORAGE[info.dtype], count, offset).reshape(info.shape)
 
     def locate(self, array: "NDArray[np.generic[Any]]") -> Span | None:
         """See ``TensorReader``."""
-        if not array.flags.c_contiguous or not array.nbytes:
-            return None
-        address = _address(array)
-        for path, base in self._bases.items():
-            if base <= address and address + array.nbytes <= base + len(self._maps[path]):
-                return Span(path, address - base, array.nbytes)
-        return None
+        return next(filter(None, (each.locate(array) for each in self._maps.values())), None)
 
     def release(self, name: str) -> None:
         """See ``TensorReader``."""
         path, offset = self._at[name]
-        begin = offset // mmap.PAGESIZE * mmap.PAGESIZE
-        length = offset + self.tensors[name].nbytes - begin
-        if path in self._maps and length and hasattr(mmap, "MADV_DONTNEED"):
-            self._maps[path].madvise(mmap.MADV_DONTNEED, begin, length)
+        self._maps[path].release(offset, self.tensors[name].nbytes)
 
     def close(self) -> None:
         """See ``TensorReader``. The maps go when the last view of them does."""
-        self._maps.clear()
-        self._bases.clear()
-
-    def _map(self, path: Path) -> mmap.mmap:
-        import numpy as np
-
-        if path not in self._maps:
-            try:
-                with path.open("rb") as file:
-                    mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except (OSError, ValueError) as error:
-                raise SourceError(f"{path} is gone since its header was read: {error}") from error
-            if len(mapped) < self._ends[path]:
-                raise _damaged(path, "it was cut short since its header was read")
-            self._maps[path] = mapped
-            self._bases[path] = _address(np.frombuffer(mapped, np.uint8))
-        return self._maps[path]
-
-
-def _address(array: "NDArray[np.generic[Any]]") -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+        for each in self._maps.values():
+            each.close()
 
 
 def header_bytes(tensors: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> bytes:
@@ -250,4 +216,5 @@ def write_pieces(file: BinaryIO, pieces: "Iterable[NDArray[np.generic[Any]]]") -
     import numpy as np
 
     for piece in pieces:
-        file.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
+        for (block,) in blocks(piece):
+            file.write(block.reshape(-1).view(np.uint8).data)

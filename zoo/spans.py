@@ -9,8 +9,13 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 CHUNK = 1 << 19  # stays in the processor's cache between two uses
 NOT_HERE = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF}
@@ -79,6 +84,21 @@ def same_spans(one: Span, other: Span) -> bool:
             if got != (size, size) or a != b:
                 return False
     return True
+
+
+def blocks(*arrays: "NDArray[np.generic[Any]]") -> "Iterator[list[NDArray[np.generic[Any]]]]":
+    """Yield arrays of one shape in small pieces, each contiguous and of the same elements.
+
+    No copy is made of their size, not even of a matrix that is stored the other way round.
+    """
+    import numpy as np
+
+    if all(array.flags.c_contiguous for array in arrays):
+        arrays = tuple(array.reshape(-1) for array in arrays)
+    first = arrays[0]
+    rows = max(1, CHUNK * len(first) // max(1, first.nbytes))
+    for start in range(0, len(first), rows):
+        yield [np.ascontiguousarray(array[start : start + rows]) for array in arrays]
 
 
 @contextlib.contextmanager

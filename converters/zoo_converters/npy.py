@@ -7,7 +7,6 @@ unpickled not even the header is accepted.
 
 import json
 import math
-import mmap
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -17,6 +16,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 from zoo.errors import SourceError, VerificationError
 from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
+from zoo.mapped import MappedFile
+from zoo.spans import Span
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,23 +89,34 @@ class NpyReader(TensorReader):
         """See ``TensorReader``; what lies in two parts is copied."""
         import numpy as np
 
-        end, info = self._ends[int(name)], self.tensors[name]
-        start = end - math.prod(info.shape)
-        pieces = [piece for piece in self._pieces(start, end) if piece.size]
+        pieces = [part.array(begin, stop) for part, begin, stop in self._stretches(name)]
         joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         joined.flags.writeable = False
-        return joined.reshape(info.shape)
+        return joined.reshape(self.tensors[name].shape)
 
-    def _pieces(self, start: int, end: int) -> "Iterator[Array]":
-        """Yield what lies between two places in the joined arrays."""
+    def _stretches(self, name: str) -> "Iterator[tuple[_Part, int, int]]":
+        """Yield the parts that hold something of a tensor, each with where it begins and stops."""
+        end = self._ends[int(name)]
+        start = end - math.prod(self.tensors[name].shape)
         for part in self._parts:
-            yield part.array()[max(start, 0) : max(end, 0)]
+            begin, stop = max(start, 0), min(end, part.length)
+            if begin < stop:
+                yield part, begin, stop
             start, end = start - part.length, end - part.length
+
+    def locate(self, array: "Array") -> Span | None:
+        """See ``TensorReader``."""
+        return next(filter(None, (part.file.locate(array) for part in self._parts)), None)
+
+    def release(self, name: str) -> None:
+        """See ``TensorReader``."""
+        for part, begin, stop in self._stretches(name):
+            part.release(begin, stop)
 
     def close(self) -> None:
         """See ``TensorReader``."""
         for part in self._parts:
-            part.close()
+            part.file.close()
 
 
 class _Part:
@@ -123,18 +135,16 @@ class _Part:
             raise VerificationError(f"{path} is no flat array of numbers: {why}") from error
         if path.stat().st_size != self._offset + self.length * int(self.dtype[2:]):
             raise VerificationError(f"{path} is not as long as its header says", "fetch it again")
-        self._map: mmap.mmap | None = None
+        self.file = MappedFile(path, path.stat().st_size)
 
-    def array(self) -> "Array":
-        import numpy as np
+    def array(self, begin: int, stop: int) -> "Array":
+        return self.file.array(self.dtype, stop - begin, self._at(begin))
 
-        if self._map is None:
-            with self.path.open("rb") as file:
-                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return np.frombuffer(self._map, self.dtype, self.length, self._offset)
+    def release(self, begin: int, stop: int) -> None:
+        self.file.release(self._at(begin), self._at(stop) - self._at(begin))
 
-    def close(self) -> None:
-        self._map = None
+    def _at(self, element: int) -> int:
+        return self._offset + element * int(self.dtype[2:])
 
 
 def _read_header(file: BinaryIO) -> tuple[str, int]:

@@ -5,7 +5,6 @@ A checkpoint ``NAME`` is a table ``NAME.index`` of tensors and data files
 verified: of the index when it is opened, of a tensor when it is read.
 """
 
-import mmap
 import re
 import struct
 from collections.abc import Sequence
@@ -15,7 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from zoo.crc32c import unmasked
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
+from zoo.mapped import MappedFile
 from zoo.protobuf import as_bytes, as_int, fields
+from zoo.spans import Span
 from zoo_converters.sorted_table import Checksum, read_table
 
 if TYPE_CHECKING:
@@ -98,10 +99,9 @@ class TensorFlowReader(TensorReader):
         self.files = [index, *data]
         self._data = list(data)
         self._checksum = load_checksum()
-        self._maps: dict[int, mmap.mmap] = {}
         self._entries = _read_index(index, self._checksum)
         self.tensors = {name: entry.info for name, entry in self._entries.items()}
-        self._check_files(index)
+        self._files = [MappedFile(path, size) for path, size in self._sizes(index)]
 
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
         """See ``TensorReader``.
@@ -114,7 +114,7 @@ class TensorFlowReader(TensorReader):
         entry = self._entries[name]
         code = STORAGE[entry.info.dtype]
         count = entry.info.nbytes // int(code[2:])
-        flat = np.frombuffer(self._map(entry.shard), code, count, entry.offset)
+        flat = self._files[entry.shard].array(code, count, entry.offset)
         if self._checksum(flat.view(np.uint8)) != entry.crc:
             path = self._data[entry.shard]
             raise VerificationError(
@@ -122,18 +122,22 @@ class TensorFlowReader(TensorReader):
             )
         return flat.reshape(entry.info.shape)
 
+    def locate(self, array: "NDArray[np.generic[Any]]") -> Span | None:
+        """See ``TensorReader``."""
+        return next(filter(None, (each.locate(array) for each in self._files)), None)
+
+    def release(self, name: str) -> None:
+        """See ``TensorReader``."""
+        entry = self._entries[name]
+        self._files[entry.shard].release(entry.offset, entry.info.nbytes)
+
     def close(self) -> None:
         """See ``TensorReader``."""
-        self._maps.clear()
+        for each in self._files:
+            each.close()
 
-    def _map(self, shard: int) -> mmap.mmap:
-        if shard not in self._maps:
-            with self._data[shard].open("rb") as file:
-                self._maps[shard] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return self._maps[shard]
-
-    def _check_files(self, index: Path) -> None:
-        """Every tensor must lie within a data file that is there, before the first is read."""
+    def _sizes(self, index: Path) -> list[tuple[Path, int]]:
+        """Return the data files with their sizes; every tensor must lie within one of them."""
         try:
             sizes = [path.stat().st_size for path in self._data]
         except OSError as error:
@@ -146,6 +150,7 @@ class TensorFlowReader(TensorReader):
                     f"{self._data[entry.shard]} is cut short: {name} lies behind its end",
                     "fetch it again",
                 )
+        return list(zip(self._data, sizes, strict=True))
 
 
 def _check_complete(directory: Path, data: Sequence[str]) -> None:

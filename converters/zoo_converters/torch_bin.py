@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from zoo.spans import Span
     from zoo_converters.sandbox import Extracted
     from zoo_converters.torch_file import Contents
 
@@ -64,6 +65,10 @@ class TorchBinReader(TensorReader):
         if self._extracted is None:
             self._extracted = Extracted(self._contents)
         return self._extracted.reader.read(name)
+
+    def locate(self, array: "NDArray[np.generic[Any]]") -> "Span | None":
+        """See ``TensorReader``."""
+        return self._extracted.reader.locate(array) if self._extracted else None
 
     def release(self, name: str) -> None:
         """See ``TensorReader``."""

@@ -5,15 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
 from zoo.formats import TensorReader
-from zoo.spans import same_spans
+from zoo.spans import blocks, same_spans
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     Array = NDArray[np.generic[Any]]
-
-CHUNK = 1 << 16
 
 
 def same_bits(ours: "Array", theirs: "Array") -> bool:
@@ -22,10 +20,7 @@ def same_bits(ours: "Array", theirs: "Array") -> bool:
 
     if ours.shape != theirs.shape or ours.dtype.itemsize != theirs.dtype.itemsize:
         return False
-    a, b = (_words(np.ascontiguousarray(array)) for array in (ours, theirs))
-    return all(
-        np.array_equal(a[k : k + CHUNK], b[k : k + CHUNK]) for k in range(0, a.size or 1, CHUNK)
-    )
+    return all(np.array_equal(_words(a), _words(b)) for a, b in blocks(ours, theirs))
 
 
 def _words(array: "Array") -> "Array":

@@ -1,6 +1,6 @@
 """The conversion, from an open source to a published directory."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -172,9 +172,10 @@ class _Conversion:
         entry = self.plan.entries[move.entry.target]
         code = target(move.dtype, self.dtype)
 
-        def pieces(which: int) -> "list[Array]":
-            found = self.layout.pieces(entry, move.names, which)
-            return [cast(piece, move.dtype, self.dtype, entry.target) for piece in found]
+        def pieces(which: int) -> "Iterator[Array]":
+            for piece in self.layout.pieces(entry, move.names, which):
+                yield cast(piece, move.dtype, self.dtype, entry.target)
+            self._release(move)
 
         return [
             Output(name, TensorInfo(code, shape), partial(pieces, k), self.opened.reader.locate)
@@ -204,5 +205,8 @@ class _Conversion:
                 require_same(entry.target, rebuilt, original, (written, self.opened.reader))
                 for name in names:
                     written.release(name)
-                for name in move.names:
-                    self.opened.reader.release(name)
+                self._release(move)
+
+    def _release(self, move: Move) -> None:
+        for name in move.names:
+            self.opened.reader.release(name)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[np.generic[Any]]
-    Pieces = Sequence[Array]
+    Pieces = Iterable[Array]
     Locate = Callable[[Array], Span | None]
 
 Create = Callable[[Path], AbstractContextManager[BinaryIO]]
@@ -39,7 +39,8 @@ class Output:
     Attributes:
         name: its name in the file.
         info: its dtype and shape.
-        pieces: returns arrays whose bytes, one after the other, are its data.
+        pieces: returns arrays whose elements, one after the other, are its data; what they are
+            views of may be given back once all were taken.
         locate: says which of them are bytes of a file as they are.
     """
 

@@ -29,7 +29,7 @@ class Op(ABC):
 
     @abstractmethod
     def pieces(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
-        """Return arrays whose bytes, one after the other, are our tensor: no copy is needed."""
+        """Return arrays whose elements, one after the other, are our tensor: no copy is made."""
 
     @abstractmethod
     def to_hub(self, array: "Array") -> "tuple[Array, ...]":
@@ -78,9 +78,7 @@ class Transpose(Op):
 
     def pieces(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
         """See ``Op``."""
-        import numpy as np
-
-        return [np.ascontiguousarray(array.T) for array in arrays]
+        return [array.T for array in arrays]  # written by blocks of rows
 
     def to_hub(self, array: "Array") -> "tuple[Array, ...]":
         """See ``Op``."""

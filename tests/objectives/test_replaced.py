@@ -211,6 +211,7 @@ def test_metrics_by_hand() -> None:
         "accuracy": (2, 4),
         "accuracy_replaced": (1, 2),
         "accuracy_original": (1, 2),
+        "area_under_curve": (2, 4),  # 2 > -3 and -1 > -3; 4 is above both
         "replaced": (2, 4),
     }
     by_hand = np.log1p(np.exp([-2.0, 1.0, -3.0, 4.0])).sum()

@@ -12,6 +12,7 @@ Where the paper is silent or says otherwise, the released code is followed:
 * All that stands between ids and blocks is shared, segments and the norm included
   (modeling.py; the paper names token and position embeddings).
 * The discriminator learns from special tokens, too, but not from padding (run_pretraining.py).
+  (Its ``disc_auc``, of 200 thresholds, takes padding for original tokens; here, none counts.)
 
 There, samples are drawn with noise on all scores. Here, each takes one number of [0, 1) that
 comes with the row, so that how rows are split over batches and devices changes nothing.
@@ -24,6 +25,7 @@ import msgspec
 import numpy as np
 
 from zoo.errors import UsageError
+from zoo.objectives.area import wins
 from zoo.objectives.base import Network, Options, Outcome, Row, pick, score_loss
 from zoo.objectives.masked import MASKED, MaskedLanguageModelling, MaskedOptions, inputs
 from zoo.objectives.packing import Packed
@@ -219,10 +221,11 @@ def detect(model: Any, given: "Mapping[str, Tensor]", replaced: "Tensor") -> Out
 
     Returns:
         the loss, and as metrics the part of answers that are right (``accuracy``), of those about
-        replaced and about original tokens, how probable it is said to be that these were
-        replaced, and the part of tokens that are. At first all answers are "original", which is
-        right of most: that the two probabilities part is what shows first that one is told from
-        the other.
+        replaced and about original tokens, how often a replaced token is told from an original
+        one (``area_under_curve``, see ``zoo.objectives.area``: pairs are of one micro-batch), how
+        probable it is said to be that these were replaced, and the part of tokens that are. At
+        first all answers are "original", which is right of most: that the area leaves one half,
+        and the two probabilities part, is what shows first that one is told from the other.
     """
     from torch.nn import functional as F
 
@@ -239,6 +242,7 @@ def detect(model: Any, given: "Mapping[str, Tensor]", replaced: "Tensor") -> Out
             "accuracy_original": ((right & kept).sum(), kept.sum()),
             "probability_replaced": ((probable * replaced).sum(), replaced.sum()),
             "probability_original": ((probable * kept).sum(), kept.sum()),
+            "area_under_curve": wins(said, replaced, kept),
             "replaced": (replaced.sum(), real.sum()),
         },
     )

@@ -1,6 +1,6 @@
 """GPT and GPT-2 (Radford et al. 2018 and 2019)."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from zoo.config import Config, ConfigMap
@@ -12,12 +12,11 @@ from zoo_gpt.config import CONFIG_MAPS, GptConfig
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles
 
 # architectures: GPT-2's, then GPT's
 _HEADS = {
-    "none": usual("none", "GPT2Model", "OpenAIGPTModel"),
+    "none": usual("none", "GPT2", "OpenAIGPT"),
     "causal-lm": Head(
         ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel"),
         {"logits": "batch tokens vocab_size"},
@@ -31,13 +30,9 @@ _HEADS = {
         "which of several texts it is, and which token comes next in each",
         dict.fromkeys(("input_ids", "attention_mask"), "batch choices tokens"),
     ),
-    "sequence-classification": usual(
-        "sequence-classification",
-        "GPT2ForSequenceClassification",
-        "OpenAIGPTForSequenceClassification",
-    ),
-    "token-classification": usual("token-classification", "GPT2ForTokenClassification"),
-    "question-answering": usual("question-answering", "GPT2ForQuestionAnswering"),
+    "sequence-classification": usual("sequence-classification", "GPT2", "OpenAIGPT"),
+    "token-classification": usual("token-classification", "GPT2"),
+    "question-answering": usual("question-answering", "GPT2"),
 }
 
 
@@ -68,14 +63,6 @@ class Gpt(Family):
     def title(self, config: GptConfig) -> str:
         """See ``Family``."""
         return self.name if config.norm == "pre" else "the first GPT"
-
-    def foreign(self, dialect: str, names: Collection[str], head: str) -> "dict[str, Foreign]":
-        """OpenAI's release of the first GPT is read: arrays in order, without names."""
-        from zoo_gpt.weights import numbered
-
-        if dialect != "npy":
-            return super().foreign(dialect, names, head)
-        return {name: numbered(name) for name in names}
 
     def has_reference(self, config: GptConfig, head: str) -> bool:
         """See ``Family``; the library must be told where a text of several ends, and its first

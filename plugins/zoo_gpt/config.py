@@ -1,5 +1,6 @@
 """The configuration of GPT and GPT-2, and what the keys of their Hub configurations mean."""
 
+from dataclasses import replace
 from typing import Any, Literal
 
 from zoo.config import POSITIVE, Activation, Config, ConfigMap
@@ -77,7 +78,7 @@ class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
 
 
-_SHARED = {
+_KEYS = {
     "vocab_size": "vocab_size",
     "n_positions": "max_positions",
     "n_embd": "hidden_size",
@@ -92,60 +93,54 @@ _SHARED = {
     "pad_token_id": "pad_token_id",
     "tie_word_embeddings": "tie_embeddings",
 }
-_ALIASES = {
-    "max_position_embeddings": "n_positions",
-    "hidden_size": "n_embd",
-    "num_hidden_layers": "n_layer",
-    "num_attention_heads": "n_head",
-}
-_FIXED = {
-    "is_encoder_decoder": (False, None),
-    "add_cross_attention": (False, None),
-    "tie_encoder_decoder": (False, None),
-    "classifier_dropout": (None, 0.1),
-    "hidden_dropout": (None, 0.1),
-    # the multiple-choice head: one number, of one token, as it is
-    "summary_type": ("cls_index",),
-    "summary_use_proj": (True,),
-    "summary_activation": (None,),
-    "summary_proj_to_labels": (True,),
-}
 _IGNORED = {
     "is_decoder": "every token looks back alone, whatever it says",
     "n_ctx": "what n_positions was called before; no implementation reads it",
 }
-# GPT's class knows three activations, by names of its own: its "gelu" is the approximation.
-_AFN = {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}
-
-CONFIG_MAPS = {
-    "gpt2": ConfigMap(
-        keys={
-            **_SHARED,
-            "n_inner": "intermediate_size",
-            "activation_function": "activation",
-            "scale_attn_weights": "scale_attention",
-            "scale_attn_by_inverse_layer_idx": "scale_by_layer",
-        },
-        fixed=_FIXED,
-        ignored={
-            **_IGNORED,
-            "reorder_and_upcast_attn": "asks for scores in float32, as they are here anyway",
-        },
-        aliases=_ALIASES,
-    ),
-    "openai-gpt": ConfigMap(
-        keys={**_SHARED, "afn": "activation"},
-        fixed=_FIXED,
-        ignored={
-            **_IGNORED,
-            "n_special": "counts tokens that vocab_size holds",
-            "predict_special_tokens": "read by no implementation",
-        },
-        aliases=_ALIASES,
-        values={"afn": _AFN},
-        implied={"norm": "post", "vocab_size": 40478, "max_positions": 512},
-    ),
-}
+_SECOND = ConfigMap(
+    keys={
+        **_KEYS,
+        "n_inner": "intermediate_size",
+        "activation_function": "activation",
+        "scale_attn_weights": "scale_attention",
+        "scale_attn_by_inverse_layer_idx": "scale_by_layer",
+    },
+    fixed={
+        "is_encoder_decoder": (False, None),
+        "add_cross_attention": (False, None),
+        "tie_encoder_decoder": (False, None),
+        "classifier_dropout": (None, 0.1),
+        "hidden_dropout": (None, 0.1),
+        # the multiple-choice head: one number, of one token, as it is
+        "summary_type": ("cls_index",),
+        "summary_use_proj": (True,),
+        "summary_activation": (None,),
+        "summary_proj_to_labels": (True,),
+    },
+    ignored={
+        **_IGNORED,
+        "reorder_and_upcast_attn": "asks for scores in float32, as they are here anyway",
+    },
+    aliases={
+        "max_position_embeddings": "n_positions",
+        "hidden_size": "n_embd",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+    },
+)
+_FIRST = replace(
+    _SECOND,
+    keys={**_KEYS, "afn": "activation"},
+    ignored={
+        **_IGNORED,
+        "n_special": "counts tokens that vocab_size holds",
+        "predict_special_tokens": "read by no implementation",
+    },
+    # its class knows three activations, by names of its own: its "gelu" is the approximation
+    values={"afn": {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}},
+    implied={"norm": "post", "vocab_size": 40478, "max_positions": 512},
+)
+CONFIG_MAPS = {"gpt2": _SECOND, "openai-gpt": _FIRST}
 
 
 def _gpt2(layers: int, width: int, heads: int, **changes: Any) -> GptConfig:

@@ -1,5 +1,6 @@
 """GPT's tensors: the Hub's names and ours."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from zoo.foreign import Foreign
@@ -94,12 +95,16 @@ def is_low(array: "NDArray[np.generic[Any]]") -> bool:
     return array.size == 1 and float(array.reshape(-1)[0]) <= -1e4
 
 
-def numbered(name: str) -> Foreign:
-    """Say what a tensor of OpenAI's release is by its number (finetune-transformer-lm, train.py).
+def from_npy(names: Collection[str], head: str) -> dict[str, Foreign]:
+    """Say what the arrays of OpenAI's release of the first GPT are, which have no names."""
+    return {name: _numbered(int(name)) for name in names}
+
+
+def _numbered(number: int) -> Foreign:
+    """Say what an array is by its number (finetune-transformer-lm, train.py).
 
     Kernels are those of convolutions over one token, with a first axis of that size.
     """
-    number = int(name)
     if number < len(_FIRST):
         return Foreign(_PREFIX + _FIRST[number])
     layer, place = divmod(number - len(_FIRST), 2 * len(_PARTS))

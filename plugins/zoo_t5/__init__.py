@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 
     from zoo.tokenization import SourceFiles
 
-
-def _named(kind: str) -> tuple[str, ...]:
-    return "T5" + kind, "MT5" + kind
-
-
 _WRITES = {
     "input_ids": "batch tokens",
     "attention_mask": "batch tokens",
@@ -27,7 +22,7 @@ _WRITES = {
 }
 _HEADS = {
     "none": Head(
-        _named("Model"),
+        ("T5Model", "MT5Model"),
         {
             "last_hidden_state": "batch decoder_tokens hidden_size",
             "encoder_last_hidden_state": "batch tokens hidden_size",
@@ -37,24 +32,26 @@ _HEADS = {
         _WRITES,
     ),
     "encoder": usual(
-        "none", *_named("EncoderModel"), summary="the encoder alone: a vector for each token"
+        "none",
+        "T5Encoder",
+        "MT5Encoder",
+        summary="the encoder alone: a vector for each token",
     ),
     "seq2seq-lm": Head(
-        (*_named("ForConditionalGeneration"), "T5WithLMHeadModel"),
+        ("T5ForConditionalGeneration", "MT5ForConditionalGeneration", "T5WithLMHeadModel"),
         {"logits": "batch decoder_tokens vocab_size"},
         ("seq2seq",),
         "what a text is turned into, token by token",
         _WRITES,
     ),
-    "sequence-classification": usual(
-        "sequence-classification", *_named("ForSequenceClassification")
-    ),
+    "sequence-classification": usual("sequence-classification", "T5", "MT5"),
     "token-classification": usual(
         "token-classification",
-        *_named("ForTokenClassification"),
+        "T5",
+        "MT5",
         summary="classes of tokens, by the encoder",
     ),
-    "question-answering": usual("question-answering", *_named("ForQuestionAnswering")),
+    "question-answering": usual("question-answering", "T5", "MT5"),
 }
 _TIE, _SCALE = "tie_word_embeddings", "scale_decoder_outputs"
 

@@ -25,10 +25,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from zoo.nn.attention import SelfAttention, padding_mask
+from zoo.nn.attention import padding_mask
 from zoo.nn.cache import KeyValueCache
 from zoo.nn.heads import DenseHead, Labels, LinearHead, NextToken, Spans, at_places
-from zoo_t5.attention import CrossAttention, RelativePositions
+from zoo_t5.attention import RelativePositions
 from zoo_t5.config import T5Config
 from zoo_t5.trunk import Decoder, Encoder, EncoderDecoder, Trunk
 
@@ -127,14 +127,8 @@ class SequenceClassification(Labels, EncoderDecoder):
 
     def __init__(self, config: T5Config) -> None:
         super().__init__(config)
-        dropout = config.classifier_dropout
-        self.head = DenseHead(
-            config.hidden_size,
-            len(config.labels),
-            act="tanh",
-            dropout=dropout,
-            inner_dropout=dropout,
-        )
+        shape, dropped = (config.hidden_size, len(config.labels)), config.classifier_dropout
+        self.head = DenseHead(*shape, act="tanh", dropout=dropped, inner_dropout=dropped)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Tensor]:
         """Score (batch, labels). Where nothing ends a text, its last token stands for the end."""
@@ -184,11 +178,9 @@ def build(config: T5Config, head: str) -> Trunk:
         elif isinstance(module, RelativePositions):
             nn.init.normal_(module.weight, std=factor * config.hidden_size**-0.5)
     with torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, SelfAttention):
-                module.qkv.weight[: config.inner_size] *= config.head_size**-0.5
-            elif isinstance(module, CrossAttention):
-                module.q.weight *= config.head_size**-0.5
+        for name, weight in model.named_parameters():
+            if name.endswith(("attention.qkv.weight", "cross.q.weight")):
+                weight[: config.inner_size] *= config.head_size**-0.5
     if isinstance(model, Seq2SeqLM) and model.head is not None:
         nn.init.normal_(model.head.weight, std=factor)
     return model

@@ -65,45 +65,33 @@ def _both(config: T5Config, prefix: str = "") -> WeightMap:
 
 def _stack(config: T5Config, theirs: str, ours: str) -> list[Rule]:
     """Return the rules for the blocks of the encoder, or of the decoder, which have a part more."""
-    width, inner, decoder = config.hidden_size, config.inner_size, bool(ours)
-    number = "{j}" if decoder else "{i}"
-    hub, block = f"{theirs}block.{number}.layer.", f"{ours}layers.{number}."
-    first = f"{theirs}block.0.layer.0.SelfAttention.{_RELATIVE}"
-    rules = [
-        Rule(first, ours + "positions.weight", (config.num_buckets, config.num_heads)),
-        _joined(hub + "0.SelfAttention.", "qkv", block + "attention.qkv", (3 * inner, width)),
-        Rule(hub + "0.SelfAttention.o.weight", block + "attention.out.weight", (width, inner)),
-        Rule(hub + "0.layer_norm.weight", block + "attention_norm.weight", (width,)),
+    width, heads, inner = config.hidden_size, config.inner_size, config.intermediate_size
+    number, last = ("{j}", "2") if ours else ("{i}", "1")
+
+    def rule(part: str, names: str, target: str, *shape: int) -> Rule:
+        """Several matrices are kept as one, so that one product does for all."""
+        target = f"{ours}layers.{number}.{target}.weight"
+        hub = [f"{theirs}block.{number}.layer.{part}.{name}.weight" for name in names.split()]
+        if len(hub) == 1:
+            return Rule(hub[0], target, shape)
+        return Rule(tuple(hub), target, shape, Concat(len(hub)))
+
+    cross = [
+        rule("1.EncDecAttention", "q", "cross.q", heads, width),
+        rule("1.EncDecAttention", "k v", "cross.kv", 2 * heads, width),
+        rule("1.EncDecAttention", "o", "cross.out", width, heads),
+        rule("1", "layer_norm", "cross_norm", width),
     ]
-    if decoder:
-        rules += [
-            Rule(hub + "1.EncDecAttention.q.weight", block + "cross.q.weight", (inner, width)),
-            _joined(hub + "1.EncDecAttention.", "kv", block + "cross.kv", (2 * inner, width)),
-            Rule(hub + "1.EncDecAttention.o.weight", block + "cross.out.weight", (width, inner)),
-            Rule(hub + "1.layer_norm.weight", block + "cross_norm.weight", (width,)),
-        ]
+    up = ("wi_0 wi_1", 2 * inner) if config.gated else ("wi", inner)
+    first, table = f"{theirs}block.0.layer.0.SelfAttention.{_RELATIVE}", f"{ours}positions.weight"
     return [
-        *rules,
-        *_feed_forward(config, f"{hub}{1 + decoder}.", block),
+        Rule(first, table, (config.num_buckets, config.num_heads)),
+        rule("0.SelfAttention", "q k v", "attention.qkv", 3 * heads, width),
+        rule("0.SelfAttention", "o", "attention.out", width, heads),
+        rule("0", "layer_norm", "attention_norm", width),
+        *(cross if ours else []),
+        rule(f"{last}.DenseReluDense", up[0], "ffn.up", up[1], width),
+        rule(f"{last}.DenseReluDense", "wo", "ffn.down", width, inner),
+        rule(last, "layer_norm", "ffn_norm", width),
         Rule(f"{theirs}final_layer_norm.weight", f"{ours}final_norm.weight", (width,)),
     ]
-
-
-def _feed_forward(config: T5Config, hub: str, block: str) -> list[Rule]:
-    width, inner = config.hidden_size, config.intermediate_size
-    dense = hub + "DenseReluDense."
-    if config.gated:
-        up = _joined(dense, ("wi_0", "wi_1"), block + "ffn.up", (2 * inner, width))
-    else:
-        up = Rule(dense + "wi.weight", block + "ffn.up.weight", (inner, width))
-    return [
-        up,
-        Rule(dense + "wo.weight", block + "ffn.down.weight", (width, inner)),
-        Rule(hub + "layer_norm.weight", block + "ffn_norm.weight", (width,)),
-    ]
-
-
-def _joined(theirs: str, parts: str | tuple[str, ...], ours: str, shape: tuple[int, int]) -> Rule:
-    """Return the rule for matrices that are kept as one, so that one product does for all."""
-    names = tuple(f"{theirs}{part}.weight" for part in parts)
-    return Rule(names, ours + ".weight", shape, Concat(len(names)))

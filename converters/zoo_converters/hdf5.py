@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError, VerificationError
 from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
+from zoo.mapped import MappedFile
+from zoo.spans import Span
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,6 +83,7 @@ class Hdf5Reader(TensorReader):
     def __init__(self, path: Path) -> None:
         self.files = (path,)
         self._path = path
+        self._bytes = MappedFile(path, path.stat().st_size if path.is_file() else 0)
         h5py = _h5py(path)
         try:
             self._file = h5py.File(path, "r")
@@ -88,6 +91,7 @@ class Hdf5Reader(TensorReader):
             raise VerificationError(f"{path} is no HDF5 file, or damaged: {_line(error)}") from None
         try:
             arrays = dict(_arrays(h5py, self._file))
+            self._offsets = {name: _offset(array) for name, array in arrays.items()}
             self.tensors: Mapping[str, TensorInfo] = {
                 name: TensorInfo(_code(name, array), tuple(array.shape))
                 for name, array in arrays.items()
@@ -97,7 +101,7 @@ class Hdf5Reader(TensorReader):
             raise VerificationError(f"{path}: {_line(error)}") from None
 
     def read(self, name: str) -> "Array":
-        """See ``TensorReader``; the data is read into memory.
+        """See ``TensorReader``; what is no plain stretch of the file is read into memory.
 
         Raises:
             VerificationError: it cannot be read.
@@ -105,6 +109,10 @@ class Hdf5Reader(TensorReader):
         import numpy as np
 
         info = self.tensors[name]
+        offset = self._offsets[name]
+        if offset is not None:
+            count = info.nbytes // int(STORAGE[info.dtype][2:])
+            return self._bytes.array(STORAGE[info.dtype], count, offset).reshape(info.shape)
         try:
             found: Array = np.asarray(self._file[name][()])
         except DAMAGE as error:
@@ -113,8 +121,19 @@ class Hdf5Reader(TensorReader):
         found.flags.writeable = False
         return found
 
+    def locate(self, array: "Array") -> Span | None:
+        """See ``TensorReader``."""
+        return self._bytes.locate(array)
+
+    def release(self, name: str) -> None:
+        """See ``TensorReader``."""
+        offset = self._offsets[name]
+        if offset is not None:
+            self._bytes.release(offset, self.tensors[name].nbytes)
+
     def close(self) -> None:
         """See ``TensorReader``."""
+        self._bytes.close()
         self._file.close()
 
 
@@ -160,6 +179,20 @@ def _code(name: str, array: Any) -> str:
         if dtype[1:] == kind and array.shape is not None:
             return code
     raise ValueError(f"{name} holds {array.dtype}, where numbers are read")
+
+
+def _offset(array: Any) -> int | None:
+    """Return where in the file an array's bytes are as numpy has them, if they are.
+
+    Those in chunks or in the other byte order are not, and offsets would begin behind a block of
+    the user's. One that reaches behind the end of the file is left to the library to refuse.
+    """
+    offset: int | None = array.id.get_offset()
+    plain = array.dtype.str in PLAIN.values() and array.size and not array.file.userblock_size
+    if offset is None or not plain:
+        return None
+    whole = offset + array.nbytes <= Path(array.file.filename).stat().st_size
+    return offset if whole and array.chunks is None else None
 
 
 def _line(error: Exception) -> str:

@@ -8,6 +8,7 @@ unpickled not even the header is accepted.
 import json
 import math
 import re
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 from zoo.errors import SourceError, VerificationError
 from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
 from zoo.mapped import MappedFile
+from zoo.safetensors import write_pieces
 from zoo.spans import Span
 
 if TYPE_CHECKING:
@@ -77,6 +79,8 @@ class NpyReader(TensorReader):
         self.tensors: Mapping[str, TensorInfo] = {
             str(number): TensorInfo(DTYPES[code], shape) for number, shape in enumerate(listed)
         }
+        self._joined: dict[str, MappedFile] = {}
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._ends = list(accumulate(math.prod(shape) for shape in listed))
         held = sum(part.length for part in self._parts)
         if held != self._ends[-1]:
@@ -86,13 +90,26 @@ class NpyReader(TensorReader):
             )
 
     def read(self, name: str) -> "Array":
-        """See ``TensorReader``; what lies in two parts is copied."""
-        import numpy as np
+        """See ``TensorReader``; what lies in several parts is joined in a file for the time."""
+        stretches = list(self._stretches(name))
+        if len(stretches) == 1:
+            found = stretches[0][0].array(*stretches[0][1:])
+        else:
+            info = self.tensors[name]
+            count = math.prod(info.shape)
+            found = self._joined_file(name).array(STORAGE[info.dtype], count, 0)
+        return found.reshape(self.tensors[name].shape)
 
-        pieces = [part.array(begin, stop) for part, begin, stop in self._stretches(name)]
-        joined = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-        joined.flags.writeable = False
-        return joined.reshape(self.tensors[name].shape)
+    def _joined_file(self, name: str) -> MappedFile:
+        if name not in self._joined:
+            self._folder = self._folder or tempfile.TemporaryDirectory()
+            path = Path(self._folder.name, name)
+            with path.open("wb") as file:
+                for part, begin, stop in self._stretches(name):
+                    write_pieces(file, (part.array(begin, stop),))
+                    part.release(begin, stop)
+            self._joined[name] = MappedFile(path, self.tensors[name].nbytes)
+        return self._joined[name]
 
     def _stretches(self, name: str) -> "Iterator[tuple[_Part, int, int]]":
         """Yield the parts that hold something of a tensor, each with where it begins and stops."""
@@ -106,17 +123,22 @@ class NpyReader(TensorReader):
 
     def locate(self, array: "Array") -> Span | None:
         """See ``TensorReader``."""
-        return next(filter(None, (part.file.locate(array) for part in self._parts)), None)
+        files = (*self._joined.values(), *(part.file for part in self._parts))
+        return next(filter(None, (file.locate(array) for file in files)), None)
 
     def release(self, name: str) -> None:
         """See ``TensorReader``."""
+        if name in self._joined:
+            self._joined[name].release(0, self.tensors[name].nbytes)
         for part, begin, stop in self._stretches(name):
             part.release(begin, stop)
 
     def close(self) -> None:
         """See ``TensorReader``."""
-        for part in self._parts:
-            part.file.close()
+        for file in (*self._joined.values(), *(part.file for part in self._parts)):
+            file.close()
+        if self._folder is not None:
+            self._folder.cleanup()
 
 
 class _Part:

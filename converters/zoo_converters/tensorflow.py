@@ -8,7 +8,7 @@ verified: of the index when it is opened, of a tensor when it is read.
 import re
 import struct
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from zoo.crc32c import unmasked
@@ -40,6 +40,9 @@ DTYPES = {
     23: "U64",
 }
 CHUNK = 1 << 20
+STATE = "checkpoint"  # CheckpointState of checkpoint_state.proto, as text
+LATEST_KEY = "model_checkpoint_path"
+LATEST = re.compile(rf'^{LATEST_KEY}:\s*"([^"]+)"', re.MULTILINE)
 DATA = re.compile(r"(.+)\.data-(\d{5})-of-(\d{5})")
 
 
@@ -67,24 +70,55 @@ class TensorFlow(Format):
     priority: ClassVar[int] = 5
 
     def find(self, names: Sequence[str]) -> tuple[str, ...]:
-        """See ``Format``. The index comes first; two checkpoints in one folder are no choice."""
-        found = [name for name in names if name.endswith(".index")]
-        data = [(name, DATA.fullmatch(name)) for name in names]
-        stems = {match[1] for _, match in data if match} & {n.removesuffix(".index") for n in found}
-        if len(stems) != 1:
-            return ()
-        (stem,) = stems
-        own = sorted(name for name, match in data if match and match[1] == stem)
-        return (f"{stem}.index", *own)
+        """See ``Format``. The index comes first; of several checkpoints every file is found, after
+        the one that says which of them is meant.
+        """
+        stems = _stems(names)
+        found = [name for stem in stems for name in _files(stem, names)]
+        return tuple([STATE] * (len(stems) > 1 and STATE in names) + found)
 
     def open(self, directory: Path, names: Sequence[str]) -> TensorReader:
         """See ``Format``.
 
         Raises:
-            UsageError: the package for checksums is not installed.
+            UsageError: there are several checkpoints and nothing says which is meant, or the
+                package for checksums is not installed.
         """
-        _check_complete(directory, names[1:])
-        return TensorFlowReader(directory / names[0], [directory / name for name in names[1:]])
+        index, *data = _files(_chosen(directory, names), names)
+        _check_complete(directory, data)
+        return TensorFlowReader(directory / index, [directory / name for name in data])
+
+
+def _stems(names: Sequence[str]) -> list[str]:
+    """Return what the checkpoints are called that have an index and data."""
+    data = {match[1] for name in names if (match := DATA.fullmatch(name))}
+    return sorted(stem for stem in data if f"{stem}.index" in names)
+
+
+def _files(stem: str, names: Sequence[str]) -> list[str]:
+    """Return a checkpoint's files: the index, then the data files in order."""
+    data = [name for name in names if (match := DATA.fullmatch(name)) and match[1] == stem]
+    return [f"{stem}.index", *sorted(data)]
+
+
+def _chosen(directory: Path, names: Sequence[str]) -> str:
+    """Return the one checkpoint, or that of several which TensorFlow's own state file names.
+
+    Raises:
+        UsageError: no such file names one of them.
+    """
+    stems = [name.removesuffix(".index") for name in names if name.endswith(".index")]
+    if len(stems) > 1 and STATE in names:
+        latest = LATEST.search((directory / STATE).read_text("utf-8", "replace"))
+        wanted = PurePosixPath(latest[1]).name if latest else ""
+        stems = [wanted] if wanted in stems else stems
+    if len(stems) > 1:
+        raise UsageError(
+            f"{directory} holds several checkpoints, {' and '.join(stems)}, and no file "
+            f"{STATE!r} says which is meant",
+            f'write into one: {LATEST_KEY}: "{stems[-1]}"',
+        )
+    return stems[0]
 
 
 class TensorFlowReader(TensorReader):

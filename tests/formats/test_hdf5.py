@@ -68,6 +68,27 @@ def test_compressed_and_foreign_byte_orders_are_read(tmp_path: Path) -> None:
             assert found.dtype == "<f4" and np.array_equal(found, array)
 
 
+def test_a_plain_array_is_a_stretch_of_the_file(tmp_path: Path) -> None:
+    array = np.random.default_rng(0).normal(size=(20, 30)).astype(np.float32)
+    path = write(tmp_path, group__plain=array, empty=np.zeros((0, 3), np.float32))
+    with HDF5.open(path, ["weights.hdf5"]) as reader:
+        span = reader.locate(reader.read("group/plain"))
+        assert span is not None
+        content = span.path.read_bytes()[span.offset : span.offset + span.length]
+        assert content == array.tobytes()
+        reader.release("group/plain")
+        assert np.array_equal(reader.read("group/plain"), array)
+        assert reader.read("empty").shape == (0, 3)
+
+
+def test_behind_a_block_of_the_users(tmp_path: Path) -> None:
+    array = np.random.default_rng(0).normal(size=(20, 30)).astype(np.float32)
+    with h5py.File(tmp_path / "weights.hdf5", "w", userblock_size=512) as file:
+        file.create_dataset("plain", data=array)
+    with HDF5.open(tmp_path, ["weights.hdf5"]) as reader:
+        assert np.array_equal(reader.read("plain"), array)
+
+
 def test_what_lies_elsewhere_is_refused(tmp_path: Path) -> None:
     def refused(kind: str, match: str) -> None:
         with pytest.raises(VerificationError, match=match):

@@ -48,6 +48,19 @@ def test_arrays_are_what_numpy_was_given(tmp_path: Path, cuts: tuple[int, ...], 
         assert len(reader.files) == len(cuts) + 2
 
 
+@pytest.mark.parametrize("cuts", [(), (4, 13, 13)])
+def test_each_array_is_a_stretch_of_a_file(tmp_path: Path, cuts: tuple[int, ...]) -> None:
+    arrays = written(tmp_path, cuts)
+    with opened(tmp_path) as reader:
+        for name, array in zip(reader.tensors, arrays, strict=True):
+            span = reader.locate(reader.read(name))
+            assert span is not None
+            content = span.path.read_bytes()[span.offset : span.offset + span.length]
+            assert content == array.tobytes()
+            reader.release(name)
+            assert reader.read(name).tobytes() == array.tobytes()
+
+
 def test_files_are_found_by_name() -> None:
     find = Npy().find
     parts = [f"params_{number}.npy" for number in range(12)]

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zoo.errors import VerificationError, ZooError
+from zoo.errors import UsageError, VerificationError, ZooError
 from zoo.formats import TensorReader
 from zoo_converters.tensorflow import TensorFlow
 
@@ -46,8 +46,38 @@ def test_files_are_found_by_name() -> None:
     assert find([*reversed(one), "vocab.txt", "m.ckpt.meta"]) == tuple(one)
     assert find(["m.ckpt.index"]) == ()
     assert find(one[1:]) == ()
-    assert find([*one, "n.ckpt.index", "n.ckpt.data-00000-of-00001"]) == ()
+    other = ["n.ckpt.index", "n.ckpt.data-00000-of-00001"]
+    assert find([*reversed(other), *one]) == (*one, *other)
+    assert find([*one, *other, "checkpoint"]) == ("checkpoint", *one, *other)
+    assert find([*one, "checkpoint"]) == tuple(one)
     assert find(["model.safetensors.index.json"]) == ()
+
+
+def several(folder: Path) -> TensorReader:
+    return TensorFlow().open(folder, TensorFlow().find([path.name for path in folder.iterdir()]))
+
+
+@pytest.mark.parametrize("before", ["", "/somewhere/else/"])
+def test_of_several_the_state_file_names_one(copy: Path, before: str) -> None:
+    """As TensorFlow writes it: the latest first, then all of them (``latest_checkpoint``)."""
+    (copy / "checkpoint").write_text(
+        f'model_checkpoint_path: "{before}kinds.ckpt"\n'
+        f'all_model_checkpoint_paths: "{before}bert_model.ckpt"\n'
+    )
+    with several(copy) as reader, opened(FOLDER, "kinds.ckpt") as expected:
+        assert reader.tensors == expected.tensors
+        assert {path.name for path in reader.files} == {
+            "kinds.ckpt.index",
+            "kinds.ckpt.data-00000-of-00001",
+        }
+
+
+@pytest.mark.parametrize("state", [None, "", 'model_checkpoint_path: "gone.ckpt"'])
+def test_several_are_no_choice(copy: Path, state: str | None) -> None:
+    if state is not None:
+        (copy / "checkpoint").write_text(state)
+    with pytest.raises(UsageError, match=r"several.*bert_model\.ckpt and kinds\.ckpt.*write into"):
+        several(copy)
 
 
 def test_a_bit_in_the_data(copy: Path) -> None:

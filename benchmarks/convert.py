@@ -1,12 +1,15 @@
-"""Claim: converting a BERT-large-sized fp32 checkpoint (1.3 GB) takes at most a third of the time
-of ``from_pretrained`` and ``save_pretrained``, at most 1.5 times that of ``cp``, and 300 MB.
+"""Claim: converting a checkpoint takes at most a third of the time of ``from_pretrained`` and
+``save_pretrained``, for every family, and a memory that does not grow with the file.
 
-    python -m benchmarks.convert [--folder DIR]
+    python -m benchmarks.convert [--family bert gpt ...] [--rounds 5] [--folder DIR]
 
-Whole processes, in turn in one run, on a checkpoint with random weights that the script makes.
-Ours checks, digests what it reads and what it writes, proves the round trip and flushes to the
-disk, which ``cp`` does not; ``cp`` followed by ``sync`` of the copy is the limit for a copy that is
-as durable. The answers are compared first: back in the Hub's layout, every tensor is the same.
+Whole processes, in turn in one run, on checkpoints with random weights that the script makes: the
+reference library's own classes write them, at base size, and BERT at large size as well. ELMo's
+HDF5 and the arrays of OpenAI's first GPT, which that library does not read, are compared with
+copying alone. Ours checks, digests what it reads and what it writes, proves the round trip and
+flushes to the disk, which ``cp`` does not; ``cp`` followed by ``sync`` of the copy is the limit for
+a copy that is as durable. The answers are compared first: what is written back in the Hub's layout
+has the tensors of the source, bit for bit.
 """
 
 import argparse
@@ -17,38 +20,103 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from safetensors import safe_open
-from safetensors.numpy import save_file
 
-from benchmarks._common import Process, alternate, compare, machine, run_process, versions
+from benchmarks._common import Process, Timing, alternate, machine, run_process, table, versions
+from zoo.family import Family
+from zoo.plugins import get_family
 
 PEER = (
     "import sys, transformers\n"
-    "model = transformers.BertForPreTraining.from_pretrained(sys.argv[1])\n"
-    "model.save_pretrained(sys.argv[2])\n"
+    "model = getattr(transformers, sys.argv[1]).from_pretrained(sys.argv[2])\n"
+    "model.save_pretrained(sys.argv[3])\n"
 )
 DURABLE = 'cp -r "$1" "$2" && sync "$2"/*'
+HEADER = (
+    "checkpoint",
+    "MB",
+    "zoo s",
+    "zoo MB of memory",
+    "load and save s",
+    "its MB of memory",
+    "zoo is faster by",
+    "cp s",
+    "zoo / cp",
+    "cp, sync s",
+    "zoo / cp, sync",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A checkpoint to convert.
+
+    Attributes:
+        family: name of its family.
+        size: of its configuration.
+        head: of its model.
+        format: in which its weights are.
+    """
+
+    family: str
+    size: str
+    head: str
+    format: str = "safetensors"
+
+    @property
+    def peer(self) -> bool:
+        """Whether the reference library reads it."""
+        return self.format == "safetensors"
+
+
+CASES = {
+    "bert": Case("bert", "base", "pretraining"),
+    "bert-large": Case("bert", "large", "pretraining"),
+    "roberta": Case("roberta", "base", "masked-lm"),
+    "albert": Case("albert", "base-v2", "masked-lm"),
+    "distilbert": Case("distilbert", "base", "masked-lm"),
+    "electra": Case("electra", "base", "replaced-token-detection"),
+    "deberta": Case("deberta", "base", "none"),
+    "deberta-v3": Case("deberta", "v3-base", "none"),
+    "gpt": Case("gpt", "gpt", "causal-lm"),
+    "gpt2": Case("gpt", "small", "causal-lm"),
+    "t5": Case("t5", "base", "seq2seq-lm"),
+    "elmo": Case("elmo", "original", "none", "hdf5"),
+    "gpt-npy": Case("gpt", "gpt", "causal-lm", "npy"),
+}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=Path, help="where to work; 6 GB are needed")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--family", nargs="+", choices=CASES, default=list(CASES), metavar="NAME")
+    parser.add_argument("--folder", type=Path, help="where to work; 8 GB are needed")
     parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder) as name:
-        folder = Path(name)
-        # byte code is kept between runs, as it is of a package that pip installed
-        os.environ |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{folder}/bytecode"}
-        source = folder / "source"
-        aside(make, source)
-        aside(check, source, folder)
-        report(source, folder, options.rounds)
+    chosen = parser.parse_args()
+    print(machine(), versions("plm-zoo", "numpy", "blake3", "transformers"), sep="\n", end="\n\n")
+    rows = []
+    for name in chosen.family:
+        with tempfile.TemporaryDirectory(dir=chosen.folder) as folder:
+            rows.append(measure(name, Path(folder), chosen.rounds))
+            print("\t".join(rows[-1]), file=sys.stderr, flush=True)
+    print(table(HEADER, rows))
 
 
-def aside(function: Callable[..., None], *arguments: Path) -> None:
+def measure(name: str, folder: Path, rounds: int) -> list[str]:
+    """Return a row of the table."""
+    # byte code is kept between runs, as it is of a package that pip installed
+    os.environ |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{folder}/bytecode"}
+    source = folder / "source"
+    aside(make, name, source)
+    aside(check, name, source, folder)
+    size = sum(path.stat().st_size for path in source.iterdir()) / 1e6
+    return row(name, size, race(CASES[name], source, folder, rounds))
+
+
+def aside(function: Callable[..., None], *arguments: object) -> None:
     """Run a function in a process of its own: the peak memory of a child counts its parent's."""
     process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
     process.start()
@@ -57,37 +125,79 @@ def aside(function: Callable[..., None], *arguments: Path) -> None:
         sys.exit(process.exitcode)
 
 
-def make(path: Path) -> None:
-    """Write a checkpoint in the Hub's layout with every value drawn at random."""
-    from zoo.plugins import get_family
-
-    family = get_family("bert")
-    config = family.sizes()["large"]
-    generator = np.random.default_rng(0)
-    tensors = {
-        name: generator.standard_normal(shape, dtype=np.float32)
-        for entry in family.weights(config, "pretraining").entries()
-        for name, shape in zip(entry.sources, entry.source_shapes, strict=True)
-    }
+def make(name: str, path: Path) -> None:
+    """Write a checkpoint with every value drawn at random."""
+    case = CASES[name]
+    family = get_family(case.family)
+    config = family.sizes()[case.size]
     path.mkdir()
-    save_file(tensors, path / "model.safetensors", {"format": "pt"})
+    makers = {"safetensors": make_safetensors, "hdf5": make_hdf5, "npy": make_npy}
+    makers[case.format](path, family, config, case.head)
+
+
+def make_safetensors(path: Path, family: Family, config: Any, head: str) -> None:
+    import torch
+    import transformers
+
     hub = family.to_hub(config)
-    hub |= {"model_type": "bert", "architectures": ["BertForPreTraining"]}
+    kind = getattr(transformers, family.architecture(config, head))
+    with torch.device("meta"):
+        model = kind(kind.config_class.from_dict(hub))
+    model.to_empty(device="cpu").tie_weights()
+    torch.manual_seed(0)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter)
+    model.save_pretrained(path)
+
+
+def make_hdf5(path: Path, family: Family, config: Any, head: str) -> None:
+    import h5py
+
+    with h5py.File(path / "weights.hdf5", "w") as file:
+        for source, array in draw(family, config, head):
+            file[source] = array
+    (path / "options.json").write_text(json.dumps(family.to_hub(config)))
+
+
+def make_npy(path: Path, family: Family, config: Any, head: str) -> None:
+    """Write what OpenAI's release has: one flat array in ten parts of equal length."""
+    arrays = dict(draw(family, config, head))
+    names = family.foreign("npy", [str(number) for number in range(len(arrays))], head)
+    ordered = [arrays[foreign.name] for foreign in names.values()]
+    flat = np.concatenate([array.reshape(-1) for array in ordered])
+    for number, part in enumerate(np.array_split(flat, 10)):
+        np.save(path / f"params_{number}.npy", part)
+    (path / "params_shapes.json").write_text(json.dumps([array.shape for array in ordered]))
+    hub = family.to_hub(config) | {"architectures": [family.architecture(config, head)]}
     (path / "config.json").write_text(json.dumps(hub))
 
 
-def check(source: Path, folder: Path) -> None:
+def draw(family: Family, config: Any, head: str) -> list[tuple[str, Any]]:
+    """Return the tensors of a checkpoint under the names that they are published with."""
+    generator = np.random.default_rng(0)
+    weights = family.weights(config, head)
+    return [
+        (name, generator.standard_normal(shape, dtype=np.float32))
+        for entry in weights.entries()
+        for name, shape in zip(entry.sources, entry.source_shapes, strict=True)
+    ]
+
+
+def check(name: str, source: Path, folder: Path) -> None:
     """Compare what comes back from our layout with the source, tensor by tensor."""
+    from zoo.convert.source import open_source
+    from zoo.references import Source
+
+    case = CASES[name]
     convert(source, folder / "ours")
     convert(folder / "ours", folder / "back", "--to", "hub")
-    with (
-        safe_open(source / "model.safetensors", "numpy") as before,
-        safe_open(folder / "back" / "model.safetensors", "numpy") as after,
-    ):
-        assert set(before.keys()) == set(after.keys()), "names differ"
-        for name in before.keys():  # noqa: SIM118 (the handle is no mapping)
-            same = np.array_equal(before.get_tensor(name), after.get_tensor(name))
-            assert same, f"{name} differs"
+    before, after = (open_source(Source(path, "")) for path in (source, folder / "back"))
+    with before.for_head(case.head).reader as theirs, after.reader as ours:
+        assert theirs.tensors.keys() <= ours.tensors.keys(), "a tensor is missing"
+        for tensor in theirs.tensors:
+            expected, found = theirs.read(tensor), ours.read(tensor)
+            assert expected.dtype == found.dtype, f"{tensor} differs"
+            assert np.array_equal(expected, found), f"{tensor} differs"
     shutil.rmtree(folder / "back")
 
 
@@ -96,34 +206,40 @@ def convert(source: Path, target: Path, *more: str) -> Process:
     return run_process([zoo, "convert", str(source), "-o", str(target), *more])
 
 
-def report(source: Path, folder: Path, rounds: int) -> None:
+def race(case: Case, source: Path, folder: Path, rounds: int) -> dict[str, Timing]:
+    """Time each contender, by a name."""
+
     def fresh(name: str) -> Path:
         shutil.rmtree(folder / name, ignore_errors=True)
         return folder / name
 
     def peer() -> Process:
-        argv = [sys.executable, "-c", PEER, str(source), str(fresh("peer"))]
+        family = get_family(case.family)
+        kind = family.architecture(family.sizes()[case.size], case.head)
+        argv = [sys.executable, "-c", PEER, kind, str(source), str(fresh("peer"))]
         return run_process(argv, {"HF_HUB_OFFLINE": "1"})
 
-    timings = alternate(
-        {
-            "zoo convert": lambda: convert(source, fresh("ours")),
-            "from_pretrained, save_pretrained": peer,
-            "cp -r": lambda: run_process(["cp", "-r", str(source), str(fresh("copy"))]),
-            "cp -r, sync": lambda: run_process(
-                ["sh", "-c", DURABLE, "sh", str(source), str(fresh("durable"))]
-            ),
-            "python -c pass": lambda: run_process([sys.executable, "-c", "pass"]),
-        },
-        rounds=rounds,
-    )
-    print(machine(), versions("plm-zoo", "numpy", "blake3", "transformers"), sep="\n", end="\n\n")
-    print(compare(timings, "zoo convert"))
-    ours = timings["zoo convert"]
-    start = timings["python -c pass"].median
-    for name in ("cp -r", "cp -r, sync"):
-        ratio = (ours.median - start) / timings[name].median
-        print(f"\nwithout interpreter start, zoo convert takes {ratio:.2f} times as long as {name}")
+    contenders: dict[str, Callable[[], Process]] = {
+        "zoo": lambda: convert(source, fresh("ours")),
+        "cp": lambda: run_process(["cp", "-r", str(source), str(fresh("copy"))]),
+        "sync": lambda: run_process(
+            ["sh", "-c", DURABLE, "sh", str(source), str(fresh("durable"))]
+        ),
+    }
+    return alternate(contenders | ({"peer": peer} if case.peer else {}), rounds=rounds)
+
+
+def row(name: str, size: float, timings: dict[str, Timing]) -> list[str]:
+    """Lay out a line of the table."""
+    ours, copy, sync = (timings[each] for each in ("zoo", "cp", "sync"))
+    peer = timings.get("peer")
+    theirs = ["none", "", ""]
+    if peer:
+        ratio = f"{peer.median / ours.median:.2f}x"
+        theirs = [f"{peer.median:.2f}", f"{max(peer.peak_mb):.0f}", ratio]
+    copies = [f"{copy.median:.2f}", f"{ours.median / copy.median:.1f}"]
+    copies += [f"{sync.median:.2f}", f"{ours.median / sync.median:.1f}"]
+    return [name, f"{size:.0f}", f"{ours.median:.2f}", f"{max(ours.peak_mb):.0f}", *theirs, *copies]
 
 
 if __name__ == "__main__":

@@ -1,29 +1,32 @@
 """ELMo (Peters et al. 2018, arXiv:1802.05365)."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.config import Config, ConfigMap, Translation
+from zoo.config import Config, ConfigMap
 from zoo.errors import UsageError
 from zoo.family import Family, Head, NewTokenizer
+from zoo.heads import usual
 from zoo.hookspecs import hookimpl
-from zoo_elmo.config import CONFIG_MAP, ElmoConfig, from_options, to_options
+from zoo_elmo.config import CONFIG_MAP, ElmoConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from zoo.export.spec import OnnxSpec
-    from zoo.foreign import Foreign
     from zoo.tokenization import SourceFiles, TextTokenizer
 
+_INPUTS = {"character_ids": "batch tokens max_characters", "attention_mask": "batch tokens"}
 _HEADS = {
-    "none": Head(
-        (), ("last_hidden_state",), ("embed", "features"), "a vector for each word, of all layers"
-    ),
+    "none": usual("none", inputs=_INPUTS, summary="a vector for each word, of all layers"),
     "bidirectional-lm": Head(
-        (), ("forward_logits", "backward_logits"), (), "the word after each word, and before it"
+        (),
+        dict.fromkeys(("forward_logits", "backward_logits"), "batch tokens vocab_size"),
+        (),
+        "the word after each word, and before it",
+        _INPUTS,
     ),
 }
+_NEVER_SAID = ("id2label", "label2id", "problem_type", "model_type")
 
 
 class ElmoFamily(Family):
@@ -31,6 +34,9 @@ class ElmoFamily(Family):
 
     Its models never were in the Hub's layout: an ``options.json`` stands for ``config.json``, and
     the weights are in HDF5, under the names of the released TensorFlow code.
+
+    Like a session, a graph begins every batch with zeros, so that a text has one vector wherever it
+    stands. To carry state from batch to batch, call the model with a ``State``.
     """
 
     name: ClassVar[str] = "elmo"
@@ -56,40 +62,10 @@ class ElmoFamily(Family):
         """Tell its options by their two parts."""
         return all(isinstance(hub.get(part), dict) for part in ("char_cnn", "lstm"))
 
-    def from_hub(self, hub: Mapping[str, Any], where: str = "options.json") -> Translation:
-        """Translate an ``options.json``; see ``Family``."""
-        return from_options(hub, where)
-
     def to_hub(self, config: ElmoConfig, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Translate back; see ``Family``."""
-        return to_options(config, extra)
-
-    def foreign(self, dialect: str, names: Collection[str], head: str) -> "dict[str, Foreign]":
-        """What the released code saves while it trains is read."""
-        from zoo_elmo.weights import trained
-
-        if dialect != "tensorflow":
-            return super().foreign(dialect, names, head)
-        return {name: trained(name) for name in names}
-
-    def onnx(self, config: ElmoConfig, head: str) -> "OnnxSpec":
-        """Name inputs, outputs and axes; every word has the same number of characters.
-
-        Like a session, a graph begins every batch with zeros, so that a text has one vector
-        wherever it stands. To carry state from batch to batch, call the model with a ``State``.
-        """
-        from zoo.export.spec import OnnxSpec
-
-        tokens = ("batch", "tokens")
-        words = (*tokens, config.vocab_size)
-        outputs: dict[str, dict[str, tuple[str | int, ...]]] = {
-            "none": {"last_hidden_state": (*tokens, config.hidden_size)},
-            "bidirectional-lm": {"forward_logits": words, "backward_logits": words},
-        }
-        return OnnxSpec(
-            inputs={"character_ids": (*tokens, config.max_characters), "attention_mask": tokens},
-            outputs=outputs[head],
-        )
+        """Translate back, without what no ``options.json`` says; see ``Family``."""
+        found = super().to_hub(config, extra)
+        return {key: value for key, value in found.items() if key not in _NEVER_SAID}
 
     def text_tokenizer(self, config: ElmoConfig) -> "TextTokenizer":
         """Split texts at white space, and words into characters."""

@@ -1,12 +1,10 @@
 """ELMo's configuration, and what the keys of its ``options.json`` mean."""
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Literal
 
-from msgspec.structs import fields
+from msgspec.structs import replace
 
-from zoo.config import Config, ConfigMap, Translation
-from zoo.errors import VerificationError
+from zoo.config import Config, ConfigMap
 
 CHARACTERS = 262  # 256 bytes, 5 marks (see zoo_elmo.characters), and 0 for "no character"
 PAPER = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
@@ -20,6 +18,14 @@ _POSITIVE = (
     "projection_size",
     "cell_clip",
     "projection_clip",
+)
+_OF_TRAINING = (
+    "all_clip_norm_val",
+    "batch_size",
+    "n_epochs",
+    "n_negative_samples_batch",
+    "n_train_tokens",
+    "unroll_steps",
 )
 
 
@@ -102,7 +108,6 @@ class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.lstm_layers + 1
 
 
-_TRAINING = "training alone uses it"
 CONFIG_MAP = ConfigMap(
     keys={
         "char_cnn.n_characters": "characters",
@@ -121,56 +126,11 @@ CONFIG_MAP = ConfigMap(
         "dropout": "dropout",
     },
     fixed={"bidirectional": (True,), "sample_softmax": (True, False)},
-    ignored={
-        "all_clip_norm_val": _TRAINING,
-        "batch_size": _TRAINING,
-        "n_epochs": _TRAINING,
-        "n_negative_samples_batch": _TRAINING,
-        "n_train_tokens": _TRAINING,
-        "unroll_steps": _TRAINING,
-    },
+    ignored=dict.fromkeys(_OF_TRAINING, "training alone uses it"),
     # while it is trained there is no id for "no character": 261 is the same table
     values={"char_cnn.n_characters": {CHARACTERS: CHARACTERS, CHARACTERS - 1: CHARACTERS}},
+    unsaid=("lstm.cell_clip", "lstm.proj_clip", "n_tokens_vocab", "dropout"),
 )
-_LEFT_OUT = {"lstm.cell_clip": None, "lstm.proj_clip": None, "n_tokens_vocab": 0, "dropout": 0}
-_LABELS = ("id2label", "label2id", "problem_type")
-
-
-def from_options(options: Mapping[str, Any], where: str) -> Translation:
-    """Translate ``options.json``, whose keys lie in groups such as ``lstm``.
-
-    Raises:
-        VerificationError: a key is missing, has another type, or is not implemented.
-    """
-    flat = _flat(options)
-    needed = {each.name for each in fields(ElmoConfig) if each.required}
-    for key, ours in CONFIG_MAP.keys.items():
-        if ours in needed and key not in flat:
-            raise VerificationError(f"{where}: {key} is missing", "the model cannot be built")
-    return CONFIG_MAP.to_ours(flat, ElmoConfig, where)
-
-
-def to_options(config: ElmoConfig, extra: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Translate back; see ``ConfigMap.to_hub``."""
-    flat = CONFIG_MAP.to_hub(config, extra)
-    found: dict[str, Any] = {}
-    for key, value in flat.items():
-        if key in _LABELS or (key in _LEFT_OUT and value == _LEFT_OUT[key]):
-            continue
-        *groups, last = key.split(".")
-        place = found
-        for group in groups:
-            place = place.setdefault(group, {})
-        place[last] = value
-    return found
-
-
-def _flat(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in options.items():
-        name = prefix + key
-        found |= _flat(value, f"{name}.") if isinstance(value, dict) else {name: value}
-    return found
 
 
 def _released(size: int, projection: int, highways: int) -> ElmoConfig:
@@ -191,20 +151,12 @@ def _released(size: int, projection: int, highways: int) -> ElmoConfig:
 
 
 SIZES = {
-    "tiny": ElmoConfig(
+    "tiny": replace(
+        _released(24, 10, 2),
         character_size=4,
         filters=((1, 4), (2, 8), (3, 16)),
-        highways=2,
-        activation="relu",
         max_characters=12,
-        lstm_layers=2,
-        lstm_size=24,
-        projection_size=10,
-        cell_clip=3.0,
-        projection_clip=3.0,
-        skip_connections=True,
         vocab_size=50,
-        dropout=0.1,
     ),
     "small": _released(1024, 128, 1),
     "medium": _released(2048, 256, 1),

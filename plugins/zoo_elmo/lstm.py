@@ -1,6 +1,7 @@
 """LSTMs with projection and clipping, both directions side by side, and what they remember."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeAlias
 
 import torch
@@ -24,36 +25,26 @@ class State:
     """
 
     def __init__(self) -> None:
-        self._held: dict[nn.Module, Pair] = {}
+        self._held: dict[str, Tensor] = {}
 
     def reset(self) -> None:
         """Forget everything."""
         self._held.clear()
 
-    def before(self, lstm: "ProjectedLstm", like: Tensor) -> Pair:
-        """Return the output and the cell that each row of a batch begins with.
+    def before(self, name: str, zeros: Tensor) -> Tensor:
+        """Return what each row of a batch begins with.
 
         Args:
-            lstm: the LSTM that asks.
-            like: (rows, ...), of the dtype and device to compute in.
+            name: of what is remembered.
+            zeros: (rows, width), of the dtype and device to compute in.
         """
-        rows = like.shape[0]
-        held = self._held.get(lstm)
-        if held is None:
-            return lstm.zeros(like)
-        output, cell = (_with_rows(each.to(like), rows) for each in held)
-        return output, cell
+        held = self._held.get(name)
+        return zeros if held is None else _and_more(held.to(zeros)[: zeros.shape[0]], zeros)
 
-    def after(self, lstm: "ProjectedLstm", ended: Pair) -> None:
-        """Keep what the rows of a batch ended with; gradients stop here."""
-        held = self._held.get(lstm)
-        new = tuple(each.detach() for each in ended)
-        if held is not None:
-            new = tuple(
-                torch.cat([now, old[now.shape[0] :].to(now)])
-                for now, old in zip(new, held, strict=True)
-            )
-        self._held[lstm] = (new[0], new[1])
+    def after(self, name: str, ended: Tensor) -> None:
+        """Keep what the rows of a batch ended with, (rows, width); gradients stop here."""
+        new = ended.detach()
+        self._held[name] = _and_more(new, self._held.get(name, new).to(new))
 
 
 class Handover(State):
@@ -61,31 +52,25 @@ class Handover(State):
     (activation checkpointing) begins with the same.
 
     Args:
-        model: whose LSTMs.
-        tensors: what ``ended`` gave of the batch before, perhaps among others.
+        begin: what ``ended`` was after the batch before, perhaps among other tensors.
+
+    Attributes:
+        ended: what the batch ended with, by name.
     """
 
-    def __init__(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, begin: Mapping[str, Tensor]) -> None:
         super().__init__()
-        self._names: dict[nn.Module, tuple[str, str]] = {
-            module: (f"{name}.output", f"{name}.cell")
-            for name, module in model.named_modules()
-            if isinstance(module, ProjectedLstm)
-        }
+        self._held.update(begin)
         self.ended: dict[str, Tensor] = {}
-        for lstm, (output, cell) in self._names.items():
-            if output in tensors:
-                self._held[lstm] = tensors[output], tensors[cell]
 
-    def after(self, lstm: "ProjectedLstm", ended: Pair) -> None:
-        """Keep what the rows of a batch ended with, by name; gradients stop here."""
-        held = (each.detach() for each in ended)
-        self.ended.update(zip(self._names[lstm], held, strict=True))
+    def after(self, name: str, ended: Tensor) -> None:
+        """See ``State``."""
+        self.ended[name] = ended.detach()
 
 
-def _with_rows(held: Tensor, rows: int) -> Tensor:
-    missing = max(rows - held.shape[0], 0)
-    return F.pad(held, (0, 0, 0, missing))[:rows]
+def _and_more(rows: Tensor, others: Tensor) -> Tensor:
+    """Return some rows and, of the others, those that follow on as many."""
+    return torch.cat([rows, others[rows.shape[0] :]])
 
 
 class ProjectedLstm(nn.Module):
@@ -98,42 +83,34 @@ class ProjectedLstm(nn.Module):
 
     Args:
         config: the family's configuration.
+        name: under which a ``State`` keeps its output and its cell.
+        from_the_right: it reads the last word first.
     """
 
-    def __init__(self, config: ElmoConfig) -> None:
+    def __init__(self, config: ElmoConfig, name: str, *, from_the_right: bool) -> None:
         super().__init__()
-        self.size, self.outputs = config.lstm_size, config.projection_size
+        self.from_the_right = from_the_right
+        self.size, outputs = config.lstm_size, config.projection_size
         self.cell_clip, self.projection_clip = config.cell_clip, config.projection_clip
-        self.kernel = nn.Parameter(torch.empty(2 * self.outputs, 4 * self.size))
+        self.kept = {f"{name}.output": outputs, f"{name}.cell": self.size}
+        self.kernel = nn.Parameter(torch.empty(2 * outputs, 4 * self.size))
         self.bias = nn.Parameter(torch.zeros(4 * self.size))
-        shape = self.size, self.outputs
-        projected = self.outputs < self.size
-        self.projection = nn.Parameter(torch.empty(shape)) if projected else None
+        projected = outputs < self.size
+        self.projection = nn.Parameter(torch.empty(self.size, outputs)) if projected else None
 
-    def zeros(self, like: Tensor) -> Pair:
-        """Return the output and the cell that a text begins with."""
-        rows = like.shape[0]
-        return like.new_zeros(rows, self.outputs), like.new_zeros(rows, self.size)
+    def forward(self, x: Tensor, mask: Tensor, state: State) -> Tensor:
+        """Return the output after each word, (batch, tokens, outputs).
 
-    def forward(
-        self,
-        x: Tensor,
-        mask: Tensor,
-        begin: Pair,
-        *,
-        from_the_right: bool = False,
-    ) -> tuple[Tensor, Pair]:
-        """Read a batch word by word. A word that is not real leaves output and cell as they are.
+        A word that is not real leaves output and cell as they are.
 
         Args:
             x: (batch, tokens, outputs).
             mask: (batch, tokens), true where there is a word.
-            begin: output and cell to begin with, (batch, outputs) and (batch, size).
-            from_the_right: read the last word first.
-
-        Returns:
-            the output after each word, (batch, tokens, outputs), and output and cell at the end.
+            state: what to begin with; it is brought up to date.
         """
+        rows = x.shape[0]
+        begin = (state.before(name, x.new_zeros(rows, n)) for name, n in self.kept.items())
+        output, cell = begin
         forget = F.pad(self.bias.new_full((self.size,), FORGET_BIAS), (2 * self.size, self.size))
         own, recurrent = self.kernel.chunk(2)  # rows for the word, rows for the output before
         # what the words give to the gates, for all of them at once
@@ -145,8 +122,11 @@ class ProjectedLstm(nn.Module):
             return torch.where(real, new_output, output), torch.where(real, new_cell, cell)
 
         walk = _walk_in_graph if torch.compiler.is_exporting() else _walk
-        found, end = walk(step, begin, (given, mask.t().unsqueeze(-1)), from_the_right)
-        return found.transpose(0, 1), end
+        words = given, mask.t().unsqueeze(-1)
+        found, ended = walk(step, (output, cell), words, self.from_the_right)
+        for name, each in zip(self.kept, ended, strict=True):
+            state.after(name, each)
+        return found.transpose(0, 1)
 
     def _step(self, gates: Tensor, cell: Tensor) -> Pair:
         i, j, f, o = gates.chunk(4, dim=-1)
@@ -194,17 +174,19 @@ class BidirectionalLstm(nn.Module):
 
     Args:
         config: the family's configuration.
-        skip: add the input to what is returned.
+        number: layers below this one. All but the first add their input to what they return, if
+            the configuration says so.
     """
 
-    def __init__(self, config: ElmoConfig, *, skip: bool) -> None:
+    def __init__(self, config: ElmoConfig, number: int) -> None:
         super().__init__()
-        self.left_to_right = ProjectedLstm(config)
-        self.right_to_left = ProjectedLstm(config)
+        lstm = partial(ProjectedLstm, config)
+        self.left_to_right = lstm(f"layers.{number}.left_to_right", from_the_right=False)
+        self.right_to_left = lstm(f"layers.{number}.right_to_left", from_the_right=True)
         self.dropout = nn.Dropout(config.dropout)
-        self.skip = skip
+        self.skip = config.skip_connections and number > 0
 
-    def forward(self, x: Tensor, mask: Tensor, state: State | None = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor, state: State) -> Tensor:
         """Return (batch, tokens, hidden), zero where there is no word.
 
         Args:
@@ -213,13 +195,8 @@ class BidirectionalLstm(nn.Module):
             state: what to begin with; it is brought up to date.
         """
         x = self.dropout(x)
-        halves = []
-        for lstm, half in zip(self.children(), x.chunk(2, dim=-1), strict=False):
-            assert isinstance(lstm, ProjectedLstm), "the first two children"
-            begin = lstm.zeros(x) if state is None else state.before(lstm, x)
-            found, end = lstm(half, mask, begin, from_the_right=lstm is self.right_to_left)
-            if state is not None:
-                state.after(lstm, end)
-            halves.append(found)
-        y = torch.cat(halves, dim=-1)
+        left, right = x.chunk(2, dim=-1)
+        y = torch.cat(
+            [self.left_to_right(left, mask, state), self.right_to_left(right, mask, state)], dim=-1
+        )
         return (y + x if self.skip else y) * mask.unsqueeze(-1)

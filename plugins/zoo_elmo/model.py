@@ -19,6 +19,7 @@ The released code, allenai/bilm-tf, fixes what the paper leaves open: ``zoo_elmo
 """
 
 import math
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +49,27 @@ class Highway(nn.Module):
         return x + gate * (new - x)
 
 
+class Filters(nn.Conv2d):
+    """How well each filter matches at its best place in a word. The file's filters have two
+    dimensions, the second of size one.
+
+    Args:
+        size: width of a character's vector.
+        count: how many filters.
+        width: characters that a filter sees.
+    """
+
+    bias: Tensor
+
+    def __init__(self, size: int, count: int, width: int) -> None:
+        super().__init__(size, count, (width, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (words, count), from characters (words, size, characters)."""
+        # in one dimension, which is faster
+        return F.conv1d(x, self.weight.squeeze(-1), self.bias).amax(-1)
+
+
 class CharacterEncoder(nn.Module):
     """From the characters of a word to its vector.
 
@@ -59,7 +81,7 @@ class CharacterEncoder(nn.Module):
         super().__init__()
         size, total = config.character_size, config.filter_count
         self.characters = nn.Embedding(CHARACTERS - 1, size)
-        self.filters = nn.ModuleList(nn.Conv2d(size, n, (width, 1)) for width, n in config.filters)
+        self.filters = nn.ModuleList(Filters(size, n, width) for width, n in config.filters)
         self.highways = nn.ModuleList(Highway(total) for _ in range(config.highways))
         self.projection = None
         if total != config.projection_size:
@@ -75,20 +97,13 @@ class CharacterEncoder(nn.Module):
         table = F.pad(self.characters.weight, (0, 0, 1, 0))  # the row of 0 is zero
         x = F.embedding(character_ids.flatten(0, 1), table).transpose(1, 2)
         # the activations rise throughout, so the largest match may be taken before them
-        best = [self.act(_convolve(x, conv).amax(-1)) for conv in self.filters]
-        x = torch.cat(best, dim=-1)  # (words, filters)
+        x = torch.cat([self.act(filters(x)) for filters in self.filters], dim=-1)
         for highway in self.highways:
             x = highway(x)
         if self.projection is not None:
             x = self.projection(x)
         x = x.view(*character_ids.shape[:2], -1)
         return torch.cat([x, x], dim=-1)
-
-
-def _convolve(x: Tensor, conv: nn.Module) -> Tensor:
-    """Return (words, filters, places): in one dimension, which is faster than the file's two."""
-    assert isinstance(conv, nn.Conv2d), "filters are convolutions"
-    return F.conv1d(x, conv.weight.squeeze(-1), conv.bias)
 
 
 class Mix(nn.Module):
@@ -123,22 +138,17 @@ class Elmo(nn.Module):
     def __init__(self, config: ElmoConfig, *, mix: bool = True) -> None:
         super().__init__()
         self.embeddings = CharacterEncoder(config)
-        skip, depth = config.skip_connections, config.lstm_layers
-        lstms = [BidirectionalLstm(config, skip=skip and k > 0) for k in range(depth)]
-        last = [Mix(depth + 1, learned=config.mix)] if mix else []
-        self.layers = nn.ModuleList([*lstms, *last])
-
-    @staticmethod
-    def real(character_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """Return where there is a word, (batch, tokens); see ``forward``."""
-        spelled = (character_ids > 0).any(-1)
-        return spelled if attention_mask is None else spelled & (attention_mask > 0)
+        self.layers = nn.ModuleList(BidirectionalLstm(config, k) for k in range(config.lstm_layers))
+        if mix:
+            self.layers.append(Mix(config.lstm_layers + 1, learned=config.mix))
 
     def trunk(
         self, character_ids: Tensor, attention_mask: Tensor | None, state: State | None
     ) -> list[Tensor]:
         """Return the word vectors and what each LSTM layer returns; see ``forward``."""
-        mask = self.real(character_ids, attention_mask)
+        mask = (character_ids > 0).any(-1)
+        if attention_mask is not None:
+            mask = mask & (attention_mask > 0)
         return self.above(self.embeddings(character_ids) * mask.unsqueeze(-1), mask, state)
 
     def above(self, vectors: Tensor, mask: Tensor, state: State | None) -> list[Tensor]:
@@ -150,7 +160,7 @@ class Elmo(nn.Module):
             mask: (batch, tokens), true where there is a word.
             state: see ``forward``.
         """
-        found = [vectors]
+        found, state = [vectors], state or State()
         for layer in self.layers:
             if isinstance(layer, BidirectionalLstm):
                 found.append(layer(found[-1], mask, state))
@@ -201,36 +211,37 @@ class LanguageModel(Elmo):
 
 def build(config: ElmoConfig, head: str) -> Elmo:
     """Return a model with fresh weights, drawn as the released code draws them."""
+    draw = partial(_draw, config)
     match head:
         case "none":
             model = Elmo(config)
         case "bidirectional-lm":
             model = LanguageModel(config)
-            nn.init.normal_(model.head.weight, std=config.projection_size**-0.5)
-            nn.init.zeros_(model.head.bias)
+            draw(model.head)
         case _:
             raise ValueError(f"ELMo has no head {head!r}")
-    _init_characters(model.embeddings, config)
-    for module in model.modules():
-        if isinstance(module, ProjectedLstm):
-            nn.init.xavier_uniform_(module.kernel)
-            if module.projection is not None:
-                nn.init.xavier_uniform_(module.projection)
+    model.embeddings.apply(draw)
+    model.layers.apply(draw)
     return model
 
 
-def _init_characters(encoder: CharacterEncoder, config: ElmoConfig) -> None:
-    nn.init.uniform_(encoder.characters.weight, -1.0, 1.0)
-    for conv in encoder.filters:
-        assert isinstance(conv, nn.Conv2d), "filters are convolutions"
-        if config.activation == "relu":
-            nn.init.uniform_(conv.weight, -0.05, 0.05)
-        else:
-            nn.init.normal_(conv.weight, std=(conv.kernel_size[0] * conv.in_channels) ** -0.5)
-    for module in encoder.modules():
-        if isinstance(module, nn.Linear):
-            nn.init.normal_(module.weight, std=math.sqrt(1 / module.in_features))
-        if isinstance(module, nn.Linear | nn.Conv2d) and module.bias is not None:
+def _draw(config: ElmoConfig, module: nn.Module) -> None:
+    """Draw a module's own weights; those of the modules in it are drawn before."""
+    match module:
+        case nn.Embedding():
+            nn.init.uniform_(module.weight, -1.0, 1.0)
+        case Filters():
+            if config.activation == "relu":
+                nn.init.uniform_(module.weight, -0.05, 0.05)
+            else:
+                nn.init.normal_(module.weight, std=module.weight[0].numel() ** -0.5)
             nn.init.zeros_(module.bias)
-        if isinstance(module, Highway):
+        case nn.Linear():
+            nn.init.normal_(module.weight, std=math.sqrt(1 / module.in_features))
+            nn.init.zeros_(module.bias)
+        case Highway():
             nn.init.constant_(module.carry.bias, -2.0)  # at first, a word passes as it is
+        case ProjectedLstm():
+            nn.init.xavier_uniform_(module.kernel)
+            if module.projection is not None:
+                nn.init.xavier_uniform_(module.projection)

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from zoo.data.corpus import Split
     from zoo.objectives.vocabulary import Ids, Vocabulary
     from zoo_elmo.config import ElmoConfig
-    from zoo_elmo.losses import Sample
 
 WAYS = ("forward", "backward")  # the loss terms
+_PLANES = ("forward", "forward_targets", "backward", "backward_targets")  # read and told
 
 
 class BidirectionalOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,18 +92,15 @@ class Windows(Rows):
         """See ``Rows``. What is drawn is a seed for the sample."""
         first = index * self.length
         at = int(np.searchsorted(self.steps, first, side="right")) - 1
-        pieces: dict[str, list[Ids]] = {name: [] for way in WAYS for name in (way, _told(way))}
-        while self.steps[at] < first + self.length:
+        pieces = []
+        while (start := int(self.steps[at])) < first + self.length:
             words = self._sentence(int(self.sentences[at]))
-            a, b = (int(step - self.steps[at]) for step in (first, first + self.length))
-            for way, stream in zip(WAYS, (words, words[::-1]), strict=True):
-                pieces[way].append(stream[:-1][max(a, 0) : b])
-                pieces[_told(way)].append(stream[1:][max(a, 0) : b])
+            steps = [half for text in (words, words[::-1]) for half in (text[:-1], text[1:])]
+            pieces.append(np.stack(steps)[:, max(first - start, 0) : first + self.length - start])
             at += 1
-        planes = {name: np.concatenate(found) for name, found in pieces.items()}
-        turned = {name: planes[name][::-1] for name in ("backward", _told("backward"))}
+        forward, backward = np.split(np.concatenate(pieces, axis=1), 2)
         return Row(
-            planes | turned,
+            dict(zip(_PLANES, (*forward, *backward[:, ::-1]), strict=True)),
             values={"sample": rng.integers(2**63, size=1)} if self.sampled else {},
             counts=dict.fromkeys(WAYS, self.length),
         )
@@ -111,10 +108,6 @@ class Windows(Rows):
     def _sentence(self, number: int) -> "Ids":
         start, end = self.split.sentences[number : number + 2]
         return np.concatenate([[self.begin], self.split.read(int(start), int(end)), [self.end]])
-
-
-def _told(way: str) -> str:
-    return f"{way}_targets"
 
 
 class BidirectionalLm(Objective):
@@ -176,14 +169,15 @@ class BidirectionalLm(Objective):
         """See ``Objective``; the vector of a word is computed once, wherever it stands."""
         import torch
 
-        planes = {name: np.stack([row.planes[name] for row in rows]) for name in rows[0].planes}
-        used, places = np.unique(np.stack([planes[way] for way in WAYS]), return_inverse=True)
-        targets = np.stack([planes[_told(way)] for way in WAYS])
-        tensors = {
-            "character_ids": torch.from_numpy(self.characters[used].astype(np.int64)),
-            "places": torch.from_numpy(places.reshape(targets.shape)),
-            "targets": torch.from_numpy(targets),
+        planes = np.array([[row.planes[name] for row in rows] for name in _PLANES])
+        read, targets = planes[::2], planes[1::2]
+        used, places = np.unique(read, return_inverse=True)
+        arrays = {
+            "character_ids": self.characters[used].astype(np.int64),
+            "places": places.reshape(read.shape),
+            "targets": targets,
         }
+        tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         if "sample" in rows[0].values:
             tensors |= self._samples(int(rows[0].values["sample"][0]))
         counts = {way: sum(row.counts[way] for row in rows) for way in WAYS}
@@ -196,39 +190,32 @@ class BidirectionalLm(Objective):
         from zoo_elmo.losses import draw
 
         source = torch.Generator().manual_seed(seed)
-        found: dict[str, Tensor] = {}
-        for way in WAYS:
-            words, tries = draw(self.config.vocab_size, self.options.samples, source)
-            found |= {f"{way}_sample": words, f"{way}_tries": torch.as_tensor(tries)}
-        return found
+        drawn = [draw(self.config.vocab_size, self.options.samples, source) for _ in WAYS]
+        words, tries = zip(*drawn, strict=True)
+        return {"samples": torch.stack(words), "tries": torch.tensor(tries)}
 
     def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> Outcome:
         """See ``Objective``; the memory is what every LSTM ended with."""
         import torch
         from torch.nn import functional as F
 
-        from zoo_elmo.losses import word_losses
+        from zoo_elmo.losses import Sample, word_losses
         from zoo_elmo.lstm import Handover
 
         learner: Any = model
         spelled = learner.embeddings(tensors["character_ids"].unsqueeze(0)).squeeze(0)
         halves = zip(tensors["places"], spelled.chunk(2, dim=-1), strict=True)
         vectors = torch.cat([F.embedding(places, half) for places, half in halves], dim=-1)
-        state = Handover(learner, tensors)
+        state = Handover(tensors)
         mask = torch.ones_like(tensors["places"][0], dtype=torch.bool)
         seen = learner.directions(learner.above(vectors, mask, state))
-        sums = {}
-        for way, hidden, targets in zip(WAYS, seen, tensors["targets"], strict=True):
-            sample = _sample(tensors, way) if model.training else None
-            losses = word_losses(learner.head, hidden.flatten(0, 1), targets.flatten(), sample)
-            sums[way] = losses.sum()
+        samples: Sequence[Sample | None] = [None, None]
+        if model.training and "samples" in tensors:
+            samples = list(map(Sample, tensors["samples"], tensors["tries"]))
+        sums = {
+            way: word_losses(learner.head, hidden.flatten(0, 1), told.flatten(), sample).sum()
+            for way, hidden, told, sample in zip(
+                WAYS, seen, tensors["targets"], samples, strict=True
+            )
+        }
         return Outcome(sums, memory=state.ended)
-
-
-def _sample(tensors: "Mapping[str, Tensor]", way: str) -> "Sample | None":
-    """Return the words that were drawn for a direction, if any were."""
-    from zoo_elmo.losses import Sample
-
-    if f"{way}_sample" not in tensors:
-        return None
-    return Sample(tensors[f"{way}_sample"], tensors[f"{way}_tries"])

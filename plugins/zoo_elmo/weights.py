@@ -4,6 +4,8 @@ The LSTMs' kernels keep the order of the file: rows for the input and then for t
 columns for the gates i, j, f and o.
 """
 
+from collections.abc import Collection
+
 from zoo.foreign import Foreign
 from zoo.weights import Rule, Transpose, WeightMap
 from zoo_elmo.config import CHARACTERS, ElmoConfig
@@ -79,8 +81,12 @@ def _mix(config: ElmoConfig) -> list[Rule]:
     ]
 
 
-def trained(name: str) -> Foreign:
-    """Say what a tensor of a TensorFlow checkpoint is (bilm-tf, training.py, dump_weights)."""
+def from_tensorflow(names: Collection[str], head: str) -> dict[str, Foreign]:
+    """Say what the tensors are that the code saves while it trains (training.py, dump_weights)."""
+    return {name: _trained(name) for name in names}
+
+
+def _trained(name: str) -> Foreign:
     if name.endswith("/Adagrad"):
         return Foreign(name, because="a slot of the optimizer, not a weight")
     if name in ("global_step", "train_perplexity"):

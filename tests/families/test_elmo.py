@@ -121,6 +121,33 @@ def test_the_released_shape_equals_the_numpy_model() -> None:
         assert np.abs(mine32 - expected).max() <= 1e-5 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_fresh_weights_are_drawn_as_the_released_code_draws_them(activation: str) -> None:
+    # training.py: uniform in [-1, 1], and in [-0.05, 0.05] or normal by the inputs; 1 / sqrt of
+    # the inputs; -2 for what lets a highway's new vector through; glorot; 1 / sqrt of the width
+    torch.manual_seed(0)
+    config = replace(SIZES["small"], activation=activation, vocab_size=900)
+    drawn = ELMO.model(config, "bidirectional-lm").state_dict()
+    last = config.filters[-1]  # 7 characters of width 16
+    filters = 0.05 / 3**0.5 if activation == "relu" else (7 * 16) ** -0.5
+    for name, std in {
+        "embeddings.characters.weight": 3**-0.5,
+        f"embeddings.filters.{len(config.filters) - 1}.weight": filters,
+        "embeddings.highways.0.carry.weight": 2048**-0.5,
+        "embeddings.highways.0.transform.weight": 2048**-0.5,
+        "embeddings.projection.weight": 2048**-0.5,
+        "layers.1.right_to_left.kernel": (2 / (256 + 4096)) ** 0.5,
+        "layers.1.right_to_left.projection": (2 / (1024 + 128)) ** 0.5,
+        "head.weight": 128**-0.5,
+    }.items():
+        assert drawn[name].std().item() == pytest.approx(std, rel=0.03), name
+        assert abs(drawn[name].mean().item()) <= 4 * std * drawn[name].numel() ** -0.5, name
+    assert last == (7, 1024)
+    biases = {name: tensor for name, tensor in drawn.items() if name.endswith("bias")}
+    for name, bias in biases.items():
+        assert (bias == (-2.0 if "carry" in name else 0.0)).all(), name
+
+
 # What is carried from batch to batch
 
 

@@ -195,13 +195,13 @@ def test_the_sample_is_a_function_of_the_first_row() -> None:
     task = objective(4, samples=9)
     one, two, other = rows(random_split(60), 4, samples=9)[:3]
 
-    def drawn(*batch: Row) -> dict[str, list[int]]:
-        tensors = task.collate(batch).tensors
-        return {name: t.tolist() for name, t in tensors.items() if name.endswith("_sample")}
+    def drawn(*batch: Row) -> list[list[int]]:
+        found: list[list[int]] = task.collate(batch).tensors["samples"].tolist()
+        return found
 
     assert drawn(one, two) == drawn(one, other) == drawn(one)
     assert drawn(one) != drawn(two)
-    forward, backward = drawn(one).values()
+    forward, backward = drawn(one)
     assert forward != backward and len(set(forward)) == len(set(backward)) == 9
 
 
@@ -215,19 +215,20 @@ def test_the_sampled_loss_is_that_of_the_formula_and_validation_has_all_words() 
     )
     found = losses(task.loss(model, batch.tensors))
     table, bias = model.head.weight.detach().numpy(), model.head.bias.detach().numpy()
-    for way, seen, targets in zip(found, hidden["seen"], batch.tensors["targets"], strict=True):
-        words, tries = batch.tensors[f"{way}_sample"].tolist(), int(batch.tensors[f"{way}_tries"])
+    told = zip(found, hidden["seen"], batch.tensors["targets"], strict=True)
+    for k, (way, seen, targets) in enumerate(told):
+        words, tries = batch.tensors["samples"][k].tolist(), int(batch.tensors["tries"][k])
         total = 0.0
         for vector, target in zip(
             seen.detach().flatten(0, 1).numpy(), targets.flatten().tolist(), strict=True
         ):
-            told = [target, *(word for word in words if word != target)]
-            p = [np.log((word + 2) / (word + 1)) / np.log(41) for word in told]
-            scores = table[told] @ vector + bias[told] - np.log(1 - (1 - np.array(p)) ** tries)
+            among = [target, *(word for word in words if word != target)]
+            p = [np.log((word + 2) / (word + 1)) / np.log(41) for word in among]
+            scores = table[among] @ vector + bias[among] - np.log(1 - (1 - np.array(p)) ** tries)
             total += np.log(np.exp(scores).sum()) - scores[0]
         assert found[way] == pytest.approx(total, rel=1e-9)
     model.eval()
-    plain = {name: t for name, t in batch.tensors.items() if "_" not in name or "ids" in name}
+    plain = {name: batch.tensors[name] for name in ("character_ids", "places", "targets")}
     assert losses(task.loss(model, batch.tensors)) == losses(task.loss(model, plain))
 
 

@@ -12,6 +12,11 @@ sentencepiece does, and thereby than the models were trained: white space that t
 count as such separates words; punctuation that the model lists as user-defined symbols is taken
 out of the text first, and what follows it begins with a space; and some leave the model's own
 replacements of characters out. Sentencepiece is followed here.
+
+In three things sentencepiece is not: special tokens that are written in a text are read as such,
+as other tools do; where accents are taken off, so are marks that are none, such as variation
+selectors, the grapheme joiner and the frame of a keycap, as other tools do and the original code
+does not; and U+0344, a deprecated mark, is joined to the letter before it.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -1,7 +1,9 @@
 """Runs that are over in a second: what tests of the engine share."""
 
+import filecmp
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -10,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from zoo.training.ranks import Ranks
-from zoo.training.settings import Settings, gather, merged
+from zoo.training.settings import Settings, gather
 from zoo.training.start import begin
+from zoo.training.state import checkpoints
+from zoo.training.trees import merged
 
 SMALL: Mapping[str, Any] = {
     "vocab_size": 400,
@@ -83,3 +87,21 @@ def lines(run: Path) -> int:
 def records(run: Path, split: str = "train") -> list[dict[str, Any]]:
     found = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     return [record for record in found if record["split"] == split]
+
+
+def assert_same(one: Path, other: Path) -> None:
+    assert (one / "log.jsonl").read_bytes() == (other / "log.jsonl").read_bytes()
+    last, twin = (list(checkpoints(run).values())[-1] for run in (one, other))
+    names = sorted(path.name for path in last.iterdir())
+    assert last.name == twin.name
+    assert filecmp.cmpfiles(last, twin, names, shallow=False)[0] == names
+    weights = Path("model", "model.safetensors")
+    assert (one / weights).read_bytes() == (other / weights).read_bytes()
+
+
+def cut(run: Path, step: int) -> None:
+    """Take away what came after a checkpoint, as if the process had been killed before the next."""
+    for after, path in checkpoints(run).items():
+        if after > step:
+            shutil.rmtree(path)
+    shutil.rmtree(run / "model")

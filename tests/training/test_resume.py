@@ -1,26 +1,24 @@
 """A run that is broken off, however it happens, ends where the unbroken one ends."""
 
-import filecmp
 import signal
 from pathlib import Path
 
 import pytest
 
-from tests.training.runs import finish, lines, options, records, start, train, wait_until
+from tests.training.runs import (
+    assert_same,
+    finish,
+    lines,
+    options,
+    records,
+    start,
+    train,
+    wait_until,
+)
 from zoo.training.state import checkpoints, load
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 FAMILY = "gpt"  # with dropout, so that its draws must come again, too
-
-
-def assert_same(one: Path, other: Path) -> None:
-    assert (one / "log.jsonl").read_bytes() == (other / "log.jsonl").read_bytes()
-    last, twin = (list(checkpoints(run).values())[-1] for run in (one, other))
-    names = sorted(path.name for path in last.iterdir())
-    assert last.name == twin.name
-    assert filecmp.cmpfiles(last, twin, names, shallow=False)[0] == names
-    weights = Path("model", "model.safetensors")
-    assert (one / weights).read_bytes() == (other / weights).read_bytes()
 
 
 @pytest.fixture(scope="module")

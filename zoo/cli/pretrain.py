@@ -16,6 +16,7 @@ Examples, with one of `zoo families` as FAMILY:
   zoo pretrain FAMILY                          tiny, on the corpus of the package
   zoo pretrain FAMILY --size small --data books/ -o runs/books
   zoo pretrain FAMILY --objective masked-lm --set optimizer.learning_rate=0.003
+  zoo pretrain FAMILY --start REF --data articles/ --steps 10000
   zoo pretrain settings.yaml --steps 10000
   zoo pretrain --resume runs/books
   torchrun --nproc-per-node 8 -m zoo pretrain FAMILY --size base --data corpus/ -o runs/base

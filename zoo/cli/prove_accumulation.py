@@ -35,7 +35,8 @@ def command(
     from zoo.training.prove import prove_accumulation
     from zoo.training.settings import gather
 
-    found = prove_accumulation(gather(tree(what), chosen(ctx, options)), offline=offline)
+    settings = gather(tree(what), chosen(ctx, options), offline=offline)
+    found = prove_accumulation(settings, offline=offline)
     lines = [
         f"{found.rows} rows in parts of {size}: gradients differ by {far:.1e} at most"
         for size, far in found.splits.items()

@@ -45,7 +45,8 @@ def command(
     import msgspec
 
     from zoo.training.prove import prove_resume
-    from zoo.training.settings import gather, merged
+    from zoo.training.settings import gather
+    from zoo.training.trees import merged
 
     changes = chosen(ctx, options)
     steps = changes.get("steps", STEPS)

@@ -19,6 +19,7 @@ def run_options(function: Function) -> Function:
         (
             click.option("--size", metavar="S", help="One of the family's sizes."),
             click.option("--objective", metavar="O", help="What is learnt."),
+            click.option("--start", metavar="REF", help="A model to begin with."),
             click.option(
                 "--data", multiple=True, metavar="PATH", help="Text, or a corpus that was built."
             ),
@@ -40,7 +41,7 @@ def run_options(function: Function) -> Function:
 
 def tree(what: str | None) -> dict[str, Any]:
     """Return the settings that a family's name, or a file of settings, stands for."""
-    from zoo.training.settings import read_file
+    from zoo.training.trees import read_file
 
     if what is None:
         return {}
@@ -50,13 +51,15 @@ def tree(what: str | None) -> dict[str, Any]:
 
 def chosen(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that options stand for, those alone that were given."""
-    from zoo.training.settings import assignment, merged
+    from zoo.training.trees import assignment, merged
 
     if ctx.get_parameter_source("seed") is click.core.ParameterSource.DEFAULT:
         options = {**options, "seed": None}
     nested = {"paths": "data", "validation": "validation_data", "tokenizer": "tokenizer"}
     read = {name: options[option] for name, option in nested.items() if options[option]}
-    rest = options.keys() - {*nested.values(), "assignments"}
+    rest = options.keys() - {*nested.values(), "assignments", "start"}
     direct = {name: options[name] for name in rest if options[name] is not None}
+    if options["start"] is not None:
+        direct["start"] = {"model": options["start"]}
     assignments = map(assignment, options["assignments"])
     return merged(direct, {"data": read} if read else {}, *assignments)

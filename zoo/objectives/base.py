@@ -10,7 +10,7 @@ step, over all its micro-batches and ranks, so that how a batch is split changes
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -136,12 +136,15 @@ class Objective(ABC):
         terms: loss term -> its weight in the sum that is minimised.
         recurrent: whether rows go on where those of the step before ended, and the model keeps
             its state between steps.
+        spelled: whether tokens are read by how they are spelled: then a corpus may have more than
+            the model's vocabulary, which is of what is told.
     """
 
     name: ClassVar[str]
     head: ClassVar[str]
     options_type: ClassVar[type[Options]] = Options
     recurrent: ClassVar[bool] = False
+    spelled: ClassVar[bool] = False
 
     def __init__(
         self, vocabulary: "Vocabulary", config: "Config", length: int, options: Any = None
@@ -188,6 +191,21 @@ class Objective(ABC):
         The first, called ``model``, is what the run was for.
         """
         return {"model": Network(learner, self.config, self.head)}
+
+    def settle(
+        self, learner: "nn.Module", networks: Mapping[str, Network], given: Collection[str]
+    ) -> "list[Tensor]":
+        """Let what depends on weights follow, after networks were given other ones; here nothing.
+
+        Args:
+            learner: what ``learner`` returned.
+            networks: what ``networks`` returned for it.
+            given: the names of those whose weights were set.
+
+        Returns:
+            the learner's tensors that were set here.
+        """
+        return []
 
     def collate(self, rows: Sequence[Row]) -> Batch:
         """Put rows side by side; ``attention_mask`` says which places are no padding."""

@@ -18,7 +18,7 @@ There, samples are drawn with noise on all scores. Here, each takes one number o
 comes with the row, so that how rows are split over batches and devices changes nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
@@ -174,6 +174,15 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
             "model": Network(learner.plain_discriminator(), self.config, self.head),
             "generator": Network(learner.generator, self.generator, MaskedLanguageModelling.head),
         }
+
+    def settle(
+        self, learner: "nn.Module", networks: Mapping[str, Network], given: Collection[str]
+    ) -> "list[Tensor]":
+        """See ``Objective``: tables that are sums become the discriminator's."""
+        from zoo.objectives.sharing import Pair
+
+        assert isinstance(learner, Pair), "what self.learner built"
+        return learner.settle(networks["model"].module, both="generator" not in given)
 
     def masked(self, packed: Packed, rng: np.random.Generator) -> Row:
         """Hide tokens of a row, and draw what their samples will be drawn with."""

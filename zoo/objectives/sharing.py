@@ -74,6 +74,27 @@ class Pair(nn.Module):
         }
         return _with(self.discriminator, {"embeddings": _with(embeddings, tables)})
 
+    @torch.no_grad()
+    def settle(self, plain: nn.Module, *, both: bool) -> list[Tensor]:
+        """Make sums of tables what they are in a discriminator by itself.
+
+        Args:
+            plain: what ``plain_discriminator`` returned, with other weights now.
+            both: whether the generator, which has none of its own yet, takes its tables, too, so
+                that nothing is to be added. Else a sum may be off by one rounding.
+
+        Returns:
+            what was set.
+        """
+        found = []
+        for name, child in _embeddings(self.discriminator).named_children():
+            if isinstance(child, Residual):
+                table = _embeddings(plain).get_parameter(f"{name}.weight")
+                if both:
+                    found.append(child.other[0].weight.copy_(table))
+                found.append(child.delta.copy_(table - child.other[0].weight))
+        return found
+
 
 def _embeddings(model: nn.Module) -> nn.Module:
     return model.get_submodule("embeddings")

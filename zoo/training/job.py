@@ -1,5 +1,6 @@
 """From settings to all that a run needs: corpus, tokenizer, configuration, objective."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ from zoo.objectives import objective_type
 from zoo.objectives.base import Objective, read_options
 from zoo.objectives.vocabulary import Vocabulary
 from zoo.plugins import get_family
-from zoo.training.settings import Settings
+from zoo.training.origin import Origin
+from zoo.training.settings import DROPOUT, Settings
 
 if TYPE_CHECKING:
     from zoo.data.corpus import Corpus
@@ -28,6 +30,7 @@ class Job:
         config: its configuration, fitted to the tokenizer.
         corpus: what is read.
         objective: what is learnt.
+        origin: what the run starts with, if that is not fresh weights.
     """
 
     settings: Settings
@@ -35,14 +38,16 @@ class Job:
     config: Config
     corpus: "Corpus"
     objective: Objective
+    origin: Origin | None = None
 
 
-def prepare(settings: Settings, *, offline: bool = False) -> Job:
+def prepare(settings: Settings, *, offline: bool = False, origin: Origin | None = None) -> Job:
     """Find or make the corpus, and fit model and objective to it.
 
     Args:
         settings: of the run.
-        offline: open no connection, where a tokenizer is taken from a Hub.
+        offline: open no connection, where a model or a tokenizer is taken from a Hub.
+        origin: what the run started with, when it goes on.
 
     Raises:
         UsageError: settings that do not go together; an empty or too small corpus.
@@ -53,40 +58,74 @@ def prepare(settings: Settings, *, offline: bool = False) -> Job:
     from zoo.checkpoint import TOKENIZER
 
     family = get_family(settings.family)
-    sizes = family.sizes()
-    kind = objective_type(family, sizes[settings.size], settings.objective)
-    corpus = open_corpus(settings, family, offline=offline)
+    if settings.start is not None and origin is None:
+        origin = Origin.of(settings.start, family, offline=offline)
+    shape = family.sizes()[settings.size] if origin is None else origin.config
+    kind = objective_type(family, shape, settings.objective)
+    corpus = open_corpus(settings, family, origin, offline=offline)
     tokenizer = Tokenizer.from_file(str(corpus.path / TOKENIZER))
-    config = fit(family, sizes[settings.size], settings, corpus, tokenizer)
+    config = fit(family, shape, settings, corpus, tokenizer)
     vocabulary = Vocabulary(tokenizer, corpus.record.tokenizer, config.vocab_size)
     options = read_options(kind.options_type, settings.options, settings.objective)
     objective = kind(vocabulary, config, settings.length, options)
-    return Job(settings, family, config, corpus, objective)
+    return Job(settings, family, config, corpus, objective, origin)
 
 
-def open_corpus(settings: Settings, family: Family, *, offline: bool) -> "Corpus":
+def open_corpus(
+    settings: Settings, family: Family, origin: Origin | None, *, offline: bool
+) -> "Corpus":
     """Open what is read, built now if it was not built before; see ``prepare``."""
     from zoo.data.cache import cached_corpus
-    from zoo.data.tokenizer import ToTrain, given
+    from zoo.data.tokenizer import TRAIN, ToTrain, given
 
-    data = settings.data
-    if data.tokenizer == "train":
+    data, own = settings.data, origin is not None and settings.data.tokenizer is None
+    if own:
+        assert origin is not None
+        tokenizer: Any = origin.own_tokenizer()
+    elif data.tokenizer in (None, TRAIN):
         size = settings.vocab_size or family.sizes()[settings.size].vocab_size
-        tokenizer: Any = ToTrain.of(family, size=size)
+        tokenizer = ToTrain.of(family, size=size)
     else:
-        tokenizer = given(data.tokenizer, family, offline=offline)
-    return cached_corpus(
+        tokenizer = given(str(data.tokenizer), family, offline=offline)
+    corpus = cached_corpus(
         data.paths, tokenizer, reading=data.reading, validation_paths=data.validation
     )
+    if own and corpus.record.tokenizer_digest != tokenizer.settings()["blake3"]:
+        same_tokens(tokenizer, corpus)
+    return corpus
+
+
+def same_tokens(tokenizer: Any, corpus: "Corpus") -> None:
+    """Check that a corpus that was there has the numbers of a model's tokenizer.
+
+    Raises:
+        UsageError: a token has another number.
+    """
+    from tokenizers import Tokenizer
+
+    ours, theirs = (
+        Tokenizer.from_str(found.decode()).get_vocab()
+        for found in (tokenizer.json, corpus.tokenizer_json())
+    )
+    if ours != theirs:
+        odd = min(token for token, _ in ours.items() ^ theirs.items())
+        raise UsageError(
+            f"the corpus in {corpus.path} has another tokenizer than the model: {odd!r} is "
+            f"{theirs.get(odd, 'no token')}, not {ours.get(odd, 'any')}",
+            "build it with the model's, or say with --tokenizer that it is meant",
+        )
 
 
 def fit(
     family: Family, config: Any, settings: Settings, corpus: "Corpus", tokenizer: Any
 ) -> Config:
-    """Return a size's configuration with what was set, and what the tokenizer asks for.
+    """Return a configuration with what was set, and what the tokenizer asks for.
+
+    That of a model that is started with stays as it is, but for what is dropped in training.
 
     Raises:
-        UsageError: a field that does not exist, or a value that does not go with the corpus.
+        UsageError: a field that does not exist, or a value that does not go with the corpus or
+            the model.
     """
     known = list(config.__struct_fields__)
     for name in settings.config:
@@ -96,12 +135,15 @@ def fit(
                 nearest(name, known) or f"there are {', '.join(known)}",
             )
     found = {"vocab_size": corpus.record.vocab_size, **special_ids(config, corpus, tokenizer)}
+    if settings.start is not None:
+        found = agreed(config, settings, found)
     try:
         tree = {**msgspec.to_builtins(config), **found, **settings.config}
         fitted: Config = msgspec.convert(tree, type(config))
     except (msgspec.ValidationError, ValueError) as error:
         raise UsageError(f"{family.name} {settings.size}, config: {error}") from error
-    if fitted.vocab_size < corpus.record.vocab_size:
+    spelled = objective_type(family, fitted, settings.objective).spelled
+    if fitted.vocab_size < corpus.record.vocab_size and not spelled:
         raise UsageError(
             f"config.vocab_size is {fitted.vocab_size}, and the corpus in {corpus.path} has "
             f"tokens up to {corpus.record.vocab_size - 1}",
@@ -114,6 +156,33 @@ def fit(
             f"--set length={longest}, or --set config.max_positions={settings.length}",
         )
     return fitted
+
+
+def agreed(config: Any, settings: Settings, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuse settings that contradict the model that is started with.
+
+    Args:
+        config: the model's.
+        settings: of the run.
+        asked: what the corpus asks for. Its vocabulary may be smaller; where the tokenizer is the
+            model's own, the model's configuration counts.
+
+    Returns:
+        what is to be changed: nothing.
+
+    Raises:
+        UsageError: a field has another value.
+    """
+    assert settings.start is not None
+    told = {} if settings.data.tokenizer is None else {**asked, "vocab_size": config.vocab_size}
+    for name, value in {**told, **settings.config}.items():
+        model = msgspec.to_builtins(getattr(config, name))
+        if value != model and not name.endswith(DROPOUT):
+            raise UsageError(
+                f"config.{name} would be {value}, and {settings.start.model} has {model}",
+                "leave it out" if name in settings.config else "give another --tokenizer",
+            )
+    return {}
 
 
 def special_ids(config: Any, corpus: "Corpus", tokenizer: Any) -> dict[str, int]:

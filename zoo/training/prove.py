@@ -208,7 +208,10 @@ def _gradients(job: Any, settings: Settings) -> dict[str, Any]:
     from zoo.training.ranks import Ranks
 
     torch.manual_seed(settings.seed)
-    learner = job.objective.learner(job.family, job.config).double()
+    learner = job.objective.learner(job.family, job.config)
+    if job.origin is not None:
+        job.origin.fill(job.objective, learner)
+    learner.double()
     feed = Feed(
         job.objective,
         corpus_rows(job, "train", settings.rows),

@@ -5,13 +5,15 @@ from typing import Any
 
 import msgspec
 import torch
+from torch import nn
 
 from zoo.training.books import Books
 from zoo.training.feed import Feed
 from zoo.training.job import Job, corpus_rows
-from zoo.training.keeping import collect, give_back, parameters
+from zoo.training.keeping import collect, give_back, parameters, set_parameters
 from zoo.training.lesson import Lesson
 from zoo.training.loop import Trainer
+from zoo.training.origin import StartRecord
 from zoo.training.ranks import Ranks
 from zoo.training.result import write_result
 from zoo.training.signals import Stop
@@ -41,11 +43,21 @@ class Run:
         self.job, self.path, self.ranks, self.stop = job, path, ranks, stop
         self.settings = job.settings
         torch.manual_seed(self.settings.seed)
-        learner = job.objective.learner(job.family, job.config).to(ranks.device)
-        self.lesson = Lesson(job.objective, learner)
+        learner = job.objective.learner(job.family, job.config)
+        self.start = self._set_out(learner)
+        self.lesson = Lesson(job.objective, learner.to(ranks.device))
         self.train = self._feed("train")
         self.validation = self._feed("validation").make(0)
         self.best: tuple[float, int] | None = None
+
+    def _set_out(self, learner: nn.Module) -> StartRecord | None:
+        """Give a learner the weights that the run starts with, if they are not fresh ones."""
+        origin, found = self.job.origin, checkpoints(self.path)
+        if origin is None:
+            return None
+        if 0 in found and len(found) == 1:
+            set_parameters(learner, load(found[0])[1]["weights"], found[0])
+        return origin.record or origin.fill(self.job.objective, learner)
 
     def _feed(self, split: str) -> Feed:
         """Lay out a split. The rows of validation that are looked at are one step."""
@@ -144,7 +156,7 @@ class Run:
     def _restore(self) -> int:
         """Go back to the last checkpoint, if there is one, and return how long the log was."""
         found = checkpoints(self.path)
-        if not found:
+        if not any(found):  # or there is that of step 0 alone, which is what it set out with
             return 0
         where = list(found.values())[-1]
         state, groups = load(where)
@@ -166,6 +178,7 @@ class Run:
                 for name, split in self.job.corpus.record.splits.items()
             },
             "best": self.best,
+            "start": msgspec.to_builtins(self.start),
         }
         for name, network in self.job.objective.networks(self.lesson.learner).items():
             weights = {k: whole(tensor).cpu() for k, tensor in parameters(network.module).items()}

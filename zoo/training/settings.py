@@ -4,9 +4,8 @@ A family's *recipe* says what its paper did. A file, options and ``--set key=val
 this order. What came out is written into the run, and is all that a run depends on.
 """
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
@@ -14,8 +13,13 @@ from zoo.data.read import Reading
 from zoo.errors import UsageError, nearest
 from zoo.training.optimizers import OptimizerSettings
 from zoo.training.schedules import ScheduleSettings
+from zoo.training.trees import Tree, check_keys, merged
 
-Tree = dict[str, Any]
+if TYPE_CHECKING:
+    from zoo.family import Family
+
+Kind = TypeVar("Kind", bound=msgspec.Struct)
+DROPOUT = "dropout"  # fields of configurations whose names end so are free in each run
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,14 +84,29 @@ class DataSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         paths: files, folders, patterns, or one corpus that was built before; none for the small
             corpus of the package.
         validation: files to hold out; none for a part of ``paths``.
-        tokenizer: a reference to a checkpoint whose tokenizer is taken, or ``train``.
+        tokenizer: a reference to a checkpoint whose tokenizer is taken, or ``train``; ``None`` for
+            that of the model that the run starts with, and a new one if it starts with none.
         reading: how documents and sentences are found in files.
     """
 
     paths: tuple[str, ...] = ()
     validation: tuple[str, ...] = ()
-    tokenizer: str = "train"
+    tokenizer: str | None = None
     reading: Reading = Reading()
+
+
+class StartSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a run starts with, where that is not fresh weights; see ``zoo.training.origin``.
+
+    Attributes:
+        model: a reference to the checkpoint.
+        generator: a reference to that of the other network, where two are taught.
+        fresh: what may be new, because no checkpoint has it, by the names of modules.
+    """
+
+    model: str
+    generator: str | None = None
+    fresh: tuple[str, ...] = ()
 
 
 class Settings(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,7 +114,8 @@ class Settings(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     Attributes:
         family: what is taught.
-        size: one of the family's.
+        size: one of the family's; with ``start``, by default the one that is most like the model.
+        start: what the run starts with; ``None`` for fresh weights.
         data: what is read.
         seed: of everything that is drawn.
         micro_tokens: places that a device computes at once; a step with more is accumulated.
@@ -114,6 +134,7 @@ class Settings(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     family: str
     size: str = "tiny"
+    start: StartSettings | None = None
     data: DataSettings = DataSettings()
     seed: int = 0
     micro_tokens: int | None = None
@@ -153,15 +174,19 @@ class Settings(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.rows if self.micro_tokens is None else self.micro_tokens // self.length
 
 
-def gather(tree: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
+def gather(
+    tree: Mapping[str, Any], changes: Mapping[str, Any], *, offline: bool = False
+) -> Settings:
     """Put together what a recipe, a file and options say; later ones count.
 
     Args:
         tree: of a file, or the family's name alone.
         changes: of options and assignments.
+        offline: open no connection, where the run starts with a model.
 
     Raises:
         UsageError: an unknown family, size or setting, or a value that is wrong.
+        SourceError, VerificationError: a model to start with is missing or damaged.
     """
     from zoo.plugins import get_family
 
@@ -169,66 +194,45 @@ def gather(tree: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
     if not isinstance(asked.get("family"), str):
         raise UsageError("the settings name no family", "name one as `family`")
     family = get_family(asked["family"])
-    size = asked.get("size", "tiny")
     sizes = family.sizes()
+    started = _started(family, asked, offline=offline) if asked.get("start") else None
+    size = asked.get("size", started or "tiny")
     if size not in sizes:
         raise UsageError(
             f"{family.name} has no size {size!r}",
             nearest(str(size), list(sizes)) or f"it has {', '.join(sizes)}",
         )
     recipe = msgspec.to_builtins(family.recipe(size))
+    if started is not None:  # the model's configuration stays; what is dropped is up to the run
+        recipe["config"] = {k: v for k, v in recipe["config"].items() if k.endswith(DROPOUT)}
+        asked = merged(asked, {"size": size})
     if asked.get("objective", recipe["objective"]) != recipe["objective"]:
         recipe["options"] = {}  # they are the other objective's
     return typed(merged(recipe, asked))
 
 
-def merged(*trees: Mapping[str, Any]) -> Tree:
-    """Return nested settings in which later ones take the place of earlier ones."""
-    found: Tree = {}
-    for tree in trees:
-        for key, value in tree.items():
-            both = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
-            found[key] = merged(found[key], value) if both else value
-    return found
-
-
-def assignment(text: str) -> Tree:
-    """Read ``key=value`` of ``--set``: dots go into nested settings, values are YAML.
+def _started(family: "Family", asked: Tree, *, offline: bool) -> str:
+    """Return the size that is most like the model that a run starts with.
 
     Raises:
-        UsageError: it is not of that form.
+        UsageError: the size that was asked for is less like it, or the model is another family's.
     """
-    import yaml
+    from zoo.training.origin import find, likeness
+    from zoo.training.taking import unlike
 
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise UsageError(f"--set {text!r} is not key=value", "such as --set optimizer.clip=0.5")
-    try:
-        found = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise UsageError(f"--set {text!r}: the value is not YAML") from error
-    for part in reversed(key.split(".")):
-        found = {part: found}
-    return found  # type: ignore[no-any-return]
-
-
-def read_file(path: Path) -> Tree:
-    """Read a file of settings.
-
-    Raises:
-        UsageError: it cannot be read, or is no YAML mapping.
-    """
-    import yaml
-
-    try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(found, dict):
-        raise UsageError(f"{path} is not a table of settings", "name one as `family`")
-    return found
+    check_keys(asked, Settings, "", "settings")
+    start = _converted(asked["start"], StartSettings, "settings: start")
+    config, sizes = find(start.model, family, offline=offline).config, family.sizes()
+    alike = {name: likeness(each, config) for name, each in sizes.items()}
+    best = max(alike, key=alike.__getitem__)
+    size = asked.get("size", best)
+    if size in sizes and alike[size] < alike[best]:
+        found = unlike(sizes[size], config)
+        raise UsageError(
+            f"size is {size}, and {start.model} is most like {best}: {', '.join(found)}",
+            "leave the size out",
+        )
+    return best
 
 
 def typed(tree: Tree, where: str = "settings") -> Settings:
@@ -237,32 +241,12 @@ def typed(tree: Tree, where: str = "settings") -> Settings:
     Raises:
         UsageError: a key is unknown (the nearest is named), or a value is wrong.
     """
-    _check_keys(tree, Settings, "", where)
+    check_keys(tree, Settings, "", where)
+    return _converted(tree, Settings, where)
+
+
+def _converted(tree: Any, kind: type[Kind], where: str) -> Kind:
     try:
-        return msgspec.convert(tree, Settings)
+        return msgspec.convert(tree, kind)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
         raise UsageError(f"{where}: {error}") from error
-
-
-def _check_keys(tree: Tree, kind: Any, path: str, where: str) -> None:
-    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
-    for key, value in tree.items():
-        if key not in fields:
-            raise UsageError(
-                f"{where}: there is no setting {path}{key}",
-                nearest(str(key), list(fields)) or f"there are {', '.join(fields)}",
-            )
-        inner = fields[key]
-        nested = isinstance(inner, type) and issubclass(inner, msgspec.Struct)
-        if nested and isinstance(value, dict):
-            _check_keys(value, inner, f"{path}{key}.", where)
-
-
-def differences(one: Tree, other: Tree, path: str = "") -> Iterator[str]:
-    """Name the settings that differ: ``optimizer.clip: 1.0 and 0.5``."""
-    for key in sorted({*one, *other}):
-        a, b = one.get(key), other.get(key)
-        if isinstance(a, dict) and isinstance(b, dict):
-            yield from differences(a, b, f"{path}{key}.")
-        elif a != b:
-            yield f"{path}{key}: {a!r} and {b!r}"

@@ -2,24 +2,30 @@
 
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import torch
 
 import zoo
-from zoo.checkpoint import Record, decode, encode
+from zoo.checkpoint import TOKENIZER, Record, decode, encode
 from zoo.errors import SourceError, UsageError
+from zoo.plugins import get_family
 from zoo.publish import publishing
 from zoo.training.job import Job, prepare
+from zoo.training.keeping import parameters
+from zoo.training.origin import Origin, StartRecord
 from zoo.training.ranks import Ranks
 from zoo.training.run import Run
-from zoo.training.settings import Settings, differences, gather, merged, read_file, typed
+from zoo.training.settings import Settings, gather, typed
 from zoo.training.signals import stopping
+from zoo.training.state import State, save
+from zoo.training.trees import differences, merged, read_file
 
 SETTINGS, MANIFEST = "config.yaml", "run.json"
+Made = TypeVar("Made")
 
 
 class RunRecord(Record):
@@ -32,6 +38,7 @@ class RunRecord(Record):
         corpus_digest: of its manifest, which has those of all its files.
         parameters: how many weights are trained.
         environment: versions and devices.
+        start: what it started with, if not with fresh weights alone.
     """
 
     zoo: str
@@ -40,6 +47,7 @@ class RunRecord(Record):
     corpus_digest: str
     parameters: int
     environment: dict[str, str]
+    start: StartRecord | None = None
 
 
 def begin(
@@ -68,13 +76,13 @@ def begin(
         VerificationError: a number was not finite.
         SourceError: what is read is missing.
     """
-    settings = gather(tree, changes)
+    settings = _in_turn(ranks, lambda: gather(tree, changes, offline=offline))
     _check_ranks(settings, ranks)
     path = Path(ranks.agree(str(output or _free_path(settings))))
     if path.exists():
         raise UsageError(f"{path} exists", f"`zoo pretrain --resume {path}`, or another -o")
     ranks.wait()  # all have looked
-    job = _prepare(settings, ranks, offline=offline)
+    job = _in_turn(ranks, lambda: prepare(settings, offline=offline))
     return path, _see_through(job, path, ranks, new=True)
 
 
@@ -104,8 +112,11 @@ def go_on(
             "resume without changes, or begin another run",
         )
     _check_ranks(settings, ranks)
-    job = _prepare(settings, ranks, offline=offline)
     record = decode(path / MANIFEST, RunRecord)
+    origin = None
+    if record.start is not None and settings.start is not None:
+        origin = Origin.kept(path, record.start, settings.start, get_family(settings.family))
+    job = _in_turn(ranks, lambda: prepare(settings, offline=offline, origin=origin))
     if record.corpus_digest != _corpus_digest(job):
         raise UsageError(
             f"the corpus in {job.corpus.path} is not the one that {path} began with",
@@ -114,11 +125,11 @@ def go_on(
     return _see_through(job, path, ranks, new=False)
 
 
-def _prepare(settings: Settings, ranks: Ranks, *, offline: bool) -> Job:
-    """Let the first process make the corpus, if it is not there yet."""
-    job = prepare(settings, offline=offline) if ranks.first else None
+def _in_turn(ranks: Ranks, make: Callable[[], Made]) -> Made:
+    """Let the first process make what is not there yet: a corpus, or a converted checkpoint."""
+    made = make() if ranks.first else None
     ranks.wait()
-    return job or prepare(settings, offline=offline)
+    return made or make()
 
 
 def _check_ranks(settings: Settings, ranks: Ranks) -> None:
@@ -154,11 +165,16 @@ def _write_directory(path: Path, job: Job, run: Run) -> None:
             "device": str(run.ranks.device),
             "processes": str(run.ranks.count),
         },
+        start=run.start,
     )
     text = yaml.safe_dump(msgspec.to_builtins(job.settings), sort_keys=False, allow_unicode=True)
     with publishing(path) as staging:
         (staging / SETTINGS).write_text(text, encoding="utf-8")
         (staging / MANIFEST).write_bytes(encode(record))
+        if run.start is not None:  # so that nothing but this directory is needed to go on
+            save(staging, State(step=0), {"weights": parameters(run.lesson.learner)}, run.ranks)
+            if job.origin is not None and job.origin.tokenizer is not None:
+                (staging / TOKENIZER).write_bytes(job.origin.tokenizer.json)
 
 
 def _corpus_digest(job: Job) -> str:

@@ -1,0 +1,95 @@
+"""Nested settings as they come from files and options, before they are typed."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from zoo.errors import UsageError, nearest
+
+Tree = dict[str, Any]
+
+
+def merged(*trees: Mapping[str, Any]) -> Tree:
+    """Return nested settings in which later ones take the place of earlier ones."""
+    found: Tree = {}
+    for tree in trees:
+        for key, value in tree.items():
+            both = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
+            found[key] = merged(found[key], value) if both else value
+    return found
+
+
+def assignment(text: str) -> Tree:
+    """Read ``key=value`` of ``--set``: dots go into nested settings, values are YAML.
+
+    Raises:
+        UsageError: it is not of that form.
+    """
+    import yaml
+
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise UsageError(f"--set {text!r} is not key=value", "such as --set optimizer.clip=0.5")
+    try:
+        found = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise UsageError(f"--set {text!r}: the value is not YAML") from error
+    for part in reversed(key.split(".")):
+        found = {part: found}
+    return found  # type: ignore[no-any-return]
+
+
+def read_file(path: Path) -> Tree:
+    """Read a file of settings.
+
+    Raises:
+        UsageError: it cannot be read, or is no YAML mapping.
+    """
+    import yaml
+
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{path} is not a table of settings", "name one as `family`")
+    return found
+
+
+def check_keys(tree: Tree, kind: Any, path: str, where: str) -> None:
+    """Refuse a key that a kind of settings does not have, at any depth.
+
+    Args:
+        tree: nested settings.
+        kind: the ``msgspec.Struct`` that they are to be.
+        path: of the tree in all settings, with a dot at its end.
+        where: they come from.
+
+    Raises:
+        UsageError: names the nearest.
+    """
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    for key, value in tree.items():
+        if key not in fields:
+            raise UsageError(
+                f"{where}: there is no setting {path}{key}",
+                nearest(str(key), list(fields)) or f"there are {', '.join(fields)}",
+            )
+        for inner in (fields[key], *get_args(fields[key])):  # of what may be None, too
+            nested = isinstance(inner, type) and issubclass(inner, msgspec.Struct)
+            if nested and isinstance(value, dict):
+                check_keys(value, inner, f"{path}{key}.", where)
+
+
+def differences(one: Tree, other: Tree, path: str = "") -> Iterator[str]:
+    """Name the settings that differ: ``optimizer.clip: 1.0 and 0.5``."""
+    for key in sorted({*one, *other}):
+        a, b = one.get(key), other.get(key)
+        if isinstance(a, dict) and isinstance(b, dict):
+            yield from differences(a, b, f"{path}{key}.")
+        elif a != b:
+            yield f"{path}{key}: {a!r} and {b!r}"

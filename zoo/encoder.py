@@ -6,27 +6,18 @@ others, and a head. Its rules for weights are in ``zoo.weights.encoder``, its mo
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from zoo.config import Activation, Config
-from zoo.family import Family, Head
+from zoo.config import POSITIVE, Activation, Config
+from zoo.family import Family, Head, NewTokenizer
+from zoo.heads import usual
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
     from zoo.export.spec import OnnxSpec
-
-Axes = tuple[str | int, ...]
-
-_POSITIVE = (
-    "vocab_size",
-    "hidden_size",
-    "embedding_size",
-    "num_layers",
-    "num_heads",
-    "intermediate_size",
-    "max_positions",
-    "layer_norm_eps",
-    "initializer_range",
-)
+    from zoo.tokenization import SourceFiles
 
 
 class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,18 +57,23 @@ class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Raises:
             ValueError: a field is out of its range, or two contradict each other.
         """
-        self.check_ranges(_POSITIVE)
+        self.check_ranges(POSITIVE)
         types = getattr(self, "type_vocab_size", 0)  # 0 where no segments are told apart
         if types < 0:
             raise ValueError(f"type_vocab_size is {types}, which is negative")
-        if self.hidden_size % self.num_heads:
-            raise ValueError(
-                f"hidden_size {self.hidden_size} does not split into num_heads {self.num_heads}"
-            )
-        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
-            raise ValueError(
-                f"pad_token_id {self.pad_token_id} is outside the vocabulary of {self.vocab_size}"
-            )
+        self.check_split("hidden_size", "num_heads")
+
+    @classmethod
+    def sized(cls, layers: int, width: int, **changes: Any) -> Self:
+        """Return a usual shape: heads 64 wide, feed-forward networks four times as wide as blocks.
+
+        Args:
+            layers: how many blocks.
+            width: of the blocks.
+            **changes: fields that are not as usual.
+        """
+        usual = {"num_heads": width // 64, "intermediate_size": 4 * width}
+        return cls(**{"num_layers": layers, "hidden_size": width, **usual, **changes})
 
 
 # The keys that most Hub configurations share, and the settings that make a decoder of an encoder.
@@ -103,9 +99,19 @@ FIXED: Mapping[str, tuple[Any, ...]] = {
     "add_cross_attention": (False, None),
     "is_encoder_decoder": (None, False),
     "tie_encoder_decoder": (None, False),
-    "cross_attention_hidden_size": (None,),
-    "per_layer_config": (None,),
 }
+
+
+_POOLED: Mapping[str, Any] = {
+    "outputs": {
+        "last_hidden_state": "batch tokens hidden_size",
+        "pooler_output": "batch hidden_size",
+    },
+    "summary": "a vector for each token, and one for the text",
+}
+_MASKED = {"logits": "batch tokens vocab_size"}
+_CLASSIFIERS = ("sequence-classification", "token-classification", "question-answering")
+_CHOICES = dict.fromkeys(("input_ids", "attention_mask"), "batch choices tokens")
 
 
 def encoder_heads(*names: str, pooler: bool = False) -> dict[str, Head]:
@@ -116,71 +122,78 @@ def encoder_heads(*names: str, pooler: bool = False) -> dict[str, Head]:
         pooler: whether the bare trunk gives a vector for the text, too.
     """
 
-    def head(kind: str, outputs: tuple[str, ...], tasks: tuple[str, ...], summary: str) -> Head:
-        return Head(tuple(name + kind for name in names), outputs, tasks, summary)
-
-    vectors = ("last_hidden_state", "pooler_output") if pooler else ("last_hidden_state",)
-    what = "a vector for each token, and one for the text" if pooler else "a vector for each token"
-    logits, classify = ("logits",), ("classify", "features")
+    of_texts = Head(
+        tuple(name + "ForMultipleChoice" for name in names),
+        {"logits": "batch choices"},
+        (),
+        "which of several texts it is",
+        _CHOICES,
+    )
     return {
-        "none": head("Model", vectors, ("embed", "features"), what),
-        "masked-lm": head(
-            "ForMaskedLM", logits, ("fill-mask", "features"), "which token stood there"
-        ),
-        "sequence-classification": head(
-            "ForSequenceClassification",
-            logits,
-            classify,
-            "classes of a text or a pair, or a number",
-        ),
-        "token-classification": head(
-            "ForTokenClassification", logits, classify, "classes of tokens"
-        ),
-        "question-answering": head(
-            "ForQuestionAnswering",
-            ("start_logits", "end_logits"),
-            ("features",),
-            "where the answer starts and ends",
-        ),
-        "multiple-choice": head("ForMultipleChoice", logits, (), "which of several texts it is"),
+        "none": usual("none", *names, **(_POOLED if pooler else {})),
+        "masked-lm": masked_head(*(name + "ForMaskedLM" for name in names)),
+        **{kind: usual(kind, *names) for kind in _CLASSIFIERS},
+        "multiple-choice": of_texts,
     }
 
 
+def masked_head(
+    *architectures: str, summary: str = "which token stood there", **outputs: str
+) -> Head:
+    """Return a head that scores masked tokens.
+
+    Args:
+        *architectures: see ``Head``.
+        summary: see ``Head``.
+        **outputs: what the model says besides, see ``Head``.
+    """
+    return Head(architectures, _MASKED | outputs, ("fill-mask", "features"), summary)
+
+
+def replaced_head(*architectures: str) -> Head:
+    """Return a head that tells replaced tokens."""
+    tokens = {"logits": "batch tokens"}
+    return Head(architectures, tokens, ("features",), "which tokens were replaced")
+
+
 class EncoderFamily(Family):
-    """A family of text encoders: the names of its inputs and outputs follow from its heads."""
+    """A family of text encoders: inputs and outputs follow from its heads and configuration.
+
+    Attributes:
+        named_heads: what ``heads`` returns.
+    """
+
+    named_heads: ClassVar[Mapping[str, Head]]
+
+    def heads(self) -> Mapping[str, Head]:
+        """Return the heads."""
+        return self.named_heads
 
     def inputs(self, config: Any) -> tuple[str, ...]:
         """Name the inputs of the model; here with token types where there are any."""
         types = getattr(config, "type_vocab_size", 0) > 0
         return ("input_ids", "attention_mask", *(["token_type_ids"] if types else []))
 
-    def longest(self, config: Any) -> int:
-        """Return how many tokens a text may have; here as many as there are positions."""
-        return config.max_positions  # type: ignore[no-any-return]
-
-    def outputs(self, config: Any, head: str) -> dict[str, Axes]:
-        """Return the outputs of a head with their axes. A family with more heads adds them."""
-        tokens, labels = ("batch", "tokens"), len(config.labels)
-        vectors: dict[str, Axes] = {"last_hidden_state": (*tokens, config.hidden_size)}
-        if getattr(config, "pooler", False):
-            vectors["pooler_output"] = ("batch", config.hidden_size)
-        by_head: dict[str, dict[str, Axes]] = {
-            "none": vectors,
-            "masked-lm": {"logits": (*tokens, config.vocab_size)},
-            "sequence-classification": {"logits": ("batch", labels)},
-            "token-classification": {"logits": (*tokens, labels)},
-            "question-answering": {"start_logits": tokens, "end_logits": tokens},
-            "multiple-choice": {"logits": ("batch", "choices")},
-        }
-        return by_head[head]
-
     def onnx(self, config: Any, head: str) -> "OnnxSpec":
         """Name the graph's inputs, outputs and axes."""
-        from zoo.export.spec import OnnxSpec
-
-        choices = ("choices",) if head == "multiple-choice" else ()
-        return OnnxSpec(
-            inputs=dict.fromkeys(self.inputs(config), ("batch", *choices, "tokens")),
-            outputs=self.outputs(config, head),
-            limits={"tokens": self.longest(config)},
+        spec = super().onnx(config, head)
+        absent = "" if getattr(config, "pooler", False) else "pooler_output"
+        return replace(
+            spec,
+            inputs=dict.fromkeys(self.inputs(config), spec.inputs["input_ids"]),
+            outputs={name: axes for name, axes in spec.outputs.items() if name != absent},
         )
+
+
+class WordPieceFamily(EncoderFamily):
+    """A family of text encoders that read word pieces between ``[CLS]`` and ``[SEP]``."""
+
+    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
+        "wordpiece": NewTokenizer(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"), lowercase=True)
+    }
+
+    def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
+        """Build the WordPiece tokenizer."""
+        from zoo.tokenization import wordpiece_tokenizer
+
+        return wordpiece_tokenizer(files)

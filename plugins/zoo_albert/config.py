@@ -86,26 +86,17 @@ CONFIG_MAP = ConfigMap(
 )
 
 
-def _size(layers: int, width: int, heads: int, **changes: Any) -> AlbertConfig:
-    """Return a released shape: feed-forward networks are four times as wide as the blocks."""
-    return AlbertConfig(
-        num_layers=layers,
-        hidden_size=width,
-        num_heads=heads,
-        intermediate_size=4 * width,
-        **changes,
-    )
-
-
-_SHAPES = {
-    "base": (12, 768, 12),
-    "large": (24, 1024, 16),
-    "xlarge": (24, 2048, 16),
-    "xxlarge": (12, 4096, 64),
+_SHAPES: dict[str, dict[str, int]] = {
+    "base": {"layers": 12, "width": 768},
+    "large": {"layers": 24, "width": 1024},
+    "xlarge": {"layers": 24, "width": 2048, "num_heads": 16},
+    "xxlarge": {"layers": 12, "width": 4096},
 }
 _FIRST: dict[str, Any] = {"activation": "gelu", "dropout": 0.1, "attention_dropout": 0.1}
 SIZES = {
-    "tiny": _size(3, 96, 4, vocab_size=1000, embedding_size=32, max_positions=64),
-    **{f"{name}-v2": _size(*shape) for name, shape in _SHAPES.items()},
-    **{f"{name}-v1": _size(*shape, **_FIRST) for name, shape in _SHAPES.items()},
+    "tiny": AlbertConfig.sized(
+        3, 96, num_heads=4, vocab_size=1000, embedding_size=32, max_positions=64
+    ),
+    **{f"{name}-v2": AlbertConfig.sized(**shape) for name, shape in _SHAPES.items()},
+    **{f"{name}-v1": AlbertConfig.sized(**shape, **_FIRST) for name, shape in _SHAPES.items()},
 }

@@ -1,10 +1,11 @@
 """ALBERT's tensors: the Hub's names and ours."""
 
-from dataclasses import replace
+from collections.abc import Collection
 
 from zoo.foreign import Foreign, tensorflow_name
 from zoo.weights import Rule, WeightMap
-from zoo.weights.encoder import BlockNames, block_rules, masked_head, no_pooler, trunk
+from zoo.weights.encoder import BlockNames, block_rules, module_rule, trunk
+from zoo.weights.heads import HeadNames, MaskedNames, with_head, with_pairs
 from zoo_albert.config import AlbertConfig
 
 _BLOCK = BlockNames(
@@ -17,7 +18,15 @@ _BLOCK = BlockNames(
     down="ffn_output",
     ffn_norm="full_layer_layer_norm",
 )
-_ENCODER = "albert.encoder."
+_NAMES = HeadNames(
+    masked=MaskedNames(
+        dense="predictions.dense",
+        norm="predictions.LayerNorm",
+        decoder="predictions.decoder",
+        bias="predictions.bias",
+    ),
+    pooler="albert.pooler",
+)
 # Google's words in a path -> the Hub's, in the order in which they are replaced
 _RELEASED = {
     "/transformer/group_": "/albert_layer_groups/",
@@ -37,7 +46,6 @@ _RELEASED = {
 
 def weights(config: AlbertConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    width, labels = config.hidden_size, len(config.labels)
     base = trunk(
         config,
         "albert.",
@@ -45,26 +53,11 @@ def weights(config: AlbertConfig, head: str) -> WeightMap:
         project="encoder.embedding_hidden_mapping_in",
         always_projected=True,
     )
-    pooler = Rule("albert.pooler.{p}", "pooler.{p}", (width, width))
-    match head:
-        case "none":
-            return base.plus(replace(pooler, optional="pooler")) if config.pooler else base
-        case "masked-lm":
-            return _masked(base, config).plus(drops=[no_pooler(pooler)])
-        case "pretraining":
-            order = Rule("sop_classifier.classifier.{p}", "head.order.{p}", (labels, width))
-            return _masked(base, config).plus(pooler, order)
-        case "sequence-classification":
-            return base.plus(pooler, Rule("classifier.{p}", "head.{p}", (labels, width)))
-        case "multiple-choice":
-            return base.plus(pooler, Rule("classifier.{p}", "head.{p}", (1, width)))
-        case "token-classification":
-            head_rule = Rule("classifier.{p}", "head.{p}", (labels, width))
-            return base.plus(head_rule, drops=[no_pooler(pooler)])
-        case "question-answering":
-            head_rule = Rule("qa_outputs.{p}", "head.{p}", (2, width))
-            return base.plus(head_rule, drops=[no_pooler(pooler)])
-    raise ValueError(f"ALBERT has no head {head!r}")
+    if head == "pretraining":
+        shape = (len(config.labels), config.hidden_size)
+        order = module_rule("sop_classifier.classifier", "head.order", *shape)
+        return with_pairs(base, config, _NAMES, order)
+    return with_head(base, config, head, _NAMES)
 
 
 def _blocks(config: AlbertConfig) -> list[Rule]:
@@ -72,29 +65,17 @@ def _blocks(config: AlbertConfig) -> list[Rule]:
     rules = []
     for number in range(config.num_groups * config.blocks_in_group):
         group, inner = divmod(number, config.blocks_in_group)
-        rules += block_rules(
-            _BLOCK,
-            f"{_ENCODER}albert_layer_groups.{group}.albert_layers.{inner}.",
-            f"layers.{number}.",
-            hidden_size=config.hidden_size,
-            intermediate_size=config.intermediate_size,
-        )
+        theirs = f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}."
+        rules += block_rules(config, _BLOCK, theirs, f"layers.{number}.")
     return rules
 
 
-def _masked(base: WeightMap, config: AlbertConfig) -> WeightMap:
-    return masked_head(
-        base,
-        config,
-        dense="predictions.dense",
-        norm="predictions.LayerNorm",
-        decoder="predictions.decoder",
-        bias="predictions.bias",
-    )
+def from_tensorflow(names: Collection[str], head: str) -> dict[str, Foreign]:
+    """Say what the tensors of Google's release are (google-research/albert, modeling.py)."""
+    return {name: _released(name) for name in names}
 
 
-def released(name: str) -> Foreign:
-    """Say what a tensor of Google's release is (google-research/albert, modeling.py)."""
+def _released(name: str) -> Foreign:
     spelled = name
     for theirs, hub in _RELEASED.items():
         spelled = spelled.replace(theirs, hub)

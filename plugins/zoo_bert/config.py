@@ -1,7 +1,5 @@
 """BERT's configuration, and what the keys of its Hub configuration mean."""
 
-from typing import Any
-
 from zoo.config import ConfigMap
 from zoo.encoder import FIXED, KEYS, EncoderConfig
 
@@ -38,27 +36,16 @@ CONFIG_MAP = ConfigMap(
 )
 
 
-def _size(layers: int, width: int, **changes: Any) -> BertConfig:
-    """Return a released shape: heads are 64 wide, feed-forward networks four times as wide."""
-    return BertConfig(
-        num_layers=layers,
-        hidden_size=width,
-        num_heads=width // 64,
-        intermediate_size=4 * width,
-        **changes,
-    )
-
-
 SIZES = {
-    "tiny": _size(2, 128),
-    "mini": _size(4, 256),
-    "small": _size(4, 512),
-    "medium": _size(8, 512),
-    "base": _size(12, 768),
-    "large": _size(24, 1024),
-    "base-cased": _size(12, 768, vocab_size=28996),
-    "large-cased": _size(24, 1024, vocab_size=28996),
-    "base-multilingual-cased": _size(12, 768, vocab_size=119547),
-    "base-multilingual-uncased": _size(12, 768, vocab_size=105879),
-    "base-chinese": _size(12, 768, vocab_size=21128),
+    "tiny": BertConfig.sized(2, 128),
+    "mini": BertConfig.sized(4, 256),
+    "small": BertConfig.sized(4, 512),
+    "medium": BertConfig.sized(8, 512),
+    "base": BertConfig.sized(12, 768),
+    "large": BertConfig.sized(24, 1024),
+    "base-cased": BertConfig.sized(12, 768, vocab_size=28996),
+    "large-cased": BertConfig.sized(24, 1024, vocab_size=28996),
+    "base-multilingual-cased": BertConfig.sized(12, 768, vocab_size=119547),
+    "base-multilingual-uncased": BertConfig.sized(12, 768, vocab_size=105879),
+    "base-chinese": BertConfig.sized(12, 768, vocab_size=21128),
 }

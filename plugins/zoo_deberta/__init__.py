@@ -1,33 +1,22 @@
 """DeBERTa, versions 1 to 3 (He et al. 2020, arXiv:2006.03654; 2021, arXiv:2111.09543)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from zoo.config import Config, ConfigMap
-from zoo.encoder import Axes, EncoderFamily, encoder_heads
-from zoo.errors import UsageError
+from zoo.encoder import EncoderFamily, encoder_heads, masked_head, replaced_head
 from zoo.family import Family, Head, NewTokenizer
 from zoo.hookspecs import hookimpl
-from zoo_deberta.config import CONFIG_MAP, FIRST_MAP, SPECIAL_TOKENS, DebertaConfig
+from zoo_deberta.config import CONFIG_MAP, FIRST_MAP, DebertaConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from zoo.tokenization import SourceFiles
 
-
-_HEADS = encoder_heads("DebertaV2", "Deberta")
-_HEADS |= {
-    "replaced-token-detection": Head(
-        ("ReplacedTokenDetectionModel",), ("logits",), ("features",), "which tokens were replaced"
-    ),
-    "pretraining": Head(
-        _HEADS["masked-lm"].architectures,
-        ("logits", "replaced_logits"),
-        ("fill-mask", "features"),
-        "masked tokens, and which tokens were replaced",
-    ),
-}
+_SHARED = encoder_heads("DebertaV2", "Deberta")
+_OWN = ("replaced-token-detection", "pretraining")
 
 
 class Deberta(EncoderFamily):
@@ -39,64 +28,55 @@ class Deberta(EncoderFamily):
     config_map: ClassVar[ConfigMap] = CONFIG_MAP
     config_maps: ClassVar[Mapping[str, ConfigMap]] = {"deberta": FIRST_MAP}
     default_checkpoint: ClassVar[str] = "deberta-v3-base"
-    special_tokens: ClassVar[Mapping[str, str]] = SPECIAL_TOKENS
+    special_tokens: ClassVar[Mapping[str, str]] = {
+        **{role: f"[{role.upper()}]" for role in ("unk", "cls", "sep", "pad", "mask")},
+        "bos": "[CLS]",
+        "eos": "[SEP]",
+    }
     new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = dict.fromkeys(
         ("unigram", "byte-level-bpe"),
         NewTokenizer(("[PAD]", "[CLS]", "[SEP]", "[UNK]"), ("[MASK]",)),
     )
-
-    def heads(self) -> Mapping[str, Head]:
-        """Return the heads."""
-        return _HEADS
+    named_heads: ClassVar[Mapping[str, Head]] = {
+        **_SHARED,
+        "multiple-choice": replace(
+            _SHARED["multiple-choice"], architectures=("DebertaV2ForMultipleChoice",)
+        ),
+        "replaced-token-detection": replaced_head(*["ReplacedTokenDetectionModel"] * 2),
+        "pretraining": masked_head(
+            *_SHARED["masked-lm"].architectures,
+            summary="masked tokens, and which tokens were replaced",
+            replaced_logits="batch tokens",
+        ),
+    }
 
     def model_type(self, config: DebertaConfig) -> str:
         """Return what the Hub calls version 1, or the others."""
         return "deberta-v2" if config.key_bias else "deberta"
 
-    def architecture(self, config: DebertaConfig, head: str) -> str:
-        """Return the name of the Hub's class for the version.
-
-        Raises:
-            UsageError: the Hub has none.
-        """
-        if head == "multiple-choice" and not config.key_bias:
-            raise UsageError("the Hub has no class for DeBERTa 1 with the head multiple-choice")
-        names = _HEADS[head].architectures
-        return names[0] if config.key_bias else names[-1]
+    def title(self, config: DebertaConfig) -> str:
+        """See ``Family``."""
+        return self.name if config.key_bias else "DeBERTa 1"
 
     def has_reference(self, config: DebertaConfig, head: str) -> bool:
         """Whether the Hub's library computes the same; it knows neither the enhanced decoder nor
         the replaced-token head.
         """
-        if head in ("replaced-token-detection", "pretraining"):
+        if head in _OWN or (head == "masked-lm" and config.decodes_positions):
             return False
-        if head == "multiple-choice":
-            return config.key_bias
-        return head != "masked-lm" or not config.decodes_positions
-
-    def outputs(self, config: DebertaConfig, head: str) -> dict[str, Axes]:
-        """Name the outputs of a head and their axes."""
-        tokens = ("batch", "tokens")
-        if head == "replaced-token-detection":
-            return {"logits": tokens}
-        if head == "pretraining":
-            return {**super().outputs(config, "masked-lm"), "replaced_logits": tokens}
-        return super().outputs(config, head)
+        return super().has_reference(config, head)
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the tokenizer: byte-level BPE in version 1, SentencePiece since."""
         from zoo import tokenization as of
 
+        roles, template = self.special_tokens, of.BRACKETED
         if of.piece_model(files) is None and of.stored_kind(files) != "Unigram":
             return of.byte_level_bpe_tokenizer(
-                files, roles=SPECIAL_TOKENS, template=of.BRACKETED, mask_takes_space=True
+                files, roles=roles, template=template, mask_takes_space=True
             )
         return of.sentencepiece_tokenizer(
-            files,
-            roles=SPECIAL_TOKENS,
-            template=of.BRACKETED,
-            lowercase=False,
-            last=("[MASK]",),
+            files, roles=roles, template=template, lowercase=False, last=("[MASK]",)
         )
 
 

@@ -1,6 +1,7 @@
 """DeBERTa's configuration, and what the keys of its Hub configurations mean."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from zoo.config import Activation, Config, ConfigMap, Translation
@@ -8,11 +9,6 @@ from zoo.encoder import FIXED, KEYS, EncoderConfig
 from zoo.errors import VerificationError
 
 TERMS = ("c2p", "p2c")
-SPECIAL_TOKENS = {
-    **{role: f"[{role.upper()}]" for role in ("unk", "cls", "sep", "pad", "mask")},
-    "bos": "[CLS]",
-    "eos": "[SEP]",
-}
 
 
 class DebertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -232,20 +228,12 @@ FIRST_MAP = _DebertaMap(
 )
 
 
-def _size(layers: int, width: int, **changes: Any) -> DebertaConfig:
-    """Return a released shape: heads are 64 wide, feed-forward networks four times as wide."""
-    common = {
-        "num_layers": layers,
-        "hidden_size": width,
-        "num_heads": width // 64,
-        "intermediate_size": 4 * width,
-        "relative_attention": True,
-        "position_terms": "c2p|p2c",
-        "position_biased_input": False,
-    }
-    return DebertaConfig(**{**common, **changes})
-
-
+_size = partial(
+    DebertaConfig.sized,
+    relative_attention=True,
+    position_terms="c2p|p2c",
+    position_biased_input=False,
+)
 _FIRST: dict[str, Any] = {"key_bias": False, "vocab_size": 50265}
 _LATER: dict[str, Any] = {
     "position_buckets": 256,

@@ -24,10 +24,14 @@ hold that head beside a masked-token head.
 What a batch and the outputs are, ``zoo.nn.encoder`` says.
 """
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import torch
 from torch import Tensor, nn
 
 from zoo.nn.activations import activation
+from zoo.nn.assembly import Assembly, Reader
 from zoo.nn.attention import packed_mask, padding_mask
 from zoo.nn.encoder import (
     Classifier,
@@ -36,10 +40,8 @@ from zoo.nn.encoder import (
     MultipleChoice,
     QuestionAnswering,
     TokenScores,
-    masked_token_head,
 )
 from zoo.nn.heads import LinearHead
-from zoo.nn.init import init_weights
 from zoo_deberta.attention import Context, DisentangledAttention
 from zoo_deberta.blocks import Block, ConvolutionBlock, Embeddings, places
 from zoo_deberta.config import DebertaConfig
@@ -51,20 +53,13 @@ class Deberta(Encoder):
 
     Args:
         config: the shape.
-        pooler: see ``Encoder``.
-        head: see ``Encoder``.
+        **top: the pooler and the head, see ``Encoder``.
     """
 
-    def __init__(
-        self,
-        config: DebertaConfig,
-        *,
-        pooler: nn.Module | None = None,
-        head: nn.Module | None = None,
-    ) -> None:
+    def __init__(self, config: DebertaConfig, **top: Any) -> None:
         first = ConvolutionBlock if config.conv_kernel_size else Block
         layers = [(Block if i else first)(config) for i in range(config.num_layers)]
-        super().__init__(Embeddings(config), layers, pooler=pooler, head=head)
+        super().__init__(Embeddings(config), layers, **top)
         width, eps = config.hidden_size, config.layer_norm_eps
         self.relative = nn.Embedding(2 * config.reach, width) if config.relative_attention else None
         self.relative_norm = nn.LayerNorm(width, eps=eps) if config.norms_positions else None
@@ -139,8 +134,8 @@ class Deberta(Encoder):
 class DebertaMaskedLM(MaskedLM, Deberta):
     """The masked-token objective, with the enhanced decoder where there is a table for it."""
 
-    def __init__(self, config: DebertaConfig) -> None:
-        super().__init__(config, head=masked_token_head(config))
+    def __init__(self, config: DebertaConfig, **top: Any) -> None:
+        super().__init__(config, **top)
         where = config.decodes_positions
         self.positions = nn.Embedding(config.max_positions, config.hidden_size) if where else None
 
@@ -184,8 +179,8 @@ class ReplacedHead(nn.Module):
 class Pretraining(DebertaMaskedLM):
     """Both heads, as the files of version 3 hold them; the second reads the last block."""
 
-    def __init__(self, config: DebertaConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: DebertaConfig, **top: Any) -> None:
+        super().__init__(config, **top)
         self.replaced = ReplacedHead(config)
 
     def decode(
@@ -233,33 +228,38 @@ class DebertaQuestionAnswering(QuestionAnswering, Deberta):
     """See ``QuestionAnswering``."""
 
 
+class DebertaAssembly(Assembly):
+    """The family's trunk under the usual heads and its own."""
+
+    kinds: ClassVar[Mapping[type[Encoder], type[Encoder]]] = {
+        Encoder: Deberta,
+        MaskedLM: DebertaMaskedLM,
+        Classifier: DebertaClassifier,
+        MultipleChoice: DebertaMultipleChoice,
+        QuestionAnswering: DebertaQuestionAnswering,
+    }
+
+    def trunk(self) -> dict[str, Any]:
+        """See ``Assembly``."""
+        return {"config": self.config}
+
+    def reader(self, head: str) -> Reader:
+        """See ``Assembly``."""
+        if head == "pretraining":
+            return Pretraining, None, self.masked()
+        if head == "replaced-token-detection":
+            return DebertaTokenScores, None, ReplacedHead(self.config)
+        return super().reader(head)
+
+    def pooler(self) -> nn.Module:
+        """See ``Assembly``."""
+        return Pooler(self.config)
+
+    def tokens(self, outputs: int) -> nn.Module:
+        """See ``Assembly``."""
+        return LinearHead(self.width, outputs, self.config.dropout)
+
+
 def build(config: DebertaConfig, head: str) -> Encoder:
     """Return a model with fresh weights, drawn as the paper's were."""
-    model = _assemble(config, head)
-    init_weights(model, std=config.initializer_range)
-    return model
-
-
-def _assemble(config: DebertaConfig, head: str) -> Encoder:
-    width, labels, own = config.hidden_size, len(config.labels), config.classifier_dropout
-    dropout = config.dropout if own is None else own
-    match head:
-        case "none":
-            return Deberta(config)
-        case "masked-lm":
-            return DebertaMaskedLM(config)
-        case "pretraining":
-            return Pretraining(config)
-        case "replaced-token-detection":
-            return DebertaTokenScores(config, head=ReplacedHead(config))
-        case "sequence-classification":
-            linear = LinearHead(width, labels, dropout)
-            return DebertaClassifier(config, pooler=Pooler(config), head=linear)
-        case "multiple-choice":
-            linear = LinearHead(width, 1, dropout)
-            return DebertaMultipleChoice(config, pooler=Pooler(config), head=linear)
-        case "token-classification":
-            return DebertaClassifier(config, head=LinearHead(width, labels, config.dropout))
-        case "question-answering":
-            return DebertaQuestionAnswering(config, head=LinearHead(width, 2))
-    raise ValueError(f"DeBERTa has no head {head!r}")
+    return DebertaAssembly(config).build(head)

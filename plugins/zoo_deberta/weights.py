@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from zoo.weights import Concat, Drop, Op, Rule, Tied, WeightMap, is_arange
+from zoo.weights import Drop, Op, Rule, WeightMap
+from zoo.weights.encoder import BlockNames, block_rules, module_rule, trunk
+from zoo.weights.heads import HeadNames, MaskedNames, masked_head, with_head
 from zoo_deberta.config import DebertaConfig
 
 if TYPE_CHECKING:
@@ -14,16 +16,26 @@ if TYPE_CHECKING:
     Array = NDArray[np.generic[Any]]
 
 _LAYER = "deberta.encoder.layer.{i}."
-_SELF = "attention.self."
-_QKV = tuple(f"{_LAYER}{_SELF}{part}_proj.{{p}}" for part in ("query", "key", "value"))
-_TOKENS = "deberta.embeddings.word_embeddings.weight"
+_SELF = f"{_LAYER}attention.self."
+_BLOCK = BlockNames(
+    query="attention.self.query_proj",
+    key="attention.self.key_proj",
+    value="attention.self.value_proj",
+)
 _POSITIONS = "deberta.embeddings.position_embeddings.weight"
-_MASKED, _OLD_MASKED = "lm_predictions.lm_head.", "cls.predictions."
-# the masked-token head's tensors: name in the present layout, in the old one, ours
-_MASKED_PARTS = (
-    ("dense.{p}", "transform.dense.{p}", "head.dense.{p}"),
-    ("LayerNorm.{p}", "transform.LayerNorm.{p}", "head.norm.{p}"),
-    ("bias", "bias", "head.bias"),
+_NO_DECODER = Drop(_POSITIONS, "absolute positions, which only masked-token heads decode with")
+# files call the masked-token head one of two names, and its decoder always the older one
+_PRESENT = MaskedNames(
+    dense="lm_predictions.lm_head.dense",
+    norm="lm_predictions.lm_head.LayerNorm",
+    decoder="cls.predictions.decoder",
+    bias="lm_predictions.lm_head.bias",
+)
+_OLD = MaskedNames(
+    dense="cls.predictions.transform.dense",
+    norm="cls.predictions.transform.LayerNorm",
+    decoder="cls.predictions.decoder",
+    bias="cls.predictions.bias",
 )
 
 
@@ -43,74 +55,36 @@ class ByHead(Op):
 
     def pieces(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
         """See ``Op``."""
-        return self._swapped(arrays[0], self.heads, 3)
+        return [part for parts in self._swapped(arrays[0], self.heads, 3) for part in parts]
 
     def to_hub(self, array: "Array") -> "tuple[Array, ...]":
         """See ``Op``."""
-        import numpy as np
-
-        return (np.concatenate(self._swapped(array, 3, self.heads)),)
+        return (self._swapped(array, 3, self.heads).reshape(array.shape),)
 
     @staticmethod
-    def _swapped(array: "Array", outer: int, inner: int) -> "list[Array]":
-        rows = array.shape[0] // (outer * inner)
-        starts = [(o * inner + i) * rows for i in range(inner) for o in range(outer)]
-        return [array[start : start + rows] for start in starts]
+    def _swapped(array: "Array", outer: int, inner: int) -> "Array":
+        return array.reshape(outer, inner, -1, array.shape[1]).swapaxes(0, 1)
 
 
 def weights(config: DebertaConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    width, trunk = config.hidden_size, _trunk(config)
-    plain = trunk if config.position_biased_input else trunk.plus(drops=[_NO_DECODER])
-    pooler = Rule("pooler.dense.{p}", "pooler.{p}", (width, width))
-    classifier = Rule("classifier.{p}", "head.{p}", (len(config.labels), width))
-    match head:
-        case "none":
-            return plain
-        case "masked-lm":
-            return _masked(trunk, config)
-        case "replaced-token-detection":
-            return plain.plus(*_replaced("head", width))
-        case "pretraining":
-            return _masked(trunk, config).plus(*_replaced("replaced", width))
-        case "sequence-classification":
-            return plain.plus(pooler, classifier)
-        case "multiple-choice":
-            return plain.plus(pooler, Rule("classifier.{p}", "head.{p}", (1, width)))
-        case "token-classification":
-            return plain.plus(classifier)
-        case "question-answering":
-            return plain.plus(Rule("qa_outputs.{p}", "head.{p}", (2, width)))
-    raise ValueError(f"DeBERTa has no head {head!r}")
-
-
-_NO_DECODER = Drop(_POSITIONS, "absolute positions, which only masked-token heads decode with")
-
-
-def _trunk(config: DebertaConfig) -> WeightMap:
-    width, inner = config.hidden_size, config.intermediate_size
-    rules = [Rule(_TOKENS, "embeddings.tokens.weight", (config.vocab_size, width))]
-    table = "deberta.embeddings.{}.weight".format
-    if config.position_biased_input:
-        rules.append(Rule(_POSITIONS, "embeddings.positions.weight", (config.max_positions, width)))
-    if config.type_vocab_size:
-        shape = (config.type_vocab_size, width)
-        rules.append(Rule(table("token_type_embeddings"), "embeddings.types.weight", shape))
-    rules += [Rule("deberta.embeddings.LayerNorm.{p}", "embeddings.norm.{p}", (width,))]
-    rules += _relative(config) + _attention(config)
-    rules += [
-        _in_layer("attention.output.dense", "attention.out", (width, width)),
-        _in_layer("attention.output.LayerNorm", "attention_norm", (width,)),
-        _in_layer("intermediate.dense", "ffn.up", (inner, width)),
-        _in_layer("output.dense", "ffn.down", (width, inner)),
-        _in_layer("output.LayerNorm", "ffn_norm", (width,)),
-    ]
-    return WeightMap(
-        rules=rules,
-        drops=[Drop("deberta.embeddings.position_ids", "a buffer: 0, 1, 2, ...", is_arange)],
-        prefix="deberta.",
-        counts={"i": config.num_layers},
+    base = replace(
+        trunk(
+            config,
+            "deberta.",
+            positions=config.position_biased_input,
+            blocks=_relative(config) + _blocks(config),
+        ),
+        legacy={},
     )
+    if head in ("masked-lm", "pretraining"):
+        found = _masked(base, config)
+        return found if head == "masked-lm" else found.plus(*_replaced("replaced", config))
+    if not config.position_biased_input:
+        base = base.plus(drops=[_NO_DECODER])
+    if head == "replaced-token-detection":
+        return base.plus(*_replaced("head", config))
+    return with_head(base, config, head, HeadNames(_PRESENT, pooler="pooler.dense"))
 
 
 def _relative(config: DebertaConfig) -> list[Rule]:
@@ -120,71 +94,57 @@ def _relative(config: DebertaConfig) -> list[Rule]:
         table = encoder + "rel_embeddings.weight"
         rules.append(Rule(table, "relative.weight", (2 * config.reach, width)))
     if config.norms_positions:
-        rules.append(Rule(encoder + "LayerNorm.{p}", "relative_norm.{p}", (width,)))
+        rules.append(module_rule(encoder + "LayerNorm", "relative_norm", width))
     if config.conv_kernel_size:
         shape = (width, width // config.conv_groups, config.conv_kernel_size)
-        rules.append(Rule(encoder + "conv.conv.{p}", "layers.0.conv.{p}", shape))
-        rules.append(Rule(encoder + "conv.LayerNorm.{p}", "layers.0.conv_norm.{p}", (width,)))
+        rules.append(module_rule(encoder + "conv.conv", "layers.0.conv", *shape))
+        rules.append(module_rule(encoder + "conv.LayerNorm", "layers.0.conv_norm", width))
     return rules
 
 
-def _attention(config: DebertaConfig) -> list[Rule]:
-    """Return the rules for the projections, which version 1 stores in another way."""
-    width, terms = config.hidden_size, config.terms if config.relative_attention else ()
-    ours, shape = "layers.{i}.attention.", (width, width)
-    own = () if config.share_att_key else terms
+def _blocks(config: DebertaConfig) -> list[Rule]:
+    """Return the rules for the blocks, whose projections version 1 stores in another way."""
+    width, ours = config.hidden_size, "layers.{i}.attention."
+    square = (width, width)
+    joined, *others = block_rules(config, _BLOCK, _LAYER)
     if config.key_bias:
-        rules = [Rule(_QKV, ours + "qkv.{p}", (3 * width, width), Concat(3))]
-        names = {"c2p": "pos_key_proj.{p}", "p2c": "pos_query_proj.{p}"}
+        projections = [joined]
+        keys = module_rule(_SELF + "pos_key_proj", ours + "position_key", *square)
+        queries = module_rule(_SELF + "pos_query_proj", ours + "position_query", *square)
     else:
-        fused = ByHead(config.num_heads)
-        source = _LAYER + _SELF
-        rules = [
-            Rule(source + "in_proj.weight", ours + "qkv.weight", (3 * width, width), fused),
-            Rule(source + "q_bias", ours + "qkv.query_bias", (width,)),
-            Rule(source + "v_bias", ours + "qkv.value_bias", (width,)),
+        by_head = ByHead(config.num_heads)
+        projections = [
+            Rule(_SELF + "in_proj.weight", ours + "qkv.weight", (3 * width, width), by_head),
+            Rule(_SELF + "q_bias", ours + "qkv.query_bias", (width,)),
+            Rule(_SELF + "v_bias", ours + "qkv.value_bias", (width,)),
         ]
-        names = {"c2p": "pos_proj.weight", "p2c": "pos_q_proj.{p}"}
-    targets = {"c2p": "position_key.", "p2c": "position_query."}
-    return rules + [
-        Rule(
-            _LAYER + _SELF + names[term],
-            ours + targets[term] + names[term].rpartition(".")[2],
-            shape,
-        )
-        for term in own
-    ]
+        keys = Rule(_SELF + "pos_proj.weight", ours + "position_key.weight", square)
+        queries = module_rule(_SELF + "pos_q_proj", ours + "position_query", *square)
+    of = {"c2p": keys, "p2c": queries}
+    apart = config.relative_attention and not config.share_att_key
+    return [*projections, *(of[term] for term in config.terms if apart), *others]
 
 
-def _in_layer(theirs: str, ours: str, shape: tuple[int, ...]) -> Rule:
-    return Rule(f"{_LAYER}{theirs}.{{p}}", f"layers.{{i}}.{ours}.{{p}}", shape)
-
-
-def _masked(trunk: WeightMap, config: DebertaConfig) -> WeightMap:
-    """Add the masked-token head, which files call one of two names, and its decoder's table."""
-    width = config.hidden_size
-    shapes = ((width, width), (width,), (config.vocab_size,))
-    rules, renamed = [], {}
-    for (present, old, ours), shape in zip(_MASKED_PARTS, shapes, strict=True):
-        names = [_MASKED + present, _OLD_MASKED + old]
-        if config.legacy_names:
-            names.reverse()
-        rules.append(Rule(names[0], ours, shape))
-        for p in ("weight", "bias"):
-            renamed[names[1].format(p=p)] = names[0].format(p=p)
+def _masked(base: WeightMap, config: DebertaConfig) -> WeightMap:
+    """Add the masked-token head, and its decoder's table."""
+    names, other = (_OLD, _PRESENT) if config.legacy_names else (_PRESENT, _OLD)
+    renamed = {
+        f"{theirs}.{p}": f"{ours}.{p}"
+        for theirs, ours in ((other.dense, names.dense), (other.norm, names.norm))
+        for p in ("weight", "bias")
+    }
+    found = masked_head(base, config, names)
     if config.decodes_positions:
-        shape = (config.max_positions, width)
-        rules.append(Rule(_POSITIONS, "positions.weight", shape, optional="enhanced_decoder"))
-    bias = rules[2].source
-    ties = [Tied(_OLD_MASKED + "decoder.weight", to=_TOKENS)]
-    ties += [Tied(_OLD_MASKED + "decoder.bias", to=str(bias))]
-    return replace(trunk.plus(*rules, ties=ties), legacy=renamed)
+        shape = (config.max_positions, config.hidden_size)
+        table = Rule(_POSITIONS, "positions.weight", shape, optional="enhanced_decoder")
+        found = found.plus(table)
+    return replace(found, legacy={**renamed, other.bias: names.bias})
 
 
-def _replaced(ours: str, width: int) -> list[Rule]:
-    theirs = "mask_predictions."
+def _replaced(ours: str, config: DebertaConfig) -> list[Rule]:
+    width, theirs = config.hidden_size, "mask_predictions."
     return [
-        Rule(theirs + "LayerNorm.{p}", ours + ".norm.{p}", (width,)),
-        Rule(theirs + "dense.{p}", ours + ".dense.{p}", (width, width)),
-        Rule(theirs + "classifier.{p}", ours + ".classifier.{p}", (1, width)),
+        module_rule(theirs + "LayerNorm", ours + ".norm", width),
+        module_rule(theirs + "dense", ours + ".dense", width, width),
+        module_rule(theirs + "classifier", ours + ".classifier", 1, width),
     ]

@@ -1,6 +1,6 @@
 """DistilBERT's configuration, and what the keys of its Hub configuration mean."""
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from zoo.config import ConfigMap
 from zoo.encoder import FIXED, EncoderConfig
@@ -53,22 +53,11 @@ CONFIG_MAP = ConfigMap(
 )
 
 
-def _size(**changes: Any) -> DistilBertConfig:
-    """Return a released shape: all of them are half a base model."""
-    return DistilBertConfig(**changes)
-
-
+# all released ones are half a base model
 SIZES = {
-    "tiny": _size(
-        vocab_size=1000,
-        hidden_size=128,
-        num_layers=2,
-        num_heads=2,
-        intermediate_size=512,
-        max_positions=64,
-    ),
-    "base": _size(),
-    "base-cased": _size(vocab_size=28996),
-    "base-multilingual-cased": _size(vocab_size=119547),
-    "base-german-cased": _size(vocab_size=31102),
+    "tiny": DistilBertConfig.sized(2, 128, vocab_size=1000, max_positions=64),
+    "base": DistilBertConfig(),
+    "base-cased": DistilBertConfig(vocab_size=28996),
+    "base-multilingual-cased": DistilBertConfig(vocab_size=119547),
+    "base-german-cased": DistilBertConfig(vocab_size=31102),
 }

@@ -12,23 +12,14 @@ parameters.
 A text is classified by its first token's vector, through a linear map, ReLU and another one.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from zoo.nn.assembly import Assembly, Pooled
 from zoo.nn.blocks import PostNormBlock
-from zoo.nn.encoder import (
-    Classifier,
-    Encoder,
-    MaskedLM,
-    MultipleChoice,
-    QuestionAnswering,
-    blocks,
-    embeddings,
-    masked_token_head,
-)
+from zoo.nn.encoder import Encoder, blocks, embeddings
 from zoo.nn.heads import DenseHead, FirstToken, LinearHead
-from zoo.nn.init import init_weights
 from zoo_distilbert.config import DistilBertConfig
 
 if TYPE_CHECKING:
@@ -46,29 +37,27 @@ class Block(PostNormBlock):
         return self.ffn_norm(x + self.dropout(self.ffn(x)))  # type: ignore[no-any-return]
 
 
+class DistilBertAssembly(Assembly):
+    """The usual parts, but for blocks and heads."""
+
+    def trunk(self) -> dict[str, Any]:
+        """See ``Assembly``."""
+        return {"embeddings": embeddings(self.config), "layers": blocks(self.config, Block)}
+
+    def text(self, outputs: int) -> Pooled:
+        """See ``Assembly``."""
+        dense = DenseHead(self.width, outputs, act="relu", inner_dropout=self.dropout)
+        return FirstToken(), dense
+
+    def tokens(self, outputs: int) -> nn.Module:
+        """See ``Assembly``."""
+        return LinearHead(self.width, outputs, self.config.dropout)
+
+    def answers(self) -> nn.Module:
+        """See ``Assembly``."""
+        return LinearHead(self.width, 2, self.config.question_dropout)
+
+
 def build(config: DistilBertConfig, head: str) -> Encoder:
     """Return a model with fresh weights."""
-    model = _assemble(config, head)
-    init_weights(model, std=config.initializer_range)
-    return model
-
-
-def _assemble(config: DistilBertConfig, head: str) -> Encoder:
-    width, labels, dropout = config.hidden_size, len(config.labels), config.classifier_dropout
-    trunk = embeddings(config), blocks(config, Block)
-    match head:
-        case "none":
-            return Encoder(*trunk)
-        case "masked-lm":
-            return MaskedLM(*trunk, head=masked_token_head(config))
-        case "sequence-classification":
-            dense = DenseHead(width, labels, act="relu", inner_dropout=dropout)
-            return Classifier(*trunk, pooler=FirstToken(), head=dense)
-        case "multiple-choice":
-            dense = DenseHead(width, 1, act="relu", inner_dropout=dropout)
-            return MultipleChoice(*trunk, pooler=FirstToken(), head=dense)
-        case "token-classification":
-            return Classifier(*trunk, head=LinearHead(width, labels, config.dropout))
-        case "question-answering":
-            return QuestionAnswering(*trunk, head=LinearHead(width, 2, config.question_dropout))
-    raise ValueError(f"DistilBERT has no head {head!r}")
+    return DistilBertAssembly(config).build(head)

@@ -1,7 +1,5 @@
 """ELECTRA's configuration, and what the keys of its Hub configuration mean."""
 
-from typing import Any
-
 from zoo.config import ConfigMap
 from zoo.encoder import FIXED, KEYS, EncoderConfig
 
@@ -47,28 +45,16 @@ CONFIG_MAP = ConfigMap(
 )
 
 
-def _size(layers: int, width: int, embedding: int, heads: int = 0) -> ElectraConfig:
-    """Return a released shape: feed-forward networks are four times as wide as the blocks."""
-    return ElectraConfig(
-        num_layers=layers,
-        hidden_size=width,
-        embedding_size=embedding,
-        num_heads=heads or width // 64,
-        intermediate_size=4 * width,
-    )
-
-
-def _tiny(**changes: Any) -> ElectraConfig:
-    return ElectraConfig(vocab_size=1000, num_layers=2, max_positions=64, **changes)
-
-
+_size = ElectraConfig.sized
 SIZES = {
-    "tiny": _tiny(hidden_size=128, embedding_size=64, num_heads=2, intermediate_size=256),
-    "small": _size(12, 256, 128),
-    "base": _size(12, 768, 768),
-    "large": _size(24, 1024, 1024),
+    "tiny": _size(
+        2, 128, intermediate_size=256, embedding_size=64, vocab_size=1000, max_positions=64
+    ),
+    "small": _size(12, 256),
+    "base": _size(12, 768, embedding_size=768),
+    "large": _size(24, 1024, embedding_size=1024),
     # the released small generator has the discriminator's shape, not the paper's quarter of it
-    "small-generator": _size(12, 256, 128),
-    "base-generator": _size(12, 256, 768),
-    "large-generator": _size(24, 256, 1024),
+    "small-generator": _size(12, 256),
+    "base-generator": _size(12, 256, embedding_size=768),
+    "large-generator": _size(24, 256, embedding_size=1024),
 }

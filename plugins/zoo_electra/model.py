@@ -14,48 +14,36 @@ There is no pooler: a text is classified by its first token's vector, through a 
 and another linear map.
 """
 
-from zoo.nn.encoder import (
-    Classifier,
-    Encoder,
-    MaskedLM,
-    MultipleChoice,
-    QuestionAnswering,
-    TokenScores,
-    blocks,
-    embeddings,
-    masked_token_head,
-)
-from zoo.nn.heads import DenseHead, FirstToken, LinearHead
-from zoo.nn.init import init_weights
+from zoo.nn.assembly import Assembly, Pooled, Reader
+from zoo.nn.encoder import Encoder, TokenScores, masked_token_head
+from zoo.nn.heads import DenseHead, FirstToken, MaskedTokenHead
 from zoo_electra.config import ElectraConfig
+
+
+class ElectraAssembly(Assembly):
+    """The usual trunk, and heads of two maps."""
+
+    def reader(self, head: str) -> Reader:
+        """See ``Assembly``."""
+        if head == "replaced-token-detection":
+            return TokenScores, None, DenseHead(self.width, 1, act=self.config.activation)
+        return super().reader(head)
+
+    def masked(self) -> MaskedTokenHead:
+        """See ``Assembly``."""
+        return masked_token_head(self.config, "gelu")
+
+    def text(self, outputs: int) -> Pooled:
+        """See ``Assembly``."""
+        drops = {"dropout": self.dropout, "inner_dropout": self.dropout}
+        return FirstToken(), DenseHead(self.width, outputs, act="gelu", **drops)
+
+    def choice(self) -> Pooled:
+        """See ``Assembly``."""
+        drop = self.config.summary_dropout
+        return FirstToken(), DenseHead(self.width, 1, act="gelu", inner_dropout=drop)
 
 
 def build(config: ElectraConfig, head: str) -> Encoder:
     """Return a model with fresh weights."""
-    model = _assemble(config, head)
-    init_weights(model, std=config.initializer_range)
-    return model
-
-
-def _assemble(config: ElectraConfig, head: str) -> Encoder:
-    width, labels, own = config.hidden_size, len(config.labels), config.classifier_dropout
-    dropout = config.dropout if own is None else own
-    trunk = embeddings(config), blocks(config)
-    match head:
-        case "none":
-            return Encoder(*trunk)
-        case "masked-lm":
-            return MaskedLM(*trunk, head=masked_token_head(config, "gelu"))
-        case "replaced-token-detection":
-            return TokenScores(*trunk, head=DenseHead(width, 1, act=config.activation))
-        case "sequence-classification":
-            dense = DenseHead(width, labels, act="gelu", dropout=dropout, inner_dropout=dropout)
-            return Classifier(*trunk, pooler=FirstToken(), head=dense)
-        case "multiple-choice":
-            dense = DenseHead(width, 1, act="gelu", inner_dropout=config.summary_dropout)
-            return MultipleChoice(*trunk, pooler=FirstToken(), head=dense)
-        case "token-classification":
-            return Classifier(*trunk, head=LinearHead(width, labels, dropout))
-        case "question-answering":
-            return QuestionAnswering(*trunk, head=LinearHead(width, 2))
-    raise ValueError(f"ELECTRA has no head {head!r}")
+    return ElectraAssembly(config).build(head)

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
     from zoo.tokenization import SourceFiles
 
-# in the order of the model types
-_HEADS = encoder_heads("Roberta", "XLMRoberta", "Camembert", pooler=True)
-
 
 class Roberta(EncoderFamily):
     """The family; torch is imported when a model is built."""
@@ -31,18 +28,14 @@ class Roberta(EncoderFamily):
     new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = dict.fromkeys(
         ("byte-level-bpe", "unigram"), NewTokenizer(("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",))
     )
-
-    def heads(self) -> Mapping[str, Head]:
-        """Return the heads."""
-        return _HEADS
+    # in the order of the model types
+    named_heads: ClassVar[Mapping[str, Head]] = encoder_heads(
+        "Roberta", "XLMRoberta", "Camembert", pooler=True
+    )
 
     def model_type(self, config: RobertaConfig) -> str:
         """Return the name that the configuration's source used."""
         return config.model_type
-
-    def architecture(self, config: RobertaConfig, head: str) -> str:
-        """Return the Hub's class for the configuration's model type."""
-        return _HEADS[head].architectures[self.model_types.index(config.model_type)]
 
     def inputs(self, config: Any) -> tuple[str, ...]:
         """Name the inputs: token types only where there is more than one."""

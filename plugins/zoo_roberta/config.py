@@ -1,6 +1,7 @@
 """RoBERTa's configuration, and what the keys of its Hub configurations mean."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from zoo.config import ConfigMap
@@ -72,20 +73,7 @@ CONFIG_MAPS = {
 }
 
 
-def _size(layers: int, width: int, **changes: Any) -> RobertaConfig:
-    """Return a released shape: heads are 64 wide, feed-forward networks four times as wide."""
-    released: dict[str, Any] = {
-        "max_positions": 514,
-        "type_vocab_size": 1,
-        "layer_norm_eps": 1e-5,
-        "num_layers": layers,
-        "hidden_size": width,
-        "num_heads": width // 64,
-        "intermediate_size": 4 * width,
-    }
-    return RobertaConfig(**released | changes)
-
-
+_size = partial(RobertaConfig.sized, max_positions=514, type_vocab_size=1, layer_norm_eps=1e-5)
 _XLM: dict[str, Any] = {"model_type": "xlm-roberta", "vocab_size": 250002}
 SIZES = {
     "tiny": _size(2, 128, vocab_size=1000, max_positions=66),

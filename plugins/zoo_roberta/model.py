@@ -15,21 +15,14 @@ tokens, counted from the row behind that of the padding token, and all padding s
 row. And a text is classified by ``<s>`` through a linear map, tanh and another linear map.
 """
 
+from typing import Any
+
 from torch import Tensor
 
+from zoo.nn.assembly import Assembly, Pooled
 from zoo.nn.embeddings import Embeddings
-from zoo.nn.encoder import (
-    Classifier,
-    Encoder,
-    MaskedLM,
-    MultipleChoice,
-    QuestionAnswering,
-    blocks,
-    embeddings,
-    masked_token_head,
-)
-from zoo.nn.heads import DenseHead, FirstToken, LinearHead, Pooler
-from zoo.nn.init import init_weights
+from zoo.nn.encoder import Encoder, blocks, embeddings, masked_token_head
+from zoo.nn.heads import DenseHead, FirstToken, LinearHead, MaskedTokenHead
 from zoo_roberta.config import RobertaConfig
 
 
@@ -52,32 +45,29 @@ class CountedEmbeddings(Embeddings):
         return super().at(position_ids + self.padding + 1)
 
 
+class RobertaAssembly(Assembly):
+    """The usual parts, but for positions and heads."""
+
+    def trunk(self) -> dict[str, Any]:
+        """See ``Assembly``."""
+        inputs = embeddings(self.config, CountedEmbeddings)
+        inputs.padding = self.config.pad_token_id
+        return {"embeddings": inputs, "layers": blocks(self.config)}
+
+    def masked(self) -> MaskedTokenHead:
+        """See ``Assembly``."""
+        return masked_token_head(self.config, "gelu")
+
+    def text(self, outputs: int) -> Pooled:
+        """See ``Assembly``."""
+        drops = {"dropout": self.dropout, "inner_dropout": self.dropout}
+        return FirstToken(), DenseHead(self.width, outputs, act="tanh", **drops)
+
+    def choice(self) -> Pooled:
+        """See ``Assembly``."""
+        return self.pooler(), LinearHead(self.width, 1, self.config.dropout)
+
+
 def build(config: RobertaConfig, head: str) -> Encoder:
     """Return a model with fresh weights."""
-    model = _assemble(config, head)
-    init_weights(model, std=config.initializer_range)
-    return model
-
-
-def _assemble(config: RobertaConfig, head: str) -> Encoder:
-    width, labels, own = config.hidden_size, len(config.labels), config.classifier_dropout
-    dropout = config.dropout if own is None else own
-    inputs = embeddings(config, CountedEmbeddings)
-    inputs.padding = config.pad_token_id
-    trunk = inputs, blocks(config)
-    match head:
-        case "none":
-            return Encoder(*trunk, pooler=Pooler(width) if config.pooler else None)
-        case "masked-lm":
-            return MaskedLM(*trunk, head=masked_token_head(config, "gelu"))
-        case "sequence-classification":
-            dense = DenseHead(width, labels, act="tanh", dropout=dropout, inner_dropout=dropout)
-            return Classifier(*trunk, pooler=FirstToken(), head=dense)
-        case "multiple-choice":
-            linear = LinearHead(width, 1, config.dropout)
-            return MultipleChoice(*trunk, pooler=Pooler(width), head=linear)
-        case "token-classification":
-            return Classifier(*trunk, head=LinearHead(width, labels, dropout))
-        case "question-answering":
-            return QuestionAnswering(*trunk, head=LinearHead(width, 2))
-    raise ValueError(f"RoBERTa has no head {head!r}")
+    return RobertaAssembly(config).build(head)

@@ -9,7 +9,7 @@ the mask numbers the texts from 1, and a token sees those of its own text alone.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -104,6 +104,28 @@ class MaskedLM(Encoder):
         """Score every token of the vocabulary: (..., hidden) to (..., vocabulary)."""
         assert self.head is not None, "build gives it one"
         return self.head(hidden, self.embeddings.tokens)  # type: ignore[no-any-return]
+
+
+class PairedLM(MaskedLM):
+    """Which token stood at each place, and whether two texts belong together.
+
+    Attributes:
+        pair_head: what the part of the head is called that scores pairs.
+        pair_output: what the model calls those scores, (batch, scores).
+    """
+
+    pair_head: ClassVar[str]
+    pair_output: ClassVar[str]
+
+    def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
+        """See ``Encoder``."""
+        return {**super().outputs(hidden), self.pair_output: self.pair_scores(hidden[:, 0])}
+
+    def pair_scores(self, firsts: Tensor) -> Tensor:
+        """Score pairs of texts: (n, hidden) of their first tokens to (n, scores)."""
+        assert self.head is not None and self.pooler is not None, "build gives it both"
+        pooled = self.pooler(firsts[:, None])
+        return self.head.get_submodule(self.pair_head)(pooled)  # type: ignore[no-any-return]
 
 
 class TokenScores(Encoder):

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
     from zoo.tokenization import SourceFiles
 
-_HEADS = {
-    name: head
-    for name, head in encoder_heads("MPNet", pooler=True).items()
-    if name in ("none", "masked-lm")
-}
+_EVERY = encoder_heads("MPNet", pooler=True)
 
 
 class MPNet(EncoderFamily):
@@ -40,10 +36,9 @@ class MPNet(EncoderFamily):
     new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
         "wordpiece": NewTokenizer(("<s>", "<pad>", "</s>", "[UNK]"), ("<mask>",), lowercase=True)
     }
-
-    def heads(self) -> Mapping[str, Head]:
-        """Return the heads."""
-        return _HEADS
+    named_heads: ClassVar[Mapping[str, Head]] = {
+        name: _EVERY[name] for name in ("none", "masked-lm")
+    }
 
     def longest(self, config: MPNetConfig) -> int:
         """Return how many tokens a text may have."""

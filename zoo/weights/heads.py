@@ -1,0 +1,156 @@
+"""Rules for the heads of text encoders, and what differs: how the Hub calls their parts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from zoo.weights.encoder import module_rule, tokens_name
+from zoo.weights.rules import Drop, Rule, Tied, WeightMap
+
+
+@dataclass(frozen=True)
+class MaskedNames:
+    """What the Hub calls the parts of a ``MaskedTokenHead``.
+
+    Attributes:
+        dense: the linear map.
+        norm: the norm after it.
+        decoder: the map to the vocabulary, whose table is tied to the token embedding unless the
+            configuration says otherwise.
+        bias: another bias, which stands beside the decoder's and is tied to it with the table.
+            Where the table is the head's own, the decoder's bias counts.
+    """
+
+    dense: str
+    norm: str
+    decoder: str
+    bias: str = ""
+
+
+@dataclass(frozen=True)
+class HeadNames:
+    """What the Hub calls the parts of heads; the defaults are the most common ones.
+
+    Attributes:
+        masked: of what scores masked tokens.
+        pooler: what makes one vector of a text, where there is such a map. Where it is one of the
+            trunk's tensors, the bare trunk may have it, and it is left out where a head has no use
+            for it.
+        text: what classifies texts: one map of the pooler's vector, or two of the first token's.
+        choice: the same of what chooses among texts, if it is another.
+        tokens: what classifies tokens.
+        answers: what finds answers.
+    """
+
+    masked: MaskedNames
+    pooler: str = ""
+    text: tuple[str, ...] = ("classifier",)
+    choice: tuple[str, ...] = ()
+    tokens: str = "classifier"
+    answers: str = "qa_outputs"
+
+
+def with_head(weights: WeightMap, config: Any, head: str, names: HeadNames) -> WeightMap:
+    """Add the rules of a head that every text encoder has.
+
+    Args:
+        weights: the trunk's rules.
+        config: see ``trunk``; has ``labels``, too, and ``pooler`` where the trunk may have one.
+        head: the head.
+        names: what the Hub calls its parts.
+
+    Raises:
+        ValueError: there is no such head.
+    """
+    width, labels = config.hidden_size, len(config.labels)
+    pooler = _pooler(config, names)
+    in_trunk = names.pooler.startswith(weights.prefix)
+    if head == "none":
+        there = in_trunk and config.pooler
+        return weights.plus(replace(pooler, optional="pooler")) if there else weights
+    match head:
+        case "masked-lm":
+            found = masked_head(weights, config, names.masked)
+        case "sequence-classification":
+            found = _text(weights, config, names, names.text, labels)
+        case "multiple-choice":
+            found = _text(weights, config, names, names.choice or names.text, 1)
+        case "token-classification":
+            found = weights.plus(module_rule(names.tokens, "head", labels, width))
+        case "question-answering":
+            found = weights.plus(module_rule(names.answers, "head", 2, width))
+        case _:
+            raise ValueError(f"{type(config).__name__} has no head {head!r}")
+    if not in_trunk or pooler in found.rules:
+        return found
+    unused = Drop(f"{names.pooler}.{{p}}", "the Hub's class for this head has no pooler")
+    return found.plus(drops=[unused])
+
+
+def with_pairs(weights: WeightMap, config: Any, names: HeadNames, scores: Rule) -> WeightMap:
+    """Add the rules of a head that scores masked tokens and pairs of texts.
+
+    Args:
+        weights: see ``with_head``.
+        config: see ``with_head``.
+        names: see ``with_head``.
+        scores: for what scores pairs.
+    """
+    return masked_head(weights, config, names.masked).plus(_pooler(config, names), scores)
+
+
+def _pooler(config: Any, names: HeadNames) -> Rule:
+    return module_rule(names.pooler, "pooler", config.hidden_size, config.hidden_size)
+
+
+def _text(
+    weights: WeightMap, config: Any, names: HeadNames, maps: Sequence[str], outputs: int
+) -> WeightMap:
+    *dense, out = maps
+    if dense:
+        return weights.plus(*dense_rules(config, dense[0], out, outputs))
+    return weights.plus(
+        _pooler(config, names), module_rule(out, "head", outputs, config.hidden_size)
+    )
+
+
+def dense_rules(config: Any, dense: str, out: str, outputs: int) -> list[Rule]:
+    """Return the rules for a ``DenseHead``.
+
+    Args:
+        config: has ``hidden_size``.
+        dense: the Hub's name of the first map.
+        out: of the second.
+        outputs: how many it has.
+    """
+    width = config.hidden_size
+    return [
+        module_rule(dense, "head.dense", width, width),
+        module_rule(out, "head.out", outputs, width),
+    ]
+
+
+def masked_head(weights: WeightMap, config: Any, names: MaskedNames) -> WeightMap:
+    """Add a ``MaskedTokenHead``.
+
+    Args:
+        weights: the trunk's rules.
+        config: see ``trunk``.
+        names: what the Hub calls its parts.
+    """
+    width, vocabulary = config.hidden_size, config.vocab_size
+    own = getattr(config, "embedding_size", width)
+    table, decoder_bias, bias = names.decoder + ".weight", names.decoder + ".bias", names.bias
+    weights = weights.plus(
+        module_rule(names.dense, "head.dense", own, width),
+        module_rule(names.norm, "head.norm", own),
+    )
+    if not config.tie_embeddings:
+        return weights.plus(
+            Rule(table, "head.decoder.weight", (vocabulary, own)),
+            Rule(decoder_bias, "head.bias", (vocabulary,)),
+            ties=[Tied(bias, to=decoder_bias, stored=True)] if bias else [],
+        )
+    ties = [Tied(table, to=tokens_name(weights.prefix))]
+    ties += [Tied(decoder_bias, to=bias)] if bias else []
+    return weights.plus(Rule(bias or decoder_bias, "head.bias", (vocabulary,)), ties=ties)

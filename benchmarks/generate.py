@@ -1,12 +1,13 @@
 """Greedy generation at base size, side by side with the reference library.
 
-    python -m benchmarks.generate [--family t5 --size base] [--batch 1 4 8] [--threads 2]
+    python -m benchmarks.generate [--family t5 --size base] [--batch 1 4 8] [--prompt 24 512]
 
 Both continue the same prompts, or read the same sources, with the same random weights; the tokens
 are compared before anything is timed. No text ends early: every row gets all its tokens.
 """
 
 import argparse
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,7 +31,9 @@ def main() -> None:
     parser.add_argument("--size", default="small")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 4, 8])
-    parser.add_argument("--prompt", type=int, default=24, help="tokens of the longest prompt")
+    parser.add_argument(
+        "--prompt", type=int, nargs="+", default=[24], help="tokens of the longest prompt"
+    )
     parser.add_argument("--new-tokens", type=int, default=32)
     parser.add_argument("--beams", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
@@ -42,8 +45,8 @@ def main() -> None:
     model, reference = pair(family, config, head)
     print(machine(chosen.threads), versions("torch", "transformers"), sep="\n")
     print(f"{chosen}\n")
-    for batch in chosen.batch:
-        rows = prompts(batch, chosen.prompt, config.vocab_size)
+    for batch, prompt in itertools.product(chosen.batch, chosen.prompt):
+        rows = prompts(batch, prompt, config.vocab_size)
         inputs = pad(rows, side=side, pad_id=0, device="cpu")
         settings = Settings(max_new_tokens=chosen.new_tokens, beams=chosen.beams)
         ours, theirs = contenders(model, reference, inputs, settings)
@@ -51,7 +54,8 @@ def main() -> None:
             raise SystemExit("the tokens differ; there is nothing to time")
         timings = alternate({"zoo": ours, "transformers": theirs}, rounds=chosen.rounds)
         speed = batch * chosen.new_tokens / timings["zoo"].median
-        print(f"batch {batch}: {speed:.1f} tokens/s\n\n{compare(timings, 'zoo')}\n", flush=True)
+        print(f"batch {batch}, prompt {prompt}: {speed:.1f} tokens/s\n")
+        print(f"{compare(timings, 'zoo')}\n", flush=True)
 
 
 def sides(family: Family) -> tuple[str, str]:

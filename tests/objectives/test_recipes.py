@@ -34,6 +34,11 @@ def test_what_papers_say() -> None:
     assert (bert.objective, bert.steps, bert.batch_tokens) == (
         "masked-lm+next-sentence", 1_000_000, 131_072,
     )  # fmt: skip
+    # A.2: rows of 128 tokens for 90 % of the steps, then of 512, and 256 of them throughout
+    whole: Any = gather({"family": "bert", "size": "base"}, {})
+    assert (whole.short.length, whole.short_steps, whole.length) == (128, 900_000, 512)
+    assert whole.rows == 256
+    assert gather({"family": "bert", "size": "base", "length": 128}, {}).short is None
     assert (bert.optimizer.learning_rate, bert.schedule.warmup) == (1e-4, 10_000)
     assert (roberta.objective, roberta.optimizer.betas) == ("masked-lm", (0.9, 0.98))
     assert (roberta.optimizer.learning_rate, roberta.schedule.warmup) == (4e-4, 30_000)

@@ -46,7 +46,8 @@ def test_the_formula_of_palm() -> None:
 
 def test_time_that_is_paused_does_not_count_in_steps() -> None:
     clock = Clock()
-    speed = Throughput(CPU, flops_per_token=6.0, window=2, clock=clock)
+    speed = Throughput(CPU, window=2, clock=clock)
+    speed.turn(6.0)
     assert speed.tokens_per_second is None
     assert speed.record(0).keys() == {"step", "memory_bytes", "seconds"}
     for seconds in (100.0, 2.0, 3.0):  # the first is out of the window
@@ -95,7 +96,8 @@ def test_utilisation_on_a_device_lies_between_none_and_all() -> None:
     left = torch.zeros(4096, 4096, device=device, dtype=torch.bfloat16)
     left @ left
     torch.cuda.synchronize()
-    speed = Throughput(device, flops_per_token=2.0 * 4096**2)
+    speed = Throughput(device)
+    speed.turn(2.0 * 4096**2)
     for _ in range(20):
         left @ left
         torch.cuda.synchronize()

@@ -30,6 +30,7 @@ class Job:
         config: its configuration, fitted to the tokenizer.
         corpus: what is read.
         objective: what is learnt.
+        short: the same with shorter rows, if the first steps have them.
         origin: what the run starts with, if that is not fresh weights.
     """
 
@@ -38,6 +39,7 @@ class Job:
     config: Config
     corpus: "Corpus"
     objective: Objective
+    short: Objective | None = None
     origin: Origin | None = None
 
 
@@ -68,7 +70,12 @@ def prepare(settings: Settings, *, offline: bool = False, origin: Origin | None 
     vocabulary = Vocabulary(tokenizer, corpus.record.tokenizer, config.vocab_size)
     options = read_options(kind.options_type, settings.options, settings.objective)
     objective = kind(vocabulary, config, settings.length, options)
-    return Job(settings, family, config, corpus, objective, origin)
+    short = None
+    if settings.short is not None:
+        if kind.recurrent:
+            raise UsageError(f"rows of {kind.name} go on, and have one length", "--set short=null")
+        short = kind(vocabulary, config, settings.short.length, options)
+    return Job(settings, family, config, corpus, objective, short, origin)
 
 
 def open_corpus(
@@ -195,18 +202,25 @@ def special_ids(config: Any, corpus: "Corpus", tokenizer: Any) -> dict[str, int]
     return found
 
 
-def corpus_rows(job: Job, name: str, at_least: int) -> Any:
+def corpus_rows(job: Job, name: str, at_least: int, *, short: bool = False) -> Any:
     """Lay out a split.
+
+    Args:
+        job: the run's.
+        name: of the split.
+        at_least: rows of a batch.
+        short: in the shorter rows of the first steps.
 
     Raises:
         UsageError: it has less than one batch.
     """
     split = job.corpus.split(name)
-    rows = job.objective.rows(split, job.settings.seed)
+    objective = job.short if short and job.short is not None else job.objective
+    rows = objective.rows(split, job.settings.seed)
     if len(rows) < at_least:
         raise UsageError(
             f"the {name} split in {job.corpus.path} fills {len(rows)} rows of "
-            f"{job.settings.length} tokens, and a batch has {at_least}",
+            f"{objective.length} tokens, and a batch has {at_least}",
             "use more text, a lower --batch-tokens, or a smaller length",
         )
     return rows

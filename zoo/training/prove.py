@@ -15,10 +15,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError, ZooError
 from zoo.training.settings import Settings
+
+if TYPE_CHECKING:
+    from zoo.training.job import Job
 
 LOG = "log.jsonl"
 
@@ -170,22 +173,21 @@ TOLERANCE = 1e-6
 def prove_accumulation(settings: Settings, *, offline: bool = False) -> Accumulated:
     """Compare the gradients of one step's batch, whole and split in several ways.
 
-    They are computed in float64 and without dropout: what is shown is the formula, which
-    rounding and chance would hide.
+    Its rows are of the whole length, also where the first steps have shorter ones. Gradients are
+    computed in float64 and without dropout: what is shown is the formula, which rounding and
+    chance would hide.
 
     Raises:
         VerificationError: a split changes a gradient by more than one part in a million.
     """
-    from msgspec.structs import replace
-
     from zoo.training.job import prepare
 
     job = prepare(settings, offline=offline)
     rows = settings.rows
-    whole = _gradients(job, replace(settings, micro_tokens=None))
+    whole = _gradients(job, rows)
     splits, worst = {}, ("", 0.0)
     for size in sorted({1, max(1, rows // 2), max(1, rows // 3)} - {rows}):
-        part = _gradients(job, replace(settings, micro_tokens=size * settings.length))
+        part = _gradients(job, size)
         far = {name: _distance(whole[name], part[name]) for name in whole}
         name = max(far, key=far.__getitem__)
         splits[size] = far[name]
@@ -198,7 +200,7 @@ def prove_accumulation(settings: Settings, *, offline: bool = False) -> Accumula
     return Accumulated(rows, splits, worst[0])
 
 
-def _gradients(job: Any, settings: Settings) -> dict[str, Any]:
+def _gradients(job: "Job", rows_at_once: int) -> dict[str, Any]:
     import torch
 
     from zoo.training.feed import Feed
@@ -207,6 +209,7 @@ def _gradients(job: Any, settings: Settings) -> dict[str, Any]:
     from zoo.training.loop import Trainer
     from zoo.training.ranks import Ranks
 
+    settings = job.settings
     torch.manual_seed(settings.seed)
     learner = job.objective.learner(job.family, job.config)
     if job.origin is not None:
@@ -217,7 +220,7 @@ def _gradients(job: Any, settings: Settings) -> dict[str, Any]:
         corpus_rows(job, "train", settings.rows),
         seed=settings.seed,
         per_step=settings.rows,
-        per_micro=settings.micro_rows,
+        per_micro=rows_at_once,
     )
     trainer = Trainer(
         Lesson(job.objective, learner), settings, Ranks(0, 1, torch.device("cpu")), feed.micros

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from zoo.training.books import Books
-from zoo.training.feed import Feed
-from zoo.training.job import Job, corpus_rows
+from zoo.training.feed import training_feed, validation_batches
+from zoo.training.job import Job
 from zoo.training.keeping import collect, give_back, parameters, set_parameters
 from zoo.training.lesson import Lesson
 from zoo.training.loop import Trainer
@@ -46,8 +46,8 @@ class Run:
         learner = job.objective.learner(job.family, job.config)
         self.start = self._set_out(learner)
         self.lesson = Lesson(job.objective, learner.to(ranks.device))
-        self.train = self._feed("train")
-        self.validation = self._feed("validation").make(0)
+        self.train = training_feed(job, ranks, done=max(checkpoints(path), default=0))
+        self.validation = validation_batches(job, ranks)
         self.best: tuple[float, int] | None = None
 
     def _set_out(self, learner: nn.Module) -> StartRecord | None:
@@ -59,32 +59,13 @@ class Run:
             set_parameters(learner, load(found[0])[1]["weights"], found[0])
         return origin.record or origin.fill(self.job.objective, learner)
 
-    def _feed(self, split: str) -> Feed:
-        """Lay out a split. The rows of validation that are looked at are one step."""
-        training = split == "train"
-        rows = corpus_rows(self.job, split, self.settings.rows if training else 1)
-        wanted = min(len(rows), self.settings.validation_rows)
-        shared = training or wanted % self.ranks.count == 0  # else each process looks at all
-        return Feed(
-            self.job.objective,
-            rows,
-            seed=self.settings.seed,
-            per_step=self.settings.rows if training else wanted,
-            per_micro=self.settings.micro_rows,
-            rank=self.ranks.rank if shared else 0,
-            ranks=self.ranks.count if shared else 1,
-            purpose=split,
-        )
-
     def go(self) -> None:
         """Train to the last step, and write what was trained.
 
         Raises:
             Interrupted: a signal came; all is saved.
         """
-        speed = Throughput(
-            self.ranks.device, devices=self.ranks.count, flops_per_token=self._flops_per_token()
-        )
+        speed = Throughput(self.ranks.device, devices=self.ranks.count)
         self.trainer = Trainer(self.lesson, self.settings, self.ranks, self.train.micros)
         position = self._restore()
         self.books = Books(
@@ -95,9 +76,12 @@ class Run:
             position=position,
             kept=self.ranks.first,
         )
+        first = self.trainer.step
         try:
             while self.trainer.step < self.settings.steps:
                 before = self.trainer.tokens
+                if self.trainer.step in (first, self.settings.short_steps):
+                    speed.turn(self._flops_per_token())
                 figures = self.trainer.update(self.train.step(self.trainer.step))
                 speed.step(self.trainer.tokens - before)
                 with speed.paused():
@@ -109,10 +93,10 @@ class Run:
             self.train.close()
 
     def _flops_per_token(self) -> float | None:
-        """Count the work of a token, on a device whose peak it can be compared with."""
+        """Count the work of a token of this step, on a device whose peak is worth comparing."""
         if self.ranks.device.type != "cuda":
             return None
-        batch = self.train.make(0)[0]
+        batch = self.train.make(self.trainer.step)[0]
         tensors = {name: tensor.to(self.ranks.device) for name, tensor in batch.tensors.items()}
 
         def loss() -> torch.Tensor:

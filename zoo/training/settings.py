@@ -22,6 +22,18 @@ Kind = TypeVar("Kind", bound=msgspec.Struct)
 DROPOUT = "dropout"  # fields of configurations whose names end so are free in each run
 
 
+class ShortSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Shorter rows for the first steps, as many of them in a step as later.
+
+    Attributes:
+        length: places in a row.
+        part: of the steps.
+    """
+
+    length: int
+    part: float = 0.9
+
+
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a family is taught, as its paper or the released code has it.
 
@@ -31,7 +43,9 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         config: fields of the model's configuration that differ from the size's.
         vocab_size: tokens of a tokenizer that is trained for the run.
         length: places in a row.
-        batch_tokens: places in the rows of one step, over all micro-batches and ranks.
+        short: shorter rows for the first steps; ``None`` for one length throughout.
+        batch_tokens: places in the rows of one step, over all micro-batches and ranks; where rows
+            are shorter at first, of a step after that.
         steps: how often weights are updated.
         optimizer: see there.
         schedule: of the learning rate.
@@ -44,6 +58,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     config: dict[str, Any] = msgspec.field(default_factory=dict)
     vocab_size: int | None = None
     length: int = 128
+    short: ShortSettings | None = None
     batch_tokens: int = 4096
     steps: int = 1000
     optimizer: OptimizerSettings
@@ -162,6 +177,10 @@ class Settings(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
             places = getattr(self, name)
             if places is not None and places < self.length:
                 raise ValueError(f"{name} is {places}, less than a row of {self.length}")
+        if self.short is not None and not 0 < self.short.length < self.length:
+            raise ValueError(f"short.length is {self.short.length}, not below {self.length}")
+        if self.short is not None and not 0 < self.short.part < 1:
+            raise ValueError(f"short.part is {self.short.part}, which is not between 0 and 1")
 
     @property
     def rows(self) -> int:
@@ -169,9 +188,13 @@ class Settings(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.batch_tokens // self.length
 
     @property
-    def micro_rows(self) -> int:
-        """Rows that a device computes at once."""
-        return self.rows if self.micro_tokens is None else self.micro_tokens // self.length
+    def short_steps(self) -> int:
+        """How many of the first steps have shorter rows; the last one never does."""
+        return 0 if self.short is None else min(round(self.short.part * self.steps), self.steps - 1)
+
+    def micro_rows(self, length: int) -> int:
+        """Rows of some length that a device computes at once."""
+        return self.rows if self.micro_tokens is None else self.micro_tokens // length
 
 
 def gather(
@@ -206,6 +229,8 @@ def gather(
     if started is not None:  # the model's configuration stays; what is dropped is up to the run
         recipe["config"] = {k: v for k, v in recipe["config"].items() if k.endswith(DROPOUT)}
         asked = merged(asked, {"size": size})
+    if asked.get("length", recipe["length"]) <= (recipe["short"] or {}).get("length", 0):
+        recipe["short"] = None  # all rows are that short
     if asked.get("objective", recipe["objective"]) != recipe["objective"]:
         recipe["options"] = {}  # they are the other objective's
     return typed(merged(recipe, asked))

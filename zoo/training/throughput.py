@@ -75,7 +75,6 @@ class Throughput:
     Args:
         device: what this process computes on.
         devices: how many the run has.
-        flops_per_token: of training, if it is known.
         window: how many of the last steps count.
         clock: returns seconds.
     """
@@ -85,15 +84,26 @@ class Throughput:
         device: "torch.device",
         *,
         devices: int = 1,
-        flops_per_token: float | None = None,
         window: int = 50,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        peak = peak_flops(device)
-        self.device, self._clock = device, clock
-        self._share = flops_per_token / (peak * devices) if flops_per_token and peak else None
+        self._peak = peak_flops(device)
+        self.device, self.devices, self._clock = device, devices, clock
+        self._share: float | None = None
         self._steps: deque[tuple[int, float]] = deque(maxlen=window)
         self._from = self._told = clock()
+
+    def turn(self, flops_per_token: float | None) -> None:
+        """Begin with steps of another kind, which those before say nothing of.
+
+        Args:
+            flops_per_token: of training, if it is known.
+        """
+        self._steps.clear()
+        self._share = None
+        if flops_per_token and self._peak:
+            self._share = flops_per_token / (self._peak * self.devices)
+        self._from = self._clock()
 
     def step(self, tokens: int) -> None:
         """Note that a step is done.

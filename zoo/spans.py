@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CHUNK = 1 << 19  # stays in the processor's cache between two uses
+COLUMNS = 32
 NOT_HERE = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF}
 
 
@@ -91,14 +92,28 @@ def blocks(*arrays: "NDArray[np.generic[Any]]") -> "Iterator[list[NDArray[np.gen
 
     No copy is made of their size, not even of a matrix that is stored the other way round.
     """
-    import numpy as np
-
     if all(array.flags.c_contiguous for array in arrays):
         arrays = tuple(array.reshape(-1) for array in arrays)
     first = arrays[0]
     rows = max(1, CHUNK * len(first) // max(1, first.nbytes))
     for start in range(0, len(first), rows):
-        yield [np.ascontiguousarray(array[start : start + rows]) for array in arrays]
+        yield [_contiguous(array[start : start + rows]) for array in arrays]
+
+
+def _contiguous(array: "NDArray[np.generic[Any]]") -> "NDArray[np.generic[Any]]":
+    """Copy an array, unless it is contiguous, some columns at a time.
+
+    The other way round, a whole row touches as many pages as it has columns: that is 6 times as
+    slow.
+    """
+    import numpy as np
+
+    if array.flags.c_contiguous or array.ndim < 2:
+        return np.ascontiguousarray(array)
+    copy = np.empty(array.shape, array.dtype)
+    for start in range(0, array.shape[1], COLUMNS):
+        copy[:, start : start + COLUMNS] = array[:, start : start + COLUMNS]
+    return copy
 
 
 @contextlib.contextmanager

@@ -10,9 +10,15 @@ from zoo.training.settings import Recipe
 # ``warmup_linear`` jumps; weights decay by 0.01, gradients are clipped at 1 (optims/args.py).
 ADAM: dict[str, Any] = {"weight_decay": 0.01, "eps": 1e-6, "bias_correction": False}
 SCHEDULE = ScheduleSettings(name="linear-jump", warmup=10_000)
-# version 3, experiments/language_model/rtd_*.json: a generator as wide, and half as deep; all
-# chosen tokens become the mask (apps/tasks/rtd_task.py)
+# NGramMaskGenerator of apps/tasks/mlm_task.py: 80-10-10, and up to max_ngram words in a row, n with
+# a probability in proportion to 1 / n. (There, one n-gram is drawn in each window of so many words
+# that 15 % are chosen; here, they are drawn until so many tokens are.)
+MASKS = {"choose": "ngrams", "rate": 0.15, "mask": 0.8, "random": 0.1}
+# version 3, experiments/language_model/rtd_*.json: a generator as wide, and half as deep; single
+# tokens are chosen, and all become the mask (apps/tasks/rtd_task.py: max_gram=1, mask_prob=1)
 DETECTION = {
+    "choose": "tokens",
+    "rate": 0.15,
     "mask": 1.0,
     "generator": 1.0,
     "generator_layers": 0.5,
@@ -29,13 +35,17 @@ def recipe(size: str) -> Recipe:
 
 
 def _masked(size: str) -> Recipe:
-    """Return what versions 1 and 2 were taught with (arXiv:2006.03654, appendix, table of
+    """Return what versions 1 and 2 were taught with (arXiv:2006.03654, appendix A.3, table of
     hyper-parameters for pre-training): 2,048 rows, 1,000,000 updates, a rate of 2e-4, and
     1.5e-4 for version 2.
+
+    Masks are of up to three words in a row: appendix A.3 adds spans of a size up to three, and
+    experiments/language_model/mlm.sh has ``--max_ngram 3`` for the sizes of version 2.
     """
     rate = 1.5e-4 if size.startswith("v2-") else 2e-4
     return Recipe(
         objective="masked-lm",
+        options=MASKS,
         length=512,
         batch_tokens=2048 * 512,
         steps=1_000_000,

@@ -10,7 +10,7 @@ from zoo.objectives.base import read_options
 from zoo.plugins import get_family
 from zoo.training.settings import gather
 
-FAMILIES = ("bert", "roberta", "albert", "distilbert")
+FAMILIES = ("bert", "roberta", "albert", "distilbert", "deberta")
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -43,4 +43,12 @@ def test_what_papers_say() -> None:
     assert (roberta.objective, roberta.optimizer.betas) == ("masked-lm", (0.9, 0.98))
     assert (roberta.optimizer.learning_rate, roberta.schedule.warmup) == (4e-4, 30_000)
     assert (albert.objective, albert.options["choose"]) == ("masked-lm+sentence-order", "ngrams")
+    # microsoft/DeBERTa: max_ngram of experiments/language_model/mlm.sh, max_gram of rtd_task.py
+    deberta = get_family("deberta")
+    sizes = [each for each in deberta.sizes() if each != "tiny"]
+    chosen = {each: deberta.recipe(each).options["choose"] for each in sizes}
+    assert {each for each in sizes if chosen[each] == "tokens"} == {
+        each for each in sizes if each.startswith("v3-")
+    }
+    assert set(chosen.values()) == {"tokens", "ngrams"}
     assert (albert.optimizer.name, albert.optimizer.learning_rate) == ("lamb", 0.00176)

@@ -1,12 +1,18 @@
 """Operations counted against counts by hand; the clock against one that is moved by hand."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from tests.training.runs import records, small, train
 from zoo.plugins import get_family
+from zoo.training.feed import training_feed
+from zoo.training.job import prepare
+from zoo.training.ranks import Ranks
 from zoo.training.throughput import Throughput, _peak, peak_memory, training_flops
 
 CPU = torch.device("cpu")
@@ -110,3 +116,19 @@ def test_memory_grows_with_what_is_held() -> None:
     before = peak_memory(CPU)
     held = torch.ones(80 << 20, dtype=torch.uint8)
     assert peak_memory(CPU) >= held.numel() and peak_memory(CPU) >= before
+
+
+@pytest.mark.usefixtures("shared_home")
+@pytest.mark.parametrize("family", ["t5", "gpt"])
+def test_what_a_decoder_reads_counts(tmp_path: Path, family: str) -> None:
+    """By hand: sources are what is not padding, and a target has a token for each label."""
+    feed = training_feed(prepare(small(family)), Ranks(0, 1, CPU))
+    by_hand = 0
+    for batch in feed.make(0):
+        sources = int((batch.tensors["input_ids"] != 0).sum()) if family == "t5" else 0
+        by_hand += sources + len(batch.tensors["labels"])
+    feed.close()
+    run = train(tmp_path / "run", family, steps=1)
+    assert records(run)[0]["tokens"] == by_hand
+    speed = json.loads((run / "speed.jsonl").read_text().splitlines()[0])
+    assert speed["tokens_per_second"] * speed["seconds_per_step"] == pytest.approx(by_hand)

@@ -63,7 +63,7 @@ class Batch:
         tensors: planes as (rows, length); values and places of all rows as (n,).
         counts: loss term -> how many its sum is over.
         rows: how many rows.
-        tokens: how many places of them are no padding.
+        tokens: how many places of them are no padding, those that a decoder reads included.
     """
 
     tensors: "dict[str, Tensor]"
@@ -224,7 +224,11 @@ class Objective(ABC):
             tensors={name: torch.from_numpy(array) for name, array in arrays.items()},
             counts={term: sum(row.counts.get(term, 0) for row in rows) for term in self.terms},
             rows=len(rows),
-            tokens=int(np.count_nonzero(arrays["attention_mask"])),
+            tokens=sum(
+                int(np.count_nonzero(array))
+                for name, array in arrays.items()
+                if name.endswith("attention_mask")
+            ),
         )
 
 

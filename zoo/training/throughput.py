@@ -109,7 +109,8 @@ class Throughput:
         """Note that a step is done.
 
         Args:
-            tokens: that it looked at, on all devices.
+            tokens: that it looked at, on all devices; where there is a decoder, what the encoder
+                reads and what the decoder reads.
         """
         now = self._clock()
         self._steps.append((tokens, now - self._from))

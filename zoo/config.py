@@ -287,7 +287,7 @@ class ConfigMap:
             VerificationError: it has no word for it.
         """
         if key not in self.values:
-            return msgspec.to_builtins(value)
+            return list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)
         for word, meaning in self.values[key].items():
             if meaning == value:
                 return word

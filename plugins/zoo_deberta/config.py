@@ -1,6 +1,7 @@
 """DeBERTa's configuration, and what the keys of its Hub configurations mean."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -138,7 +139,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 class _DebertaMap(ConfigMap):
-    """Keys that follow from others are checked, and absent ones of version 2 stay absent."""
+    """Keys that follow from others are checked."""
 
     def to_ours(
         self, hub: Mapping[str, Any], kind: type[Config], where: str = "config.json"
@@ -147,12 +148,9 @@ class _DebertaMap(ConfigMap):
         found = super().to_ours(hub, kind, where)
         config = found.config
         assert isinstance(config, DebertaConfig)
-        follows = {
-            "embedding_size": config.hidden_size,
-            "pooler_hidden_size": config.hidden_size,
-            "attention_head_size": config.hidden_size // config.num_heads,
-        }
-        for key, value in follows.items():
+        head_size = config.hidden_size // config.num_heads
+        for key in _FOLLOWING:
+            value = head_size if key == "attention_head_size" else config.hidden_size
             if hub.get(key, value) != value:
                 raise VerificationError(
                     f"{where}: {key} = {hub[key]!r} is not implemented",
@@ -160,19 +158,12 @@ class _DebertaMap(ConfigMap):
                 )
         return found
 
-    def to_hub(self, config: Config, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """See ``ConfigMap``."""
-        defaults = DebertaConfig()
-        hub = super().to_hub(config, extra)
-        for key, ours in _IF_SET.items():
-            if getattr(config, ours) == getattr(defaults, ours):
-                hub.pop(key, None)
-        if isinstance(hub["pos_att_type"], tuple):
-            hub["pos_att_type"] = list(hub["pos_att_type"])
-        return hub
 
-
-_KEYS = {
+_FOLLOWING = dict.fromkeys(
+    ("embedding_size", "pooler_hidden_size", "attention_head_size"),
+    "follows from hidden_size and num_attention_heads, and is checked against them",
+)
+_FIRST_KEYS = {
     **{key: ours for key, ours in KEYS.items() if key != "tie_word_embeddings"},
     "pooler_dropout": "pooler_dropout",
     "pooler_hidden_act": "pooler_activation",
@@ -181,42 +172,29 @@ _KEYS = {
     "max_relative_positions": "max_relative_positions",
     "position_biased_input": "position_biased_input",
     "legacy": "legacy_names",
+    "cls_dropout": "classifier_dropout",
 }
-# Keys that the Hub's classes look for, and do without.
-_SHARED_IF_SET = {"cls_dropout": "classifier_dropout"}
-_LATER_IF_SET = {
-    "position_buckets": "position_buckets",
-    "share_att_key": "share_att_key",
-    "norm_rel_ebd": "norm_rel_ebd",
-    "conv_kernel_size": "conv_kernel_size",
-    "conv_groups": "conv_groups",
-    "conv_act": "conv_activation",
-}
-_IF_SET = _SHARED_IF_SET | _LATER_IF_SET
-_FIXED: dict[str, tuple[Any, ...]] = {
-    **FIXED,
-    "tie_word_embeddings": (True, None),
-    "talking_head": (None, False),
-    "z_steps": (None, 0),
-}
-_FOLLOWS = "follows from hidden_size and num_attention_heads, and is checked against them"
-_IGNORED = {
-    "embedding_size": _FOLLOWS,
-    "pooler_hidden_size": _FOLLOWS,
-    "attention_head_size": _FOLLOWS,
-    "padding_idx": "keeps a row of the embedding from being trained; results are equal",
-}
-CONFIG_MAP = _DebertaMap({**_KEYS, **_IF_SET}, _FIXED, _IGNORED)
-FIRST_MAP = _DebertaMap(
-    {**_KEYS, **_SHARED_IF_SET},
-    {
-        **_FIXED,
-        "position_buckets": (None, -1),
-        "share_att_key": (None, False),
-        "norm_rel_ebd": (None, "none"),
-        "conv_kernel_size": (None, 0),
+# what came with version 2
+_LATER = ("position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size")
+_LATER_KEYS = {key: key for key in (*_LATER, "conv_groups")} | {"conv_act": "conv_activation"}
+CONFIG_MAP = _DebertaMap(
+    keys=_FIRST_KEYS | _LATER_KEYS,
+    fixed={
+        **FIXED,
+        "tie_word_embeddings": (True, None),
+        "talking_head": (None, False),
+        "z_steps": (None, 0),
     },
-    _IGNORED,
+    ignored={
+        **_FOLLOWING,
+        "padding_idx": "keeps a row of the embedding from being trained; results are equal",
+    },
+    unsaid=("cls_dropout", *_LATER_KEYS),
+)
+FIRST_MAP = replace(
+    CONFIG_MAP,
+    keys=_FIRST_KEYS,
+    fixed={**CONFIG_MAP.fixed, **{key: (None, getattr(DebertaConfig(), key)) for key in _LATER}},
     implied={
         "key_bias": False,
         "vocab_size": 50265,
@@ -235,7 +213,7 @@ _size = partial(
     position_biased_input=False,
 )
 _FIRST: dict[str, Any] = {"key_bias": False, "vocab_size": 50265}
-_LATER: dict[str, Any] = {
+_SECOND: dict[str, Any] = {
     "position_buckets": 256,
     "share_att_key": True,
     "norm_rel_ebd": "layer_norm",
@@ -243,15 +221,15 @@ _LATER: dict[str, Any] = {
 }
 _CONV: dict[str, Any] = {"conv_kernel_size": 3, "conv_activation": "gelu"}
 SIZES = {
-    "tiny": _size(2, 128, vocab_size=1000, max_positions=40, **{**_LATER, "position_buckets": 8}),
+    "tiny": _size(2, 128, vocab_size=1000, max_positions=40, **{**_SECOND, "position_buckets": 8}),
     "base": _size(12, 768, **_FIRST),
     "large": _size(24, 1024, **_FIRST),
     "xlarge": _size(48, 1024, **_FIRST),
-    "v2-xlarge": _size(24, 1536, **_LATER, **_CONV),
-    "v2-xxlarge": _size(48, 1536, **_LATER, **_CONV),
-    "v3-xsmall": _size(12, 384, **_LATER),
-    "v3-small": _size(6, 768, **_LATER),
-    "v3-base": _size(12, 768, **_LATER),
-    "v3-large": _size(24, 1024, **_LATER),
-    "v3-base-multilingual": _size(12, 768, vocab_size=251000, **_LATER),
+    "v2-xlarge": _size(24, 1536, **_SECOND, **_CONV),
+    "v2-xxlarge": _size(48, 1536, **_SECOND, **_CONV),
+    "v3-xsmall": _size(12, 384, **_SECOND),
+    "v3-small": _size(6, 768, **_SECOND),
+    "v3-base": _size(12, 768, **_SECOND),
+    "v3-large": _size(24, 1024, **_SECOND),
+    "v3-base-multilingual": _size(12, 768, vocab_size=251000, **_SECOND),
 }

@@ -3,6 +3,7 @@
 import platform
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -76,7 +77,8 @@ def begin(
         VerificationError: a number was not finite.
         SourceError: what is read is missing.
     """
-    settings = _in_turn(ranks, lambda: gather(tree, changes, offline=offline))
+    asked = partial(gather, tree, changes, offline=offline)
+    settings = _in_turn(ranks, asked) if merged(tree, changes).get("start") else asked()
     _check_ranks(settings, ranks)
     path = Path(ranks.agree(str(output or _free_path(settings))))
     if path.exists():

@@ -192,7 +192,10 @@ def obtain(
 
     repo = reference.repo
     if repo is None:
-        raise SourceError(f"{reference.text} has no files to fetch")
+        where = f" from {reference.row.page}" if reference.row else ""
+        raise SourceError(
+            f"{reference.text} is not on the Hub", f"get its files{where} and give their directory"
+        )
 
     def select(names: Sequence[str]) -> Sequence[str]:
         if tokenizer_alone:

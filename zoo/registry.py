@@ -25,7 +25,8 @@ class Row(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True)
 
     Attributes:
         family: the family that reads it.
-        repo: the Hub repository, ``organisation/name``.
+        repo: the Hub repository, ``organisation/name``; without one, ``page`` is given.
+        page: where its authors offer what they never put on the Hub.
         head: the head that its weights fill.
         parameters: how many parameters trunk and head have, tied ones counted once.
         size: the family's named configuration that it equals, or starts from.
@@ -36,7 +37,8 @@ class Row(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True)
     """
 
     family: str
-    repo: str
+    repo: str | None = None
+    page: str | None = None
     head: str | None = None
     parameters: int | None = None
     size: str | None = None
@@ -79,13 +81,16 @@ def read_registry(path: Path) -> dict[str, Row]:
 
 def _row(path: Path, name: str, entry: Any) -> Row:
     try:
-        return msgspec.convert(entry, Row)
+        row = msgspec.convert(entry, Row)
     except msgspec.ValidationError as error:
         reason, _, where = str(error).partition(" - at ")
         field = where.strip("`").removeprefix("$").removeprefix(".")
         raise VerificationError(
             f"{path}: {name}: {field}{': ' if field else ''}{reason}"
         ) from error
+    if (row.repo is None) == (row.page is None):
+        raise VerificationError(f"{path}: {name}: give repo or, for what is not on the Hub, page")
+    return row
 
 
 @functools.cache

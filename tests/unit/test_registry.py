@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from zoo import registry
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.plugins import get_family
-from zoo.references import resolve
+from zoo.references import obtain, resolve
 
 ROW = """
 family: bert
@@ -45,6 +45,16 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
     path = write(tmp_path, "mine:\n  family: bert\n")
     with pytest.raises(VerificationError, match=r"mine: .*repo"):
         registry.read_registry(path)
+
+
+def test_what_is_not_on_the_hub_says_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path))
+    write(tmp_path, "mine: {family: bert, page: 'https://example.org/mine'}\n")
+    with pytest.raises(SourceError, match=r"mine is not on the Hub") as caught:
+        obtain(resolve("mine"))
+    assert "https://example.org/mine" in str(caught.value)
 
 
 def test_a_name_given_twice_is_refused(tmp_path: Path) -> None:

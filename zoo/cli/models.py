@@ -21,7 +21,14 @@ def command(as_json: bool) -> None:
         "stored": stored,
     }
     lines = [
-        (name, row.family, row.head or "", _count(row.parameters), _where(name, stored), row.repo)
+        (
+            name,
+            row.family,
+            row.head or "",
+            _count(row.parameters),
+            _where(name, stored),
+            row.repo or row.page or "",
+        )
         for name, row in sorted(rows.items())
     ]
     lines += [(name, "", "", "", "stored", "") for name in stored if name not in rows]

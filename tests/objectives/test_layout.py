@@ -1,6 +1,7 @@
 """Rows of a corpus: every token once an epoch, in an order that the seed decides."""
 
 from collections import Counter
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -22,7 +23,7 @@ def corpus(lengths: list[int]) -> Split:
 
 
 def laid(split: Split, length: int = 16, around: int = 2, seed: int = 0) -> Layout:
-    return lay_out(split, length=length, measure=Framed(around), seed=seed)
+    return lay_out(split, length=length, measure=partial(Framed, length, around), seed=seed)
 
 
 @settings(deadline=None, max_examples=60)

@@ -15,8 +15,9 @@ from zoo.data.corpus import Split
 from zoo.data.random import generator
 from zoo.errors import UsageError
 from zoo.objectives import objective_type
-from zoo.objectives.base import Row, read_options
-from zoo.objectives.seq2seq import Seq2SeqObjective, Twofold
+from zoo.objectives.base import Row, pick, read_options
+from zoo.objectives.seq2seq import Seq2SeqObjective
+from zoo.objectives.twofold import twofold
 from zoo.objectives.vocabulary import Vocabulary
 from zoo.plugins import get_family
 from zoo.testing.oracle import reference_model
@@ -36,6 +37,7 @@ SMALL = T5Config(
     decoder_start_token_id=0,
 )
 LATER = replace(SMALL, feed_forward="gated-gelu", output_table=True, scale_outputs=False)
+MANY = vocabulary(["a"], sentinels=100, size=200_000)
 NAMES = [
     "span-corruption",
     "replace-spans",
@@ -75,13 +77,13 @@ def told(row: Row) -> list[list[int]]:
 
 
 def test_a_row_by_hand() -> None:
-    # of 4 tokens one is noise, always the last; the longest text of a row has 10, and 2 of noise
+    # of 4 tokens one is noise, always the last; 3 places to write for 5 to read, or 6 for 10
     (row,) = rows(objective("span-corruption", 10), split([50, 51, 52, 53]))
     mark = 442
     assert row.planes["input_ids"].tolist() == [50, 51, 52, mark, EOS, 0, 0, 0, 0, 0]
     assert row.planes["attention_mask"].tolist() == [1] * 5 + [0] * 5
-    assert row.planes["decoder_input_ids"].tolist() == [0, mark, 53, 0]
-    assert row.planes["decoder_attention_mask"].tolist() == [1, 1, 1, 0]
+    assert row.planes["decoder_input_ids"].tolist() == [0, mark, 53, 0, 0, 0]
+    assert row.planes["decoder_attention_mask"].tolist() == [1] * 3 + [0] * 3
     assert told(row) == [[mark, 53, EOS]]
     assert row.counts == {"seq2seq-lm": 3}
 
@@ -136,14 +138,22 @@ def test_an_epoch_has_every_token_once(
     assert sorted(seen) == list(range(23, 23 + sum(lengths)))
 
 
-@pytest.mark.parametrize("length", [128, 512, 1024])
-def test_long_documents_fill_both_rows(length: int) -> None:
-    words = vocabulary(sentinels=100, size=200_000)
-    task = objective("span-corruption", length, words)
-    found = rows(task, counted([5000, 7000, 40_000], first=103))[:-1]
-    for plane in ("attention_mask", "decoder_attention_mask"):
-        filled = np.mean([np.count_nonzero(row.planes[plane]) for row in found])
-        assert filled > 0.97 * len(found[0].planes[plane])
+LONG = (2000, 3000)
+SHORT = tuple(np.random.default_rng(0).integers(4, 45, size=300).tolist())
+PARAGRAPHS = tuple(np.random.default_rng(0).integers(10, 400, size=60).tolist())
+AT_MOST = {"replace-spans": 0.07}  # how long a source and a target of its texts are is drawn
+
+
+@pytest.mark.parametrize("lengths", [LONG, SHORT, PARAGRAPHS], ids=["long", "short", "both"])
+@pytest.mark.parametrize("name", NAMES)
+def test_few_places_stay_empty(name: str, lengths: tuple[int, ...]) -> None:
+    found = rows(objective(name, 128, MANY), counted(lengths, first=104))[:-1]
+    planes = [
+        np.concatenate([row.planes[plane] for row in found])
+        for plane in ("attention_mask", "decoder_attention_mask")
+    ]
+    empty = np.mean(np.concatenate(planes) == 0)
+    assert empty < AT_MOST.get(name, 0.05), f"{empty:.1%}"
 
 
 def test_the_published_rows() -> None:
@@ -164,24 +174,22 @@ def test_stretches_that_run_out_of_sentinels_share_a_row() -> None:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.integers(8, 300), st.lists(st.integers(1, 400), max_size=12), st.floats(0.05, 0.9))
+@given(st.integers(8, 300), st.lists(st.integers(1, 400), min_size=1), st.floats(0.05, 0.9))
 def test_what_fits_by_measure_fits_in_both_rows(length: int, asked: list[int], rate: float) -> None:
     def lengths(tokens: int) -> tuple[int, int]:
         noise = round(tokens * rate)
-        return tokens - noise + 1, noise + 2
+        return tokens - noise, noise + 1
 
-    measure = Twofold.of(lengths, length)
-    free, source, target = length, 0, 0
+    measure, decoder_length = twofold(lengths, counted(asked), length)
+    row, source, target = measure(), 0, 0
     for each in asked:
-        taken = min(each, measure.most(free))
+        taken = min(each, row.most())
         if taken < 1:
             continue
-        free -= measure.room(taken)
-        source, target = source + lengths(taken)[0], target + lengths(taken)[1]
-    assert free >= 0
+        row.add(taken)
+        source, target = source + lengths(taken)[0] + 1, target + lengths(taken)[1] + 1
     assert source <= length
-    assert target <= measure.decoder_length
-    assert measure.room(measure.most(length)) <= length
+    assert target <= decoder_length
 
 
 def test_rows_without_room_are_refused() -> None:
@@ -205,6 +213,12 @@ def test_rows_follow_from_seed_and_generator() -> None:
 
 
 # Losses
+
+
+def summed(scores: torch.Tensor, told: torch.Tensor) -> float:
+    """In float64, unlike that of a run."""
+    return float(torch.nn.functional.cross_entropy(scores, told, reduction="sum"))
+
 
 CONFIGS = {"v1.0": SMALL, "v1.1": LATER}
 DOCUMENTS = (30, 9, 2, 44, 17)
@@ -231,21 +245,27 @@ def test_the_loss_equals_the_reference_of_each_text_alone(name: str, version: st
 
 
 @pytest.mark.parametrize("version", CONFIGS)
-def test_texts_that_share_a_row_are_as_they_are_alone(version: str) -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_texts_that_share_a_row_are_as_they_are_alone(name: str, version: str) -> None:
     model: Any = random_model(T5, CONFIGS[version], "seq2seq-lm")
-    task = objective("span-corruption", 128)
+    task = objective(name, 128)
     row = rows(task, counted(DOCUMENTS))[0]
     tensors = task.collate([row]).tensors
     numbers = tensors["decoder_attention_mask"]
+    losses = 0.0
     packed = model.hidden(
         tensors["input_ids"], tensors["attention_mask"], tensors["decoder_input_ids"], numbers
     )[0]
     assert numbers.max() > 2
-    for number, (source, before) in enumerate(zip(sources(row), read(row), strict=True), 1):
+    together = summed(model.scores(pick(packed[None], tensors["places"])), tensors["labels"])
+    each_text = zip(sources(row), read(row), told(row), strict=True)
+    for number, (source, before, target) in enumerate(each_text, 1):
         alone = model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([before]))[
             "logits"
         ][0]
         assert (model.scores(packed[numbers[0] == number]) - alone).abs().max() < 1e-12
+        losses += summed(alone, torch.tensor(target))
+    assert together == pytest.approx(losses, rel=1e-9)
 
 
 def test_what_pads_a_row_changes_nothing() -> None:

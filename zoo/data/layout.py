@@ -6,6 +6,7 @@ positions. The layout is a function of the split and the seed alone. Epochs go t
 in orders of their own.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,33 +24,37 @@ class Documents(Protocol):
         """Return where each document starts, and where the last one ends, in tokens."""
 
 
-class Measure(Protocol):
-    """How much of a row a stretch of text takes up, with what surrounds it."""
+class Filling(Protocol):
+    """A row that is being filled: how much room it has left."""
 
-    def room(self, tokens: int) -> int:
-        """Return how many places a stretch of so many tokens needs."""
+    def most(self) -> int:
+        """Return how many tokens of a text still fit; 0 or less for none."""
 
-    def most(self, places: int) -> int:
-        """Return how many tokens fit into so many places; 0 or less for none."""
+    def add(self, tokens: int) -> None:
+        """Take up the room of a stretch of so many tokens, at most ``most()``."""
 
 
-@dataclass(frozen=True)
+Measure = Callable[[], Filling]  # returns an empty row
+
+
 class Framed:
-    """A stretch between a fixed number of special tokens.
+    """A row of stretches that each stand between a fixed number of special tokens.
 
-    Attributes:
-        around: how many.
+    Args:
+        length: places in the row.
+        around: special tokens of each stretch.
     """
 
-    around: int
+    def __init__(self, length: int, around: int) -> None:
+        self.free, self.around = length, around
 
-    def room(self, tokens: int) -> int:
-        """See ``Measure``."""
-        return tokens + self.around
+    def most(self) -> int:
+        """See ``Filling``."""
+        return self.free - self.around
 
-    def most(self, places: int) -> int:
-        """See ``Measure``."""
-        return places - self.around
+    def add(self, tokens: int) -> None:
+        """See ``Filling``."""
+        self.free -= tokens + self.around
 
 
 @dataclass(frozen=True)
@@ -86,31 +91,32 @@ def lay_out(split: Documents, *, length: int, measure: Measure, seed: int) -> La
     Args:
         split: the corpus.
         length: places in a row.
-        measure: how much a stretch takes up.
+        measure: makes an empty row, which says how much of a document fits.
         seed: of the run.
 
     Raises:
         UsageError: a row has no place for text.
     """
     least = max(1, length // 64)
-    if measure.most(length) < least:
+    row = measure()
+    if row.most() < least:
         raise UsageError(f"rows of {length} tokens have no place for text", "make them longer")
     bounds = split.document_starts()
-    rows, free = [0], length
+    rows = [0]
     starts: list[int] = []
     ends: list[int] = []
     for document in generator(seed, "documents").permutation(len(bounds) - 1).tolist():
         at, end = int(bounds[document]), int(bounds[document + 1])
         while at < end:
-            taken = min(end - at, measure.most(free))
+            taken = min(end - at, row.most())
             if taken < min(least, end - at):
                 rows.append(len(starts))
-                free = length
+                row = measure()
                 continue
             starts.append(at)
             at += taken
             ends.append(at)
-            free -= measure.room(taken)
+            row.add(taken)
     if len(starts) > rows[-1]:
         rows.append(len(starts))
     return Layout(*(np.array(each, dtype=np.int64) for each in (rows, starts, ends)))

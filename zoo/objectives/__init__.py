@@ -20,7 +20,7 @@ OBJECTIVES: Mapping[str, str] = {
     "masked-lm+next-sentence": "zoo.objectives.pairs:NextSentence",
     "masked-lm+sentence-order": "zoo.objectives.pairs:SentenceOrder",
     "masked-lm+span-boundary": "zoo.objectives.span_boundary:SpanBoundary",
-    "prefix-lm": "zoo.objectives.corruption:PrefixLm",
+    "prefix-lm": "zoo.objectives.prefix:PrefixLm",
     "replace-spans": "zoo.objectives.corruption:ReplaceSpans",
     "replaced-token-detection": "zoo.objectives.replaced:ReplacedTokenDetection",
     "span-corruption": "zoo.objectives.corruption:SpanCorruption",

@@ -13,6 +13,7 @@ A row holds several texts. None sees another, and positions start anew in each.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -84,7 +85,8 @@ class CausalRows(Rows):
     def __init__(self, objective: "CausalLanguageModelling", split: "Split", seed: int) -> None:
         self.length, self.pad = objective.length, objective.vocabulary.pad
         self.steps = Transitions(split, *ends(objective.vocabulary))
-        self.layout = lay_out(self.steps, length=self.length, measure=Framed(0), seed=seed)
+        measure = partial(Framed, self.length, around=0)
+        self.layout = lay_out(self.steps, length=self.length, measure=measure, seed=seed)
 
     def __len__(self) -> int:
         """See ``Rows``."""

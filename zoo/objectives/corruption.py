@@ -7,11 +7,13 @@ in a text, and ``<M>`` is the first of them, too, as in the released code.
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from zoo.data.layout import Measure
 from zoo.errors import UsageError
 from zoo.objectives.base import Options
 from zoo.objectives.noise import (
@@ -23,7 +25,11 @@ from zoo.objectives.noise import (
     spans_to_sentinels,
 )
 from zoo.objectives.seq2seq import Seq2SeqObjective
+from zoo.objectives.twofold import twofold
 from zoo.objectives.vocabulary import Ids, Vocabulary
+
+if TYPE_CHECKING:
+    from zoo.data.corpus import Split
 
 
 class NoiseOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,12 +98,23 @@ class Corruption(Seq2SeqObjective):
         return single_tokens(tokens, self.options.rate, rng)
 
     @abstractmethod
+    def lengths(self, tokens: int) -> tuple[int, int] | None:
+        """Return how long source and target of so many tokens are at most, without ends.
+
+        Neither is shorter for more tokens. ``None`` says that they are too many for one text.
+        """
+
+    @abstractmethod
     def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
         """Return source and target of a text, (tokens,), and its noise."""
 
-    def example(self, tokens: Ids, rng: np.random.Generator) -> tuple[Ids, Ids]:
+    def measure(self, split: "Split") -> tuple[Measure, int]:
         """See ``Seq2SeqObjective``."""
-        return self.corrupted(tokens, self.noise(len(tokens), rng), rng)
+        return twofold(self.lengths, split, self.length)
+
+    def examples(self, texts: Sequence[Ids], rng: np.random.Generator) -> Sequence[tuple[Ids, Ids]]:
+        """See ``Seq2SeqObjective``; each is drawn by itself."""
+        return [self.corrupted(text, self.noise(len(text), rng), rng) for text in texts]
 
     @cached_property
     def sentinels(self) -> Ids:
@@ -118,7 +135,7 @@ class ReplaceSpans(Corruption):
     name: ClassVar[str] = "replace-spans"
 
     def lengths(self, tokens: int) -> tuple[int, int] | None:
-        """See ``Seq2SeqObjective``."""
+        """See ``Corruption``."""
         noise = noise_tokens(tokens, self.options.rate)
         rest = tokens - noise
         spans, others = min(noise, rest + 1), min(rest, noise + 1)  # at most
@@ -146,7 +163,7 @@ class SpanCorruption(ReplaceSpans):
     options_type: ClassVar[type[Options]] = SpanOptions
 
     def lengths(self, tokens: int) -> tuple[int, int] | None:
-        """See ``Seq2SeqObjective``; every example is as long as this says."""
+        """See ``Corruption``; every example is as long as this says."""
         noise = noise_tokens(tokens, self.options.rate)
         spans = noise_spans(tokens, self.options.rate, self.options.span)
         if spans > len(self.sentinels):
@@ -167,7 +184,7 @@ class DropTokens(Corruption):
     name: ClassVar[str] = "drop-tokens"
 
     def lengths(self, tokens: int) -> tuple[int, int] | None:
-        """See ``Seq2SeqObjective``; every example is as long as this says."""
+        """See ``Corruption``; every example is as long as this says."""
         noise = noise_tokens(tokens, self.options.rate)
         return tokens - noise, noise
 
@@ -186,7 +203,7 @@ class MaskTokens(Corruption):
     name: ClassVar[str] = "mask-tokens"
 
     def lengths(self, tokens: int) -> tuple[int, int] | None:
-        """See ``Seq2SeqObjective``; every example is as long as this says."""
+        """See ``Corruption``; every example is as long as this says."""
         return tokens, tokens
 
     def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
@@ -206,7 +223,7 @@ class Deshuffling(Corruption):
     options_type: ClassVar[type[Options]] = Options
 
     def lengths(self, tokens: int) -> tuple[int, int] | None:
-        """See ``Seq2SeqObjective``; every example is as long as this says."""
+        """See ``Corruption``; every example is as long as this says."""
         return tokens, tokens
 
     def noise(self, tokens: int, rng: np.random.Generator) -> Noise:
@@ -216,28 +233,3 @@ class Deshuffling(Corruption):
     def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
         """See ``Corruption``."""
         return rng.permutation(text), text
-
-
-class PrefixLm(Corruption):
-    """Read the first part of a text, and write the rest. Tables 3 and 4, prefix language modeling.
-
-    Thank you for inviting -> me to your party last week .
-
-    The parts meet at any place, each as likely (``random_prefix_noise_mask`` of the released
-    code), so that on average rows are half full.
-    """
-
-    name: ClassVar[str] = "prefix-lm"
-    options_type: ClassVar[type[Options]] = Options
-
-    def lengths(self, tokens: int) -> tuple[int, int] | None:
-        """See ``Seq2SeqObjective``."""
-        return tokens - 1, max(tokens - 1, 1)
-
-    def noise(self, tokens: int, rng: np.random.Generator) -> Noise:
-        """See ``Corruption``; the rest of the text is."""
-        return np.arange(tokens) >= (rng.integers(1, tokens) if tokens > 1 else 0)
-
-    def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
-        """See ``Corruption``."""
-        return text[~noise], text[noise]

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +81,7 @@ class Stretches:
 
     def __init__(self, split: Split, vocabulary: Vocabulary, length: int, seed: int) -> None:
         self.split, self.vocabulary, self.length = split, vocabulary, length
-        measure = Framed(vocabulary.single.size)
+        measure = partial(Framed, length, around=vocabulary.single.size)
         self.layout: Layout = lay_out(split, length=length, measure=measure, seed=seed)
 
     def __len__(self) -> int:

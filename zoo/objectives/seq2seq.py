@@ -9,14 +9,12 @@ late, after ``decoder_start_token_id``, and every token of the target is told.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from zoo.data.layout import lay_out
-from zoo.errors import UsageError
+from zoo.data.layout import Measure, lay_out
 from zoo.objectives.base import Objective, Outcome, Row, Rows, token_loss
 from zoo.objectives.packing import Packed, pack, plain
 from zoo.objectives.vocabulary import Ids
@@ -27,61 +25,6 @@ if TYPE_CHECKING:
     from zoo.data.corpus import Split
 
 SEQ2SEQ = "seq2seq-lm"  # the loss term
-Lengths = Callable[[int], tuple[int, int] | None]
-
-
-@dataclass(frozen=True)
-class Twofold:
-    """A ``Measure`` of texts that need room in two rows, the encoder's and the decoder's.
-
-    The decoder's row is as long as full rows of the encoder need it, so that long documents fill
-    both. A stretch takes up the larger of its two shares; where these add up to no more than a
-    row of the encoder, both rows suffice.
-
-    Attributes:
-        length: places in the encoder's row.
-        decoder_length: places in the decoder's row.
-        rooms: what a stretch of so many tokens takes up; the first entry is for one token.
-    """
-
-    length: int
-    decoder_length: int
-    rooms: Ids
-
-    @classmethod
-    def of(cls, lengths: Lengths, length: int) -> "Twofold":
-        """Find out what a row holds.
-
-        Args:
-            lengths: tokens of a stretch -> places that its source and its target need at most,
-                neither less for more tokens; ``None`` for a stretch that is too long whatever
-                the row is.
-            length: places in the encoder's row.
-
-        Raises:
-            UsageError: a row has no place for text.
-        """
-        found: list[tuple[int, int]] = []
-        while (each := lengths(len(found) + 1)) is not None and each[0] <= length:
-            found.append(each)
-        if not found:
-            raise UsageError(f"rows of {length} tokens have no place for text", "make them longer")
-        sources, targets = np.array(found, dtype=np.int64).T
-        decoder, free = 0, length
-        while free >= sources[0]:  # stretches as long as they can be
-            most = int(np.searchsorted(sources, free, side="right")) - 1
-            decoder += int(targets[most])
-            free -= int(sources[most])
-        rooms = np.maximum(sources, -(-targets * length // decoder))
-        return cls(length, decoder, rooms)
-
-    def room(self, tokens: int) -> int:
-        """See ``Measure``."""
-        return int(self.rooms[tokens - 1])
-
-    def most(self, places: int) -> int:
-        """See ``Measure``."""
-        return int(np.searchsorted(self.rooms, places, side="right"))
 
 
 class Seq2SeqObjective(Objective):
@@ -95,15 +38,18 @@ class Seq2SeqObjective(Objective):
         return {SEQ2SEQ: 1.0}
 
     @abstractmethod
-    def lengths(self, tokens: int) -> tuple[int, int] | None:
-        """Return how long source and target of so many tokens are at most, without ends.
+    def measure(self, split: "Split") -> tuple[Measure, int]:
+        """Return how rows are filled, and how many places the decoder's rows have.
 
-        Neither is shorter for more tokens. ``None`` says that they are too many for one stretch.
+        Sources and targets of all texts that fill a row fit, with a token that ends each.
+
+        Raises:
+            UsageError: a row has no place for text.
         """
 
     @abstractmethod
-    def example(self, tokens: Ids, rng: np.random.Generator) -> tuple[Ids, Ids]:
-        """Return source and target of a stretch of text, (n,) each, without ends."""
+    def examples(self, texts: Sequence[Ids], rng: np.random.Generator) -> Sequence[tuple[Ids, Ids]]:
+        """Return source and target, (n,) each, without ends, of each of a row's texts."""
 
     def rows(self, split: "Split", seed: int) -> Rows:
         """See ``Objective``."""
@@ -128,12 +74,8 @@ class Seq2SeqRows(Rows):
         self.objective, self.split = objective, split
         self.end = objective.vocabulary.role("eos")
         self.start: int = objective.config.decoder_start_token_id  # type: ignore[attr-defined]
-        self.measure = Twofold.of(self._lengths, objective.length)
-        self.layout = lay_out(split, length=objective.length, measure=self.measure, seed=seed)
-
-    def _lengths(self, tokens: int) -> tuple[int, int] | None:
-        found = self.objective.lengths(tokens)
-        return None if found is None else (found[0] + 1, found[1] + 1)
+        measure, self.decoder_length = objective.measure(split)
+        self.layout = lay_out(split, length=objective.length, measure=measure, seed=seed)
 
     def __len__(self) -> int:
         """See ``Rows``."""
@@ -142,11 +84,11 @@ class Seq2SeqRows(Rows):
     def row(self, index: int, rng: np.random.Generator) -> Row:
         """See ``Rows``."""
         texts = [self.split.read(*stretch) for stretch in self.layout.row(index)]
-        examples = [self.objective.example(text, rng) for text in texts]
-        sources = self._packed([np.append(a, self.end) for a, _ in examples], self.measure.length)
+        examples = self.objective.examples(texts, rng)
+        sources = self._packed([np.append(a, self.end) for a, _ in examples], self.objective.length)
         targets = [np.append(b, self.end) for _, b in examples]
         read = self._packed(
-            [np.append(self.start, target[:-1]) for target in targets], self.measure.decoder_length
+            [np.append(self.start, target[:-1]) for target in targets], self.decoder_length
         )
         labels = np.concatenate(targets)
         return Row(

@@ -1,0 +1,99 @@
+"""Prefixes and the rest of texts: the paper's example, cuts anywhere, and rows that are full."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.objectives.words import vocabulary
+from zoo.data.random import generator
+from zoo.objectives.prefix import Crossed, PrefixLm, cuts
+from zoo.objectives.vocabulary import Ids
+from zoo_t5.config import T5Config
+
+WORDS = vocabulary([f"w{number}" for number in range(3000)])
+
+
+def objective(length: int) -> PrefixLm:
+    return PrefixLm(WORDS, T5Config(vocab_size=WORDS.size), length)
+
+
+def filled(length: int, asked: list[int]) -> list[int]:
+    """Return the texts of a row that is asked to take texts of some lengths."""
+    row, found = Crossed(length), []
+    for each in asked:
+        if (taken := min(each, row.most())) > 0:
+            row.add(taken)
+            found.append(taken)
+    return found
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.integers(5, 200), st.lists(st.integers(1, 250), min_size=1, max_size=40), st.integers(0, 99)
+)
+def test_both_rows_hold_whatever_is_drawn(length: int, asked: list[int], seed: int) -> None:
+    sizes = np.array(filled(length, asked))
+    found = cuts(sizes, length, generator(seed, "row"))
+    assert (found >= np.minimum(1, sizes - 1)).all() and (found < sizes).all()
+    assert (found + 1).sum() <= length
+    assert (sizes - found + 1).sum() <= length
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=8), st.integers(0, 2**32))
+def test_a_prefix_and_the_rest_are_the_text(asked: list[int], seed: int) -> None:
+    texts = [np.arange(3, 3 + size) for size in filled(128, asked)]
+    found = objective(128).examples(texts, generator(seed, "row"))
+    for text, (source, target) in zip(texts, found, strict=True):
+        assert [*source, *target] == text.tolist()
+        assert len(target) >= 1
+        assert len(source) >= 1 or len(text) == 1
+
+
+def drawn(sizes: list[int], length: int, count: int) -> Ids:
+    """Return many draws of where texts are cut, (count, texts)."""
+    return np.array([cuts(np.array(sizes), length, generator(n, "row")) for n in range(count)])
+
+
+@pytest.mark.parametrize("sizes", [[5], [5, 5], [60, 5, 7, 50]])
+def test_texts_are_cut_anywhere_whatever_their_sort(sizes: list[int]) -> None:
+    found = drawn(sizes, 64, 4000)
+    five = Counter(found[:, sizes.index(5)].tolist())
+    assert set(five) == {1, 2, 3, 4}
+    assert all(abs(count - 1000) < 5 * 27.4 for count in five.values())  # deviation of 27.4
+
+
+def test_a_row_that_is_full_has_texts_cut_anywhere() -> None:
+    sizes = filled(24, [18, 30, 3, 9, 2, 5])
+    row = drawn(sizes, 24, 4000)
+    assert (row + 1).sum(axis=1).max() == 24  # it could not hold more
+    for size, found in zip(sizes, row.T, strict=True):
+        seen = np.bincount(found, minlength=size)[1:] / 4000
+        # rounding moves cuts by one place in some of the draws
+        assert np.abs(np.cumsum(seen) - np.arange(1, size) / (size - 1)).max() < 1 / (size - 1) / 2
+
+
+def test_what_one_sort_reads_the_other_writes() -> None:
+    found = drawn([30, 30], 40, 50)
+    assert (found.sum(axis=1) == 30).all()
+
+
+def test_the_example_of_the_paper() -> None:
+    text = np.array([9, 8, 7, 6, 5, 4, 3, 10, 11, 12, 13])
+    seen = {
+        tuple(source.tolist()): target.tolist()
+        for n in range(300)
+        for source, target in objective(64).examples([text], generator(n, "row"))
+    }
+    # Thank you for inviting -> me to your party last week .
+    assert seen[9, 8, 7, 6] == [5, 4, 3, 10, 11, 12, 13]
+    assert set(seen) == {tuple(text[:n].tolist()) for n in range(1, 11)}
+
+
+def test_prefixes_follow_from_the_generator() -> None:
+    sizes = [30, 20, 9]
+    first, again, other = (drawn(sizes, 64, n) for n in (3, 3, 4))
+    assert (first == again).all() and len({tuple(each) for each in other.tolist()}) > 1

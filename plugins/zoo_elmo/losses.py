@@ -73,22 +73,7 @@ def word_losses(
     """
     if sample is None:
         return F.cross_entropy(softmax(hidden), targets, reduction="none")
-    return sampled_softmax(hidden, softmax.weight, softmax.bias, targets, sample)
-
-
-def sampled_softmax(
-    hidden: Tensor, table: Tensor, bias: Tensor, targets: Tensor, sample: Sample
-) -> Tensor:
-    """Return the loss of each place, (places,).
-
-    Args:
-        hidden: (places, width).
-        table: of the softmax, (vocabulary, width).
-        bias: of the softmax, (vocabulary,).
-        targets: the right words, (places,), int64.
-        sample: the words to tell them from.
-    """
-    words = sample.words.to(targets.device)
+    words, table, bias = sample.words.to(targets.device), softmax.weight, softmax.bias
 
     def expected(of: Tensor) -> Tensor:
         """The logarithm of how often a word is expected in the sample."""

@@ -15,9 +15,16 @@ In training, the softmax may be over a sample of the words: one for each directi
 rows that are computed together, as the released code draws one for each device. It depends on the
 seed, the step and the first of these rows. Validation is always over all words.
 
+The words that are told are those of the model's vocabulary, and any other is told as ``<UNK>``.
+The tokenizer may know more of them, the most frequent first: then a word outside the vocabulary
+is read by its characters, as in the released code. A corpus has token numbers alone, so that a
+word that the tokenizer does not know either is read as ``<UNK>`` is spelled.
+
 Two things are unlike the released code. Documents are shuffled once, and their sentences are not:
-a state that is carried on tells something. And a corpus has token numbers alone, so a word that
-is not in the vocabulary is read as ``<UNK>`` is spelled.
+a state that is carried on tells something. And in validation every row begins with zeros, where
+the released code carries the state on (``training.py``, ``test``): the rows are a few from all
+over the held-out texts, not a stretch of them, and what is trained is used so, a text at a time.
+Losses of validation are therefore a little higher than a stream's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -125,6 +132,7 @@ class BidirectionalLm(Objective):
     head: ClassVar[str] = "bidirectional-lm"
     options_type: ClassVar[type[Options]] = BidirectionalOptions
     recurrent: ClassVar[bool] = True
+    spelled: ClassVar[bool] = True
     config: "ElmoConfig"
 
     def __init__(
@@ -137,6 +145,7 @@ class BidirectionalLm(Objective):
                 f"{self.name} reads whole words, and the tokenizer ({kind}) has pieces of words",
                 "train one with `--tokenizer train`",
             )
+        self.unknown = vocabulary.role("unk")
         samples = self.options.samples
         if samples is not None and samples >= config.vocab_size:
             raise UsageError(
@@ -170,12 +179,12 @@ class BidirectionalLm(Objective):
         import torch
 
         planes = np.array([[row.planes[name] for row in rows] for name in _PLANES])
-        read, targets = planes[::2], planes[1::2]
+        read, told = planes[::2], planes[1::2]
         used, places = np.unique(read, return_inverse=True)
         arrays = {
             "character_ids": self.characters[used].astype(np.int64),
             "places": places.reshape(read.shape),
-            "targets": targets,
+            "targets": np.where(told < self.config.vocab_size, told, self.unknown),
         }
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         if "sample" in rows[0].values:

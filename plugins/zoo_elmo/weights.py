@@ -10,7 +10,6 @@ from zoo.foreign import Foreign
 from zoo.weights import Rule, Transpose, WeightMap
 from zoo_elmo.config import CHARACTERS, ElmoConfig
 
-_FLIP = Transpose()
 _CELL = "RNN_{way}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
 # what the code that trains calls a thing -> the same in the HDF5 file that it writes in the end
 _TRAINED = {
@@ -41,21 +40,21 @@ def _characters(config: ElmoConfig) -> list[Rule]:
     # the file has no row for the id 0
     rules = [Rule("char_embed", "embeddings.characters.weight", (CHARACTERS - 1, size))]
     for n, (width, count) in enumerate(config.filters):
-        kernel = (count, size, width, 1)
-        rules.append(Rule(f"CNN/W_cnn_{n}", f"embeddings.filters.{n}.weight", kernel, _FLIP))
-        rules.append(Rule(f"CNN/b_cnn_{n}", f"embeddings.filters.{n}.bias", (count,)))
+        rules += _flipped(f"CNN/{{}}_cnn_{n}", f"embeddings.filters.{n}", (count, size, width, 1))
     for part in ("carry", "transform"):
         target = f"embeddings.highways.{{k}}.{part}"
-        rules += _linear("CNN_high_{k}/{}_" + part, target, total, total)
+        rules += _flipped("CNN_high_{k}/{}_" + part, target, (total, total))
     if total != config.projection_size:
-        rules += _linear("CNN_proj/{}_proj", "embeddings.projection", total, config.projection_size)
+        rules += _flipped(
+            "CNN_proj/{}_proj", "embeddings.projection", (config.projection_size, total)
+        )
     return rules
 
 
-def _linear(source: str, target: str, inputs: int, outputs: int) -> list[Rule]:
+def _flipped(source: str, target: str, shape: tuple[int, ...]) -> list[Rule]:
     return [
-        Rule(source.replace("{}", "W"), f"{target}.weight", (outputs, inputs), _FLIP),
-        Rule(source.replace("{}", "b"), f"{target}.bias", (outputs,)),
+        Rule(source.replace("{}", "W"), f"{target}.weight", shape, Transpose()),
+        Rule(source.replace("{}", "b"), f"{target}.bias", shape[:1]),
     ]
 
 

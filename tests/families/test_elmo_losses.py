@@ -7,11 +7,17 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from zoo_elmo.losses import Sample, draw, probability, sampled_softmax
+from zoo_elmo.losses import Sample, draw, probability, word_losses
 
 
 def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def linear(table: torch.Tensor, bias: torch.Tensor) -> torch.nn.Linear:
+    found = torch.nn.Linear(table.shape[1], table.shape[0], dtype=table.dtype)
+    found.load_state_dict({"weight": table, "bias": bias})
+    return found
 
 
 def test_probabilities_add_up() -> None:
@@ -49,9 +55,10 @@ def test_the_sampled_softmax_is_the_formula() -> None:
     generator = seeded(3)
     hidden, table = (torch.randn(n, 6, generator=generator).double() for n in (7, 40))
     bias = torch.randn(40, generator=generator).double()
+    softmax = linear(table, bias)
     targets = torch.tensor([0, 5, 39, 2, 2, 17, 8])
     sample = Sample(torch.tensor([2, 0, 30, 17, 6]), tries=9)
-    found = sampled_softmax(hidden, table, bias, targets, sample)
+    found = word_losses(softmax, hidden, targets, sample)
 
     def score(place: int, word: int) -> float:
         p = math.log((word + 2) / (word + 1)) / math.log(41)
@@ -70,6 +77,6 @@ def test_with_a_long_draw_it_is_the_whole_softmax() -> None:
     hidden, table = (torch.randn(n, 6, generator=generator).double() for n in (7, 12))
     bias, targets = torch.zeros(12).double(), torch.arange(7)
     everything = Sample(torch.arange(12), tries=100_000)  # every word is expected once
-    found = sampled_softmax(hidden, table, bias, targets, everything)
+    found = word_losses(linear(table, bias), hidden, targets, everything)
     whole = F.cross_entropy(hidden @ table.T, targets, reduction="none")
     assert (found - whole).abs().max() <= 1e-9

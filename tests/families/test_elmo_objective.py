@@ -19,6 +19,7 @@ from tests.families.elmo_streams import (
     ELMO,
     END,
     ROLES,
+    WORDS,
     learner,
     losses,
     objective,
@@ -108,6 +109,20 @@ def test_words_are_read_as_they_are_spelled() -> None:
     assert len(batch.tensors["character_ids"]) == 5  # each word once
     assert (batch.rows, batch.tokens) == (1, 5)
     assert batch.counts == {"forward": 5, "backward": 5}
+
+
+def test_words_outside_the_vocabulary_are_read_by_their_characters_and_told_as_unknown() -> None:
+    task = objective(5, vocab_size=4)
+    batch = task.collate(rows(Split.of([[[3, 4], [39]]]), 5))
+    read = batch.tensors["character_ids"][batch.tensors["places"]].tolist()
+    begin, three, four, last, end = sentence_ids(["w3", "w4w4", "w39"], CONFIG.max_characters)
+    assert read == [[[begin, three, four, begin, last]], [[last, end, three, four, end]]]
+    unknown = WORDS.role("unk")
+    assert batch.tensors["targets"].tolist() == [
+        [[3, unknown, END, unknown, END]],
+        [[BEGIN, unknown, BEGIN, 3, unknown]],
+    ]
+    assert losses(task.loss(learner(task), batch.tensors))["forward"] > 0
 
 
 def test_the_last_characters_of_a_long_word_are_left_out() -> None:

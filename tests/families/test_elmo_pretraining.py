@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from tests.families.elmo_streams import CONFIG, ELMO, learner, objective, random_split, rows
+from tests.families.elmo_streams import (
+    CONFIG,
+    ELMO,
+    learner,
+    losses,
+    objective,
+    random_split,
+    rows,
+)
 from zoo.objectives.base import Batch
 from zoo.training.keeping import collect, give_back
 from zoo.training.lesson import Lesson
@@ -66,6 +74,16 @@ def test_the_loss_falls() -> None:
     assert taught.totals.read(task.terms)["loss"] > 0
     after = taught.validate(batches(taught, 1, 20))["loss"]
     assert after < before - 0.3
+
+
+def test_in_validation_every_row_begins_with_zeros() -> None:
+    taught = trainer()
+    task = taught.lesson.objective
+    windows = rows(random_split(50), 5)[:3]
+    found = taught.validate([task.collate([row]) for row in windows])
+    alone = [losses(task.loss(taught.lesson.learner, task.collate([r]).tensors)) for r in windows]
+    mean = sum(each[way] * share for each in alone for way, share in task.terms.items()) / 15
+    assert found["loss"] == pytest.approx(mean, rel=1e-9)
 
 
 def test_in_parts_a_batch_is_what_it_is_at_once() -> None:
@@ -125,6 +143,20 @@ def zoo(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "zoo", *arguments], capture_output=True, text=True, check=False
     )
+
+
+def test_a_corpus_may_have_more_words_than_are_told(isolated: None, tmp_path: Path) -> None:
+    text, corpus, run = (str(tmp_path / name) for name in ("text.txt", "corpus", "run"))
+    words = [f"word{number % (1 + number % 97)}" for number in range(4000)]
+    lines = [" ".join(words[k : k + 8]) for k in range(0, 4000, 8)]
+    Path(text).write_text("\n\n".join(lines))
+    tokens = ["--tokenizer", "train", "--family", "elmo", "--vocab-size", "90"]
+    assert zoo("corpus", "build", text, "-o", corpus, *tokens).returncode == 0
+    few = ["--steps", "2", "--batch-tokens", "80", "--set", "config.vocab_size=30"]
+    done = zoo("pretrain", "elmo", "-o", run, "--data", corpus, *few, "--device", "cpu")
+    assert done.returncode == 0, done.stderr
+    written = json.loads((Path(run) / "model" / "config.json").read_text())
+    assert written["config"]["vocab_size"] == 30
 
 
 def test_what_a_run_leaves_behind_gives_vectors(isolated: None, tmp_path: Path) -> None:

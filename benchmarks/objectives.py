@@ -1,10 +1,12 @@
 """Shown: every family learns its own objective on real text; validation by step.
 
-    python -m benchmarks.objectives FOLDER [--steps 500] [--family F ...] [--keep DIR]
+    python -m benchmarks.objectives FOLDER [--run NAME ...] [--keep DIR]
 
 FOLDER has ``train`` and ``validation`` with text files in which blank lines end documents. Each
 family is trained at size tiny by its recipe, from fresh weights, with a tokenizer that is trained
-on FOLDER/train, by the command that is printed.
+on FOLDER/train, by the command that is printed. Two more runs are ELECTRA in two stages
+(arXiv:2003.10555, section 3.2): a masked language model, and then generator and discriminator, both
+of which begin with it. Runs that are in DIR already are read and not repeated.
 """
 
 import argparse
@@ -19,40 +21,51 @@ from benchmarks._common import machine, table, versions
 from zoo.training.journal import read
 
 FAMILIES = (
+    "electra",
+    "gpt",
+    "t5",
     "bert",
     "roberta",
     "albert",
     "distilbert",
-    "electra",
     "deberta",
-    "gpt",
-    "t5",
     "elmo",
 )
+STAGE = "electra --steps 1000 --batch-tokens 8192 --set length=16 --set schedule.warmup=100"
+FIRST = "RUNS/electra-first/model"
+RUNS = {
+    **{family: f"{family} --steps 500" for family in FAMILIES},
+    "electra-first": f"{STAGE} --objective masked-lm --set vocab_size=600 "
+    "--set config.initializer_range=0.05 --set config.intermediate_size=512 "
+    "--set optimizer.learning_rate=0.002",
+    "electra-second": f"{STAGE} --start {FIRST} --set start.generator={FIRST} "
+    "--set options.generator=1.0 --set start.fresh=[discriminator.head] "
+    "--set optimizer.learning_rate=0.001",
+}
+TEXTS = "--data FOLDER/train --validation-data FOLDER/validation"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument("--family", action="append")
+    parser.add_argument("--run", action="append", choices=RUNS, help="by default all")
     parser.add_argument("--keep", type=Path, help="where to leave the runs")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         runs = options.keep or Path(scratch)
-        for family in options.family or FAMILIES:
-            print(f"## {family}\n\n{train(family, runs / family, options)}\n", flush=True)
+        for name in options.run or RUNS:
+            print(f"## {name}\n\n{train(name, runs, options.folder)}\n", flush=True)
     threads = int(os.environ.get("OMP_NUM_THREADS", "0")) or None
     print(f"{machine(threads)}; {versions('torch', 'tokenizers')}")
 
 
-def train(family: str, run: Path, options: argparse.Namespace) -> str:
-    """Train one family, and return the command and the table of its validations."""
-    arguments = ["pretrain", family, "--steps", str(options.steps)]
-    shown = ["--data", "FOLDER/train", "--validation-data", "FOLDER/validation"]
-    real = [part.replace("FOLDER", str(options.folder)) for part in shown]
+def train(name: str, runs: Path, folder: Path) -> str:
+    """Make one run, and return the command and the table of its validations."""
+    shown = f"zoo pretrain {RUNS[name]} {TEXTS} -o RUNS/{name}"
+    real = shown.replace("FOLDER", str(folder)).replace("RUNS", str(runs))
+    run = runs / name
     if not run.exists():
-        command = [sys.executable, "-m", "zoo", *arguments, *real, "-o", str(run)]
+        command = [sys.executable, "-m", *shlex.split(real)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     log = read(run)
     found = [record for record in log if record["split"] == "validation"]
@@ -67,7 +80,7 @@ def train(family: str, run: Path, options: argparse.Namespace) -> str:
         for record in found
     ]
     tokens = max(record.get("tokens", 0) for record in log)
-    said = f"`{shlex.join(['zoo', *arguments, *shown])}`, {tokens:,} tokens seen"
+    said = f"`{shown}`, {tokens:,} tokens seen"
     return f"{said}\n\n{table(['step', *names, *metrics], rows)}"
 
 

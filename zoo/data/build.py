@@ -92,8 +92,7 @@ def build(
         plan: what of.
         target: the directory to make.
         workers: how many processes tokenize; by default as many as there are cores, and no other
-            than this one for a few megabytes. They import the program that is run, which has to
-            be one that may be imported.
+            than this one for a few megabytes.
         force: replace an existing directory.
         shard: bytes of a token file, at most.
 

@@ -8,14 +8,18 @@ from one sentence into the next is in the first.
 
 import os
 import signal
+import sys
+import tempfile
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import ModuleType
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,18 +181,14 @@ def encode_all(encoder: Encoder, documents: Iterable[str], workers: int) -> Iter
     if workers == 1:
         yield from map(encoder.encode, chunks(documents))
         return
-    import multiprocessing
-
-    with ProcessPoolExecutor(
-        workers, multiprocessing.get_context("spawn"), initializer=_prepare, initargs=(encoder,)
-    ) as pool:
+    with tempfile.NamedTemporaryFile() as file, _pool(encoder, file, workers) as pool:
         todo = chunks(documents)
         doing: deque[Future[Encoded]] = deque()
         try:
-            doing.extend(pool.submit(_work, chunk) for chunk in islice(todo, 2 * workers))
+            doing.extend(_begin(pool, chunk) for chunk in islice(todo, 2 * workers))
             while doing:
                 found = doing.popleft().result()
-                doing.extend(pool.submit(_work, chunk) for chunk in islice(todo, 1))
+                doing.extend(_begin(pool, chunk) for chunk in islice(todo, 1))
                 yield found
         except BrokenProcessPool as error:
             raise UsageError(
@@ -199,16 +199,45 @@ def encode_all(encoder: Encoder, documents: Iterable[str], workers: int) -> Iter
             pool.shutdown(cancel_futures=True)
 
 
+def _pool(encoder: Encoder, file: IO[bytes], workers: int) -> ProcessPoolExecutor:
+    """Prepare processes, none of which is started yet.
+
+    They read the tokenizer from a file: through the pipe that starts a process, what is large
+    would wait for ever if the process was killed before it reads.
+    """
+    import multiprocessing
+
+    file.write(encoder.json)
+    file.flush()
+    what = file.name, replace(encoder, json=b"")
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(workers, context, initializer=_prepare, initargs=what)
+
+
+def _begin(pool: ProcessPoolExecutor, chunk: list[str]) -> "Future[Encoded]":
+    """Hand a chunk to a process, which is started now if all others are busy.
+
+    A new process would import the program that is run, whose ``__main__`` may well be a script
+    that starts all this anew when it is imported. Nothing of it is needed, so it is hidden.
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        return pool.submit(_work, chunk)
+    finally:
+        sys.modules["__main__"] = main
+
+
 _encoder: Encoder | None = None  # of a process that tokenizes
 
 
-def _prepare(encoder: Encoder) -> None:
+def _prepare(path: str, encoder: Encoder) -> None:
     """Set up a process: one thread, no mind of its own about Ctrl-C, no life after its parent."""
     import multiprocessing
     import threading
 
     global _encoder
-    _encoder = encoder
+    _encoder = replace(encoder, json=Path(path).read_bytes())
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

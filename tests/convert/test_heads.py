@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from zoo.convert import convert
-from zoo.errors import UsageError
+from zoo.errors import UsageError, VerificationError
 from zoo.references import Source
 from zoo.testing.golden import Golden
 
@@ -57,3 +57,25 @@ def test_the_head_is_the_only_one_that_fits(tmp_path: Path, path: Path) -> None:
     fit = re.search("the tensors fit (.+); say", str(refused.value))
     assert fit and set(fit[1].split(" and ")) == heads
     assert convert(source, None, dry_run=True, head=case.head).head == case.head
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "another"),
+    [
+        ("electra/replaced-token-detection", "sequence-classification", "head.dense.weight"),
+        ("deberta/masked-lm", "replaced-token-detection", "head.norm.weight"),
+    ],
+)
+def test_a_new_head_takes_nothing_of_the_one_that_is_there(
+    tmp_path: Path, name: str, head: str, another: str
+) -> None:
+    case = Golden.read(GOLDEN / f"{name}.safetensors")
+    convert(without_a_class(tmp_path / "source", case), tmp_path / "ours")
+    ours = Source(tmp_path / "ours", "ours")
+    with pytest.raises(VerificationError, match="--init-head"):
+        convert(ours, tmp_path / "new", head=head)
+    report = convert(ours, tmp_path / "new", head=head, init_head=True)
+    assert another in {entry.target for entry in report.closed.fresh}
+    there, new = (load_file(tmp_path / f"{side}/model.safetensors") for side in ("ours", "new"))
+    assert (there[another] != new[another]).any()
+    assert (there["embeddings.tokens.weight"] == new["embeddings.tokens.weight"]).all()

@@ -94,7 +94,7 @@ def _plan(
 ) -> Plan:
     opened = opened.for_head(head)
     weights = opened.family.weights(opened.config, head)
-    known = as_stored(weights) if opened.checkpoint else weights
+    known = as_stored(weights, opened.checkpoint.weights) if opened.checkpoint else weights
     fresh = _may_be_fresh(opened, weights) if init else ()
     account = account_for(
         known, opened.reader.tensors, leave={**opened.leave, **(leave or {})}, init=fresh
@@ -112,9 +112,20 @@ def _may_be_fresh(opened: Opened, weights: WeightMap) -> set[str]:
     return {entry.target for entry in weights.entries()} - required
 
 
-def as_stored(weights: WeightMap) -> WeightMap:
-    """Return the map of a checkpoint in our own layout: every name stands for itself."""
-    rules = [Rule(e.target, e.target, e.shape, optional=e.optional) for e in weights.entries()]
+def as_stored(weights: WeightMap, stored: WeightMap | None = None) -> WeightMap:
+    """Return the map of a checkpoint in our own layout: every name stands for itself.
+
+    Args:
+        weights: the map for a head.
+        stored: that of the head which the checkpoint has. Where heads give one name to what is
+            not the same on the Hub, the tensor that is there is not the one that is looked for.
+    """
+    meant = {entry.target: entry.sources for entry in stored.entries()} if stored else {}
+    rules = []
+    for entry in weights.entries():
+        same = meant.get(entry.target, entry.sources) == entry.sources
+        source = entry.target if same else f"{entry.target} ({' '.join(entry.sources)})"
+        rules.append(Rule(source, entry.target, entry.shape, optional=entry.optional))
     return replace(weights, rules=rules, drops=(), ties=(), legacy={}, prefix="", counts={})
 
 

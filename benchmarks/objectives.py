@@ -4,9 +4,10 @@
 
 FOLDER has ``train`` and ``validation`` with text files in which blank lines end documents. Each
 family is trained at size tiny by its recipe, from fresh weights, with a tokenizer that is trained
-on FOLDER/train, by the command that is printed. Two more runs are ELECTRA in two stages
-(arXiv:2003.10555, section 3.2): a masked language model, and then generator and discriminator, both
-of which begin with it. Runs that are in DIR already are read and not repeated.
+on FOLDER/train, by the command that is printed. The other runs are ELECTRA in two stages
+(arXiv:2003.10555, section 3.2): a discriminator begins with a masked language model, beside a new
+generator, and beside a generator that begins with it, too. Runs that are in DIR already are read
+and not repeated.
 """
 
 import argparse
@@ -32,14 +33,18 @@ FAMILIES = (
     "elmo",
 )
 STAGE = "electra --steps 1000 --batch-tokens 8192 --set length=16 --set schedule.warmup=100"
-FIRST = "RUNS/electra-first/model"
+MASKED = f"{STAGE} --objective masked-lm --set vocab_size=600 --set config.initializer_range=0.05"
+FRESH = "discriminator.head"
 RUNS = {
     **{family: f"{family} --steps 500" for family in FAMILIES},
-    "electra-first": f"{STAGE} --objective masked-lm --set vocab_size=600 "
-    "--set config.initializer_range=0.05 --set config.intermediate_size=512 "
+    "masked": f"{MASKED} --set optimizer.learning_rate=0.002",
+    "new-generator": f"{STAGE} --start RUNS/masked/model --set 'start.fresh=[generator,{FRESH}]' "
+    "--set optimizer.learning_rate=0.001",
+    # a generator's feed-forward networks are four times as wide as its blocks
+    "masked-wide": f"{MASKED} --set config.intermediate_size=512 "
     "--set optimizer.learning_rate=0.002",
-    "electra-second": f"{STAGE} --start {FIRST} --set start.generator={FIRST} "
-    "--set options.generator=1.0 --set start.fresh=[discriminator.head] "
+    "taught-generator": f"{STAGE} --start RUNS/masked-wide/model --set 'start.fresh=[{FRESH}]' "
+    "--set start.generator=RUNS/masked-wide/model --set options.generator=1.0 "
     "--set optimizer.learning_rate=0.001",
 }
 TEXTS = "--data FOLDER/train --validation-data FOLDER/validation"

@@ -34,18 +34,19 @@ FAMILIES = (
 )
 STAGE = "electra --steps 1000 --batch-tokens 8192 --set length=16 --set schedule.warmup=100"
 MASKED = f"{STAGE} --objective masked-lm --set vocab_size=600 --set config.initializer_range=0.05"
+DETECTION = f"{STAGE} --set optimizer.learning_rate=0.001 --set validation_rows=1024"
 FRESH = "discriminator.head"
 RUNS = {
     **{family: f"{family} --steps 500" for family in FAMILIES},
     "masked": f"{MASKED} --set optimizer.learning_rate=0.002",
-    "new-generator": f"{STAGE} --start RUNS/masked/model --set 'start.fresh=[generator,{FRESH}]' "
-    "--set optimizer.learning_rate=0.001",
+    "new-generator": f"{DETECTION} --start RUNS/masked/model "
+    f"--set 'start.fresh=[generator,{FRESH}]'",
     # a generator's feed-forward networks are four times as wide as its blocks
     "masked-wide": f"{MASKED} --set config.intermediate_size=512 "
     "--set optimizer.learning_rate=0.002",
-    "taught-generator": f"{STAGE} --start RUNS/masked-wide/model --set 'start.fresh=[{FRESH}]' "
-    "--set start.generator=RUNS/masked-wide/model --set options.generator=1.0 "
-    "--set optimizer.learning_rate=0.001",
+    "taught-generator": f"{DETECTION} --start RUNS/masked-wide/model "
+    f"--set start.generator=RUNS/masked-wide/model --set options.generator=1.0 "
+    f"--set 'start.fresh=[{FRESH}]'",
 }
 TEXTS = "--data FOLDER/train --validation-data FOLDER/validation"
 

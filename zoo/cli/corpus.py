@@ -55,6 +55,13 @@ row, every other file is text. .gz and .zst are unpacked."""
     "--lowercase/--cased", default=None, help="Whether a trained tokenizer lower-cases texts."
 )
 @click.option(
+    "--sample",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Characters that a tokenizer is trained on, from all over the texts.  "
+    "[default: 100 million]",
+)
+@click.option(
     "--document",
     type=click.Choice(["file", "blank-line", "line"]),
     default="blank-line",
@@ -141,13 +148,13 @@ def _tokenizer(options: Mapping[str, Any]) -> "Given | ToTrain":
     Raises:
         UsageError: they contradict each other.
     """
-    from zoo.data.tokenizer import TRAIN, ToTrain, given
+    from zoo.data.tokenizer import SAMPLE, TRAIN, ToTrain, given
     from zoo.errors import UsageError
     from zoo.plugins import get_family
 
     family = get_family(options["family"]) if options["family"] else None
     if options["tokenizer"] != TRAIN:
-        for name in ("kind", "vocab_size", "lowercase"):
+        for name in ("kind", "vocab_size", "lowercase", "sample"):
             if options[name] is not None:
                 flag = name.replace("_", "-")
                 raise UsageError(f"--{flag} is for a tokenizer to train", "--tokenizer train")
@@ -159,4 +166,5 @@ def _tokenizer(options: Mapping[str, Any]) -> "Given | ToTrain":
         size=options["vocab_size"] or 30_000,
         kind=options["kind"],
         lowercase=options["lowercase"],
+        sample=options["sample"] or SAMPLE,
     )

@@ -1,20 +1,20 @@
 """Which tokenizer a corpus is built with: somebody's, or one that is trained on its texts."""
 
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.checkpoint import TOKENIZER, TokenizerInfo, is_checkpoint, load_checkpoint
+from zoo.data.spread import Texts, spread
 from zoo.errors import UsageError
 
 if TYPE_CHECKING:
     from zoo.family import Family, NewTokenizer
     from zoo.references import Reference
 
-Texts = Callable[[], Iterable[Sequence[str]]]
 TRAIN = "train"
+SAMPLE = 100_000_000  # characters
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,14 @@ class ToTrain:
         kind: see ``Family.new_tokenizers``.
         new: how it is laid out.
         size: ids in all.
+        sample: characters that are learnt from, about; of more, as many from all over them.
     """
 
     family: "Family"
     kind: str
     new: "NewTokenizer"
     size: int
+    sample: int = SAMPLE
 
     @classmethod
     def of(
@@ -64,6 +66,7 @@ class ToTrain:
         size: int,
         kind: str | None = None,
         lowercase: bool | None = None,
+        sample: int = SAMPLE,
     ) -> "ToTrain":
         """Describe a family's tokenizer.
 
@@ -72,6 +75,7 @@ class ToTrain:
             size: ids in all, special tokens included.
             kind: by default the family's usual one.
             lowercase: whether texts are lower-cased, where the family's do not decide.
+            sample: characters that are learnt from, about.
 
         Raises:
             UsageError: the family has no such kind.
@@ -84,21 +88,22 @@ class ToTrain:
                 f"its kinds are {', '.join(known)}" if known else "give the tokenizer of a model",
             )
         new = known[kind]
-        return cls(
-            family, kind, new if lowercase is None else replace(new, lowercase=lowercase), size
-        )
+        if lowercase is not None:
+            new = replace(new, lowercase=lowercase)
+        return cls(family, kind, new, size, sample)
 
     def settings(self) -> dict[str, Any]:
-        """Say what the corpus depends on."""
-        return {
+        """Say what the corpus depends on; the usual sample is not named."""
+        found = {
             "trained": self.kind,
             "family": self.family.name,
             "vocab_size": self.size,
             "lowercase": self.new.lowercase,
         }
+        return found if self.sample == SAMPLE else {**found, "sample": self.sample}
 
     def make(self, texts: Texts) -> Given:
-        """Train it; see ``zoo.tokenization.train``."""
+        """Train it on a sample; see ``zoo.data.spread`` and ``zoo.tokenization.train``."""
         from zoo.tokenization import SourceFiles, describe
         from zoo.tokenization.stored import load
         from zoo.tokenization.train import train
@@ -110,7 +115,7 @@ class ToTrain:
             train(
                 self.kind,
                 self.new,
-                texts,
+                spread(texts, self.sample),
                 files.directory,
                 size=self.size,
                 unknown=roles["unk"],

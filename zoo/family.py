@@ -33,15 +33,14 @@ class Head:
     Attributes:
         architectures: the class names that a Hub ``config.json`` gives for it, in the order of
             the family's model types; older names follow.
-        outputs: names of what the model returns, in order -> their axes. Names alone do where
-            the family says ``onnx`` itself.
+        outputs: names of what the model returns, in order -> their axes.
         tasks: the ``zoo run`` tasks it serves.
         summary: one line for ``zoo families``.
         inputs: names of what the model takes -> their axes.
     """
 
     architectures: tuple[str, ...]
-    outputs: Mapping[str, str] | tuple[str, ...]
+    outputs: Mapping[str, str]
     tasks: tuple[str, ...]
     summary: str
     inputs: Mapping[str, str] = field(
@@ -248,7 +247,6 @@ class Family(ABC):
         from zoo.export.spec import OnnxSpec, sized
 
         said, longest = self.heads()[head], self.longest(config)
-        assert isinstance(said.outputs, Mapping), "a family that gives names alone overrides this"
         return OnnxSpec(
             inputs=sized(said.inputs, config),
             outputs=sized(said.outputs, config),

@@ -1,7 +1,8 @@
 """Model references: what the text after a command means.
 
 In this order: a path, a name in the store, a name in the registry, a family (its default
-checkpoint), a Hub repository ``organisation/name``.
+checkpoint), a Hub repository ``organisation/name``. A path is that of a directory or, as TensorFlow
+has it, what the files of a checkpoint in it begin with.
 """
 
 import logging
@@ -34,6 +35,7 @@ class Reference:
         kind: where it was found.
         name: what a model made from it is called in the store.
         path: the directory, for kinds ``path`` and ``store``.
+        stem: what the files of the weights begin with, if the path names them and not a directory.
         row: the registry's row, for kind ``registry``.
         repo: the Hub repository, for kinds ``registry`` and ``hub``.
         revision: the branch, tag or commit asked for, if any.
@@ -43,6 +45,7 @@ class Reference:
     kind: Kind
     name: str
     path: Path | None = None
+    stem: str | None = None
     row: registry.Row | None = None
     repo: str | None = None
     revision: str | None = None
@@ -64,6 +67,7 @@ class Source:
         revision: the commit it was resolved to.
         digests: digests that are already known, by file name.
         licence: as the registry states it.
+        stem: see ``Reference``.
     """
 
     directory: Path
@@ -72,12 +76,15 @@ class Source:
     revision: str | None = None
     digests: "dict[str, FileDigest]" = field(default_factory=dict)
     licence: str | None = None
+    stem: str | None = None
 
     def names(self) -> list[str]:
         """Return the files to read: of a download, those that were asked for and checked."""
         if self.repo is not None:
             return sorted(self.digests)
-        return sorted(path.name for path in self.directory.iterdir() if path.is_file())
+        start = f"{self.stem}." if self.stem else ""
+        found = (path.name for path in self.directory.iterdir() if path.is_file())
+        return sorted(name for name in found if name.startswith(start))
 
     @property
     def files(self) -> "SourceFiles":
@@ -101,6 +108,8 @@ def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> R
     path = Path(text).expanduser()
     if text and path.is_dir():
         return Reference(text, "path", path.resolve().name, path=path, revision=revision)
+    if (stem := _stem(path)) is not None:
+        return Reference(text, "path", stem, path=path.parent, stem=stem, revision=revision)
     if not text or text.startswith((".", "/", "~")) or path.exists():
         what = "is not a directory" if path.exists() and text else "does not exist"
         raise UsageError(f"{text or 'an empty name'} {what}", "give the directory of a checkpoint")
@@ -126,6 +135,12 @@ def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> R
         f"no model is called {text!r}",
         nearest(text, known) or "see `zoo models`, or give a path or organisation/name",
     )
+
+
+def _stem(path: Path) -> str | None:
+    """Return what files begin with that a path names together: ``model.ckpt``, or its index."""
+    stem = path.name.removesuffix(".index")
+    return stem if (path.parent / f"{stem}.index").is_file() else None
 
 
 def _is_stored(text: str) -> bool:
@@ -184,7 +199,7 @@ def obtain(
     if reference.path is not None:
         if reference.revision is not None:
             raise UsageError(f"--revision does not apply to the directory {reference.path}")
-        return Source(reference.path, reference.text)
+        return Source(reference.path, reference.text, stem=reference.stem)
     from zoo.convert.source import needed_files
     from zoo.hub import fetch
     from zoo.lock import Lock
@@ -277,7 +292,7 @@ def _cached(reference: Reference) -> Path:
     from zoo.paths import home
 
     path = Path(os.path.abspath(reference.path or "."))
-    key = blake3(str(path).encode())
+    key = blake3(str(path / (reference.stem or "")).encode())
     for file in sorted(p for p in path.iterdir() if p.is_file()):
         stat = file.stat()
         key.update(f"\0{file.name}\0{stat.st_size}\0{stat.st_mtime_ns}".encode())

@@ -41,8 +41,7 @@ DTYPES = {
 }
 CHUNK = 1 << 20
 STATE = "checkpoint"  # CheckpointState of checkpoint_state.proto, as text
-LATEST_KEY = "model_checkpoint_path"
-LATEST = re.compile(rf'^{LATEST_KEY}:\s*"([^"]+)"', re.MULTILINE)
+LATEST = re.compile(r'^model_checkpoint_path:\s*"([^"]+)"', re.MULTILINE)
 DATA = re.compile(r"(.+)\.data-(\d{5})-of-(\d{5})")
 
 
@@ -116,7 +115,7 @@ def _chosen(directory: Path, names: Sequence[str]) -> str:
         raise UsageError(
             f"{directory} holds several checkpoints, {' and '.join(stems)}, and no file "
             f"{STATE!r} says which is meant",
-            f'write into one: {LATEST_KEY}: "{stems[-1]}"',
+            f"give the path of that one, such as {directory / stems[-1]}",
         )
     return stems[0]
 

@@ -10,8 +10,8 @@ import transformers
 from safetensors.numpy import load_file
 
 from zoo.convert import Report, convert
-from zoo.errors import VerificationError
-from zoo.references import Source
+from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.references import Source, obtain, resolve, resolve_checkpoint
 
 DATA = Path(__file__).parents[1] / "data" / "tensorflow"
 STEM = "bert_model.ckpt"
@@ -114,6 +114,32 @@ def by_hand(ids: np.ndarray) -> np.ndarray:
         inner = gelu(dense(x, f"{layer}/intermediate/dense"))
         x = norm(x + dense(inner, f"{layer}/output/dense"), f"{layer}/output")
     return np.asarray(np.tanh(dense(x[:1], "pooler/dense")))
+
+
+@pytest.mark.parametrize("end", ["", ".index"])
+def test_one_of_several_is_named_by_its_path(source: Path, tmp_path: Path, end: str) -> None:
+    """As scripts of TensorFlow take it: the name without an end; a shell completes the index."""
+    for path in DATA.glob("kinds.ckpt.*"):
+        (source / path.name).write_bytes(path.read_bytes())
+    with pytest.raises(UsageError, match="several"):
+        ours(source, tmp_path / "ours")
+    named = resolve(str(source / f"{STEM}{end}"))
+    report = convert(obtain(named), tmp_path / "ours")
+    assert (report.format, report.head) == ("tensorflow", "pretraining")
+    assert report.sources.keys() >= {f"{STEM}.index", "bert_config.json", "vocab.txt"}
+    assert not [name for name in report.sources if name.startswith("kinds")]
+    first = resolve_checkpoint(str(source / f"{STEM}{end}"))
+    assert first.head_name == "pretraining"
+    with pytest.raises(VerificationError):  # the other one holds other things
+        resolve_checkpoint(str(source / "kinds.ckpt"))
+
+
+def test_a_path_that_is_no_checkpoint_says_so(source: Path) -> None:
+    next(source.glob("*.data-*")).unlink()
+    with pytest.raises(SourceError, match="no weights in a known format"):
+        convert(obtain(resolve(str(source / STEM))), source / "ours")
+    with pytest.raises(UsageError, match=r"gone\.ckpt does not exist"):
+        resolve(str(source / "gone.ckpt"))
 
 
 def test_damage_leaves_nothing(source: Path, tmp_path: Path) -> None:

@@ -76,7 +76,8 @@ def test_of_several_the_state_file_names_one(copy: Path, before: str) -> None:
 def test_several_are_no_choice(copy: Path, state: str | None) -> None:
     if state is not None:
         (copy / "checkpoint").write_text(state)
-    with pytest.raises(UsageError, match=r"several.*bert_model\.ckpt and kinds\.ckpt.*give the path of"):
+    says = r"several.*bert_model\.ckpt and kinds\.ckpt.*give the path of"
+    with pytest.raises(UsageError, match=says):
         several(copy)
 
 

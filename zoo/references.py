@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -264,9 +265,9 @@ def resolve_checkpoint(
         target = target.with_name(f"{target.name}+{head}")
     if not is_checkpoint(target):
         source = obtain(reference, offline=offline, lock=lock)
-        LOG.info("converting %s into %s", text, target)
+        says = partial(LOG.info, "converting %s into %s", text, target)
         try:
-            convert(source, target, head=head)
+            convert(source, target, head=head, starting=says)
         except UsageError:
             if not is_checkpoint(target):  # else another process made it meanwhile
                 raise

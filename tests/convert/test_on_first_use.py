@@ -51,6 +51,15 @@ def test_those_used_last_are_kept(
     assert sorted(folder.iterdir()) == sorted([unfinished, used[1], used[3]])
 
 
+def test_a_mistake_is_said_before_anything_is_begun(hub_checkpoint: Make, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "zoo", "export", str(hub_checkpoint()), "--onnx"]
+    command += ["-o", "out", "--head", "masked-ln"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "error: bert has no head 'masked-ln'; did you mean masked-lm?\n"
+    assert done.stdout == ""
+
+
 @pytest.mark.parametrize("count", [3])
 def test_several_at_once(hub_checkpoint: Make, tmp_path: Path, count: int) -> None:
     source = hub_checkpoint()

@@ -1,6 +1,6 @@
 """The conversion, from an open source to a published directory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -43,6 +43,7 @@ def convert(
     tokenizer: Source | None = None,
     force: bool = False,
     dry_run: bool = False,
+    starting: Callable[[], object] | None = None,
 ) -> Report:
     """Convert a checkpoint, prove the round trip, and publish the result.
 
@@ -58,6 +59,7 @@ def convert(
         tokenizer: take the tokenizer files from here.
         force: replace an existing directory.
         dry_run: read headers alone, work out the account, write nothing.
+        starting: called once headers and request are known to be sound, before weights are read.
 
     Returns:
         the account and what was written.
@@ -85,6 +87,8 @@ def convert(
             return report
         if path is None:
             raise UsageError("a directory to write is needed", "give -o")
+        if starting is not None:
+            starting()
         check_values(opened, plan)
         layout = LAYOUTS[to](opened, plan, text)
         with publishing(path, force=force) as staging:

@@ -310,7 +310,7 @@ def test_an_interruption_leaves_nothing(
     process.send_signal(number)
     _, said = process.communicate(timeout=30)
     assert process.returncode == 130, said
-    assert said.strip() == "error: interrupted"
+    assert said == "error: interrupted\n"
     assert listing(tmp_path) == before
 
 

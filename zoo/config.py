@@ -1,9 +1,10 @@
 """Configurations: small frozen records, and their translation to and from the Hub's keys.
 
 Every key of a Hub ``config.json`` is either *mapped* to a field of ours, *fixed* (the family
-implements one value and refuses the others by name), *ignored* (it does not change what is
-computed, and the reason is on record) or *unknown*. Ignored and unknown keys are carried along
-verbatim, so that a conversion back to the Hub's layout loses nothing.
+implements one value and refuses the others by name), *following* from others (and compared with
+them), *ignored* (it does not change what is computed, and the reason is on record) or *unknown*.
+Those that are not mapped are carried along verbatim, so that a conversion back to the Hub's layout
+loses nothing.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -79,6 +80,18 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         if width % count:
             raise ValueError(f"{whole} {width} does not split into {parts} {count}")
 
+    def refuse(self, wrong: Mapping[str, bool]) -> None:
+        """Refuse what cannot be built.
+
+        Args:
+            wrong: what is wrong -> whether it is.
+
+        Raises:
+            ValueError: something is; it says the first.
+        """
+        for what in (what for what, found in wrong.items() if found):
+            raise ValueError(what)
+
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
@@ -152,6 +165,8 @@ class ConfigMap:
         fixed: Hub key -> the values that mean what this family computes; any other value is
             refused by name. The first is what a model that was made here says.
         ignored: Hub key -> why it does not change what is computed.
+        follows: Hub key -> the field or property of ours that says it already; another value is
+            refused.
         aliases: another spelling of a key in ``keys`` -> that key, which is written back.
         values: Hub key -> the Hub's word for a value -> ours, where the two differ; other words
             are refused. The first of several words for one value is written back.
@@ -162,6 +177,7 @@ class ConfigMap:
     keys: Mapping[str, str]
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     ignored: Mapping[str, str] = field(default_factory=dict)
+    follows: Mapping[str, str] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[str, Mapping[Any, Any]] = field(default_factory=dict)
     implied: Mapping[str, Any] = field(default_factory=dict)
@@ -199,9 +215,10 @@ class ConfigMap:
             config = kind(**values, **_labels(hub, where))
         except (ValueError, TypeError, msgspec.ValidationError) as error:
             raise VerificationError(f"{where}: {error}") from error
+        self._check_following(hub, config, where)
         ours = {*self.keys, "id2label", "num_labels", "problem_type", *WRITTEN_ANEW}
         extra = {key: value for key, value in hub.items() if key not in ours}
-        known = {*BOOKKEEPING, *self.ignored, *self.fixed, *NOT_IMPLEMENTED}
+        known = {*BOOKKEEPING, *self.ignored, *self.follows, *self.fixed, *NOT_IMPLEMENTED}
         unknown = tuple(key for key in extra if key not in known)
         return Translation(config, extra, unknown)
 
@@ -264,6 +281,13 @@ class ConfigMap:
         for key, ours in self.keys.items():
             if ours in needed and key not in hub:
                 raise VerificationError(f"{where}: {key} is missing", "the model cannot be built")
+
+    def _check_following(self, hub: Mapping[str, Any], config: Config, where: str) -> None:
+        for key, ours in self.follows.items():
+            value = getattr(config, ours)
+            if hub.get(key, value) != value:
+                said = f"{where}: {key} = {hub[key]!r} contradicts the other keys"
+                raise VerificationError(said, f"it follows from them, and is {value!r}")
 
     def _spelled(self, hub: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Return the configuration with every alias replaced by the key that it stands for."""

@@ -1,13 +1,11 @@
 """DeBERTa's configuration, and what the keys of its Hub configurations mean."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from zoo.config import Activation, Config, ConfigMap, Translation
+from zoo.config import Activation, ConfigMap
 from zoo.encoder import FIXED, KEYS, EncoderConfig
-from zoo.errors import VerificationError
 
 TERMS = ("c2p", "p2c")
 
@@ -74,36 +72,30 @@ class DebertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fie
             ValueError: a field is out of its range, or two contradict each other.
         """
         super().__post_init__()
-        for wrong, why in self._contradictions().items():
-            if why:
-                raise ValueError(wrong)
-
-    def _contradictions(self) -> dict[str, bool]:
-        words = _words(self.norm_rel_ebd)
-        mid, far = self.position_buckets // 2, self.span - 1
-        later = self.position_buckets > 0 or self.share_att_key or self.conv_kernel_size > 0
-        return {
-            f"position_terms {self.position_terms!r} are not some of {' and '.join(TERMS)}": (
-                not set(self.terms) <= set(TERMS) or len(set(self.terms)) < len(self.terms)
-            ),
-            f"norm_rel_ebd {self.norm_rel_ebd!r} is not none or layer_norm": (
-                not set(words) <= {"none", "layer_norm"}
-            ),
-            f"norm_rel_ebd {self.norm_rel_ebd!r} without relative_attention norms nothing": (
-                self.norms_positions and not self.relative_attention
-            ),
-            f"position_buckets {self.position_buckets} do not divide {self.span} distances": (
-                self.position_buckets > 0 and not 1 < mid < far
-            ),
-            f"conv_kernel_size {self.conv_kernel_size} is neither odd nor 0": (
-                self.conv_kernel_size < 0 or self.conv_kernel_size % 2 == 0 < self.conv_kernel_size
-            ),
-            f"conv_groups {self.conv_groups} do not divide hidden_size {self.hidden_size}": (
-                self.conv_groups < 1 or self.hidden_size % self.conv_groups > 0
-            ),
+        terms, norm, buckets = self.terms, self.norm_rel_ebd, self.position_buckets
+        kernel, groups, width = self.conv_kernel_size, self.conv_groups, self.hidden_size
+        later = buckets > 0 or self.share_att_key or self.norms_positions or kernel > 0
+        self.refuse({
+            f"position_terms {self.position_terms!r} are not some of {' and '.join(TERMS)}":
+                not set(terms) <= set(TERMS) or len(set(terms)) < len(terms),
+            f"norm_rel_ebd {norm!r} is not none or layer_norm":
+                not set(_words(norm)) <= {"none", "layer_norm"},
+            f"norm_rel_ebd {norm!r} without relative_attention norms nothing":
+                self.norms_positions and not self.relative_attention,
+            f"position_buckets {buckets} do not divide {self.span} distances":
+                buckets > 0 and not 1 < buckets // 2 < self.span - 1,
+            f"conv_kernel_size {kernel} is neither odd nor 0":
+                kernel < 0 or kernel % 2 == 0 < kernel,
+            f"conv_groups {groups} do not divide hidden_size {width}":
+                groups < 1 or width % groups > 0,
             "version 1 (key_bias off) has no buckets, shared keys, normed positions or convolution":
-                not self.key_bias and (later or self.norms_positions),
-        }  # fmt: skip
+                later and not self.key_bias,
+        })  # fmt: skip
+
+    @property
+    def head_size(self) -> int:
+        """Width of an attention head."""
+        return self.hidden_size // self.num_heads
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -138,31 +130,6 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.lower().split("|") if word.strip())
 
 
-class _DebertaMap(ConfigMap):
-    """Keys that follow from others are checked."""
-
-    def to_ours(
-        self, hub: Mapping[str, Any], kind: type[Config], where: str = "config.json"
-    ) -> Translation:
-        """See ``ConfigMap``."""
-        found = super().to_ours(hub, kind, where)
-        config = found.config
-        assert isinstance(config, DebertaConfig)
-        head_size = config.hidden_size // config.num_heads
-        for key in _FOLLOWING:
-            value = head_size if key == "attention_head_size" else config.hidden_size
-            if hub.get(key, value) != value:
-                raise VerificationError(
-                    f"{where}: {key} = {hub[key]!r} is not implemented",
-                    f"hidden_size and num_attention_heads ask for {value}",
-                )
-        return found
-
-
-_FOLLOWING = dict.fromkeys(
-    ("embedding_size", "pooler_hidden_size", "attention_head_size"),
-    "follows from hidden_size and num_attention_heads, and is checked against them",
-)
 _FIRST_KEYS = {
     **{key: ours for key, ours in KEYS.items() if key != "tie_word_embeddings"},
     "pooler_dropout": "pooler_dropout",
@@ -177,7 +144,7 @@ _FIRST_KEYS = {
 # what came with version 2
 _LATER = ("position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size")
 _LATER_KEYS = {key: key for key in (*_LATER, "conv_groups")} | {"conv_act": "conv_activation"}
-CONFIG_MAP = _DebertaMap(
+CONFIG_MAP = ConfigMap(
     keys=_FIRST_KEYS | _LATER_KEYS,
     fixed={
         **FIXED,
@@ -185,9 +152,11 @@ CONFIG_MAP = _DebertaMap(
         "talking_head": (None, False),
         "z_steps": (None, 0),
     },
-    ignored={
-        **_FOLLOWING,
-        "padding_idx": "keeps a row of the embedding from being trained; results are equal",
+    ignored={"padding_idx": "keeps a row of the embedding from being trained; results are equal"},
+    follows={
+        "embedding_size": "hidden_size",
+        "pooler_hidden_size": "hidden_size",
+        "attention_head_size": "head_size",
     },
     unsaid=("cls_dropout", *_LATER_KEYS),
 )

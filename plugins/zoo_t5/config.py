@@ -122,11 +122,10 @@ _MT5 = ConfigMap(
     },
     ignored={
         "is_encoder_decoder": "follows from the head",
-        "dense_act_fn": "follows from feed_forward_proj, and is compared with it",
-        "is_gated_act": "follows from feed_forward_proj, and is compared with it",
         "n_positions": "the longest training text; relative positions have no end",
         "output_past": "chooses outputs, not values",
     },
+    follows={"dense_act_fn": "activation", "is_gated_act": "gated"},
     aliases={
         "hidden_size": "d_model",
         "num_attention_heads": "num_heads",

@@ -45,6 +45,25 @@ class PluginWarning(UserWarning):
 
 
 @functools.cache
+def claimed() -> dict[str, list[Found]]:
+    """Return the plugins that claim a name, by name, restricted by ``$ZOO_PLUGINS``; imports none.
+
+    Raises:
+        PluginError: ``$ZOO_PLUGINS`` names one that is not installed.
+    """
+    found: dict[str, list[Found]] = {}
+    for point in metadata.entry_points(group=hookspecs.GROUP):
+        dist = point.dist
+        plugin = Found(
+            point.name, dist.name if dist else "?", dist.version if dist else "?", point.value
+        )
+        rivals = found.setdefault(point.name, [])
+        if all((r.module, r.distribution) != (plugin.module, plugin.distribution) for r in rivals):
+            rivals.append(plugin)
+    return _allowed(found)
+
+
+@functools.cache
 def installed() -> dict[str, Found]:
     """Return the installed plugins by name, restricted by ``$ZOO_PLUGINS``; imports none.
 
@@ -52,23 +71,20 @@ def installed() -> dict[str, Found]:
         PluginError: two distributions claim one name, or ``$ZOO_PLUGINS`` names one that is
             not installed.
     """
-    found: dict[str, Found] = {}
-    for point in metadata.entry_points(group=hookspecs.GROUP):
-        dist = point.dist
-        plugin = Found(
-            point.name, dist.name if dist else "?", dist.version if dist else "?", point.value
+    return {name: _only(rivals) for name, rivals in claimed().items()}
+
+
+def _only(rivals: list[Found]) -> Found:
+    if len(rivals) > 1:
+        from_each = ", ".join(f"one from {r.distribution} {r.version}" for r in rivals)
+        raise PluginError(
+            f"{len(rivals)} plugins are called {rivals[0].name}: {from_each}",
+            "uninstall all but one",
         )
-        rival = found.setdefault(point.name, plugin)
-        if rival.module != plugin.module or rival.distribution != plugin.distribution:
-            raise PluginError(
-                f"two plugins are called {point.name}: one from {rival.distribution} "
-                f"{rival.version}, one from {plugin.distribution} {plugin.version}",
-                "uninstall one of them",
-            )
-    return _allowed(found)
+    return rivals[0]
 
 
-def _allowed(found: dict[str, Found]) -> dict[str, Found]:
+def _allowed(found: dict[str, list[Found]]) -> dict[str, list[Found]]:
     """Apply ``$ZOO_PLUGINS``. Plugins of formats alone, ours included, are named there too."""
     wanted = os.environ.get("ZOO_PLUGINS")
     if wanted is None:
@@ -97,20 +113,20 @@ def load(name: str) -> Any:
 
     Raises:
         UsageError: no plugin has that name.
-        PluginError: it fails to import, or a hook of it does not fit its specification.
+        PluginError: another has that name, too, it fails to import, or a hook of it does not fit
+            its specification.
     """
     import pluggy
 
-    plugins = installed()
+    plugins = claimed()
     if name not in plugins:
         raise UsageError(
             f"no plugin is called {name!r}",
             nearest(name, list(plugins)) or f"installed: {', '.join(sorted(plugins))}",
         )
-    manager = _manager()
+    plugin, manager = _only(plugins[name]), _manager()
     if manager.has_plugin(name):
         return manager.get_plugin(name)
-    plugin = plugins[name]
     try:
         module = metadata.EntryPoint(name, plugin.module, hookspecs.GROUP).load()
         manager.register(module, name)
@@ -118,7 +134,7 @@ def load(name: str) -> Any:
     except pluggy.PluginValidationError as error:
         manager.unregister(name=name)
         raise _broken(plugin, str(error)) from error
-    except Exception as error:  # whatever a third party's module raises
+    except (Exception, SystemExit) as error:  # whatever a third party's module raises
         raise _broken(plugin, f"{type(error).__name__}: {error}") from error
     return module
 
@@ -156,7 +172,7 @@ def _of(name: str, hook: str) -> list[Any]:
     call = manager.subset_hook_caller(hook, [p for n, p in manager.list_name_plugin() if n != name])
     try:
         found = [item for items in call() for item in items]
-    except Exception as error:  # whatever a third party's hook raises
+    except (Exception, SystemExit) as error:  # whatever a third party's hook raises
         raise _broken(installed()[name], f"{hook}: {type(error).__name__}: {error}") from error
     for item in found:
         if not isinstance(item, _returned(hook)):

@@ -137,6 +137,32 @@ def test_a_hook_with_an_argument_that_does_not_exist_is_reported(tmp_path: Path)
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_the_list_shows_who_claims_one_name(tmp_path: Path, more: tuple[str, ...]) -> None:
+    distribution(tmp_path, "zoo-one", "twin", "zoo_one", HEALTHY.format(name="twin"))
+    distribution(tmp_path, "zoo-two", "twin", "zoo_two", HEALTHY.format(name="twin"))
+    done = zoo(tmp_path, "plugins", *more)
+    assert done.returncode == zoo(tmp_path, "doctor").returncode == 5
+    assert done.stderr.count("\n") == 1
+    assert "2 plugins are called twin" in done.stderr
+    if more:
+        found = json.loads(done.stdout)["plugins"]
+        twins = [plugin for plugin in found if plugin["name"] == "twin"]
+        assert {plugin["distribution"] for plugin in twins} == {"zoo-one", "zoo-two"}
+        assert all("uninstall" in plugin["health"] for plugin in twins)
+        assert {plugin["health"] for plugin in found if plugin not in twins} == {"ok"}
+    else:
+        assert "zoo-one 1.2" in done.stdout and "zoo-two 1.2" in done.stdout
+
+
+def test_a_plugin_that_exits_is_a_broken_one(tmp_path: Path) -> None:
+    distribution(tmp_path, "zoo-sad", "sad", "zoo_sad", "raise SystemExit(9)\n")
+    done = zoo(tmp_path, "families")
+    assert done.returncode == 0
+    assert "zoo-sad 1.2" in done.stderr and "SystemExit: 9" in done.stderr
+    assert "bert" in done.stdout
+
+
 def test_a_misspelt_hook_is_reported(tmp_path: Path) -> None:
     source = "from zoo.hookspecs import hookimpl\n@hookimpl\ndef zoo_familys():\n    return []\n"
     distribution(tmp_path, "zoo-odd", "odd", "zoo_odd", source)

@@ -80,10 +80,10 @@ def _version(name: str) -> str | None:
 
 def _broken_plugins() -> list[str]:
     from zoo.errors import PluginError
-    from zoo.plugins import installed, load
+    from zoo.plugins import claimed, load
 
     lines = []
-    for name in installed():
+    for name in claimed():
         try:
             load(name)
         except PluginError as error:

@@ -46,6 +46,12 @@ class PluginError(ZooError):
     exit_code = 5
 
 
+class Interrupted(ZooError):
+    """A signal ended work that can go on from what was saved."""
+
+    exit_code = 130
+
+
 def nearest(name: str, known: "list[str] | tuple[str, ...]", count: int = 3) -> str:
     """Say which known names come closest, as a remedy: ``did you mean a, b or c?``."""
     import difflib

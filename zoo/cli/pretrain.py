@@ -53,7 +53,6 @@ def command(
     if what is None and resume is None:
         raise click.UsageError("say which family to pretrain, or --resume RUN", ctx)
     from zoo.training.ranks import Ranks
-    from zoo.training.run import Interrupted
     from zoo.training.start import begin, go_on
 
     settings, changes = tree(what), chosen(ctx, options)
@@ -63,8 +62,6 @@ def command(
             path, model = resume, go_on(resume, settings, changes, ranks, offline=offline)
         else:
             path, model = begin(settings, changes, output, ranks, offline=offline)
-    except Interrupted as interrupted:
-        raise KeyboardInterrupt from interrupted
     finally:
         ranks.leave()
     if ranks.first:

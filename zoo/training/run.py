@@ -7,6 +7,7 @@ import msgspec
 import torch
 from torch import nn
 
+from zoo.errors import Interrupted
 from zoo.training.books import Books
 from zoo.training.feed import training_feed, validation_batches
 from zoo.training.job import Job
@@ -20,10 +21,6 @@ from zoo.training.signals import Stop
 from zoo.training.state import State, checkpoints, load, prune, save
 from zoo.training.throughput import Throughput, training_flops
 from zoo.training.wrapping import whole
-
-
-class Interrupted(Exception):
-    """A signal asked the run to stop; it was saved."""
 
 
 class Run:
@@ -119,7 +116,10 @@ class Run:
         if step % self.settings.save_every == 0 or last or asked:
             self._save()
         if asked and not last:
-            raise Interrupted
+            raise Interrupted(
+                f"interrupted; step {step} of {self.settings.steps} is saved",
+                f"zoo pretrain --resume {self.path} goes on",
+            )
 
     def _write(self, split: str, figures: dict[str, Any]) -> None:
         self.books.write({"step": self.trainer.step, "split": split, **figures})

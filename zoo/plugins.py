@@ -133,23 +133,17 @@ def load(name: str) -> Any:
         manager.check_pending()
     except pluggy.PluginValidationError as error:
         manager.unregister(name=name)
-        raise _broken(plugin, str(error)) from error
+        raise broken(plugin, str(error)) from error
     except (Exception, SystemExit) as error:  # whatever a third party's module raises
-        raise _broken(plugin, f"{type(error).__name__}: {error}") from error
+        raise broken(plugin, f"{type(error).__name__}: {error}") from error
     return module
 
 
-def load_all() -> None:
-    """Import every plugin. One that fails is a warning line, or an error if
-    ``ZOO_STRICT_PLUGINS=1``.
-    """
-    for name in installed():
-        try:
-            load(name)
-        except PluginError as error:
-            if os.environ.get("ZOO_STRICT_PLUGINS") == "1":
-                raise
-            _warn_once(str(error))
+def go_on_without(error: PluginError) -> None:
+    """Make a line of warning of a broken plugin, or an error if ``ZOO_STRICT_PLUGINS=1``."""
+    if os.environ.get("ZOO_STRICT_PLUGINS") == "1":
+        raise error
+    _warn_once(str(error))
 
 
 @functools.cache
@@ -157,7 +151,8 @@ def _warn_once(line: str) -> None:
     warnings.warn(line, PluginWarning, stacklevel=3)
 
 
-def _broken(plugin: Found, why: str) -> PluginError:
+def broken(plugin: Found, why: str) -> PluginError:
+    """Return the error of a plugin that does not work."""
     line = " ".join(why.split())
     return PluginError(
         f"plugin {plugin.name} (from {plugin.distribution} {plugin.version}) is broken: {line}",
@@ -173,10 +168,10 @@ def _of(name: str, hook: str) -> list[Any]:
     try:
         found = [item for items in call() for item in items]
     except (Exception, SystemExit) as error:  # whatever a third party's hook raises
-        raise _broken(installed()[name], f"{hook}: {type(error).__name__}: {error}") from error
+        raise broken(installed()[name], f"{hook}: {type(error).__name__}: {error}") from error
     for item in found:
         if not isinstance(item, _returned(hook)):
-            raise _broken(installed()[name], f"{hook} returned a {type(item).__name__}")
+            raise broken(installed()[name], f"{hook} returned a {type(item).__name__}")
     return found
 
 
@@ -196,9 +191,7 @@ def _of_all(hook: str) -> list[tuple[str, Any]]:
         try:
             found += [(name, item) for item in _of(name, hook)]
         except PluginError as error:
-            if os.environ.get("ZOO_STRICT_PLUGINS") == "1":
-                raise
-            _warn_once(str(error))
+            go_on_without(error)
     return found
 
 
@@ -272,9 +265,9 @@ def format_named(name: str) -> "Format":
     raise UsageError(f"no installed plugin knows the format {name}", "see `zoo plugins`")
 
 
-def registry_files() -> list[Path]:
-    """Return the registry files that plugins bring."""
-    return [Path(item) for _, item in _of_all("zoo_checkpoints")]
+def registry_files() -> list[tuple[Found, Path]]:
+    """Return the registry files that plugins bring, each with its plugin."""
+    return [(installed()[name], path) for name, path in _of_all("zoo_checkpoints")]
 
 
 def hooks_of(name: str) -> list[str]:

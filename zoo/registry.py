@@ -14,7 +14,7 @@ import msgspec
 import yaml
 
 from zoo.config import Config
-from zoo.errors import UsageError, VerificationError, nearest
+from zoo.errors import UsageError, VerificationError, ZooError, nearest
 from zoo.paths import home
 
 FILE = "registry.yaml"
@@ -112,25 +112,33 @@ def rows(*, plugins: bool = True) -> dict[str, Row]:
     Args:
         plugins: whether to ask the plugins too, which imports them.
 
-    Raises:
-        VerificationError: two files give one name.
-    """
-    sources: list[tuple[str, Mapping[str, Row]]] = [("the built-in registry", builtin())]
-    sources.append((str(home() / FILE), own()))
-    if plugins:
-        from zoo.plugins import registry_files
+    A plugin's file that cannot be read, or gives a name that is taken, makes that plugin a broken
+    one; see ``zoo.plugins.go_on_without``.
 
-        sources += [(str(path), read_registry(path)) for path in registry_files()]
-    found: dict[str, Row] = {}
-    by: dict[str, str] = {}
-    for where, more in sources:
-        for name, row in more.items():
-            if name in found:
-                raise VerificationError(
-                    f"{where}: {name} is already in {by[name]}", "give it another name"
-                )
-            found[name], by[name] = row, where
-    return found
+    Raises:
+        VerificationError: the user's registry is none, or gives a name that is taken.
+    """
+    found: dict[str, tuple[str, Row]] = {}
+    _add(found, "the built-in registry", builtin())
+    _add(found, str(home() / FILE), own())
+    if plugins:
+        from zoo.plugins import broken, go_on_without, registry_files
+
+        for plugin, path in registry_files():
+            try:
+                _add(found, str(path), read_registry(path))
+            except ZooError as error:
+                go_on_without(broken(plugin, error.what))
+    return {name: row for name, (_, row) in found.items()}
+
+
+def _add(found: dict[str, tuple[str, Row]], where: str, more: Mapping[str, Row]) -> None:
+    for name in more:
+        if name in found:
+            raise VerificationError(
+                f"{where}: {name} is already in {found[name][0]}", "give it another name"
+            )
+    found.update({name: (where, row) for name, row in more.items()})
 
 
 def configuration(name: str, row: Row) -> Config:

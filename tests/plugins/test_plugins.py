@@ -182,6 +182,33 @@ def test_a_plugins_registry_adds_models(tmp_path: Path) -> None:
     assert "my-model" in json.loads(zoo(tmp_path, "models", "--json").stdout)["registry"]
 
 
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        (None, "No such file"),
+        ("mine: {family: bert, repo: a/b, sixe: tiny}\n", "sixe"),
+        ("bert-base-uncased: {family: bert, repo: a/b}\n", "already in the built-in registry"),
+    ],
+)
+def test_a_plugins_registry_that_is_broken_stops_nobody(
+    tmp_path: Path, rows: str | None, why: str
+) -> None:
+    source = (
+        "from pathlib import Path\nfrom zoo.hookspecs import hookimpl\n@hookimpl\n"
+        "def zoo_checkpoints():\n    return [Path(__file__).with_name('rows.yaml')]\n"
+    )
+    distribution(tmp_path, "zoo-rows", "rows", "zoo_rows", source)
+    if rows is not None:
+        (tmp_path / "rows.yaml").write_text(rows)
+    done = zoo(tmp_path, "models", "--json")
+    assert done.returncode == 0, done.stderr
+    repo = json.loads(done.stdout)["registry"]["bert-base-uncased"]["repo"]
+    assert repo != "a/b"
+    assert done.stderr.count("\n") == 1
+    assert "zoo-rows 1.2" in done.stderr and why in done.stderr
+    assert zoo(tmp_path, "models", ZOO_STRICT_PLUGINS="1").returncode == 5
+
+
 @pytest.mark.parametrize("value", ["7", "[object()]", "[None]"])
 def test_a_hook_that_returns_nonsense_is_reported(tmp_path: Path, value: str) -> None:
     source = (

@@ -201,7 +201,7 @@ def obtain(
         if reference.revision is not None:
             raise UsageError(f"--revision does not apply to the directory {reference.path}")
         return Source(reference.path, reference.text, stem=reference.stem)
-    from zoo.convert.source import needed_files
+    from zoo.convert.find import needed_files
     from zoo.hub import fetch
     from zoo.lock import Lock
     from zoo.tokenization import TOKENIZER_FILES

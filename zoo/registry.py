@@ -109,11 +109,11 @@ def own() -> Mapping[str, Row]:
 def rows(*, plugins: bool = True) -> dict[str, Row]:
     """Return all rows by name.
 
-    Args:
-        plugins: whether to ask the plugins too, which imports them.
-
     A plugin's file that cannot be read, or gives a name that is taken, makes that plugin a broken
     one; see ``zoo.plugins.go_on_without``.
+
+    Args:
+        plugins: whether to ask the plugins too, which imports them.
 
     Raises:
         VerificationError: the user's registry is none, or gives a name that is taken.

@@ -16,7 +16,7 @@ Examples:
   zoo convert all-minilm-l6-v2
   zoo convert ./hub-directory -o ./model --dtype float16
   zoo convert ./model --to hub -o ./hub-directory
-  zoo convert ./uncased_L-12/bert_model.ckpt -o ./model
+  zoo convert ./tensorflow/model.ckpt -o ./model
   zoo convert organisation/name --dry-run
   zoo convert ./model --head sequence-classification --init-head --labels no,yes -o ./start"""
 )

@@ -80,7 +80,7 @@ def _row(found: "Reference") -> dict[str, Any]:
 
 
 def _repository(found: "Reference", *, offline: bool, lock: Path | None) -> dict[str, Any]:
-    from zoo.convert.source import config_files, find_config
+    from zoo.convert.find import config_files, find_config
     from zoo.errors import SourceError
     from zoo.hub import fetch
     from zoo.lock import Lock

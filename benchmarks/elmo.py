@@ -56,6 +56,7 @@ def compare(model: Elmo, folder: Path, characters: int, *, carry: bool) -> float
     state, worst = State(), 0.0
     for sentences, expected in zip(*read(folder), strict=True):
         found = run(model, sentences, characters, state if carry else None)
+        state = State(state.ended)
         for ours, theirs in zip(found, expected, strict=True):
             assert ours.shape == theirs.shape, "the words are not the fixture's"
             worst = max(worst, float(np.abs(ours - theirs).max()))

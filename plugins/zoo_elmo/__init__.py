@@ -36,7 +36,8 @@ class ElmoFamily(Family):
     the weights are in HDF5, under the names of the released TensorFlow code.
 
     Like a session, a graph begins every batch with zeros, so that a text has one vector wherever it
-    stands. To carry state from batch to batch, call the model with a ``State``.
+    stands. To carry state from batch to batch, call the model with a ``State`` of what it ended
+    the batch before with.
     """
 
     name: ClassVar[str] = "elmo"

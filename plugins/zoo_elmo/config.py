@@ -1,12 +1,12 @@
 """ELMo's configuration, and what the keys of its ``options.json`` mean."""
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec.structs import replace
 
 from zoo.config import Config, ConfigMap
 
-CHARACTERS = 262  # 256 bytes, 5 marks (see zoo_elmo.characters), and 0 for "no character"
+CHARACTERS: Final = 262  # 256 bytes, 5 marks (see zoo_elmo.characters), and 0 for "no character"
 PAPER = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 WORDS = 793_471  # of the 1 Billion Word Benchmark
 
@@ -53,7 +53,7 @@ class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     vocab_size: int = 0
-    characters: int = CHARACTERS
+    characters: Literal[262] = CHARACTERS
     character_size: int
     filters: tuple[tuple[int, int], ...]
     highways: int = 0
@@ -75,22 +75,18 @@ class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
             ValueError: a field is out of its range, or two contradict each other.
         """
         self.check_ranges(_POSITIVE)
-        if self.characters != CHARACTERS:
-            raise ValueError(f"characters is {self.characters}, where bytes make {CHARACTERS}")
-        if not self.filters or any(width < 1 or count < 1 for width, count in self.filters):
-            raise ValueError(f"filters are {self.filters}, which leaves a word without a vector")
-        if max(width for width, _ in self.filters) > self.max_characters:
-            raise ValueError(f"a filter is wider than max_characters, {self.max_characters}")
-        if self.max_characters < 3:
-            raise ValueError("max_characters leaves no room between the marks of a word")
-        if self.projection_size > self.lstm_size:
-            raise ValueError(
-                f"projection_size {self.projection_size} is over lstm_size {self.lstm_size}"
-            )
-        if self.highways < 0 or self.vocab_size < 0:
-            raise ValueError(
-                f"highways {self.highways} or vocab_size {self.vocab_size} is negative"
-            )
+        filters, longest, size = self.filters, self.max_characters, self.lstm_size
+        self.refuse({
+            f"filters are {filters}, which leaves a word without a vector":
+                not filters or any(width < 1 or count < 1 for width, count in filters),
+            f"a filter is wider than max_characters, {longest}":
+                any(width > longest for width, _ in filters),
+            "max_characters leaves no room between the marks of a word": longest < 3,
+            f"projection_size {self.projection_size} is over lstm_size {size}":
+                self.projection_size > size,
+            f"highways {self.highways} or vocab_size {self.vocab_size} is negative":
+                min(self.highways, self.vocab_size) < 0,
+        })  # fmt: skip
 
     @property
     def filter_count(self) -> int:

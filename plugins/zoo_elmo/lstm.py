@@ -20,16 +20,21 @@ class State:
     """What the LSTMs remember from one batch to the next, as the released code does.
 
     Row r of a batch goes on where row r of the batch before ended. A batch with fewer rows leaves
-    the memory of the others as it is; rows that come anew begin with zeros. Give one of these to
-    each call that belongs to one stream, and none to start afresh.
+    the memory of the others as it is; rows that come anew begin with zeros. What a batch begins
+    with and what it ends with are apart, so that computing it again (activation checkpointing)
+    begins with the same.
+
+    Args:
+        begin: what ``ended`` was after the batch before, perhaps among other tensors; by default
+            every row begins with zeros.
+
+    Attributes:
+        ended: what the batch ended with, by name, (rows, width) each; gradients stop here.
     """
 
-    def __init__(self) -> None:
-        self._held: dict[str, Tensor] = {}
-
-    def reset(self) -> None:
-        """Forget everything."""
-        self._held.clear()
+    def __init__(self, begin: Mapping[str, Tensor] | None = None) -> None:
+        self._begin: Mapping[str, Tensor] = begin or {}
+        self.ended: dict[str, Tensor] = {}
 
     def before(self, name: str, zeros: Tensor) -> Tensor:
         """Return what each row of a batch begins with.
@@ -38,34 +43,13 @@ class State:
             name: of what is remembered.
             zeros: (rows, width), of the dtype and device to compute in.
         """
-        held = self._held.get(name)
+        held = self._begin.get(name)
         return zeros if held is None else _and_more(held.to(zeros)[: zeros.shape[0]], zeros)
 
     def after(self, name: str, ended: Tensor) -> None:
-        """Keep what the rows of a batch ended with, (rows, width); gradients stop here."""
+        """Keep what the rows of a batch ended with, (rows, width)."""
         new = ended.detach()
-        self._held[name] = _and_more(new, self._held.get(name, new).to(new))
-
-
-class Handover(State):
-    """What one batch begins with and what it ends with, apart, so that computing the batch again
-    (activation checkpointing) begins with the same.
-
-    Args:
-        begin: what ``ended`` was after the batch before, perhaps among other tensors.
-
-    Attributes:
-        ended: what the batch ended with, by name.
-    """
-
-    def __init__(self, begin: Mapping[str, Tensor]) -> None:
-        super().__init__()
-        self._held.update(begin)
-        self.ended: dict[str, Tensor] = {}
-
-    def after(self, name: str, ended: Tensor) -> None:
-        """See ``State``."""
-        self.ended[name] = ended.detach()
+        self.ended[name] = _and_more(new, self._begin.get(name, new).to(new))
 
 
 def _and_more(rows: Tensor, others: Tensor) -> Tensor:
@@ -106,11 +90,10 @@ class ProjectedLstm(nn.Module):
         Args:
             x: (batch, tokens, outputs).
             mask: (batch, tokens), true where there is a word.
-            state: what to begin with; it is brought up to date.
+            state: what to begin with; it is told what this ends with.
         """
-        rows = x.shape[0]
-        begin = (state.before(name, x.new_zeros(rows, n)) for name, n in self.kept.items())
-        output, cell = begin
+        zeros = (x.new_zeros(x.shape[0], width) for width in self.kept.values())
+        output, cell = map(state.before, self.kept, zeros)
         forget = F.pad(self.bias.new_full((self.size,), FORGET_BIAS), (2 * self.size, self.size))
         own, recurrent = self.kernel.chunk(2)  # rows for the word, rows for the output before
         # what the words give to the gates, for all of them at once
@@ -118,8 +101,8 @@ class ProjectedLstm(nn.Module):
 
         def step(held: Pair, word: Pair) -> Pair:
             (output, cell), (gates, real) = held, word
-            new_output, new_cell = self._step(torch.addmm(gates, output, recurrent), cell)
-            return torch.where(real, new_output, output), torch.where(real, new_cell, cell)
+            new = self._step(torch.addmm(gates, output, recurrent), cell)
+            return torch.where(real, new[0], output), torch.where(real, new[1], cell)
 
         walk = _walk_in_graph if torch.compiler.is_exporting() else _walk
         words = given, mask.t().unsqueeze(-1)
@@ -192,7 +175,7 @@ class BidirectionalLstm(nn.Module):
         Args:
             x: (batch, tokens, hidden).
             mask: (batch, tokens), true where there is a word.
-            state: what to begin with; it is brought up to date.
+            state: what to begin with; it is told what this ends with.
         """
         x = self.dropout(x)
         left, right = x.chunk(2, dim=-1)

@@ -49,27 +49,6 @@ class Highway(nn.Module):
         return x + gate * (new - x)
 
 
-class Filters(nn.Conv2d):
-    """How well each filter matches at its best place in a word. The file's filters have two
-    dimensions, the second of size one.
-
-    Args:
-        size: width of a character's vector.
-        count: how many filters.
-        width: characters that a filter sees.
-    """
-
-    bias: Tensor
-
-    def __init__(self, size: int, count: int, width: int) -> None:
-        super().__init__(size, count, (width, 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return (words, count), from characters (words, size, characters)."""
-        # in one dimension, which is faster
-        return F.conv1d(x, self.weight.squeeze(-1), self.bias).amax(-1)
-
-
 class CharacterEncoder(nn.Module):
     """From the characters of a word to its vector.
 
@@ -79,13 +58,12 @@ class CharacterEncoder(nn.Module):
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
-        size, total = config.character_size, config.filter_count
+        size, total, width = config.character_size, config.filter_count, config.projection_size
         self.characters = nn.Embedding(CHARACTERS - 1, size)
-        self.filters = nn.ModuleList(Filters(size, n, width) for width, n in config.filters)
-        self.highways = nn.ModuleList(Highway(total) for _ in range(config.highways))
-        self.projection = None
-        if total != config.projection_size:
-            self.projection = nn.Linear(total, config.projection_size)
+        # the file's filters have two dimensions, the second of size one
+        self.filters = nn.ModuleList(nn.Conv2d(size, n, (seen, 1)) for seen, n in config.filters)
+        self.highways = nn.Sequential(*(Highway(total) for _ in range(config.highways)))
+        self.projection = nn.Linear(total, width) if total != width else nn.Identity()
         self.act = activation(config.activation)
 
     def forward(self, character_ids: Tensor) -> Tensor:
@@ -96,12 +74,13 @@ class CharacterEncoder(nn.Module):
         """
         table = F.pad(self.characters.weight, (0, 0, 1, 0))  # the row of 0 is zero
         x = F.embedding(character_ids.flatten(0, 1), table).transpose(1, 2)
-        # the activations rise throughout, so the largest match may be taken before them
-        x = torch.cat([self.act(filters(x)) for filters in self.filters], dim=-1)
-        for highway in self.highways:
-            x = highway(x)
-        if self.projection is not None:
-            x = self.projection(x)
+        found = []
+        for filters in self.filters:
+            weight, bias = filters.parameters()
+            matches = F.conv1d(x, weight.squeeze(-1), bias)  # in one dimension, which is faster
+            # the activations rise throughout, so the largest match may be taken before them
+            found.append(self.act(matches.amax(-1)))
+        x = self.projection(self.highways(torch.cat(found, dim=-1)))
         x = x.view(*character_ids.shape[:2], -1)
         return torch.cat([x, x], dim=-1)
 
@@ -178,7 +157,7 @@ class Elmo(nn.Module):
             character_ids: (batch, tokens, characters), int64; a word of zeros is padding.
             attention_mask: (batch, tokens), 1 where there is a word; where it is left out, every
                 word that is not padding counts.
-            state: what the batch before left behind; ``None`` begins with zeros.
+            state: of what the batch before ended with; ``None`` begins with zeros.
         """
         return self.outputs(self.trunk(character_ids, attention_mask, state))
 
@@ -209,17 +188,14 @@ class LanguageModel(Elmo):
         return self.dropout(layers[-1]).chunk(2, dim=-1)  # type: ignore[no-any-return]
 
 
+_HEADS: dict[str, type[Elmo]] = {"none": Elmo, "bidirectional-lm": LanguageModel}
+
+
 def build(config: ElmoConfig, head: str) -> Elmo:
     """Return a model with fresh weights, drawn as the released code draws them."""
-    draw = partial(_draw, config)
-    match head:
-        case "none":
-            model = Elmo(config)
-        case "bidirectional-lm":
-            model = LanguageModel(config)
-            draw(model.head)
-        case _:
-            raise ValueError(f"ELMo has no head {head!r}")
+    model, draw = _HEADS[head](config), partial(_draw, config)
+    if isinstance(model, LanguageModel):
+        draw(model.head)
     model.embeddings.apply(draw)
     model.layers.apply(draw)
     return model
@@ -230,18 +206,15 @@ def _draw(config: ElmoConfig, module: nn.Module) -> None:
     match module:
         case nn.Embedding():
             nn.init.uniform_(module.weight, -1.0, 1.0)
-        case Filters():
-            if config.activation == "relu":
-                nn.init.uniform_(module.weight, -0.05, 0.05)
-            else:
-                nn.init.normal_(module.weight, std=module.weight[0].numel() ** -0.5)
-            nn.init.zeros_(module.bias)
-        case nn.Linear():
-            nn.init.normal_(module.weight, std=math.sqrt(1 / module.in_features))
-            nn.init.zeros_(module.bias)
+        case nn.Conv2d() if config.activation == "relu":
+            nn.init.uniform_(module.weight, -0.05, 0.05)
+        case nn.Conv2d() | nn.Linear():
+            nn.init.normal_(module.weight, std=math.sqrt(1 / module.weight[0].numel()))
         case Highway():
             nn.init.constant_(module.carry.bias, -2.0)  # at first, a word passes as it is
         case ProjectedLstm():
             nn.init.xavier_uniform_(module.kernel)
             if module.projection is not None:
                 nn.init.xavier_uniform_(module.projection)
+    if isinstance(module, nn.Conv2d | nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)

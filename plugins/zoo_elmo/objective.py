@@ -209,13 +209,13 @@ class BidirectionalLm(Objective):
         from torch.nn import functional as F
 
         from zoo_elmo.losses import Sample, word_losses
-        from zoo_elmo.lstm import Handover
+        from zoo_elmo.lstm import State
 
         learner: Any = model
         spelled = learner.embeddings(tensors["character_ids"].unsqueeze(0)).squeeze(0)
         halves = zip(tensors["places"], spelled.chunk(2, dim=-1), strict=True)
         vectors = torch.cat([F.embedding(places, half) for places, half in halves], dim=-1)
-        state = Handover(tensors)
+        state = State(tensors)
         mask = torch.ones_like(tensors["places"][0], dtype=torch.bool)
         seen = learner.directions(learner.above(vectors, mask, state))
         samples: Sequence[Sample | None] = [None, None]

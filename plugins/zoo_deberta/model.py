@@ -24,7 +24,6 @@ hold that head beside a masked-token head.
 What a batch and the outputs are, ``zoo.nn.encoder`` says.
 """
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
@@ -33,14 +32,7 @@ from torch import Tensor, nn
 from zoo.nn.activations import activation
 from zoo.nn.assembly import Assembly, Reader
 from zoo.nn.attention import packed_mask, padding_mask
-from zoo.nn.encoder import (
-    Classifier,
-    Encoder,
-    MaskedLM,
-    MultipleChoice,
-    QuestionAnswering,
-    TokenScores,
-)
+from zoo.nn.encoder import Encoder, MaskedLM, TokenScores
 from zoo.nn.heads import LinearHead
 from zoo_deberta.attention import Context, DisentangledAttention
 from zoo_deberta.blocks import Block, ConvolutionBlock, Embeddings, places
@@ -208,10 +200,6 @@ class Pooler(nn.Linear):
         return self.act(super().forward(self.dropout(hidden[:, 0])))
 
 
-class DebertaClassifier(Classifier, Deberta):
-    """See ``Classifier``."""
-
-
 class DebertaTokenScores(TokenScores, Deberta):
     """See ``TokenScores``."""
 
@@ -220,33 +208,15 @@ class DebertaTokenScores(TokenScores, Deberta):
         return self.read(hidden, position_ids).squeeze(-1)
 
 
-class DebertaMultipleChoice(MultipleChoice, Deberta):
-    """See ``MultipleChoice``."""
-
-
-class DebertaQuestionAnswering(QuestionAnswering, Deberta):
-    """See ``QuestionAnswering``."""
-
-
 class DebertaAssembly(Assembly):
     """The family's trunk under the usual heads and its own."""
 
-    kinds: ClassVar[Mapping[type[Encoder], type[Encoder]]] = {
-        Encoder: Deberta,
-        MaskedLM: DebertaMaskedLM,
-        Classifier: DebertaClassifier,
-        MultipleChoice: DebertaMultipleChoice,
-        QuestionAnswering: DebertaQuestionAnswering,
-    }
-
-    def trunk(self) -> dict[str, Any]:
-        """See ``Assembly``."""
-        return {"config": self.config}
+    trunk_type: ClassVar[type[Encoder]] = Deberta
 
     def reader(self, head: str) -> Reader:
         """See ``Assembly``."""
-        if head == "pretraining":
-            return Pretraining, None, self.masked()
+        if head in ("masked-lm", "pretraining"):
+            return DebertaMaskedLM if head == "masked-lm" else Pretraining, None, self.masked()
         if head == "replaced-token-detection":
             return DebertaTokenScores, None, ReplacedHead(self.config)
         return super().reader(head)

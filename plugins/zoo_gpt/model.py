@@ -13,24 +13,92 @@ leaves them, with one more norm after the last block, and in the depth-scaled st
 that feed the residual path. A text is written one token at a time: keys and values of the tokens
 so far are kept in a cache, so that each step computes one token.
 
-Every class below takes a batch as ``input_ids`` and ``attention_mask``, int64 and (batch, tokens)
-each, padded on the right or on the left: the first real token of a row has position 0. A mask of
-``None`` says that all tokens are real. All return a dict of named outputs.
+A batch is as ``zoo.nn.encoder`` says, padded on the right or on the left: the first real token of
+a row has position 0. No segments are told apart.
 """
 
 from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.cache import KeyValueCache
-from zoo.nn.heads import Labels, LinearHead, NextToken, Spans, at_places
-from zoo.nn.init import init_weights
+from zoo.nn.assembly import Assembly, Reader
+from zoo.nn.attention import causal_mask, packed_mask
+from zoo.nn.blocks import PostNormBlock
+from zoo.nn.cache import KeyValueCache, LayerCache
+from zoo.nn.encoder import Classifier, Encoder, blocks, embeddings
+from zoo.nn.heads import LinearHead, NextToken, at_places
 from zoo_gpt.config import GptConfig
-from zoo_gpt.trunk import Gpt
 
-CLASSIFIER_DROPOUT = 0.1  # before a classifier of tokens; the published models say no other
+
+class PreNormBlock(PostNormBlock):
+    """GPT-2's block: the same parts, with the norms before attention and feed-forward network."""
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None
+    ) -> Tensor:
+        """See ``PostNormBlock``."""
+        x = x + self.dropout(self.attention(self.attention_norm(x), mask, cache))
+        return x + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
+
+
+def places(input_ids: Tensor, mask: Tensor | None, past: int) -> Tensor:
+    """Return where each token stands, (batch or 1, tokens): a row's first real one at 0.
+
+    Args:
+        input_ids: (batch, tokens).
+        mask: (batch, past + tokens), zero for padding, or ``None``.
+        past: how many tokens stand before them.
+    """
+    where = torch.arange(past, past + input_ids.shape[1], device=input_ids.device)[None]
+    if mask is None:
+        return where
+    return (where - (mask.cumsum(1) == 0).sum(1, keepdim=True)).clamp(min=0)  # padding on the left
+
+
+class Gpt(Encoder):
+    """The trunk, which all heads share.
+
+    Args:
+        config: the shape.
+        **top: the head, see ``Encoder``.
+    """
+
+    def __init__(self, config: GptConfig, **top: Any) -> None:
+        kind = PreNormBlock if config.norm == "pre" else PostNormBlock
+        norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        layers = blocks(config, kind, intermediate_size=config.inner_size, causal=True)
+        for number, layer in enumerate(layers):
+            layer.attention.scale = config.attention_scale(number)
+        top["final_norm"] = norm if config.norm == "pre" else None
+        super().__init__(embeddings(config, norm=False), layers, **top)
+        self.config = config
+
+    def encode(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Tensor:
+        """See ``Encoder``.
+
+        With a cache, the inputs are of those tokens alone that it does not hold, to which it adds
+        them; the mask is (batch, tokens) of all.
+        """
+        past, tokens = cache.length if cache else 0, input_ids.shape[1]
+        if position_ids is None or attention_mask is None:
+            x = self.embeddings(input_ids, token_type_ids, places(input_ids, attention_mask, past))
+            mask = causal_mask(attention_mask, queries=tokens, past=past, like=x)
+        else:
+            x = self.embeddings(input_ids, token_type_ids, position_ids)
+            mask = packed_mask(attention_mask, attention_mask, x.dtype, causal=True)
+        for number, layer in enumerate(self.layers):
+            x = layer(x, mask, cache.layers[number] if cache else None)
+        return self.finish(x)
 
 
 class CausalState:
@@ -48,23 +116,18 @@ class CausalState:
 class CausalLM(NextToken, Gpt):
     """Which token comes next? Also a ``zoo.generation.Decoder``."""
 
-    def __init__(self, config: GptConfig) -> None:
-        super().__init__(config)
-        tied, shape = config.tie_embeddings, (config.hidden_size, config.vocab_size)
-        self.head = None if tied else nn.Linear(*shape, bias=False)
-
     def prefill(self, inputs: Mapping[str, Tensor], room: int) -> tuple[Tensor, CausalState]:
         """Read the prompts, padded on the left; see ``zoo.generation.Decoder``."""
         mask = inputs.get("attention_mask")
         state = CausalState(KeyValueCache(len(self.layers), room), mask)
-        hidden = self.trunk(inputs["input_ids"], mask, state.cache)
+        hidden = self.encode(inputs["input_ids"], mask, cache=state.cache)
         return self.scores(hidden[:, -1]), state
 
     def step(self, tokens: Tensor, state: CausalState) -> Tensor:
         """Read one more token of each row; see ``zoo.generation.Decoder``."""
         if state.mask is not None:
             state.mask = F.pad(state.mask, (0, 1), value=1)
-        return self.scores(self.trunk(tokens[:, None], state.mask, state.cache)[:, -1])
+        return self.scores(self.encode(tokens[:, None], state.mask, cache=state.cache)[:, -1])
 
 
 def last_places(input_ids: Tensor, mask: Tensor | None, pad_token_id: int | None) -> Tensor:
@@ -72,23 +135,24 @@ def last_places(input_ids: Tensor, mask: Tensor | None, pad_token_id: int | None
     real = torch.ones_like(input_ids) if mask is None else mask
     if pad_token_id is not None:
         real = real * (input_ids != pad_token_id)
-    places = torch.arange(input_ids.shape[1], device=input_ids.device)
-    return (places * real).argmax(1)
+    return (torch.arange(input_ids.shape[1], device=input_ids.device) * real).argmax(1)
 
 
-class SequenceClassification(Labels, Gpt):
+class SequenceClassification(Classifier, Gpt):
     """What is said of the text as a whole, read off its last token: it alone has seen all
     others (Radford et al. 2018, section 3.2).
     """
 
-    def __init__(self, config: GptConfig) -> None:
-        super().__init__(config)
-        self.head = nn.Linear(config.hidden_size, len(config.labels), bias=False)
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Tensor]:
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> dict[str, Tensor]:
         """Score each text: (batch, labels)."""
         last = last_places(input_ids, attention_mask, self.config.pad_token_id)
-        return self.outputs(at_places(self.trunk(input_ids, attention_mask), last))
+        hidden = self.encode(input_ids, attention_mask, token_type_ids)
+        return self.outputs(at_places(hidden, last))
 
 
 class MultipleChoice(CausalLM):
@@ -96,10 +160,9 @@ class MultipleChoice(CausalLM):
     scores of what comes next: the first GPT was tuned on both at once (section 3.2).
     """
 
-    def __init__(self, config: GptConfig) -> None:
-        super().__init__(config)
-        self.dropout = nn.Dropout(config.choice_dropout)
-        self.choice = nn.Linear(config.hidden_size, 1)
+    def __init__(self, config: GptConfig, **top: Any) -> None:
+        super().__init__(config, **top)
+        self.choice = LinearHead(config.hidden_size, 1, config.choice_dropout)
 
     def forward(
         self,
@@ -121,44 +184,37 @@ class MultipleChoice(CausalLM):
             places = last_places(ids, mask, self.config.pad_token_id)
         else:
             places = mc_token_ids.flatten()
-        hidden = self.trunk(ids, mask)
-        choice = self.choice(self.dropout(at_places(hidden, places)))
+        hidden = self.encode(ids, mask)
         return {
             "logits": self.scores(hidden).view(*shape, -1),  # (batch, choices, tokens, vocabulary)
-            "mc_logits": choice.view(shape[:2]),  # (batch, choices)
+            "mc_logits": self.choice(at_places(hidden, places)).view(shape[:2]),  # (batch, choices)
         }
 
 
-class TokenClassification(Labels, Gpt):
-    """What is said of each token, from it and those before it: (batch, tokens, labels)."""
+class GptAssembly(Assembly):
+    """The family's trunk under the usual heads and its own."""
 
-    def __init__(self, config: GptConfig) -> None:
-        super().__init__(config)
-        self.head = LinearHead(config.hidden_size, len(config.labels), CLASSIFIER_DROPOUT)
+    trunk_type: ClassVar[type[Encoder]] = Gpt
 
+    def reader(self, head: str) -> Reader:
+        """See ``Assembly``."""
+        labels, vocabulary = len(self.config.labels), self.config.vocab_size
+        if head == "sequence-classification":
+            return SequenceClassification, None, nn.Linear(self.width, labels, bias=False)
+        if head in ("causal-lm", "multiple-choice"):
+            tied = self.config.tie_embeddings
+            table = None if tied else nn.Linear(self.width, vocabulary, bias=False)
+            return CausalLM if head == "causal-lm" else MultipleChoice, None, table
+        return super().reader(head)
 
-class QuestionAnswering(Spans, Gpt):
-    """Where in the text an answer starts, and where it ends: (batch, tokens) each."""
-
-    def __init__(self, config: GptConfig) -> None:
-        super().__init__(config)
-        self.head = nn.Linear(config.hidden_size, 2)
-
-
-_HEADS: dict[str, type[Gpt]] = {
-    "none": Gpt,
-    "causal-lm": CausalLM,
-    "multiple-choice": MultipleChoice,
-    "sequence-classification": SequenceClassification,
-    "token-classification": TokenClassification,
-    "question-answering": QuestionAnswering,
-}
+    def tokens(self, outputs: int) -> nn.Module:
+        """See ``Assembly``; the published models say no other dropout."""
+        return LinearHead(self.width, outputs, dropout=0.1)
 
 
-def build(config: GptConfig, head: str) -> Gpt:
+def build(config: GptConfig, head: str) -> Encoder:
     """Return a model with fresh weights, those on GPT-2's residual path smaller with depth."""
-    model = _HEADS[head](config)
-    init_weights(model, std=config.initializer_range)
+    model = GptAssembly(config).build(head)
     if config.norm == "pre":
         std = config.initializer_range / (2 * config.num_layers) ** 0.5
         for name, parameter in model.layers.named_parameters():

@@ -17,6 +17,7 @@ from zoo.data.random import generator
 from zoo.objectives import objective_type
 from zoo.objectives.base import Row
 from zoo.objectives.causal import CausalLanguageModelling
+from zoo.objectives.masked import inputs
 from zoo.objectives.vocabulary import Vocabulary
 from zoo.plugins import get_family
 from zoo.testing.oracle import reference_model
@@ -105,8 +106,8 @@ def test_an_epoch_tells_every_token_and_every_end_once(
     assert set(values.values()) <= {1}
     for row in found:
         assert row.counts["causal-lm"] == np.count_nonzero(row.planes["attention_mask"])
-        for inputs, targets in zip(read(row), told(row), strict=True):
-            assert inputs[1:] == targets[:-1]  # each next is the next
+        for read_ids, targets in zip(read(row), told(row), strict=True):
+            assert read_ids[1:] == targets[:-1]  # each next is the next
 
 
 @settings(deadline=None, max_examples=20)
@@ -171,9 +172,7 @@ def test_texts_that_share_a_row_are_as_they_are_alone(name: str) -> None:
     model: Any = random_model(GPT, CONFIGS[name], "causal-lm")
     (row,) = rows(counted([6, 1, 12, 4]), 32)
     tensors = objective(32).collate([row]).tensors
-    packed = model.encode(tensors["input_ids"], tensors["attention_mask"], tensors["position_ids"])[
-        0
-    ]
+    packed = model.encode(**inputs(tensors))[0]
     for number, text in enumerate(read(row), 1):
         alone = model(input_ids=torch.tensor([text]))["logits"][0]
         here = model.scores(packed[tensors["attention_mask"][0] == number])

@@ -1,6 +1,5 @@
 """How the models of a family of text encoders are put together: a trunk, and what reads it."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import nn
@@ -34,10 +33,10 @@ class Assembly:
         width: of the blocks.
         dropout: before classifiers: ``classifier_dropout`` of the configuration, if it has one,
             and else ``dropout``.
-        kinds: a class of ``zoo.nn.encoder`` -> the family's own, with another trunk.
+        trunk_type: the family's own trunk, which every class of ``zoo.nn.encoder`` stands on.
     """
 
-    kinds: ClassVar[Mapping[type[Encoder], type[Encoder]]] = {}
+    trunk_type: ClassVar[type[Encoder]] = Encoder
 
     def __init__(self, config: Any) -> None:
         self.config, self.width = config, config.hidden_size
@@ -52,7 +51,7 @@ class Assembly:
         """
         trunk = self.trunk()
         kind, pooler, top = self.reader(head)
-        model = self.kinds.get(kind, kind)(**trunk, pooler=pooler, head=top)
+        model = _standing_on(self.trunk_type, kind)(**trunk, pooler=pooler, head=top)
         init_weights(model, std=self.config.initializer_range)
         return model
 
@@ -80,7 +79,11 @@ class Assembly:
         raise ValueError(f"{type(self.config).__name__} has no head {head!r}")
 
     def trunk(self) -> dict[str, Any]:
-        """Return the arguments of ``Encoder`` that are the same for every head."""
+        """Return the arguments of the trunk that are the same for every head; here those of
+        ``Encoder``, and the configuration for a family's own.
+        """
+        if self.trunk_type is not Encoder:
+            return {"config": self.config}
         return {"embeddings": embeddings(self.config), "layers": blocks(self.config)}
 
     def pooler(self) -> nn.Module:
@@ -117,3 +120,11 @@ class Assembly:
         head = self.masked()
         head.add_module(kind.pair_head, scores)
         return kind, self.pooler(), head
+
+
+def _standing_on(trunk: type[Encoder], kind: type[Encoder]) -> type[Encoder]:
+    """Return the class that reads as ``kind`` does what ``trunk`` says of a text."""
+    for one, other in ((kind, trunk), (trunk, kind)):
+        if issubclass(one, other):
+            return one
+    return type(kind.__name__, (kind, trunk), {"__doc__": kind.__doc__})

@@ -4,14 +4,14 @@ from torch import Tensor, nn
 
 
 class Embeddings(nn.Module):
-    """The sum of learned token, position and segment embeddings, normalised.
+    """The sum of learned token, position and segment embeddings, normalised or as it is.
 
     Args:
         vocab_size: how many tokens there are.
         max_positions: how many positions there are; a longer input is an error.
         type_vocab_size: how many kinds of segment there are; 0 where none are told apart.
         hidden_size: width of each embedding.
-        layer_norm_eps: added to the variance in the norm.
+        layer_norm_eps: added to the variance in the norm; ``None`` for no norm.
         dropout: probability of dropping an element of the result in training.
         project_to: width to which a linear map takes the result, last of all; by default there
             is none.
@@ -24,7 +24,7 @@ class Embeddings(nn.Module):
         max_positions: int,
         type_vocab_size: int,
         hidden_size: int,
-        layer_norm_eps: float,
+        layer_norm_eps: float | None,
         dropout: float,
         project_to: int | None = None,
     ) -> None:
@@ -32,7 +32,8 @@ class Embeddings(nn.Module):
         self.tokens = nn.Embedding(vocab_size, hidden_size)
         self.positions = nn.Embedding(max_positions, hidden_size)
         self.types = nn.Embedding(type_vocab_size, hidden_size) if type_vocab_size else None
-        self.norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        eps = layer_norm_eps
+        self.norm = None if eps is None else nn.LayerNorm(hidden_size, eps=eps)
         self.dropout = nn.Dropout(dropout)
         self.project = None if project_to is None else nn.Linear(hidden_size, project_to)
 
@@ -62,7 +63,8 @@ class Embeddings(nn.Module):
             added = added + kind
         elif token_type_ids is not None:
             raise ValueError("token_type_ids are given, and this model tells no segments apart")
-        x = self.dropout(self.norm(self.tokens(input_ids) + added))
+        x = self.tokens(input_ids) + added
+        x = self.dropout(x if self.norm is None else self.norm(x))
         return x if self.project is None else self.project(x)  # type: ignore[no-any-return]
 
     def where(self, input_ids: Tensor) -> Tensor:

@@ -16,15 +16,16 @@ from torch import Tensor, nn
 from zoo.nn.attention import packed_mask, padding_mask
 from zoo.nn.blocks import PostNormBlock
 from zoo.nn.embeddings import Embeddings
-from zoo.nn.heads import MaskedTokenHead
+from zoo.nn.heads import Labels, MaskedTokenHead, Reading, Spans
 
 
-class Encoder(nn.Module):
+class Encoder(Reading):
     """The trunk, which all heads share. A subclass says in ``outputs`` what is read off it.
 
     Args:
         embeddings: token numbers and types -> (batch, tokens, hidden).
         layers: the blocks, each of which takes (batch, tokens, hidden) and a mask.
+        final_norm: a norm after the last block.
         pooler: the tokens' vectors -> one for the text, where the head looks at that.
         head: what stands on top.
         order: the numbers of the blocks in the order in which they run, some of them several
@@ -36,6 +37,7 @@ class Encoder(nn.Module):
         embeddings: nn.Module,
         layers: Iterable[nn.Module],
         *,
+        final_norm: nn.Module | None = None,
         pooler: nn.Module | None = None,
         head: nn.Module | None = None,
         order: Sequence[int] | None = None,
@@ -43,6 +45,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.embeddings = embeddings
         self.layers = nn.ModuleList(layers)
+        self.final_norm = final_norm
         self.pooler = pooler
         self.head = head
         self.order = range(len(self.layers)) if order is None else tuple(order)
@@ -71,7 +74,11 @@ class Encoder(nn.Module):
             mask = packed_mask(attention_mask, attention_mask, x.dtype)
         for number in self.order:
             x = self.layers[number](x, mask)
-        return x
+        return self.finish(x)
+
+    def finish(self, x: Tensor) -> Tensor:
+        """Normalise what the last block returned, where a norm follows it."""
+        return x if self.final_norm is None else self.final_norm(x)
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """Read the outputs off the last block's, (batch, tokens, hidden)."""
@@ -80,17 +87,11 @@ class Encoder(nn.Module):
 
     def read(self, hidden: Tensor, *more: Any) -> Tensor:
         """Run the head on each token's vector, or on the text's where there is a pooler."""
-        assert self.head is not None, "a trunk without a head gives vectors alone"
-        looked_at = hidden if self.pooler is None else self.pooler(hidden)
-        return self.head(looked_at, *more)  # type: ignore[no-any-return]
+        return super().read(hidden if self.pooler is None else self.pooler(hidden), *more)
 
 
-class Classifier(Encoder):
+class Classifier(Labels, Encoder):
     """What is said of each token; with a pooler, of the text: (batch, [tokens,] labels)."""
-
-    def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-        """See ``Encoder``."""
-        return {"logits": self.read(hidden)}
 
 
 class MaskedLM(Encoder):
@@ -143,13 +144,8 @@ class TokenScores(Encoder):
         return self.read(hidden).squeeze(-1)
 
 
-class QuestionAnswering(Encoder):
+class QuestionAnswering(Spans, Encoder):
     """Where the answer starts and where it ends: (batch, tokens) each."""
-
-    def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-        """See ``Encoder``."""
-        start, end = self.read(hidden).unbind(dim=-1)
-        return {"start_logits": start, "end_logits": end}
 
 
 class MultipleChoice(Classifier):
@@ -170,13 +166,20 @@ class MultipleChoice(Classifier):
         return {"logits": scores.view(input_ids.shape[:2])}
 
 
-def embeddings(config: Any, kind: type[Embeddings] = Embeddings, *, project: bool = False) -> Any:
+def embeddings(
+    config: Any,
+    kind: type[Embeddings] = Embeddings,
+    *,
+    project: bool = False,
+    norm: bool = True,
+) -> Any:
     """Return input embeddings of the shape that a configuration says.
 
     Args:
-        config: an ``EncoderConfig``.
+        config: an ``EncoderConfig``, or one with the same fields.
         kind: the class.
         project: map them to the width of the blocks, even if it is the same.
+        norm: normalise their sum.
     """
     width = getattr(config, "embedding_size", config.hidden_size)
     return kind(
@@ -184,34 +187,37 @@ def embeddings(config: Any, kind: type[Embeddings] = Embeddings, *, project: boo
         max_positions=config.max_positions,
         type_vocab_size=getattr(config, "type_vocab_size", 0),
         hidden_size=width,
-        layer_norm_eps=config.layer_norm_eps,
-        dropout=config.dropout,
+        layer_norm_eps=config.layer_norm_eps if norm else None,
+        dropout=getattr(config, "embedding_dropout", config.dropout),
         project_to=config.hidden_size if project or width != config.hidden_size else None,
     )
 
 
 def blocks(
-    config: Any, kind: type[PostNormBlock] = PostNormBlock, *, count: int | None = None
+    config: Any,
+    kind: type[PostNormBlock] = PostNormBlock,
+    *,
+    count: int | None = None,
+    **changes: Any,
 ) -> list[PostNormBlock]:
     """Return blocks of the shape that a configuration says.
 
     Args:
-        config: an ``EncoderConfig``.
+        config: an ``EncoderConfig``, or one with the same fields.
         kind: the class.
         count: how many, if not ``num_layers``.
+        **changes: arguments of ``kind`` that the configuration does not say so.
     """
-    return [
-        kind(
-            hidden_size=config.hidden_size,
-            num_heads=config.num_heads,
-            intermediate_size=config.intermediate_size,
-            act=config.activation,
-            layer_norm_eps=config.layer_norm_eps,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-        )
-        for _ in range(config.num_layers if count is None else count)
-    ]
+    usual = {
+        "hidden_size": config.hidden_size,
+        "num_heads": config.num_heads,
+        "intermediate_size": config.intermediate_size,
+        "act": config.activation,
+        "layer_norm_eps": config.layer_norm_eps,
+        "dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+    }
+    return [kind(**usual | changes) for _ in range(config.num_layers if count is None else count)]
 
 
 def masked_token_head(config: Any, act: str | None = None) -> MaskedTokenHead:

@@ -142,24 +142,35 @@ class MaskedTokenHead(nn.Module):
         return F.linear(self.norm(self.act(self.dense(hidden))), table, self.bias)
 
 
-class Labels(nn.Module):
-    """A part of models: what a head says of each vector, (..., hidden) to (..., labels)."""
+class Reading(nn.Module):
+    """A part of models: a head that reads vectors.
 
-    head: nn.Module
+    Attributes:
+        head: the head, or ``None`` where there is nothing to read.
+    """
+
+    head: nn.Module | None
+
+    def read(self, hidden: Tensor, *more: Any) -> Tensor:
+        """Run the head on vectors, (..., hidden)."""
+        assert self.head is not None, "a trunk without a head gives vectors alone"
+        return self.head(hidden, *more)  # type: ignore[no-any-return]
+
+
+class Labels(Reading):
+    """A part of models: what a head says of each vector, (..., hidden) to (..., labels)."""
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """Return the model's outputs for vectors that the head reads."""
-        return {"logits": self.head(hidden)}
+        return {"logits": self.read(hidden)}
 
 
-class Spans(nn.Module):
+class Spans(Reading):
     """A part of models: where in a text an answer starts and ends, by a head of width 2."""
-
-    head: nn.Module
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """Return the model's outputs, (batch, tokens) each, for (batch, tokens, hidden)."""
-        start, end = self.head(hidden).unbind(dim=-1)
+        start, end = self.read(hidden).unbind(dim=-1)
         return {"start_logits": start, "end_logits": end}
 
 
@@ -168,17 +179,17 @@ class NextToken(nn.Module):
 
     Attributes:
         embeddings: its ``tokens`` are the embeddings.
-        head: a table of the model's own, which is looked at in their place, or ``None``.
+        head: a linear map whose table is looked at in their place, or ``None``.
     """
 
     embeddings: Any
-    head: nn.Linear | None
+    head: Any
 
     @property
     def table(self) -> Tensor:
         """What hidden vectors are compared with, (vocabulary, hidden)."""
         table = self.embeddings.tokens if self.head is None else self.head
-        return table.weight
+        return table.weight  # type: ignore[no-any-return]
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Score every token of the vocabulary: (..., hidden) to (..., vocabulary)."""

@@ -11,6 +11,7 @@ word that is the right one does not count against it.
 import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -46,17 +47,13 @@ def draw(vocabulary: int, samples: int, generator: torch.Generator | None = None
     """
     if not 0 < samples < vocabulary:
         raise ValueError(f"{samples} samples of a vocabulary of {vocabulary}")
-    drawn = torch.empty(0, dtype=torch.int64)
-    while True:
+    drawn, firsts = torch.empty(0, dtype=torch.int64), np.empty(0, dtype=np.int64)
+    while len(firsts) < samples:
         uniform = torch.rand(2 * samples, dtype=torch.float64, generator=generator)
         more = (uniform * math.log(vocabulary + 1)).exp().long() - 1
         drawn = torch.cat([drawn, more.clamp(max=vocabulary - 1)])
-        words, inverse = torch.unique(drawn, return_inverse=True)
-        if len(words) >= samples:
-            break
-    places = torch.arange(len(drawn))
-    first = torch.full_like(words, len(drawn)).scatter_reduce(0, inverse, places, "amin")
-    taken = first.sort().values[:samples]
+        firsts = np.unique(drawn.numpy(), return_index=True)[1]
+    taken = torch.from_numpy(np.sort(firsts)[:samples])
     return Sample(drawn[taken], int(taken[-1]) + 1)
 
 

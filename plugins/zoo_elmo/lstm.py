@@ -124,8 +124,7 @@ def _walk(step: Step, held: Pair, words: Pair, from_the_right: bool) -> tuple[Te
     """Return the output after each word, (tokens, batch, outputs), and what is held at the end."""
     every = list(zip(*(each.unbind(0) for each in words), strict=True))
     found = [held[0]] * len(every)
-    order = range(len(every))
-    for t in reversed(order) if from_the_right else order:
+    for t in range(len(every))[:: -1 if from_the_right else 1]:
         held = step(held, every[t])
         found[t] = held[0]
     return torch.stack(found), held

@@ -29,23 +29,24 @@ Losses of validation are therefore a little higher than a stream's.
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
 
+from zoo.config import Config
+from zoo.data.corpus import Split
 from zoo.data.random import generator
 from zoo.errors import UsageError
 from zoo.objectives.base import Batch, Objective, Options, Outcome, Row, Rows
+from zoo.objectives.vocabulary import Ids, Vocabulary
 from zoo_elmo.characters import BEGIN_SENTENCE, END_SENTENCE, boundary, word_ids
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from zoo.config import Config
-    from zoo.data.corpus import Split
-    from zoo.objectives.vocabulary import Ids, Vocabulary
-    from zoo_elmo.config import ElmoConfig
+from zoo_elmo.config import ElmoConfig
+from zoo_elmo.losses import Sample, draw, word_losses
+from zoo_elmo.lstm import State
 
 WAYS = ("forward", "backward")  # the loss terms
 _PLANES = ("forward", "forward_targets", "backward", "backward_targets")  # read and told
@@ -79,7 +80,7 @@ class Windows(Rows):
         seed: for the order of the documents.
     """
 
-    def __init__(self, objective: "BidirectionalLm", split: "Split", seed: int) -> None:
+    def __init__(self, objective: "BidirectionalLm", split: Split, seed: int) -> None:
         self.split, self.length = split, objective.length
         self.sampled = objective.options.samples is not None
         self.begin, self.end = (objective.vocabulary.role(role) for role in ("bos", "eos"))
@@ -112,7 +113,7 @@ class Windows(Rows):
             counts=dict.fromkeys(WAYS, self.length),
         )
 
-    def _sentence(self, number: int) -> "Ids":
+    def _sentence(self, number: int) -> Ids:
         start, end = self.split.sentences[number : number + 2]
         return np.concatenate([[self.begin], self.split.read(int(start), int(end)), [self.end]])
 
@@ -133,10 +134,10 @@ class BidirectionalLm(Objective):
     options_type: ClassVar[type[Options]] = BidirectionalOptions
     recurrent: ClassVar[bool] = True
     spelled: ClassVar[bool] = True
-    config: "ElmoConfig"
+    config: ElmoConfig
 
     def __init__(
-        self, vocabulary: "Vocabulary", config: "Config", length: int, options: Any = None
+        self, vocabulary: Vocabulary, config: Config, length: int, options: Any = None
     ) -> None:
         super().__init__(vocabulary, config, length, options)
         kind = type(vocabulary.tokenizer.model).__name__
@@ -170,14 +171,12 @@ class BidirectionalLm(Objective):
             found[self.vocabulary.role(role)] = boundary(mark, room)
         return found
 
-    def rows(self, split: "Split", seed: int) -> Rows:
+    def rows(self, split: Split, seed: int) -> Rows:
         """See ``Objective``."""
         return Windows(self, split, seed)
 
     def collate(self, rows: Sequence[Row]) -> Batch:
         """See ``Objective``; the vector of a word is computed once, wherever it stands."""
-        import torch
-
         planes = np.array([[row.planes[name] for row in rows] for name in _PLANES])
         read, told = planes[::2], planes[1::2]
         used, places = np.unique(read, return_inverse=True)
@@ -188,43 +187,24 @@ class BidirectionalLm(Objective):
         }
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         if "sample" in rows[0].values:
-            tensors |= self._samples(int(rows[0].values["sample"][0]))
+            source = torch.Generator().manual_seed(int(rows[0].values["sample"][0]))
+            drawn = [draw(self.config.vocab_size, self.options.samples, source) for _ in WAYS]
+            words, tries = zip(*drawn, strict=True)
+            tensors |= {"samples": torch.stack(words), "tries": torch.tensor(tries)}
         counts = {way: sum(row.counts[way] for row in rows) for way in WAYS}
         return Batch(tensors, counts, rows=len(rows), tokens=len(rows) * self.length)
 
-    def _samples(self, seed: int) -> "dict[str, Tensor]":
-        """Draw words for each direction."""
-        import torch
-
-        from zoo_elmo.losses import draw
-
-        source = torch.Generator().manual_seed(seed)
-        drawn = [draw(self.config.vocab_size, self.options.samples, source) for _ in WAYS]
-        words, tries = zip(*drawn, strict=True)
-        return {"samples": torch.stack(words), "tries": torch.tensor(tries)}
-
-    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> Outcome:
+    def loss(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> Outcome:
         """See ``Objective``; the memory is what every LSTM ended with."""
-        import torch
-        from torch.nn import functional as F
-
-        from zoo_elmo.losses import Sample, word_losses
-        from zoo_elmo.lstm import State
-
         learner: Any = model
         spelled = learner.embeddings(tensors["character_ids"].unsqueeze(0)).squeeze(0)
         halves = zip(tensors["places"], spelled.chunk(2, dim=-1), strict=True)
         vectors = torch.cat([F.embedding(places, half) for places, half in halves], dim=-1)
-        state = State(tensors)
-        mask = torch.ones_like(tensors["places"][0], dtype=torch.bool)
+        mask, state = torch.ones_like(tensors["places"][0], dtype=torch.bool), State(tensors)
         seen = learner.directions(learner.above(vectors, mask, state))
-        samples: Sequence[Sample | None] = [None, None]
-        if model.training and "samples" in tensors:
-            samples = list(map(Sample, tensors["samples"], tensors["tries"]))
-        sums = {
-            way: word_losses(learner.head, hidden.flatten(0, 1), told.flatten(), sample).sum()
-            for way, hidden, told, sample in zip(
-                WAYS, seen, tensors["targets"], samples, strict=True
-            )
-        }
+        sampled, sums = model.training and "samples" in tensors, {}
+        for k, way in enumerate(WAYS):
+            sample = Sample(tensors["samples"][k], tensors["tries"][k]) if sampled else None
+            hidden, told = seen[k].flatten(0, 1), tensors["targets"][k].flatten()
+            sums[way] = word_losses(learner.head, hidden, told, sample).sum()
         return Outcome(sums, memory=state.ended)

@@ -7,6 +7,7 @@ from typing import Any
 from zoo.checkpoint import TokenizerInfo
 from zoo.errors import UsageError
 from zoo.tokenization import Encoded, TextTokenizer
+from zoo.tokenization.text import unreadable
 from zoo_elmo.characters import sentence_ids
 
 BEGIN, END = "<S>", "</S>"  # how results show the boundaries of a sentence
@@ -22,7 +23,7 @@ class Sentence(Encoded):
         most: words that it may have; those that follow are cut. ``None`` for any number.
     """
 
-    def __init__(self, text: str, length: int, most: int | None) -> None:
+    def __init__(self, text: Any, length: int, most: int | None) -> None:
         every = list(WORD.finditer(text))
         found = every[:most]
         words = [match.group() for match in found]
@@ -61,17 +62,14 @@ class WordTokenizer(TextTokenizer):
         """
         if max_tokens is not None and max_tokens < 3:
             raise UsageError(f"{max_tokens} tokens leave no room for a word between two boundaries")
-        return [self._encode(number, text, max_tokens) for number, text in enumerate(texts, 1)]
-
-    def _encode(self, number: int, text: Any, max_tokens: int | None) -> Encoded:
-        if not isinstance(text, str):
-            what = "is a pair" if isinstance(text, tuple) else f"is no text: {text!r}"
-            raise UsageError(f"text {number} {what}", "the model reads one sentence at a time")
+        for number, text in enumerate(texts, 1):
+            if isinstance(text, tuple):
+                raise UsageError(f"text {number} is a pair", "the model reads one text at a time")
         most = None if max_tokens is None else max_tokens - 2  # the boundaries count
         try:
-            return Sentence(text, self.max_characters, most)
-        except UnicodeEncodeError as error:
-            raise UsageError(f"text {number} holds half of a surrogate pair") from error
+            return [Sentence(text, self.max_characters, most) for text in texts]
+        except (TypeError, UnicodeEncodeError) as error:
+            raise unreadable(texts) from error
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Refuse: no model of this kind writes words.

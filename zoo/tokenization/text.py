@@ -114,7 +114,7 @@ class TextTokenizer:
         try:
             found = run(list(texts))
         except TypeError as error:
-            raise _unreadable(texts) from error
+            raise unreadable(texts) from error
         return [Encoded(each, _cuts(each, max_tokens), located=offsets) for each in found]
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
@@ -219,8 +219,8 @@ def _without(found: list[Item], cuts: tuple[slice, ...]) -> list[Item]:
     return found
 
 
-def _unreadable(texts: Sequence[Text]) -> UsageError:
-    """Say which text the library did not take."""
+def unreadable(texts: Sequence[Text]) -> UsageError:
+    """Say which of some texts, or pairs of texts, is none."""
     for number, text in enumerate(texts, 1):
         for part in text if isinstance(text, tuple) else (text,):
             if not isinstance(part, str):

@@ -59,6 +59,16 @@ def publishing(target: Path, *, force: bool = False) -> Iterator[Path]:
             _remove(staging, created)
 
 
+def sweep(target: Path) -> None:
+    """Remove what was left by processes that were killed while they published a directory.
+
+    Args:
+        target: the directory, whose name may be a pattern. No other process may be publishing it.
+    """
+    for path in target.parent.glob(f".{target.name}.????????"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
 @contextlib.contextmanager
 def _writing(target: Path) -> Iterator[None]:
     """Every failure in the block is one to write the target."""

@@ -1,5 +1,6 @@
 """A run that is broken off, however it happens, ends where the unbroken one ends."""
 
+import shutil
 import signal
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from tests.training.runs import (
     assert_same,
+    cut,
     finish,
     lines,
     options,
@@ -15,6 +17,9 @@ from tests.training.runs import (
     train,
     wait_until,
 )
+from zoo.training.journal import Journal
+from zoo.training.ranks import Ranks
+from zoo.training.start import go_on
 from zoo.training.state import checkpoints, load
 
 pytestmark = pytest.mark.usefixtures("shared_home")
@@ -70,6 +75,37 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     process.communicate(timeout=20)
     assert process.returncode == 130
     assert not checkpoints(run)
+
+
+def test_a_second_process_is_refused_while_one_is_at_work(tmp_path: Path) -> None:
+    """Two would write one log: it must stay as it is, and the first goes on."""
+    run = tmp_path / "run"
+    process = start(FAMILY, *options(steps=1000), "-o", str(run))
+    wait_until(lambda: lines(run) >= 3, process)
+    done = finish("--resume", str(run))
+    assert process.poll() is None and done.returncode == 2
+    assert f"another process is at work in {run}" in done.stderr
+    process.terminate()
+    process.communicate(timeout=60)
+    steps = [record["step"] for record in records(run)]
+    assert steps == list(range(1, len(steps) + 1))
+    with Journal(run):  # nothing stays locked
+        pass
+
+
+def test_what_killed_processes_left_behind_is_removed(unbroken: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(unbroken, run)
+    cut(run, 9)
+    kept = run / "checkpoints" / "step-00000009.bak"  # somebody's copy
+    shutil.copytree(checkpoints(run)[9], kept)
+    torn = ["checkpoints/.step-00000012.abcd_123", "checkpoints/step-00000003", ".model.abcd_123"]
+    for name in torn:
+        (run / name).mkdir()
+        (run / name / "weights.safetensors").write_bytes(b"half")
+    go_on(run, {}, {}, Ranks.join("cpu"))
+    assert not [name for name in torn if (run / name).exists()] and kept.exists()
+    assert_same(unbroken, run)
 
 
 def test_resuming_what_is_finished_changes_nothing(unbroken: Path) -> None:

@@ -6,6 +6,7 @@ byte as if nothing had happened. ``speed.jsonl`` holds what depends on the machi
 It is never cut back: time that was spent twice was spent.
 """
 
+import fcntl
 import json
 import mmap
 import os
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from zoo.errors import VerificationError
+from zoo.errors import UsageError, VerificationError
 
 LOG, SPEED = "log.jsonl", "speed.jsonl"
 FIELDS = (
@@ -37,6 +38,7 @@ class Journal:
             killed, is removed.
 
     Raises:
+        UsageError: another process has the log open.
         OSError: a file cannot be opened or, later, written.
     """
 
@@ -141,8 +143,21 @@ def _append(handle: int, record: Mapping[str, Any]) -> None:
 
 
 def _open(path: Path) -> int:
-    """Open a log to append to, after its last whole line."""
+    """Open a log to append to, after its last whole line, and keep other processes from it.
+
+    Raises:
+        UsageError: another process has it open.
+    """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise UsageError(
+            f"another process is at work in {path.parent}", "let it end, or end it"
+        ) from error
+    except OSError:
+        pass  # some network file systems have no such locks
     if size := os.fstat(handle).st_size:
         with mmap.mmap(handle, size, access=mmap.ACCESS_READ) as content:
             whole = content.rfind(b"\n") + 1

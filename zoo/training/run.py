@@ -18,7 +18,7 @@ from zoo.training.origin import StartRecord
 from zoo.training.ranks import Ranks
 from zoo.training.result import write_result
 from zoo.training.signals import Stop
-from zoo.training.state import State, checkpoints, load, prune, save
+from zoo.training.state import State, checkpoints, load, prune, save, tidy
 from zoo.training.throughput import Throughput, training_flops
 from zoo.training.wrapping import whole
 
@@ -73,6 +73,8 @@ class Run:
             position=position,
             kept=self.ranks.first,
         )
+        if self.ranks.first:  # and no other process is at work here
+            tidy(self.path)
         first = self.trainer.step
         try:
             while self.trainer.step < self.settings.steps:

@@ -16,7 +16,7 @@ import torch
 
 from zoo.checkpoint import FileDigest, Record, decode, encode
 from zoo.errors import VerificationError
-from zoo.publish import publishing
+from zoo.publish import publishing, sweep
 from zoo.training.ranks import Ranks
 from zoo.training.shards import save_shards
 
@@ -131,6 +131,14 @@ def load(path: Path) -> tuple[State, dict[str, Tensors]]:
             )
     stems = {Path(name).stem: path / name for name in state.files if "/" not in name}
     return state, {stem: load_file(file) for stem, file in stems.items()}
+
+
+def tidy(run: Path) -> None:
+    """Remove what was left by a process that was killed while it wrote or removed a checkpoint."""
+    sweep(run / CHECKPOINTS / "step-*")
+    for path in (run / CHECKPOINTS).glob("step-*"):
+        if _NAME.fullmatch(path.name) and not (path / STATE).is_file():
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def prune(run: Path, *, keep: int, best: int | None) -> None:

@@ -126,7 +126,8 @@ class BidirectionalLm(Objective):
     ``targets``, (2, rows, length), the words to tell there, by their number in the vocabulary.
 
     Raises:
-        UsageError: the tokenizer has pieces of words, or fewer words than are to be sampled.
+        UsageError: the tokenizer has pieces of words, or fewer words than are to be sampled, or
+            the words that stand for others are not among those that are told.
     """
 
     name: ClassVar[str] = "bidirectional-lm"
@@ -147,6 +148,13 @@ class BidirectionalLm(Objective):
                 "train one with `--tokenizer train`",
             )
         self.unknown = vocabulary.role("unk")
+        told = max(vocabulary.role(role) for role in ("bos", "eos", "unk"))
+        if told >= config.vocab_size:
+            raise UsageError(
+                f"config.vocab_size is {config.vocab_size}, and words of the tokenizer that are "
+                f"always told, such as <UNK>, have numbers up to {told}",
+                "give more words, or another --tokenizer",
+            )
         samples = self.options.samples
         if samples is not None and samples >= config.vocab_size:
             raise UsageError(

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from tests.families.elmo_files import published
 from tests.families.elmo_streams import (
     CONFIG,
     ELMO,
@@ -19,6 +21,7 @@ from tests.families.elmo_streams import (
     random_split,
     rows,
 )
+from zoo.errors import UsageError
 from zoo.objectives.base import Batch
 from zoo.training.keeping import collect, give_back
 from zoo.training.lesson import Lesson
@@ -27,6 +30,8 @@ from zoo.training.optimizers import OptimizerSettings
 from zoo.training.ranks import Ranks
 from zoo.training.schedules import ScheduleSettings
 from zoo.training.settings import Settings
+from zoo.training.start import begin
+from zoo.training.trees import merged
 from zoo.training.wrapping import wrap
 from zoo_elmo.config import SIZES
 from zoo_elmo.objective import BidirectionalOptions
@@ -159,6 +164,48 @@ def test_a_corpus_may_have_more_words_than_are_told(isolated: None, tmp_path: Pa
     assert written["config"]["vocab_size"] == 30
 
 
+SMALL = {"length": 10, "batch_tokens": 40, "steps": 2, "vocab_size": 300}
+
+
+def started(path: Path, **changes: Any) -> Path:
+    begin(merged({"family": "elmo", **SMALL}, changes), {}, path, HERE)
+    return path / "model"
+
+
+def test_a_run_goes_on_from_a_model_with_its_words(isolated: None, tmp_path: Path) -> None:
+    first = started(tmp_path / "first")
+    model = started(tmp_path / "second", start={"model": str(first)})
+    assert (model / "tokenizer.json").read_bytes() == (first / "tokenizer.json").read_bytes()
+    weights = tmp_path / "second" / "checkpoints" / "step-00000000" / "weights.safetensors"
+    assert load_file(weights).keys() == load_file(first / "model.safetensors").keys()
+    for name, tensor in load_file(first / "model.safetensors").items():
+        assert torch.equal(load_file(weights)[name], tensor), name
+
+
+def test_what_was_published_learns_to_tell_words_that_it_did_not_know(
+    isolated: None, tmp_path: Path
+) -> None:
+    """The released models have neither a list of words nor a softmax over them."""
+    source, golden = published(tmp_path / "published")
+    start: dict[str, Any] = {"model": str(source)}
+    with pytest.raises(UsageError, match=r"has no tokenizer\.json; --tokenizer train makes one"):
+        started(tmp_path / "run", start=start)
+    new: dict[str, Any] = {"tokenizer": "train"}
+    with pytest.raises(UsageError, match=r"has no head, .* --set start\.fresh=\[head\]"):
+        started(tmp_path / "run", start=start, data=new)
+    model = started(tmp_path / "run", start={**start, "fresh": ["head"]}, data=new)
+    written = json.loads((model / "config.json").read_text())
+    assert written["config"]["vocab_size"] == 300 != golden.hub_config.get("n_tokens_vocab")
+
+
+def test_words_that_are_always_told_must_be_among_those_told(
+    isolated: None, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=r"config\.vocab_size is 2, .* numbers up to 2"):
+        started(tmp_path / "run", config={"vocab_size": 2})
+    assert not (tmp_path / "run").exists()
+
+
 def test_what_a_run_leaves_behind_gives_vectors(isolated: None, tmp_path: Path) -> None:
     run, bare = str(tmp_path / "run"), str(tmp_path / "bare")
     few = ["--steps", "2", "--batch-tokens", "80", "--set", "vocab_size=300", "--device", "cpu"]
@@ -168,6 +215,9 @@ def test_what_a_run_leaves_behind_gives_vectors(isolated: None, tmp_path: Path) 
     refused = zoo("run", "embed", f"{run}/model", "a text")
     assert refused.returncode == 2 and "--head none" in refused.stderr
     assert zoo("convert", f"{run}/model", "--head", "none", "-o", bare).returncode == 0
+    hub, back = str(tmp_path / "hub"), str(tmp_path / "back")
+    assert zoo("convert", f"{run}/model", "--to", "hub", "-o", hub).returncode == 0
+    assert zoo("convert", hub, "-o", back).returncode == 0  # it is as the published ones are
     found = zoo("run", "embed", bare, "a text")
     assert found.returncode == 0, found.stderr
     assert len(json.loads(found.stdout)["embedding"]) == 2 * CONFIG.projection_size

@@ -216,7 +216,7 @@ class HubLayout(Layout):
             config["architectures"] = [family.architecture(self.plan.config, self.plan.head)]
             config["dtype"] = LONG.get(report.main_dtype, "float32")
         files = {family.config_files[0]: encode(config)}
-        if self.tokenizer:
+        if self.tokenizer and family.text_tokenizer(self.plan.config) is None:
             inputs = tuple(family.onnx(self.plan.config, self.plan.head).inputs)
             files |= hub_tokenizer_files(self.tokenizer.json, self.tokenizer.info, inputs=inputs)
         pooling = self.opened.pooling

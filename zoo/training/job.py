@@ -88,7 +88,7 @@ def open_corpus(
     data, own = settings.data, origin is not None and settings.data.tokenizer is None
     if own:
         assert origin is not None
-        tokenizer: Any = origin.own_tokenizer()
+        tokenizer: Any = origin.own_tokenizer(family)
     elif data.tokenizer in (None, TRAIN):
         size = settings.vocab_size or family.sizes()[settings.size].vocab_size
         tokenizer = ToTrain.of(family, size=size)
@@ -143,7 +143,8 @@ def fit(
             )
     found = {"vocab_size": corpus.record.vocab_size, **special_ids(config, corpus, tokenizer)}
     if settings.start is not None:
-        found = agreed(config, settings, found)
+        spelled = family.text_tokenizer(config) is not None
+        found = agreed(config, settings, found, spelled=spelled)
     try:
         tree = {**msgspec.to_builtins(config), **found, **settings.config}
         fitted: Config = msgspec.convert(tree, type(config))
@@ -165,7 +166,9 @@ def fit(
     return fitted
 
 
-def agreed(config: Any, settings: Settings, asked: Mapping[str, Any]) -> dict[str, Any]:
+def agreed(
+    config: Any, settings: Settings, asked: Mapping[str, Any], *, spelled: bool
+) -> dict[str, Any]:
     """Refuse settings that contradict the model that is started with.
 
     Args:
@@ -173,23 +176,25 @@ def agreed(config: Any, settings: Settings, asked: Mapping[str, Any]) -> dict[st
         settings: of the run.
         asked: what the corpus asks for. Its vocabulary may be smaller; where the tokenizer is the
             model's own, the model's configuration counts.
+        spelled: whether the model reads no token numbers, so that another tokenizer's are as good.
 
     Returns:
-        what is to be changed: nothing.
+        what is to be changed: nothing, but for the vocabulary that such a model tells.
 
     Raises:
         UsageError: a field has another value.
     """
     assert settings.start is not None
-    told = {} if settings.data.tokenizer is None else {**asked, "vocab_size": config.vocab_size}
+    own, free = settings.data.tokenizer is None, {"vocab_size"} if spelled else set()
+    told = {} if own else {**asked, "vocab_size": config.vocab_size}
     for name, value in {**told, **settings.config}.items():
         model = msgspec.to_builtins(getattr(config, name))
-        if value != model and not name.endswith(DROPOUT):
+        if value != model and name not in free and not name.endswith(DROPOUT):
             raise UsageError(
                 f"config.{name} would be {value}, and {settings.start.model} has {model}",
                 "leave it out" if name in settings.config else "give another --tokenizer",
             )
-    return {}
+    return {} if own else {name: asked[name] for name in free}
 
 
 def special_ids(config: Any, corpus: "Corpus", tokenizer: Any) -> dict[str, int]:

@@ -107,7 +107,7 @@ class Origin:
         tokenizer = None if info is None else _given((run / TOKENIZER).read_bytes(), info)
         return cls(config, tokenizer, start, record=record)
 
-    def own_tokenizer(self) -> "Given":
+    def own_tokenizer(self, family: "Family") -> "Given":
         """Return the model's tokenizer.
 
         Raises:
@@ -116,7 +116,9 @@ class Origin:
         if self.tokenizer is None:
             raise UsageError(
                 f"{self.settings.model} has no {TOKENIZER}",
-                "--tokenizer names a model, or a corpus, that has the one it was taught with",
+                "--tokenizer names a model, or a corpus, that has the one it was taught with"
+                if family.text_tokenizer(self.config) is None
+                else "--tokenizer train makes one",
             )
         return self.tokenizer
 

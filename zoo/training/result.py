@@ -19,7 +19,7 @@ from zoo.checkpoint import (
     encode,
 )
 from zoo.objectives.base import Network
-from zoo.publish import publishing
+from zoo.publish import publishing, sweep
 from zoo.training.job import Job
 from zoo.training.state import write_tensors
 
@@ -42,19 +42,18 @@ def write_result(
     from zoo.convert.write import digest
 
     record = job.corpus.record
-    own = job.family.text_tokenizer(network.config) is not None
     model = ModelFile(
         zoo=LAYOUT,
         family=job.family.name,
         head=network.head,
         config=msgspec.to_builtins(network.config),
-        tokenizer=None if own else record.tokenizer,
+        tokenizer=record.tokenizer,
     )
+    sweep(path)
     with publishing(path, force=True) as staging:
         write_tensors(staging / WEIGHTS, dict(weights))
         (staging / CONFIG).write_bytes(encode(model))
-        if not own:
-            (staging / TOKENIZER).write_bytes((job.corpus.path / TOKENIZER).read_bytes())
+        (staging / TOKENIZER).write_bytes(job.corpus.tokenizer_json())
         manifest = Manifest(
             zoo=LAYOUT,
             created_by={"plm-zoo": zoo.__version__},

@@ -26,8 +26,7 @@ class SwapOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields
             ValueError: it is outside of its range.
         """
         super().__post_init__()
-        if not 0 <= self.random <= 1:
-            raise ValueError(f"random is {self.random}, which is not between 0 and 1")
+        self.check_share("random", ends=True)
 
 
 class BertStyle(MaskTokens):

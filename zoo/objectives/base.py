@@ -34,6 +34,20 @@ Array = NDArray[np.int64]
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of what can be chosen about an objective."""
 
+    def check_share(self, name: str, *, ends: bool = False) -> None:
+        """Refuse a share that is none.
+
+        Args:
+            name: of the field.
+            ends: whether it may be nothing, or all.
+
+        Raises:
+            ValueError: it is not between 0 and 1.
+        """
+        value = getattr(self, name)
+        if not (0 < value < 1 or (ends and value in (0, 1))):
+            raise ValueError(f"{name} is {value}, which is not between 0 and 1")
+
 
 @dataclass(frozen=True)
 class Row:

@@ -47,8 +47,7 @@ class NoiseOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Raises:
             ValueError: it is outside of its range.
         """
-        if not 0 < self.rate < 1:
-            raise ValueError(f"rate is {self.rate}, which is not between 0 and 1")
+        self.check_share("rate")
 
 
 class SpanOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):

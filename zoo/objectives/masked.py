@@ -47,8 +47,7 @@ class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Raises:
             ValueError: a share is outside of its range.
         """
-        if not 0 < self.rate < 1:
-            raise ValueError(f"rate is {self.rate}, which is not between 0 and 1")
+        self.check_share("rate")
         if min(self.mask, self.random) < 0 or self.mask + self.random > 1:
             raise ValueError(f"mask {self.mask} and random {self.random} are no shares of a whole")
 

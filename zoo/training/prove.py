@@ -21,6 +21,7 @@ from zoo.errors import VerificationError, ZooError
 from zoo.training.settings import Settings
 
 if TYPE_CHECKING:
+    from zoo.objectives.base import Objective
     from zoo.training.job import Job
 
 LOG = "log.jsonl"
@@ -157,8 +158,8 @@ class Accumulated:
 
     Attributes:
         rows: of the batch.
-        splits: rows in each micro-batch -> largest difference, as a part of the largest value of
-            the same parameter's gradient.
+        splits: rows in each micro-batch, those of the run among them -> largest difference, as a
+            part of the largest value of the same parameter's gradient.
         worst: the parameter with the largest.
     """
 
@@ -173,8 +174,8 @@ TOLERANCE = 1e-6
 def prove_accumulation(settings: Settings, *, offline: bool = False) -> Accumulated:
     """Compare the gradients of one step's batch, whole and split in several ways.
 
-    Its rows are of the whole length, also where the first steps have shorter ones. Gradients are
-    computed in float64 and without dropout: what is shown is the formula, which rounding and
+    Where the first steps have shorter rows, so it is done with a batch of these, too. Gradients
+    are computed in float64 and without dropout: what is shown is the formula, which rounding and
     chance would hide.
 
     Raises:
@@ -184,23 +185,26 @@ def prove_accumulation(settings: Settings, *, offline: bool = False) -> Accumula
 
     job = prepare(settings, offline=offline)
     rows = settings.rows
-    whole = _gradients(job, rows)
-    splits, worst = {}, ("", 0.0)
-    for size in sorted({1, max(1, rows // 2), max(1, rows // 3)} - {rows}):
-        part = _gradients(job, size)
-        far = {name: _distance(whole[name], part[name]) for name in whole}
-        name = max(far, key=far.__getitem__)
-        splits[size] = far[name]
-        worst = max(worst, (name, far[name]), key=lambda pair: pair[1])
+    splits, worst = dict[int, float](), ("", 0.0)
+    for objective in filter(None, (job.short, job.objective)):
+        whole = _gradients(job, objective, rows)
+        own = min(rows, settings.micro_rows(objective.length))
+        for size in sorted({1, max(1, rows // 2), max(1, rows // 3), own} - {rows}):
+            part = _gradients(job, objective, size)
+            far = {name: _distance(whole[name], part[name]) for name in whole}
+            name = max(far, key=far.__getitem__)
+            splits[size] = max(far[name], splits.get(size, 0.0))
+            worst = max(worst, (name, far[name]), key=lambda pair: pair[1])
     if worst[1] > TOLERANCE:
         raise VerificationError(
             f"the gradient of {worst[0]} changes by {worst[1]:.1e} when the batch is split",
             "the objective's sums and counts do not go together",
         )
-    return Accumulated(rows, splits, worst[0])
+    return Accumulated(rows, dict(sorted(splits.items())), worst[0])
 
 
-def _gradients(job: "Job", rows_at_once: int) -> dict[str, Any]:
+def _gradients(job: "Job", objective: "Objective", rows_at_once: int) -> dict[str, Any]:
+    """Compute the gradients of the first step that has the rows of an objective."""
     import torch
 
     from zoo.training.feed import Feed
@@ -216,14 +220,14 @@ def _gradients(job: "Job", rows_at_once: int) -> dict[str, Any]:
         job.origin.fill(job.objective, learner)
     learner.double()
     feed = Feed(
-        job.objective,
-        corpus_rows(job, "train", settings.rows),
+        objective,
+        corpus_rows(job, "train", settings.rows, short=objective is job.short),
         seed=settings.seed,
         per_step=settings.rows,
         per_micro=rows_at_once,
     )
     trainer = Trainer(
-        Lesson(job.objective, learner), settings, Ranks(0, 1, torch.device("cpu")), feed.micros
+        Lesson(objective, learner), settings, Ranks(0, 1, torch.device("cpu")), feed.micros
     )
     trainer.lesson.eval()
     trainer.accumulate(feed.make(0))

@@ -56,7 +56,7 @@ BAD: list[tuple[str, Callable[[Path], object], type[ZooError], str]] = [
     ("a.jsonl", content(b'{"text": "x"}\n\n{"text"'), VerificationError, "line 3 is not JSON"),
     ("a.jsonl", content(b'{"text": null}'), VerificationError, "line 1: 'text' is no text"),
     ("a.jsonl", content(b'{"text": "\\ud800"}'), VerificationError, "line 1"),
-    ("a.jsonl", content(b'["text"]'), VerificationError, "line 1: 'text' is no text"),
+    ("a.jsonl", content(b'["text"]'), VerificationError, "line 1 is no JSON object"),
     ("a.txt", content(b""), SourceError, "there is no text in"),
     ("a.txt", content(b" \n\t\n\r\n"), SourceError, "there is no text in"),
 ]
@@ -89,12 +89,20 @@ def test_a_fault_in_a_process_that_reads_for_others(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("path", "message"),
-    [("nowhere", "does not exist"), ("*.nothing", "matches nothing"), (".", "no files in")],
+    [
+        ("nowhere", "does not exist"),
+        ("*.nothing", "matches nothing"),
+        ("empty", "no files in"),
+        ("link", "no files in link"),
+        ("li*", r"no files in li\*"),
+    ],
 )
 def test_paths_that_lead_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    Path("link").symlink_to("gone")
     with pytest.raises(SourceError, match=message):
         built(tmp_path / "out", Path(path))
 

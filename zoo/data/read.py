@@ -68,8 +68,8 @@ def _files(text: str) -> Iterator[Path]:
     elif path.exists():
         raise SourceError(f"{path} is no file", "give text, JSON lines or Parquet")
     elif matches := sorted(glob.glob(str(path), recursive=True)):
-        for match in matches:
-            yield from _files(glob.escape(match) if not os.path.exists(match) else match)
+        for match in filter(os.path.exists, matches):  # not a link that leads nowhere
+            yield from _files(match)
     else:
         what = "matches nothing" if glob.has_magic(text) else "does not exist"
         raise SourceError(f"{text} {what}", "give a file, a directory or a pattern")
@@ -134,7 +134,9 @@ def _bad_row(file: Path, number: int, line: str, field: str, error: Exception) -
         found = msgspec.json.decode(line)
     except msgspec.DecodeError:
         return VerificationError(f"{where} is not JSON: {error}", "each line must be an object")
-    if isinstance(found, dict) and field not in found:
+    if not isinstance(found, dict):
+        return VerificationError(f"{where} is no JSON object", "each line must be one")
+    if field not in found:
         return _no_field(where, field, list(map(str, found)))
     return VerificationError(f"{where}: {field!r} is no text: {error}", "leave that row out")
 

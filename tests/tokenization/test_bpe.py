@@ -256,5 +256,5 @@ def test_malformed_files_are_named_in_one_line(tmp_path: Path, name: str) -> Non
 
 def test_merges_alone_are_no_tokenizer(tmp_path: Path) -> None:
     write(tmp_path, {"merges.txt": byte_level()[1]})
-    with pytest.raises(SourceError, match=r"has no vocab.json"):
+    with pytest.raises(SourceError, match=r"has neither tokenizer.json nor vocab.json with"):
         doubled(SourceFiles(tmp_path))

@@ -299,3 +299,9 @@ def test_no_name_leads_out_of_the_directory(tmp_path: Path, name: str) -> None:
 def test_the_vocabularies_of_the_tests_are_what_they_say() -> None:
     assert "Hello" not in uncased().split("\n")
     assert {"The", "Python", "##é", "中"} <= set(cased().split("\n"))
+
+
+def test_tokenizer_files_of_another_kind_are_a_missing_source(tmp_path: Path) -> None:
+    files = SourceFiles(write(tmp_path, {"vocab.json": "{}", "merges.txt": ""}))
+    with pytest.raises(SourceError, match=r"neither tokenizer.json nor vocab.txt; .*of a kind"):
+        wordpiece_tokenizer(files)

@@ -250,5 +250,5 @@ def test_any_bytes_are_read_or_refused(tmp_path: Path) -> None:
 def test_no_file_is_said_to_be_missing(tmp_path: Path) -> None:
     files: dict[str, Content] = {CONFIG: {}}
     assert piece_model(SourceFiles(write(tmp_path, files))) is None
-    with pytest.raises(SourceError, match=r"has neither tokenizer.json nor a model file"):
+    with pytest.raises(SourceError, match=r"has neither tokenizer.json nor a model file of"):
         sentencepiece_tokenizer(SourceFiles(tmp_path), roles=UNKNOWN)

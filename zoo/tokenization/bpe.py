@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from zoo.errors import SourceError, VerificationError
-from zoo.tokenization.files import MERGES, VOCAB_JSON, SourceFiles
+from zoo.errors import VerificationError
+from zoo.tokenization.files import MERGES, VOCAB_JSON, SourceFiles, other_kind
 from zoo.tokenization.stored import one_line
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ def from_merges(files: SourceFiles, **options: Any) -> "Tokenizer":
 
 
 def _vocabulary(files: SourceFiles) -> Mapping[str, int]:
-    if not files.has(VOCAB_JSON):
-        raise SourceError(f"{files.directory} has no {VOCAB_JSON}, which {MERGES} belongs to")
+    if not has_merges(files):
+        raise other_kind(files, f"{VOCAB_JSON} with {MERGES}")
     found = files.json(VOCAB_JSON)
     numbers: set[int] = set()
     for token, number in found.items():

@@ -135,3 +135,11 @@ class SourceFiles:
 def has_tokenizer(files: SourceFiles) -> bool:
     """Whether a directory holds a vocabulary to build a tokenizer from."""
     return any(all(files.has(name) for name in names) for names in VOCABULARIES)
+
+
+def other_kind(files: SourceFiles, wanted: str) -> SourceError:
+    """Return the error of a directory whose tokenizer files are of another kind than is wanted."""
+    return SourceError(
+        f"{files.directory} has neither {TOKENIZER_JSON} nor {wanted}",
+        "its tokenizer files are of a kind that this family does not have",
+    )

@@ -22,8 +22,8 @@ does not; and U+0344, a deprecated mark, is joined to the letter before it.
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from zoo.errors import SourceError, VerificationError
-from zoo.tokenization.files import TOKENIZER_JSON, SourceFiles
+from zoo.errors import VerificationError
+from zoo.tokenization.files import TOKENIZER_JSON, SourceFiles, other_kind
 from zoo.tokenization.piece_model import BPE, CONTROL, USER_DEFINED, piece_model, read_piece_model
 from zoo.tokenization.pieces import Layout, backend
 from zoo.tokenization.probe import check_sources
@@ -102,7 +102,7 @@ def sentencepiece_tokenizer(
     else:
         usual += [special(token, token) for token in control]
     if tokenizer is None:
-        raise SourceError(f"{files.directory} has neither {TOKENIZER_JSON} nor a model file")
+        raise other_kind(files, "a model file of sentencepiece")
     settings.add_to(tokenizer, [t for t in usual if tokenizer.token_to_id(t.content) is not None])
     if template is not None and tokenizer.post_processor is None and not settings.generic:
         tokenizer.post_processor = template.build(tokenizer, names, settings.where)

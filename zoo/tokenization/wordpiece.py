@@ -16,7 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
-from zoo.tokenization.files import TOKENIZER_CONFIG, TOKENIZER_JSON, VOCABULARY, SourceFiles
+from zoo.tokenization.files import (
+    TOKENIZER_CONFIG,
+    TOKENIZER_JSON,
+    VOCABULARY,
+    SourceFiles,
+    other_kind,
+)
 from zoo.tokenization.probe import check_sources
 from zoo.tokenization.roles import tokens_by_role, usual_tokens
 from zoo.tokenization.settings import Settings
@@ -93,6 +99,8 @@ def _from_vocabulary(
 def _vocabulary(files: SourceFiles) -> dict[str, int]:
     from tokenizers import models
 
+    if not files.has(VOCABULARY):
+        raise other_kind(files, VOCABULARY)
     path = files.path(VOCABULARY)
     try:
         found: dict[str, int] = models.WordPiece.read_file(str(path))

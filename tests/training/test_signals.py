@@ -23,7 +23,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> None:
     def end(code: int) -> None:
         raise Ended(code)
 
-    monkeypatch.setattr(signals.os, "_exit", end)
+    monkeypatch.setattr(os, "_exit", end)
 
 
 def test_the_same_signal_right_after_the_first_is_no_second_one() -> None:

@@ -1,7 +1,7 @@
 """Being told to stop: the first signal ends the run in order, the second one at once.
 
-A launcher hands on to each process what a terminal or a cluster's scheduler has sent to each already:
-the same signal once more, right after the first, is no second one.
+A launcher hands on to each process what a scheduler may have sent to each already: the same signal
+once more, right after the first, is no second one.
 """
 
 import contextlib

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from zoo.config import POSITIVE, Activation, Config
+from zoo.config import Activation, Config
 from zoo.family import Family, Head, NewTokenizer
 from zoo.heads import usual
 
@@ -50,18 +50,6 @@ class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     initializer_range: float = 0.02
     pad_token_id: int | None = 0
     tie_embeddings: bool = True
-
-    def __post_init__(self) -> None:
-        """Refuse a shape that cannot be built.
-
-        Raises:
-            ValueError: a field is out of its range, or two contradict each other.
-        """
-        self.check_ranges(POSITIVE)
-        types = getattr(self, "type_vocab_size", 0)  # 0 where no segments are told apart
-        if types < 0:
-            raise ValueError(f"type_vocab_size is {types}, which is negative")
-        self.check_split("hidden_size", "num_heads")
 
     @classmethod
     def sized(cls, layers: int, width: int, **changes: Any) -> Self:

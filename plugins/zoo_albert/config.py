@@ -42,10 +42,8 @@ class AlbertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fiel
             ValueError: a field is out of its range, or two contradict each other.
         """
         super().__post_init__()
-        if not 1 <= self.num_groups <= self.num_layers:
+        if self.num_groups > self.num_layers:
             raise ValueError(f"num_groups {self.num_groups} is not in 1 to {self.num_layers}")
-        if self.blocks_in_group < 1:
-            raise ValueError(f"blocks_in_group is {self.blocks_in_group}, which is not positive")
 
     @property
     def order(self) -> list[int]:

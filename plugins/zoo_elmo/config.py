@@ -10,15 +10,6 @@ CHARACTERS: Final = 262  # 256 bytes, 5 marks (see zoo_elmo.characters), and 0 f
 PAPER = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 WORDS = 793_471  # of the 1 Billion Word Benchmark
 
-_POSITIVE = (
-    "character_size",
-    "max_characters",
-    "lstm_layers",
-    "lstm_size",
-    "projection_size",
-    "cell_clip",
-    "projection_clip",
-)
 _OF_TRAINING = (
     "all_clip_norm_val",
     "batch_size",
@@ -74,7 +65,7 @@ class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Raises:
             ValueError: a field is out of its range, or two contradict each other.
         """
-        self.check_ranges(_POSITIVE)
+        super().__post_init__()
         filters, longest, size = self.filters, self.max_characters, self.lstm_size
         self.refuse({
             f"filters are {filters}, which leaves a word without a vector":
@@ -84,8 +75,6 @@ class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "max_characters leaves no room between the marks of a word": longest < 3,
             f"projection_size {self.projection_size} is over lstm_size {size}":
                 self.projection_size > size,
-            f"highways {self.highways} or vocab_size {self.vocab_size} is negative":
-                min(self.highways, self.vocab_size) < 0,
         })  # fmt: skip
 
     @property

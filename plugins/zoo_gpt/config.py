@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, Literal
 
-from zoo.config import POSITIVE, Activation, Config, ConfigMap
+from zoo.config import Activation, Config, ConfigMap
 
 
 class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,8 +68,7 @@ class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Raises:
             ValueError: a field is out of its range, or two contradict each other.
         """
-        self.check_ranges(POSITIVE)
-        self.check_split("hidden_size", "num_heads")
+        super().__post_init__()
         usual = self.inner_size == 4 * self.hidden_size and self.scale_attention
         if self.norm == "post" and (not usual or self.scale_by_layer):
             raise ValueError(

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, Literal
 
-from zoo.config import POSITIVE, Config, ConfigMap
+from zoo.config import Config, ConfigMap
 
 FeedForward = Literal["relu", "gelu", "silu", "gated-relu", "gated-gelu", "gated-silu"]
 
@@ -83,7 +83,7 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Raises:
             ValueError: a field is out of its range, or two contradict each other.
         """
-        self.check_ranges((*POSITIVE, "head_size", "initializer_factor"))
+        super().__post_init__()
         if self.num_buckets < 4:
             raise ValueError(f"num_buckets is {self.num_buckets}, which is less than 4")
         if self.max_distance <= self.num_buckets // 2:

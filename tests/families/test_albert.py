@@ -141,8 +141,8 @@ def test_keys_of_the_first_release_are_known() -> None:
         ("is_decoder", True, "is_decoder"),
         ("hidden_act", "quick_gelu", "hidden_act"),
         ("num_hidden_groups", 13, "num_groups 13"),
-        ("num_hidden_groups", 0, "num_groups 0"),
-        ("inner_group_num", 0, "blocks_in_group is 0"),
+        ("num_hidden_groups", 0, "num_hidden_groups = 0 is not positive"),
+        ("inner_group_num", 0, "inner_group_num = 0 is not positive"),
     ],
 )
 def test_what_is_not_implemented_is_refused_by_name(key: str, value: object, named: str) -> None:

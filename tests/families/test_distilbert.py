@@ -90,7 +90,7 @@ def test_other_spellings_are_heard_and_contradictions_are_not() -> None:
     ("key", "value"), [("is_decoder", True), ("activation", "quick_gelu"), ("qa_dropout", 1.5)]
 )
 def test_what_is_not_implemented_is_refused_by_name(key: str, value: object) -> None:
-    with pytest.raises(VerificationError, match=key.replace("qa", "question")):
+    with pytest.raises(VerificationError, match=key):
         DISTILBERT.from_hub({"model_type": "distilbert", key: value})
 
 

@@ -1,5 +1,7 @@
 """Keys that follow from others, and shapes that cannot be built."""
 
+from typing import Any
+
 import pytest
 
 from zoo.config import Config, ConfigMap
@@ -12,8 +14,13 @@ class Shape(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     vocab_size: int = 7
     width: int = 6
     parts: int = 2
+    scale: float | None = None
+    reach: int = -1
+    inner_dropout: float = 0.0
+    end_token_id: int = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.refuse({"thin parts": self.part < 1, "uneven parts": self.width % self.parts > 0})
 
     @property
@@ -21,7 +28,8 @@ class Shape(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.width // self.parts
 
 
-MAP = ConfigMap(keys={"d": "width", "n": "parts"}, follows={"d_part": "part", "d_too": "width"})
+KEYS = {"d": "width", "n": "parts", "s": "scale", "r": "reach", "p": "inner_dropout"}
+MAP = ConfigMap(keys=KEYS, follows={"d_part": "part", "d_too": "width"})
 
 
 @pytest.mark.parametrize("said", [{}, {"d_part": 4}, {"d_part": 4, "d_too": 12}])
@@ -50,3 +58,46 @@ def test_a_shape_says_the_first_thing_that_is_wrong() -> None:
         Shape(parts=7)
     with pytest.raises(VerificationError, match="uneven parts"):
         MAP.to_ours({"n": 4}, Shape)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("d", 0, "d = 0 is not positive"),
+        ("n", -2, "n = -2 is not positive"),
+        ("s", 0, "s = 0 is not positive"),
+        ("s", float("nan"), "s = nan is not positive"),
+        ("r", -2, "r = -2 is less than -1"),
+        ("p", -0.1, r"p = -0.1 is not in \[0, 1\)"),
+        ("p", 1, r"p = 1 is not in \[0, 1\)"),
+        ("p", float("nan"), r"p = nan is not in \[0, 1\)"),
+    ],
+)
+def test_a_number_out_of_its_range_is_refused_by_key_and_by_field(
+    key: str, value: Any, said: str
+) -> None:
+    with pytest.raises(VerificationError, match=f"^in/config.json: {said}$") as refused:
+        MAP.to_ours({key: value}, Shape, "in/config.json")
+    assert refused.value.exit_code == 3 and "\n" not in str(refused.value)
+    wrong = said.partition(" is ")[2]
+    with pytest.raises(ValueError, match=f"^{KEYS[key]} is {value}, which is {wrong}$"):
+        Shape(**{KEYS[key]: value})
+
+
+def test_what_stands_for_nothing_is_in_range() -> None:
+    assert MAP.to_ours({"r": -1, "p": 0, "s": None}, Shape).config == Shape()
+    assert MAP.to_ours({"r": 0, "s": 1e-9}, Shape).config == Shape(reach=0, scale=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"vocab_size": 0}, "vocab_size is 0"),
+        ({"end_token_id": 7}, "end_token_id 7 is outside the vocabulary of 7"),
+        ({"end_token_id": -1}, "end_token_id -1 is outside the vocabulary of 7"),
+        ({"labels": ()}, "labels"),
+    ],
+)
+def test_a_shape_without_words_or_labels_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Shape(**changes)

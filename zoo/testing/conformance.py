@@ -17,9 +17,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import msgspec
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 from zoo.config import Config
@@ -98,6 +100,23 @@ class FamilyTests:
         back = self.family.from_hub(hub)
         assert back.config == config
         assert not back.unknown, f"the family writes keys that it does not know: {back.unknown}"
+
+    def test_a_shape_is_refused_by_name_or_runs(self) -> None:
+        """No number may be one that makes no sense, such as no layers or half a head."""
+        for field in msgspec.structs.fields(self.config):
+            for value in (0, -1):
+                try:
+                    msgspec.convert(value, field.type)
+                except msgspec.ValidationError:
+                    continue  # it is no number
+                try:
+                    config = replace(self.config, **{field.name: value})
+                except ValueError as error:
+                    assert field.name in str(error)
+                    continue
+                inputs = draw_inputs(self.family.onnx(config, "none"), config, LENGTHS)
+                found = self.run(self.family.model(config, "none").eval(), inputs)
+                assert all(tensor.isfinite().all() for tensor in found.values()), field.name
 
     # Weights
 

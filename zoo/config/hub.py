@@ -1,142 +1,21 @@
-"""Configurations: small frozen records, and their translation to and from the Hub's keys.
+"""The translation of configurations to and from the Hub's keys.
 
 Every key of a Hub ``config.json`` is either *mapped* to a field of ours, *fixed* (the family
-implements one value and refuses the others by name), *following* from others (and compared with
-them), *ignored* (it does not change what is computed, and the reason is on record) or *unknown*.
-Those that are not mapped are carried along verbatim, so that a conversion back to the Hub's layout
-loses nothing.
+implements one value and refuses the others by name), *ignored* (it does not change what is
+computed, and the reason is on record) or *unknown*. Ignored and unknown keys are carried along
+verbatim, so that a conversion back to the Hub's layout loses nothing.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any
 
 import msgspec
 
+from zoo.config.keys import BOOKKEEPING, NOT_IMPLEMENTED, WRITTEN_ANEW
+from zoo.config.record import Config, fault
 from zoo.errors import VerificationError
-
-Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
-# Fields that all families call the same, and that no model of text has at zero.
-POSITIVE = (
-    "vocab_size",
-    "hidden_size",
-    "embedding_size",
-    "num_layers",
-    "num_heads",
-    "intermediate_size",
-    "max_positions",
-    "layer_norm_eps",
-    "initializer_range",
-)
-Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh"]
-
-
-class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of every family's configuration.
-
-    Attributes:
-        vocab_size: rows of the token embedding.
-        labels: names of a classification head's outputs, in order.
-        problem: what a sequence classification head was trained for.
-    """
-
-    vocab_size: int
-    labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
-    problem: Problem | None = None
-
-    def check_ranges(self, positive: Sequence[str]) -> None:
-        """Refuse what is not positive, a dropout that is no probability, and a token that is
-        outside the vocabulary. A field that is ``None`` is in its range.
-
-        Args:
-            positive: the fields that must be.
-
-        Raises:
-            ValueError: one is out of its range.
-        """
-        given = {name: getattr(self, name) for name in self.__struct_fields__}
-        given = {name: value for name, value in given.items() if value is not None}
-        for name, value in given.items():
-            if name in positive and not value > 0:  # refuses NaN, too
-                raise ValueError(f"{name} is {value}, which is not positive")
-            if name.endswith("dropout") and not 0 <= value < 1:
-                raise ValueError(f"{name} is {value}, which is not in [0, 1)")
-        for name, value in given.items():
-            if name.endswith("_token_id") and not 0 <= value < self.vocab_size:
-                raise ValueError(f"{name} {value} is outside the vocabulary of {self.vocab_size}")
-
-    def check_split(self, whole: str, parts: str) -> None:
-        """Refuse a width that does not split.
-
-        Args:
-            whole: the field that says the width.
-            parts: the one that says into how many equal parts it splits.
-
-        Raises:
-            ValueError: it does not.
-        """
-        width, count = getattr(self, whole), getattr(self, parts)
-        if width % count:
-            raise ValueError(f"{whole} {width} does not split into {parts} {count}")
-
-    def refuse(self, wrong: Mapping[str, bool]) -> None:
-        """Refuse what cannot be built.
-
-        Args:
-            wrong: what is wrong -> whether it is.
-
-        Raises:
-            ValueError: something is; it says the first.
-        """
-        for what in (what for what, found in wrong.items() if found):
-            raise ValueError(what)
-
-
-AnyConfig = TypeVar("AnyConfig", bound=Config)
-
-# Keys that any Hub config may hold and that never change what a forward pass computes.
-BOOKKEEPING: Mapping[str, str] = {
-    "_name_or_path": "provenance",
-    "_attn_implementation": "an implementation choice",
-    "_attn_implementation_autoset": "an implementation choice",
-    "_commit_hash": "provenance",
-    "architectures": "names the class of the checkpoint; written anew from the head",
-    "model_type": "names the family; written anew",
-    "transformers_version": "provenance",
-    "torch_dtype": "the files say their dtype; written anew",
-    "dtype": "the files say their dtype; written anew",
-    "label2id": "the inverse of id2label; written anew",
-    "finetuning_task": "provenance",
-    "chunk_size_feed_forward": "a memory setting, results are equal",
-    "gradient_checkpointing": "a training setting",
-    "output_attentions": "chooses outputs, not values",
-    "output_hidden_states": "chooses outputs, not values",
-    "return_dict": "chooses a container",
-    "use_return_dict": "chooses a container",
-    "return_dict_in_generate": "chooses a container",
-    "output_scores": "chooses outputs, not values",
-    "use_cache": "a speed setting, results are equal",
-    "torchscript": "an export setting",
-    "use_bfloat16": "a setting for TPUs that PyTorch models ignore",
-    "tokenizer_class": "the tokenizer is converted by itself",
-    "prefix": "prepended to prompts by old pipelines only",
-    "bos_token_id": "the tokenizer decides",
-    "eos_token_id": "the tokenizer decides",
-    "sep_token_id": "the tokenizer decides",
-    "cls_token_id": "the tokenizer decides",
-    "decoder_start_token_id": "generation only",
-    "task_specific_params": "defaults for old pipelines",
-}
-WRITTEN_ANEW = ("architectures", "model_type", "torch_dtype", "dtype", "label2id")
-# Any of these keys changes what is computed in every family; one value means "not used".
-NOT_IMPLEMENTED: Mapping[str, tuple[Any, ...]] = {
-    "cross_attention_hidden_size": (None,),
-    "per_layer_config": (None,),
-    "quantization_config": (None,),
-    "pruned_heads": (None, {}),
-    "auto_map": (None, {}),
-}
 
 
 @dataclass(frozen=True)
@@ -319,12 +198,15 @@ class ConfigMap:
 
 
 def _typed(kind: type[Config], name: str, value: Any, where: str) -> Any:
-    """Check one value against the type of the field it is for."""
-    wanted = next(f.type for f in msgspec.structs.fields(kind) if f.name == name)
+    """Check one value against the type and the range of the field it is for."""
+    wanted = next(f for f in msgspec.structs.fields(kind) if f.name == name)
     try:
-        return msgspec.convert(value, wanted)
+        found = msgspec.convert(value, wanted.type)
     except msgspec.ValidationError as error:
         raise VerificationError(f"{where} = {value!r}: {error}") from error
+    if wrong := fault(wanted, found):
+        raise VerificationError(f"{where} = {value!r} is {wrong}")
+    return found
 
 
 def _labels(hub: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 from tests.checkpoints import Make
 from zoo.checkpoint import load_checkpoint
 from zoo.convert import convert
+from zoo.errors import UsageError
 from zoo.references import Source
 
 HEADS = {
@@ -177,6 +178,23 @@ def test_a_new_head_only_when_asked_for(hub_checkpoint: Make, tmp_path: Path) ->
     assert 0.01 < float(stored["pooler.weight"].std()) < 0.03
     assert not stored["head.bias"].any()
     assert load_checkpoint(tmp_path / "ours").config.labels == ("no", "yes", "?")
+
+
+@pytest.mark.parametrize(
+    ("labels", "head", "says"),
+    [
+        (["no", "yes"], None, "masked-lm has no outputs that labels name"),
+        (["no", "no"], "sequence-classification", "empty or given twice: no, no"),
+        (["no", ""], "sequence-classification", "empty or given twice"),
+    ],
+)
+def test_labels_are_for_a_head_that_has_some(
+    hub_checkpoint: Make, tmp_path: Path, labels: list[str], head: str | None, says: str
+) -> None:
+    source = from_hub(hub_checkpoint("BertForMaskedLM"))
+    with pytest.raises(UsageError, match=says):
+        convert(source, tmp_path / "ours", head=head, init_head=True, labels=labels)
+    assert not (tmp_path / "ours").exists()
 
 
 def test_a_missing_trunk_is_never_initialised(hub_checkpoint: Make, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import msgspec
 
 from zoo.config import Config
 from zoo.convert.source import Opened
-from zoo.errors import UsageError, VerificationError, nearest
+from zoo.errors import UsageError, nearest
 from zoo.weights import Account, Entry, Rule, WeightMap, account_for
 
 
@@ -157,10 +157,26 @@ def check_names(config: Config, labels: Sequence[str] | None) -> Config:
     """Return the configuration with the labels of a new head.
 
     Raises:
-        VerificationError: a label is given twice.
+        UsageError: a label is empty, or given twice.
     """
     if labels is None:
         return config
-    if len(set(labels)) != len(labels):
-        raise VerificationError(f"a label is given twice: {', '.join(labels)}")
+    if not all(labels) or len(set(labels)) != len(labels):
+        raise UsageError(
+            f"a label is empty or given twice: {', '.join(labels)}", "give each output a name"
+        )
     return msgspec.structs.replace(config, labels=tuple(labels))
+
+
+def check_named(plan: Plan) -> None:
+    """Check that a head has outputs that labels name.
+
+    Raises:
+        UsageError: it has none.
+    """
+    outputs = plan.opened.family.heads()[plan.head].outputs
+    if not any("labels" in axes.split() for axes in outputs.values()):
+        raise UsageError(
+            f"the head {plan.head} has no outputs that labels name",
+            "say which classifier they are for, as in --head sequence-classification --init-head",
+        )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from zoo.checkpoint import FileDigest
 from zoo.convert.dtypes import cast, parse_dtype, target
 from zoo.convert.fresh import fresh_tensor
-from zoo.convert.heads import Plan, check_names, plan_conversion
+from zoo.convert.heads import Plan, check_named, check_names, plan_conversion
 from zoo.convert.layouts import LAYOUTS, Layout
 from zoo.convert.prove import require_same, same_bits
 from zoo.convert.report import Report
@@ -79,6 +79,8 @@ def convert(
     opened = replace(opened, config=check_names(opened.config, labels))
     with opened.reader:
         plan = plan_conversion(opened, head, init=init_head)
+        if labels is not None:
+            check_named(plan)
         opened = plan.opened
         text = tokenizer_of(opened, tokenizer, plan.config)
         readable = text is not None or opened.family.text_tokenizer(plan.config) is not None

@@ -4,7 +4,9 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from zoo.foreign import Foreign
-from zoo.weights import Drop, Rule, Tied, Transpose, WeightMap, is_arange
+from zoo.weights import Drop, Rule, Transpose, WeightMap, is_arange
+from zoo.weights.encoder import module_rule
+from zoo.weights.heads import HeadNames, next_token, with_head
 from zoo_gpt.config import GptConfig
 
 if TYPE_CHECKING:
@@ -22,28 +24,14 @@ def weights(config: GptConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
     width, trunk, labels = config.hidden_size, _trunk(config), len(config.labels)
     match head:
-        case "none":
-            return trunk
         case "causal-lm":
-            return _causal(config)
+            return next_token(trunk, config, _tokens(config), own=not config.tie_embeddings)
         case "multiple-choice":
-            choice = Rule("multiple_choice_head.summary.{p}", "choice.{p}", (1, width))
-            return _causal(config).plus(choice)
+            choice = module_rule("multiple_choice_head.summary", "choice", 1, width)
+            return weights(config, "causal-lm").plus(choice)
         case "sequence-classification":
             return trunk.plus(Rule("score.weight", "head.weight", (labels, width)))
-        case "token-classification":
-            return trunk.plus(Rule("classifier.{p}", "head.{p}", (labels, width)))
-        case "question-answering":
-            return trunk.plus(Rule("qa_outputs.{p}", "head.{p}", (2, width)))
-    raise ValueError(f"GPT has no head {head!r}")
-
-
-def _causal(config: GptConfig) -> WeightMap:
-    name = "lm_head.weight"
-    if config.tie_embeddings:
-        return _trunk(config).plus(ties=[Tied(name, to=_tokens(config))])
-    shape = config.vocab_size, config.hidden_size
-    return _trunk(config).plus(Rule(name, "head.weight", shape))
+    return with_head(trunk, config, head, HeadNames())
 
 
 def _tokens(config: GptConfig) -> str:

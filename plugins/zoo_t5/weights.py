@@ -1,43 +1,31 @@
 """T5's tensors: the Hub's names and ours."""
 
 from zoo.weights import Concat, Drop, Rule, Tied, WeightMap
+from zoo.weights.heads import HeadNames, next_token, with_head
 from zoo_t5.config import T5Config
 
 _TOKENS = "shared.weight"
 _RELATIVE = "relative_attention_bias.weight"
+_NAMES = HeadNames(text=("classification_head.dense", "classification_head.out_proj"))
 
 
 def weights(config: T5Config, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    width, labels, vocabulary = config.hidden_size, len(config.labels), config.vocab_size
-    match head:
-        case "none":
-            return _both(config)
-        case "encoder":
-            return _encoder(config)
-        case "seq2seq-lm" if config.output_table:
-            table = Rule("lm_head.weight", "head.weight", (vocabulary, width), optional=_OWN)
-            return _both(config).plus(table)
-        case "seq2seq-lm":
-            return _both(config).plus(ties=[Tied("lm_head.weight", to=_TOKENS)])
-        case "sequence-classification":
-            return _both(config, "transformer.").plus(
-                Rule("classification_head.dense.{p}", "head.dense.{p}", (width, width)),
-                Rule("classification_head.out_proj.{p}", "head.out.{p}", (labels, width)),
-            )
-        case "token-classification":
-            classifier = Rule("classifier.{p}", "head.{p}", (labels, width))
-            return _encoder(config, "transformer.").plus(classifier)
-        case "question-answering":
-            return _both(config).plus(Rule("qa_outputs.{p}", "head.{p}", (2, width)))
-    raise ValueError(f"T5 has no head {head!r}")
+    # some of the Hub's classes put a prefix in front of the trunk
+    prefix = "transformer." if head.endswith("-classification") else ""
+    if head in ("encoder", "token-classification"):
+        trunk = _encoder(config, prefix)
+    else:
+        trunk = _both(config, prefix)
+    if head == "seq2seq-lm":
+        # a file that the Hub's library wrote may say tied and hold a table
+        own = config.output_table
+        return next_token(trunk, config, _TOKENS, own=own, optional="output_table")
+    return with_head(trunk, config, "none" if head == "encoder" else head, _NAMES)
 
 
-_OWN = "output_table"  # a file that the Hub's library wrote may say tied and hold a table
-
-
-def _encoder(config: T5Config, prefix: str = "") -> WeightMap:
-    """Return the rules for the encoder; some of the Hub's classes put a prefix in front."""
+def _encoder(config: T5Config, prefix: str) -> WeightMap:
+    """Return the rules for the encoder."""
     table, width = prefix + _TOKENS, config.hidden_size
     return WeightMap(
         rules=[
@@ -50,7 +38,7 @@ def _encoder(config: T5Config, prefix: str = "") -> WeightMap:
     )
 
 
-def _both(config: T5Config, prefix: str = "") -> WeightMap:
+def _both(config: T5Config, prefix: str) -> WeightMap:
     theirs = prefix + "decoder."
     unused = Drop(
         f"{theirs}block.0.layer.1.EncDecAttention.{_RELATIVE}",

@@ -1,4 +1,4 @@
-"""Rules for the heads of text encoders, and what differs: how the Hub calls their parts."""
+"""Rules for heads that many families have, and what differs: how the Hub calls their parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ class HeadNames:
     """What the Hub calls the parts of heads; the defaults are the most common ones.
 
     Attributes:
-        masked: of what scores masked tokens.
+        masked: of what scores masked tokens, where there is such a head.
         pooler: what makes one vector of a text, where there is such a map. Where it is one of the
             trunk's tensors, the bare trunk may have it, and it is left out where a head has no use
             for it.
@@ -42,7 +42,7 @@ class HeadNames:
         answers: what finds answers.
     """
 
-    masked: MaskedNames
+    masked: MaskedNames | None = None
     pooler: str = ""
     text: tuple[str, ...] = ("classifier",)
     choice: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class HeadNames:
 
 
 def with_head(weights: WeightMap, config: Any, head: str, names: HeadNames) -> WeightMap:
-    """Add the rules of a head that every text encoder has.
+    """Add the rules of a head that every text encoder has, and others may have.
 
     Args:
         weights: the trunk's rules.
@@ -64,12 +64,12 @@ def with_head(weights: WeightMap, config: Any, head: str, names: HeadNames) -> W
     """
     width, labels = config.hidden_size, len(config.labels)
     pooler = _pooler(config, names)
-    in_trunk = names.pooler.startswith(weights.prefix)
+    in_trunk = bool(names.pooler) and names.pooler.startswith(weights.prefix)
     if head == "none":
         there = in_trunk and config.pooler
         return weights.plus(replace(pooler, optional="pooler")) if there else weights
     match head:
-        case "masked-lm":
+        case "masked-lm" if names.masked:
             found = masked_head(weights, config, names.masked)
         case "sequence-classification":
             found = _text(weights, config, names, names.text, labels)
@@ -128,6 +128,24 @@ def dense_rules(config: Any, dense: str, out: str, outputs: int) -> list[Rule]:
         module_rule(dense, "head.dense", width, width),
         module_rule(out, "head.out", outputs, width),
     ]
+
+
+def next_token(
+    weights: WeightMap, config: Any, tokens: str, *, own: bool, optional: str = ""
+) -> WeightMap:
+    """Add what scores the next token, ``zoo.nn.heads.NextToken``.
+
+    Args:
+        weights: the trunk's rules.
+        config: has ``vocab_size`` and ``hidden_size``.
+        tokens: the Hub's name of the token embedding.
+        own: whether scores come of a table of their own.
+        optional: see ``Rule``, of that table.
+    """
+    if not own:
+        return weights.plus(ties=[Tied("lm_head.weight", to=tokens)])
+    shape = config.vocab_size, config.hidden_size
+    return weights.plus(Rule("lm_head.weight", "head.weight", shape, optional=optional))
 
 
 def masked_head(weights: WeightMap, config: Any, names: MaskedNames) -> WeightMap:

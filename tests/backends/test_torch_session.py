@@ -161,6 +161,8 @@ def test_auto_takes_the_best_there_is(checkpoint: Checkpoint) -> None:
         ({"backend": "tpu"}, "no backend is called 'tpu'"),
         ({"dtype": "float31"}, "no dtype is called 'float31'"),
         ({"device": "gpu"}, "no device is called 'gpu'; give cpu, cuda"),
+        ({"threads": 0}, "0 threads are not possible"),
+        ({"threads": 100_000}, "100000 threads are not possible; give a number up to"),
         ({"device": "meta"}, "the device meta is not supported"),
         ({"backend": "cpu", "device": "cuda:0"}, "--device cuda:0 is not one of the cpu"),
         ({"backend": "cuda", "device": "cpu"}, "--device cpu is not one of the cuda"),

@@ -22,6 +22,7 @@ LOGITS = torch.tensor([[0.25, 0.5, 0.0625, 0.125, 0.0625]]).log()
         (Settings(temperature=1.0), [1 / 4, 1 / 2, 1 / 16, 1 / 8, 1 / 16]),
         # squared and divided by 1/4 + 1/16 + 1/64 + 2/256 = 86/256
         (Settings(temperature=0.5), [16 / 86, 64 / 86, 1 / 86, 4 / 86, 1 / 86]),
+        (Settings(temperature=1e-310), [0, 1, 0, 0, 0]),
         (Settings(top_k=1), [0, 1, 0, 0, 0]),
         (Settings(top_k=3), [2 / 7, 4 / 7, 0, 1 / 7, 0]),
         (Settings(top_k=4), [1 / 4, 1 / 2, 1 / 16, 1 / 8, 1 / 16]),  # a tie at the border

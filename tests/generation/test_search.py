@@ -220,6 +220,9 @@ def test_a_model_that_generates_says_so(pair: MakePair) -> None:
         {"top_p": 1.1},
         {"seed": -1},
         {"length_penalty": float("nan")},
+        {"length_penalty": 400.0, "beams": 2},  # 20^400 is over any float
+        {"length_penalty": 2.0},  # without beams
+        {"early_stopping": True},
         {"early_stopping": "always"},
     ],
     ids=str,
@@ -227,6 +230,13 @@ def test_a_model_that_generates_says_so(pair: MakePair) -> None:
 def test_what_cannot_be_is_refused_by_name(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=next(iter(options))):
         Settings(**options)
+
+
+@pytest.mark.parametrize("penalty", [-10.0, 10.0])
+def test_any_length_has_a_weight(pair: MakePair, penalty: float) -> None:
+    model, _ = pair()
+    settings = Settings(max_new_tokens=40, beams=2, length_penalty=penalty)
+    assert all(generate(model, batch(prompts(3)), settings, ends=[END]))
 
 
 @pytest.mark.parametrize("options", [{"seed": 1}, {"top_k": 5}, {"temperature": 1.0}], ids=str)

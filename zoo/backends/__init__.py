@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["BACKENDS", "BackendWarning", "Session", "available", "open_session"]
 
 BACKENDS = ("auto", "cpu", "cuda", "onnx")
+THREADS = 1024  # no machine has more cores, and libraries give up their process over many more
 
 
 def open_session(
@@ -39,8 +40,8 @@ def open_session(
         VerificationError: the files are damaged or do not belong together.
         SourceError: a file is missing.
     """
-    if threads is not None and threads < 1:
-        raise UsageError(f"{threads} threads are not possible", "give a number from 1 up")
+    if threads is not None and not 1 <= threads <= THREADS:
+        raise UsageError(f"{threads} threads are not possible", f"give a number up to {THREADS}")
     code = parse_dtype(dtype)
     wanted = LONG[code] if code else None
     if _choose(checkpoint, backend, device) == "onnx":

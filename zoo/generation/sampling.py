@@ -26,7 +26,9 @@ def probabilities(logits: Tensor, settings: Settings) -> Tensor:
     Returns:
         (batch, vocabulary), float64, zero for tokens that cannot be drawn.
     """
-    scores = logits.double() / (settings.temperature or 1.0)
+    scores = logits.double()
+    # the likeliest becomes zero, so that no temperature makes an infinity of it
+    scores = (scores - scores.amax(-1, keepdim=True)) / (settings.temperature or 1.0)
     if settings.top_k is not None and settings.top_k < scores.shape[-1]:
         least = scores.topk(settings.top_k).values[:, -1:]
         scores = scores.masked_fill(scores < least, float("-inf"))

@@ -19,7 +19,7 @@ class Settings:
         min_new_tokens: no end-of-text token is accepted before.
         beams: continuations to follow side by side, keeping the likeliest.
         length_penalty: with beams, log-probabilities are divided by the length to this power:
-            above zero favours long continuations.
+            above zero favours long continuations. From -10 to 10.
         early_stopping: with beams, when a text is done: ``True`` as soon as ``beams``
             continuations are complete; ``False`` when none of the others looks better, by its
             present length; ``"never"`` when none can become better.
@@ -44,12 +44,13 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Check the values."""
+        most = self.max_new_tokens
         checks = [
-            ("max_new_tokens", self.max_new_tokens >= 1, "from 1 up"),
-            ("min_new_tokens", 0 <= self.min_new_tokens <= self.max_new_tokens, "at most the most"),
+            ("max_new_tokens", most >= 1, "from 1 up"),
+            ("min_new_tokens", 0 <= self.min_new_tokens <= most, f"from 0 to {most}, the most"),
             ("beams", self.beams >= 1, "from 1 up"),
             ("early_stopping", self.early_stopping in (True, False, "never"), "a bool or 'never'"),
-            ("length_penalty", abs(self.length_penalty) < float("inf"), "a finite number"),
+            ("length_penalty", abs(self.length_penalty) <= 10, "from -10 to 10"),
             ("temperature", self.temperature is None or 0 < self.temperature < float("inf"), "> 0"),
             ("top_k", self.top_k is None or self.top_k >= 1, "from 1 up"),
             ("top_p", self.top_p is None or 0 < self.top_p <= 1, "over 0 and at most 1"),
@@ -62,6 +63,8 @@ class Settings:
             raise UsageError(
                 "beam search does not sample", "leave out beams, or temperature, top_k, top_p, seed"
             )
+        if self.beams == 1 and (self.length_penalty != 1 or self.early_stopping):
+            raise UsageError("length_penalty and early_stopping are for beams", "give beams, too")
 
     @property
     def samples(self) -> bool:

@@ -41,13 +41,18 @@ class Context(NamedTuple):
         real: (batch, tokens, 1), one for tokens and zero for padding; ``None`` for all ones.
         texts: (batch, tokens), which of a row's texts a token is of; ``None`` where each row is
             one text.
+        position_ids: (batch, tokens), from 0 in each text; ``None`` where each row is one text.
+        source: (batch, tokens, hidden), the tokens that are looked at, if they are not those that
+            look.
     """
 
     table: Tensor | None
     rows: Tensor | None
-    mask: Tensor | None
-    real: Tensor | None
+    mask: Tensor | None = None
+    real: Tensor | None = None
     texts: Tensor | None = None
+    position_ids: Tensor | None = None
+    source: Tensor | None = None
 
 
 class Projections(nn.Linear):
@@ -55,33 +60,24 @@ class Projections(nn.Linear):
 
     Args:
         hidden_size: width of the input and of each.
-        bias: whether there is a bias for all three.
+        key_bias: whether there is one bias for all three; else queries and values have their own.
     """
 
-    def __init__(self, hidden_size: int, *, bias: bool = True) -> None:
-        super().__init__(hidden_size, 3 * hidden_size, bias=bias)
+    def __init__(self, hidden_size: int, *, key_bias: bool) -> None:
+        super().__init__(hidden_size, 3 * hidden_size, bias=key_bias)
+        if not key_bias:
+            self.query_bias, self.value_bias = (
+                nn.Parameter(self.weight.new_zeros(hidden_size)) for _ in range(2)
+            )
 
     def part(self, x: Tensor, first: int, last: int) -> Tensor:
         """Project to some of the three: (..., hidden) to (..., (last - first) * hidden)."""
+        bias = self.bias
+        if bias is None:
+            none = torch.zeros_like(self.query_bias)
+            bias = torch.cat((self.query_bias, none, self.value_bias))
         rows = slice(first * x.shape[-1], last * x.shape[-1])
-        return F.linear(x, self.weight[rows], self.biases()[rows])
-
-    def biases(self) -> Tensor:
-        """Return the biases of all three."""
-        return self.bias
-
-
-class KeylessProjections(Projections):
-    """The same without a bias for keys, as in version 1."""
-
-    def __init__(self, hidden_size: int) -> None:
-        super().__init__(hidden_size, bias=False)
-        self.query_bias = nn.Parameter(self.weight.new_zeros(hidden_size))
-        self.value_bias = nn.Parameter(self.weight.new_zeros(hidden_size))
-
-    def biases(self) -> Tensor:
-        """See ``Projections``."""
-        return torch.cat((self.query_bias, torch.zeros_like(self.query_bias), self.value_bias))
+        return F.linear(x, self.weight[rows], bias[rows])
 
 
 class DisentangledAttention(nn.Module):
@@ -93,11 +89,10 @@ class DisentangledAttention(nn.Module):
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__()
-        width = config.hidden_size
-        self.heads = (config.num_heads, width // config.num_heads)
-        self.dropout = config.attention_dropout
-        self.scale = (self.heads[1] * (1 + len(config.terms))) ** -0.5
-        self.qkv = (Projections if config.key_bias else KeylessProjections)(width)
+        width, self.dropout = config.hidden_size, config.attention_dropout
+        self.heads = (config.num_heads, config.head_size)
+        self.scale = (config.head_size * (1 + len(config.terms))) ** -0.5
+        self.qkv = Projections(width, key_bias=config.key_bias)
         self.out = nn.Linear(width, width)
         self.terms = config.terms if config.relative_attention else ()
         self.shared = config.share_att_key
@@ -108,21 +103,21 @@ class DisentangledAttention(nn.Module):
             self.position_query = nn.Linear(width, width)
         self.kept: Positions | None = None  # for the longest input; see ``Deberta.quicken``
 
-    def forward(self, x: Tensor, context: Context, queries: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, context: Context) -> Tensor:
         """Mix the tokens of each row.
 
         Args:
-            x: (batch, tokens, hidden): what is looked at.
-            context: relative positions and the mask.
-            queries: (batch, tokens, hidden): what looks at it; ``None`` for ``x``.
+            x: (batch, tokens, hidden).
+            context: what is looked at, relative positions and the mask.
 
         Returns:
             (batch, tokens, hidden).
         """
-        if queries is None:
+        if context.source is None:
             projected = self.qkv.part(x, 0, 3)
         else:
-            projected = torch.cat((self.qkv.part(queries, 0, 1), self.qkv.part(x, 1, 3)), dim=-1)
+            seen = self.qkv.part(context.source, 1, 3)
+            projected = torch.cat((self.qkv.part(x, 0, 1), seen), dim=-1)
         # (3, heads, batch, tokens, head_dim)
         qkv = projected.view(*x.shape[:2], 3, *self.heads).permute(2, 3, 0, 1, 4)
         if context.table is None and self.kept is not None:

@@ -24,6 +24,7 @@ hold that head beside a masked-token head.
 What a batch and the outputs are, ``zoo.nn.encoder`` says.
 """
 
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -32,10 +33,11 @@ from torch import Tensor, nn
 from zoo.nn.activations import activation
 from zoo.nn.assembly import Assembly, Reader
 from zoo.nn.attention import packed_mask, padding_mask
-from zoo.nn.encoder import Encoder, MaskedLM, TokenScores
-from zoo.nn.heads import LinearHead
+from zoo.nn.blocks import PostNormBlock
+from zoo.nn.encoder import Encoder, MaskedLM, TokenScores, blocks, embeddings
+from zoo.nn.heads import LinearHead, Pooler
 from zoo_deberta.attention import Context, DisentangledAttention
-from zoo_deberta.blocks import Block, ConvolutionBlock, Embeddings, places
+from zoo_deberta.blocks import ConvolutionBlock, Embeddings
 from zoo_deberta.config import DebertaConfig
 from zoo_deberta.positions import rows_by_difference
 
@@ -49,9 +51,11 @@ class Deberta(Encoder):
     """
 
     def __init__(self, config: DebertaConfig, **top: Any) -> None:
-        first = ConvolutionBlock if config.conv_kernel_size else Block
-        layers = [(Block if i else first)(config) for i in range(config.num_layers)]
-        super().__init__(Embeddings(config), layers, **top)
+        first = partial(ConvolutionBlock, config) if config.conv_kernel_size else PostNormBlock
+        usual = partial(blocks, config, attention=lambda _: DisentangledAttention(config))
+        layers = [*usual(first, count=1), *usual(count=config.num_layers - 1)]
+        inputs = embeddings(config, Embeddings, positions=config.position_biased_input)
+        super().__init__(inputs, layers, **top)
         width, eps = config.hidden_size, config.layer_norm_eps
         self.relative = nn.Embedding(2 * config.reach, width) if config.relative_attention else None
         self.relative_norm = nn.LayerNorm(width, eps=eps) if config.norms_positions else None
@@ -66,32 +70,29 @@ class Deberta(Encoder):
         position_ids: Tensor | None = None,
     ) -> Tensor:
         """See ``Encoder``; what comes out is decoded."""
-        context = self._context(input_ids.shape[1], attention_mask, position_ids is not None)
-        before = x = self.embeddings(input_ids, token_type_ids, context.real, position_ids)
+        context = self._context(input_ids.shape[1], attention_mask, position_ids)
+        before = x = self.embeddings(input_ids, token_type_ids, position_ids, context.real)
         for layer in self.layers:
             before, x = x, layer(x, context)
-        return self.decode(before, x, context, position_ids)
+        return self.decode(before, x, context)
 
-    def decode(
-        self, before: Tensor, hidden: Tensor, context: Context, position_ids: Tensor | None
-    ) -> Tensor:
+    def decode(self, before: Tensor, hidden: Tensor, context: Context) -> Tensor:
         """Return what the head reads: the last block's result, or one made of its input."""
         return hidden
 
-    def _context(self, tokens: int, attention_mask: Tensor | None, packed: bool) -> Context:
+    def _context(self, tokens: int, mask: Tensor | None, position_ids: Tensor | None) -> Context:
         """Prepare relative positions and masks, once for all blocks."""
+        context = Context(*self._positions(tokens), position_ids=position_ids)
+        if mask is None:
+            return context
         dtype = self.embeddings.get_parameter("norm.weight").dtype
-        positions = self._positions(tokens)
-        if attention_mask is None:
-            return Context(*positions, None, None)
-        real = (attention_mask != 0).to(dtype)[..., None]
-        if packed:
-            mask = packed_mask(attention_mask, attention_mask, dtype)
-            return Context(*positions, mask, real, attention_mask)
-        hidden = padding_mask(attention_mask, dtype)
+        real = (mask != 0).to(dtype)[..., None]
+        if position_ids is not None:
+            return context._replace(mask=packed_mask(mask, mask, dtype), real=real, texts=mask)
+        hidden = padding_mask(mask, dtype)
         assert hidden is not None, "there is a mask"
         # padding is not seen, nor sees
-        return Context(*positions, torch.minimum(hidden, hidden.transpose(-1, -2)), real)
+        return context._replace(mask=torch.minimum(hidden, hidden.transpose(-1, -2)), real=real)
 
     def _positions(self, tokens: int) -> tuple[Tensor | None, Tensor | None]:
         """Return a ``Context``'s table and rows."""
@@ -131,15 +132,14 @@ class DebertaMaskedLM(MaskedLM, Deberta):
         where = config.decodes_positions
         self.positions = nn.Embedding(config.max_positions, config.hidden_size) if where else None
 
-    def decode(
-        self, before: Tensor, hidden: Tensor, context: Context, position_ids: Tensor | None
-    ) -> Tensor:
+    def decode(self, before: Tensor, hidden: Tensor, context: Context) -> Tensor:
         """Run the last block twice more, from absolute positions on, where there are any."""
         if self.positions is None:
             return hidden
-        queries = before + places(self.positions, before.shape[1], position_ids)
+        table, places = self.positions, context.position_ids
+        queries = before + (table.weight[: before.shape[1]] if places is None else table(places))
         for _ in range(2):
-            queries = self.layers[-1](before, context, queries)
+            queries = self.layers[-1](queries, context._replace(source=before))
         return queries
 
 
@@ -175,29 +175,14 @@ class Pretraining(DebertaMaskedLM):
         super().__init__(config, **top)
         self.replaced = ReplacedHead(config)
 
-    def decode(
-        self, before: Tensor, hidden: Tensor, context: Context, position_ids: Tensor | None
-    ) -> Tensor:
+    def decode(self, before: Tensor, hidden: Tensor, context: Context) -> Tensor:
         """Return what either head reads: (2, batch, tokens, hidden)."""
-        return torch.stack((super().decode(before, hidden, context, position_ids), hidden))
+        return torch.stack((super().decode(before, hidden, context), hidden))
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """See ``Encoder``."""
         decoded, last = hidden.unbind()
         return {**super().outputs(decoded), "replaced_logits": self.replaced(last).squeeze(-1)}
-
-
-class Pooler(nn.Linear):
-    """A vector for the whole text: the first token's, through a linear map and an activation."""
-
-    def __init__(self, config: DebertaConfig) -> None:
-        super().__init__(config.hidden_size, config.hidden_size)
-        self.dropout = nn.Dropout(config.pooler_dropout)
-        self.act = activation(config.pooler_activation)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Pool (batch, tokens, hidden) into (batch, hidden)."""
-        return self.act(super().forward(self.dropout(hidden[:, 0])))
 
 
 class DebertaTokenScores(TokenScores, Deberta):
@@ -223,7 +208,7 @@ class DebertaAssembly(Assembly):
 
     def pooler(self) -> nn.Module:
         """See ``Assembly``."""
-        return Pooler(self.config)
+        return Pooler(self.width, self.config.pooler_activation, self.config.pooler_dropout)
 
     def tokens(self, outputs: int) -> nn.Module:
         """See ``Assembly``."""

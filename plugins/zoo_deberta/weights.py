@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from zoo.weights import Drop, Op, Rule, WeightMap
+from zoo.weights import Drop, Rule, Same, WeightMap
 from zoo.weights.encoder import BlockNames, block_rules, module_rule, trunk
 from zoo.weights.heads import HeadNames, MaskedNames, masked_head, with_head
 from zoo_deberta.config import DebertaConfig
@@ -40,7 +40,7 @@ _OLD = MaskedNames(
 
 
 @dataclass(frozen=True)
-class ByHead(Op):
+class ByHead(Same):
     """Query, key and value joined head by head; here, all heads of one stand together.
 
     Attributes:
@@ -48,10 +48,6 @@ class ByHead(Op):
     """
 
     heads: int
-
-    def hub_shapes(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-        """See ``Op``."""
-        return (shape,)
 
     def pieces(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
         """See ``Op``."""

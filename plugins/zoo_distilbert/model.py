@@ -12,7 +12,7 @@ parameters.
 A text is classified by its first token's vector, through a linear map, ReLU and another one.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -22,18 +22,13 @@ from zoo.nn.encoder import Encoder, blocks, embeddings
 from zoo.nn.heads import DenseHead, FirstToken, LinearHead
 from zoo_distilbert.config import DistilBertConfig
 
-if TYPE_CHECKING:
-    from zoo.nn.cache import LayerCache
-
 
 class Block(PostNormBlock):
     """A block that drops nothing of what attention returns, in training."""
 
-    def forward(
-        self, x: Tensor, mask: Tensor | None = None, cache: "LayerCache | None" = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, *given: Any) -> Tensor:
         """See ``PostNormBlock``."""
-        x = self.attention_norm(x + self.attention(x, mask, cache))
+        x = self.attention_norm(x + self.attention(x, *given))
         return self.ffn_norm(x + self.dropout(self.ffn(x)))  # type: ignore[no-any-return]
 
 

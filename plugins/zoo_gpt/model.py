@@ -27,8 +27,8 @@ from torch.nn import functional as F
 from zoo.nn.assembly import Assembly, Reader
 from zoo.nn.attention import causal_mask, packed_mask
 from zoo.nn.blocks import PostNormBlock
-from zoo.nn.cache import KeyValueCache, LayerCache
-from zoo.nn.encoder import Classifier, Encoder, blocks, embeddings
+from zoo.nn.cache import KeyValueCache
+from zoo.nn.encoder import Classifier, Encoder, blocks, embeddings, self_attention
 from zoo.nn.heads import LinearHead, NextToken, at_places
 from zoo_gpt.config import GptConfig
 
@@ -36,11 +36,9 @@ from zoo_gpt.config import GptConfig
 class PreNormBlock(PostNormBlock):
     """GPT-2's block: the same parts, with the norms before attention and feed-forward network."""
 
-    def forward(
-        self, x: Tensor, mask: Tensor | None = None, cache: LayerCache | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, *given: Any) -> Tensor:
         """See ``PostNormBlock``."""
-        x = x + self.dropout(self.attention(self.attention_norm(x), mask, cache))
+        x = x + self.dropout(self.attention(self.attention_norm(x), *given))
         return x + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
 
 
@@ -69,9 +67,12 @@ class Gpt(Encoder):
     def __init__(self, config: GptConfig, **top: Any) -> None:
         kind = PreNormBlock if config.norm == "pre" else PostNormBlock
         norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        layers = blocks(config, kind, intermediate_size=config.inner_size, causal=True)
-        for number, layer in enumerate(layers):
-            layer.attention.scale = config.attention_scale(number)
+
+        def attention(number: int) -> nn.Module:
+            scale = config.attention_scale(number)
+            return self_attention(config, causal=True, scale=scale)
+
+        layers = blocks(config, kind, attention=attention, intermediate_size=config.inner_size)
         top["final_norm"] = norm if config.norm == "pre" else None
         super().__init__(embeddings(config, norm=False), layers, **top)
         self.config = config

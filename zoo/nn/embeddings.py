@@ -1,5 +1,9 @@
 """Input embeddings: what a token is, where it stands, and which segment it belongs to."""
 
+from functools import reduce
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 
 
@@ -8,7 +12,8 @@ class Embeddings(nn.Module):
 
     Args:
         vocab_size: how many tokens there are.
-        max_positions: how many positions there are; a longer input is an error.
+        max_positions: how many positions there are; a longer input is an error. 0 where nothing
+            is added for where a token stands.
         type_vocab_size: how many kinds of segment there are; 0 where none are told apart.
         hidden_size: width of each embedding.
         layer_norm_eps: added to the variance in the norm; ``None`` for no norm.
@@ -30,7 +35,8 @@ class Embeddings(nn.Module):
     ) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocab_size, hidden_size)
-        self.positions = nn.Embedding(max_positions, hidden_size)
+        positions = nn.Embedding(max_positions, hidden_size) if max_positions else None
+        self.positions: Any = positions
         self.types = nn.Embedding(type_vocab_size, hidden_size) if type_vocab_size else None
         eps = layer_norm_eps
         self.norm = None if eps is None else nn.LayerNorm(hidden_size, eps=eps)
@@ -57,13 +63,16 @@ class Embeddings(nn.Module):
         Raises:
             ValueError: segments are given where none are told apart.
         """
-        added = self.where(input_ids) if position_ids is None else self.at(position_ids)
+        added: list[Tensor] = []
+        if self.positions is not None:
+            added.append(self.where(input_ids) if position_ids is None else self.at(position_ids))
         if self.types is not None:
-            kind = self.types.weight[0] if token_type_ids is None else self.types(token_type_ids)
-            added = added + kind
+            every = self.types.weight[0] if token_type_ids is None else self.types(token_type_ids)
+            added.append(every)
         elif token_type_ids is not None:
             raise ValueError("token_type_ids are given, and this model tells no segments apart")
-        x = self.tokens(input_ids) + added
+        x = self.tokens(input_ids)
+        x = x + reduce(torch.add, added) if added else x
         x = self.dropout(x if self.norm is None else self.norm(x))
         return x if self.project is None else self.project(x)  # type: ignore[no-any-return]
 
@@ -73,7 +82,8 @@ class Embeddings(nn.Module):
         Returns:
             (tokens, hidden) or (batch, tokens, hidden).
         """
-        return self.positions.weight[: input_ids.shape[1]]  # a view
+        table: Tensor = self.positions.weight
+        return table[: input_ids.shape[1]]  # a view
 
     def at(self, position_ids: Tensor) -> Tensor:
         """Embed positions that are counted from 0, (batch, tokens, hidden)."""

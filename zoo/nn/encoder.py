@@ -8,12 +8,12 @@ In training, several texts may share a row: with ``position_ids``, which count w
 the mask numbers the texts from 1, and a token sees those of its own text alone.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from zoo.nn.attention import packed_mask, padding_mask
+from zoo.nn.attention import SelfAttention, packed_mask, padding_mask
 from zoo.nn.blocks import PostNormBlock
 from zoo.nn.embeddings import Embeddings
 from zoo.nn.heads import Labels, MaskedTokenHead, Reading, Spans
@@ -171,6 +171,7 @@ def embeddings(
     kind: type[Embeddings] = Embeddings,
     *,
     project: bool = False,
+    positions: bool = True,
     norm: bool = True,
 ) -> Any:
     """Return input embeddings of the shape that a configuration says.
@@ -179,12 +180,13 @@ def embeddings(
         config: an ``EncoderConfig``, or one with the same fields.
         kind: the class.
         project: map them to the width of the blocks, even if it is the same.
+        positions: whether there is a table of positions.
         norm: normalise their sum.
     """
     width = getattr(config, "embedding_size", config.hidden_size)
     return kind(
         vocab_size=config.vocab_size,
-        max_positions=config.max_positions,
+        max_positions=config.max_positions if positions else 0,
         type_vocab_size=getattr(config, "type_vocab_size", 0),
         hidden_size=width,
         layer_norm_eps=config.layer_norm_eps if norm else None,
@@ -193,10 +195,26 @@ def embeddings(
     )
 
 
+def self_attention(config: Any, **changes: Any) -> SelfAttention:
+    """Return attention of the shape that a configuration says.
+
+    Args:
+        config: an ``EncoderConfig``, or one with the same fields.
+        **changes: arguments that it does not say so.
+    """
+    return SelfAttention(
+        hidden_size=config.hidden_size,
+        num_heads=config.num_heads,
+        dropout=config.attention_dropout,
+        **changes,
+    )
+
+
 def blocks(
     config: Any,
-    kind: type[PostNormBlock] = PostNormBlock,
+    kind: Callable[..., PostNormBlock] = PostNormBlock,
     *,
+    attention: Callable[[int], nn.Module] | None = None,
     count: int | None = None,
     **changes: Any,
 ) -> list[PostNormBlock]:
@@ -205,19 +223,21 @@ def blocks(
     Args:
         config: an ``EncoderConfig``, or one with the same fields.
         kind: the class.
+        attention: a block's number -> what mixes tokens in it, if it is not ``SelfAttention``.
         count: how many, if not ``num_layers``.
         **changes: arguments of ``kind`` that the configuration does not say so.
     """
     usual = {
         "hidden_size": config.hidden_size,
-        "num_heads": config.num_heads,
         "intermediate_size": config.intermediate_size,
         "act": config.activation,
         "layer_norm_eps": config.layer_norm_eps,
         "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout,
     }
-    return [kind(**usual | changes) for _ in range(config.num_layers if count is None else count)]
+    return [
+        kind(attention(number) if attention else self_attention(config), **usual | changes)
+        for number in range(config.num_layers if count is None else count)
+    ]
 
 
 def masked_token_head(config: Any, act: str | None = None) -> MaskedTokenHead:

@@ -24,18 +24,21 @@ def at_places(hidden: Tensor, places: Tensor) -> Tensor:
 
 
 class Pooler(nn.Linear):
-    """A vector for the whole text: the first token's, through a linear map and tanh.
+    """A vector for the whole text: the first token's, through a linear map and an activation.
 
     Args:
         hidden_size: width of the input and the output.
+        act: name of the activation.
+        dropout: probability of dropping an element of the input in training.
     """
 
-    def __init__(self, hidden_size: int) -> None:
+    def __init__(self, hidden_size: int, act: str = "tanh", dropout: float = 0.0) -> None:
         super().__init__(hidden_size, hidden_size)
+        self.dropout, self.act = nn.Dropout(dropout), activation(act)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Pool (batch, tokens, hidden) into (batch, hidden)."""
-        return super().forward(hidden[:, 0]).tanh()
+        return self.act(super().forward(self.dropout(hidden[:, 0])))
 
 
 class FirstToken(nn.Module):

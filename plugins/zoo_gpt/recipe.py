@@ -1,10 +1,15 @@
 """How GPT (Radford et al. 2018, section 4.1) and GPT-2 (Radford et al. 2019) are pretrained."""
 
+from typing import Any
+
+from msgspec.structs import replace
+
 from zoo.training.optimizers import OptimizerSettings
 from zoo.training.schedules import ScheduleSettings
 from zoo.training.settings import Recipe
 
 OBJECTIVE = "causal-lm"
+BROWN: dict[str, Any] = {"betas": (0.9, 0.95), "weight_decay": 0.1}
 # GPT-2's paper says that rates were tuned for each size, and not to what. These are of the models
 # of the same shapes in Brown et al. 2020 (arXiv:2005.14165, table 2.1).
 RATES = {"distil": 6e-4, "small": 6e-4, "medium": 3e-4, "large": 2.5e-4, "xl": 2e-4}
@@ -13,15 +18,7 @@ RATES = {"distil": 6e-4, "small": 6e-4, "medium": 3e-4, "large": 2.5e-4, "xl": 2
 def recipe(size: str) -> Recipe:
     """Return the papers' settings, or for ``tiny`` what two cores do in a few minutes."""
     if size == "tiny":
-        return Recipe(
-            objective=OBJECTIVE,
-            vocab_size=4096,
-            length=128,
-            batch_tokens=4096,
-            steps=500,
-            optimizer=OptimizerSettings(learning_rate=2e-3, betas=(0.9, 0.95), weight_decay=0.1),
-            schedule=ScheduleSettings(name="cosine", warmup=50, end=0.1),
-        )
+        return replace(_recipe(32, 128, 500, 50, 2e-3, end=0.1, **BROWN), vocab_size=4096)
     return _first() if size == "gpt" else _second(RATES[size])
 
 
@@ -33,14 +30,7 @@ def _first() -> Recipe:
     arXiv:1506.06724, table 2), were each word a token. The limit on the gradient's norm is that
     of the released code, which tunes the model (train.py, ``max_grad_norm``).
     """
-    return Recipe(
-        objective=OBJECTIVE,
-        length=512,
-        batch_tokens=64 * 512,
-        steps=3_000_000,
-        optimizer=OptimizerSettings(learning_rate=2.5e-4, weight_decay=0.01, clip=1.0),
-        schedule=ScheduleSettings(name="cosine", warmup=2000),
-    )
+    return _recipe(64, 512, 3_000_000, 2000, 2.5e-4, weight_decay=0.01, clip=1.0)
 
 
 def _second(rate: float) -> Recipe:
@@ -50,13 +40,18 @@ def _second(rate: float) -> Recipe:
     the rate stays a tenth after 260 billion.
     """
     tokens = 512 * 1024
+    steps, warmup = round(300e9 / tokens), round(375e6 / tokens)
+    return _recipe(512, 1024, steps, warmup, rate, end=0.1, clip=1.0, **BROWN)
+
+
+def _recipe(
+    rows: int, length: int, steps: int, warmup: int, rate: float, end: float = 0.0, **adam: Any
+) -> Recipe:
     return Recipe(
         objective=OBJECTIVE,
-        length=1024,
-        batch_tokens=tokens,
-        steps=round(300e9 / tokens),
-        optimizer=OptimizerSettings(
-            learning_rate=rate, betas=(0.9, 0.95), weight_decay=0.1, clip=1.0
-        ),
-        schedule=ScheduleSettings(name="cosine", warmup=round(375e6 / tokens), end=0.1),
+        length=length,
+        batch_tokens=rows * length,
+        steps=steps,
+        optimizer=OptimizerSettings(learning_rate=rate, **adam),
+        schedule=ScheduleSettings(name="cosine", warmup=warmup, end=end),
     )

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.nn.activations import activate, activation
+from zoo.nn.attention import Attention
 from zoo_t5.config import T5Config
 
 Memory = tuple[Tensor, Tensor]  # keys and values of the source, (batch, heads, tokens, head) each
@@ -56,21 +57,19 @@ class FeedForward(nn.Module):
         return self.down(self.dropout(x))  # type: ignore[no-any-return]
 
 
-class CrossAttention(nn.Module):
+class CrossAttention(Attention):
     """Every token of the target looks at every token of the source."""
 
     def __init__(self, config: T5Config) -> None:
-        super().__init__()
-        self.heads = (config.num_heads, config.head_size)
-        self.dropout = config.dropout
+        super().__init__(config.num_heads, config.head_size, config.dropout, scale=1.0)
         self.q = nn.Linear(config.hidden_size, config.inner_size, bias=False)
         self.kv = nn.Linear(config.hidden_size, 2 * config.inner_size, bias=False)
         self.out = nn.Linear(config.inner_size, config.hidden_size, bias=False)
 
     def memory(self, source: Tensor) -> Memory:
         """Return keys and values of what the encoder returned, (batch, tokens, hidden)."""
-        keys, values = self.kv(source).chunk(2, dim=-1)
-        return self._split(keys), self._split(values)
+        keys, values = self.split(self.kv(source), 2)
+        return keys, values
 
     def forward(self, x: Tensor, memory: Memory | Tensor, mask: Tensor | None) -> Tensor:
         """Gather from the source what each token of the target looks for.
@@ -83,15 +82,9 @@ class CrossAttention(nn.Module):
         Returns:
             (batch, tokens, hidden).
         """
-        dropout = self.dropout if self.training else 0.0
-        kept = self.memory(memory) if isinstance(memory, Tensor) else memory
-        mixed = F.scaled_dot_product_attention(
-            self._split(self.q(x)), *kept, attn_mask=mask, dropout_p=dropout, scale=1.0
-        )
-        return self.out(mixed.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
-
-    def _split(self, x: Tensor) -> Tensor:
-        return x.unflatten(-1, self.heads).transpose(1, 2)  # type: ignore[no-any-return, no-untyped-call]
+        keys, values = self.memory(memory) if isinstance(memory, Tensor) else memory
+        (queries,) = self.split(self.q(x), 1)
+        return self.mix(queries, keys, values, mask)
 
 
 class RelativePositions(nn.Module):

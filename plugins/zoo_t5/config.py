@@ -155,12 +155,12 @@ def _size(width: int, inner: int, layers: int, heads: int, **changes: Any) -> T5
     )
 
 
-def _later(width: int, inner: int, layers: int, heads: int, **changes: Any) -> T5Config:
-    """Return a shape of version 1.1, which Flan-T5 and mT5 share."""
-    own = {"feed_forward": "gated-gelu", "output_table": True, "scale_outputs": False}
-    return _size(width, inner, layers, heads, **own, **changes)
-
-
+# version 1.1, which Flan-T5 and mT5 share
+_OWN: dict[str, Any] = {
+    "feed_forward": "gated-gelu",
+    "output_table": True,
+    "scale_outputs": False,
+}
 _LATER = {
     "small": (512, 1024, 8, 6),
     "base": (768, 2048, 12, 12),
@@ -175,9 +175,9 @@ SIZES = {
     "large": _size(1024, 4096, 24, 16),
     "3b": _size(1024, 16384, 24, 32, head_size=128),
     "11b": _size(1024, 65536, 24, 128, head_size=128),
-    **{f"v1.1-{name}": _later(*shape) for name, shape in _LATER.items()},
+    **{f"v1.1-{name}": _size(*shape, **_OWN) for name, shape in _LATER.items()},
     **{
-        f"mt5-{name}": _later(*shape, series="mt5", vocab_size=250112)
+        f"mt5-{name}": _size(*shape, **_OWN, series="mt5", vocab_size=250112)
         for name, shape in _LATER.items()
     },
 }

@@ -30,7 +30,7 @@ from zoo.nn.cache import KeyValueCache
 from zoo.nn.heads import DenseHead, Labels, LinearHead, NextToken, Spans, at_places
 from zoo_t5.attention import RelativePositions
 from zoo_t5.config import T5Config
-from zoo_t5.trunk import Decoder, Encoder, EncoderDecoder, Trunk
+from zoo_t5.trunk import Encoder, EncoderDecoder, Stack, Trunk
 
 
 class BareEncoderDecoder(EncoderDecoder):
@@ -40,8 +40,7 @@ class BareEncoderDecoder(EncoderDecoder):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, *, decoder_input_ids: Tensor
     ) -> dict[str, Tensor]:
         """Encode, then decode."""
-        source = self.encode(input_ids, attention_mask)
-        target = self.decode(source, attention_mask, decoder_input_ids)
+        source, target = self.hidden(input_ids, attention_mask, decoder_input_ids)
         return {"last_hidden_state": target, "encoder_last_hidden_state": source}
 
 
@@ -55,9 +54,10 @@ class Seq2SeqState:
         room: how many tokens are expected.
     """
 
-    def __init__(self, decoder: Decoder, source: Tensor, mask: Tensor | None, room: int) -> None:
+    def __init__(self, decoder: Stack, source: Tensor, mask: Tensor | None, room: int) -> None:
         self.cache = KeyValueCache(len(decoder.layers), room)
-        self.memories, self.mask = decoder.memories(source), mask
+        self.memories = [layer.cross.memory(source) for layer in decoder.layers]  # type: ignore[operator, union-attr]
+        self.mask = mask
         self._positions = decoder.positions
         self._biases: Tensor = decoder.positions(1, room + 1)
         self._sources = torch.arange(source.shape[0], device=source.device)
@@ -92,8 +92,7 @@ class Seq2SeqLM(NextToken, EncoderDecoder):
         self, input_ids: Tensor, attention_mask: Tensor | None = None, *, decoder_input_ids: Tensor
     ) -> dict[str, Tensor]:
         """Score what comes after each token of the target: (batch, decoder_tokens, vocabulary)."""
-        source = self.encode(input_ids, attention_mask)
-        return self.outputs(self.decode(source, attention_mask, decoder_input_ids))
+        return self.outputs(self.hidden(input_ids, attention_mask, decoder_input_ids)[1])
 
     def scores(self, hidden: Tensor) -> Tensor:
         """See ``NextToken``."""
@@ -110,7 +109,7 @@ class Seq2SeqLM(NextToken, EncoderDecoder):
     def step(self, tokens: Tensor, state: Seq2SeqState) -> Tensor:
         """Read one more token of each row; see ``zoo.generation.Decoder``."""
         x = self.embeddings(tokens[:, None])
-        hidden = self.decoder(x, state.bias(), state.memories, state.mask, state.cache)
+        hidden = self.decoder.run(x, state.bias(), state.memories, state.mask, state.cache)
         return self.scores(hidden[:, -1])
 
 

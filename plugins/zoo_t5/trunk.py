@@ -4,8 +4,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.attention import SelfAttention, packed_mask, padding_mask
+from zoo.nn.attention import SelfAttention, causal_mask, packed_mask, padding_mask
 from zoo.nn.cache import KeyValueCache, LayerCache
+from zoo.nn.encoder import embeddings
 from zoo_t5.attention import CrossAttention, FeedForward, Memory, RelativePositions, RMSNorm
 from zoo_t5.config import T5Config
 
@@ -76,22 +77,36 @@ class Stack(nn.Module):
         self.final_norm = RMSNorm(config.hidden_size, config.layer_norm_eps)
         self.dropout = nn.Dropout(config.dropout)
 
-    def finish(self, x: Tensor) -> Tensor:
-        """Normalise what the last block returned."""
+    def bias(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return what is added to the scores of (batch, tokens, hidden): positions, and a mask."""
+        positions: Tensor = self.positions(x.shape[1], x.shape[1])
+        return positions if mask is None else positions + mask  # once, for all blocks
+
+    def run(
+        self,
+        x: Tensor,
+        bias: Tensor,
+        memory: list[Memory] | Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Tensor:
+        """Run a text, or the tokens of it that a cache does not hold.
+
+        Args:
+            x: their embeddings, (batch, tokens, hidden).
+            bias: added to the scores, (batch or 1, heads, tokens, those in the cache and these).
+            memory: of each block, see ``Block``; or the source itself, where it is read once.
+            memory_mask: as ``padding_mask`` or ``packed_mask`` makes it for the source.
+            cache: these tokens are added to it.
+
+        Returns:
+            (batch, tokens, hidden).
+        """
+        for number, layer in enumerate(self.layers):
+            own = cache.layers[number] if cache else None
+            source = memory[number] if isinstance(memory, list) else memory
+            x = layer(x, bias, own, source, memory_mask)
         return self.dropout(self.final_norm(x))  # type: ignore[no-any-return]
-
-
-class Embeddings(nn.Module):
-    """What each token is; where it stands is left to attention."""
-
-    def __init__(self, config: T5Config) -> None:
-        super().__init__()
-        self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(self, input_ids: Tensor) -> Tensor:
-        """Embed (batch, tokens) as (batch, tokens, hidden)."""
-        return self.dropout(self.tokens(input_ids))  # type: ignore[no-any-return]
 
 
 class Trunk(Stack):
@@ -104,20 +119,12 @@ class Trunk(Stack):
     def __init__(self, config: T5Config) -> None:
         super().__init__(config, config.num_layers, decoder=False)
         self.config = config
-        self.embeddings = Embeddings(config)
+        self.embeddings = embeddings(config, positions=False, norm=False)
 
     def encode(self, input_ids: Tensor, mask: Tensor | None) -> Tensor:
         """Return (batch, tokens, hidden) for a source and its mask, (batch, tokens) each."""
         x = self.embeddings(input_ids)
-        return self._blocks(x, padding_mask(mask, x.dtype))
-
-    def _blocks(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        bias = self.positions(x.shape[1], x.shape[1])
-        if mask is not None:
-            bias = bias + mask  # once, for all blocks
-        for layer in self.layers:
-            x = layer(x, bias)
-        return self.finish(x)
+        return self.run(x, self.bias(x, padding_mask(mask, x.dtype)))
 
 
 class Encoder(Trunk):
@@ -132,96 +139,51 @@ class Encoder(Trunk):
         return {"last_hidden_state": hidden}
 
 
-class Decoder(Stack):
-    """Writes the target, looking at what it has written and at the source."""
-
-    def __init__(self, config: T5Config) -> None:
-        super().__init__(config, config.decoder_layers, decoder=True)
-
-    def memories(self, source: Tensor) -> list[Memory]:
-        """Return each block's keys and values of the source, (batch, tokens, hidden)."""
-        return [layer.cross.memory(source) for layer in self.layers]  # type: ignore[operator, union-attr]
-
-    def bias(self, tokens: int) -> Tensor:
-        """Return what keeps a target from looking ahead, with its positions, for all heads."""
-        ahead = torch.ones(tokens, tokens, device=self.positions.weight.device).triu(1) > 0
-        positions = self.positions(tokens, tokens)
-        lowest = torch.finfo(positions.dtype).min / 2  # as in ``padding_mask``
-        return positions.masked_fill(ahead, lowest)  # type: ignore[no-any-return]
-
-    def forward(
-        self,
-        x: Tensor,
-        bias: Tensor,
-        memories: list[Memory] | Tensor,
-        memory_mask: Tensor | None,
-        cache: KeyValueCache | None = None,
-    ) -> Tensor:
-        """Run a target, or the tokens of it that a cache does not hold.
-
-        Args:
-            x: their embeddings, (batch, decoder_tokens, hidden).
-            bias: added to the scores, (1, heads, decoder_tokens, those in the cache and these).
-            memories: see ``memories``; or the source itself, where it is read once.
-            memory_mask: as ``padding_mask`` or ``packed_mask`` makes it for the source.
-            cache: these tokens are added to it.
-
-        Returns:
-            (batch, decoder_tokens, hidden).
-        """
-        for number, layer in enumerate(self.layers):
-            own = cache.layers[number] if cache else None
-            memory = memories if isinstance(memories, Tensor) else memories[number]
-            x = layer(x, bias, own, memory, memory_mask)
-        return self.finish(x)
-
-
 class EncoderDecoder(Trunk):
     """Both halves."""
 
     def __init__(self, config: T5Config) -> None:
         super().__init__(config)
-        self.decoder = Decoder(config)
-
-    def decode(self, source: Tensor, mask: Tensor | None, decoder_input_ids: Tensor) -> Tensor:
-        """Return (batch, decoder_tokens, hidden) for a source's encoding and a target."""
-        # through the table alone: those who watch the embeddings look at the source's
-        x = self.embeddings.dropout(F.embedding(decoder_input_ids, self.embeddings.tokens.weight))
-        bias = self.decoder.bias(x.shape[1])
-        return self.decoder(x, bias, source, padding_mask(mask, x.dtype))  # type: ignore[no-any-return]
+        self.decoder = Stack(config, config.decoder_layers, decoder=True)
 
     def hidden(
         self,
         input_ids: Tensor,
-        attention_mask: Tensor,
+        attention_mask: Tensor | None,
         decoder_input_ids: Tensor,
-        decoder_attention_mask: Tensor,
-    ) -> Tensor:
-        """Run both halves in training, where several texts may share a row.
+        decoder_attention_mask: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Run both halves. In training, several texts may share a row.
 
-        Masks number the texts of a row from 1, the same in both halves; 0 is padding. Distances
-        within a text are what they would be without the others.
+        Then masks number the texts of a row from 1, the same in both halves; 0 is padding.
+        Distances within a text are what they would be without the others.
 
         Args:
             input_ids: (batch, tokens).
-            attention_mask: (batch, tokens), the text that each token is of.
+            attention_mask: (batch, tokens), zero for padding, or the text that each token is of.
             decoder_input_ids: (batch, decoder_tokens); each text's begin with the token that the
                 decoder reads first.
-            decoder_attention_mask: (batch, decoder_tokens), the text that each is of.
+            decoder_attention_mask: (batch, decoder_tokens), the text that each is of, where
+                several share a row.
 
         Returns:
-            (batch, decoder_tokens, hidden).
+            of source and target, (batch, tokens, hidden) and (batch, decoder_tokens, hidden).
         """
-        x, ours, theirs = self.embeddings(input_ids), decoder_attention_mask, attention_mask
-        source = self._blocks(x, packed_mask(theirs, theirs, x.dtype))
-        tokens, across = ours.shape[1], packed_mask(ours, theirs, x.dtype)
-        own = packed_mask(ours, ours, x.dtype, causal=True)
-        bias = self.decoder.positions(tokens, tokens) + own
-        return self.decoder(self.embeddings(decoder_input_ids), bias, source, across)  # type: ignore[no-any-return]
+        x, theirs, ours = self.embeddings(input_ids), attention_mask, decoder_attention_mask
+        if theirs is not None and ours is not None:
+            within: Tensor | None = packed_mask(theirs, theirs, x.dtype)
+            across: Tensor | None = packed_mask(ours, theirs, x.dtype)
+            before: Tensor | None = packed_mask(ours, ours, x.dtype, causal=True)
+        else:
+            within = across = padding_mask(theirs, x.dtype)
+            real = torch.ones_like(decoder_input_ids[:1])
+            before = causal_mask(real, queries=real.shape[1], past=0, like=x)
+        source = self.run(x, self.bias(x, within))
+        # through the table alone: those who watch the embeddings look at the source's
+        y = self.embeddings.dropout(F.embedding(decoder_input_ids, self.embeddings.tokens.weight))
+        return source, self.decoder.run(y, self.decoder.bias(y, before), source, across)
 
     def reread(self, input_ids: Tensor, mask: Tensor | None) -> Tensor:
         """Return (batch, tokens, hidden), where the decoder is given the source as its target."""
         start = torch.full_like(input_ids[:, :1], self.config.decoder_start_token_id)
-        return self.decode(
-            self.encode(input_ids, mask), mask, torch.cat([start, input_ids[:, :-1]], dim=1)
-        )
+        return self.hidden(input_ids, mask, torch.cat([start, input_ids[:, :-1]], dim=1))[1]

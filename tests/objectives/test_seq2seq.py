@@ -253,9 +253,10 @@ def test_texts_that_share_a_row_are_as_they_are_alone(name: str, version: str) -
     tensors = task.collate([row]).tensors
     numbers = tensors["decoder_attention_mask"]
     losses = 0.0
-    packed = model.hidden(
+    _, hidden = model.hidden(
         tensors["input_ids"], tensors["attention_mask"], tensors["decoder_input_ids"], numbers
-    )[0]
+    )
+    packed = hidden[0]
     assert numbers.max() > 2
     together = summed(model.scores(pick(packed[None], tensors["places"])), tensors["labels"])
     each_text = zip(sources(row), read(row), told(row), strict=True)

@@ -79,7 +79,70 @@ def causal_mask(
     return hidden.to(like.dtype) * (torch.finfo(like.dtype).min / 2)
 
 
-class SelfAttention(nn.Module):
+class Attention(nn.Module):
+    """A part of attention, whatever asks and whatever is looked at: several heads side by side.
+
+    Args:
+        num_heads: how many heads there are.
+        head_size: width of a head.
+        dropout: probability of dropping an attention weight in training.
+        scale: what scores are multiplied by, by default the root of the head's width, inverted.
+
+    Attributes:
+        out: the linear map of all heads' results, which a subclass gives.
+    """
+
+    out: nn.Linear
+
+    def __init__(
+        self, num_heads: int, head_size: int, dropout: float, scale: float | None = None
+    ) -> None:
+        super().__init__()
+        self.heads, self.dropout, self.scale = (num_heads, head_size), dropout, scale
+
+    def split(self, x: Tensor, parts: int) -> list[Tensor]:
+        """Return views of (batch, tokens, inner) that lie side by side.
+
+        Args:
+            x: (batch, tokens, parts * inner).
+            parts: how many.
+
+        Returns:
+            (batch, heads, tokens, head_size) each.
+        """
+        return [
+            part.unflatten(-1, self.heads).transpose(1, 2)  # type: ignore[no-untyped-call]
+            for part in x.chunk(parts, dim=-1)
+        ]
+
+    def mix(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, causal: bool = False
+    ) -> Tensor:
+        """Gather what each query looks for.
+
+        Args:
+            q: (batch, heads, queries, head_size).
+            k: (batch, heads, keys, head_size).
+            v: the same.
+            mask: added to the scores, broadcast to (batch, heads, queries, keys), or ``None``.
+            causal: whether queries and keys are the same tokens, and none looks ahead.
+
+        Returns:
+            (batch, queries, hidden).
+        """
+        mixed = F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=causal,
+            scale=self.scale,
+        )
+        return self.out(mixed.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
+
+
+class SelfAttention(Attention):
     """Every token looks at every other, in several heads side by side.
 
     Args:
@@ -103,10 +166,9 @@ class SelfAttention(nn.Module):
         head_size: int | None = None,
         bias: bool = True,
     ) -> None:
-        super().__init__()
-        self.heads = (num_heads, head_size or hidden_size // num_heads)
-        self.dropout, self.causal, self.scale = dropout, causal, scale
-        inner = num_heads * self.heads[1]
+        size = head_size or hidden_size // num_heads
+        super().__init__(num_heads, size, dropout, scale)
+        self.causal, inner = causal, num_heads * size
         self.qkv = nn.Linear(hidden_size, 3 * inner, bias=bias)
         self.out = nn.Linear(inner, hidden_size, bias=bias)
 
@@ -124,19 +186,7 @@ class SelfAttention(nn.Module):
         Returns:
             (batch, tokens, hidden).
         """
-        # one product for all three, then views: (batch, heads, tokens, head_dim) each
-        q, k, v = (
-            part.unflatten(-1, self.heads).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1)
-        )
+        q, k, v = self.split(self.qkv(x), 3)  # one product for all three
         if cache is not None:
             k, v = cache.extend(k, v)
-        mixed = F.scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            attn_mask=mask,
-            dropout_p=self.dropout if self.training else 0.0,
-            is_causal=self.causal and mask is None and x.shape[1] > 1,
-            scale=self.scale,
-        )
-        return self.out(mixed.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
+        return self.mix(q, k, v, mask, causal=self.causal and mask is None and x.shape[1] > 1)

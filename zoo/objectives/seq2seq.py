@@ -58,7 +58,7 @@ class Seq2SeqObjective(Objective):
     def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> Outcome:
         """See ``Objective``."""
         learner: Any = model
-        hidden = learner.hidden(
+        _, hidden = learner.hidden(
             tensors["input_ids"],
             tensors["attention_mask"],
             tensors["decoder_input_ids"],

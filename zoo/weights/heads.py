@@ -10,21 +10,21 @@ from zoo.weights.rules import Drop, Rule, Tied, WeightMap
 
 @dataclass(frozen=True)
 class MaskedNames:
-    """What the Hub calls the parts of a ``MaskedTokenHead``.
+    """What the Hub calls the parts of a ``MaskedTokenHead``; the defaults are the most common ones.
 
     Attributes:
         dense: the linear map.
         norm: the norm after it.
         decoder: the map to the vocabulary, whose table is tied to the token embedding unless the
             configuration says otherwise.
-        bias: another bias, which stands beside the decoder's and is tied to it with the table.
-            Where the table is the head's own, the decoder's bias counts.
+        bias: another bias, which stands beside the decoder's and is tied to it with the table; none
+            if it is empty. Where the table is the head's own, the decoder's bias counts.
     """
 
-    dense: str
-    norm: str
-    decoder: str
-    bias: str = ""
+    dense: str = "cls.predictions.transform.dense"
+    norm: str = "cls.predictions.transform.LayerNorm"
+    decoder: str = "cls.predictions.decoder"
+    bias: str = "cls.predictions.bias"
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ def with_pairs(weights: WeightMap, config: Any, names: HeadNames, scores: Rule) 
         names: see ``with_head``.
         scores: for what scores pairs.
     """
+    assert names.masked is not None, "a family with this head names its parts"
     return masked_head(weights, config, names.masked).plus(_pooler(config, names), scores)
 
 

@@ -82,6 +82,19 @@ def test_one_bit(model: Path) -> None:
     assert json.loads(done.stdout)["exit_code"] == 3
 
 
+def test_values_that_are_no_numbers(hub_checkpoint: Make, tmp_path: Path) -> None:
+    """Both implementations return NaN then, which is no agreement."""
+    source = hub_checkpoint()
+    tensors = load_file(source / "model.safetensors")
+    tensors["bert.encoder.layer.1.output.dense.bias"][0] = np.nan
+    save_file(tensors, source / "model.safetensors")
+    convert(Source(source, "source"), tmp_path / "ours")
+    done = zoo("verify", tmp_path / "ours")
+    assert done.returncode == 3
+    assert outcomes(done.stdout)["transformers"] == "failed"
+    assert "the first layer that diverges: layers.1" in done.stdout
+
+
 @pytest.mark.parametrize("fault", ["lost", "stray"])
 def test_files_both_ways(model: Path, fault: str) -> None:
     if fault == "lost":

@@ -6,6 +6,7 @@ this package needs it.
 
 import importlib
 import inspect
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -36,11 +37,12 @@ class Difference:
 
     @classmethod
     def between(cls, ours: "Tensor", theirs: "Tensor") -> "Difference":
-        """Compare two tensors; a value that is not a number makes the difference infinite."""
-        if ours.shape != theirs.shape:
-            return cls(float("inf"), float("inf"))
-        absolute = (ours - theirs).abs().nan_to_num(float("inf")).max().item()
+        """Compare two tensors; a value that is not finite makes both differences infinite."""
+        apart = ours.shape != theirs.shape
+        absolute = float("inf") if apart else (ours - theirs).abs().max().item()
         largest = theirs.abs().max().item()
+        if not math.isfinite(absolute):
+            return cls(float("inf"), float("inf"))
         return cls(absolute, absolute / largest if largest else absolute)
 
 

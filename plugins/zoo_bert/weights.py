@@ -12,15 +12,7 @@ from zoo_bert.config import BertConfig
 _FITTED = Drop(
     "fit_denses.{j}.{p}", "maps a student's vectors to its teacher's width, in distillation alone"
 )
-_NAMES = HeadNames(
-    masked=MaskedNames(
-        dense="cls.predictions.transform.dense",
-        norm="cls.predictions.transform.LayerNorm",
-        decoder="cls.predictions.decoder",
-        bias="cls.predictions.bias",
-    ),
-    pooler="bert.pooler.dense",
-)
+_NAMES = HeadNames(MaskedNames(), pooler="bert.pooler.dense")
 
 
 def weights(config: BertConfig, head: str) -> WeightMap:

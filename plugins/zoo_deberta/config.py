@@ -84,10 +84,8 @@ class DebertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fie
                 self.norms_positions and not self.relative_attention,
             f"position_buckets {buckets} do not divide {self.span} distances":
                 buckets > 0 and not 1 < buckets // 2 < self.span - 1,
-            f"conv_kernel_size {kernel} is neither odd nor 0":
-                kernel < 0 or kernel % 2 == 0 < kernel,
-            f"conv_groups {groups} do not divide hidden_size {width}":
-                groups < 1 or width % groups > 0,
+            f"conv_kernel_size {kernel} is neither odd nor 0": kernel > 0 == kernel % 2,
+            f"conv_groups {groups} do not divide hidden_size {width}": width % groups > 0,
             "version 1 (key_bias off) has no buckets, shared keys, normed positions or convolution":
                 later and not self.key_bias,
         })  # fmt: skip

@@ -58,7 +58,8 @@ class Deberta(Encoder):
         super().__init__(inputs, layers, **top)
         width, eps = config.hidden_size, config.layer_norm_eps
         self.relative = nn.Embedding(2 * config.reach, width) if config.relative_attention else None
-        self.relative_norm = nn.LayerNorm(width, eps=eps) if config.norms_positions else None
+        norm = nn.LayerNorm(width, eps=eps) if config.norms_positions else nn.Identity()
+        self.relative_norm = norm
         self.rows = rows_by_difference(config)
         self.quick = False  # whether blocks keep their positions
 
@@ -99,9 +100,7 @@ class Deberta(Encoder):
         anew = torch.is_grad_enabled() or torch.compiler.is_exporting() or not self.quick
         if self.relative is None or not anew:
             return None, None
-        table = self.relative.weight
-        if self.relative_norm is not None:
-            table = self.relative_norm(table)
+        table = self.relative_norm(self.relative.weight)
         longest = len(self.rows) // 2
         rows = torch.tensor(self.rows, device=table.device)[longest - tokens : longest + tokens]
         # blocks project the smaller of the two; a graph's runtime does so once for all inputs
@@ -117,10 +116,9 @@ class Deberta(Encoder):
         self.quick = False
         with torch.inference_mode():
             table, rows = self._positions(len(self.rows) // 2)
-            for layer in self.layers:
-                attention = layer.get_submodule("attention")
-                assert isinstance(attention, DisentangledAttention)
-                attention.kept = attention.positions(table, rows)
+            for module in self.modules():
+                if isinstance(module, DisentangledAttention):
+                    module.kept = module.positions(table, rows)
         self.quick = True
 
 

@@ -28,15 +28,9 @@ _NO_DECODER = Drop(_POSITIONS, "absolute positions, which only masked-token head
 _PRESENT = MaskedNames(
     dense="lm_predictions.lm_head.dense",
     norm="lm_predictions.lm_head.LayerNorm",
-    decoder="cls.predictions.decoder",
     bias="lm_predictions.lm_head.bias",
 )
-_OLD = MaskedNames(
-    dense="cls.predictions.transform.dense",
-    norm="cls.predictions.transform.LayerNorm",
-    decoder="cls.predictions.decoder",
-    bias="cls.predictions.bias",
-)
+_OLD = MaskedNames()
 
 
 @dataclass(frozen=True)
@@ -64,15 +58,8 @@ class ByHead(Same):
 
 def weights(config: DebertaConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    base = replace(
-        trunk(
-            config,
-            "deberta.",
-            positions=config.position_biased_input,
-            blocks=_relative(config) + _blocks(config),
-        ),
-        legacy={},
-    )
+    blocks = _relative(config) + _blocks(config)
+    base = trunk(config, "deberta.", positions=config.position_biased_input, blocks=blocks)
     if head in ("masked-lm", "pretraining"):
         found = _masked(base, config)
         return found if head == "masked-lm" else found.plus(*_replaced("replaced", config))
@@ -134,7 +121,7 @@ def _masked(base: WeightMap, config: DebertaConfig) -> WeightMap:
         shape = (config.max_positions, config.hidden_size)
         table = Rule(_POSITIONS, "positions.weight", shape, optional="enhanced_decoder")
         found = found.plus(table)
-    return replace(found, legacy={**renamed, other.bias: names.bias})
+    return replace(found, legacy={**found.legacy, **renamed, other.bias: names.bias})
 
 
 def _replaced(ours: str, config: DebertaConfig) -> list[Rule]:

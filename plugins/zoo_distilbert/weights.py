@@ -16,7 +16,7 @@ _BLOCK = BlockNames(
     ffn_norm="output_layer_norm",
 )
 _NAMES = HeadNames(
-    masked=MaskedNames("vocab_transform", "vocab_layer_norm", "vocab_projector"),
+    masked=MaskedNames("vocab_transform", "vocab_layer_norm", "vocab_projector", bias=""),
     text=("pre_classifier", "classifier"),
 )
 

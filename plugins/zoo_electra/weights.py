@@ -13,6 +13,7 @@ _NAMES = HeadNames(
         dense="generator_predictions.dense",
         norm="generator_predictions.LayerNorm",
         decoder="generator_lm_head",
+        bias="",
     ),
     text=("classifier.dense", "classifier.out_proj"),
     choice=("sequence_summary.summary", "classifier"),

@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from tests.backends.making import make_checkpoint
 from zoo.backends import open_session
@@ -36,4 +38,15 @@ def test_models_that_differ_are_not_timed(tmp_path: Path) -> None:
     other = sequences(tmp_path / "other", scale_outputs=False)
     sessions = [open_session(one, "cpu", threads=1) for one in (checkpoint, other)]
     with pytest.raises(VerificationError, match="differs from cpu"):
+        measure(checkpoint, sessions, **WORK)
+
+
+def test_no_numbers_are_no_agreement(tmp_path: Path) -> None:
+    checkpoint = sequences(tmp_path / "one")
+    other = sequences(tmp_path / "other")
+    weights = load_file(other.path / "model.safetensors")
+    next(tensor for tensor in weights.values() if tensor.ndim == 1)[:] = np.nan
+    save_file(weights, other.path / "model.safetensors")
+    sessions = [open_session(one, "cpu", threads=1) for one in (checkpoint, other)]
+    with pytest.raises(VerificationError, match="differs from cpu by nan"):
         measure(checkpoint, sessions, **WORK)

@@ -31,10 +31,7 @@ _HEADS = {
         _WRITES,
     ),
     "encoder": usual(
-        "none",
-        "T5Encoder",
-        "MT5Encoder",
-        summary="the encoder alone: a vector for each token",
+        "none", "T5Encoder", "MT5Encoder", summary="the encoder alone: a vector for each token"
     ),
     "seq2seq-lm": Head(
         ("T5ForConditionalGeneration", "MT5ForConditionalGeneration", "T5WithLMHeadModel"),
@@ -45,10 +42,7 @@ _HEADS = {
     ),
     "sequence-classification": usual("sequence-classification", "T5", "MT5"),
     "token-classification": usual(
-        "token-classification",
-        "T5",
-        "MT5",
-        summary="classes of tokens, by the encoder",
+        "token-classification", "T5", "MT5", summary="classes of tokens, by the encoder"
     ),
     "question-answering": usual("question-answering", "T5", "MT5"),
 }

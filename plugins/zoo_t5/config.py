@@ -93,6 +93,39 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
 
 
+def _shape(width: int, inner: int, layers: int, heads: int) -> dict[str, Any]:
+    return {
+        "hidden_size": width,
+        "intermediate_size": inner,
+        "num_layers": layers,
+        "num_heads": heads,
+    }
+
+
+# version 1.1, which Flan-T5 and mT5 share, and what only mT5 has
+_LATER = {
+    "small": _shape(512, 1024, 8, 6),
+    "base": _shape(768, 2048, 12, 12),
+    "large": _shape(1024, 2816, 24, 16),
+    "xl": _shape(2048, 5120, 24, 32),
+    "xxl": _shape(4096, 10240, 24, 64),
+}
+_GATED: dict[str, Any] = {
+    "feed_forward": "gated-gelu",
+    "output_table": True,
+    "scale_outputs": False,
+}
+_OWN: dict[str, Any] = {"series": "mt5", "vocab_size": 250112}
+SIZES = {
+    "tiny": T5Config(**_shape(64, 96, 2, 4), head_size=24, vocab_size=1000),
+    "small": T5Config(),
+    "base": T5Config(**_shape(768, 3072, 12, 12)),
+    "large": T5Config(**_shape(1024, 4096, 24, 16)),
+    "3b": T5Config(**_shape(1024, 16384, 24, 32), head_size=128),
+    "11b": T5Config(**_shape(1024, 65536, 24, 128), head_size=128),
+    **{f"v1.1-{name}": T5Config(**shape, **_GATED) for name, shape in _LATER.items()},
+    **{f"mt5-{name}": T5Config(**shape, **_GATED, **_OWN) for name, shape in _LATER.items()},
+}
 _KEYS = {
     "vocab_size": "vocab_size",
     "d_model": "hidden_size",
@@ -133,51 +166,9 @@ _MT5 = ConfigMap(
         "head_dim": "d_kv",
     },
     values={"tie_word_embeddings": {True: False, False: True}},
-    implied={
-        "series": "mt5",
-        "vocab_size": 250112,
-        "intermediate_size": 1024,
-        "num_layers": 8,
-        "num_heads": 6,
-        "feed_forward": "gated-gelu",
-        "scale_outputs": False,
-    },
+    implied=_LATER["small"] | _GATED | _OWN,
 )
 CONFIG_MAPS = {
     "t5": replace(_MT5, keys=_KEYS | {"scale_decoder_outputs": "scale_outputs"}, implied={}),
     "mt5": _MT5,
-}
-
-
-def _size(width: int, inner: int, layers: int, heads: int, **changes: Any) -> T5Config:
-    return T5Config(
-        hidden_size=width, intermediate_size=inner, num_layers=layers, num_heads=heads, **changes
-    )
-
-
-# version 1.1, which Flan-T5 and mT5 share
-_OWN: dict[str, Any] = {
-    "feed_forward": "gated-gelu",
-    "output_table": True,
-    "scale_outputs": False,
-}
-_LATER = {
-    "small": (512, 1024, 8, 6),
-    "base": (768, 2048, 12, 12),
-    "large": (1024, 2816, 24, 16),
-    "xl": (2048, 5120, 24, 32),
-    "xxl": (4096, 10240, 24, 64),
-}
-SIZES = {
-    "tiny": _size(64, 96, 2, 4, head_size=24, vocab_size=1000),
-    "small": _size(512, 2048, 6, 8),
-    "base": _size(768, 3072, 12, 12),
-    "large": _size(1024, 4096, 24, 16),
-    "3b": _size(1024, 16384, 24, 32, head_size=128),
-    "11b": _size(1024, 65536, 24, 128, head_size=128),
-    **{f"v1.1-{name}": _size(*shape, **_OWN) for name, shape in _LATER.items()},
-    **{
-        f"mt5-{name}": _size(*shape, **_OWN, series="mt5", vocab_size=250112)
-        for name, shape in _LATER.items()
-    },
 }

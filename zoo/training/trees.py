@@ -1,6 +1,8 @@
 """Nested settings as they come from files and options, before they are typed."""
 
+import re
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -33,7 +35,7 @@ def assignment(text: str) -> Tree:
     if not equals or not key:
         raise UsageError(f"--set {text!r} is not key=value", "such as --set optimizer.clip=0.5")
     try:
-        found = yaml.safe_load(value)
+        found = _read(value)
     except yaml.YAMLError as error:
         raise UsageError(f"--set {text!r}: the value is not YAML") from error
     for part in reversed(key.split(".")):
@@ -50,7 +52,7 @@ def read_file(path: Path) -> Tree:
     import yaml
 
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = _read(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
     except yaml.YAMLError as error:
@@ -58,6 +60,25 @@ def read_file(path: Path) -> Tree:
     if not isinstance(found, dict):
         raise UsageError(f"{path} is not a table of settings", "name one as `family`")
     return found
+
+
+def _read(text: str) -> Any:
+    import yaml
+
+    return yaml.load(text, _loader())
+
+
+@cache
+def _loader() -> Any:
+    """Return what reads YAML 1.1, and numbers such as 5e-4, which it takes for words, as 1.2."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        pass
+
+    number = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
+    return Loader
 
 
 def check_keys(tree: Tree, kind: Any, path: str, where: str) -> None:

@@ -135,7 +135,7 @@ def test_cuda_is_used_or_says_why_not(checkpoint: Checkpoint) -> None:
         for backend, device in (("cuda", None), ("auto", "cuda:0")):
             with pytest.raises(UsageError, match=r"CUDA is not available: torch .*; ") as caught:
                 open_session(checkpoint, backend, device)
-            assert "--backend cpu" in str(caught.value)
+            assert "--device cpu" in str(caught.value)
         assert available()["cuda"].startswith("not available: torch")
         return
     session = open_session(checkpoint, "cuda")

@@ -13,8 +13,10 @@ from zoo.training.job import corpus_rows, prepare
 from zoo.training.lesson import Lesson
 from zoo.training.loop import Trainer
 from zoo.training.ranks import Ranks
+from zoo.training.settings import gather
 from zoo.training.start import begin
 from zoo.training.state import checkpoints, load
+from zoo.training.trees import assignment, read_file
 
 __all__ = ["small_disk"]
 pytestmark = pytest.mark.usefixtures("shared_home")
@@ -64,6 +66,8 @@ def test_a_corpus_that_is_not_there(tmp_path: Path) -> None:
         ("step=5", "did you mean steps"),
         ("config.num_layer=2", "did you mean num_layers"),
         ("steps=many", "steps"),
+        ("average=2", "average is 2"),
+        ("seed=99999999999999999999", "seed is 99999999999999999999"),
         ("optimizer.clip=-1", "clip is -1"),
         ("batch_tokens=8", "batch_tokens is 8"),
         ("config.vocab_size=7", "config.vocab_size is 7"),
@@ -85,6 +89,21 @@ def test_a_family_that_is_not_there() -> None:
     assert "gpt" in refusal("gtp", code=2)
 
 
+@pytest.mark.parametrize("name", ["cudda", "mps", "cuda:99"])
+def test_a_device_that_is_not_there(tmp_path: Path, name: str) -> None:
+    line = refusal(FAMILY, "--device", name, "-o", str(tmp_path / "run"), code=2)
+    assert name in line or "CUDA is not available" in line
+
+
+@pytest.mark.parametrize("number", ["5e-4", "5E-04", "+5.e-4", "0.5e-3", "5.0e-4", "0.0005"])
+def test_numbers_may_be_written_as_usual(tmp_path: Path, number: str) -> None:
+    (tmp_path / "settings.yaml").write_text(f"family: gpt\noptimizer:\n  learning_rate: {number}\n")
+    given = assignment(f"optimizer.learning_rate={number}")
+    for found in ({"family": "gpt", **given}, read_file(tmp_path / "settings.yaml")):
+        assert gather(found, {}).optimizer.learning_rate == 0.0005
+    assert assignment("a=5e") == {"a": "5e"} and assignment("a=12") == {"a": 12}
+
+
 def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     assert "--resume" in refusal(FAMILY, "-o", str(tmp_path / "run"), code=2)
@@ -95,15 +114,22 @@ def test_there_is_nothing_to_resume(tmp_path: Path) -> None:
 
 
 def test_infinity_stops_a_run_and_the_last_checkpoint_is_good(tmp_path: Path) -> None:
+    """The second update overflows, which no loss would show before the third."""
     run = tmp_path / "run"
-    steep = {"optimizer": {"learning_rate": 1e38, "clip": None}, "save_every": 1}
-    with pytest.raises(VerificationError, match=r"step \d+: not a finite number, first in the "):
+    steep = {"optimizer": {"learning_rate": 1e39, "clip": None}, "save_every": 1}
+    with pytest.raises(VerificationError, match=r"step 2: .*, first in the weights embeddings"):
         train(run, FAMILY, **steep)
-    kept = checkpoints(run)
-    assert kept
-    _, groups = load(list(kept.values())[-1])
+    assert list(checkpoints(run)) == [1]
+    _, groups = load(checkpoints(run)[1])
+    assert all(bool(weight.isfinite().all()) for weight in groups["weights"].values())
     assert all(record["loss"] < float("inf") for record in records(run))
-    assert groups["weights"]
+
+
+def test_infinity_in_validation_stops_a_run(tmp_path: Path) -> None:
+    """Weights that are finite, and too large for what follows from them."""
+    steep = {"optimizer": {"learning_rate": 1e20, "clip": None}, "validate_every": 1}
+    with pytest.raises(VerificationError, match=r"step 1: .* first in the output of layers\.0"):
+        train(tmp_path / "run", FAMILY, **steep, schedule={"warmup": 0})
 
 
 def test_the_layer_is_named() -> None:

@@ -58,11 +58,11 @@ def cuda_problem() -> str | None:
     if torch.version.cuda is None and torch.version.hip is None:
         return (
             f"torch {torch.__version__} is built without it; install a CUDA build of torch, "
-            "or use --backend cpu"
+            "or use --device cpu"
         )
     return (
         f"torch {torch.__version__} is built for it and sees no device; check the driver with "
-        "nvidia-smi and that CUDA_VISIBLE_DEVICES hides nothing, or use --backend cpu"
+        "nvidia-smi and that CUDA_VISIBLE_DEVICES hides nothing, or use --device cpu"
     )
 
 

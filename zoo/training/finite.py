@@ -1,6 +1,6 @@
 """Where numbers stopped being numbers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -42,6 +42,11 @@ def first_not_finite(module: nn.Module, run: Callable[[], Any]) -> str:
         if parameter.grad is not None and not _finite(parameter.grad):
             return f"the gradient of {name}"
     return "the loss"
+
+
+def all_finite(tensors: Iterable[torch.Tensor]) -> bool:
+    """Whether all values are finite, also of tensors that are split over processes."""
+    return all(map(_finite, tensors))
 
 
 def _finite(value: Any) -> bool:

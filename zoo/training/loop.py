@@ -6,7 +6,8 @@ loss term is divided by the count of the whole step before gradients are summed.
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from zoo.data.random import torch_seed
 from zoo.errors import VerificationError
 from zoo.objectives.base import Batch, Outcome
 from zoo.training.averaging import Average
-from zoo.training.finite import first_not_finite
+from zoo.training.finite import all_finite, first_not_finite
 from zoo.training.groups import parameter_groups
 from zoo.training.lesson import Lesson
 from zoo.training.optimizers import clip, make_optimizer, set_rates
@@ -80,7 +81,7 @@ class Trainer:
         )
         norm = clip(self.lesson.parameters(), self.settings.optimizer.clip)
         if not norm.isfinite():
-            raise self._not_finite(batches)
+            raise self._not_finite(self.step + 1, lambda: self._again(batches))
         set_rates(self.optimizer, self.settings.optimizer, rate_, self.step)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -132,15 +133,25 @@ class Trainer:
             self.memories[number : number + 1] = [outcome.memory]
         return outcome
 
-    def _not_finite(self, batches: Sequence[Batch]) -> VerificationError:
-        def again() -> None:
-            for number, batch in enumerate(batches):
-                self._forward(number, batch)
+    def _again(self, batches: Sequence[Batch]) -> None:
+        for number, batch in enumerate(batches):
+            self._forward(number, batch)
 
+    def check_weights(self) -> None:
+        """Refuse weights that are not finite: they are not worth keeping.
+
+        Raises:
+            VerificationError: names the first.
+        """
+        if not all_finite(self.lesson.parameters()):
+            raise self._not_finite(self.step, lambda: None)
+
+    def _not_finite(self, step: int, again: Callable[[], Any]) -> VerificationError:
+        """Say where numbers stopped being numbers in a step, from the same done again."""
         where = first_not_finite(self.lesson.learner, again)
         return VerificationError(
-            f"step {self.step + 1}: not a finite number, first in {where}",
-            "the last checkpoint is good; try a lower learning rate, or more warm-up",
+            f"step {step}: not a finite number, first in {where}",
+            "what was saved before is good; try a lower learning rate, or more warm-up",
         )
 
     @torch.no_grad()
@@ -148,16 +159,26 @@ class Trainer:
         """Return the mean losses and metrics over held-out batches; see ``Totals.read``.
 
         They are those of the averaged weights where there are any: a run leaves these behind.
+
+        Raises:
+            VerificationError: the loss is not finite.
         """
         self.lesson.eval()
-        totals = Totals()
         average = self.average
         with average.swapped(self.lesson.learner) if average else contextlib.nullcontext():
-            for batch in batches:
-                tensors = {name: t.to(self.ranks.device) for name, t in batch.tensors.items()}
-                with self._autocast:
-                    totals.add(self.lesson(tensors), batch.counts)
-        return totals.over(self.ranks).read(self.lesson.objective.terms)
+            totals = self._look(batches)
+            found = totals.over(self.ranks).read(self.lesson.objective.terms)
+            if not math.isfinite(found["loss"]):
+                raise self._not_finite(self.step, lambda: self._look(batches))
+        return found
+
+    def _look(self, batches: Sequence[Batch]) -> Totals:
+        totals = Totals()
+        for batch in batches:
+            tensors = {name: t.to(self.ranks.device) for name, t in batch.tensors.items()}
+            with self._autocast:
+                totals.add(self.lesson(tensors), batch.counts)
+        return totals
 
 
 def autocast(settings: Settings, device: torch.device) -> Any:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import distributed
 
+from zoo.backends.devices import resolve_device
+
 
 @dataclass(frozen=True)
 class Ranks:
@@ -28,10 +30,13 @@ class Ranks:
 
         Args:
             device: what to compute on; by default CUDA where there is one.
+
+        Raises:
+            UsageError: there is no such device.
         """
         local = int(os.environ.get("LOCAL_RANK", 0))
         kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        place = torch.device(f"cuda:{local}" if kind == "cuda" else kind)
+        place = resolve_device("auto", f"cuda:{local}" if kind == "cuda" else kind)
         count = int(os.environ.get("WORLD_SIZE", 1))
         if place.type == "cuda":
             torch.cuda.set_device(place)

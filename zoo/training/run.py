@@ -127,6 +127,7 @@ class Run:
         self.books.write({"step": self.trainer.step, "split": split, **figures})
 
     def _save(self) -> None:
+        self.trainer.check_weights()
         state = State(
             step=self.trainer.step,
             tokens=self.trainer.tokens,

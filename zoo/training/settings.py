@@ -177,6 +177,10 @@ class Settings(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
             places = getattr(self, name)
             if places is not None and places < self.length:
                 raise ValueError(f"{name} is {places}, less than a row of {self.length}")
+        if self.average is not None and not 0 <= self.average < 1:
+            raise ValueError(f"average is {self.average}, which is not in [0, 1)")
+        if not -(2**63) <= self.seed < 2**64:
+            raise ValueError(f"seed is {self.seed}, which is more than 64 bits hold")
         if self.short is not None and not 0 < self.short.length < self.length:
             raise ValueError(f"short.length is {self.short.length}, not below {self.length}")
         if self.short is not None and not 0 < self.short.part < 1:

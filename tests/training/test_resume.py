@@ -17,6 +17,7 @@ from tests.training.runs import (
     train,
     wait_until,
 )
+from zoo.errors import UsageError
 from zoo.training.journal import Journal
 from zoo.training.ranks import Ranks
 from zoo.training.start import go_on
@@ -120,6 +121,18 @@ def test_a_changed_setting_is_named(unbroken: Path) -> None:
     assert done.returncode == 2
     assert "optimizer.clip: 1.0 and 0.5" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_settings_that_were_changed_where_they_are_kept_are_named(
+    unbroken: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(unbroken, run)
+    text = (run / "config.yaml").read_text()
+    assert "clip: 1.0" in text
+    (run / "config.yaml").write_text(text.replace("clip: 1.0", "clip: 0.5"))
+    with pytest.raises(UsageError, match=r"other settings: optimizer\.clip: 1\.0 and 0\.5;"):
+        go_on(run, {}, {}, Ranks.join("cpu"))
 
 
 def test_a_changed_corpus_is_refused(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ class RunRecord(Record):
         corpus_digest: of its manifest, which has those of all its files.
         parameters: how many weights are trained.
         environment: versions and devices.
+        settings: those that it began with, as in ``config.yaml``.
         start: what it started with, if not with fresh weights alone.
     """
 
@@ -48,6 +49,7 @@ class RunRecord(Record):
     corpus_digest: str
     parameters: int
     environment: dict[str, str]
+    settings: dict[str, Any] | None = None
     start: StartRecord | None = None
 
 
@@ -105,16 +107,17 @@ def go_on(
     """
     if not (path / SETTINGS).is_file():
         raise SourceError(f"{path} is not a run: it has no {SETTINGS}", "give a run's directory")
-    settings = typed(read_file(path / SETTINGS), str(path / SETTINGS))
-    before = msgspec.to_builtins(settings)
-    changed = list(differences(before, msgspec.to_builtins(typed(merged(before, tree, changes)))))
+    record = decode(path / MANIFEST, RunRecord)
+    file = read_file(path / SETTINGS)
+    settings = typed(file, str(path / SETTINGS))
+    before, now = (typed(each) for each in (record.settings or file, merged(file, tree, changes)))
+    changed = list(differences(*map(msgspec.to_builtins, (before, now))))
     if changed:
         raise UsageError(
             f"{path} began with other settings: {'; '.join(changed)}",
             "resume without changes, or begin another run",
         )
     _check_ranks(settings, ranks)
-    record = decode(path / MANIFEST, RunRecord)
     origin = None
     if record.start is not None and settings.start is not None:
         origin = Origin.kept(path, record.start, settings.start, get_family(settings.family))
@@ -167,6 +170,7 @@ def _write_directory(path: Path, job: Job, run: Run) -> None:
             "device": str(run.ranks.device),
             "processes": str(run.ranks.count),
         },
+        settings=msgspec.to_builtins(job.settings),
         start=run.start,
     )
     text = yaml.safe_dump(msgspec.to_builtins(job.settings), sort_keys=False, allow_unicode=True)

@@ -158,18 +158,13 @@ CONFIG_MAP = ConfigMap(
     },
     unsaid=("cls_dropout", *_LATER_KEYS),
 )
+_FIRST: dict[str, Any] = {"key_bias": False, "vocab_size": 50265}
+_BASE = {"hidden_size": 768, "num_layers": 12, "num_heads": 12, "intermediate_size": 3072}
 FIRST_MAP = replace(
     CONFIG_MAP,
     keys=_FIRST_KEYS,
     fixed={**CONFIG_MAP.fixed, **{key: (None, getattr(DebertaConfig(), key)) for key in _LATER}},
-    implied={
-        "key_bias": False,
-        "vocab_size": 50265,
-        "hidden_size": 768,
-        "num_layers": 12,
-        "num_heads": 12,
-        "intermediate_size": 3072,
-    },
+    implied=_FIRST | _BASE,
 )
 
 
@@ -179,7 +174,6 @@ _size = partial(
     position_terms="c2p|p2c",
     position_biased_input=False,
 )
-_FIRST: dict[str, Any] = {"key_bias": False, "vocab_size": 50265}
 _SECOND: dict[str, Any] = {
     "position_buckets": 256,
     "share_att_key": True,

@@ -25,10 +25,12 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from zoo.config import Config
+from zoo.errors import UsageError
 from zoo.family import Family
 from zoo.formats import TensorInfo
 from zoo.testing.draws import CHOICES, axis_lengths, draw_inputs, draw_weights
 from zoo.testing.golden import Golden
+from zoo.testing.short_run import losses
 from zoo.weights import account_for
 
 LENGTHS = (7, 3, 1)
@@ -273,6 +275,19 @@ class FamilyTests:
         sum(((tensor - 1) ** 2).sum() for tensor in outputs).backward()
         for name, parameter in model.named_parameters():
             assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
+
+    def test_the_loss_is_finite_and_falls(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A few steps by the recipe of ``tiny`` are learnt from, if the family has recipes."""
+        monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
+        try:
+            self.family.recipe("tiny")
+        except UsageError:
+            return
+        found = losses(self.family, self.config, tmp_path / "run")
+        assert np.isfinite(found).all()
+        assert np.mean(found[-5:]) < np.mean(found[:5])
 
     def test_fresh_weights_depend_on_the_seed_alone(self, head: str) -> None:
         """One seed gives one model."""

@@ -1,0 +1,36 @@
+"""What the documentation says to type is understood, and names settings that there are."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from zoo.cli.pretrain import command
+from zoo.cli.training import chosen, tree
+from zoo.training.settings import gather
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/pretraining.md", "docs/pretraining-curves.md")
+OF_THE_RUN = ("what", "resume", "output", "device", "offline", "as_json")
+
+
+def typed() -> list[str]:
+    """The arguments of every ``zoo pretrain`` that begins with a family."""
+    text = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
+    found = re.findall(r"zoo pretrain ((?:[^`\n#\"$]|\\\n)+)", text.replace("\\\n", " "))
+    return sorted({line.strip() for line in found if re.match(r"[a-z0-9]+( |$)", line)})
+
+
+def test_they_are_found() -> None:
+    assert len(typed()) > 15 and any("5e-4" in line for line in typed())
+
+
+@pytest.mark.parametrize("line", typed())
+def test_a_command_is_understood(line: str) -> None:
+    ctx = command.make_context("pretrain", shlex.split(line))
+    options = {name: value for name, value in ctx.params.items() if name not in OF_THE_RUN}
+    changes = chosen(ctx, options)
+    if changes.pop("start", None):  # a model that is not here
+        changes.pop("options", None)
+    gather(tree(ctx.params["what"]), changes)

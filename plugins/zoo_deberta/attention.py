@@ -158,20 +158,16 @@ class DisentangledAttention(nn.Module):
         Returns:
             (batch, tokens, heads, head_dim).
         """
-        q, k, v = qkv
-        bias = mask
+        (q, k, v), bias = qkv, mask
         if positions.keys is not None:
             bias = _sum(bias, shifted(q, positions.keys).transpose(0, 1))
         if positions.queries is not None:
             # each line belongs to a key, and runs over queries in their order
             bias = _sum(bias, shifted(k, positions.queries).transpose(-1, -2).transpose(0, 1))
+        q, k, v = (part.transpose(0, 1) for part in (q, k, v))
+        dropout = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(
-            q.transpose(0, 1),
-            k.transpose(0, 1),
-            v.transpose(0, 1),
-            attn_mask=bias,
-            dropout_p=self.dropout if self.training else 0.0,
-            scale=self.scale,
+            q, k, v, attn_mask=bias, dropout_p=dropout, scale=self.scale
         )
         return mixed.transpose(1, 2)
 

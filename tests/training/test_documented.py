@@ -4,11 +4,12 @@ import re
 import shlex
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from zoo.cli.pretrain import command
 from zoo.cli.training import chosen, tree
-from zoo.training.settings import gather
+from zoo.training.settings import Settings, gather
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/pretraining.md", "docs/pretraining-curves.md")
@@ -20,6 +21,12 @@ def typed() -> list[str]:
     text = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
     found = re.findall(r"zoo pretrain ((?:[^`\n#\"$]|\\\n)+)", text.replace("\\\n", " "))
     return sorted({line.strip() for line in found if re.match(r"[a-z0-9]+( |$)", line)})
+
+
+def test_every_setting_is_named() -> None:
+    page = (ROOT / "docs/pretraining.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"`(?:--)?([a-z_]+)", page)) | set(re.findall(r" --([a-z]+)", page))
+    assert {field.name for field in msgspec.structs.fields(Settings)} <= told | {"family"}
 
 
 def test_they_are_found() -> None:

@@ -82,6 +82,25 @@ def test_one_bit(model: Path) -> None:
     assert json.loads(done.stdout)["exit_code"] == 3
 
 
+def test_a_model_that_is_sensitive_to_rounding(hub_checkpoint: Make, tmp_path: Path) -> None:
+    """The classifier sums up what the last norm makes of sum zero: rounding is what is left."""
+    source = hub_checkpoint("BertForTokenClassification")
+    tensors = load_file(source / "model.safetensors")
+    last = "bert.encoder.layer.1.output.LayerNorm"
+    for name, value in (
+        (f"{last}.weight", 1),
+        (f"{last}.bias", 0),
+        ("classifier.weight", 1000),
+        ("classifier.bias", 0.01),
+    ):
+        tensors[name][:] = value
+    save_file(tensors, source / "model.safetensors")
+    convert(Source(source, "source"), tmp_path / "ours")
+    done = zoo("verify", tmp_path / "ours")
+    assert done.returncode == 0, done.stdout
+    assert "in logits, in float64; float32 rounds more" in done.stdout
+
+
 def test_values_that_are_no_numbers(hub_checkpoint: Make, tmp_path: Path) -> None:
     """Both implementations return NaN then, which is no agreement."""
     source = hub_checkpoint()

@@ -13,6 +13,7 @@ from torch import nn
 
 from zoo.convert import convert
 from zoo.family import Family
+from zoo.formats import TensorInfo
 from zoo.references import Source
 from zoo.testing.draws import draw_inputs, draw_weights
 from zoo.testing.oracle import Difference, compare_with_reference, hub_state, reference_model
@@ -31,14 +32,23 @@ def suited(config: Any, head: str) -> Any:
     return replace(config, labels=("start", "end")) if head == "question-answering" else config
 
 
-def assert_equal(family: Family, config: Any, head: str) -> None:
-    """Outputs and every layer: 1e-9 in float64, 1e-5 of the largest magnitude in float32."""
+def assert_equal(
+    family: Family,
+    config: Any,
+    head: str,
+    model: nn.Module | None = None,
+    inputs: dict[str, torch.Tensor] | None = None,
+) -> None:
+    """Outputs and every layer: 1e-9 in float64, 1e-5 of the largest magnitude in float32.
+
+    The model, if it is not a random one, is of the ``suited`` configuration, in float64.
+    """
     config = suited(config, head)
-    model = random_model(family, config, head)
-    exact = compare_with_reference(family, config, head, model, tolerance=1e-9)
+    model = random_model(family, config, head) if model is None else model
+    exact = compare_with_reference(family, config, head, model, inputs=inputs, tolerance=1e-9)
     assert max(d.absolute for d in exact.outputs.values()) <= 1e-9
     assert exact.first_diverging is None
-    single = compare_with_reference(family, config, head, model.float())
+    single = compare_with_reference(family, config, head, model.float(), inputs=inputs)
     assert max(d.relative for d in single.outputs.values()) <= 1e-5
     assert single.first_diverging is None
 
@@ -84,12 +94,23 @@ def assert_batch_equal(
     inputs = draw_inputs(spec, config, lengths)
     with torch.no_grad():
         ours, theirs = model(**inputs), reference(**inputs)
-    for mine, other in zip(ours.values(), theirs.values(), strict=True):
+    tensors = [value for value in theirs.values() if isinstance(value, torch.Tensor)]
+    for mine, other in zip(ours.values(), tensors, strict=True):
         found = Difference.between(mine, other)
         if mine.dtype is torch.float64:
             assert found.absolute <= 1e-9, lengths
         else:
             assert found.relative <= 1e-5, lengths
+
+
+def published(family: Family, config: Any, head: str) -> dict[str, TensorInfo]:
+    """Return what a file of the Hub's class holds: as much as the family's rules read."""
+    weights = family.weights(config, head)
+    return {
+        weights.written(source): TensorInfo("F32", shape)
+        for entry in weights.entries()
+        for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
+    }
 
 
 def count(family: Family, config: Any, head: str) -> int:

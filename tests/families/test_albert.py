@@ -1,7 +1,7 @@
 """ALBERT: the conformance kit, and the reference library's outputs on random weights."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -9,8 +9,8 @@ import transformers
 from msgspec.structs import replace
 
 from tests.families import parity
+from tests.families.reference import ReferenceTests
 from zoo.checkpoint import load_checkpoint
-from zoo.errors import VerificationError
 from zoo.formats import TensorInfo
 from zoo.testing.conformance import FamilyTests
 from zoo.testing.draws import draw_inputs
@@ -21,7 +21,6 @@ from zoo_albert import Albert
 from zoo_albert.config import SIZES, AlbertConfig
 
 ALBERT = Albert()
-HEADS = list(ALBERT.heads())
 SMALL = AlbertConfig(
     vocab_size=101,
     embedding_size=24,
@@ -35,29 +34,13 @@ SMALL = AlbertConfig(
 )
 
 
-class TestAlbert(FamilyTests):
+class TestAlbert(ReferenceTests, FamilyTests):
     family = ALBERT
     golden = Path(__file__).parents[1] / "golden" / "albert"
-
-    @property
-    def config(self) -> AlbertConfig:
-        return replace(SIZES["tiny"], dropout=0.1, num_groups=2)
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_base_equals_the_reference(head: str) -> None:
-    parity.assert_equal_at_all_lengths(ALBERT, SIZES["base-v2"], head)
-
-
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("size", ["tiny", "large-v2", "xlarge-v1"])
-def test_other_sizes_equal_the_reference(size: str, head: str) -> None:
-    parity.assert_equal(ALBERT, replace(SIZES[size], num_layers=2, vocab_size=200), head)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
+    base = SIZES["base-v2"]
+    others = ("tiny", "large-v2", "xlarge-v1")
+    small = SMALL
+    settings = (
         {"tie_embeddings": False},
         {"embedding_size": 48},
         {"num_groups": 3},
@@ -69,30 +52,33 @@ def test_other_sizes_equal_the_reference(size: str, head: str) -> None:
         {"activation": "gelu"},
         {"layer_norm_eps": 0.1},
         {"labels": ("one",), "problem": "regression"},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("head", HEADS)
-def test_settings_equal_the_reference(changes: dict[str, Any], head: str) -> None:
-    parity.assert_equal(ALBERT, replace(SMALL, **changes), head)
+    )
+    default = SIZES["xxlarge-v2"]
+    refused: ClassVar[dict[tuple[str, Any], str]] = {
+        ("is_decoder", True): "is_decoder",
+        ("hidden_act", "quick_gelu"): "hidden_act",
+        ("num_hidden_groups", 13): "num_groups 13",
+        ("num_hidden_groups", 0): "num_hidden_groups = 0 is not positive",
+        ("inner_group_num", 0): "inner_group_num = 0 is not positive",
+    }
+    counts: ClassVar[dict[tuple[str, str], int]] = {
+        ("base-v2", "none"): 11_683_584,
+        ("base-v2", "pretraining"): 11_813_810,
+        ("large-v2", "none"): 17_683_968,
+        ("large-v2", "pretraining"): 17_847_474,
+        ("xlarge-v2", "none"): 58_724_864,
+        ("xlarge-v2", "pretraining"): 59_021_490,
+        ("xxlarge-v2", "none"): 222_595_584,
+        ("xxlarge-v2", "pretraining"): 223_158_450,
+        ("xxlarge-v1", "none"): 222_595_584,
+    }
+    variants = ({}, {"num_groups": 2, "blocks_in_group": 2})
+    carried: ClassVar[dict[str, Any]] = {"gap_size": 0}
+    half = "pretraining"
 
-
-@pytest.mark.parametrize(
-    ("size", "head", "count"),
-    [
-        ("base-v2", "none", 11_683_584),
-        ("base-v2", "pretraining", 11_813_810),
-        ("large-v2", "none", 17_683_968),
-        ("large-v2", "pretraining", 17_847_474),
-        ("xlarge-v2", "none", 58_724_864),
-        ("xlarge-v2", "pretraining", 59_021_490),
-        ("xxlarge-v2", "none", 222_595_584),
-        ("xxlarge-v2", "pretraining", 223_158_450),
-        ("xxlarge-v1", "none", 222_595_584),
-    ],
-)
-def test_parameter_counts_are_the_published_ones(size: str, head: str, count: int) -> None:
-    assert parity.count(ALBERT, SIZES[size], head) == count
+    @property
+    def config(self) -> AlbertConfig:
+        return replace(SIZES["tiny"], dropout=0.1, num_groups=2)
 
 
 def test_every_layer_is_seen_though_all_share_their_block(tmp_path: Path) -> None:
@@ -124,52 +110,15 @@ def test_a_session_returns_every_layers_vectors(changes: dict[str, Any], tmp_pat
     assert [check.outcome for check in checks] == ["ok"] * len(checks), checks
 
 
-def test_every_key_of_the_reference_is_known() -> None:
-    found = ALBERT.from_hub(transformers.AlbertConfig().to_dict())
-    assert found.config == SIZES["xxlarge-v2"] and found.unknown == ()
-
-
 def test_keys_of_the_first_release_are_known() -> None:
     first = {"down_scale_factor": 1, "gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0}
     found = ALBERT.from_hub({"model_type": "albert", **first})
     assert found.unknown == () and found.extra["down_scale_factor"] == 1
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "named"),
-    [
-        ("is_decoder", True, "is_decoder"),
-        ("hidden_act", "quick_gelu", "hidden_act"),
-        ("num_hidden_groups", 13, "num_groups 13"),
-        ("num_hidden_groups", 0, "num_hidden_groups = 0 is not positive"),
-        ("inner_group_num", 0, "inner_group_num = 0 is not positive"),
-    ],
-)
-def test_what_is_not_implemented_is_refused_by_name(key: str, value: object, named: str) -> None:
-    with pytest.raises(VerificationError, match=named):
-        ALBERT.from_hub({"model_type": "albert", key: value})
-
-
-@pytest.mark.parametrize("changes", [{}, {"num_groups": 2, "blocks_in_group": 2}], ids=str)
-@pytest.mark.parametrize("head", HEADS)
-def test_there_and_back(head: str, changes: dict[str, Any], tmp_path: Path) -> None:
-    parity.assert_there_and_back(ALBERT, replace(SMALL, **changes), head, tmp_path, gap_size=0)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("tie", [True, False])
-def test_half_precision_there_and_back(tie: bool, dtype: str, tmp_path: Path) -> None:
-    config = replace(SMALL, tie_embeddings=tie)
-    parity.assert_there_and_back(ALBERT, config, "pretraining", tmp_path, dtype)
-
-
 def test_the_published_file_is_accounted_for() -> None:
     weights = ALBERT.weights(SMALL, "masked-lm")
-    file = {
-        source: TensorInfo("F32", shape)
-        for entry in weights.entries()
-        for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
-    }
+    file = parity.published(ALBERT, SMALL, "masked-lm")
     file["predictions.decoder.weight"] = file["albert.embeddings.word_embeddings.weight"]
     file["predictions.decoder.bias"] = file["predictions.bias"]
     file["albert.embeddings.position_ids"] = TensorInfo("I64", (1, 40))

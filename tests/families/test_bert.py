@@ -14,12 +14,13 @@ import transformers
 from msgspec.structs import replace
 from torch import nn
 
+from tests.families.parity import assert_batch_equal, assert_equal, published, random_model
 from zoo.config import Activation
 from zoo.errors import VerificationError
 from zoo.formats import TensorInfo
 from zoo.testing.conformance import FamilyTests
-from zoo.testing.draws import draw_inputs, draw_weights
-from zoo.testing.oracle import Difference, compare_with_reference, reference_model
+from zoo.testing.draws import draw_inputs
+from zoo.testing.oracle import compare_with_reference, reference_model
 from zoo.weights import account_for
 from zoo_bert import Bert
 from zoo_bert.config import SIZES, BertConfig
@@ -48,26 +49,6 @@ class TestBert(FamilyTests):
         return replace(SIZES["tiny"], vocab_size=1000)
 
 
-def random_model(config: BertConfig, head: str) -> nn.Module:
-    with torch.device("meta"):
-        model = BERT.model(config, head)
-    model = model.double().to_empty(device="cpu").eval()
-    draw_weights(model)
-    return model
-
-
-def assert_equal_to_reference(config: BertConfig, head: str) -> None:
-    if head == "question-answering":  # the reference takes the number of labels for it, too
-        config = replace(config, labels=("start", "end"))
-    model = random_model(config, head)
-    exact = compare_with_reference(BERT, config, head, model, tolerance=1e-9)
-    assert max(d.absolute for d in exact.outputs.values()) <= 1e-9
-    assert exact.first_diverging is None
-    single = compare_with_reference(BERT, config, head, model.float())
-    assert max(d.relative for d in single.outputs.values()) <= 1e-5
-    assert single.first_diverging is None
-
-
 # Parity with the reference library
 
 
@@ -75,19 +56,11 @@ def assert_equal_to_reference(config: BertConfig, head: str) -> None:
 def test_base_equals_the_reference(head: str) -> None:
     config = SIZES["base"]
     spec = BERT.onnx(config, head)
-    model = random_model(config, head)
+    model = random_model(BERT, config, head)
     reference = reference_model(BERT, config, head, model.state_dict())
     for dtype, length in itertools.product((torch.float64, torch.float32), (1, 17, 512)):
         lengths = (17, 9) if length == 17 else (length,)  # with padding
-        inputs = draw_inputs(spec, config, lengths)
-        with torch.no_grad():
-            ours, theirs = model.to(dtype)(**inputs), reference.to(dtype)(**inputs)
-        for mine, other in zip(ours.values(), theirs.values(), strict=True):
-            found = Difference.between(mine, other)
-            if dtype is torch.float64:
-                assert found.absolute <= 1e-9, length
-            else:
-                assert found.relative <= 1e-5, length
+        assert_batch_equal(model.to(dtype), reference.to(dtype), spec, config, lengths)
 
 
 @pytest.mark.parametrize("head", HEADS)
@@ -95,12 +68,12 @@ def test_base_equals_the_reference(head: str) -> None:
 def test_other_widths_equal_the_reference(size: str, head: str) -> None:
     full = SIZES[size]
     config = replace(full, num_layers=2, vocab_size=200)
-    assert_equal_to_reference(config, head)
+    assert_equal(BERT, config, head)
 
 
 def test_a_padded_text_of_full_length_equals_the_reference() -> None:
     config = SIZES["tiny"]
-    model = random_model(config, "none")
+    model = random_model(BERT, config, "none")
     inputs = draw_inputs(BERT.onnx(config, "none"), config, (512, 300, 1))
     found = compare_with_reference(BERT, config, "none", model, inputs=inputs)
     assert max(d.absolute for d in found.outputs.values()) <= 1e-9
@@ -108,7 +81,7 @@ def test_a_padded_text_of_full_length_equals_the_reference() -> None:
 
 @pytest.mark.parametrize("act", typing.get_args(Activation))
 def test_activations_equal_the_reference(act: Activation) -> None:
-    assert_equal_to_reference(replace(SMALL, activation=act), "masked-lm")
+    assert_equal(BERT, replace(SMALL, activation=act), "masked-lm")
 
 
 @pytest.mark.parametrize(
@@ -127,11 +100,11 @@ def test_activations_equal_the_reference(act: Activation) -> None:
 )
 @pytest.mark.parametrize("head", ["masked-lm", "pretraining", "sequence-classification"])
 def test_settings_equal_the_reference(changes: dict[str, Any], head: str) -> None:
-    assert_equal_to_reference(replace(SMALL, **changes), head)
+    assert_equal(BERT, replace(SMALL, **changes), head)
 
 
 def test_the_first_diverging_layer_is_named() -> None:
-    model = random_model(SMALL, "masked-lm")
+    model = random_model(BERT, SMALL, "masked-lm")
     names = ["embeddings", "layers.0", "layers.1", "layers.2"]
     found = compare_with_reference(BERT, SMALL, "masked-lm", model)
     assert list(found.layers) == names and found.first_diverging is None
@@ -249,17 +222,8 @@ def test_keys_of_older_releases_are_known() -> None:
 # Weights as they are published
 
 
-def published(config: BertConfig, head: str) -> dict[str, TensorInfo]:
-    weights = BERT.weights(config, head)
-    return {
-        weights.written(source): TensorInfo("F32", shape)
-        for entry in weights.entries()
-        for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
-    }
-
-
 def test_the_first_releases_file_is_accounted_for() -> None:
-    file = published(SMALL, "pretraining")
+    file = published(BERT, SMALL, "pretraining")
     file = {
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
             "LayerNorm.bias", "LayerNorm.beta"
@@ -281,7 +245,7 @@ def test_the_first_releases_file_is_accounted_for() -> None:
 
 @pytest.mark.parametrize("head", ["masked-lm", "token-classification", "question-answering"])
 def test_a_left_over_pooler_is_dropped_with_a_reason(head: str) -> None:
-    file = published(SMALL, head)
+    file = published(BERT, SMALL, head)
     file["bert.pooler.dense.weight"] = TensorInfo("F32", (48, 48))
     file["bert.pooler.dense.bias"] = TensorInfo("F32", (48,))
     account = account_for(BERT.weights(SMALL, head), file)
@@ -292,7 +256,7 @@ def test_a_left_over_pooler_is_dropped_with_a_reason(head: str) -> None:
 
 
 def test_what_distillation_left_behind_is_dropped_with_a_reason() -> None:
-    file = published(SMALL, "pretraining")
+    file = published(BERT, SMALL, "pretraining")
     file |= {f"fit_denses.{n}.weight": TensorInfo("F32", (768, 48)) for n in range(4)}
     file |= {f"fit_denses.{n}.bias": TensorInfo("F32", (768,)) for n in range(4)}
     account = account_for(BERT.weights(SMALL, "pretraining"), file)
@@ -304,14 +268,14 @@ def test_what_distillation_left_behind_is_dropped_with_a_reason() -> None:
 
 @pytest.mark.parametrize("head", ["pretraining", "sequence-classification"])
 def test_a_pooler_that_a_head_needs_must_be_there(head: str) -> None:
-    file = published(SMALL, head)
+    file = published(BERT, SMALL, head)
     del file["bert.pooler.dense.weight"], file["bert.pooler.dense.bias"]
     account = account_for(BERT.weights(SMALL, head), file)
     assert account.missing == ("bert.pooler.dense.weight", "bert.pooler.dense.bias")
 
 
 def test_the_file_decides_whether_the_trunk_has_a_pooler() -> None:
-    file = published(replace(SMALL, pooler=False), "none")
+    file = published(BERT, replace(SMALL, pooler=False), "none")
     account = account_for(BERT.weights(SMALL, "none"), file)
     account.require_closed("test")
     assert account.absent == ("pooler",)

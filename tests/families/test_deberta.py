@@ -21,6 +21,7 @@ from tests.families.parity import (
     assert_equal_at_all_lengths,
     assert_there_and_back,
     count,
+    published,
     random_model,
 )
 from tests.tokenization.directories import write
@@ -374,15 +375,6 @@ def test_verify_compares_what_the_reference_computes(head: str, said: str, tmp_p
 # Weights as they are published
 
 
-def published(config: DebertaConfig, head: str) -> dict[str, TensorInfo]:
-    weights = DEBERTA.weights(config, head)
-    return {
-        weights.written(source): TensorInfo("F32", shape)
-        for entry in weights.entries()
-        for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
-    }
-
-
 @pytest.mark.parametrize(("version", "head"), CASES)
 def test_there_and_back(version: str, head: str, tmp_path: Path) -> None:
     assert_there_and_back(DEBERTA, VERSIONS[version], head, tmp_path)
@@ -403,7 +395,7 @@ def test_the_head_of_the_third_version_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize("asked", [True, False])
 def test_both_names_of_the_masked_token_head_are_read(asked: bool) -> None:
     present, other = (replace(THIRD, legacy_names=legacy) for legacy in (asked, not asked))
-    file = published(other, "masked-lm")
+    file = published(DEBERTA, other, "masked-lm")
     file["cls.predictions.decoder.weight"] = TensorInfo("F32", (101, 48))
     file["cls.predictions.decoder.bias"] = TensorInfo("F32", (101,))
     account = account_for(DEBERTA.weights(present, "masked-lm"), file)
@@ -415,7 +407,7 @@ def test_both_names_of_the_masked_token_head_are_read(asked: bool) -> None:
 def test_a_table_without_a_decoder_is_dropped_with_a_reason(head: str) -> None:
     config = replace(THIRD, enhanced_decoder=True)
     table = {"deberta.embeddings.position_embeddings.weight": TensorInfo("F32", (40, 48))}
-    account = account_for(DEBERTA.weights(config, head), published(config, head) | table)
+    account = account_for(DEBERTA.weights(config, head), published(DEBERTA, config, head) | table)
     account.require_closed("test")
     assert [drop.because for drop in account.drops.values()] == [
         "absolute positions, which only masked-token heads decode with"
@@ -424,7 +416,7 @@ def test_a_table_without_a_decoder_is_dropped_with_a_reason(head: str) -> None:
 
 def test_the_file_decides_whether_there_is_a_decoder() -> None:
     config = replace(THIRD, enhanced_decoder=True)
-    file = published(config, "masked-lm")
+    file = published(DEBERTA, config, "masked-lm")
     weights = DEBERTA.weights(config, "masked-lm")
     assert account_for(weights, file).present == ("enhanced_decoder",)
     del file["deberta.embeddings.position_embeddings.weight"]

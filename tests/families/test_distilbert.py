@@ -1,21 +1,20 @@
 """DistilBERT: the conformance kit, and the reference library's outputs on random weights."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
-import transformers
 from msgspec.structs import replace
 
 from tests.families import parity
+from tests.families.reference import ReferenceTests
 from zoo.errors import VerificationError
 from zoo.testing.conformance import FamilyTests
 from zoo_distilbert import DistilBert
 from zoo_distilbert.config import SIZES, DistilBertConfig
 
 DISTILBERT = DistilBert()
-HEADS = list(DISTILBERT.heads())
 SMALL = DistilBertConfig(
     vocab_size=101,
     hidden_size=48,
@@ -27,51 +26,35 @@ SMALL = DistilBertConfig(
 )
 
 
-class TestDistilBert(FamilyTests):
+class TestDistilBert(ReferenceTests, FamilyTests):
     family = DISTILBERT
     golden = Path(__file__).parents[1] / "golden" / "distilbert"
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_base_equals_the_reference(head: str) -> None:
-    parity.assert_equal_at_all_lengths(DISTILBERT, SIZES["base"], head)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
+    base = SIZES["base"]
+    others = ("tiny",)
+    small = SMALL
+    settings = (
         {"tie_embeddings": False},
         {"pad_token_id": 5},
         {"pad_token_id": None},
         {"activation": "relu"},
         {"num_heads": 1},
         {"labels": ("one",), "problem": "regression"},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("head", HEADS)
-def test_settings_equal_the_reference(changes: dict[str, Any], head: str) -> None:
-    parity.assert_equal(DISTILBERT, replace(SMALL, **changes), head)
-
-
-@pytest.mark.parametrize(
-    ("size", "head", "count"),
-    [
-        ("base", "none", 66_362_880),
-        ("base", "masked-lm", 66_985_530),
+    )
+    default = SIZES["base"]
+    refused: ClassVar[dict[tuple[str, Any], str]] = {
+        ("is_decoder", True): "is_decoder",
+        ("activation", "quick_gelu"): "activation",
+        ("qa_dropout", 1.5): "qa_dropout",
+    }
+    counts: ClassVar[dict[tuple[str, str], int]] = {
+        ("base", "none"): 66_362_880,
+        ("base", "masked-lm"): 66_985_530,
         # 28,996 - 30,522 words of 768, and a bias for each
-        ("base-cased", "none", 66_362_880 - 1526 * 768),
-        ("base-cased", "masked-lm", 66_985_530 - 1526 * 769),
-        ("base-multilingual-cased", "none", 66_362_880 + 89_025 * 768),
-    ],
-)
-def test_parameter_counts_are_the_published_ones(size: str, head: str, count: int) -> None:
-    assert parity.count(DISTILBERT, SIZES[size], head) == count
-
-
-def test_every_key_of_the_reference_is_known() -> None:
-    found = DISTILBERT.from_hub(transformers.DistilBertConfig().to_dict())
-    assert found.config == SIZES["base"] and found.unknown == ()
+        ("base-cased", "none"): 66_362_880 - 1526 * 768,
+        ("base-cased", "masked-lm"): 66_985_530 - 1526 * 769,
+        ("base-multilingual-cased", "none"): 66_362_880 + 89_025 * 768,
+    }
+    carried: ClassVar[dict[str, Any]] = {"tie_weights_": True}
 
 
 def test_keys_of_older_releases_are_known() -> None:
@@ -84,26 +67,6 @@ def test_other_spellings_are_heard_and_contradictions_are_not() -> None:
     assert DISTILBERT.from_hub({"hidden_size": 96}).config == DistilBertConfig(hidden_size=96)
     with pytest.raises(VerificationError, match=r"hidden_size = 96 contradicts dim = 48"):
         DISTILBERT.from_hub({"dim": 48, "hidden_size": 96})
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("is_decoder", True), ("activation", "quick_gelu"), ("qa_dropout", 1.5)]
-)
-def test_what_is_not_implemented_is_refused_by_name(key: str, value: object) -> None:
-    with pytest.raises(VerificationError, match=key):
-        DISTILBERT.from_hub({"model_type": "distilbert", key: value})
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_there_and_back(head: str, tmp_path: Path) -> None:
-    parity.assert_there_and_back(DISTILBERT, SMALL, head, tmp_path, tie_weights_=True)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("tie", [True, False])
-def test_half_precision_there_and_back(tie: bool, dtype: str, tmp_path: Path) -> None:
-    config = replace(SMALL, tie_embeddings=tie)
-    parity.assert_there_and_back(DISTILBERT, config, "masked-lm", tmp_path, dtype)
 
 
 def test_segments_are_not_told_apart() -> None:

@@ -12,13 +12,14 @@ import transformers
 from msgspec.structs import replace
 from torch import nn
 
+from tests.families.parity import assert_batch_equal, assert_equal, published, random_model
 from zoo.errors import UsageError, VerificationError
 from zoo.formats import TensorInfo
 from zoo.nn.attention import SelfAttention
 from zoo.registry import builtin, configuration
 from zoo.testing.conformance import FamilyTests
-from zoo.testing.draws import draw_inputs, draw_weights
-from zoo.testing.oracle import Difference, compare_with_reference, reference_model
+from zoo.testing.draws import draw_inputs
+from zoo.testing.oracle import reference_model
 from zoo.weights import account_for
 from zoo_gpt import Gpt
 from zoo_gpt.config import SIZES, GptConfig
@@ -52,37 +53,17 @@ class TestGpt1(FamilyTests):
         return replace(SIZES["tiny"], norm="post", labels=("one", "two", "three"))
 
 
-def random_model(config: GptConfig, head: str) -> nn.Module:
-    with torch.device("meta"):
-        model = GPT.model(config, head)
-    model = model.double().to_empty(device="cpu").eval()
-    draw_weights(model)
-    return model
-
-
-def assert_equal_to_reference(config: GptConfig, head: str) -> None:
-    if head == "question-answering":
-        config = replace(config, labels=("start", "end"))
-    model = random_model(config, head)
-    exact = compare_with_reference(GPT, config, head, model, tolerance=1e-9)
-    assert max(d.absolute for d in exact.outputs.values()) <= 1e-9
-    assert exact.first_diverging is None
-    single = compare_with_reference(GPT, config, head, model.float())
-    assert max(d.relative for d in single.outputs.values()) <= 1e-5
-    assert single.first_diverging is None
-
-
 # Parity with the reference library
 
 
 @pytest.mark.parametrize("head", HEADS)
 def test_small_shapes_equal_the_reference(head: str) -> None:
-    assert_equal_to_reference(SMALL, head)
+    assert_equal(GPT, SMALL, head)
 
 
 @pytest.mark.parametrize("head", BOTH)
 def test_small_shapes_of_the_first_gpt_equal_the_reference(head: str) -> None:
-    assert_equal_to_reference(FIRST, head)
+    assert_equal(GPT, FIRST, head)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +88,7 @@ def test_small_shapes_of_the_first_gpt_equal_the_reference(head: str) -> None:
 )
 @pytest.mark.parametrize("head", ["causal-lm", "sequence-classification"])
 def test_settings_equal_the_reference(changes: dict[str, Any], head: str) -> None:
-    assert_equal_to_reference(replace(SMALL, **changes), head)
+    assert_equal(GPT, replace(SMALL, **changes), head)
 
 
 @pytest.mark.parametrize(
@@ -116,28 +97,19 @@ def test_settings_equal_the_reference(changes: dict[str, Any], head: str) -> Non
 )
 def test_base_size_equals_the_reference(size: str, head: str) -> None:
     config = replace(SIZES[size], pad_token_id=50 if head == "sequence-classification" else None)
-    spec, model = GPT.onnx(config, head), random_model(config, head)
+    spec, model = GPT.onnx(config, head), random_model(GPT, config, head)
     reference = reference_model(GPT, config, head, model.state_dict())
     cases = [(torch.float64, (17, 9)), (torch.float32, (17, 9, 1))]
     if head == "none":  # the longest text
         cases += [(torch.float32, (config.max_positions,))]
     for dtype, lengths in cases:
-        inputs = draw_inputs(spec, config, lengths)
-        with torch.no_grad():
-            ours, theirs = model.to(dtype)(**inputs), reference.to(dtype)(**inputs)
-        tensors = [value for value in theirs.values() if isinstance(value, torch.Tensor)]
-        for mine, other in zip(ours.values(), tensors, strict=True):
-            found = Difference.between(mine, other)
-            if dtype is torch.float64:
-                assert found.absolute <= 1e-9, lengths
-            else:
-                assert found.relative <= 1e-5, lengths
+        assert_batch_equal(model.to(dtype), reference.to(dtype), spec, config, lengths)
 
 
 @pytest.mark.parametrize("config", [SMALL, FIRST], ids=["gpt2", "gpt"])
 @pytest.mark.parametrize("head", ["none", "causal-lm", "sequence-classification"])
 def test_padding_on_the_left_changes_nothing(config: GptConfig, head: str) -> None:
-    model = random_model(config, head)
+    model = random_model(GPT, config, head)
     inputs = draw_inputs(GPT.onnx(config, head), config, (9,))
     padded = {n: nn.functional.pad(t, (5, 0), value=0) for n, t in inputs.items()}
     padded["input_ids"][:, :5] = 7
@@ -308,18 +280,11 @@ def test_heads_that_the_hub_does_not_have_are_named() -> None:
 # Weights as they are published
 
 
-def published(config: GptConfig, head: str) -> dict[str, TensorInfo]:
-    weights = GPT.weights(config, head)
-    return {
-        weights.written(source): TensorInfo("F32", shape)
-        for entry in weights.entries()
-        for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
-    }
-
-
 @pytest.mark.parametrize("config", [SMALL, FIRST], ids=["gpt2", "gpt"])
 def test_the_first_files_are_accounted_for(config: GptConfig) -> None:
-    bare = {n.removeprefix("transformer."): i for n, i in published(config, "causal-lm").items()}
+    bare = {
+        n.removeprefix("transformer."): i for n, i in published(GPT, config, "causal-lm").items()
+    }
     buffers = {f"h.{i}.attn.bias": TensorInfo("F32", (1, 1, 40, 40)) for i in range(3)}
     buffers |= {f"h.{i}.attn.masked_bias": TensorInfo("F32", ()) for i in range(3)}
     account = account_for(GPT.weights(config, "causal-lm"), bare | buffers)
@@ -331,7 +296,7 @@ def test_the_first_files_are_accounted_for(config: GptConfig) -> None:
 def test_names_of_the_first_release_are_known() -> None:
     ends = {"weight": "w", "bias": "b"}
     old = {}
-    for name, info in published(FIRST, "none").items():
+    for name, info in published(GPT, FIRST, "none").items():
         stem, _, end = name.rpartition(".")
         norm = stem.endswith(("ln_1", "ln_2")) and end == "weight"
         old[name if "embed" in name else f"{stem}.{'g' if norm else ends[end]}"] = info

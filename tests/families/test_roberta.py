@@ -1,7 +1,7 @@
 """RoBERTa: the conformance kit, and the reference library's outputs on random weights."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ import transformers
 from msgspec.structs import replace
 
 from tests.families import parity
-from zoo.errors import VerificationError
+from tests.families.reference import ReferenceTests
 from zoo.formats import TensorInfo
 from zoo.testing.conformance import FamilyTests
 from zoo.testing.oracle import reference_model
@@ -18,7 +18,6 @@ from zoo_roberta import Roberta
 from zoo_roberta.config import SIZES, RobertaConfig
 
 ROBERTA = Roberta()
-HEADS = list(ROBERTA.heads())
 SMALL = RobertaConfig(
     vocab_size=101,
     hidden_size=48,
@@ -30,33 +29,13 @@ SMALL = RobertaConfig(
 )
 
 
-class TestRoberta(FamilyTests):
+class TestRoberta(ReferenceTests, FamilyTests):
     family = ROBERTA
     golden = Path(__file__).parents[1] / "golden" / "roberta"
-
-
-# Parity with the reference library
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_base_equals_the_reference(head: str) -> None:
-    parity.assert_equal_at_all_lengths(ROBERTA, replace(SIZES["base"], vocab_size=1000), head)
-
-
-def test_the_whole_vocabulary_equals_the_reference() -> None:
-    config = replace(SIZES["base"], num_layers=1)
-    parity.assert_equal(ROBERTA, config, "masked-lm")
-
-
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("size", ["tiny", "distil", "large", "xlm-base", "xlm-large"])
-def test_other_sizes_equal_the_reference(size: str, head: str) -> None:
-    parity.assert_equal(ROBERTA, replace(SIZES[size], num_layers=2, vocab_size=200), head)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
+    base = replace(SIZES["base"], vocab_size=1000)
+    others = ("tiny", "distil", "large", "xlm-base", "xlm-large")
+    small = SMALL
+    settings = (
         {"tie_embeddings": False},
         {"type_vocab_size": 1},
         {"pad_token_id": 5},
@@ -66,12 +45,34 @@ def test_other_sizes_equal_the_reference(size: str, head: str) -> None:
         {"model_type": "xlm-roberta"},
         {"model_type": "camembert"},
         {"labels": ("one",), "problem": "regression"},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("head", HEADS)
-def test_settings_equal_the_reference(changes: dict[str, Any], head: str) -> None:
-    parity.assert_equal(ROBERTA, replace(SMALL, **changes), head)
+    )
+    default = RobertaConfig()
+    refused: ClassVar[dict[tuple[str, Any], str]] = {
+        ("position_embedding_type", "relative_key"): "position_embedding_type",
+        ("is_decoder", True): "is_decoder",
+        ("add_cross_attention", True): "add_cross_attention",
+        ("hidden_act", "quick_gelu"): "hidden_act",
+        ("pad_token_id", None): "pad_token_id",
+        ("max_position_embeddings", 2): "max_positions 2 leaves no position",
+    }
+    counts: ClassVar[dict[tuple[str, str], int]] = {
+        ("base", "none"): 124_645_632,
+        ("base", "masked-lm"): 124_697_433,
+        ("large", "none"): 355_359_744,
+        ("large", "masked-lm"): 355_412_057,
+        ("distil", "none"): 82_118_400,
+        ("distil", "masked-lm"): 82_170_201,
+    }
+    variants = ({}, {"model_type": "xlm-roberta"}, {"model_type": "camembert"})
+    carried: ClassVar[dict[str, Any]] = {"bos_token_id": 0}
+
+
+# Parity with the reference library
+
+
+def test_the_whole_vocabulary_equals_the_reference() -> None:
+    config = replace(SIZES["base"], num_layers=1)
+    parity.assert_equal(ROBERTA, config, "masked-lm")
 
 
 def test_positions_count_what_is_not_padding_wherever_it_stands() -> None:
@@ -85,29 +86,11 @@ def test_positions_count_what_is_not_padding_wherever_it_stands() -> None:
     assert (ours - theirs).abs().max() <= 1e-9
 
 
-# Sizes
-
-
-@pytest.mark.parametrize(
-    ("size", "head", "count"),
-    [
-        ("base", "none", 124_645_632),
-        ("base", "masked-lm", 124_697_433),
-        ("large", "none", 355_359_744),
-        ("large", "masked-lm", 355_412_057),
-        ("distil", "none", 82_118_400),
-        ("distil", "masked-lm", 82_170_201),
-    ],
-)
-def test_parameter_counts_are_the_published_ones(size: str, head: str, count: int) -> None:
-    assert parity.count(ROBERTA, SIZES[size], head) == count
-
-
 # Configuration
 
 
 @pytest.mark.parametrize("kind", ["Roberta", "XLMRoberta", "Camembert"])
-def test_every_key_of_the_reference_is_known(kind: str) -> None:
+def test_every_key_of_its_relatives_is_known(kind: str) -> None:
     hub = getattr(transformers, f"{kind}Config")()
     found = ROBERTA.from_hub(hub.to_dict())
     assert found.unknown == () and isinstance(found.config, RobertaConfig)
@@ -118,46 +101,12 @@ def test_every_key_of_the_reference_is_known(kind: str) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "named"),
-    [
-        ("position_embedding_type", "relative_key", "position_embedding_type"),
-        ("is_decoder", True, "is_decoder"),
-        ("add_cross_attention", True, "add_cross_attention"),
-        ("hidden_act", "quick_gelu", "hidden_act"),
-        ("pad_token_id", None, "pad_token_id"),
-        ("max_position_embeddings", 2, "max_positions 2 leaves no position"),
-    ],
-)
-def test_what_is_not_implemented_is_refused_by_name(key: str, value: object, named: str) -> None:
-    with pytest.raises(VerificationError, match=named):
-        ROBERTA.from_hub({"model_type": "roberta", key: value})
-
-
 # Weights as they are published
-
-
-@pytest.mark.parametrize("model_type", ["roberta", "xlm-roberta", "camembert"])
-@pytest.mark.parametrize("head", HEADS)
-def test_there_and_back(head: str, model_type: Any, tmp_path: Path) -> None:
-    config = replace(SMALL, model_type=model_type)
-    parity.assert_there_and_back(ROBERTA, config, head, tmp_path, bos_token_id=0)
-
-
-@pytest.mark.parametrize("tie", [True, False])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_there_and_back(tie: bool, dtype: str, tmp_path: Path) -> None:
-    config = replace(SMALL, tie_embeddings=tie)
-    parity.assert_there_and_back(ROBERTA, config, "masked-lm", tmp_path, dtype)
 
 
 def test_the_published_file_is_accounted_for() -> None:
     weights = ROBERTA.weights(SMALL, "masked-lm")
-    file = {
-        source: TensorInfo("F32", shape)
-        for entry in weights.entries()
-        for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
-    }
+    file = parity.published(ROBERTA, SMALL, "masked-lm")
     file["lm_head.decoder.weight"] = file["roberta.embeddings.word_embeddings.weight"]
     file["lm_head.decoder.bias"] = file["lm_head.bias"]
     file["roberta.embeddings.position_ids"] = TensorInfo("I64", (1, 42))

@@ -22,7 +22,7 @@ from zoo.export.export import export_onnx
 from zoo.formats import TensorInfo
 from zoo.references import Source
 from zoo.testing.conformance import FamilyTests
-from zoo.testing.draws import draw_inputs, draw_weights
+from zoo.testing.draws import draw_inputs
 from zoo.testing.oracle import (
     Difference,
     compare_with_reference,
@@ -67,10 +67,7 @@ class TestVersion11(FamilyTests):
 
 
 def random_model(config: T5Config, head: str) -> nn.Module:
-    with torch.device("meta"):
-        model = FAMILY.model(config, head)
-    model = model.double().to_empty(device="cpu").eval()
-    draw_weights(model)
+    model = parity.random_model(FAMILY, config, head)
     with torch.no_grad():  # scores are not divided by the root of a head's width, queries are
         for name, parameter in model.named_parameters():
             if "cross.q" in name:
@@ -82,22 +79,11 @@ def random_model(config: T5Config, head: str) -> nn.Module:
     return model
 
 
-def spans(config: T5Config, head: str) -> T5Config:
-    if head == "question-answering":  # the reference takes the number of labels for it, too
-        return replace(config, labels=("start", "end"))
-    return config
-
-
 def assert_equal_to_reference(
     config: T5Config, head: str, inputs: dict[str, Tensor] | None = None
 ) -> None:
-    config = spans(config, head)
-    model = random_model(config, head)
-    exact = compare_with_reference(FAMILY, config, head, model, inputs=inputs, tolerance=1e-9)
-    assert max(d.absolute for d in exact.outputs.values()) <= 1e-9
-    assert exact.first_diverging is None
-    single = compare_with_reference(FAMILY, config, head, model.float(), inputs=inputs)
-    assert max(d.relative for d in single.outputs.values()) <= 1e-5
+    model = random_model(parity.suited(config, head), head)
+    parity.assert_equal(FAMILY, config, head, model, inputs)
 
 
 # Parity with the reference library
@@ -340,17 +326,8 @@ def test_what_cannot_be_computed_is_refused_by_name(hub: dict[str, Any], named: 
 # Weights as they are published
 
 
-def published(config: T5Config, head: str) -> dict[str, TensorInfo]:
-    weights = FAMILY.weights(config, head)
-    return {
-        weights.written(source): TensorInfo("F32", shape)
-        for entry in weights.entries()
-        for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
-    }
-
-
 def test_the_first_releases_file_is_accounted_for() -> None:
-    file = published(SMALL, "seq2seq-lm")
+    file = parity.published(FAMILY, SMALL, "seq2seq-lm")
     aliases = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"]
     file |= dict.fromkeys(aliases, file["shared.weight"])
     unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
@@ -362,7 +339,7 @@ def test_the_first_releases_file_is_accounted_for() -> None:
 
 
 def test_a_file_with_the_alias_alone_is_accounted_for() -> None:
-    file = published(SMALL, "encoder")
+    file = parity.published(FAMILY, SMALL, "encoder")
     file["encoder.embed_tokens.weight"] = file.pop("shared.weight")
     account_for(FAMILY.weights(SMALL, "encoder"), file).require_closed("test")
 
@@ -372,7 +349,7 @@ def test_the_file_decides_whether_there_is_a_table_where_the_scale_allows_both()
     hub = {**FAMILY.to_hub(replace(SMALL, **LATER)), "tie_word_embeddings": True}
     config = FAMILY.from_hub(hub).config
     assert isinstance(config, T5Config) and config.output_table and not config.scale_outputs
-    file = published(config, "seq2seq-lm")
+    file = parity.published(FAMILY, config, "seq2seq-lm")
     account = account_for(FAMILY.weights(config, "seq2seq-lm"), file)
     account.require_closed("test")
     assert account.present == ("output_table",)

@@ -1,0 +1,97 @@
+"""What every family of encoders is compared with the reference library in."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import transformers
+from msgspec.structs import replace
+
+from tests.families import parity
+from zoo.errors import VerificationError
+from zoo.family import Family
+
+Changes = Mapping[str, Any]  # fields of a configuration, and their values
+
+
+class ReferenceTests:
+    """Stands before ``FamilyTests`` where the reference library has a class for each head.
+
+    Attributes:
+        family: the family under test.
+        base: the full shape that is compared in texts of all lengths.
+        others: sizes that are compared with fewer layers and tokens.
+        small: a shape whose numbers differ from each other.
+        settings: changes of it that are compared.
+        default: the shape that the reference's own configuration has.
+        refused: a Hub key, its value -> what the message names.
+        counts: size and head -> how many parameters were published.
+        variants: changes of the small shape that go there and back.
+        carried: Hub keys that no field of ours holds, and that come back.
+        half: the head that goes there and back in half precision.
+    """
+
+    family: ClassVar[Family]
+    base: ClassVar[Any]
+    others: ClassVar[Sequence[str]]
+    small: ClassVar[Any]
+    settings: ClassVar[Sequence[Changes]]
+    default: ClassVar[Any]
+    refused: ClassVar[Mapping[tuple[str, Any], str]]
+    counts: ClassVar[Mapping[tuple[str, str], int]]
+    variants: ClassVar[Sequence[Changes]] = ({},)
+    carried: ClassVar[Changes]
+    half: ClassVar[str] = "masked-lm"
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Run a test that names one of these for each of them."""
+        super().pytest_generate_tests(metafunc)  # type: ignore[misc]
+        values: Mapping[str, Sequence[Any]] = {
+            "other": self.others,
+            "changes": self.settings,
+            "refusal": list(self.refused.items()),
+            "counted": list(self.counts.items()),
+            "variant": self.variants,
+        }
+        for name in values:
+            if name in metafunc.fixturenames:
+                metafunc.parametrize(name, values[name], ids=str)
+
+    def test_base_equals_the_reference(self, head: str) -> None:
+        parity.assert_equal_at_all_lengths(self.family, self.base, head)
+
+    def test_other_sizes_equal_the_reference(self, other: str, head: str) -> None:
+        config = replace(self.family.sizes()[other], num_layers=2, vocab_size=200)
+        parity.assert_equal(self.family, config, head)
+
+    def test_settings_equal_the_reference(self, changes: Changes, head: str) -> None:
+        parity.assert_equal(self.family, replace(self.small, **changes), head)
+
+    def test_parameter_counts_are_the_published_ones(
+        self, counted: tuple[tuple[str, str], int]
+    ) -> None:
+        (size, head), count = counted
+        assert parity.count(self.family, self.family.sizes()[size], head) == count
+
+    def test_every_key_of_the_reference_is_known(self) -> None:
+        kind = getattr(transformers, self.family.architecture(self.default, "none"))
+        found = self.family.from_hub(kind.config_class().to_dict())
+        assert found.config == self.default and found.unknown == ()
+
+    def test_what_is_not_implemented_is_refused_by_name(
+        self, refusal: tuple[tuple[str, Any], str]
+    ) -> None:
+        (key, value), named = refusal
+        with pytest.raises(VerificationError, match=named):
+            self.family.from_hub({"model_type": self.family.model_types[0], key: value})
+
+    def test_there_and_back(self, head: str, variant: Changes, tmp_path: Path) -> None:
+        config = replace(self.small, **variant)
+        parity.assert_there_and_back(self.family, config, head, tmp_path, **self.carried)
+
+    @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+    @pytest.mark.parametrize("tie", [True, False])
+    def test_half_precision_there_and_back(self, tie: bool, dtype: str, tmp_path: Path) -> None:
+        config = replace(self.small, tie_embeddings=tie)
+        parity.assert_there_and_back(self.family, config, self.half, tmp_path, dtype)

@@ -1,16 +1,21 @@
 """Optimizers of parameters that are split over two processes, compared with one process."""
 
+import errno
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, distributed, nn
 from torch.multiprocessing.spawn import spawn
 
+from tests.disks import small_disk
 from zoo.training.averaging import Average
 from zoo.training.groups import parameter_groups
 from zoo.training.optimizers import OptimizerSettings, clip, make_optimizer, set_rates
+from zoo.training.shards import save_shards
 
+__all__ = ["small_disk"]
 NAMES = ("adamw", "adafactor", "lamb", "adagrad")
 
 
@@ -58,3 +63,10 @@ def test_two_processes_update_as_one_does(tmp_path: Path) -> None:
     for name in NAMES:
         for ours, alone in zip(found[name], trained(name, sharded=False), strict=True):
             torch.testing.assert_close(ours, alone, rtol=1e-5, atol=1e-6)
+
+
+def test_a_full_disk_is_an_error_of_the_disk(small_disk: Path) -> None:
+    """And not one that only says that some process failed, which no handler takes."""
+    with pytest.raises(OSError) as caught:
+        save_shards(small_disk / "shards", {"weights": {"a": torch.zeros(1 << 20)}})
+    assert caught.value.errno == errno.ENOSPC

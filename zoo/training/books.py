@@ -11,9 +11,9 @@ from zoo.training.bar import training_bar
 from zoo.training.events import Events
 from zoo.training.journal import Journal
 from zoo.training.report import write_report
+from zoo.training.state import FULL
 from zoo.training.throughput import Throughput
 
-FULL = "make room, and go on with `zoo pretrain --resume`"
 PATIENCE = 60.0  # seconds between reports: each is drawn from the whole log
 
 

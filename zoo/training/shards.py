@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import (
     HuggingFaceStorageReader,
     HuggingFaceStorageWriter,
@@ -26,15 +27,18 @@ def save_shards(folder: Path, groups: Mapping[str, Tensors]) -> None:
     Args:
         folder: to write.
         groups: group -> tensors by name.
+
+    Raises:
+        OSError: the disk is full, or cannot be written, for one of the processes.
     """
-    with _quiet():
+    with _plain():
         writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
         save(_flat(groups), storage_writer=writer)
 
 
 def load_shards(folder: Path, groups: Mapping[str, Tensors]) -> None:
     """Read what was saved into tensors of the same names; all processes must call it."""
-    with _quiet():
+    with _plain():
         reader = HuggingFaceStorageReader(str(folder))
         load(_flat(groups), storage_reader=reader)
 
@@ -49,8 +53,14 @@ def _flat(groups: Mapping[str, Tensors]) -> Tensors:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Nothing is said of being used by a single process, which is meant."""
+def _plain() -> Iterator[None]:
+    """Nothing is said of being used by a single process, which is meant; errors are those of the
+    first process that failed, where the library's are of a kind that nothing handles.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-        yield
+        try:
+            yield
+        except CheckpointException as error:
+            (cause, _), *_ = error.failures.values()
+            raise cause from error

@@ -16,11 +16,13 @@ import torch
 
 from zoo.checkpoint import FileDigest, Record, decode, encode
 from zoo.errors import VerificationError
+from zoo.hub.files import writing
 from zoo.publish import publishing, sweep
 from zoo.training.ranks import Ranks
 from zoo.training.shards import save_shards
 
 CHECKPOINTS, STATE, SHARDS = "checkpoints", "state.json", "shards"
+FULL = "make room, and go on with `zoo pretrain --resume`"
 _NAME = re.compile(r"step-(\d{8,})")
 Tensors = dict[str, torch.Tensor]
 
@@ -71,7 +73,8 @@ def save(run: Path, state: State, groups: Mapping[str, Tensors], ranks: Ranks) -
     split = {stem: tensors for stem, tensors in groups.items() if is_split(tensors)}
     if not ranks.first:
         if split:
-            save_shards(Path(ranks.agree("")), split)
+            with writing(run, FULL):
+                save_shards(Path(ranks.agree("")), split)
             ranks.wait()
         return
     target = run / CHECKPOINTS / f"step-{state.step:08d}"

@@ -81,7 +81,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
 def test_a_second_process_is_refused_while_one_is_at_work(tmp_path: Path) -> None:
     """Two would write one log: it must stay as it is, and the first goes on."""
     run = tmp_path / "run"
-    process = start(FAMILY, *options(steps=1000), "-o", str(run))
+    process = start(FAMILY, *options(steps=100_000), "-o", str(run))
     wait_until(lambda: lines(run) >= 3, process)
     done = finish("--resume", str(run))
     assert process.poll() is None and done.returncode == 2

@@ -208,17 +208,19 @@ class HubLayout(Layout):
 
     def write_side_files(self, staging: Path, report: Report) -> list[Path]:
         """See ``Layout``."""
-        from zoo.tokenization import hub_pooling_files, hub_tokenizer_files
+        from zoo.tokenization import hub_pooling_files, hub_token_ids, hub_tokenizer_files
 
         family = self.opened.family
         config = family.to_hub(self.plan.config, self.opened.extra)
         if family.config_files[0] == CONFIG:
             config["architectures"] = [family.architecture(self.plan.config, self.plan.head)]
             config["dtype"] = LONG.get(report.main_dtype, "float32")
-        files = {family.config_files[0]: encode(config)}
+        files: dict[str, bytes] = {}
         if self.tokenizer and family.text_tokenizer(self.plan.config) is None:
             inputs = tuple(family.onnx(self.plan.config, self.plan.head).inputs)
             files |= hub_tokenizer_files(self.tokenizer.json, self.tokenizer.info, inputs=inputs)
+            config = hub_token_ids(self.tokenizer.json, self.tokenizer.info) | config
+        files[family.config_files[0]] = encode(config)
         pooling = self.opened.pooling
         if pooling is not None:
             files |= hub_pooling_files(pooling, report.hidden_size)

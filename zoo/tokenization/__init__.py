@@ -11,7 +11,7 @@ Importing any of them imports no tokenizer library.
 from zoo.tokenization.byte_level import byte_level_bpe_tokenizer
 from zoo.tokenization.describe import check_vocabulary, describe
 from zoo.tokenization.files import TOKENIZER_FILES, SourceFiles, has_tokenizer
-from zoo.tokenization.hub import hub_tokenizer_files
+from zoo.tokenization.hub import hub_token_ids, hub_tokenizer_files
 from zoo.tokenization.piece_model import piece_model
 from zoo.tokenization.pooling import POOLING_FILES, hub_pooling_files, read_pooling
 from zoo.tokenization.sentencepiece import sentencepiece_tokenizer
@@ -36,6 +36,7 @@ __all__ = [
     "describe",
     "has_tokenizer",
     "hub_pooling_files",
+    "hub_token_ids",
     "hub_tokenizer_files",
     "piece_model",
     "read_pooling",

@@ -40,6 +40,20 @@ def hub_tokenizer_files(
     }
 
 
+def hub_token_ids(tokenizer_json: bytes, info: TokenizerInfo) -> dict[str, int]:
+    """Return the tokens that begin and end a text as the Hub's ``config.json`` names them.
+
+    Generation there begins and ends with these, or with those of the first published model of the
+    kind where a configuration is silent.
+    """
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_str(tokenizer_json.decode())
+    named = {role: info.special[role] for role in ("bos", "eos") if role in info.special}
+    found = {f"{role}_token_id": tokenizer.token_to_id(token) for role, token in named.items()}
+    return {name: number for name, number in found.items() if number is not None}
+
+
 def _inputs(tokenizer: dict[str, Any]) -> list[str]:
     """What a tokenizer has to say: token types only if there is more than one."""
     typed = _typed(tokenizer.get("post_processor") or {})

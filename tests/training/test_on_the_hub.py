@@ -1,0 +1,23 @@
+"""What other tools are told of a model with a vocabulary of its own."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.training.runs import train
+from zoo.convert import convert
+from zoo.references import obtain, resolve
+
+transformers = pytest.importorskip("transformers", reason="compares with the library")
+pytestmark = pytest.mark.usefixtures("shared_home")
+
+
+@pytest.mark.parametrize("family", ["gpt", "roberta", "t5"])
+def test_texts_begin_and_end_with_the_tokens_of_its_vocabulary(family: str, tmp_path: Path) -> None:
+    run = train(tmp_path / "run", family, steps=1)
+    hub = tmp_path / "hub"
+    convert(obtain(resolve(str(run / "model"))), hub, to="hub")
+    config = transformers.AutoConfig.from_pretrained(hub)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(hub)
+    assert config.eos_token_id == tokenizer.eos_token_id is not None
+    assert getattr(config, "bos_token_id", None) == tokenizer.bos_token_id

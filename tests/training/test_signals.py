@@ -48,18 +48,21 @@ def test_the_same_signal_later_is_a_second_one(monkeypatch: pytest.MonkeyPatch) 
         stop(signal.SIGINT, None)
 
 
-def children(parent: int) -> list[int]:
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True)
-    pairs = [map(int, line.split()) for line in listed.stdout.splitlines()]
-    return [pid for pid, ppid in pairs if ppid == parent]
+def children(parent: int, states: str = "RSD") -> list[int]:
+    """Return the numbers of a process's children in some states, as `ps` has them."""
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True)
+    found = [line.split() for line in listed.stdout.splitlines()]
+    return [int(pid) for pid, ppid, state in found if int(ppid) == parent and state[0] in states]
 
 
-@pytest.mark.usefixtures("shared_home")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
-def test_processes_that_get_each_signal_twice_save(tmp_path: Path, number: int) -> None:
-    """As SLURM signals all processes of a step, and `torchrun` hands its own on besides."""
-    run = tmp_path / "run"
-    long = {"steps": 1000, "save_every": 1000, "batch_tokens": 8192}  # both come in one step
+def ended(parent: int) -> list[int]:
+    """Return the numbers of those that ended, which their parent has not heard of yet."""
+    return children(parent, "Z")
+
+
+def launch(run: Path) -> "subprocess.Popen[str]":
+    """Start two processes whose steps take long, and wait for the first."""
+    long = {"steps": 1000, "save_every": 1000, "batch_tokens": 8192}
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     launcher += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
     launcher += ["--signals-to-handle", "SIGTERM,SIGINT,SIGUSR1", "-m", "zoo", "pretrain"]
@@ -70,8 +73,30 @@ def test_processes_that_get_each_signal_twice_save(tmp_path: Path, number: int) 
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     wait_until(lambda: lines(run) >= 1, process)
-    for receiver in (*children(process.pid), process.pid):
+    return process
+
+
+@pytest.mark.usefixtures("shared_home")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
+def test_processes_that_get_each_signal_twice_save(tmp_path: Path, number: int) -> None:
+    """As SLURM signals all processes of a step, and `torchrun` hands its own on besides."""
+    process = launch(tmp_path / "run")
+    for receiver in (*children(process.pid), process.pid):  # both come in one step
         os.kill(receiver, number)
     _, said = process.communicate(timeout=120)
-    (step,) = checkpoints(run)
+    (step,) = checkpoints(tmp_path / "run")
     assert said.count(f"step {step} of 1000 is saved") == 2, said
+
+
+@pytest.mark.usefixtures("shared_home")
+def test_the_death_of_a_process_is_no_bug_of_another(tmp_path: Path) -> None:
+    process = launch(tmp_path / "run")
+    launcher = process.pid
+    os.kill(launcher, signal.SIGSTOP)  # so that it is the survivor that notices
+    survivor, dead = children(launcher)
+    os.kill(dead, signal.SIGKILL)
+    wait_until(lambda: survivor in ended(launcher), process)
+    os.kill(launcher, signal.SIGCONT)
+    _, said = process.communicate(timeout=120)
+    assert "error: another process of the run ended; its own message says why" in said
+    assert "bug" not in said

@@ -52,6 +52,7 @@ def command(
     """
     if what is None and resume is None:
         raise click.UsageError("say which family to pretrain, or --resume RUN", ctx)
+    from zoo.errors import Interrupted
     from zoo.training.ranks import Ranks
     from zoo.training.start import begin, go_on
 
@@ -62,6 +63,10 @@ def command(
             path, model = resume, go_on(resume, settings, changes, ranks, offline=offline)
         else:
             path, model = begin(settings, changes, output, ranks, offline=offline)
+    except RuntimeError as error:
+        if not ranks.lost(error):
+            raise
+        raise Interrupted("another process of the run ended", "its own message says why") from error
     finally:
         ranks.leave()
     if ranks.first:

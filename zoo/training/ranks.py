@@ -91,6 +91,11 @@ class Ranks:
         if self.count > 1:
             distributed.barrier()
 
+    def lost(self, error: Exception) -> bool:
+        """Whether an error says that another process has ended before its time."""
+        told = isinstance(error, distributed.DistError) or "gloo" in str(error)
+        return self.count > 1 and told  # gloo's errors have no class of their own
+
     def leave(self) -> None:
         """Part from the others."""
         if self.count > 1 and distributed.is_initialized():

@@ -213,7 +213,11 @@ def obtain(
             f"{reference.text} is not on the Hub", f"get its files{where} and give their directory"
         )
 
+    expected = reference.row.files if reference.row else ()
+
     def select(names: Sequence[str]) -> Sequence[str]:
+        if absent := ", ".join(name for name in expected if name not in names):
+            LOG.info("%s no longer has %s, which the registry expects", repo, absent)
         if tokenizer_alone:
             return [name for name in names if name in TOKENIZER_FILES]
         return needed_files(names, repo, allow_pickle=allow_pickle)

@@ -27,6 +27,7 @@ class Row(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True)
         family: the family that reads it.
         repo: the Hub repository, ``organisation/name``; without one, ``page`` is given.
         page: where its authors offer what they never put on the Hub.
+        files: what a conversion reads of it, at least.
         head: the head that its weights fill.
         parameters: how many parameters trunk and head have, tied ones counted once.
         size: the family's named configuration that it equals, or starts from.
@@ -39,6 +40,7 @@ class Row(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True)
     family: str
     repo: str | None = None
     page: str | None = None
+    files: tuple[str, ...] = ()
     head: str | None = None
     parameters: int | None = None
     size: str | None = None

@@ -73,6 +73,16 @@ def test_fetch_lists_files_and_digests(published: str) -> None:
     assert set(value["files"]) == {"config.json", "model.safetensors", "vocab.txt"}
 
 
+def test_what_the_registry_expects_and_a_repository_has_no_more_is_said(
+    hub: Hub, hub_checkpoint: Make
+) -> None:
+    left = {n: data for n, data in files(hub_checkpoint("BertModel")).items() if n != "vocab.txt"}
+    hub.add(REPO, left)
+    done = zoo("fetch", NAME)
+    assert done.returncode == 0, done.stderr
+    assert f"{REPO} no longer has vocab.txt, which the registry expects\n" in done.stderr
+
+
 def test_info_of_a_repository_reads_the_configuration_alone(hub: Hub, hub_checkpoint: Make) -> None:
     hub.add("someone/model", files(hub_checkpoint("BertForMaskedLM")))
     done = zoo("info", "someone/model", "--json")

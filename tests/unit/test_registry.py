@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from zoo import registry
+from zoo.convert.find import config_files, needed_files
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.plugins import get_family
 from zoo.references import obtain, resolve
+from zoo.tokenization.files import VOCABULARIES
 
 ROW = """
 family: bert
@@ -102,6 +104,20 @@ def test_every_row_has_the_parameters_of_its_size(name: str) -> None:
     config = registry.configuration(name, row)
     assert row.head is not None and row.head in family.heads()
     assert family.weights(config, row.head).parameters() == row.parameters
+
+
+@pytest.mark.parametrize("name", sorted(registry.builtin()))
+def test_every_row_says_which_files_a_conversion_reads(name: str) -> None:
+    """All that it names are read, a configuration, weights and, but for character models, a
+    vocabulary are among them, and licence and citation are said.
+    """
+    row = registry.builtin()[name]
+    where = row.repo or str(row.page)
+    assert set(needed_files(row.files, where, allow_pickle=True)) == set(row.files)
+    assert config_files(row.files)
+    by_words = get_family(row.family).text_tokenizer(registry.configuration(name, row)) is None
+    assert not by_words or any(set(known) <= set(row.files) for known in VOCABULARIES)
+    assert row.licence and row.citation
 
 
 def test_a_reference_is_resolved_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """T5 and mT5 (Raffel et al. 2019, arXiv:1910.10683; Xue et al. 2020, arXiv:2010.11934)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.config import Config, ConfigMap, Translation
@@ -76,12 +77,13 @@ class T5(Family):
         """Translate, where one key follows from another.
 
         A model whose vectors are not scaled has a table of its own, unless the file has none:
-        the Hub's library calls every model tied that it writes, and tells by the scale.
+        the Hub's library calls every model tied that it writes, and tells by the scale. A file
+        that says untied has to have the table.
 
         Raises:
             VerificationError: see ``Family``.
         """
-        hub = dict(hub)
+        hub, untied = dict(hub), hub.get(_TIE) is False
         if hub.get("decoder_start_token_id") is None:
             hub.pop("decoder_start_token_id", None)
         if hub.get("model_type") == "mt5":
@@ -89,7 +91,8 @@ class T5(Family):
         else:
             scaled = hub.setdefault(_SCALE, hub.get(_TIE, True) is not False)
             hub[_TIE] = hub.get(_TIE, True) if scaled else False
-        return super().from_hub(hub, where)
+        found = super().from_hub(hub, where)
+        return replace(found, stated=frozenset({"output_table"})) if untied else found
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the SentencePiece tokenizer, whose sentinels stand for hidden spans."""

@@ -445,6 +445,18 @@ def test_what_the_reference_writes_is_read(changes: dict[str, Any], tmp_path: Pa
     assert torch.equal(found["logits"], expected["logits"])
 
 
+def test_a_file_that_says_untied_and_lacks_the_table_is_not_whole(tmp_path: Path) -> None:
+    config = replace(SMALL, **{**LATER, "output_table": False})
+    model = random_model(config, "seq2seq-lm").float()
+    reference: Any = reference_model(FAMILY, config, "seq2seq-lm", model.state_dict())
+    reference.save_pretrained(tmp_path / "hub")
+    path = tmp_path / "hub" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"tie_word_embeddings": False}))
+    with pytest.raises(VerificationError, match=r"missing from the file .lm_head\.weight"):
+        convert(Source(tmp_path / "hub", "hub"), tmp_path / "ours", head="seq2seq-lm")
+    assert not (tmp_path / "ours").exists()
+
+
 def test_the_encoder_is_taken_out_of_a_whole_model(tmp_path: Path) -> None:
     model = random_model(SMALL, "seq2seq-lm").float()
     reference: Any = reference_model(FAMILY, SMALL, "seq2seq-lm", model.state_dict())

@@ -26,11 +26,14 @@ class Translation:
         config: the family's configuration.
         extra: keys that no field of ours holds, with their values, to be written back.
         unknown: the names of those that this family does not know.
+        stated: fields for optional parts, see ``zoo.weights.Rule``, that the file says it has:
+            without their tensors it is not whole.
     """
 
     config: Config
     extra: dict[str, Any]
     unknown: tuple[str, ...]
+    stated: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

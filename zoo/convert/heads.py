@@ -97,7 +97,11 @@ def _plan(
     known = as_stored(weights, opened.checkpoint.weights) if opened.checkpoint else weights
     fresh = _may_be_fresh(opened, weights) if init else ()
     account = account_for(
-        known, opened.reader.tensors, leave={**opened.leave, **(leave or {})}, init=fresh
+        known,
+        opened.reader.tensors,
+        leave={**opened.leave, **(leave or {})},
+        init=fresh,
+        stated=opened.stated,
     )
     flags = dict.fromkeys(account.absent, False) | dict.fromkeys(account.present, True)
     config = msgspec.structs.replace(opened.config, **flags)

@@ -34,6 +34,7 @@ class Opened:
         architectures: the class names that a Hub configuration gives.
         extra: keys of the Hub's configuration to carry along, if it came from there.
         unknown: those of them that the family does not know.
+        stated: optional parts that the configuration says are there.
         checkpoint: the description, if the layout is ours.
         side_files: names of the small files that were read.
         dialect: whose names the tensors bear, see ``Format.dialect``.
@@ -47,6 +48,7 @@ class Opened:
     architectures: tuple[str, ...] = ()
     extra: Mapping[str, Any] | None = None
     unknown: tuple[str, ...] = ()
+    stated: frozenset[str] = frozenset()
     checkpoint: Checkpoint | None = None
     side_files: tuple[str, ...] = ()
     dialect: str = "hub"
@@ -132,6 +134,7 @@ def _open_hub(
         architectures=tuple(map(str, hub.get("architectures") or ())),
         extra=translation.extra,
         unknown=translation.unknown,
+        stated=translation.stated,
         side_files=(config_file, *(n for side in SIDE_FILES for n in present.matching(side))),
         dialect=chosen.dialect,
     )

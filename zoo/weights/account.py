@@ -94,6 +94,7 @@ def account_for(
     *,
     leave: Mapping[str, str] | None = None,
     init: Collection[str] = (),
+    stated: Collection[str] = (),
 ) -> Account:
     """Work out the account of a file against a weight map.
 
@@ -102,11 +103,12 @@ def account_for(
         tensors: what the file's header declares.
         leave: canonical names of other heads' tensors that may be left out -> the reason.
         init: those of our tensors that may be initialised if the file lacks them.
+        stated: optional parts that may not be absent.
 
     Raises:
         VerificationError: the prefix of the trunk is ambiguous.
     """
-    return _Books(weights, tensors, leave or {}, init).close()
+    return _Books(weights, tensors, leave or {}, init).close(stated)
 
 
 class _Books:
@@ -135,10 +137,10 @@ class _Books:
                 self.twice.append(f"{name} and {self.file_name[known]} (both are {known})")
             self.file_name.setdefault(known, name)
 
-    def close(self) -> Account:
+    def close(self, stated: Collection[str]) -> Account:
         moves, fresh, missing, misshaped = [], [], [], list(self.twice)
         self._adopt_owners()
-        absent = self._absent()
+        absent = self._absent() - set(stated)
         for entry in self.entries:
             if entry.optional in absent:
                 continue

@@ -1,0 +1,119 @@
+"""The files of a reference: where they are, or from where they are downloaded."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zoo.errors import SourceError, UsageError
+from zoo.references.reference import Reference
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import FileDigest
+    from zoo.tokenization import SourceFiles
+
+LOG = logging.getLogger("zoo")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A directory with a checkpoint in some layout, local or downloaded.
+
+    Attributes:
+        directory: where the files are.
+        reference: the text that led here.
+        repo: the Hub repository, if any.
+        revision: the commit it was resolved to.
+        digests: digests that are already known, by file name.
+        licence: as the registry states it.
+        stem: see ``Reference``.
+    """
+
+    directory: Path
+    reference: str
+    repo: str | None = None
+    revision: str | None = None
+    digests: "dict[str, FileDigest]" = field(default_factory=dict)
+    licence: str | None = None
+    stem: str | None = None
+
+    def names(self) -> list[str]:
+        """Return the files to read: of a download, those that were asked for and checked."""
+        if self.repo is not None:
+            return sorted(self.digests)
+        start = f"{self.stem}." if self.stem else ""
+        found = (path.name for path in self.directory.iterdir() if path.is_file())
+        return sorted(name for name in found if name.startswith(start))
+
+    @property
+    def files(self) -> "SourceFiles":
+        """The side files."""
+        from zoo.tokenization import SourceFiles
+
+        return SourceFiles(self.directory, None if self.repo is None else self.names())
+
+
+def obtain(
+    reference: Reference,
+    *,
+    offline: bool = False,
+    lock: Path | None = None,
+    allow_pickle: bool = False,
+    tokenizer_alone: bool = False,
+) -> Source:
+    """Return the files of a reference, downloading what is needed and nothing else.
+
+    Args:
+        reference: what to obtain.
+        offline: open no connection.
+        lock: a lock file; by default ``./zoo.lock`` if it exists.
+        allow_pickle: accept a format that runs code, if no other is there.
+        tokenizer_alone: leave out weights and configuration.
+
+    Raises:
+        SourceError: offline, missing, gated, or the network failed.
+        VerificationError: a digest does not match.
+        UsageError: only a format that runs code is there, and ``allow_pickle`` is not given.
+    """
+    licence = reference.row.licence if reference.row else None
+    if reference.path is not None:
+        if reference.revision is not None:
+            raise UsageError(f"--revision does not apply to the directory {reference.path}")
+        return Source(reference.path, reference.text, stem=reference.stem)
+    from zoo.convert.find import needed_files
+    from zoo.hub import fetch
+    from zoo.lock import Lock
+    from zoo.tokenization import TOKENIZER_FILES
+
+    repo = reference.repo
+    if repo is None:
+        where = f" from {reference.row.page}" if reference.row else ""
+        raise SourceError(
+            f"{reference.text} is not on the Hub", f"get its files{where} and give their directory"
+        )
+
+    expected = reference.row.files if reference.row else ()
+
+    def select(names: Sequence[str]) -> Sequence[str]:
+        if absent := ", ".join(name for name in expected if name not in names):
+            LOG.info("%s no longer has %s, which the registry expects", repo, absent)
+        if tokenizer_alone:
+            return [name for name in names if name in TOKENIZER_FILES]
+        return needed_files(names, repo, allow_pickle=allow_pickle)
+
+    fetched = fetch(
+        repo,
+        revision=reference.revision,
+        select=select,
+        offline=offline,
+        lock=Lock.open(lock),
+    )
+    return Source(
+        fetched.directory,
+        reference.text,
+        repo=fetched.repo,
+        revision=fetched.revision,
+        digests=dict(fetched.files),
+        licence=licence,
+    )

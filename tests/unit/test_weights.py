@@ -380,3 +380,9 @@ def test_half_of_a_tensor_is_not_started_afresh() -> None:
     half = without(file_of(TRUNK), "block.0.k.bias")
     account = account_for(TRUNK, half, init=("layers.0.qk.bias",))
     assert account.missing == ("net.block.0.k.bias",) and not account.fresh
+
+
+def test_a_count_beyond_the_file_is_said_at_once() -> None:
+    weights = WeightMap([Rule("a.{i}", "b.{i}", (1,))], counts={"i": 10**12})
+    with pytest.raises(VerificationError, match=r"counts 1,000,000,000,000 layers, .* 1 tensors"):
+        account_for(weights, {"a.0": TensorInfo("float32", (1,))})

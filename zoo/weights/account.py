@@ -106,8 +106,15 @@ def account_for(
         stated: optional parts that may not be absent.
 
     Raises:
-        VerificationError: the prefix of the trunk is ambiguous.
+        VerificationError: the prefix of the trunk is ambiguous, or the configuration counts more
+            parts than the file has tensors, which could take for ever to list.
     """
+    most = max(weights.counts.values(), default=0)
+    if most > max(1000, len(tensors)):
+        raise VerificationError(
+            f"the configuration counts {most:,} layers, and the file has {len(tensors)} tensors",
+            "they belong to different checkpoints",
+        )
     return _Books(weights, tensors, leave or {}, init).close(stated)
 
 

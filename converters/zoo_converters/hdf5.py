@@ -57,7 +57,7 @@ class Hdf5(Format):
         import numpy as np
 
         path = directory / f"lm_{NAME}"
-        with _h5py(path).File(path, "w", libver=("earliest", "v108")) as file:
+        with _h5py(path.name).File(path, "w", libver=("earliest", "v108")) as file:
             for out in outputs:
                 if out.info.dtype not in PLAIN:
                     raise UsageError(
@@ -84,7 +84,7 @@ class Hdf5Reader(TensorReader):
         self.files = (path,)
         self._path = path
         self._bytes = MappedFile(path, path.stat().st_size if path.is_file() else 0)
-        h5py = _h5py(path)
+        h5py = _h5py(str(path))
         try:
             self._file = h5py.File(path, "r")
         except DAMAGE as error:
@@ -137,11 +137,11 @@ class Hdf5Reader(TensorReader):
         self._file.close()
 
 
-def _h5py(path: Path) -> Any:
+def _h5py(what: str) -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise UsageError(f"{path} needs h5py: {error}", "pip install 'plm-zoo[hdf5]'") from error
+        raise UsageError(f"{what} needs h5py: {error}", "pip install 'plm-zoo[hdf5]'") from error
     return h5py
 
 

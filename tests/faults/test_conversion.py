@@ -308,10 +308,19 @@ def test_an_interruption_leaves_nothing(
     while not list(tmp_path.glob(".out.*/model.safetensors")) and time.monotonic() < deadline:
         time.sleep(0.001)
     process.send_signal(number)
-    _, said = process.communicate(timeout=30)
+    try:
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert process.returncode == 130, said
     assert said == "error: interrupted\n"
     assert listing(tmp_path) == before
+
+
+def test_threads_find_imported_what_they_use() -> None:
+    """An import that an interruption breaks off keeps its lock, for which a thread would wait."""
+    code = "import sys, zoo.convert.write; sys.exit('blake3' not in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_a_source_that_is_also_the_target(hub_checkpoint: Make, tmp_path: Path) -> None:

@@ -93,6 +93,8 @@ class Handler(BaseHTTPRequestHandler):
         if fault.compressed:
             body = gzip.compress(body)
             headers = {**headers, "Content-Encoding": "gzip"}
+        asked = self.command == "GET"
+        self.note(name, begin * asked, len(body[: fault.cut]) * asked)  # before anyone can look
         self.send_response(206 if begin else 200)
         if begin:
             self.send_header("Content-Range", f"bytes {begin}-{len(content) - 1}/{len(content)}")
@@ -104,24 +106,19 @@ class Handler(BaseHTTPRequestHandler):
         for key, value in headers.items():
             self.send_header(key, value)
         self.end_headers()
-        if self.command != "HEAD":
-            self.send_body(name, begin, body, fault)
-        else:
-            self.note(name)
+        if asked:
+            self.send_body(body, fault)
 
     def begin(self) -> int:
         match = re.fullmatch(r"bytes=(\d+)-", self.headers.get("range", ""))
         return int(match[1]) if match else 0
 
-    def send_body(self, name: str, begin: int, body: bytes, fault: Fault) -> None:
-        cut = fault.cut_after if fault.cut_after is not None else fault.stall_after
-        body = body[:cut]
-        self.note(name, begin, len(body))
+    def send_body(self, body: bytes, fault: Fault) -> None:
         with contextlib.suppress(ConnectionError):
-            self.wfile.write(body)
+            self.wfile.write(body[: fault.cut])
         if fault.stall_after is not None:
             self.hub.closing.wait(30)
-        if cut is not None:
+        if fault.cut is not None:
             self.hang_up()
 
     def hang_up(self) -> None:

@@ -34,6 +34,11 @@ class Fault:
     no_ranges: bool = False  # the whole file, whatever was asked for
     body: bytes | None = None  # this instead
 
+    @property
+    def cut(self) -> int | None:
+        """How much of the body goes out, if not all."""
+        return self.cut_after if self.cut_after is not None else self.stall_after
+
 
 @dataclass(frozen=True)
 class Request:

@@ -10,6 +10,8 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from blake3 import blake3
+
 from zoo.checkpoint import WEIGHTS, WEIGHTS_INDEX, FileDigest, encode
 from zoo.formats import TensorInfo
 from zoo.progress import Advance
@@ -134,8 +136,6 @@ def digest(path: Path, finished: Event = WHOLE) -> FileDigest:
         path: the file.
         finished: set once nothing more will be appended to it.
     """
-    from blake3 import blake3
-
     hasher = blake3()
     size, last = 0, False
     buffer = memoryview(bytearray(CHUNK))

@@ -86,7 +86,7 @@ def test_embeddings_are_a_normalised_sum() -> None:
         dropout=0.0,
     ).double()
     draw_weights(embeddings)
-    assert embeddings.types is not None
+    assert embeddings.types is not None and embeddings.norm is not None
     ids, types = torch.tensor([[3, 8, 3]]), torch.tensor([[0, 1, 1]])
     x = embeddings.tokens.weight[ids] + embeddings.types.weight[types]
     x = x + embeddings.positions.weight[torch.arange(3)]

@@ -35,6 +35,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--side", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.steps <= WINDOW:
+        parser.error(f"--steps has to be more than {WINDOW}, which are timed")
     if options.side:
         side, corpus, output = options.side
         found = {"ours": ours, "theirs": theirs}[side](Path(corpus), options.steps)

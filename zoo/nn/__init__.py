@@ -1,1 +1,1 @@
-"""Blocks that two families or more are built from."""
+"""Blocks that families of several kinds are built from: ours, and those of third parties."""

@@ -42,3 +42,15 @@ class PostNormBlock(nn.Module):
         """Transform (batch, tokens, hidden) to the same shape; the others as in attention."""
         x = self.attention_norm(x + self.dropout(self.attention(x, *given)))
         return self.ffn_norm(x + self.dropout(self.ffn(x)))  # type: ignore[no-any-return]
+
+
+class PreNormBlock(PostNormBlock):
+    """The same parts, with the norms before attention and feed-forward network.
+
+    What the last of such blocks returns is normalised once more, see ``Encoder.final_norm``.
+    """
+
+    def forward(self, x: Tensor, *given: Any) -> Tensor:
+        """See ``PostNormBlock``."""
+        x = x + self.dropout(self.attention(self.attention_norm(x), *given))
+        return x + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]

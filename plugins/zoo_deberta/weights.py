@@ -1,19 +1,9 @@
 """DeBERTa's tensors: the Hub's names and ours."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
-
-from zoo.weights import Drop, Rule, Same, WeightMap
+from zoo.weights import ByHead, Drop, Rule, WeightMap
 from zoo.weights.encoder import BlockNames, block_rules, module_rule, trunk
 from zoo.weights.heads import HeadNames, MaskedNames, masked_head, with_head
 from zoo_deberta.config import DebertaConfig
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.generic[Any]]
 
 _LAYER = "deberta.encoder.layer.{i}."
 _SELF = f"{_LAYER}attention.self."
@@ -31,29 +21,6 @@ _PRESENT = MaskedNames(
     bias="lm_predictions.lm_head.bias",
 )
 _OLD = MaskedNames()
-
-
-@dataclass(frozen=True)
-class ByHead(Same):
-    """Query, key and value joined head by head; here, all heads of one stand together.
-
-    Attributes:
-        heads: how many.
-    """
-
-    heads: int
-
-    def pieces(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
-        """See ``Op``."""
-        return [part for parts in self._swapped(arrays[0], self.heads, 3) for part in parts]
-
-    def to_hub(self, array: "Array") -> "tuple[Array, ...]":
-        """See ``Op``."""
-        return (self._swapped(array, 3, self.heads).reshape(array.shape),)
-
-    @staticmethod
-    def _swapped(array: "Array", outer: int, inner: int) -> "Array":
-        return array.reshape(outer, inner, -1, array.shape[1]).swapaxes(0, 1)
 
 
 def weights(config: DebertaConfig, head: str) -> WeightMap:
@@ -111,17 +78,11 @@ def _blocks(config: DebertaConfig) -> list[Rule]:
 def _masked(base: WeightMap, config: DebertaConfig) -> WeightMap:
     """Add the masked-token head, and its decoder's table."""
     names, other = (_OLD, _PRESENT) if config.legacy_names else (_PRESENT, _OLD)
-    renamed = {
-        f"{theirs}.{p}": f"{ours}.{p}"
-        for theirs, ours in ((other.dense, names.dense), (other.norm, names.norm))
-        for p in ("weight", "bias")
-    }
-    found = masked_head(base, config, names)
-    if config.decodes_positions:
-        shape = (config.max_positions, config.hidden_size)
-        table = Rule(_POSITIONS, "positions.weight", shape, optional="enhanced_decoder")
-        found = found.plus(table)
-    return replace(found, legacy={**found.legacy, **renamed, other.bias: names.bias})
+    found = masked_head(base, config, names, other)
+    if not config.decodes_positions:
+        return found
+    shape = (config.max_positions, config.hidden_size)
+    return found.plus(Rule(_POSITIONS, "positions.weight", shape, optional="enhanced_decoder"))
 
 
 def _replaced(ours: str, config: DebertaConfig) -> list[Rule]:

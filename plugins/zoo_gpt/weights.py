@@ -1,17 +1,12 @@
 """GPT's tensors: the Hub's names and ours."""
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
 
 from zoo.foreign import Foreign
-from zoo.weights import Drop, Rule, Transpose, WeightMap, is_arange
+from zoo.weights import Drop, Rule, Transpose, WeightMap, is_arange, is_low, is_triangle
 from zoo.weights.encoder import module_rule
 from zoo.weights.heads import HeadNames, next_token, with_head
 from zoo_gpt.config import GptConfig
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 _PREFIX = "transformer."
 _LAYER = _PREFIX + "h.{i}."
@@ -68,19 +63,6 @@ def _trunk(config: GptConfig) -> WeightMap:
 def _in_layer(theirs: str, ours: str, shape: tuple[int, ...]) -> Rule:
     """Return the rule for a part of a block; its matrices are (in, out) on the Hub."""
     return Rule(f"{_LAYER}{theirs}.{{p}}", f"layers.{{i}}.{ours}.{{p}}", shape, Transpose())
-
-
-def is_triangle(array: "NDArray[np.generic[Any]]") -> bool:
-    """Whether a buffer says that each token sees those before it and itself."""
-    import numpy as np
-
-    square = array.reshape(array.shape[-2:]) if array.size and array.ndim >= 2 else array[None]
-    return bool(square.shape[0] == square.shape[1] and np.array_equal(square, np.tri(len(square))))
-
-
-def is_low(array: "NDArray[np.generic[Any]]") -> bool:
-    """Whether a buffer holds one score that leaves no weight to what has it."""
-    return array.size == 1 and float(array.reshape(-1)[0]) <= -1e4
 
 
 def from_npy(names: Collection[str], head: str) -> dict[str, Foreign]:

@@ -5,7 +5,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import transformers
@@ -23,7 +22,6 @@ from zoo.testing.oracle import reference_model
 from zoo.weights import account_for
 from zoo_gpt import Gpt
 from zoo_gpt.config import SIZES, GptConfig
-from zoo_gpt.weights import is_low, is_triangle
 
 GPT = Gpt()
 BOTH = ("none", "causal-lm", "sequence-classification")  # the first GPT has these alone
@@ -303,17 +301,6 @@ def test_names_of_the_first_release_are_known() -> None:
     account = account_for(GPT.weights(FIRST, "none"), old)
     account.require_closed("test")
     assert len(account.renamed) == 3 * 12
-
-
-def test_buffers_are_dropped_for_what_they_hold() -> None:
-    triangle = np.tril(np.ones((1, 1, 5, 5), np.uint8))
-    assert is_triangle(triangle) and is_triangle(triangle.astype(bool))
-    assert not is_triangle(triangle.transpose(0, 1, 3, 2)) and not is_triangle(
-        np.ones((1, 1, 5, 5))
-    )
-    assert not is_triangle(np.ones(5)) and not is_triangle(np.ones((1, 1, 5, 4)))
-    assert is_low(np.array(-1e4)) and is_low(np.array([-1e9]))
-    assert not is_low(np.array(0.0)) and not is_low(np.array([-1e4, -1e4]))
 
 
 # There and back

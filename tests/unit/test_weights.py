@@ -13,6 +13,7 @@ from zoo.errors import VerificationError
 from zoo.formats import TensorInfo
 from zoo.weights import (
     Account,
+    ByHead,
     Concat,
     Drop,
     Op,
@@ -23,6 +24,8 @@ from zoo.weights import (
     WeightMap,
     account_for,
     is_arange,
+    is_low,
+    is_triangle,
 )
 
 Array = NDArray[Any]
@@ -43,10 +46,17 @@ def concats(draw: st.DrawFn) -> tuple[Op, tuple[int, ...]]:
     return Concat(len(sizes), sizes), (sum(sizes), *rest)
 
 
+@st.composite
+def by_heads(draw: st.DrawFn) -> tuple[Op, tuple[int, ...]]:
+    heads = draw(st.integers(1, 4))
+    return ByHead(heads), (3 * heads * draw(SIDE), *draw(st.lists(SIDE, max_size=1)))
+
+
 CASES: st.SearchStrategy[tuple[Op, tuple[int, ...]]] = st.one_of(
     st.tuples(st.just(Same()), st.lists(SIDE, max_size=3).map(tuple)),
     st.tuples(st.just(Transpose()), st.lists(SIDE, min_size=1, max_size=2).map(tuple)),
     concats(),
+    by_heads(),
 )
 
 
@@ -91,6 +101,12 @@ def test_concat_puts_parts_in_their_order() -> None:
 def test_concat_refuses_rows_that_do_not_split(op: Concat, rows: int) -> None:
     with pytest.raises(ValueError, match=f"{rows} rows do not split"):
         op.hub_shapes((rows, 2))
+
+
+def test_heads_of_one_part_come_to_stand_together() -> None:
+    rows = [f"{part}{head}" for head in range(2) for part in "qkv"]  # one row for each
+    found = ByHead(2).to_ours([np.array(rows)], (6,))
+    assert found.tolist() == ["q0", "q1", "k0", "k1", "v0", "v1"]
 
 
 def test_transpose_leaves_vectors_alone() -> None:
@@ -386,3 +402,14 @@ def test_a_count_beyond_the_file_is_said_at_once() -> None:
     weights = WeightMap([Rule("a.{i}", "b.{i}", (1,))], counts={"i": 10**12})
     with pytest.raises(VerificationError, match=r"counts 1,000,000,000,000 layers, .* 1 tensors"):
         account_for(weights, {"a.0": TensorInfo("float32", (1,))})
+
+
+def test_buffers_are_known_by_what_they_hold() -> None:
+    triangle = np.tril(np.ones((1, 1, 5, 5), np.uint8))
+    assert is_triangle(triangle) and is_triangle(triangle.astype(bool))
+    assert not is_triangle(triangle.transpose(0, 1, 3, 2)) and not is_triangle(
+        np.ones((1, 1, 5, 5))
+    )
+    assert not is_triangle(np.ones(5)) and not is_triangle(np.ones((1, 1, 5, 4)))
+    assert is_low(np.array(-1e4)) and is_low(np.array([-1e9]))
+    assert not is_low(np.array(0.0)) and not is_low(np.array([-1e4, -1e4]))

@@ -1,11 +1,13 @@
 """Weights: one list of rules imports, exports and checks a family's tensors. Torch-free."""
 
 from zoo.weights.account import Account, Move, account_for
-from zoo.weights.ops import Concat, Op, Same, Transpose
-from zoo.weights.rules import Drop, Entry, Rule, Tied, WeightMap, is_arange
+from zoo.weights.buffers import is_arange, is_low, is_triangle
+from zoo.weights.ops import ByHead, Concat, Op, Same, Transpose
+from zoo.weights.rules import Drop, Entry, Rule, Tied, WeightMap
 
 __all__ = [
     "Account",
+    "ByHead",
     "Concat",
     "Drop",
     "Entry",
@@ -18,4 +20,6 @@ __all__ = [
     "WeightMap",
     "account_for",
     "is_arange",
+    "is_low",
+    "is_triangle",
 ]

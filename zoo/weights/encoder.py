@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from zoo.weights.buffers import is_arange
 from zoo.weights.ops import Concat
-from zoo.weights.rules import Drop, Rule, WeightMap, is_arange
+from zoo.weights.rules import Drop, Rule, WeightMap
 
 LEGACY = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 

@@ -149,17 +149,21 @@ def next_token(
     return weights.plus(Rule("lm_head.weight", "head.weight", shape, optional=optional))
 
 
-def masked_head(weights: WeightMap, config: Any, names: MaskedNames) -> WeightMap:
+def masked_head(
+    weights: WeightMap, config: Any, names: MaskedNames, other: MaskedNames | None = None
+) -> WeightMap:
     """Add a ``MaskedTokenHead``.
 
     Args:
         weights: the trunk's rules.
         config: see ``trunk``.
         names: what the Hub calls its parts.
+        other: what some files call them, all but the decoder.
     """
     width, vocabulary = config.hidden_size, config.vocab_size
     own = getattr(config, "embedding_size", width)
     table, decoder_bias, bias = names.decoder + ".weight", names.decoder + ".bias", names.bias
+    weights = replace(weights, legacy={**weights.legacy, **_renamed(other or names, names)})
     weights = weights.plus(
         module_rule(names.dense, "head.dense", own, width),
         module_rule(names.norm, "head.norm", own),
@@ -173,3 +177,11 @@ def masked_head(weights: WeightMap, config: Any, names: MaskedNames) -> WeightMa
     ties = [Tied(table, to=tokens_name(weights.prefix))]
     ties += [Tied(decoder_bias, to=bias)] if bias else []
     return weights.plus(Rule(bias or decoder_bias, "head.bias", (vocabulary,)), ties=ties)
+
+
+def _renamed(other: MaskedNames, names: MaskedNames) -> dict[str, str]:
+    """Return other names of a head's tensors -> those that the rules use, where they differ."""
+    modules = {other.dense: names.dense, other.norm: names.norm}
+    found = {f"{old}.{p}": f"{new}.{p}" for old, new in modules.items() for p in ("weight", "bias")}
+    found[other.bias] = names.bias
+    return {old: new for old, new in found.items() if old not in ("", new)}

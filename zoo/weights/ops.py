@@ -116,3 +116,27 @@ class Concat(Op):
         if sum(rows) != total:
             raise ValueError(f"{total} rows do not split into parts of {rows}")
         return rows
+
+
+@dataclass(frozen=True)
+class ByHead(Same):
+    """Query, key and value joined head by head; here, all heads of one stand together.
+
+    Attributes:
+        heads: how many.
+    """
+
+    heads: int
+
+    def pieces(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
+        """See ``Op``."""
+        return [part for parts in self._swapped(arrays[0], self.heads, 3) for part in parts]
+
+    def to_hub(self, array: "Array") -> "tuple[Array, ...]":
+        """See ``Op``."""
+        return (self._swapped(array, 3, self.heads).reshape(array.shape),)
+
+    @staticmethod
+    def _swapped(array: "Array", outer: int, inner: int) -> "Array":
+        rows, *rest = array.shape
+        return array.reshape(outer, inner, rows // (outer * inner), *rest).swapaxes(0, 1)

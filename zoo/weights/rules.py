@@ -195,10 +195,3 @@ class WeightMap:
         }
         for chosen in itertools.product(*values.values()):
             yield dict(zip(values, chosen, strict=True))
-
-
-def is_arange(array: "NDArray[np.generic[Any]]") -> bool:
-    """Whether a buffer holds 0, 1, 2, ...: then leaving it out loses nothing."""
-    import numpy as np
-
-    return np.array_equal(array.reshape(-1), np.arange(array.size))

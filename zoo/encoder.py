@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from zoo.config import Activation, Config
+from zoo.config import Activation, Config, alike
+from zoo.config.keys import COMMON
 from zoo.family import Family, Head, NewTokenizer
 from zoo.heads import usual
 
@@ -66,27 +67,18 @@ class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 # The keys that most Hub configurations share, and the settings that make a decoder of an encoder.
 KEYS: Mapping[str, str] = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "hidden_size",
-    "num_hidden_layers": "num_layers",
-    "num_attention_heads": "num_heads",
-    "intermediate_size": "intermediate_size",
-    "max_position_embeddings": "max_positions",
-    "type_vocab_size": "type_vocab_size",
+    **alike("vocab_size", "intermediate_size", "type_vocab_size"),
+    **alike("layer_norm_eps", "initializer_range", "pad_token_id"),
+    **COMMON,
     "hidden_act": "activation",
     "hidden_dropout_prob": "dropout",
     "attention_probs_dropout_prob": "attention_dropout",
-    "layer_norm_eps": "layer_norm_eps",
-    "initializer_range": "initializer_range",
-    "pad_token_id": "pad_token_id",
     "tie_word_embeddings": "tie_embeddings",
 }
 FIXED: Mapping[str, tuple[Any, ...]] = {
     "position_embedding_type": ("absolute", None),
     "is_decoder": (False, None),
-    "add_cross_attention": (False, None),
     "is_encoder_decoder": (None, False),
-    "tie_encoder_decoder": (None, False),
 }
 
 

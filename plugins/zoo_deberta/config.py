@@ -4,7 +4,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from zoo.config import Activation, ConfigMap
+from zoo.config import Activation, ConfigMap, alike
 from zoo.encoder import FIXED, KEYS, EncoderConfig
 
 TERMS = ("c2p", "p2c")
@@ -130,18 +130,16 @@ def _words(text: str) -> tuple[str, ...]:
 
 _FIRST_KEYS = {
     **{key: ours for key, ours in KEYS.items() if key != "tie_word_embeddings"},
+    **alike("relative_attention", "max_relative_positions", "position_biased_input"),
+    "pos_att_type": "position_terms",
     "pooler_dropout": "pooler_dropout",
     "pooler_hidden_act": "pooler_activation",
-    "relative_attention": "relative_attention",
-    "pos_att_type": "position_terms",
-    "max_relative_positions": "max_relative_positions",
-    "position_biased_input": "position_biased_input",
     "legacy": "legacy_names",
     "cls_dropout": "classifier_dropout",
 }
 # what came with version 2
 _LATER = ("position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size")
-_LATER_KEYS = {key: key for key in (*_LATER, "conv_groups")} | {"conv_act": "conv_activation"}
+_LATER_KEYS = alike(*_LATER, "conv_groups") | {"conv_act": "conv_activation"}
 CONFIG_MAP = ConfigMap(
     keys=_FIRST_KEYS | _LATER_KEYS,
     fixed={

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from zoo.config import ConfigMap
+from zoo.config import ConfigMap, alike
 from zoo.encoder import FIXED, EncoderConfig
 
 
@@ -24,19 +24,15 @@ class DistilBertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_
 
 CONFIG_MAP = ConfigMap(
     keys={
-        "vocab_size": "vocab_size",
+        **alike("vocab_size", "activation", "dropout", "attention_dropout"),
+        **alike("initializer_range", "pad_token_id"),
         "dim": "hidden_size",
         "n_layers": "num_layers",
         "n_heads": "num_heads",
         "hidden_dim": "intermediate_size",
         "max_position_embeddings": "max_positions",
-        "activation": "activation",
-        "dropout": "dropout",
-        "attention_dropout": "attention_dropout",
         "qa_dropout": "question_dropout",
         "seq_classif_dropout": "classifier_dropout",
-        "initializer_range": "initializer_range",
-        "pad_token_id": "pad_token_id",
         "tie_word_embeddings": "tie_embeddings",
     },
     fixed=FIXED,
@@ -44,11 +40,6 @@ CONFIG_MAP = ConfigMap(
         "sinusoidal_pos_embds": "how fresh positions are drawn; a checkpoint stores them",
         "tie_weights_": "read by no implementation; tie_word_embeddings says it",
         "output_past": "a setting of an old release that no implementation reads",
-    },
-    aliases={
-        "hidden_size": "dim",
-        "num_hidden_layers": "n_layers",
-        "num_attention_heads": "n_heads",
     },
 )
 

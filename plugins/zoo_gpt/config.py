@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, Literal
 
-from zoo.config import Activation, Config, ConfigMap
+from zoo.config import Activation, Config, ConfigMap, alike
 
 
 class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,7 +78,7 @@ class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 _KEYS = {
-    "vocab_size": "vocab_size",
+    **alike("vocab_size", "initializer_range", "pad_token_id"),
     "n_positions": "max_positions",
     "n_embd": "hidden_size",
     "n_layer": "num_layers",
@@ -88,8 +88,6 @@ _KEYS = {
     "attn_pdrop": "attention_dropout",
     "summary_first_dropout": "choice_dropout",
     "layer_norm_epsilon": "layer_norm_eps",
-    "initializer_range": "initializer_range",
-    "pad_token_id": "pad_token_id",
     "tie_word_embeddings": "tie_embeddings",
 }
 _IGNORED = {
@@ -106,8 +104,6 @@ _SECOND = ConfigMap(
     },
     fixed={
         "is_encoder_decoder": (False, None),
-        "add_cross_attention": (False, None),
-        "tie_encoder_decoder": (False, None),
         "classifier_dropout": (None, 0.1),
         "hidden_dropout": (None, 0.1),
         # the multiple-choice head: one number, of one token, as it is
@@ -119,12 +115,6 @@ _SECOND = ConfigMap(
     ignored={
         **_IGNORED,
         "reorder_and_upcast_attn": "asks for scores in float32, as they are here anyway",
-    },
-    aliases={
-        "max_position_embeddings": "n_positions",
-        "hidden_size": "n_embd",
-        "num_hidden_layers": "n_layer",
-        "num_attention_heads": "n_head",
     },
 )
 _FIRST = replace(

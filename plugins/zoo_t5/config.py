@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, Literal
 
-from zoo.config import Config, ConfigMap
+from zoo.config import Config, ConfigMap, alike
 
 FeedForward = Literal["relu", "gelu", "silu", "gated-relu", "gated-gelu", "gated-silu"]
 
@@ -127,44 +127,29 @@ SIZES = {
     **{f"mt5-{name}": T5Config(**shape, **_GATED, **_OWN) for name, shape in _LATER.items()},
 }
 _KEYS = {
-    "vocab_size": "vocab_size",
+    **alike("vocab_size", "num_layers", "num_decoder_layers", "num_heads"),
+    **alike("classifier_dropout", "initializer_factor"),
+    **alike("pad_token_id", "eos_token_id", "decoder_start_token_id"),
     "d_model": "hidden_size",
     "d_kv": "head_size",
     "d_ff": "intermediate_size",
-    "num_layers": "num_layers",
-    "num_decoder_layers": "num_decoder_layers",
-    "num_heads": "num_heads",
     "relative_attention_num_buckets": "num_buckets",
     "relative_attention_max_distance": "max_distance",
     "feed_forward_proj": "feed_forward",
     "dropout_rate": "dropout",
-    "classifier_dropout": "classifier_dropout",
     "layer_norm_epsilon": "layer_norm_eps",
-    "initializer_factor": "initializer_factor",
-    "pad_token_id": "pad_token_id",
-    "eos_token_id": "eos_token_id",
-    "decoder_start_token_id": "decoder_start_token_id",
     "tie_word_embeddings": "output_table",
 }
 _MT5 = ConfigMap(
     keys=_KEYS,
-    fixed={
-        "is_decoder": (False, None),
-        "add_cross_attention": (False, None),
-        "tie_encoder_decoder": (False, None),
-    },
+    fixed={"is_decoder": (False, None)},
     ignored={
         "is_encoder_decoder": "follows from the head",
         "n_positions": "the longest training text; relative positions have no end",
         "output_past": "chooses outputs, not values",
     },
     follows={"dense_act_fn": "activation", "is_gated_act": "gated"},
-    aliases={
-        "hidden_size": "d_model",
-        "num_attention_heads": "num_heads",
-        "num_hidden_layers": "num_layers",
-        "head_dim": "d_kv",
-    },
+    aliases={"head_dim": "d_kv"},
     values={"tie_word_embeddings": {True: False, False: True}},
     implied=_LATER["small"] | _GATED | _OWN,
 )

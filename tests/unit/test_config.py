@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from zoo.config import Config, ConfigMap
+from zoo.config import Config, ConfigMap, alike
 from zoo.errors import VerificationError
 
 
@@ -101,3 +101,26 @@ def test_what_stands_for_nothing_is_in_range() -> None:
 def test_a_shape_without_words_or_labels_is_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Shape(**changes)
+
+
+class Stack(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Has what most models have."""
+
+    vocab_size: int = 7
+    hidden_size: int = 6
+    num_layers: int = 2
+
+
+def test_common_words_for_a_shape_stand_for_a_familys_own() -> None:
+    table = ConfigMap(keys={**alike("vocab_size"), "width": "hidden_size", "depth": "num_layers"})
+    found = table.to_ours({"hidden_size": 8, "num_hidden_layers": 3, "vocab_size": 9}, Stack)
+    assert found.config == Stack(vocab_size=9, hidden_size=8, num_layers=3) and found.extra == {}
+    assert {"vocab_size": 9, "width": 8, "depth": 3}.items() <= table.to_hub(found.config).items()
+    with pytest.raises(VerificationError, match="hidden_size = 8 contradicts width = 6"):
+        table.to_ours({"hidden_size": 8, "width": 6}, Stack)
+
+
+def test_a_common_word_that_a_family_uses_otherwise_is_its_own() -> None:
+    table = ConfigMap(keys={"width": "hidden_size"}, ignored={"hidden_size": "no longer read"})
+    found = table.to_ours({"hidden_size": 8, "num_hidden_layers": 3}, Stack)
+    assert found.config == Stack() and found.unknown == ("num_hidden_layers",)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from zoo.config.keys import BOOKKEEPING, NOT_IMPLEMENTED, WRITTEN_ANEW
+from zoo.config.keys import BOOKKEEPING, COMMON, NOT_IMPLEMENTED, WRITTEN_ANEW
 from zoo.config.record import Config, fault
 from zoo.errors import VerificationError
 
@@ -49,7 +49,8 @@ class ConfigMap:
         ignored: Hub key -> why it does not change what is computed.
         follows: Hub key -> the field or property of ours that says it already; another value is
             refused.
-        aliases: another spelling of a key in ``keys`` -> that key, which is written back.
+        aliases: another spelling of a key in ``keys`` -> that key, which is written back. The
+            words of ``COMMON`` need not be said.
         values: Hub key -> the Hub's word for a value -> ours, where the two differ; other words
             are refused. The first of several words for one value is written back.
         implied: our field -> its value where no key says one, if that is not our default.
@@ -131,6 +132,14 @@ class ConfigMap:
         return self._grouped(hub)
 
     @cached_property
+    def _spellings(self) -> dict[str, str]:
+        """Each alias -> its key: the common ones, where a family's key is another, and its own."""
+        own = {ours: key for key, ours in self.keys.items()}
+        known = {*self.keys, *self.fixed, *self.ignored, *self.follows}
+        common = {word: own[ours] for word, ours in COMMON.items() if ours in own}
+        return {word: key for word, key in common.items() if word not in known} | {**self.aliases}
+
+    @cached_property
     def _groups(self) -> frozenset[str]:
         """Groups of keys; of one in another, both."""
         paths = (key.split(".")[:-1] for key in self.keys)
@@ -174,8 +183,8 @@ class ConfigMap:
     def _spelled(self, hub: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Return the configuration with every alias replaced by the key that it stands for."""
         found = dict(hub)
-        for alias in self.aliases.keys() & found.keys():
-            key, value = self.aliases[alias], found.pop(alias)
+        for alias in self._spellings.keys() & found.keys():
+            key, value = self._spellings[alias], found.pop(alias)
             if found.setdefault(key, value) != value:
                 raise VerificationError(
                     f"{where}: {alias} = {value!r} contradicts {key} = {found[key]!r}",

@@ -36,12 +36,26 @@ BOOKKEEPING: Mapping[str, str] = {
     "decoder_start_token_id": "generation only",
     "task_specific_params": "defaults for old pipelines",
 }
+# What the Hub's library calls the shape of any model, whatever a family's own key for it is.
+COMMON: Mapping[str, str] = {
+    "hidden_size": "hidden_size",
+    "num_hidden_layers": "num_layers",
+    "num_attention_heads": "num_heads",
+    "max_position_embeddings": "max_positions",
+}
 WRITTEN_ANEW = ("architectures", "model_type", "torch_dtype", "dtype", "label2id")
 # Any of these keys changes what is computed in every family; one value means "not used".
 NOT_IMPLEMENTED: Mapping[str, tuple[Any, ...]] = {
+    "add_cross_attention": (False, None),
+    "tie_encoder_decoder": (False, None),
     "cross_attention_hidden_size": (None,),
     "per_layer_config": (None,),
     "quantization_config": (None,),
     "pruned_heads": (None, {}),
     "auto_map": (None, {}),
 }
+
+
+def alike(*names: str) -> dict[str, str]:
+    """Return keys for a ``ConfigMap`` that the Hub calls as our fields are called."""
+    return {name: name for name in names}

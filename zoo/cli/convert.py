@@ -33,6 +33,7 @@ Examples:
 @click.option("--dtype", metavar="D", help="Store floating tensors in this dtype.")
 @click.option("--init-head", is_flag=True, help="Start a head that is not there at random.")
 @click.option("--labels", metavar="A,B,...", help="Names of that head's outputs.")
+@click.option("--model-type", metavar="T", help="Of a config.json that lacks it: bert, gpt2, ...")
 @click.option("--tokenizer", metavar="REF", help="Take the tokenizer from there.")
 @click.option("--allow-pickle", is_flag=True, help="Read PyTorch pickles, in a sandbox.")
 @click.option("--dry-run", is_flag=True, help="Read headers alone, print the account.")
@@ -53,6 +54,7 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
 
     hub = {name: options.pop(name) for name in ("offline", "lock")}
     revision, tokenizer, labels = (options.pop(k) for k in ("revision", "tokenizer", "labels"))
+    model_type = options.pop("model_type")
     # without -o the result takes its place in the store: it cannot be the source, too
     found = resolve(ref, revision=revision, stored=output is not None)
     if output is None and not options["dry_run"] and not _has_place(found.kind, options["to"]):
@@ -60,7 +62,7 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
     if not options["dry_run"]:
         check_target(output or found.stored, force=options["force"])  # before any download
     report = convert(
-        obtain(found, **hub, allow_pickle=options["allow_pickle"]),
+        obtain(found, **hub, allow_pickle=options["allow_pickle"], model_type=model_type),
         output or found.stored,
         tokenizer=obtain(resolve(tokenizer), **hub, tokenizer_alone=True) if tokenizer else None,
         labels=[label.strip() for label in labels.split(",")] if labels else None,

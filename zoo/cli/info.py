@@ -37,7 +37,7 @@ def command(ref: str, as_json: bool, revision: str | None, **options: Any) -> No
         value |= _checkpoint(found.path or found.stored)
     elif found.path is not None:
         value |= _directory(found)
-    elif found.row is not None and found.row.size:
+    elif found.kind == "registry" and found.row is not None and found.row.size:
         value |= _row(found)
     else:
         value |= _repository(found, **options)
@@ -97,7 +97,9 @@ def _repository(found: "Reference", *, offline: bool, lock: Path | None) -> dict
     )
     if not fetched.files:
         raise SourceError(f"{found.repo} has no configuration that an installed family knows")
-    source = Source(fetched.directory, found.text, found.repo, digests=dict(fetched.files))
+    source = Source(
+        fetched.directory, found.text, found.repo, digests=dict(fetched.files), row=found.row
+    )
     _, family, hub = find_config(source)
     return {
         "repo": fetched.repo,

@@ -1,13 +1,15 @@
 """Finding what to read in a published checkpoint: its configuration, and its weights by name."""
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import SourceError, UsageError, VerificationError, nearest
-from zoo.plugins import all_families, all_formats, family_of_model_type
+from zoo.plugins import all_families, all_formats, family_of_model_type, get_family
+from zoo.registry import configuration
 from zoo.tokenization import POOLING_FILES, TOKENIZER_FILES
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from zoo.formats import Format
     from zoo.references import Source
 
+LOG = logging.getLogger("zoo")
 CONFIG = "config.json"
 SIDE_FILES = (*TOKENIZER_FILES, *POOLING_FILES)  # patterns, beside the configuration
 
@@ -35,11 +38,49 @@ def find_config(source: "Source") -> "tuple[str, Family, dict[str, Any]]":
         for family in all_families().values():
             for pattern in family.config_files:
                 for name in source.files.matching(pattern):
-                    found = read_hub_config(directory, name)
+                    found = _as_said(read_hub_config(directory, name), source, name)
                     if family.claims(found):
                         return name, family, found
-    hub = read_hub_config(directory)
+    hub = _as_said(read_hub_config(directory), source, CONFIG)
+    if hub.get("model_type") is None and (known := _known_type(hub, source)):
+        LOG.info("%s has no model_type: taken as %s", directory / CONFIG, known)
+        hub["model_type"] = known
     return CONFIG, _family_of(hub, directory), hub
+
+
+def _as_said(hub: dict[str, Any], source: "Source", name: str) -> dict[str, Any]:
+    """Return a configuration with the ``model_type`` that the user says.
+
+    Raises:
+        UsageError: it says another.
+    """
+    said = hub.get("model_type")
+    if source.model_type is None or said == source.model_type:
+        return hub
+    if said is not None:
+        raise UsageError(
+            f"{source.directory / name} says model_type {said!r}, and not {source.model_type!r}",
+            "leave out --model-type",
+        )
+    return hub | {"model_type": source.model_type}
+
+
+def _known_type(hub: Mapping[str, Any], source: "Source") -> str | None:
+    """Return the ``model_type`` that an old configuration does not say, by the class it names or
+    by the registry's row.
+    """
+    classes = hub.get("architectures") or ()
+    for family in all_families().values():
+        for head in family.heads().values():
+            named = zip(family.model_types, head.architectures, strict=False)
+            if found := next((kind for kind, name in named if name in classes), None):
+                return found
+    row = source.row
+    if row is None:
+        return None
+    family = get_family(row.family)
+    config = configuration(source.reference, row) if row.size else None
+    return family.model_types[0] if config is None else family.model_type(config)
 
 
 def read_hub_config(directory: Path, name: str = CONFIG) -> dict[str, Any]:
@@ -80,7 +121,8 @@ def _family_of(hub: Mapping[str, Any], directory: Path) -> "Family":
     model_type = hub.get("model_type")
     if not isinstance(model_type, str):
         raise VerificationError(
-            f"{directory / CONFIG} has no model_type", "it says which family the weights are of"
+            f"{directory / CONFIG} has no model_type, which says of which family the weights are",
+            "say it with `zoo convert --model-type bert`, or whichever it is",
         )
     family = family_of_model_type(model_type)
     if family is None:

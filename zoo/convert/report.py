@@ -67,6 +67,7 @@ class Report:
         if fresh:
             names[LONG.get(dtype or main, main)] += fresh
         manifest = opened.checkpoint.manifest if opened.checkpoint else None
+        row = opened.source.row
         return cls(
             reference=opened.source.reference,
             family=opened.family.name,
@@ -79,7 +80,7 @@ class Report:
             main_dtype=main,
             rounded=LONG[dtype] if dtype and changed else None,
             unknown=opened.unknown,
-            licence=manifest.licence if manifest else opened.source.licence,
+            licence=manifest.licence if manifest else (row.licence if row else None),
             tokenizer=tokenizer,
         )
 

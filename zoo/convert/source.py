@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.checkpoint import Checkpoint, Pooling, TokenizerInfo, is_checkpoint, load_checkpoint
 from zoo.config import Config, Translation
 from zoo.convert.find import CONFIG, SIDE_FILES, choose_format, find_config
+from zoo.errors import UsageError
 from zoo.family import Family
 from zoo.foreign import ForeignReader
 from zoo.formats import Format, TensorReader
@@ -104,9 +105,13 @@ def open_source(source: Source, *, allow_pickle: bool = False) -> Opened:
     Raises:
         SourceError: it holds no checkpoint.
         VerificationError: its files are damaged, or its configuration is not implemented.
-        UsageError: its format runs code and ``allow_pickle`` is not given.
+        UsageError: its format runs code and ``allow_pickle`` is not given; or a model type is
+            given that its files contradict.
     """
     if is_checkpoint(source.directory):
+        if source.model_type is not None:
+            said = f"{source.directory} is in our layout, which says its family"
+            raise UsageError(said, "leave out --model-type")
         return _open_ours(source, load_checkpoint(source.directory))
     name, family, hub = find_config(source)
     translation = family.from_hub(hub, str(source.directory / name))

@@ -29,7 +29,7 @@ class Reference:
         name: what a model made from it is called in the store.
         path: the directory, for kinds ``path`` and ``store``.
         stem: what the files of the weights begin with, if the path names them and not a directory.
-        row: the registry's row, for kind ``registry``.
+        row: the registry's row, for kind ``registry``, and of a repository that one names.
         repo: the Hub repository, for kinds ``registry`` and ``hub``.
         revision: the branch, tag or commit asked for, if any.
     """
@@ -82,7 +82,8 @@ def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> R
         wanted = revision or (None if row.revision == "main" else row.revision)
         return Reference(text, "registry", text, row=row, repo=row.repo, revision=wanted)
     if REPO.fullmatch(text):
-        return Reference(text, "hub", text, repo=text, revision=revision)
+        row = next((row for row in registry.rows().values() if row.repo == text), None)
+        return Reference(text, "hub", text, row=row, repo=text, revision=revision)
     if here is not None:
         return here
     known = (*registry.rows(), *_families(), *stored_names())

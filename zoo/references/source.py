@@ -11,6 +11,7 @@ from zoo.references.reference import Reference
 
 if TYPE_CHECKING:
     from zoo.checkpoint import FileDigest
+    from zoo.registry import Row
     from zoo.tokenization import SourceFiles
 
 LOG = logging.getLogger("zoo")
@@ -26,8 +27,9 @@ class Source:
         repo: the Hub repository, if any.
         revision: the commit it was resolved to.
         digests: digests that are already known, by file name.
-        licence: as the registry states it.
+        row: the registry's row of the repository, if it has one.
         stem: see ``Reference``.
+        model_type: what the user says of a configuration that does not say it.
     """
 
     directory: Path
@@ -35,8 +37,9 @@ class Source:
     repo: str | None = None
     revision: str | None = None
     digests: "dict[str, FileDigest]" = field(default_factory=dict)
-    licence: str | None = None
+    row: "Row | None" = None
     stem: str | None = None
+    model_type: str | None = None
 
     def names(self) -> list[str]:
         """Return the files to read: of a download, those that were asked for and checked."""
@@ -61,6 +64,7 @@ def obtain(
     lock: Path | None = None,
     allow_pickle: bool = False,
     tokenizer_alone: bool = False,
+    model_type: str | None = None,
 ) -> Source:
     """Return the files of a reference, downloading what is needed and nothing else.
 
@@ -70,17 +74,17 @@ def obtain(
         lock: a lock file; by default ``./zoo.lock`` if it exists.
         allow_pickle: accept a format that runs code, if no other is there.
         tokenizer_alone: leave out weights and configuration.
+        model_type: see ``Source``.
 
     Raises:
         SourceError: offline, missing, gated, or the network failed.
         VerificationError: a digest does not match.
         UsageError: only a format that runs code is there, and ``allow_pickle`` is not given.
     """
-    licence = reference.row.licence if reference.row else None
     if reference.path is not None:
         if reference.revision is not None:
             raise UsageError(f"--revision does not apply to the directory {reference.path}")
-        return Source(reference.path, reference.text, stem=reference.stem)
+        return Source(reference.path, reference.text, stem=reference.stem, model_type=model_type)
     from zoo.convert.find import needed_files
     from zoo.hub import fetch
     from zoo.lock import Lock
@@ -115,5 +119,6 @@ def obtain(
         repo=fetched.repo,
         revision=fetched.revision,
         digests=dict(fetched.files),
-        licence=licence,
+        row=reference.row,
+        model_type=model_type,
     )

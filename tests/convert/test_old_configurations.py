@@ -1,0 +1,70 @@
+"""Configurations from before ``model_type``: those of SciBERT, TinyBERT and many others."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.checkpoints import Make
+from tests.hub.hub_server import Hub
+from zoo.checkpoint import load_checkpoint
+from zoo.cli import cli
+from zoo.convert.find import find_config
+from zoo.convert.source import open_source
+from zoo.errors import UsageError, VerificationError
+from zoo.references import Source
+
+SAID = ("model_type", "architectures")
+
+
+def without(path: Path, *keys: str, **more: object) -> Path:
+    """Take keys out of a configuration."""
+    config = json.loads((path / "config.json").read_text())
+    kept = {key: value for key, value in config.items() if key not in keys}
+    (path / "config.json").write_text(json.dumps(kept | more))
+    return path
+
+
+def test_the_class_says_it(hub_checkpoint: Make) -> None:
+    path = without(hub_checkpoint(), "model_type")
+    assert open_source(Source(path, "source")).family.name == "bert"
+
+
+def test_the_class_says_which_of_a_familys_model_types(tmp_path: Path) -> None:
+    config = {"architectures": ["MT5ForConditionalGeneration"], "d_model": 8}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert find_config(Source(tmp_path, "source"))[2]["model_type"] == "mt5"
+
+
+def test_the_user_says_it(hub_checkpoint: Make, tmp_path: Path) -> None:
+    path = without(hub_checkpoint("BertModel"), *SAID, cell={}, emb_size=32, structure=[])
+    argv = ["convert", str(path), "--model-type", "bert", "-o", str(tmp_path / "ours")]
+    done = CliRunner().invoke(cli, argv, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    assert load_checkpoint(tmp_path / "ours").family.name == "bert"
+    back = ["convert", str(tmp_path / "ours"), "--to", "hub", "-o", str(tmp_path / "hub")]
+    assert CliRunner().invoke(cli, back, catch_exceptions=False).exit_code == 0
+    written = json.loads((tmp_path / "hub" / "config.json").read_text())
+    assert written["model_type"] == "bert"
+    assert written["emb_size"] == 32
+
+
+def test_the_registry_says_it(hub: Hub, hub_checkpoint: Make) -> None:
+    path = without(hub_checkpoint("BertModel"), *SAID)
+    hub.add("allenai/scibert_scivocab_uncased", {p.name: p.read_bytes() for p in path.iterdir()})
+    for name in ("scibert-uncased", "allenai/scibert_scivocab_uncased"):
+        done = CliRunner().invoke(cli, ["convert", name, "--json"], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.stdout)["family"] == "bert"
+
+
+def test_nobody_says_it(hub_checkpoint: Make) -> None:
+    path = without(hub_checkpoint(), *SAID)
+    with pytest.raises(VerificationError, match=r"no model_type.*--model-type"):
+        open_source(Source(path, "source"))
+
+
+def test_a_contradiction(hub_checkpoint: Make) -> None:
+    with pytest.raises(UsageError, match="'bert', and not 'electra'"):
+        open_source(Source(hub_checkpoint(), "source", model_type="electra"))

@@ -2,9 +2,6 @@
 
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,19 +9,10 @@ import pytest
 from tests.checkpoints import Make
 from tests.families import elmo_files
 from tests.hub.hub_server import Fault, Hub
+from tests.warm import zoo
 
 NAME = "all-minilm-l6-v2"
 REPO = "sentence-transformers/all-MiniLM-L6-v2"
-
-
-def zoo(*arguments: object, **environment: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "zoo", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **environment},
-        check=False,
-    )
 
 
 def files(path: Path) -> dict[str, bytes]:

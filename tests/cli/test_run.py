@@ -15,6 +15,7 @@ import torch
 import transformers
 
 from tests.checkpoints import Make
+from tests.warm import zoo
 from zoo.convert import convert
 from zoo.references import Source
 
@@ -25,16 +26,6 @@ TASKS = {
     "classify": "BertForSequenceClassification",
 }
 LONG = "a b c d " * 20  # 82 tokens with [CLS] and [SEP], where the model takes 40
-
-
-def zoo(*arguments: object, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "zoo", *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def results(done: "subprocess.CompletedProcess[str]") -> list[dict[str, Any]]:

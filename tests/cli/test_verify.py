@@ -1,8 +1,6 @@
 """``zoo verify``: every claim of a manifest, and what happens when it is no longer true."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,18 +8,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from tests.checkpoints import Make
+from tests.warm import zoo
 from zoo.convert import convert
 from zoo.convert.write import digest
 from zoo.references import Source
-
-
-def zoo(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "zoo", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 @pytest.fixture

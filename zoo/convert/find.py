@@ -42,7 +42,7 @@ def find_config(source: "Source") -> "tuple[str, Family, dict[str, Any]]":
                     if family.claims(found):
                         return name, family, found
     hub = _as_said(read_hub_config(directory), source, CONFIG)
-    if hub.get("model_type") is None and (known := _known_type(hub, source)):
+    if hub.get("model_type") is None and (known := model_type_of(hub, source)):
         LOG.info("%s has no model_type: taken as %s", directory / CONFIG, known)
         hub["model_type"] = known
     return CONFIG, _family_of(hub, directory), hub
@@ -65,9 +65,10 @@ def _as_said(hub: dict[str, Any], source: "Source", name: str) -> dict[str, Any]
     return hub | {"model_type": source.model_type}
 
 
-def _known_type(hub: Mapping[str, Any], source: "Source") -> str | None:
-    """Return the ``model_type`` that an old configuration does not say, by the class it names or
-    by the registry's row.
+def model_type_of(hub: Mapping[str, Any], source: "Source") -> str | None:
+    """Return the ``model_type`` of a configuration that is too old to say it.
+
+    The class that it names tells it, else the registry's row.
     """
     classes = hub.get("architectures") or ()
     for family in all_families().values():

@@ -1,0 +1,72 @@
+"""The registry against what the publishers' own pages say."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.registry.published import WIDTHS, Published, published, span
+from zoo import registry
+from zoo.convert.find import model_type_of
+from zoo.plugins import get_family
+from zoo.references import Source
+
+FACTS = published()
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+# of fine-tuning: the registry states what shapes the model and what it computes
+UNSAID = ("labels", "problem")
+
+
+def having(field: str) -> pytest.MarkDecorator:
+    """Return a parametrisation over those of which a fact is known."""
+    return pytest.mark.parametrize("name", [n for n, fact in FACTS.items() if getattr(fact, field)])
+
+
+def test_the_facts_are_of_checkpoints_in_the_registry() -> None:
+    assert FACTS.keys() <= registry.builtin().keys()
+
+
+@having("licence")
+def test_the_licence_is_the_publishers(name: str) -> None:
+    said = FACTS[name].licence
+    assert registry.builtin()[name].licence == ("not stated" if said == "none" else said)
+
+
+@having("files")
+def test_the_files_are_there(name: str) -> None:
+    assert set(registry.builtin()[name].files) <= FACTS[name].files.keys()
+
+
+@having("files")
+def test_the_weights_are_as_large_as_the_parameters_say(name: str) -> None:
+    fact, row = FACTS[name], registry.builtin()[name]
+    size = next((fact.files[file] for file in WEIGHTS if file in fact.files), None)
+    if size is None or row.parameters is None:
+        return  # in several files, or in a format of their own
+    least, most = span(size)
+    count = row.parameters + fact.more
+    # names, shapes and buffers take up to a hundredth more
+    assert count * WIDTHS[fact.dtype] <= most
+    assert least <= count * WIDTHS[fact.dtype] * 1.01
+    assert (fact.more > 0) == (fact.why is not None)
+
+
+@having("config")
+def test_the_configuration_is_read_whole_and_is_the_rows(name: str, tmp_path: Path) -> None:
+    fact, row = FACTS[name], registry.builtin()[name]
+    family = get_family(row.family)
+    source = Source(tmp_path, name, row=row)
+    said = with_model_type(fact, source)
+    translation = family.from_hub(said)
+    assert translation.unknown == ()
+    stated = msgspec.to_builtins(registry.configuration(name, row))
+    found = msgspec.to_builtins(translation.config)
+    kept = {key for key in stated if key not in UNSAID and "dropout" not in key}
+    assert {k: found[k] for k in kept} == {k: stated[k] for k in kept}
+    assert family.claims(said)
+
+
+def with_model_type(fact: Published, source: Source) -> dict[str, object]:
+    """Return a configuration with the model type that is found for it, if it lacks one."""
+    assert fact.config is not None
+    return {"model_type": model_type_of(fact.config, source), **fact.config}

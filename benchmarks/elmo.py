@@ -20,9 +20,9 @@ import torch
 from zoo.backends.loading import load_model
 from zoo.checkpoint import load_checkpoint
 from zoo.convert import convert
+from zoo.nn.recurrent import State
 from zoo.references import Source
 from zoo_elmo.characters import sentence_ids
-from zoo_elmo.lstm import State
 from zoo_elmo.model import Elmo
 
 LIMIT = 1e-5

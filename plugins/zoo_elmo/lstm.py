@@ -1,60 +1,15 @@
 """LSTMs with projection and clipping, both directions side by side, and what they remember."""
 
-from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.nn.recurrent import Held, State, walk
 from zoo_elmo.config import ElmoConfig
 
-Pair: TypeAlias = tuple[Tensor, Tensor]
-Step: TypeAlias = Callable[[Pair, Pair], Pair]  # (output, cell), (gates, real) -> (output, cell)
-
 FORGET_BIAS = 1.0  # added to the forget gate's bias when it is used, and not in the file
-
-
-class State:
-    """What the LSTMs remember from one batch to the next, as the released code does.
-
-    Row r of a batch goes on where row r of the batch before ended. A batch with fewer rows leaves
-    the memory of the others as it is; rows that come anew begin with zeros. What a batch begins
-    with and what it ends with are apart, so that computing it again (activation checkpointing)
-    begins with the same.
-
-    Args:
-        begin: what ``ended`` was after the batch before, perhaps among other tensors; by default
-            every row begins with zeros.
-
-    Attributes:
-        ended: what the batch ended with, by name, (rows, width) each; gradients stop here.
-    """
-
-    def __init__(self, begin: Mapping[str, Tensor] | None = None) -> None:
-        self._begin: Mapping[str, Tensor] = begin or {}
-        self.ended: dict[str, Tensor] = {}
-
-    def before(self, name: str, zeros: Tensor) -> Tensor:
-        """Return what each row of a batch begins with.
-
-        Args:
-            name: of what is remembered.
-            zeros: (rows, width), of the dtype and device to compute in.
-        """
-        held = self._begin.get(name)
-        return zeros if held is None else _and_more(held.to(zeros)[: zeros.shape[0]], zeros)
-
-    def after(self, name: str, ended: Tensor) -> None:
-        """Keep what the rows of a batch ended with, (rows, width)."""
-        new = ended.detach()
-        self.ended[name] = _and_more(new, self._begin.get(name, new).to(new))
-
-
-def _and_more(rows: Tensor, others: Tensor) -> Tensor:
-    """Return some rows and, of the others, those that follow on as many."""
-    return torch.cat([rows, others[rows.shape[0] :]])
 
 
 class ProjectedLstm(nn.Module):
@@ -93,57 +48,28 @@ class ProjectedLstm(nn.Module):
             state: what to begin with; it is told what this ends with.
         """
         zeros = (x.new_zeros(x.shape[0], width) for width in self.kept.values())
-        output, cell = map(state.before, self.kept, zeros)
+        begin = tuple(map(state.before, self.kept, zeros))
         forget = F.pad(self.bias.new_full((self.size,), FORGET_BIAS), (2 * self.size, self.size))
         own, recurrent = self.kernel.chunk(2)  # rows for the word, rows for the output before
         # what the words give to the gates, for all of them at once
-        given = (x @ own + (self.bias + forget)).transpose(0, 1)
+        given = x @ own + (self.bias + forget)
 
-        def step(held: Pair, word: Pair) -> Pair:
-            (output, cell), (gates, real) = held, word
-            new = self._step(torch.addmm(gates, output, recurrent), cell)
-            return torch.where(real, new[0], output), torch.where(real, new[1], cell)
+        def step(held: Held, word: Tensor) -> Held:
+            output, cell = held
+            return self._step(torch.addmm(word, output, recurrent), cell)
 
-        walk = _walk_in_graph if torch.compiler.is_exporting() else _walk
-        words = given, mask.t().unsqueeze(-1)
-        found, ended = walk(step, (output, cell), words, self.from_the_right)
+        found, ended = walk(step, begin, given, mask, reverse=self.from_the_right)
         for name, each in zip(self.kept, ended, strict=True):
             state.after(name, each)
-        return found.transpose(0, 1)
+        return found
 
-    def _step(self, gates: Tensor, cell: Tensor) -> Pair:
+    def _step(self, gates: Tensor, cell: Tensor) -> Held:
         i, j, f, o = gates.chunk(4, dim=-1)
         cell = _clip(f.sigmoid() * cell + i.sigmoid() * j.tanh(), self.cell_clip)
         output = o.sigmoid() * cell.tanh()
         if self.projection is not None:
             output = _clip(output @ self.projection, self.projection_clip)
         return output, cell
-
-
-def _walk(step: Step, held: Pair, words: Pair, from_the_right: bool) -> tuple[Tensor, Pair]:
-    """Return the output after each word, (tokens, batch, outputs), and what is held at the end."""
-    every = list(zip(*(each.unbind(0) for each in words), strict=True))
-    found = [held[0]] * len(every)
-    for t in range(len(every))[:: -1 if from_the_right else 1]:
-        held = step(held, every[t])
-        found[t] = held[0]
-    return torch.stack(found), held
-
-
-def _walk_in_graph(
-    step: Step, held: Pair, words: Pair, from_the_right: bool
-) -> tuple[Tensor, Pair]:
-    """Do the same by an operator, which becomes ONNX's ``Scan``: an exporter would write the loop
-    out, word by word, for the length of its example.
-    """
-    from torch._higher_order_ops.scan import scan
-
-    def body(held: Pair, word: Pair) -> tuple[Pair, Tensor]:
-        held = step(held, word)
-        return held, held[0].clone()  # no two things returned may be one tensor
-
-    held, found = scan(body, held, words, reverse=from_the_right)
-    return found, held
 
 
 def _clip(x: Tensor, limit: float | None) -> Tensor:

@@ -26,8 +26,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.nn.activations import activation
+from zoo.nn.recurrent import State
 from zoo_elmo.config import CHARACTERS, ElmoConfig
-from zoo_elmo.lstm import BidirectionalLstm, ProjectedLstm, State
+from zoo_elmo.lstm import BidirectionalLstm, ProjectedLstm
 
 
 class Highway(nn.Module):

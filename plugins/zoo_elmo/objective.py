@@ -41,34 +41,15 @@ from zoo.config import Config
 from zoo.data.corpus import Split
 from zoo.data.random import generator
 from zoo.errors import UsageError
+from zoo.nn.recurrent import State
 from zoo.objectives.base import Batch, Objective, Options, Outcome, Row, Rows
+from zoo.objectives.sampled import Sample, SampledOptions, draw, word_losses
 from zoo.objectives.vocabulary import Ids, Vocabulary
 from zoo_elmo.characters import BEGIN_SENTENCE, END_SENTENCE, boundary, word_ids
 from zoo_elmo.config import ElmoConfig
-from zoo_elmo.losses import Sample, draw, word_losses
-from zoo_elmo.lstm import State
 
 WAYS = ("forward", "backward")  # the loss terms
 _PLANES = ("forward", "forward_targets", "backward", "backward_targets")  # read and told
-
-
-class BidirectionalOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be chosen.
-
-    Attributes:
-        samples: words that the right one is told from in training; ``None`` for all.
-    """
-
-    samples: int | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse a sample of nothing.
-
-        Raises:
-            ValueError: there are no samples.
-        """
-        if self.samples is not None and self.samples < 1:
-            raise ValueError(f"samples is {self.samples}, which is not positive")
 
 
 class Windows(Rows):
@@ -132,7 +113,7 @@ class BidirectionalLm(Objective):
 
     name: ClassVar[str] = "bidirectional-lm"
     head: ClassVar[str] = "bidirectional-lm"
-    options_type: ClassVar[type[Options]] = BidirectionalOptions
+    options_type: ClassVar[type[Options]] = SampledOptions
     recurrent: ClassVar[bool] = True
     spelled: ClassVar[bool] = True
     config: ElmoConfig
@@ -155,12 +136,7 @@ class BidirectionalLm(Objective):
                 f"always told, such as <UNK>, have numbers up to {told}",
                 "give more words, or another --tokenizer",
             )
-        samples = self.options.samples
-        if samples is not None and samples >= config.vocab_size:
-            raise UsageError(
-                f"options.samples is {samples}, and the vocabulary has {config.vocab_size} words",
-                "--set options.samples=null for all of them",
-            )
+        self.options.check_samples(config.vocab_size)
 
     @property
     def terms(self) -> Mapping[str, float]:

@@ -10,9 +10,10 @@ from tests.objectives.words import vocabulary
 from zoo.data.corpus import Split
 from zoo.data.random import generator
 from zoo.objectives.base import Outcome, Row
+from zoo.objectives.sampled import SampledOptions
 from zoo_elmo import ElmoFamily
 from zoo_elmo.config import SIZES
-from zoo_elmo.objective import BidirectionalLm, BidirectionalOptions
+from zoo_elmo.objective import BidirectionalLm
 
 ELMO = ElmoFamily()
 ROLES = {"bos": "<S>", "eos": "</S>", "unk": "<UNK>"}  # 0, 1 and 2
@@ -23,7 +24,7 @@ BEGIN, END = 0, 1
 
 
 def objective(length: int, samples: int | None = None, **config: Any) -> BidirectionalLm:
-    options = BidirectionalOptions(samples=samples)
+    options = SampledOptions(samples=samples)
     return BidirectionalLm(WORDS, replace(CONFIG, **config), length, options)
 
 

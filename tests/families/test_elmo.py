@@ -14,13 +14,13 @@ from torch import Tensor
 
 from tests.families import elmo_numpy
 from zoo.errors import UsageError, VerificationError
+from zoo.nn.recurrent import State
 from zoo.testing.conformance import FamilyTests
 from zoo.testing.draws import draw_inputs, draw_weights
 from zoo.testing.oracle import hub_state
 from zoo_elmo import ElmoFamily
 from zoo_elmo.characters import sentence_ids, word_ids
 from zoo_elmo.config import SIZES, ElmoConfig
-from zoo_elmo.lstm import State
 from zoo_elmo.model import Elmo
 from zoo_elmo.tokenizer import WordTokenizer
 

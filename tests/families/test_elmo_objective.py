@@ -32,10 +32,11 @@ from zoo.data.corpus import Split
 from zoo.data.random import generator
 from zoo.errors import UsageError
 from zoo.objectives.base import Row
+from zoo.objectives.sampled import SampledOptions
 from zoo.objectives.vocabulary import Vocabulary
 from zoo.testing.oracle import hub_state
 from zoo_elmo.characters import sentence_ids, word_ids
-from zoo_elmo.objective import BidirectionalLm, BidirectionalOptions
+from zoo_elmo.objective import BidirectionalLm
 
 
 def planes(row: Row) -> dict[str, list[int]]:
@@ -261,4 +262,4 @@ def test_a_sample_is_smaller_than_the_vocabulary() -> None:
     with pytest.raises(UsageError, match=r"samples is 40, and the vocabulary has 40 words"):
         objective(5, samples=40)
     with pytest.raises(ValueError, match="samples is 0"):
-        BidirectionalOptions(samples=0)
+        SampledOptions(samples=0)

@@ -23,6 +23,7 @@ from tests.families.elmo_streams import (
 )
 from zoo.errors import UsageError
 from zoo.objectives.base import Batch
+from zoo.objectives.sampled import SampledOptions
 from zoo.training.keeping import collect, give_back
 from zoo.training.lesson import Lesson
 from zoo.training.loop import Trainer
@@ -34,7 +35,6 @@ from zoo.training.start import begin
 from zoo.training.trees import merged
 from zoo.training.wrapping import wrap
 from zoo_elmo.config import SIZES
-from zoo_elmo.objective import BidirectionalOptions
 
 HERE = Ranks(0, 1, torch.device("cpu"))
 
@@ -141,7 +141,7 @@ def test_recipes_can_be_followed(size: str) -> None:
     recipe = ELMO.recipe(size)
     assert recipe.objective in ELMO.objectives
     assert recipe.batch_tokens % recipe.length == 0
-    BidirectionalOptions(**recipe.options)
+    SampledOptions(**recipe.options)
 
 
 def zoo(*arguments: str) -> subprocess.CompletedProcess[str]:

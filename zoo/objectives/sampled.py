@@ -1,11 +1,11 @@
-"""What pretraining minimises: over the whole vocabulary, or over a sample of it.
+"""A softmax over a sample of the vocabulary, for objectives that would tell a word from too many.
 
 A softmax over 800,000 words for every word is slow. The sampled softmax (Jean et al. 2015,
 arXiv:1412.2007) scores the right word against a few others, drawn once for a batch, and takes from
 each score the logarithm of how often its word is expected in such a sample, so that the gradient
-stays that of the whole. As in the released code, words are drawn with log-uniform probabilities,
-which suits a vocabulary in the order of frequency, until enough different ones are found; a drawn
-word that is the right one does not count against it.
+stays that of the whole. Words are drawn with log-uniform probabilities, which suits a vocabulary in
+the order of frequency, until enough different ones are found; a drawn word that is the right one
+does not count against it. (So does TensorFlow's ``sampled_softmax_loss`` by default.)
 """
 
 import math
@@ -15,6 +15,40 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from zoo.errors import UsageError
+from zoo.objectives.base import Options
+
+
+class SampledOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be chosen about a softmax.
+
+    Attributes:
+        samples: words that the right one is told from in training; ``None`` for all.
+    """
+
+    samples: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a sample of nothing.
+
+        Raises:
+            ValueError: there are no samples.
+        """
+        if self.samples is not None and self.samples < 1:
+            raise ValueError(f"samples is {self.samples}, which is not positive")
+
+    def check_samples(self, vocabulary: int) -> None:
+        """Refuse more samples than there are other words.
+
+        Raises:
+            UsageError: the vocabulary has not so many words.
+        """
+        if self.samples is not None and self.samples >= vocabulary:
+            raise UsageError(
+                f"options.samples is {self.samples}, and the vocabulary has {vocabulary} words",
+                "--set options.samples=null for all of them",
+            )
 
 
 class Sample(NamedTuple):

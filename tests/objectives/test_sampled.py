@@ -1,4 +1,4 @@
-"""ELMo's pretraining: the sampler and the sampled softmax."""
+"""The sampler, and the sampled softmax."""
 
 import math
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from zoo_elmo.losses import Sample, draw, probability, word_losses
+from zoo.objectives.sampled import Sample, draw, probability, word_losses
 
 
 def seeded(seed: int = 0) -> torch.Generator:

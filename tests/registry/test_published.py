@@ -13,8 +13,9 @@ from zoo.references import Source
 
 FACTS = published()
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-# of fine-tuning: the registry states what shapes the model and what it computes
-UNSAID = ("labels", "problem")
+# of fine-tuning, where the registry states what shapes the model and what it computes; and
+# whether a trunk has a pooler, which its weights tell
+UNSAID = ("labels", "problem", "pooler")
 
 
 def having(field: str) -> pytest.MarkDecorator:

@@ -52,6 +52,11 @@ class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     pad_token_id: int | None = 0
     tie_embeddings: bool = True
 
+    @property
+    def head_size(self) -> int:
+        """Width of an attention head."""
+        return self.hidden_size // self.num_heads
+
     @classmethod
     def sized(cls, layers: int, width: int, **changes: Any) -> Self:
         """Return a usual shape: heads 64 wide, feed-forward networks four times as wide as blocks.

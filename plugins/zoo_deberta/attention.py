@@ -23,8 +23,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.nn.relative import shifted
 from zoo_deberta.config import DebertaConfig
-from zoo_deberta.positions import Positions, shifted
+from zoo_deberta.positions import Positions
 
 GROUP = 1 << 19  # how many scores a group has at most: 2 MB of them in float32
 

@@ -91,11 +91,6 @@ class DebertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fie
         })  # fmt: skip
 
     @property
-    def head_size(self) -> int:
-        """Width of an attention head."""
-        return self.hidden_size // self.num_heads
-
-    @property
     def terms(self) -> tuple[str, ...]:
         """The scores between content and position."""
         given = self.position_terms or ()

@@ -1,4 +1,4 @@
-"""Relative positions: which row of the table a difference has, and scores by difference."""
+"""Relative positions: which row of the table a difference has, and the table as heads see it."""
 
 import math
 from collections.abc import Sequence
@@ -56,31 +56,3 @@ def _middle(lines: Tensor, tokens: int) -> Tensor:
     """Return the columns of differences between that many tokens: (..., 2 * tokens)."""
     longest = lines.shape[-1] // 2
     return lines[..., longest - tokens : longest + tokens]
-
-
-def shifted(content: Tensor, positions: Tensor) -> Tensor:
-    """Score contents against the positions of all tokens as seen from each.
-
-    Args:
-        content: (heads, batch, tokens, head_dim).
-        positions: one of ``Positions``.
-
-    Returns:
-        (heads, batch, tokens, tokens): for each content, the tokens at the other end.
-    """
-    lines = content.flatten(1, 2) @ positions
-    return shift(lines.view(*content.shape[:3], -1))
-
-
-def shift(lines: Tensor) -> Tensor:
-    """Move line ``i`` left by ``tokens - 1 - i``, and keep ``tokens`` of its elements: a view.
-
-    Args:
-        lines: (..., tokens, 2 * tokens), contiguous.
-
-    Returns:
-        (..., tokens, tokens).
-    """
-    tokens = lines.shape[-2]
-    flat = lines.flatten(-2)[..., tokens - 1 : -1]
-    return flat.reshape(*flat.shape[:-1], tokens, 2 * tokens - 1)[..., :tokens]

@@ -31,6 +31,7 @@ from zoo.checkpoint import load_checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.export.export import export_onnx
 from zoo.formats import TensorInfo
+from zoo.nn.relative import shift
 from zoo.testing.conformance import FamilyTests
 from zoo.testing.draws import draw_inputs
 from zoo.testing.oracle import compare_with_reference, hub_state
@@ -39,7 +40,7 @@ from zoo.verify import verify
 from zoo.weights import account_for
 from zoo_deberta import Deberta, attention
 from zoo_deberta.config import SIZES, DebertaConfig
-from zoo_deberta.positions import bucket, shift
+from zoo_deberta.positions import bucket
 
 DEBERTA = Deberta()
 HEADS = list(DEBERTA.heads())

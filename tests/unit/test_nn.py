@@ -9,6 +9,7 @@ from zoo.nn.activations import activation
 from zoo.nn.attention import SelfAttention, padding_mask
 from zoo.nn.embeddings import Embeddings
 from zoo.nn.heads import MaskedTokenHead
+from zoo.nn.highway import Highway
 from zoo.testing.draws import draw_weights
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -119,3 +120,11 @@ def test_a_masked_token_head_scores_against_the_right_table(tied: bool) -> None:
         after = head(hidden, embeddings)
     assert before.shape == (2, 3, 9)
     assert torch.equal(after, 2 * before) if tied else torch.equal(after, before)
+
+
+def test_a_highway_is_its_formula() -> None:
+    layer, x = Highway(5).double(), torch.randn(2, 3, 5, dtype=torch.float64)
+    draw_weights(layer)
+    gate = 1 / (1 + (-(x @ layer.carry.weight.T + layer.carry.bias)).exp())
+    new = (x @ layer.transform.weight.T + layer.transform.bias).clamp(min=0)
+    assert torch.allclose(layer(x), gate * new + (1 - gate) * x)

@@ -22,6 +22,7 @@ class BertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 _RELEASE = "written by the first release, and read by no implementation"
+_STUDENT = "left by what distilled a TinyBERT, and read by no implementation"
 CONFIG_MAP = ConfigMap(
     keys={**KEYS, "classifier_dropout": "classifier_dropout"},
     fixed=FIXED,
@@ -32,6 +33,10 @@ CONFIG_MAP = ConfigMap(
         "pooler_num_fc_layers": _RELEASE,
         "pooler_size_per_head": _RELEASE,
         "pooler_type": _RELEASE,
+        "cell": _STUDENT,
+        "emb_size": _STUDENT,
+        "pre_trained": _STUDENT,
+        "structure": _STUDENT,
     },
 )
 

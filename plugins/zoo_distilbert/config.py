@@ -39,7 +39,6 @@ CONFIG_MAP = ConfigMap(
     ignored={
         "sinusoidal_pos_embds": "how fresh positions are drawn; a checkpoint stores them",
         "tie_weights_": "read by no implementation; tie_word_embeddings says it",
-        "output_past": "a setting of an old release that no implementation reads",
     },
 )
 

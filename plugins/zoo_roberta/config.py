@@ -64,7 +64,6 @@ SPECIAL_TOKENS = {
 CONFIG_MAP = ConfigMap(
     keys={**KEYS, "classifier_dropout": "classifier_dropout"},
     fixed=FIXED,
-    ignored={"output_past": "a setting of an old release that no implementation reads"},
 )
 # the other model types have other defaults on the Hub
 CONFIG_MAPS = {

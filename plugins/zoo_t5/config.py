@@ -146,7 +146,6 @@ _MT5 = ConfigMap(
     ignored={
         "is_encoder_decoder": "follows from the head",
         "n_positions": "the longest training text; relative positions have no end",
-        "output_past": "chooses outputs, not values",
     },
     follows={"dense_act_fn": "activation", "is_gated_act": "gated"},
     aliases={"head_dim": "d_kv"},

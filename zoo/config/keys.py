@@ -15,7 +15,10 @@ BOOKKEEPING: Mapping[str, str] = {
     "torch_dtype": "the files say their dtype; written anew",
     "dtype": "the files say their dtype; written anew",
     "label2id": "the inverse of id2label; written anew",
+    "_num_labels": "as many as id2label has",
     "finetuning_task": "provenance",
+    "name": "provenance",
+    "language": "provenance",
     "chunk_size_feed_forward": "a memory setting, results are equal",
     "gradient_checkpointing": "a training setting",
     "output_attentions": "chooses outputs, not values",
@@ -24,6 +27,7 @@ BOOKKEEPING: Mapping[str, str] = {
     "use_return_dict": "chooses a container",
     "return_dict_in_generate": "chooses a container",
     "output_scores": "chooses outputs, not values",
+    "output_past": "chooses outputs, not values",
     "use_cache": "a speed setting, results are equal",
     "torchscript": "an export setting",
     "use_bfloat16": "a setting for TPUs that PyTorch models ignore",
@@ -31,10 +35,12 @@ BOOKKEEPING: Mapping[str, str] = {
     "prefix": "prepended to prompts by old pipelines only",
     "bos_token_id": "the tokenizer decides",
     "eos_token_id": "the tokenizer decides",
+    "eos_token_ids": "the tokenizer decides",
     "sep_token_id": "the tokenizer decides",
     "cls_token_id": "the tokenizer decides",
     "decoder_start_token_id": "generation only",
     "task_specific_params": "defaults for old pipelines",
+    "sbert_ce_default_activation_function": "what another library applies to the scores it gives",
 }
 # What the Hub's library calls the shape of any model, whatever a family's own key for it is.
 COMMON: Mapping[str, str] = {

@@ -1,0 +1,87 @@
+"""Importing plugins: one when one is needed, and what becomes of those that do not work."""
+
+import functools
+import os
+import warnings
+from collections.abc import Iterable
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from zoo import hookspecs
+from zoo.errors import PluginError, UsageError, nearest
+from zoo.plugins.discovery import Found, claimed, only
+
+if TYPE_CHECKING:
+    import pluggy
+
+
+class PluginWarning(UserWarning):
+    """A plugin could not be used; the others work."""
+
+
+@functools.cache
+def manager() -> "pluggy.PluginManager":
+    """Return what holds the hooks of the plugins that are loaded."""
+    import pluggy
+
+    found = pluggy.PluginManager(hookspecs.GROUP)
+    found.add_hookspecs(hookspecs)
+    return found
+
+
+def load(name: str) -> Any:
+    """Import one plugin and register its hooks.
+
+    Raises:
+        UsageError: no plugin has that name.
+        PluginError: another has that name, too, it fails to import, or a hook of it does not fit
+            its specification.
+    """
+    import pluggy
+
+    plugins = claimed()
+    if name not in plugins:
+        raise UsageError(
+            f"no plugin is called {name!r}",
+            nearest(name, list(plugins)) or f"installed: {', '.join(sorted(plugins))}",
+        )
+    plugin, hooks = only(plugins[name]), manager()
+    if hooks.has_plugin(name):
+        return hooks.get_plugin(name)
+    try:
+        module = metadata.EntryPoint(name, plugin.module, hookspecs.GROUP).load()
+        hooks.register(module, name)
+        hooks.check_pending()
+    except pluggy.PluginValidationError as error:
+        hooks.unregister(name=name)
+        raise broken(plugin, str(error)) from error
+    except (Exception, SystemExit) as error:  # whatever a third party's module raises
+        raise broken(plugin, f"{type(error).__name__}: {error}") from error
+    return module
+
+
+def go_on_without(error: PluginError) -> None:
+    """Make a line of warning of a broken plugin, or an error if ``ZOO_STRICT_PLUGINS=1``."""
+    if os.environ.get("ZOO_STRICT_PLUGINS") == "1":
+        raise error
+    _warn_once(str(error))
+
+
+@functools.cache
+def _warn_once(line: str) -> None:
+    warnings.warn(line, PluginWarning, stacklevel=3)
+
+
+def broken(plugin: Found, why: str) -> PluginError:
+    """Return the error of a plugin that does not work."""
+    line = " ".join(why.split())
+    return PluginError(
+        f"plugin {plugin.name} (from {plugin.distribution} {plugin.version}) is broken: {line}",
+        "reinstall or uninstall it",
+    )
+
+
+def hooks_of(name: str) -> list[str]:
+    """Return the names of the hooks that a loaded plugin implements."""
+    callers: Iterable[Any] = manager().get_hookcallers(load(name)) or ()
+    return sorted(caller.name for caller in callers)

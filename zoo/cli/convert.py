@@ -33,7 +33,7 @@ Examples:
 @click.option("--dtype", metavar="D", help="Store floating tensors in this dtype.")
 @click.option("--init-head", is_flag=True, help="Start a head that is not there at random.")
 @click.option("--labels", metavar="A,B,...", help="Names of that head's outputs.")
-@click.option("--model-type", metavar="T", help="Of a config.json that lacks it: bert, gpt2, ...")
+@click.option("--model-type", metavar="T", help="What an old config.json without it is of.")
 @click.option("--tokenizer", metavar="REF", help="Take the tokenizer from there.")
 @click.option("--allow-pickle", is_flag=True, help="Read PyTorch pickles, in a sandbox.")
 @click.option("--dry-run", is_flag=True, help="Read headers alone, print the account.")

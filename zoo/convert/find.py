@@ -120,19 +120,18 @@ def _without(directory: Path, name: str) -> SourceError:
 
 def _family_of(hub: Mapping[str, Any], directory: Path) -> "Family":
     model_type = hub.get("model_type")
+    if isinstance(model_type, str) and (family := family_of_model_type(model_type)) is not None:
+        return family
+    known = sorted(t for f in all_families().values() for t in f.model_types)
     if not isinstance(model_type, str):
         raise VerificationError(
             f"{directory / CONFIG} has no model_type, which says of which family the weights are",
-            "say it with `zoo convert --model-type bert`, or whichever it is",
+            f"say it with `zoo convert --model-type T`, one of {', '.join(known)}",
         )
-    family = family_of_model_type(model_type)
-    if family is None:
-        known = sorted(t for f in all_families().values() for t in f.model_types)
-        raise UsageError(
-            f"{directory / CONFIG}: no installed family answers for model_type {model_type!r}",
-            nearest(model_type, known) or f"installed: {', '.join(known)}",
-        )
-    return family
+    raise UsageError(
+        f"{directory / CONFIG}: no installed family answers for model_type {model_type!r}",
+        nearest(model_type, known) or f"installed: {', '.join(known)}",
+    )
 
 
 def choose_format(

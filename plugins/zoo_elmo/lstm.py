@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.recurrent import Held, State, walk
+from zoo.nn.recurrent import State, Tensors, walk
 from zoo_elmo.config import ElmoConfig
 
 FORGET_BIAS = 1.0  # added to the forget gate's bias when it is used, and not in the file
@@ -54,16 +54,18 @@ class ProjectedLstm(nn.Module):
         # what the words give to the gates, for all of them at once
         given = x @ own + (self.bias + forget)
 
-        def step(held: Held, word: Tensor) -> Held:
-            output, cell = held
-            return self._step(torch.addmm(word, output, recurrent), cell)
+        def step(held: Tensors, word: Tensors) -> Tensors:
+            (output, cell), (gates, real) = held, word
+            new = self._step(torch.addmm(gates, output, recurrent), cell)
+            return torch.where(real, new[0], output), torch.where(real, new[1], cell)
 
-        found, ended = walk(step, begin, given, mask, reverse=self.from_the_right)
+        words = given, mask.unsqueeze(-1)
+        found, ended = walk(step, begin, words, reverse=self.from_the_right)
         for name, each in zip(self.kept, ended, strict=True):
             state.after(name, each)
         return found
 
-    def _step(self, gates: Tensor, cell: Tensor) -> Held:
+    def _step(self, gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         i, j, f, o = gates.chunk(4, dim=-1)
         cell = _clip(f.sigmoid() * cell + i.sigmoid() * j.tanh(), self.cell_clip)
         output = o.sigmoid() * cell.tanh()

@@ -4,14 +4,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.nn.recurrent import Held, State, walk
+from zoo.nn.recurrent import State, Tensors, walk
 
 LENGTHS = (4, 1, 3)
 
 
-def step(held: Held, given: Tensor) -> Held:
-    """A sum that fades, and a count."""
-    return held[0] / 2 + given, held[1] + 1
+def step(held: Tensors, token: Tensors) -> Tensors:
+    """A sum that fades, and a count; of what is real."""
+    (total, count), (given, real) = held, token
+    return torch.where(real, total / 2 + given, total), count + real
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -19,7 +20,7 @@ def test_each_row_goes_over_its_own_tokens(reverse: bool) -> None:
     given = torch.arange(24.0).view(3, 4, 2)
     mask = torch.arange(4) < torch.tensor(LENGTHS)[:, None]
     begin = torch.ones(3, 2), torch.zeros(3, 1)
-    found, (total, count) = walk(step, begin, given, mask, reverse=reverse)
+    found, (total, count) = walk(step, begin, (given, mask[..., None]), reverse=reverse)
     assert found.shape == (3, 4, 2) and count.flatten().tolist() == list(LENGTHS)
     for row, length in enumerate(LENGTHS):
         held = torch.ones(2)
@@ -33,7 +34,7 @@ def test_a_graph_goes_over_any_number_of_tokens() -> None:
     class Layer(torch.nn.Module):
         def forward(self, given: Tensor, mask: Tensor) -> Tensor:
             begin = given.new_ones(given.shape[0], 2), given.new_zeros(given.shape[0], 1)
-            return walk(step, begin, given, mask, reverse=True)[0]
+            return walk(step, begin, (given, mask[..., None]), reverse=True)[0]
 
     def inputs(tokens: int) -> tuple[Tensor, Tensor]:
         return torch.randn(3, tokens, 2), torch.arange(tokens) < torch.tensor(LENGTHS)[:, None]

@@ -6,9 +6,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-Held: TypeAlias = tuple[Tensor, ...]  # what a layer knows of the tokens that it has read
-Step: TypeAlias = Callable[[Held, Tensor], Held]
-Token: TypeAlias = tuple[Tensor, Tensor]  # what it gives, and whether it is real
+Tensors: TypeAlias = tuple[Tensor, ...]
+Step: TypeAlias = Callable[[Tensors, Tensors], Tensors]
 
 
 class State:
@@ -53,35 +52,26 @@ def _and_more(rows: Tensor, others: Tensor) -> Tensor:
 
 
 def walk(
-    step: Step, held: Held, given: Tensor, mask: Tensor, *, reverse: bool = False
-) -> tuple[Tensor, Held]:
+    step: Step, held: Tensors, given: Tensors, *, reverse: bool = False
+) -> tuple[Tensor, Tensors]:
     """Go over the tokens of each row, one after the other.
 
     Args:
-        step: from what is held before a token, and what the token gives, (batch, width), to what
-            is held after it. What a layer returns is the first of that.
+        step: from what is held before a token, and what the token gives, (batch, ...) each, to
+            what is held after it. What a layer returns is the first of that.
         held: what the rows begin with, (batch, ...) each.
-        given: (batch, tokens, width).
-        mask: (batch, tokens), true where there is a token; others leave what is held as it is.
+        given: (batch, tokens, ...) each.
         reverse: whether the last token comes first.
 
     Returns:
         what a layer returns, (batch, tokens, ...), and what is held at the end.
     """
-
-    def keep_or_step(held: Held, token: Token) -> Held:
-        given, real = token
-        return tuple(torch.where(real, *pair) for pair in zip(step(held, given), held, strict=True))
-
     over = _in_a_graph if torch.compiler.is_exporting() else _in_turn
-    tokens = given.transpose(0, 1), mask.t().unsqueeze(-1)
-    found, ended = over(keep_or_step, held, tokens, reverse)
+    found, ended = over(step, held, tuple(each.transpose(0, 1) for each in given), reverse)
     return found.transpose(0, 1), ended
 
 
-def _in_turn(
-    step: Callable[[Held, Token], Held], held: Held, tokens: Token, reverse: bool
-) -> tuple[Tensor, Held]:
+def _in_turn(step: Step, held: Tensors, tokens: Tensors, reverse: bool) -> tuple[Tensor, Tensors]:
     """Return what is held first after each token, (tokens, batch, ...), and all at the end."""
     every = list(zip(*(each.unbind(0) for each in tokens), strict=True))
     found = [held[0]] * len(every)
@@ -92,14 +82,14 @@ def _in_turn(
 
 
 def _in_a_graph(
-    step: Callable[[Held, Token], Held], held: Held, tokens: Token, reverse: bool
-) -> tuple[Tensor, Held]:
+    step: Step, held: Tensors, tokens: Tensors, reverse: bool
+) -> tuple[Tensor, Tensors]:
     """Do the same by an operator, which becomes ONNX's ``Scan``: an exporter would write the loop
     out, token by token, for the length of its example.
     """
     from torch._higher_order_ops.scan import scan
 
-    def body(held: Held, token: Token) -> tuple[Held, Tensor]:
+    def body(held: Tensors, token: Tensors) -> tuple[Tensors, Tensor]:
         held = step(held, token)
         return held, held[0].clone()  # no two things returned may be one tensor
 

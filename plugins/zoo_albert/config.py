@@ -78,6 +78,7 @@ CONFIG_MAP = ConfigMap(
     ignored={
         "down_scale_factor": _UNUSED,
         "gap_size": _UNUSED,
+        "layers_to_keep": _UNUSED,
         "net_structure_type": _UNUSED,
         "num_memory_blocks": _UNUSED,
     },
@@ -97,4 +98,6 @@ SIZES = {
     ),
     **{f"{name}-v2": AlbertConfig.sized(**shape) for name, shape in _SHAPES.items()},
     **{f"{name}-v1": AlbertConfig.sized(**shape, **_FIRST) for name, shape in _SHAPES.items()},
+    # the largest was released without dropout in either version
+    "xxlarge-v1": AlbertConfig.sized(**_SHAPES["xxlarge"], activation="gelu"),
 }

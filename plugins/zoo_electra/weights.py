@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from zoo.foreign import Foreign, tensorflow_name
-from zoo.weights import WeightMap
+from zoo.weights import Drop, WeightMap
 from zoo.weights.encoder import trunk
 from zoo.weights.heads import HeadNames, MaskedNames, dense_rules, with_head
 from zoo_electra.config import ElectraConfig
@@ -19,10 +19,17 @@ _NAMES = HeadNames(
     choice=("sequence_summary.summary", "classifier"),
 )
 
+# the released base and large discriminators hold it all the same
+_UNUSED = Drop(
+    "electra.embeddings_project.{p}", "nothing is mapped: embeddings are as wide as blocks"
+)
+
 
 def weights(config: ElectraConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
     base = trunk(config, "electra.")
+    if config.embedding_size == config.hidden_size:
+        base = base.plus(drops=[_UNUSED])
     if head == "replaced-token-detection":
         own = "discriminator_predictions"
         return base.plus(*dense_rules(config, f"{own}.dense", f"{own}.dense_prediction", 1))

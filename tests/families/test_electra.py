@@ -3,8 +3,14 @@
 from pathlib import Path
 from typing import Any, ClassVar
 
+import transformers
+from msgspec.structs import replace
+
+from tests.families.parity import published
 from tests.families.reference import ReferenceTests
+from zoo.formats import TensorInfo
 from zoo.testing.conformance import FamilyTests
+from zoo.weights import account_for
 from zoo_electra import Electra
 from zoo_electra.config import SIZES, ElectraConfig
 
@@ -64,3 +70,22 @@ class TestElectra(ReferenceTests, FamilyTests):
     }
     variants = ({}, {"embedding_size": 48})
     carried: ClassVar[dict[str, Any]] = {"summary_type": "first"}
+
+
+def test_a_map_between_equal_widths_is_dropped_with_a_reason() -> None:
+    """google/electra-base-discriminator and its large sibling hold one, which nothing uses."""
+    config = replace(SMALL, embedding_size=48)
+    head = "replaced-token-detection"
+    reference = transformers.ElectraForPreTraining(
+        transformers.ElectraConfig(**ELECTRA.to_hub(config))
+    )
+    assert not hasattr(reference.electra, "embeddings_project")
+    file = published(ELECTRA, config, head)
+    file["electra.embeddings_project.weight"] = TensorInfo("F32", (48, 48))
+    file["electra.embeddings_project.bias"] = TensorInfo("F32", (48,))
+    account = account_for(ELECTRA.weights(config, head), file)
+    account.require_closed("test")
+    assert set(account.drops) == {
+        "electra.embeddings_project.weight",
+        "electra.embeddings_project.bias",
+    }

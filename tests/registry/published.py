@@ -23,6 +23,7 @@ class Published(msgspec.Struct, forbid_unknown_fields=True):
         pages: where that is to be seen: the addresses, with the revision where they have one.
         licence: the licence tag, ``none`` where a page that would show one does not.
         files: file name -> size, as the page writes it, such as ``440 MB``.
+        cut: whether the copy of that page ends before the page, which is in the order of names.
         dtype: of the weights, where a page says it: a storage's name, or the configuration.
         config: ``config.json``.
         more: parameters that the weights file holds beyond those of the row; ``why`` says which.
@@ -32,6 +33,7 @@ class Published(msgspec.Struct, forbid_unknown_fields=True):
     pages: tuple[str, ...]
     licence: str | None = None
     files: dict[str, str] = {}
+    cut: bool = False
     dtype: str = "float32"
     config: dict[str, Any] | None = None
     more: int = 0

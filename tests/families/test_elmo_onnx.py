@@ -1,6 +1,8 @@
 """ELMo's graph: what it computes at lengths that it was not traced with, and for texts."""
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +19,13 @@ from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.cli import main
 from zoo.convert import convert
 from zoo.export.export import export_onnx
+from zoo.export.report import ExportReport
 from zoo.references import Source
 from zoo.testing.golden import Golden
 from zoo_elmo.characters import sentence_ids
 
 BATCHES = [[1], [9, 4, 1], [30, 2], [3, 3, 3, 3]]
+Exported = Callable[[str], tuple[Golden, Path, ExportReport]]
 
 
 def converted(folder: Path, case: str) -> tuple[Checkpoint, Golden]:
@@ -39,13 +43,25 @@ def numpy_outputs(golden: Golden, ids: Any) -> dict[str, Any]:
     return elmo_numpy.outputs(golden.hub_config, weights, ids)
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """Return a function from a case to its golden file, its export and the report, made once."""
+
+    @cache
+    def export(case: str) -> tuple[Golden, Path, ExportReport]:
+        folder = tmp_path_factory.mktemp(case)
+        checkpoint, golden = converted(folder, case)
+        return golden, folder / "graph", export_onnx(checkpoint, folder / "graph")
+
+    return export
+
+
 @pytest.mark.parametrize("case", ["none-unclipped", "none-plain", "pretraining"])
-def test_a_graph_equals_the_numpy_model(tmp_path: Path, case: str) -> None:
-    checkpoint, golden = converted(tmp_path, case)
-    report = export_onnx(checkpoint, tmp_path / "graph")
+def test_a_graph_equals_the_numpy_model(exported: Exported, case: str) -> None:
+    golden, graph, report = exported(case)
     assert report.validated and report.min_onnxruntime == "1.15"
     assert {256, 64, 17, 1} == {check.tokens for check in report.checks}
-    session = open_session(load_checkpoint(tmp_path / "graph"))
+    session = open_session(load_checkpoint(graph))
     random = np.random.default_rng(0)
     for lengths in BATCHES:
         mask = np.arange(max(lengths)) < np.array(lengths)[:, None]
@@ -63,13 +79,15 @@ def test_a_graph_equals_the_numpy_model(tmp_path: Path, case: str) -> None:
                 assert difference <= 1e-5 * np.abs(values).max(), (name, lengths)
 
 
-def test_the_graph_has_a_loop_for_each_lstm_and_says_nothing_of_the_machine(tmp_path: Path) -> None:
-    checkpoint, _ = converted(tmp_path, "none-mixed")
-    export_onnx(checkpoint, tmp_path / "graph")
-    path = tmp_path / "graph" / "model.onnx"
+def test_the_graph_has_a_loop_for_each_lstm_and_says_nothing_of_the_machine(
+    exported: Exported,
+) -> None:
+    golden, graph, _ = exported("none-plain")
+    path = graph / "model.onnx"
     model = onnx.load(path)
     loops = [node for node in model.graph.node if node.op_type == "Scan"]
-    assert len(loops) == 2 and len(model.graph.node) < 100 and not model.functions
+    assert len(loops) == 2 * golden.hub_config["lstm"]["n_layers"]
+    assert len(model.graph.node) < 100 and not model.functions
     bodies = [
         attribute.g for loop in loops for attribute in loop.attribute if attribute.name == "body"
     ]

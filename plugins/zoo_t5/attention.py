@@ -8,9 +8,8 @@ from torch.nn import functional as F
 
 from zoo.nn.activations import activate, activation
 from zoo.nn.attention import Attention
+from zoo.nn.writing import Memory
 from zoo_t5.config import T5Config
-
-Memory = tuple[Tensor, Tensor]  # keys and values of the source, (batch, heads, tokens, head) each
 
 
 class RMSNorm(nn.RMSNorm):

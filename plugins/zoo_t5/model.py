@@ -21,16 +21,18 @@ outputs.
 """
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from zoo.nn.attention import padding_mask
 from zoo.nn.cache import KeyValueCache
-from zoo.nn.heads import DenseHead, Labels, LinearHead, NextToken, Spans, at_places
+from zoo.nn.heads import DenseHead, Labels, LinearHead, Spans, at_places
+from zoo.nn.writing import State, Writer
 from zoo_t5.attention import RelativePositions
 from zoo_t5.config import T5Config
-from zoo_t5.trunk import Encoder, EncoderDecoder, Stack, Trunk
+from zoo_t5.trunk import Encoder, EncoderDecoder, Trunk, looking_back
 
 
 class BareEncoderDecoder(EncoderDecoder):
@@ -44,43 +46,23 @@ class BareEncoderDecoder(EncoderDecoder):
         return {"last_hidden_state": target, "encoder_last_hidden_state": source}
 
 
-class Seq2SeqState:
-    """What is kept between the steps of generation: keys and values of target and source.
+class Seq2SeqState(State):
+    """See ``State``."""
 
-    Args:
-        decoder: it says how positions count.
-        source: what the encoder returned.
-        mask: as ``padding_mask`` makes it for the source.
-        room: how many tokens are expected.
-    """
+    _biases: Tensor | None = None
 
-    def __init__(self, decoder: Stack, source: Tensor, mask: Tensor | None, room: int) -> None:
-        self.cache = KeyValueCache(len(decoder.layers), room)
-        self.memories = [layer.cross.memory(source) for layer in decoder.layers]  # type: ignore[operator, union-attr]
-        self.mask = mask
-        self._positions = decoder.positions
-        self._biases: Tensor = decoder.positions(1, room + 1)
-        self._sources = torch.arange(source.shape[0], device=source.device)
-
-    def bias(self) -> Tensor:
+    def bias(self, positions: RelativePositions) -> Tensor:
         """Return the positions of all tokens so far, as the next token sees them: a view."""
         keys = self.cache.length + 1
-        if keys > self._biases.shape[-1]:
-            self._biases = self._positions(1, 2 * keys)
+        if self._biases is None or keys > self._biases.shape[-1]:
+            self._biases = positions(1, 2 * keys)
         return self._biases[..., -keys:]  # the last key is the token itself
 
-    def select(self, rows: Tensor) -> None:
-        """Keep some rows of the batch, in the order given."""
-        self.cache.select(rows)
-        sources = self._sources[rows]
-        if not torch.equal(sources, self._sources):  # beams of one text share what is kept of it
-            self.memories = [(keys[rows], values[rows]) for keys, values in self.memories]
-            self.mask = None if self.mask is None else self.mask[rows]
-            self._sources = sources
 
-
-class Seq2SeqLM(NextToken, EncoderDecoder):
+class Seq2SeqLM(Writer, EncoderDecoder):
     """Which token comes next in the target? Also a ``zoo.generation.Decoder``."""
+
+    state_type: ClassVar[type[State]] = Seq2SeqState
 
     def __init__(self, config: T5Config) -> None:
         super().__init__(config)
@@ -98,19 +80,26 @@ class Seq2SeqLM(NextToken, EncoderDecoder):
         """See ``NextToken``."""
         return super().scores(hidden * self.scale)
 
-    def prefill(self, inputs: Mapping[str, Tensor], room: int) -> tuple[Tensor, Seq2SeqState]:
-        """Read the sources, and score the first tokens; see ``zoo.generation.Decoder``."""
+    def begin(self, inputs: Mapping[str, Tensor], room: int) -> State:
+        """Read the sources; see ``Writer``."""
         mask = inputs.get("attention_mask")
         source = self.encode(inputs["input_ids"], mask)
-        state = Seq2SeqState(self.decoder, source, padding_mask(mask, source.dtype), room)
-        start = torch.full_like(inputs["input_ids"][:, 0], self.config.decoder_start_token_id)
-        return self.step(start, state), state
+        memory = [layer.cross.memory(source) for layer in self.decoder.layers]  # type: ignore[operator, union-attr]
+        return Seq2SeqState(KeyValueCache(len(memory), room), mask, memory)
 
-    def step(self, tokens: Tensor, state: Seq2SeqState) -> Tensor:
-        """Read one more token of each row; see ``zoo.generation.Decoder``."""
-        x = self.embeddings(tokens[:, None])
-        hidden = self.decoder.run(x, state.bias(), state.memories, state.mask, state.cache)
-        return self.scores(hidden[:, -1])
+    def first(self, input_ids: Tensor) -> Tensor:
+        """See ``Writer``."""
+        return torch.full_like(input_ids[:, :1], self.config.decoder_start_token_id)
+
+    def read(self, tokens: Tensor, state: Seq2SeqState) -> Tensor:
+        """See ``Writer``."""
+        x, queries, past = self.embeddings(tokens), tokens.shape[1], state.cache.length
+        if queries == 1:
+            bias = state.bias(self.decoder.positions)
+        else:
+            bias = self.decoder.bias(x, looking_back(x, queries, past), past)
+        mask = padding_mask(state.mask, x.dtype)
+        return self.decoder.run(x, bias, state.memory, mask, state.cache)
 
 
 class TokenClassification(Labels, Encoder):

@@ -7,7 +7,8 @@ from torch.nn import functional as F
 from zoo.nn.attention import SelfAttention, causal_mask, packed_mask, padding_mask
 from zoo.nn.cache import KeyValueCache, LayerCache
 from zoo.nn.encoder import embeddings
-from zoo_t5.attention import CrossAttention, FeedForward, Memory, RelativePositions, RMSNorm
+from zoo.nn.writing import Memory
+from zoo_t5.attention import CrossAttention, FeedForward, RelativePositions, RMSNorm
 from zoo_t5.config import T5Config
 
 
@@ -77,9 +78,12 @@ class Stack(nn.Module):
         self.final_norm = RMSNorm(config.hidden_size, config.layer_norm_eps)
         self.dropout = nn.Dropout(config.dropout)
 
-    def bias(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Return what is added to the scores of (batch, tokens, hidden): positions, and a mask."""
-        positions: Tensor = self.positions(x.shape[1], x.shape[1])
+    def bias(self, x: Tensor, mask: Tensor | None, past: int = 0) -> Tensor:
+        """Return what is added to the scores of (batch, tokens, hidden): positions, and a mask.
+
+        Of the keys, ``past`` stand before these tokens.
+        """
+        positions: Tensor = self.positions(x.shape[1], past + x.shape[1])
         return positions if mask is None else positions + mask  # once, for all blocks
 
     def run(
@@ -107,6 +111,12 @@ class Stack(nn.Module):
             source = memory[number] if isinstance(memory, list) else memory
             x = layer(x, bias, own, source, memory_mask)
         return self.dropout(self.final_norm(x))  # type: ignore[no-any-return]
+
+
+def looking_back(like: Tensor, queries: int, past: int = 0) -> Tensor | None:
+    """Keep the tokens of a target from looking ahead; see ``causal_mask``."""
+    real = like.new_ones(1, past + queries)
+    return causal_mask(real, queries=queries, past=past, like=like)
 
 
 class Trunk(Stack):
@@ -176,8 +186,7 @@ class EncoderDecoder(Trunk):
             before: Tensor | None = packed_mask(ours, ours, x.dtype, causal=True)
         else:
             within = across = padding_mask(theirs, x.dtype)
-            real = torch.ones_like(decoder_input_ids[:1])
-            before = causal_mask(real, queries=real.shape[1], past=0, like=x)
+            before = looking_back(x, decoder_input_ids.shape[1])
         source = self.run(x, self.bias(x, within))
         # through the table alone: those who watch the embeddings look at the source's
         y = self.embeddings.dropout(F.embedding(decoder_input_ids, self.embeddings.tokens.weight))

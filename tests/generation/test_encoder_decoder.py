@@ -166,11 +166,11 @@ def test_beams_share_what_is_kept_of_their_source() -> None:
     with torch.no_grad():
         _, state = model.prefill(batch([[5, 6, 7], [8, 9]]), 9)
         state.select(torch.tensor([0, 0, 1, 1]))
-        before = [keys.data_ptr() for keys, _ in state.memories]
+        before = [keys.data_ptr() for keys, _ in state.memory]
         state.select(torch.tensor([1, 0, 3, 3]))  # other beams, of the same sources
-        assert [keys.data_ptr() for keys, _ in state.memories] == before
+        assert [keys.data_ptr() for keys, _ in state.memory] == before
         state.select(torch.tensor([2, 3]))  # the first text is done
-        assert all(keys.shape[0] == 2 for keys, _ in state.memories)
+        assert all(keys.shape[0] == 2 for keys, _ in state.memory)
         assert state.mask.shape[0] == 2
 
 

@@ -14,7 +14,8 @@ from torch.nn import functional as F
 from zoo.nn.attention import causal_mask, packed_mask
 from zoo.nn.cache import KeyValueCache
 from zoo.nn.encoder import Classifier, Encoder
-from zoo.nn.heads import NextToken, at_places
+from zoo.nn.heads import at_places
+from zoo.nn.writing import State, Writer
 
 
 def places(input_ids: Tensor, mask: Tensor | None, past: int) -> Tensor:
@@ -76,33 +77,22 @@ class CausalStack(Encoder):
         return self.finish(x)
 
 
-class CausalState:
-    """What is kept between the steps of generation: a cache, and where padding is in it."""
+class CausalLM(Writer, CausalStack):
+    """Which token comes next? Also a ``zoo.generation.Decoder``: prompts are padded on the left."""
 
-    def __init__(self, cache: KeyValueCache, mask: Tensor | None) -> None:
-        self.cache, self.mask = cache, mask
+    def begin(self, inputs: Mapping[str, Tensor], room: int) -> State:
+        """See ``Writer``."""
+        return State(KeyValueCache(len(self.layers), room), inputs.get("attention_mask"))
 
-    def select(self, rows: Tensor) -> None:
-        """Keep some rows of the batch, in the order given."""
-        self.cache.select(rows)
-        self.mask = None if self.mask is None else self.mask[rows]
+    def read(self, tokens: Tensor, state: State) -> Tensor:
+        """See ``Writer``."""
+        return self.encode(tokens, state.mask, cache=state.cache)
 
-
-class CausalLM(NextToken, CausalStack):
-    """Which token comes next? Also a ``zoo.generation.Decoder``."""
-
-    def prefill(self, inputs: Mapping[str, Tensor], room: int) -> tuple[Tensor, CausalState]:
-        """Read the prompts, padded on the left; see ``zoo.generation.Decoder``."""
-        mask = inputs.get("attention_mask")
-        state = CausalState(KeyValueCache(len(self.layers), room), mask)
-        hidden = self.encode(inputs["input_ids"], mask, cache=state.cache)
-        return self.scores(hidden[:, -1]), state
-
-    def step(self, tokens: Tensor, state: CausalState) -> Tensor:
-        """Read one more token of each row; see ``zoo.generation.Decoder``."""
+    def step(self, tokens: Tensor, state: State) -> Tensor:
+        """See ``Writer``; what was written is no padding."""
         if state.mask is not None:
             state.mask = F.pad(state.mask, (0, 1), value=1)
-        return self.scores(self.encode(tokens[:, None], state.mask, cache=state.cache)[:, -1])
+        return super().step(tokens, state)
 
 
 class LastToken(Classifier, CausalStack):

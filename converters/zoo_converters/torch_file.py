@@ -19,6 +19,7 @@ MAX_TIES = 32  # how many times a byte of storage may be used
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 COUNT = struct.Struct("<q")
 WRAPPERS = ("state_dict", "model")
+SETTINGS = "config"  # under which some releases keep their configuration beside the tensors
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,8 @@ def _state_dict(root: Any) -> tuple[str | None, dict[str, TensorInfo]]:
     entries = root if wrapper is None else root[wrapper]
     tensors: dict[str, TensorInfo] = {}
     for name, value in entries.items():
+        if name == SETTINGS and isinstance(value, dict) and not _holds_tensors(value):
+            continue
         if type(name) is not str or not is_sound_name(name) or name == METADATA:
             raise Refused(f"{name!r:.100} cannot be the name of a tensor")
         if not isinstance(value, Tensor):

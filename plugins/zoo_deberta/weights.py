@@ -14,6 +14,12 @@ _BLOCK = BlockNames(
 )
 _POSITIONS = "deberta.embeddings.position_embeddings.weight"
 _NO_DECODER = Drop(_POSITIONS, "absolute positions, which only masked-token heads decode with")
+# version 3 was trained with the generator's tables and what is added to them; some of its files
+# hold the latter beside the sum (microsoft/DeBERTa, replaced_token_detection_model.py)
+_ADDED = [
+    Drop(f"deberta.embeddings.{table}_embeddings._weight", "what training added; the sum is there")
+    for table in ("word", "position")
+]
 # files call the masked-token head one of two names, and its decoder always the older one
 _PRESENT = MaskedNames(
     dense="lm_predictions.lm_head.dense",
@@ -27,6 +33,7 @@ def weights(config: DebertaConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
     blocks = _relative(config) + _blocks(config)
     base = trunk(config, "deberta.", positions=config.position_biased_input, blocks=blocks)
+    base = base.plus(drops=_ADDED)
     if head in ("masked-lm", "pretraining"):
         found = _masked(base, config)
         return found if head == "masked-lm" else found.plus(*_replaced("replaced", config))

@@ -417,6 +417,21 @@ def test_a_table_without_a_decoder_is_dropped_with_a_reason(head: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("head", HEADS)
+def test_what_training_added_to_the_tables_is_dropped_with_a_reason(head: str) -> None:
+    """As in the files of deberta-v3-xsmall and mdeberta-v3-base."""
+    config = replace(THIRD, enhanced_decoder=True)
+    added = {
+        "deberta.embeddings.word_embeddings._weight": TensorInfo("F16", (101, 48)),
+        "deberta.embeddings.position_embeddings._weight": TensorInfo("F16", (40, 48)),
+    }
+    account = account_for(DEBERTA.weights(config, head), published(DEBERTA, config, head) | added)
+    account.require_closed("test")
+    assert {drop.because for drop in account.drops.values()} == {
+        "what training added; the sum is there"
+    }
+
+
 def test_the_file_decides_whether_there_is_a_decoder() -> None:
     config = replace(THIRD, enhanced_decoder=True)
     file = published(DEBERTA, config, "masked-lm")

@@ -128,9 +128,20 @@ def test_an_entry_called_model_is_a_tensor_like_others(tmp_path: Path) -> None:
     }
 
 
+def test_a_configuration_may_stand_beside_the_tensors(tmp_path: Path) -> None:
+    """As in the files of microsoft/deberta-large-mnli."""
+    tensors = {"a": torch.arange(6.0), "b": torch.ones(2)}
+    settings = {"hidden_size": 8, "layer_norm_eps": 1e-7, "labels": ["x", None], "deep": {"y": 1}}
+    torch.save(OrderedDict({**tensors, "config": settings}), tmp_path / NAME)
+    check(tmp_path, tensors)
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
+        ({"a": torch.ones(1), "config": {"b": torch.ones(1)}}, "'config' is not a tensor"),
+        ({"a": torch.ones(1), "config": "x"}, "entry 'config' is not a tensor"),
+        ({"config": {}}, "it is empty"),
         ({"a": torch.ones(1), "epoch": 3}, "entry 'epoch' is not a tensor"),
         ({"a": torch.ones(1), "rest": {"b": torch.ones(1)}}, "entry 'rest' is not a tensor"),
         ({"net": {"a": torch.ones(1)}}, "entry 'net' is not a tensor"),

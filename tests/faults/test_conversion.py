@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def edit_config(path: Path, **changes: object) -> None:
     (path / "config.json").write_text(json.dumps(config | changes))
 
 
-def edit_header(path: Path, change: Callable[[dict[str, dict[str, object]]], None]) -> None:
+def edit_header(path: Path, change: Callable[[dict[str, dict[str, Any]]], None]) -> None:
     """Rewrite the header of a safetensors file and leave its data alone."""
     file = path / "model.safetensors"
     raw = file.read_bytes()
@@ -67,6 +68,21 @@ def edit_header(path: Path, change: Callable[[dict[str, dict[str, object]]], Non
     change(header)
     text = json.dumps(header).encode()
     file.write_bytes(struct.pack("<Q", len(text)) + text + raw[8 + length :])
+
+
+def enlarge(path: Path, name: str, rows: int) -> None:
+    """Give a table more rows of zeros, which are a hole in the file and take no time to write."""
+    columns = load_file(path / "model.safetensors")[name].shape[1]
+    edit_tensors(path, lambda stored: {n: t for n, t in stored.items() if n != name})
+
+    def add(header: dict[str, dict[str, Any]]) -> None:
+        ends = [entry["data_offsets"][1] for n, entry in header.items() if n != "__metadata__"]
+        offsets = [max(ends), max(ends) + 4 * rows * columns]
+        header[name] = {"dtype": "F32", "shape": [rows, columns], "data_offsets": offsets}
+
+    edit_header(path, add)
+    file = path / "model.safetensors"
+    os.truncate(file, file.stat().st_size + 4 * rows * columns)
 
 
 def test_an_empty_directory(tmp_path: Path) -> None:
@@ -138,7 +154,7 @@ def test_a_truncated_file(hub_checkpoint: Make, tmp_path: Path, keep: int) -> No
 
 
 def test_a_header_that_lies_about_offsets(hub_checkpoint: Make, tmp_path: Path) -> None:
-    def lie(header: dict[str, dict[str, object]]) -> None:
+    def lie(header: dict[str, dict[str, Any]]) -> None:
         header["bert.pooler.dense.bias"]["data_offsets"] = [0, 128]
 
     edit_header(hub_checkpoint(), lie)
@@ -297,7 +313,10 @@ def test_a_full_disk(hub_checkpoint: Make, tmp_path: Path) -> None:
 def test_an_interruption_leaves_nothing(
     hub_checkpoint: Make, tmp_path: Path, number: signal.Signals
 ) -> None:
-    source = hub_checkpoint(vocab_size=400_000, hidden_size=512)  # 0.8 GB: time to interrupt it
+    source = hub_checkpoint("BertModel")
+    rows = 6_400_000  # 0.8 GB: time to interrupt it
+    enlarge(source, "embeddings.position_embeddings.weight", rows)
+    edit_config(source, max_position_embeddings=rows)
     before = listing(tmp_path)
     process = subprocess.Popen(
         [sys.executable, "-m", "zoo", "convert", source, "-o", tmp_path / "out"],

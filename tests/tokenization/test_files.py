@@ -55,6 +55,26 @@ def test_a_vocabulary_of_two_files_needs_both(tmp_path: Path) -> None:
     assert has_tokenizer(SourceFiles(tmp_path))
 
 
+CASING: dict[str, tuple[dict[str, Content], bool]] = {
+    "capitals": ({"vocab.txt": SMALL}, True),
+    "capitals, kept": ({"vocab.txt": SMALL, CONFIG: {"do_lower_case": False}}, False),
+    "capitals, given up": ({"vocab.txt": SMALL, CONFIG: {"do_lower_case": True}}, False),
+    "no capitals": ({"vocab.txt": SMALL.replace("A\n", "")}, False),
+    "a published list without capitals": ({"vocab.txt": uncased()}, False),
+}
+
+
+@pytest.mark.parametrize("case", CASING)
+def test_lower_casing_what_has_capitals_is_told(
+    case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    content, told = CASING[case]
+    with caplog.at_level("INFO", "zoo"):
+        wordpiece_tokenizer(SourceFiles(write(tmp_path, content)))
+    expected = f"though 1 of the tokens in {tmp_path / 'vocab.txt'} have capitals"
+    assert (expected in caplog.text) == told == bool(caplog.records)
+
+
 def test_tokenizer_json_goes_before_the_vocabulary(tmp_path: Path) -> None:
     write(tmp_path, {TOKENIZER: stored(preserve_case), "vocab.txt": uncased()})
     assert tokens(tmp_path, "hello Hello") == ["[CLS]", "hello", "[UNK]", "[SEP]"]

@@ -8,9 +8,11 @@ is heard:
   does not, ``tokenizer.json`` stands. Where there is ``vocab.txt`` too, it must give the same ids.
 * ``vocab.txt`` is a list of tokens. Everything else comes from ``tokenizer_config.json``, and
   from the defaults of the original implementation where that is silent: lower-case, no accents,
-  a space around every Chinese character, 100 characters a word.
+  a space around every Chinese character, 100 characters a word. Of some published cased models
+  (BioBERT, SpanBERT) only the list exists, so their texts are lower-cased, and we say so.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +34,7 @@ from zoo.tokenization.template import BRACKETED, Template
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+LOG = logging.getLogger("zoo")
 DEFAULTS = {role: f"[{role.upper()}]" for role in ("unk", "sep", "pad", "cls", "mask")}
 SPLITTERS = {"word_tokenizer_type": "basic", "subword_tokenizer_type": "wordpiece"}
 OPTIONS = {  # key of tokenizer_config.json -> attribute of the normalizer, default
@@ -90,7 +93,10 @@ def _from_vocabulary(
                 f"only {known!r} is; a tokenizer.json would say it all",
             )
     unknown = tokens_by_role(settings, roles)["unk"]
-    tokenizer = Tokenizer(models.WordPiece(_vocabulary(files), unk_token=unknown))
+    vocabulary = _vocabulary(files)
+    if "do_lower_case" not in settings.config:
+        _say_if_cased(vocabulary, files.path(VOCABULARY))
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
     options: Any = {ours: default for ours, default in OPTIONS.values()}
     tokenizer.normalizer = normalizers.BertNormalizer(**options)
     return tokenizer
@@ -107,6 +113,18 @@ def _vocabulary(files: SourceFiles) -> dict[str, int]:
     except Exception as error:  # the library raises nothing narrower
         raise VerificationError(f"{path}: {one_line(error)}") from error
     return found
+
+
+def _say_if_cased(vocabulary: Mapping[str, int], path: Path) -> None:
+    """Tell of capitals that lower-casing makes useless: few tokens have them by accident."""
+    words = [token for token in vocabulary if not token.startswith("[")]
+    lost = sum(token != token.lower() for token in words)
+    if lost > len(words) / 100:
+        LOG.info(
+            "texts are lower-cased, as they are where no file says otherwise, though %s of the "
+            'tokens in %s have capitals; {"do_lower_case": false} in %s keeps capitals',
+            *(f"{lost:,}", path, TOKENIZER_CONFIG),
+        )
 
 
 def _compare(files: SourceFiles, tokenizer: "Tokenizer") -> None:

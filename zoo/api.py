@@ -192,7 +192,7 @@ class Model:
 
         Raises:
             UsageError: a setting is out of its range, a text leaves no room for what follows,
-                or the backend does not generate.
+                or the model is a graph without a cache.
 
         Example:
             >>> model.generate(["Once upon a"], max_new_tokens=1)  # doctest: +SKIP

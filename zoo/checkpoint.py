@@ -19,7 +19,9 @@ from zoo.safetensors import SafetensorsReader
 from zoo.weights import WeightMap
 
 CONFIG, MANIFEST, TOKENIZER = "config.json", "zoo.json", "tokenizer.json"
-WEIGHTS, WEIGHTS_INDEX, GRAPH = "model.safetensors", "model.safetensors.index.json", "model.onnx"
+WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
+GRAPH = "model.onnx"
+ENCODER, DECODER = "encoder_model.onnx", "decoder_with_past_model.onnx"  # in place of the one
 LAYOUT = 1
 
 
@@ -178,9 +180,9 @@ class Checkpoint:
 
     @property
     def graph(self) -> Path | None:
-        """The ONNX graph, if the directory holds one."""
-        path = self.path / GRAPH
-        return path if path.is_file() else None
+        """The ONNX graph, if the directory holds one; the decoder's, if it holds two."""
+        paths = (self.path / name for name in (GRAPH, DECODER))
+        return next((path for path in paths if path.is_file()), None)
 
     def weight_files(self) -> list[Path]:
         """Return the safetensors files, checked against the index.

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
+from torch import nn
 
 from zoo.checkpoint import (
     CONFIG,
@@ -45,8 +46,13 @@ def make_checkpoint(
     config = msgspec.structs.replace(tiny, **shape, labels=LABELS, **{"dropout": 0.5, **changes})
     model = family.model(config, head)
     draw_weights(model, seed=1)
+    return store(path, model.to(dtype), family, config, head)
+
+
+def store(path: Path, model: nn.Module, family: Family, config: Any, head: str) -> Checkpoint:
+    """Write a model as a checkpoint."""
     path.mkdir(parents=True)
-    save_file({n: t.to(dtype) for n, t in model.state_dict().items()}, path / WEIGHTS)
+    save_file(model.state_dict(), path / WEIGHTS)
     described = ModelFile(
         zoo=LAYOUT, family=family.name, head=head, config=msgspec.to_builtins(config)
     )

@@ -28,7 +28,7 @@ def split(source: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Check
     """An export whose weights are in a file of their own."""
     target = tmp_path_factory.mktemp("split") / "graph"
     report = export_onnx(source, target, external_over=1000)
-    assert report.external_data == "model.onnx.data"
+    assert report.graphs["model.onnx"].external_data == "model.onnx.data"
     return load_checkpoint(target)
 
 

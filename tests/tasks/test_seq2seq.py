@@ -17,6 +17,7 @@ from zoo.checkpoint import load_checkpoint
 from zoo.cli.run import command
 from zoo.convert import convert
 from zoo.errors import UsageError
+from zoo.export.export import export_onnx
 from zoo.references import Source
 from zoo.tasks.base import TaskWarning
 
@@ -141,6 +142,18 @@ def test_the_encoder_embeds_and_the_graph_agrees(hub: Path, path: Path, tmp_path
     vectors = opened(tmp_path / "encoder").embed(TEXTS)
     graph = opened(tmp_path / "encoder", "onnx").embed(TEXTS)
     assert vectors.shape == (4, 32) and abs(vectors - graph).max() <= 1e-5
+
+
+def test_a_directory_of_graphs_writes_the_same(path: Path, tmp_path: Path) -> None:
+    export_onnx(load_checkpoint(path), tmp_path / "graphs")
+    model, torchs = opened(tmp_path / "graphs", "auto"), opened(path)
+    assert model.session.backend == "onnx"
+    searches: list[dict[str, Any]] = [{}, {"beams": 3}, {"seed": 1, "temperature": 1.5}]
+    for settings in searches:
+        found = model.seq2seq(TEXTS, max_new_tokens=12, **settings)
+        assert found == torchs.seq2seq(TEXTS, max_new_tokens=12, **settings)
+    streamed = run(str(tmp_path / "graphs"), TEXTS[0], "--stream")
+    assert streamed == torchs.seq2seq(TEXTS[:1])[0]["generated"] + "\n"
 
 
 def run(*arguments: str) -> str:

@@ -70,8 +70,4 @@ class Session(ABC):
         """
         from zoo.errors import UsageError
 
-        raise UsageError(
-            f"the {self.backend} backend does not generate: its graph keeps no keys and values "
-            "from one token to the next",
-            "use --backend cpu",
-        )
+        raise UsageError(f"the {self.backend} backend does not generate", "use --backend cpu")

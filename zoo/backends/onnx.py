@@ -7,15 +7,18 @@ from warnings import warn
 import numpy as np
 
 from zoo.backends.base import BackendWarning, Session
+from zoo.backends.graphs import Graphs
 from zoo.backends.inputs import check_inputs, check_outputs, fill_in
 from zoo.backends.runtime import run_graph, start
 from zoo.checkpoint import GRAPH, MANIFEST, Checkpoint
 from zoo.convert.write import digest
 from zoo.errors import UsageError, VerificationError
+from zoo.export.spec import LOGITS
 from zoo.paths import inside
 
 if TYPE_CHECKING:
     from zoo.backends.base import Arrays, Floats
+    from zoo.generation.decoder import Decoder
 
 
 def open_onnx(
@@ -53,8 +56,8 @@ def check_files(checkpoint: Checkpoint) -> None:
     Raises:
         VerificationError: one is missing, was changed, or belongs to another export.
     """
-    export = checkpoint.manifest.export or {}
-    for name in filter(None, (GRAPH, export.get("external_data"))):
+    names = [name for name in checkpoint.manifest.files if ".onnx" in name]
+    for name in names or [GRAPH]:
         path = inside(checkpoint.path, name, MANIFEST)
         known = checkpoint.manifest.files.get(name)
         if known is None or not path.is_file() or digest(path).blake3 != known.blake3:
@@ -90,16 +93,33 @@ class OnnxSession(Session):
                 BackendWarning,
                 stacklevel=4,
             )
-        self._config = checkpoint.config
+        self._config, self._path = checkpoint.config, checkpoint.path
         self._spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
         self.device = device or "cpu"
         self.dtype = str(export.get("dtype", "float32"))
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
-        self._session = start(checkpoint.graph, self.device, threads)
+        cached, where = export.get("cache"), (self.device, threads)
+        self._graphs = Graphs(checkpoint.path, *where) if cached else None
+        self._session = self._graphs.decoder if self._graphs else start(checkpoint.graph, *where)
 
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
         """See ``Session``."""
         names = check_outputs(outputs, self.outputs)
         arrays = fill_in(check_inputs(inputs, self._spec, self._config), self._spec)
-        found = run_graph(self._session, arrays, names)
+        if self._graphs:
+            found = {LOGITS: self._graphs.whole(arrays)}
+        else:
+            found = run_graph(self._session, arrays, names)
         return {name: value.astype(np.float32, copy=False) for name, value in found.items()}
+
+    def decoder(self) -> "Decoder":
+        """See ``Session``."""
+        if self._graphs is None:
+            raise UsageError(
+                f"{self._path} holds a graph that keeps no keys and values from one token to the "
+                "next, and so does not generate",
+                "export the model again, with --cache",
+            )
+        from zoo.backends.writer import GraphWriter  # brings torch
+
+        return GraphWriter(self._graphs, self._config)

@@ -66,6 +66,23 @@ def run_graph(
     return dict(zip(outputs, found, strict=True))
 
 
+def run_values(
+    session: onnxruntime.InferenceSession,
+    values: Mapping[str, onnxruntime.OrtValue],
+    outputs: Sequence[str],
+) -> dict[str, onnxruntime.OrtValue]:
+    """Run a graph on what the runtime holds, and return what it holds then: nothing is copied.
+
+    Raises:
+        VerificationError: see ``run_graph``.
+    """
+    try:
+        found = session.run_with_ort_values(list(outputs), dict(values))
+    except FAILURES as error:
+        raise VerificationError(f"ONNX Runtime fails: {_line(error)}") from error
+    return dict(zip(outputs, found, strict=True))
+
+
 def _providers(device: str) -> list[Any]:
     kind, _, index = device.partition(":")
     if kind == "cpu":

@@ -26,6 +26,11 @@ Examples:
 @output_option
 @click.option("--head", metavar="H", help="The head, by default the checkpoint's.")
 @click.option("--dtype", metavar="D", help="float32 (the default) or float16.")
+@click.option(
+    "--cache/--no-cache",
+    default=None,
+    help="Keep keys and values, to generate with.  [default: where the head writes]",
+)
 @click.option("--opset", type=int, metavar="N", help="The ONNX operator set.")
 @hub_options
 @force_option
@@ -35,6 +40,9 @@ def command(ref: str, onnx: bool, output: Path | None, as_json: bool, **options:
 
     ONNX Runtime is compared with torch at shapes that were not traced, with padding. A
     difference above the family's tolerance is exit code 3, and nothing is written.
+
+    A model that writes text becomes a graph that takes and returns keys and values, or with an
+    encoder two graphs, which `zoo run` and others generate with.
     """
     from zoo.errors import UsageError
     from zoo.export.export import export_onnx
@@ -43,7 +51,7 @@ def command(ref: str, onnx: bool, output: Path | None, as_json: bool, **options:
 
     if output is None:
         raise UsageError("a directory to write is needed", "give -o DIR")
-    target = {name: options.pop(name) for name in ("dtype", "opset", "force")}
+    target = {name: options.pop(name) for name in ("cache", "dtype", "opset", "force")}
     check_target(output, force=target["force"])
     checkpoint = resolve_checkpoint(ref, **options)
     report = export_onnx(checkpoint, output, **target)

@@ -9,6 +9,7 @@ import onnx
 import torch
 
 import zoo
+from zoo.backends.graphs import Graphs
 from zoo.checkpoint import (
     CONFIG,
     GRAPH,
@@ -28,21 +29,19 @@ from zoo.export.graph import (
     check_graph,
     check_opset,
     min_onnxruntime,
-    write_graph,
 )
 from zoo.export.report import ExportReport
-from zoo.export.trace import trace
-from zoo.export.validate import compare, require_equal, worst
+from zoo.export.spec import PAST
+from zoo.export.validate import compare, compare_with_cache, require_equal, worst
+from zoo.export.write import Written, example_shape, write_graphs
 from zoo.plugins import installed
 from zoo.progress import progress
 from zoo.publish import publishing
-from zoo.testing.draws import draw_inputs
 
 if TYPE_CHECKING:
     from zoo.export.spec import OnnxSpec
 
 DTYPES = ("float32", "float16")
-EXAMPLE = (8, 5)  # real tokens of each row of the traced batch
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime")
 STORED = {onnx.TensorProto.FLOAT: "F32", onnx.TensorProto.FLOAT16: "F16"}
 
@@ -54,6 +53,7 @@ def export_onnx(
     opset: int | None = None,
     force: bool = False,
     dtype: str | None = None,
+    cache: bool | None = None,
     external_over: int = EXTERNAL_OVER,
 ) -> ExportReport:
     """Export a checkpoint to ONNX, and publish it if it computes what torch computes.
@@ -62,14 +62,17 @@ def export_onnx(
 
     Args:
         checkpoint: a directory with weights.
-        target: the directory to make: ``model.onnx``, ``config.json``, ``tokenizer.json`` and a
-            manifest with the results.
+        target: the directory to make: ``model.onnx``, or the encoder's graph and the decoder's,
+            ``config.json``, ``tokenizer.json`` and a manifest with the results.
         opset: the ONNX operator set, by default one that old runtimes know and new ones run
             fastest.
         force: replace the target if it exists.
         dtype: what the graph computes in, ``float32`` (the default) or ``float16``.
-        external_over: from this many bytes of weights on, they are written to
-            ``model.onnx.data``.
+        cache: whether the graphs take keys and values, and return them; by default where the
+            model writes with them. They compute what those without compute, for every token, and
+            generate at one token a step.
+        external_over: from this many bytes of weights on, they are written to a file next to the
+            graph, such as ``model.onnx.data``.
 
     Raises:
         UsageError: an argument is out of range, or the target cannot be written.
@@ -80,12 +83,20 @@ def export_onnx(
     with publishing(target, force=force) as staging, progress("exporting", 3) as advance:
         weights = _check_weights(checkpoint)
         spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
-        external = _write(checkpoint, spec, staging / GRAPH, opset, dtype, external_over)
+        graphs = write_graphs(
+            checkpoint,
+            spec,
+            staging,
+            opset=opset,
+            dtype=dtype,
+            cache=cache,
+            external_over=external_over,
+        )
         advance(1)
-        model = check_graph(staging / GRAPH, spec, opset)
+        models = [check_graph(staging / graph.file, graph.spec, opset) for graph in graphs]
         advance(1)
-        report = _gate(checkpoint, spec, staging / GRAPH, model, dtype, external, weights)
-        _write_side_files(checkpoint, staging, report, model)
+        report = _gate(checkpoint, spec, staging, models[0], dtype, graphs, weights)
+        _write_side_files(checkpoint, staging, report, models)
         advance(1)
     return report
 
@@ -127,42 +138,24 @@ def _digest_of(checkpoint: Checkpoint, name: str) -> str | None:
     return known.blake3 if known else None
 
 
-def _write(
-    checkpoint: Checkpoint,
-    spec: "OnnxSpec",
-    path: Path,
-    opset: int,
-    dtype: str,
-    external_over: int,
-) -> str | None:
-    """Trace and write; what the exporter holds in memory is gone before the gate begins."""
-    from zoo.backends.loading import load_model
-
-    model = load_model(checkpoint, getattr(torch, dtype))
-    example = draw_inputs(spec, checkpoint.config, _example(spec))
-    return write_graph(trace(model, example, spec, opset), path, opset, external_over)
-
-
-def _example(spec: "OnnxSpec") -> list[int]:
-    longest = spec.limits.get("tokens", max(EXAMPLE))
-    return [min(length, longest) for length in EXAMPLE]
-
-
 def _gate(
     checkpoint: Checkpoint,
     spec: "OnnxSpec",
-    path: Path,
+    folder: Path,
     model: onnx.ModelProto,
     dtype: str,
-    external: str | None,
+    graphs: list[Written],
     weights: dict[str, FileDigest],
 ) -> ExportReport:
     from zoo.backends.loading import load_model
 
-    example = _example(spec)
-    traced, tolerance = (len(example), max(example)), spec.tolerance[dtype]
+    traced, tolerance = example_shape(spec), spec.tolerance[dtype]
     reference = load_model(checkpoint, torch.float32)
-    checks = compare(reference, path, spec, checkpoint.config, traced)
+    cache = any(name.startswith(f"{PAST}.") for name in graphs[-1].spec.inputs)
+    if cache:
+        checks = compare_with_cache(reference, Graphs(folder), spec, checkpoint.config, traced)
+    else:
+        checks = compare(reference, folder / GRAPH, spec, checkpoint.config, traced)
     require_equal(checks, tolerance)
     opset = model.opset_import[0].version
     return ExportReport(
@@ -173,9 +166,8 @@ def _gate(
         producer=f"{model.producer_name} {model.producer_version}",
         versions={name: metadata.version(name) for name in PACKAGES},
         dtype=dtype,
-        inputs={name: list(axes) for name, axes in spec.inputs.items()},
-        outputs={name: list(axes) for name, axes in spec.outputs.items()},
-        external_data=external,
+        cache=cache,
+        graphs={graph.file: graph.described() for graph in graphs},
         weights=weights,
         traced=list(traced),
         tolerance=tolerance,
@@ -185,12 +177,12 @@ def _gate(
 
 
 def _write_side_files(
-    checkpoint: Checkpoint, staging: Path, report: ExportReport, model: onnx.ModelProto
+    checkpoint: Checkpoint, staging: Path, report: ExportReport, models: list[onnx.ModelProto]
 ) -> None:
     for name in (CONFIG, TOKENIZER):
         if (checkpoint.path / name).is_file():
             shutil.copyfile(checkpoint.path / name, staging / name)
-    codes = [STORED.get(t.data_type, "") for t in model.graph.initializer]
+    codes = [STORED.get(t.data_type, "") for model in models for t in model.graph.initializer]
     before, plugin = checkpoint.manifest, installed().get(checkpoint.family.name)
     manifest = Manifest(
         zoo=LAYOUT,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import onnx
 
 from zoo.errors import UsageError, VerificationError
-from zoo.export.spec import OnnxSpec
+from zoo.export.spec import OnnxSpec, axis_sum
 
 if TYPE_CHECKING:
     from torch.onnx import ONNXProgram
@@ -37,7 +37,7 @@ OPSETS = {
 FLOAT16_SINCE = "1.17"  # older releases do not normalise layers in float16 on CPUs, tried likewise
 # The one that the exporter's own operators are written in, and the fastest in onnxruntime 1.31.
 DEFAULT_OPSET = 18
-EXTERNAL_DATA = "model.onnx.data"
+DATA = ".data"  # what the name of a file of weights adds to its graph's
 EXTERNAL_OVER = 1 << 30  # bytes of weights; a protobuf ends at 2 GiB
 
 
@@ -83,7 +83,7 @@ def write_graph(program: "ONNXProgram", path: Path, opset: int, external_over: i
     weights = [v.const_value for v in model.graph.initializers.values() if v.const_value]
     external = sum(tensor.nbytes for tensor in weights) > external_over
     program.save(path, external_data=external)
-    return EXTERNAL_DATA if external else None
+    return f"{path.name}{DATA}" if external else None
 
 
 def _forget(holder: Any) -> None:
@@ -114,18 +114,19 @@ def check_graph(path: Path, spec: OnnxSpec, opset: int) -> onnx.ModelProto:
     axes = {value.name: _axes(value) for value in (*model.graph.input, *model.graph.output)}
     if list(axes.items()) != [(name, tuple(wanted)) for name, wanted in expected.items()]:
         raise VerificationError(f"the graph has {axes}, where {expected} is declared")
-    _check_locations(model)
+    _check_locations(model, f"{path.name}{DATA}")
     return model
 
 
 def _axes(value: onnx.ValueInfoProto) -> tuple[str | int, ...]:
-    return tuple(dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim)
+    dims = value.type.tensor_type.shape.dim
+    return tuple(axis_sum(*dim.dim_param.split(" + ")) or dim.dim_value for dim in dims)
 
 
-def _check_locations(model: onnx.ModelProto) -> None:
+def _check_locations(model: onnx.ModelProto, expected: str) -> None:
     for tensor in model.graph.initializer:
         for entry in tensor.external_data:
-            if entry.key == "location" and entry.value != EXTERNAL_DATA:
+            if entry.key == "location" and entry.value != expected:
                 raise VerificationError(f"{tensor.name} is kept in {entry.value!r}")
 
 

@@ -31,17 +31,24 @@ class ShapeCheck(Record):
         tokens: columns.
         padding: how many of the places are padding.
         outputs: output name -> difference.
+        past: how many tokens of each row were read in a run before, and came from the cache.
     """
 
     batch: int
     tokens: int
     padding: int
     outputs: dict[str, Difference]
+    past: int = 0
 
     @property
     def worst(self) -> float:
         """The largest relative difference of any output."""
         return max(found.max_rel for found in self.outputs.values())
+
+    @property
+    def after(self) -> str:
+        """Of how many tokens the cache was, in words."""
+        return f", after {self.past} in the cache" if self.past else ""
 
     @property
     def argmax(self) -> float | None:
@@ -50,8 +57,22 @@ class ShapeCheck(Record):
         return min(shares, default=None)
 
 
+class Graph(Record):
+    """A file with a graph.
+
+    Attributes:
+        inputs: input name -> axes.
+        outputs: output name -> axes.
+        external_data: the file next to it that holds its weights, if they are not in it.
+    """
+
+    inputs: dict[str, list[str | int]]
+    outputs: dict[str, list[str | int]]
+    external_data: str | None
+
+
 class ExportReport(Record):
-    """An exported graph, and the result of its gate.
+    """An exported model, and the result of its gate.
 
     Attributes:
         validated: whether it passed the gate.
@@ -61,9 +82,8 @@ class ExportReport(Record):
         producer: what the file says wrote it.
         versions: of the packages that took part.
         dtype: what the graph computes in.
-        inputs: input name -> axes.
-        outputs: output name -> axes.
-        external_data: the file next to the graph that holds its weights, if they are not in it.
+        cache: whether the graphs take and return keys and values.
+        graphs: the name of each graph's file -> what it takes and returns.
         weights: the files that were exported.
         traced: batch and tokens of the example the graph was traced with.
         tolerance: the largest accepted ``max_rel``.
@@ -79,9 +99,8 @@ class ExportReport(Record):
     producer: str
     versions: dict[str, str]
     dtype: str
-    inputs: dict[str, list[str | int]]
-    outputs: dict[str, list[str | int]]
-    external_data: str | None
+    cache: bool
+    graphs: dict[str, Graph]
     weights: dict[str, FileDigest]
     traced: list[int]
     tolerance: float
@@ -96,15 +115,16 @@ class ExportReport(Record):
 
     def lines(self) -> list[str]:
         """Return it as a person wants to read it."""
+        what = " and ".join(self.graphs) + (" with a cache" if self.cache else "")
         lines = [
-            f"graph in {self.dtype}, opset {self.opset}, IR {self.ir}: "
+            f"{what} in {self.dtype}, opset {self.opset}, IR {self.ir}: "
             f"runs on onnxruntime {self.min_onnxruntime} or newer"
         ]
         for check in self.checks:
             argmax = "" if check.argmax is None else f", argmax agrees in {check.argmax:.2%}"
             padding = f" ({check.padding} padding)" if check.padding else ""
+            shape = f"{check.batch} x {check.tokens} tokens{padding}{check.after}"
             lines.append(
-                f"{check.batch} x {check.tokens} tokens{padding}: differs from torch by "
-                f"{check.worst:.1e} of the largest magnitude{argmax}"
+                f"{shape}: differs from torch by {check.worst:.1e} of the largest magnitude{argmax}"
             )
         return [*lines, f"accepted: {self.tolerance:.0e}"]

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Axes = tuple[str | int, ...]
+# The ecosystem's names: what a graph returns as PRESENT, its next run is given as PAST.
+PAST, PRESENT, LOGITS = "past_key_values", "present", "logits"
+PAST_TOKENS = "past_tokens"  # the axis of the tokens in a cache, which may be none
 
 
 @dataclass(frozen=True)
@@ -13,7 +16,7 @@ class OnnxSpec:
 
     Attributes:
         inputs: input name -> its axes; a name is of a dynamic one, a number is a fixed size.
-            Inputs are int64.
+            Inputs are int64, but for those of a cache.
         outputs: output name -> its axes, in the order the model returns them; a number is a
             fixed size.
         limits: axis -> the largest size the model can take.
@@ -27,6 +30,11 @@ class OnnxSpec:
     tolerance: Mapping[str, float] = field(
         default_factory=lambda: {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
     )
+
+
+def axis_sum(*axes: str) -> str:
+    """Name an axis that is as long as others together; exporters write sums in any order."""
+    return " + ".join(sorted(axes))
 
 
 def sized(axes: Mapping[str, str], config: Any) -> dict[str, Axes]:

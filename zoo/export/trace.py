@@ -12,18 +12,19 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import PluginError, VerificationError
-from zoo.export.spec import OnnxSpec
+from zoo.export.spec import PAST_TOKENS, OnnxSpec
+
+Example = Mapping[str, Tensor | list[Tensor]]
 
 
-def trace(
-    model: nn.Module, example: Mapping[str, Tensor], spec: OnnxSpec, opset: int
-) -> torch.onnx.ONNXProgram:
+def trace(model: nn.Module, example: Example, spec: OnnxSpec, opset: int) -> torch.onnx.ONNXProgram:
     """Trace a module with every axis of the specification left open.
 
     Args:
         model: in evaluation mode.
-        example: a small batch with padding. Its sizes differ from each other and from 1, which
-            an exporter would take for a constant.
+        example: a small batch with padding, by the names of the module's parameters; a list is
+            of the inputs whose names begin with that. Its sizes differ from each other and from
+            1, which an exporter would take for a constant.
         spec: names and axes.
         opset: the operator set.
 
@@ -40,21 +41,31 @@ def trace(
         )
     every = (axis for axes in spec.inputs.values() for axis in axes)
     names = dict.fromkeys(axis for axis in every if isinstance(axis, str))
-    dims = {axis: torch.export.Dim(axis, min=1, max=spec.limits.get(axis)) for axis in names}
+    dims = {
+        axis: torch.export.Dim(axis, min=int(axis != PAST_TOKENS), max=spec.limits.get(axis))
+        for axis in names
+    }
     shapes = {
         name: {position: dims[axis] for position, axis in enumerate(axes) if isinstance(axis, str)}
         for name, axes in spec.inputs.items()
     }
+    order = [name for name in inspect.signature(model.forward).parameters if name in example]
+    flat = {name: _named(name, example[name], spec) for name in order}
     try:
         with _silence():
             program = torch.onnx.export(
                 model,
                 (),
-                kwargs={name: example[name] for name in _in_order(model, spec)},
-                input_names=_in_order(model, spec),
+                kwargs={name: example[name] for name in order},
+                input_names=[name for names in flat.values() for name in names],
                 output_names=list(spec.outputs),
                 opset_version=opset,
-                dynamic_shapes={name: shapes[name] for name in _in_order(model, spec)},
+                dynamic_shapes={
+                    name: [shapes[each] for each in names]
+                    if name not in spec.inputs
+                    else shapes[name]
+                    for name, names in flat.items()
+                },
                 dynamo=True,
                 verbose=False,
             )
@@ -64,9 +75,11 @@ def trace(
     return program
 
 
-def _in_order(model: nn.Module, spec: OnnxSpec) -> list[str]:
-    """Return the inputs in the order of the model's parameters, which the exporter keeps."""
-    return [name for name in inspect.signature(model.forward).parameters if name in spec.inputs]
+def _named(name: str, value: Tensor | list[Tensor], spec: OnnxSpec) -> list[str]:
+    """Return the inputs of the graph that a parameter of the module stands for, in order."""
+    if isinstance(value, Tensor):
+        return [name]
+    return [each for each in spec.inputs if each.startswith(f"{name}.")]
 
 
 def _reason(error: BaseException) -> str:

@@ -9,11 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from zoo.backends.graphs import Graphs
 from zoo.backends.runtime import run_graph, start
 from zoo.config import Config
 from zoo.errors import VerificationError
 from zoo.export.report import Difference, ShapeCheck
-from zoo.export.spec import OnnxSpec
+from zoo.export.spec import LOGITS, OnnxSpec
 from zoo.testing.draws import axis_lengths, draw_inputs
 
 UNLIMITED = 256  # the longest input that is tried where a model takes any length
@@ -45,10 +46,56 @@ def compare(
             name: difference(name, expected[name], found[name], axis_lengths(spec, lengths), axes)
             for name, axes in spec.outputs.items()
         }
-        batch, tokens = len(lengths), max(lengths)
-        padding = batch * tokens - sum(lengths)
-        checks.append(ShapeCheck(batch=batch, tokens=tokens, padding=padding, outputs=outputs))
+        checks.append(_check(lengths, outputs))
     return checks
+
+
+def compare_with_cache(
+    model: nn.Module, graphs: Graphs, spec: OnnxSpec, config: Config, traced: tuple[int, int]
+) -> list[ShapeCheck]:
+    """Compare like ``compare``, where graphs keep keys and values.
+
+    Each batch is read at once after an empty cache; and in two runs, of which the second is given
+    the cache of the first. Then texts that are continued are padded on the left, as they are when
+    a model goes on with them.
+
+    Args:
+        model: in evaluation mode, on the CPU; it reads each batch at once, without a cache.
+        graphs: ready to run.
+        spec: names and axes of the model as it is.
+        config: see ``compare``.
+        traced: likewise.
+    """
+    checks: list[ShapeCheck] = []
+    axes = spec.outputs[LOGITS]
+    for number, lengths in enumerate(batches(spec.limits.get("tokens", UNLIMITED), traced)):
+        inputs = draw_inputs(spec, config, lengths, seed=number)
+        with torch.inference_mode():
+            expected = model(**inputs)[LOGITS].numpy()
+        arrays = {name: value.numpy() for name, value in inputs.items()}
+        width, real = arrays[graphs.target].shape[1], axis_lengths(spec, lengths)
+        for past in dict.fromkeys((0, (width // 2, width - 1)[number % 2])):
+            if past and graphs.target == "input_ids":
+                moved = {name: _rolled(array, lengths, 1) for name, array in arrays.items()}
+                found = _rolled(graphs.whole(moved, past), lengths, -1)
+            else:
+                found = graphs.whole(arrays, past)
+            outputs = {LOGITS: difference(LOGITS, expected, found, real, axes)}
+            checks.append(_check(lengths, outputs, past))
+    return checks
+
+
+def _rolled(array: NDArray[Any], lengths: Sequence[int], way: int) -> NDArray[Any]:
+    """Move the texts of a batch to its other side, (batch, tokens, ...)."""
+    width = array.shape[1]
+    rows = zip(array, lengths, strict=True)
+    return np.stack([np.roll(row, way * (width - length), axis=0) for row, length in rows])
+
+
+def _check(lengths: Sequence[int], outputs: dict[str, Difference], past: int = 0) -> ShapeCheck:
+    batch, tokens = len(lengths), max(lengths)
+    padding = batch * tokens - sum(lengths)
+    return ShapeCheck(batch=batch, tokens=tokens, padding=padding, outputs=outputs, past=past)
 
 
 def batches(longest: int, traced: tuple[int, int]) -> list[list[int]]:
@@ -113,8 +160,8 @@ def require_equal(checks: Sequence[ShapeCheck], tolerance: float) -> None:
             if not found.max_rel <= tolerance:
                 raise VerificationError(
                     f"the graph's {name} differs from torch by {found.max_rel:.1e} of the largest "
-                    f"magnitude at {check.batch} x {check.tokens} tokens, where {tolerance:.0e} "
-                    "is accepted",
+                    f"magnitude at {check.batch} x {check.tokens} tokens{check.after}, where "
+                    f"{tolerance:.0e} is accepted",
                     "nothing was written",
                 )
 

@@ -118,8 +118,9 @@ class Generate(Task):
     def _inputs(self, prompts: Sequence[Sequence[int]]) -> "dict[str, Tensor]":
         from zoo.generation.decoder import pad
 
-        pad_id, device = self.tokenizer.pad_id, self.session.device
-        return pad(prompts, side=self.side, pad_id=pad_id, device=device)
+        # what ONNX Runtime computes on a device, it is given from here
+        device = "cpu" if self.session.backend == "onnx" else self.session.device
+        return pad(prompts, side=self.side, pad_id=self.tokenizer.pad_id, device=device)
 
     def _prompt(self, item: Item) -> list[int]:
         """Return a text's tokens; an empty text starts from the token that begins texts."""

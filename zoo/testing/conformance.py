@@ -26,8 +26,12 @@ from torch import Tensor, nn
 
 from zoo.config import Config
 from zoo.errors import UsageError
+from zoo.export.parts import NEW, with_cache
+from zoo.export.spec import LOGITS
+from zoo.export.trace import Example
 from zoo.family import Family
 from zoo.formats import TensorInfo
+from zoo.nn.writing import Writer
 from zoo.testing.draws import CHOICES, axis_lengths, draw_inputs, draw_weights
 from zoo.testing.golden import Golden
 from zoo.testing.short_run import losses
@@ -80,7 +84,7 @@ class FamilyTests:
         """Return a batch of three texts of different length."""
         return draw_inputs(self.family.onnx(self.config, head), self.config, LENGTHS, **options)
 
-    def run(self, model: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def run(self, model: nn.Module, inputs: Example) -> dict[str, Tensor]:
         """Run a model without keeping what gradients need."""
         with torch.no_grad():
             return model(**inputs)  # type: ignore[no-any-return]
@@ -204,6 +208,21 @@ class FamilyTests:
         for name, axes in spec.outputs.items():
             shape = tuple(sizes[axis] if isinstance(axis, str) else axis for axis in axes)
             assert tuple(found[name].shape) == shape, name
+
+    def test_what_writes_reads_in_pieces(self, head: str) -> None:
+        """A model that writes scores tokens after those of a cache as it scores all at once."""
+        spec, model, inputs = (
+            self.family.onnx(self.config, head),
+            self.model(head),
+            self.inputs(head),
+        )
+        if not isinstance(model, Writer) or list(spec.outputs) != [LOGITS]:
+            return
+        for part in with_cache(model, spec, inputs):
+            found = self.run(part.module, part.example)
+            assert list(found) == list(part.spec.outputs)
+        expected = self.run(model, inputs)[LOGITS][:, -NEW:]
+        assert (found[LOGITS] - expected).abs().max() <= 1e-12
 
     def test_padding_changes_nothing(self, head: str) -> None:
         """A text has the same outputs alone and padded, in a batch with others."""

@@ -1,0 +1,263 @@
+"""Graphs that write with a cache: their texts are torch's, and they are what others expect."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace as changed
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from click.testing import CliRunner
+from msgspec.structs import replace
+from torch import Tensor, nn
+
+from tests.backends.making import make_checkpoint, store
+from tests.export.conftest import Exported
+from tests.generation import conftest as gpt
+from tests.generation import test_encoder_decoder as t5
+from zoo.backends import open_session
+from zoo.bench import measure
+from zoo.checkpoint import Checkpoint, load_checkpoint
+from zoo.cli.info import command as info
+from zoo.errors import UsageError, VerificationError
+from zoo.export.export import export_onnx
+from zoo.export.graph import EXTERNAL_OVER
+from zoo.generation.decoder import Decoder, pad
+from zoo.generation.search import generate, stream
+from zoo.generation.settings import Settings
+from zoo.nn.causal import CausalLM
+from zoo.nn.writing import State
+from zoo.testing.draws import draw_inputs
+from zoo.verify import verify
+from zoo_gpt import Gpt
+from zoo_t5 import T5
+
+MODELS = ("second", "first", "plain", "later")  # of each, how it is made is below
+SETTINGS = [
+    {},
+    {"beams": 4, "length_penalty": 0.5},
+    {"seed": 3, "temperature": 1.5, "top_k": 20},
+]
+
+
+def made(name: str, path: Path, layers: int = 2) -> Checkpoint:
+    """Store a small model that says many different things."""
+    if name in t5.CONFIGS:
+        config = replace(t5.CONFIGS[name], num_layers=1, num_decoder_layers=layers)
+        model = T5().model(config, "seq2seq-lm")
+        gpt.sharp(model, 2)
+        with torch.no_grad():
+            model.get_parameter("decoder.final_norm.weight").mul_(12 if name == "plain" else 1)
+        return store(path, model, T5(), config, "seq2seq-lm")
+    shape = replace(
+        gpt.SMALL, norm="pre" if name == "second" else "post", num_layers=layers, max_positions=96
+    )
+    model = Gpt().model(shape, "causal-lm")
+    gpt.sharp(model, 4)
+    return store(path, model, Gpt(), shape, "causal-lm")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Exported]:
+    """Return a function from a name to a checkpoint, its export and the report, made once."""
+
+    @cache
+    def export(name: str) -> Exported:
+        folder = tmp_path_factory.mktemp(name)
+        checkpoint = made(name, folder / "model")
+        over = 1000 if name == "later" else EXTERNAL_OVER  # into files of their own
+        report = export_onnx(checkpoint, folder / "graph", external_over=over)
+        return checkpoint, load_checkpoint(folder / "graph"), report
+
+    return export
+
+
+def decoders(pair: Exported) -> tuple[Decoder, Decoder]:
+    return open_session(pair[0], "cpu").decoder(), open_session(pair[1]).decoder()
+
+
+def batch(checkpoint: Checkpoint, count: int = 5) -> dict[str, Tensor]:
+    side = "left" if checkpoint.family.name == "gpt" else "right"
+    return pad(gpt.prompts(count), side=side, pad_id=0, device="cpu")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_64_greedy_tokens_are_those_of_torch(written: Callable[[str], Exported], name: str) -> None:
+    ours, theirs = decoders(written(name))
+    inputs, settings = batch(written(name)[0]), Settings(max_new_tokens=64)
+    found = generate(theirs, inputs, settings)
+    assert found == generate(ours, inputs, settings)
+    assert [len(row) for row in found] == [64] * 5 and len({t for row in found for t in row}) > 5
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=["greedy", "beams", "sampled"])
+@pytest.mark.parametrize("name", ["second", "plain"])
+def test_every_search_finds_the_texts_of_torch(
+    written: Callable[[str], Exported], name: str, settings: dict[str, Any]
+) -> None:
+    ours, theirs = decoders(written(name))
+    inputs, how = batch(written(name)[0], 7), Settings(max_new_tokens=24, **settings)
+    free = generate(theirs, inputs, how)
+    ends = [free[0][9], free[3][4]]  # so that rows are done one after the other
+    found = generate(theirs, inputs, how, ends=ends)
+    assert found == generate(ours, inputs, how, ends=ends)
+    assert len({len(row) for row in found}) > 2
+    if "beams" not in settings:
+        single = {key: tensor[:1] for key, tensor in inputs.items()}
+        assert list(stream(theirs, single, how)) == free[0]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_run_is_the_model_as_it_is(written: Callable[[str], Exported], name: str) -> None:
+    checkpoint, graph, report = written(name)
+    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    inputs = {
+        key: tensor.numpy() for key, tensor in draw_inputs(spec, checkpoint.config, (9, 4)).items()
+    }
+    sessions = [open_session(checkpoint, "cpu"), open_session(graph)]
+    expected, found = (session.run(inputs)["logits"] for session in sessions)
+    assert found.shape == expected.shape and found.dtype == np.float32
+    real = inputs["attention_mask"] == 1 if name in ("first", "second") else ...
+    assert np.abs(found - expected)[real].max() <= 1e-5 * np.abs(expected).max()
+    assert report.cache and report.max_rel <= 1e-5
+    assert {check.past for check in report.checks} > {0} and report.argmax_agreement == 1
+    assert [check.outcome for check in verify(graph.path)] == ["ok", "ok"]
+    times = measure(checkpoint, sessions, batch=2, tokens=6, rounds=1)
+    assert [found.backend for found in times] == ["cpu", "onnx"]
+
+
+def test_a_continuation_by_the_names_that_others_know(written: Callable[[str], Exported]) -> None:
+    """Greedy search as any user of ONNX Runtime writes it, without anything of ours."""
+    checkpoint, graph, _ = written("second")
+    session = onnxruntime.InferenceSession(graph.path / "model.onnx")
+    layers, heads, width = 2, 4, 8
+    names = [f"{layer}.{kind}" for layer in range(layers) for kind in ("key", "value")]
+    given = ["input_ids", "attention_mask", *(f"past_key_values.{name}" for name in names)]
+    assert [one.name for one in session.get_inputs()] == given
+    assert [one.name for one in session.get_outputs()] == ["logits"] + [
+        f"present.{name}" for name in names
+    ]
+    ids = np.array([[5, 9, 11], [8, 3, 2]])
+    mask, past = np.ones_like(ids), [np.zeros((2, heads, 0, width), np.float32)] * 4
+    found: list[Any] = []
+    for _ in range(20):
+        values = [ids, mask, *past]
+        logits, *past = session.run(None, dict(zip(given, values, strict=True)))
+        ids = logits[:, -1:].argmax(-1)
+        mask = np.concatenate([mask, np.ones_like(ids)], 1)
+        found.append(ids[:, 0].tolist())
+    inputs = {"input_ids": torch.tensor([[5, 9, 11], [8, 3, 2]])}
+    expected = generate(open_session(checkpoint).decoder(), inputs, Settings(max_new_tokens=20))
+    assert [list(row) for row in zip(*found, strict=True)] == expected
+
+
+def test_the_graphs_of_an_encoder_and_a_decoder(written: Callable[[str], Exported]) -> None:
+    _, graph, report = written("later")
+    assert list(report.graphs) == ["encoder_model.onnx", "decoder_with_past_model.onnx"]
+    found: dict[str, dict[str, Any]] = {}
+    for file, said in report.graphs.items():
+        model = onnx.load(graph.path / file)
+        onnx.checker.check_model(model, full_check=True)
+        assert [value.name for value in model.graph.input] == list(said.inputs)
+        assert [value.name for value in model.graph.output] == list(said.outputs)
+        found |= {file: {**said.inputs, **said.outputs}}
+    encoder, decoder = found.values()
+    source, target = ["batch", 4, "tokens", 10], ["batch", 4, "past_tokens", 10]
+    assert encoder["input_ids"] == encoder["attention_mask"] == ["batch", "tokens"]
+    assert decoder["input_ids"] == ["batch", "decoder_tokens"]
+    assert decoder["encoder_attention_mask"] == ["batch", "tokens"]
+    for layer in range(2):
+        for kind in ("key", "value"):
+            assert encoder[f"present.{layer}.encoder.{kind}"] == source
+            assert decoder[f"past_key_values.{layer}.encoder.{kind}"] == source
+            assert decoder[f"past_key_values.{layer}.decoder.{kind}"] == target
+            assert f"present.{layer}.decoder.{kind}" in decoder
+    data = [f"{name}.data" for name in report.graphs]
+    assert [said.external_data for said in report.graphs.values()] == data
+    assert graph.manifest.files.keys() == {*report.graphs, *data, "config.json"}
+
+
+class Forgetful(CausalLM):
+    """Reads tokens as if they stood at the beginning, once it is exported."""
+
+    def read(self, tokens: Tensor, state: State) -> Tensor:
+        if torch.compiler.is_exporting():
+            return self.encode(tokens, position_ids=None, cache=state.cache)
+        return super().read(tokens, state)
+
+
+class ForgetfulGpt(Gpt):
+    def model(self, config: Any, head: str) -> nn.Module:
+        model = super().model(config, head)
+        model.__class__ = type("ForgetfulLM", (Forgetful, type(model)), {})
+        return model
+
+
+@pytest.fixture
+def no_trace(tmp_path: Path) -> Iterator[None]:
+    yield
+    assert [path.name for path in tmp_path.iterdir() if path.name != "zoo-home"] == ["model"]
+
+
+@pytest.mark.usefixtures("no_trace")
+def test_a_graph_that_reads_its_cache_wrongly_is_not_published(tmp_path: Path) -> None:
+    checkpoint = changed(made("second", tmp_path / "model", layers=1), family=ForgetfulGpt())
+    with pytest.raises(VerificationError, match=r"logits differs from torch by .* tokens"):
+        export_onnx(checkpoint, tmp_path / "graph")
+
+
+@pytest.mark.usefixtures("no_trace")
+def test_a_head_that_does_not_write_has_no_cache(tmp_path: Path) -> None:
+    checkpoint = make_checkpoint(tmp_path / "model", num_layers=1)
+    with pytest.raises(UsageError, match="head none keeps no keys and values; leave --cache out"):
+        export_onnx(checkpoint, tmp_path / "graph", cache=True)
+
+
+def test_a_graph_without_a_cache_says_what_to_do(tmp_path: Path) -> None:
+    checkpoint = made("second", tmp_path / "model", layers=1)
+    report = export_onnx(checkpoint, tmp_path / "graph", cache=False)
+    assert not report.cache and {check.past for check in report.checks} == {0}
+    assert list(report.graphs["model.onnx"].inputs) == ["input_ids", "attention_mask"]
+    session = open_session(load_checkpoint(tmp_path / "graph"))
+    assert session.run({"input_ids": np.array([[3, 4]])})["logits"].shape == (1, 2, 61)
+    with pytest.raises(UsageError, match="does not generate; export the model again, with --cache"):
+        session.decoder()
+
+
+def test_every_file_is_checked(written: Callable[[str], Exported], tmp_path: Path) -> None:
+    _, graph, _ = written("later")
+    shutil.copytree(graph.path, tmp_path / "graph")
+    for name in graph.manifest.files.keys() - {"config.json"}:
+        path = tmp_path / "graph" / name
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        with pytest.raises(VerificationError, match=f"{name} is not the file that"):
+            open_session(load_checkpoint(path.parent))
+        path.unlink()
+        with pytest.raises(VerificationError, match=f"{name} is not the file that"):
+            open_session(load_checkpoint(path.parent))
+        path.write_bytes(content)
+    open_session(load_checkpoint(tmp_path / "graph"))
+
+
+def test_float16(tmp_path: Path) -> None:
+    checkpoint = made("second", tmp_path / "model", layers=1)
+    report = export_onnx(checkpoint, tmp_path / "graph", dtype="float16")
+    graph = load_checkpoint(tmp_path / "graph")
+    assert "F32" not in graph.manifest.dtypes and 1e-5 < report.max_rel < 2e-2
+    inputs, settings = batch(checkpoint, 2), Settings(max_new_tokens=9, beams=2)
+    found = generate(open_session(graph).decoder(), inputs, settings)
+    assert [len(row) for row in found] == [9, 9]
+
+
+def test_info_says_that_there_is_a_cache(written: Callable[[str], Exported]) -> None:
+    _, graph, _ = written("later")
+    done = CliRunner().invoke(info, [str(graph.path), "--json"], catch_exceptions=False)
+    said = json.loads(done.stdout)["export"]
+    assert said["cache"] is True and "decoder_with_past_model.onnx" in said["graphs"]

@@ -1,0 +1,200 @@
+"""What is traced of a model: the model as it is, or what writes with a cache, in one or two parts.
+
+A model that goes on with its input is one graph. It reads any number of tokens after any number
+that it is given the keys and values of, none included, and returns those of all. A model that
+reads its input with an encoder is two: the encoder returns the keys and values of the source, and
+the decoder is given them beside those of the target.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import zip_longest
+from typing import NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from zoo.checkpoint import DECODER, ENCODER, GRAPH
+from zoo.export.spec import LOGITS, PAST, PAST_TOKENS, PRESENT, Axes, OnnxSpec, axis_sum
+from zoo.export.trace import Example
+from zoo.nn.cache import KeyValueCache, LayerCache
+from zoo.nn.writing import State, Writer
+
+T = TypeVar("T")
+
+OWN = ("key", "value")
+TARGET, SOURCE = ("decoder.key", "decoder.value"), ("encoder.key", "encoder.value")
+MASK = "attention_mask"
+NEW = 3  # tokens of the traced batch that are read, after those in the cache
+
+
+class Part(NamedTuple):
+    """One graph of an export.
+
+    Attributes:
+        file: what it is called.
+        module: what is traced.
+        example: see ``trace``.
+        spec: names and axes.
+    """
+
+    file: str
+    module: nn.Module
+    example: Example
+    spec: OnnxSpec
+
+
+class Given(LayerCache):
+    """One layer's keys and values as a graph is given them; what is added makes new ones."""
+
+    def __init__(self, keys: Tensor, values: Tensor) -> None:
+        super().__init__()
+        self._hold(keys, values)
+
+    def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """See ``LayerCache``."""
+        self._hold(torch.cat((self.pair[0], keys), 2), torch.cat((self.pair[1], values), 2))
+        return self.pair
+
+    def _hold(self, keys: Tensor, values: Tensor) -> None:
+        self.length, self.pair = keys.shape[2], (keys, values)
+        self._keys, self._values = keys, values
+
+
+class Continuation(nn.Module):
+    """A model that reads tokens after those of a cache, and returns scores and a larger cache.
+
+    Args:
+        model: the model.
+        kinds: what each layer is given, see ``OWN``.
+    """
+
+    def __init__(self, model: Writer, kinds: Sequence[str]) -> None:
+        super().__init__()
+        self.model, self.kinds = model, kinds
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, past_key_values: list[Tensor]
+    ) -> dict[str, Tensor]:
+        """Read tokens.
+
+        Args:
+            input_ids: (batch, tokens), int64.
+            attention_mask: (batch, all tokens), those of the cache included; or of the source.
+            past_key_values: of each layer what ``kinds`` says, (batch, heads, tokens, head) each.
+        """
+        size = len(self.kinds)
+        layers = [past_key_values[at : at + size] for at in range(0, len(past_key_values), size)]
+        given = [Given(keys, values) for keys, values, *_ in layers]
+        cache = KeyValueCache(0)
+        cache.layers = [*given]
+        memory = [(layer[2], layer[3]) for layer in layers if size > 2]
+        state = self.model.state_type(cache, attention_mask, memory)
+        scores = self.model.scores(self.model.read(input_ids, state))
+        return {LOGITS: scores, **_named(PRESENT, self.kinds[:2], [one.pair for one in given])}
+
+
+class Target(Continuation):
+    """The same for a model with an encoder, whose mask is of the source."""
+
+    def forward(
+        self, input_ids: Tensor, encoder_attention_mask: Tensor, past_key_values: list[Tensor]
+    ) -> dict[str, Tensor]:
+        """See ``Continuation``."""
+        return super().forward(input_ids, encoder_attention_mask, past_key_values)
+
+
+class Source(nn.Module):
+    """The encoder, and the keys and values of what it returns for each block of the decoder."""
+
+    def __init__(self, model: Writer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+        """Read a source and its mask, (batch, tokens) each."""
+        inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
+        return _named(PRESENT, SOURCE, self.model.begin(inputs, 0).memory)
+
+
+def with_cache(model: Writer, spec: OnnxSpec, example: Mapping[str, Tensor]) -> list[Part]:
+    """Return the graphs that a model generates with.
+
+    Args:
+        model: in evaluation mode.
+        spec: of the model as it is: it takes ``input_ids`` and ``attention_mask`` and, if it has
+            an encoder, ``decoder_input_ids``.
+        example: what it takes.
+    """
+    ids, mask = example["input_ids"], example["attention_mask"]
+    target = example.get("decoder_input_ids")
+    if target is None:
+        past = ids.shape[1] - NEW
+        state = _read(model, {"input_ids": ids, "attention_mask": mask[:, :past]}, ids[:, :past])
+        axes: dict[str, Axes] = {"input_ids": ("batch", "tokens"), MASK: ("batch", "all_tokens")}
+        known = {"input_ids": ids[:, past:], MASK: mask}
+        return [_part(GRAPH, Continuation(model, OWN), state, spec, axes, known)]
+    past = target.shape[1] - NEW
+    state = _read(model, example, target[:, :past])
+    axes = {"input_ids": ("batch", spec.outputs[LOGITS][1]), f"encoder_{MASK}": ("batch", "tokens")}
+    known = {"input_ids": target[:, past:], f"encoder_{MASK}": mask}
+    return [
+        _source(model, state, spec, {"input_ids": ids, MASK: mask}),
+        _part(DECODER, Target(model, TARGET + SOURCE), state, spec, axes, known),
+    ]
+
+
+def _read(model: Writer, inputs: Mapping[str, Tensor], tokens: Tensor) -> State:
+    with torch.no_grad():
+        state = model.begin(inputs, 0)
+        model.read(tokens, state)
+    return state
+
+
+def _source(model: Writer, state: State, spec: OnnxSpec, example: Mapping[str, Tensor]) -> Part:
+    outputs = _named(PRESENT, SOURCE, [[_axes(t, "tokens") for t in pair] for pair in state.memory])
+    inputs = {name: spec.inputs[name] for name in example}
+    return Part(ENCODER, Source(model), example, replace(spec, inputs=inputs, outputs=outputs))
+
+
+def _part(
+    file: str,
+    module: Continuation,
+    state: State,
+    spec: OnnxSpec,
+    axes: Mapping[str, Axes],
+    known: Mapping[str, Tensor],
+) -> Part:
+    own = [[layer.keys.clone(), layer.values.clone()] for layer in state.cache.layers]
+    held = [[*pair, *more] for pair, more in zip_longest(own, state.memory, fillvalue=())]
+    tokens = str(spec.outputs[LOGITS][1])
+    places = [PAST_TOKENS, PAST_TOKENS, "tokens", "tokens"]
+    given = [[_axes(*pair) for pair in zip(layer, places, strict=False)] for layer in held]
+    returned = [[_axes(tensor, axis_sum(PAST_TOKENS, tokens)) for tensor in pair] for pair in own]
+    longest = spec.limits.get(tokens)
+    limits = {} if longest is None else {PAST_TOKENS: longest, "all_tokens": longest}
+    return Part(
+        file,
+        module,
+        {**known, PAST: [tensor for layer in held for tensor in layer]},
+        replace(
+            spec,
+            inputs={**axes, **_named(PAST, module.kinds, given)},
+            outputs={LOGITS: spec.outputs[LOGITS], **_named(PRESENT, module.kinds[:2], returned)},
+            limits={**spec.limits, **limits},
+        ),
+    )
+
+
+def _axes(tensor: Tensor, tokens: str) -> Axes:
+    """Return the axes of keys or values: heads and their width are the model's."""
+    return ("batch", tensor.shape[1], tokens, tensor.shape[3])
+
+
+def _named(word: str, kinds: Sequence[str], layers: Iterable[Iterable[T]]) -> dict[str, T]:
+    """Name what each layer has: ``present.0.key`` and so on."""
+    return {
+        f"{word}.{number}.{kind}": value
+        for number, layer in enumerate(layers)
+        for kind, value in zip(kinds, layer, strict=True)
+    }

@@ -70,6 +70,7 @@ def _become(order: dict[str, Any]) -> None:
     """Be the command, and end as it does."""
     os.environ.clear()
     os.environ.update(order["environment"])
+    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     reload_hub_settings()
     os.chdir(order["folder"])
     for number, path in enumerate(order["streams"]):

@@ -38,7 +38,9 @@ def pair() -> MakePair:
 
     def make(seed: int = 4, **changes: Any) -> Pair:
         config = replace(SMALL, **changes)
-        model: Any = Gpt().model(config, "causal-lm").eval()
+        with torch.device("meta"):  # what it draws takes long, and is drawn again
+            model: Any = Gpt().model(config, "causal-lm").eval()
+        model.to_empty(device="cpu")
         sharp(model, seed)
         reference: Any = reference_model(Gpt(), config, "causal-lm", model.state_dict())
         # the plain formula is the oracle of what is computed; here it is that of the search

@@ -17,6 +17,8 @@ import pytest
 import torch
 import transformers
 
+from tests import warm
+
 EXAMPLE = Path(__file__).parents[2] / "docs" / "example-plugin"
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", "[UNK]", *"abcdefgh", "##a", "##b", "<mask>"]
 SMALL: dict[str, Any] = {
@@ -42,14 +44,19 @@ class Installed:
         where = ("--no-build-isolation", "--target", self.site)
         self.python("pip", "install", *options, *where, self.source)
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Puts the plugin on the path."""
+        home = {"PYTHONPATH": str(self.site), "ZOO_HOME": str(self.folder / "home")}
+        return {**home, "ZOO_STRICT_PLUGINS": "1", "OMP_NUM_THREADS": "1"}
+
     def python(self, module: str, *arguments: object) -> str:
         """Run a module with the plugin on the path, and return what it prints."""
-        home = {"PYTHONPATH": str(self.site), "ZOO_HOME": str(self.folder / "home")}
         done = subprocess.run(
             [sys.executable, "-m", module, *map(str, arguments)],
             capture_output=True,
             text=True,
-            env={**os.environ, **home, "ZOO_STRICT_PLUGINS": "1", "OMP_NUM_THREADS": "1"},
+            env={**os.environ, **self.environment},
             cwd=self.folder,
             check=False,
         )
@@ -58,7 +65,9 @@ class Installed:
 
     def zoo(self, *arguments: object) -> dict[str, Any]:
         """Run a command, and return the object that it prints."""
-        found: dict[str, Any] = json.loads(self.python("zoo", *arguments, "--json"))
+        done = warm.zoo(*arguments, "--json", cwd=self.folder, **self.environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
         return found
 
 

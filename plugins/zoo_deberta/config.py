@@ -142,6 +142,8 @@ CONFIG_MAP = ConfigMap(
         "tie_word_embeddings": (True, None),
         "talking_head": (None, False),
         "z_steps": (None, 0),
+        # what Microsoft's own code asks for, and the pooler's keys say where they are there
+        "pooling": (None, {"dropout": 0, "hidden_act": "gelu"}),
     },
     ignored={"padding_idx": "keeps a row of the embedding from being trained; results are equal"},
     follows={

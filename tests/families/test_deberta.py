@@ -511,6 +511,7 @@ def test_keys_of_published_files_are_known() -> None:
         "vocab_size": 128100,
         "padding_idx": 0,
         "pooler_hidden_size": 1536,
+        "pooling": {"dropout": 0, "hidden_act": "gelu"},
     }
     found = DEBERTA.from_hub(hub)
     assert found.config == SIZES["v2-xlarge"] and found.unknown == ()
@@ -522,6 +523,7 @@ def test_keys_of_published_files_are_known() -> None:
     [
         ("talking_head", True),
         ("z_steps", 2),
+        ("pooling", {"dropout": 0, "hidden_act": "tanh"}),
         ("tie_word_embeddings", False),
         ("pooler_hidden_size", 64),
         ("attention_head_size", 32),

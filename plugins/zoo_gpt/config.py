@@ -93,6 +93,8 @@ _KEYS = {
 _IGNORED = {
     "is_decoder": "every token looks back alone, whatever it says",
     "n_ctx": "what n_positions was called before; no implementation reads it",
+    "n_special": "counts tokens that vocab_size holds",
+    "predict_special_tokens": "read by no implementation",
 }
 _SECOND = ConfigMap(
     keys={
@@ -120,11 +122,7 @@ _SECOND = ConfigMap(
 _FIRST = replace(
     _SECOND,
     keys={**_KEYS, "afn": "activation"},
-    ignored={
-        **_IGNORED,
-        "n_special": "counts tokens that vocab_size holds",
-        "predict_special_tokens": "read by no implementation",
-    },
+    ignored=_IGNORED,
     # its class knows three activations, by names of its own: its "gelu" is the approximation
     values={"afn": {"gelu": "gelu_new", "relu": "relu", "silu": "silu", "swish": "silu"}},
     implied={"norm": "post", "vocab_size": 40478, "max_positions": 512},

@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 FOLDER = Path(__file__).parent / "published"
-UNITS = {"Bytes": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+UNITS = {"Bytes": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "M": 10**6}
 WIDTHS = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -26,6 +26,7 @@ class Published(msgspec.Struct, forbid_unknown_fields=True):
         cut: whether the copy of that page ends before the page, which is in the order of names.
         dtype: of the weights, where a page says it: a storage's name, or the configuration.
         config: ``config.json``.
+        parameters: how many there are, as the page writes it, such as ``93.6 M``.
         more: parameters that the weights file holds beyond those of the row; ``why`` says which.
         why: what these are.
     """
@@ -36,6 +37,7 @@ class Published(msgspec.Struct, forbid_unknown_fields=True):
     cut: bool = False
     dtype: str = "float32"
     config: dict[str, Any] | None = None
+    parameters: str | None = None
     more: int = 0
     why: str | None = None
 
@@ -51,7 +53,7 @@ def published() -> dict[str, Published]:
 
 
 def span(size: str) -> tuple[float, float]:
-    """Return the bytes between which a rounded size such as ``440 MB`` lies."""
+    """Return between which numbers a rounded one lies: the bytes of ``440 MB``, say."""
     number, unit = size.split()
     half = 0.5 * 10 ** -len(number.partition(".")[2])
     return (float(number) - half) * UNITS[unit], (float(number) + half) * UNITS[unit]

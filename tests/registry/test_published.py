@@ -54,6 +54,14 @@ def test_the_weights_are_as_large_as_the_parameters_say(name: str) -> None:
     assert (fact.more > 0) == (fact.why is not None)
 
 
+@having("parameters")
+def test_the_parameters_are_as_many_as_the_page_says(name: str) -> None:
+    fact, count = FACTS[name], registry.builtin()[name].parameters
+    assert fact.parameters is not None and count is not None
+    least, most = span(fact.parameters)
+    assert least <= count + fact.more <= most
+
+
 @having("config")
 def test_the_configuration_is_read_whole_and_is_the_rows(name: str, tmp_path: Path) -> None:
     fact, row = FACTS[name], registry.builtin()[name]

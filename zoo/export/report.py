@@ -115,7 +115,8 @@ class ExportReport(Record):
 
     def lines(self) -> list[str]:
         """Return it as a person wants to read it."""
-        what = " and ".join(self.graphs) + (" with a cache" if self.cache else "")
+        what = "graph" if len(self.graphs) == 1 else "encoder and decoder"
+        what += " with a cache" if self.cache else ""
         lines = [
             f"{what} in {self.dtype}, opset {self.opset}, IR {self.ir}: "
             f"runs on onnxruntime {self.min_onnxruntime} or newer"

@@ -21,7 +21,7 @@ from tests.backends.making import make_checkpoint, store
 from tests.export.conftest import Exported
 from tests.generation import conftest as gpt
 from tests.generation import test_encoder_decoder as t5
-from zoo.backends import open_session
+from zoo.backends import open_session, writer
 from zoo.bench import measure
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.cli.info import command as info
@@ -111,6 +111,16 @@ def test_every_search_finds_the_texts_of_torch(
     if "beams" not in settings:
         single = {key: tensor[:1] for key, tensor in inputs.items()}
         assert list(stream(theirs, single, how)) == free[0]
+
+
+def test_long_prompts_are_read_in_pieces(
+    written: Callable[[str], Exported], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = decoders(written("second"))
+    inputs, settings = batch(written("second")[0]), Settings(max_new_tokens=8)
+    assert inputs["input_ids"].shape[1] == 9
+    monkeypatch.setattr(writer, "PIECE", 4 * 5 * 61)  # so many scores as four tokens of a row have
+    assert generate(theirs, inputs, settings) == generate(ours, inputs, settings)
 
 
 @pytest.mark.parametrize("name", MODELS)

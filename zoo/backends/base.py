@@ -62,12 +62,10 @@ class Session(ABC):
             f"the {self.backend} backend does not expose single layers", "use --backend cpu"
         )
 
+    @abstractmethod
     def decoder(self) -> "Decoder":
         """Return the model as something that generates text.
 
         Raises:
-            UsageError: this backend does not generate, or the model does not.
+            UsageError: the model does not generate, or its graph was exported without a cache.
         """
-        from zoo.errors import UsageError
-
-        raise UsageError(f"the {self.backend} backend does not generate", "use --backend cpu")

@@ -42,12 +42,13 @@ def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint
 
 def _key(checkpoint: Checkpoint, dtype: str | None) -> str:
     """Return what the graph depends on: the manifest has the digests of all weights."""
+    # the first word is of what is kept: since the second kind, graphs that write have a cache
     packages = ("torch", "onnx", "onnxscript", "onnxruntime")
     versions = [f"{name} {metadata.version(name)}" for name in packages]
     parts = [
         (checkpoint.path / MANIFEST).read_bytes(),
         (checkpoint.path / CONFIG).read_bytes(),
-        "\n".join([zoo.__version__, dtype or "float32", *versions]).encode(),
+        "\n".join(["2", zoo.__version__, dtype or "float32", *versions]).encode(),
     ]
     return blake3(b"".join(blake3(part).digest() for part in parts)).hexdigest()[:32]
 

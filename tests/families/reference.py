@@ -20,7 +20,7 @@ class ReferenceTests:
 
     Attributes:
         family: the family under test.
-        base: the full shape that is compared with every head, and in texts of all lengths.
+        base: the full shape that is compared in texts of all lengths.
         others: sizes that are compared with fewer layers and tokens.
         small: a shape whose numbers differ from each other.
         settings: changes of it that are compared.

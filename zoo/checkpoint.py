@@ -22,6 +22,7 @@ CONFIG, MANIFEST, TOKENIZER = "config.json", "zoo.json", "tokenizer.json"
 WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 GRAPH = "model.onnx"
 ENCODER, DECODER = "encoder_model.onnx", "decoder_with_past_model.onnx"  # in place of the one
+DATA = ".onnx.data"  # how a file ends that holds a graph's weights
 LAYOUT = 1
 
 

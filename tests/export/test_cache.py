@@ -253,6 +253,7 @@ def test_every_file_is_checked(written: Callable[[str], Exported], tmp_path: Pat
         with pytest.raises(VerificationError, match=f"{name} is not the file that"):
             open_session(load_checkpoint(path.parent))
         path.write_bytes(content)
+    (tmp_path / "graph" / "model.onnx").write_text("a graph that the manifest does not know")
     open_session(load_checkpoint(tmp_path / "graph"))
 
 

@@ -1,6 +1,6 @@
 """Running graphs with a cache: keys and values go from one run of ONNX Runtime into the next."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from onnxruntime import OrtValue
 
 from zoo.backends.runtime import run_values, start
-from zoo.checkpoint import DECODER, ENCODER, GRAPH
 from zoo.export.spec import LOGITS, PAST, PRESENT
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class Graphs:
     """The graph of a model that writes with a cache, or the two of an encoder and a decoder.
 
     Args:
-        folder: where they are.
+        paths: the decoder's file, or the encoder's and the decoder's.
         device: see ``start``.
         threads: likewise.
 
@@ -59,10 +58,11 @@ class Graphs:
         decoder: the one that reads tokens, in ONNX Runtime.
     """
 
-    def __init__(self, folder: Path, device: str = "cpu", threads: int | None = None) -> None:
-        pair = (folder / DECODER).is_file()
-        self._encoder = start(folder / ENCODER, device, threads) if pair else None
-        self.decoder = start(folder / (DECODER if pair else GRAPH), device, threads)
+    def __init__(
+        self, paths: Sequence[Path], device: str = "cpu", threads: int | None = None
+    ) -> None:
+        *encoder, self.decoder = [start(path, device, threads) for path in paths]
+        self._encoder = encoder[0] if encoder else None
         self._grown = [o.name for o in self.decoder.get_outputs() if o.name.startswith(PRESENT)]
 
     @property

@@ -10,7 +10,7 @@ from zoo.backends.base import BackendWarning, Session
 from zoo.backends.graphs import Graphs
 from zoo.backends.inputs import check_inputs, check_outputs, fill_in
 from zoo.backends.runtime import run_graph, start
-from zoo.checkpoint import GRAPH, MANIFEST, Checkpoint
+from zoo.checkpoint import DATA, GRAPH, MANIFEST, Checkpoint
 from zoo.convert.write import digest
 from zoo.errors import UsageError, VerificationError
 from zoo.export.spec import LOGITS
@@ -56,8 +56,8 @@ def check_files(checkpoint: Checkpoint) -> None:
     Raises:
         VerificationError: one is missing, was changed, or belongs to another export.
     """
-    names = [name for name in checkpoint.manifest.files if ".onnx" in name]
-    for name in names or [GRAPH]:
+    data = (name for name in checkpoint.manifest.files if name.endswith(DATA))
+    for name in (*_graphs(checkpoint), *data):
         path = inside(checkpoint.path, name, MANIFEST)
         known = checkpoint.manifest.files.get(name)
         if known is None or not path.is_file() or digest(path).blake3 != known.blake3:
@@ -65,6 +65,11 @@ def check_files(checkpoint: Checkpoint) -> None:
                 f"{path} is not the file that {checkpoint.path / MANIFEST} describes",
                 "export it again",
             )
+
+
+def _graphs(checkpoint: Checkpoint) -> list[str]:
+    """Return the files with graphs that the manifest tells of."""
+    return list((checkpoint.manifest.export or {}).get("graphs", [GRAPH]))
 
 
 class OnnxSession(Session):
@@ -85,11 +90,11 @@ class OnnxSession(Session):
     def __init__(
         self, checkpoint: Checkpoint, device: str | None = None, threads: int | None = None
     ) -> None:
-        assert checkpoint.graph, "open_onnx sees to it"
         export = checkpoint.manifest.export or {}
         if export.get("validated") is not True:
             warn(
-                f"{checkpoint.graph} did not pass the export gate: its outputs may be wrong",
+                f"{checkpoint.path} holds a graph that did not pass the export gate: its outputs "
+                "may be wrong",
                 BackendWarning,
                 stacklevel=4,
             )
@@ -98,9 +103,10 @@ class OnnxSession(Session):
         self.device = device or "cpu"
         self.dtype = str(export.get("dtype", "float32"))
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
-        cached, where = export.get("cache"), (self.device, threads)
-        self._graphs = Graphs(checkpoint.path, *where) if cached else None
-        self._session = self._graphs.decoder if self._graphs else start(checkpoint.graph, *where)
+        paths = [checkpoint.path / name for name in _graphs(checkpoint)]
+        where = (self.device, threads)
+        self._graphs = Graphs(paths, *where) if export.get("cache") else None
+        self._session = self._graphs.decoder if self._graphs else start(paths[0], *where)
 
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
         """See ``Session``."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import onnx
 
+from zoo.checkpoint import DATA
 from zoo.errors import UsageError, VerificationError
 from zoo.export.spec import OnnxSpec, axis_sum
 
@@ -37,7 +38,6 @@ OPSETS = {
 FLOAT16_SINCE = "1.17"  # older releases do not normalise layers in float16 on CPUs, tried likewise
 # The one that the exporter's own operators are written in, and the fastest in onnxruntime 1.31.
 DEFAULT_OPSET = 18
-DATA = ".data"  # what the name of a file of weights adds to its graph's
 EXTERNAL_OVER = 1 << 30  # bytes of weights; a protobuf ends at 2 GiB
 
 
@@ -83,7 +83,7 @@ def write_graph(program: "ONNXProgram", path: Path, opset: int, external_over: i
     weights = [v.const_value for v in model.graph.initializers.values() if v.const_value]
     external = sum(tensor.nbytes for tensor in weights) > external_over
     program.save(path, external_data=external)
-    return f"{path.name}{DATA}" if external else None
+    return path.with_suffix(DATA).name if external else None
 
 
 def _forget(holder: Any) -> None:
@@ -114,7 +114,7 @@ def check_graph(path: Path, spec: OnnxSpec, opset: int) -> onnx.ModelProto:
     axes = {value.name: _axes(value) for value in (*model.graph.input, *model.graph.output)}
     if list(axes.items()) != [(name, tuple(wanted)) for name, wanted in expected.items()]:
         raise VerificationError(f"the graph has {axes}, where {expected} is declared")
-    _check_locations(model, f"{path.name}{DATA}")
+    _check_locations(model, path.with_suffix(DATA).name)
     return model
 
 

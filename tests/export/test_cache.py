@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace as changed
 from functools import cache
 from pathlib import Path
@@ -31,8 +31,11 @@ from zoo.export.graph import EXTERNAL_OVER
 from zoo.generation.decoder import Decoder, pad
 from zoo.generation.search import generate, stream
 from zoo.generation.settings import Settings
+from zoo.nn.attention import causal_mask
+from zoo.nn.cache import KeyValueCache
 from zoo.nn.causal import CausalLM
-from zoo.nn.writing import State
+from zoo.nn.encoder import embeddings, self_attention
+from zoo.nn.writing import State, Writer
 from zoo.testing.draws import draw_inputs
 from zoo.verify import verify
 from zoo_gpt import Gpt
@@ -191,6 +194,47 @@ def test_the_graphs_of_an_encoder_and_a_decoder(written: Callable[[str], Exporte
     data = [f"{name}.data" for name in report.graphs]
     assert [said.external_data for said in report.graphs.values()] == data
     assert graph.manifest.files.keys() == {*report.graphs, *data, "config.json"}
+
+
+class Solo(Writer):
+    """A model of nobody's: one layer of attention, and no positions."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+        self.embeddings = embeddings(config, positions=False, norm=False)
+        self.layers, self.head = nn.ModuleList([self_attention(config, causal=True)]), None
+
+    def begin(self, inputs: Mapping[str, Tensor], room: int) -> State:
+        return State(KeyValueCache(1, room), inputs.get("attention_mask"))
+
+    def read(self, tokens: Tensor, state: State) -> Tensor:
+        x, past = self.embeddings(tokens), state.cache.length
+        mask = causal_mask(state.mask, queries=tokens.shape[1], past=past, like=x)
+        return x + self.layers[0](x, mask, state.cache.layers[0])  # type: ignore[no-any-return]
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Tensor]:
+        x = self.embeddings(input_ids)
+        mask = causal_mask(attention_mask, queries=x.shape[1], past=0, like=x)
+        return self.outputs(x + self.layers[0](x, mask))
+
+
+class SoloFamily(Gpt):
+    def model(self, config: Any, head: str) -> nn.Module:
+        return Solo(config)
+
+
+def test_a_family_that_only_says_how_it_reads(tmp_path: Path) -> None:
+    config = gpt.SMALL
+    model = Solo(config)
+    gpt.sharp(model, 1)
+    stored = store(tmp_path / "model", model, Gpt(), config, "causal-lm")
+    checkpoint = changed(stored, family=SoloFamily())
+    export_onnx(checkpoint, tmp_path / "graph")
+    graph = changed(load_checkpoint(tmp_path / "graph"), family=SoloFamily())
+    ours, theirs = (open_session(one).decoder() for one in (checkpoint, graph))
+    for settings in (Settings(max_new_tokens=64), Settings(max_new_tokens=20, beams=3)):
+        found = generate(theirs, batch(checkpoint), settings)
+        assert found == generate(ours, batch(checkpoint), settings)
 
 
 class Forgetful(CausalLM):

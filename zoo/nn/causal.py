@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from zoo.nn.attention import causal_mask, packed_mask
 from zoo.nn.cache import KeyValueCache
@@ -87,12 +86,6 @@ class CausalLM(Writer, CausalStack):
     def read(self, tokens: Tensor, state: State) -> Tensor:
         """See ``Writer``."""
         return self.encode(tokens, state.mask, cache=state.cache)
-
-    def step(self, tokens: Tensor, state: State) -> Tensor:
-        """See ``Writer``; what was written is no padding."""
-        if state.mask is not None:
-            state.mask = F.pad(state.mask, (0, 1), value=1)
-        return super().step(tokens, state)
 
 
 class LastToken(Classifier, CausalStack):

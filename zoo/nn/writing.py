@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from zoo.nn.cache import KeyValueCache
 from zoo.nn.heads import NextToken
@@ -85,5 +86,7 @@ class Writer(NextToken, ABC):
         return self.scores(hidden[:, -1]), state
 
     def step(self, tokens: Tensor, state: State) -> Tensor:
-        """See ``zoo.generation.Decoder``."""
+        """See ``zoo.generation.Decoder``; what was written is no padding."""
+        if state.mask is not None and not state.memory:
+            state.mask = F.pad(state.mask, (0, 1), value=1)
         return self.scores(self.read(tokens[:, None], state)[:, -1])

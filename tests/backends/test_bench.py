@@ -19,7 +19,7 @@ WORK: dict[str, Any] = {"batch": 3, "tokens": 16, "rounds": 2}
 
 def sequences(path: Path, **changes: Any) -> Checkpoint:
     """A model that reads a source and a target."""
-    return make_checkpoint(path, "seq2seq-lm", family=get_family("t5"), **changes)
+    return make_checkpoint(path, "seq2seq-lm", family=get_family("t5"), num_layers=1, **changes)
 
 
 def test_a_source_and_a_target_are_read_on_every_backend(tmp_path: Path) -> None:

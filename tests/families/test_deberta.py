@@ -159,8 +159,7 @@ def test_settings_of_the_first_version_equal_the_reference(changes: dict[str, An
 
 
 @pytest.mark.parametrize(
-    ("size", "head"),
-    [("base", "none"), ("v3-base", "none"), ("v3-base", "masked-lm")],
+    ("size", "head"), [("base", "none"), *(("v3-base", head) for head in SHARED_HEADS)]
 )
 def test_base_equals_the_reference(size: str, head: str) -> None:
     config = replace(SIZES[size], enhanced_decoder=False)

@@ -141,9 +141,10 @@ def test_the_reference_keeps_a_table_of_its_own() -> None:
         assert reference.config.scale_decoder_outputs == config.scale_outputs
 
 
-@pytest.mark.parametrize("size", ["base", "v1.1-base"])
-def test_base_equals_the_reference(size: str) -> None:
-    head = "seq2seq-lm" if size == "base" else "none"
+@pytest.mark.parametrize(
+    ("size", "head"), [("v1.1-base", "none"), *(("base", head) for head in HEADS)]
+)
+def test_base_equals_the_reference(size: str, head: str) -> None:
     config = SIZES[size]
     model = random_model(config, head)
     reference = reference_model(FAMILY, config, head, model.state_dict())

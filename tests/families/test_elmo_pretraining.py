@@ -1,8 +1,6 @@
 """ELMo in the engine: losses that fall, batches in parts, saved states, and what runs leave."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from tests.families.elmo_streams import (
     random_split,
     rows,
 )
+from tests.warm import zoo
 from zoo.errors import UsageError
 from zoo.objectives.base import Batch
 from zoo.objectives.sampled import SampledOptions
@@ -142,12 +141,6 @@ def test_recipes_can_be_followed(size: str) -> None:
     assert recipe.objective in ELMO.objectives
     assert recipe.batch_tokens % recipe.length == 0
     SampledOptions(**recipe.options)
-
-
-def zoo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "zoo", *arguments], capture_output=True, text=True, check=False
-    )
 
 
 def test_a_corpus_may_have_more_words_than_are_told(isolated: None, tmp_path: Path) -> None:

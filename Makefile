@@ -33,7 +33,7 @@ types:
 	$(BIN)/mypy
 
 unit:
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 docs: install
 	$(BIN)/zoo families --markdown > docs/families.md

@@ -1,5 +1,6 @@
 """The command line: a table of commands, each imported when it is used."""
 
+import gc
 import importlib
 import os
 import signal
@@ -111,7 +112,9 @@ def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with the documented code."""
     signal.signal(signal.SIGTERM, _terminated)
     arguments = sys.argv[1:] if args is None else args
-    sys.exit(_run(arguments))
+    code = _run(arguments)
+    gc.freeze()  # or else the interpreter looks once more through all that torch made, to end
+    sys.exit(code)
 
 
 def _run(arguments: list[str]) -> int:

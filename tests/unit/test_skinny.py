@@ -41,3 +41,12 @@ def test_a_quickened_model_keeps_its_parameters_and_its_gradients() -> None:
     assert names["0.weight"].grad is not None
     with torch.inference_mode():
         assert torch.allclose(model(x), before, atol=1e-6)
+
+
+def test_parts_of_larger_tensors_are_multiplied_as_they_are() -> None:
+    torch.manual_seed(0)
+    weight, x = torch.randn(307, 768)[7:], torch.randn(10, 1536)[5:, 1::2]
+    assert weight.storage_offset() and not x.is_contiguous()
+    with torch.inference_mode():
+        found = skinny_linear(x, weight)
+    assert (found - F.linear(x.double(), weight.double())).abs().max() < 1e-3

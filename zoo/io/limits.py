@@ -1,0 +1,29 @@
+"""Limits on what is read from files that strangers wrote: size, count, depth and time.
+
+Every reader takes its limits from here, so that one page says what is accepted. A limit is well
+above what published checkpoints have, and low enough that a file at the limit is read in bounded
+time and memory.
+"""
+
+import os
+
+from zoo.errors import VerificationError
+
+
+def check_limit(path: "str | os.PathLike[str]", what: str, value: int, limit: int) -> None:
+    """Raise an error if a quantity that a file states or has is above its limit.
+
+    Args:
+        path: the file, for the message.
+        what: name of the quantity, for the message: ``"length of the header"``.
+        value: the quantity.
+        limit: the largest value that is accepted.
+
+    Raises:
+        VerificationError: ``value`` is above ``limit``.
+    """
+    if value > limit:
+        raise VerificationError(
+            f"{path}: {what} is {value:,}, and at most {limit:,} is accepted",
+            "do not use this file, unless you know why it is so large",
+        )

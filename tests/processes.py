@@ -79,7 +79,7 @@ def run_limited(
     return Limited(code, stdout, stderr, time.monotonic() - begin, peak * 1024)
 
 
-# Waits for the command and reports its exit status and peak memory, which the kernel keeps by child.
+# Waits for the command and reports its exit status and peak memory.
 _MEASURED = """
 import os, subprocess, sys, resource
 code = subprocess.run(sys.argv[1:]).returncode

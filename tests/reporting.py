@@ -1,0 +1,81 @@
+"""Results of the tests behind docs/reliability.md, kept as files that its table is written from.
+
+A test that shows a promise calls ``record`` with the number of cases that it tried and how many
+failed. Nothing is written unless ``$ZOO_TEST_RESULTS`` names a folder::
+
+    ZOO_TEST_RESULTS=tests/results python -m pytest -m '' tests/faults
+    python -m tests.fuzz.table          # writes the table from tests/results
+
+The files are committed. Each holds the result of one test, so runs in parallel do not meet.
+"""
+
+import json
+import os
+import platform
+import re
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "ZOO_TEST_RESULTS"
+PROMISES = {
+    "fuzz": "A damaged or hostile file is read to equal values, or refused in one line, "
+    "within limits of time and memory",
+    "pickle": "A `.bin` runs no code",
+    "bit-flip": "A flipped bit in a model, an export, a corpus or a checkpoint is found and named",
+    "kill": "`kill -9` at a random moment leaves nothing that loads and is incomplete, and the "
+    "same command ends right when it is run again",
+    "signal": "SIGBUS, SIGHUP, SIGQUIT and SIGTERM end a command cleanly",
+    "full-disk": "A full disk is one line and leaves nothing behind",
+    "read-only": "A read-only disk is one line and leaves nothing behind",
+    "clock": "A clock that jumps changes no result",
+    "changing-file": "A file that changes while it is read is never read as something else",
+    "small-memory": "In 1 GB of address space a command ends right, or says what it lacks",
+    "hub-load": "50 conversions at once from a Hub that fails end right, each file downloaded once",
+    "offline": "`--offline` opens no socket",
+    "token": "The Hub's token is written nowhere",
+    "large-conversion": "A checkpoint of 12 GB is converted within 500 MB of memory",
+    "large-corpus": "A corpus is built from 2 GB of text within 1 GB of memory",
+    "many-inputs": "50,000 inputs go through `zoo run` in constant memory",
+    "resume": "A run of 200 short resumes ends at the same bytes as an unbroken one",
+}
+
+
+def record(
+    promise: str, *, cases: int, failures: int = 0, measured: str = "", command: str = ""
+) -> None:
+    """Write the result of a test to the folder that ``$ZOO_TEST_RESULTS`` names.
+
+    Call it before the assertion, or a failure is not recorded.
+
+    Args:
+        promise: key of ``PROMISES``.
+        cases: number of cases that were tried.
+        failures: number of cases that broke the promise.
+        measured: the figure that the test measured, in a few words: ``"peak 431 MB"``.
+        command: command that repeats the test; without it, the running test of pytest.
+    """
+    if promise not in PROMISES:
+        raise KeyError(f"{promise}: add this promise to tests/reporting.py")
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        return
+    result: dict[str, Any] = {
+        "promise": promise,
+        "command": command or f"pytest {_running_test()}",
+        "cases": cases,
+        "failures": failures,
+        "measured": measured,
+        "python": platform.python_version(),
+    }
+    path = Path(folder) / f"{promise}.{_slug(result['command'])}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=2) + "\n", "utf-8")
+
+
+def _running_test() -> str:
+    return os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
+
+
+def _slug(command: str) -> str:
+    """Return a file name for a command: its last words, and nothing that a file system minds."""
+    return re.sub(r"[^a-z0-9]+", "-", command.lower()).strip("-")[-80:].lstrip("-")

@@ -1,0 +1,34 @@
+"""Opening files that may be pipes, sockets or devices."""
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from zoo.errors import SourceError, VerificationError
+from zoo.io.files import open_regular, read_regular
+
+
+def test_a_regular_file_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    with open_regular(path) as file:
+        assert file.read() == b"content"
+    (tmp_path / "link").symlink_to(path)
+    assert read_regular(tmp_path / "link", "index", 7) == b"content"
+    with pytest.raises(VerificationError, match=r"file: size of the index in bytes is 7, and at"):
+        read_regular(path, "index", 6)
+
+
+def test_anything_else_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        for path in (*map(tmp_path.joinpath, ("pipe", "folder", "socket")), Path("/dev/zero")):
+            with pytest.raises(SourceError, match="is not a regular file"):
+                open_regular(path)
+    for name, message in (("absent", "No such file"), ("a\0b", "null byte"), ("x" * 300, "long")):
+        with pytest.raises(SourceError, match=message):
+            read_regular(tmp_path / name, "index", 10)

@@ -1,0 +1,60 @@
+"""Opening and reading files that may be anything: a pipe, a device, or without end."""
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from zoo.errors import SourceError
+from zoo.io.limits import check_limit
+
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading.
+
+    A pipe, a socket or a device may block or never end. It is not even opened, unless it takes
+    the place of a file at that moment.
+
+    Raises:
+        SourceError: the path is not there, not readable, or not a regular file.
+    """
+    try:
+        _check_regular(path, path.stat())
+        descriptor = os.open(path, _FLAGS)
+        try:
+            _check_regular(path, os.fstat(descriptor))
+            return os.fdopen(descriptor, "rb")
+        except BaseException:
+            os.close(descriptor)
+            raise
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the path
+        raise SourceError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def read_regular(path: Path, what: str, limit: int) -> bytes:
+    """Return the content of a regular file that is not larger than a limit.
+
+    Args:
+        path: the file.
+        what: kind of the file, for the message: ``"index"``.
+        limit: the largest size in bytes that is accepted.
+
+    Raises:
+        SourceError: the path is not there, not readable, or not a regular file.
+        VerificationError: the file is too large.
+    """
+    with open_regular(path) as file:
+        check_limit(path, f"size of the {what} in bytes", os.fstat(file.fileno()).st_size, limit)
+        try:
+            content = file.read(limit + 1)
+        except OSError as error:
+            raise SourceError(f"{path}: {error.strerror}") from error
+    check_limit(path, f"size of the {what} in bytes", len(content), limit)  # a file that grows
+    return content
+
+
+def _check_regular(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise SourceError(f"{path} is not a regular file")

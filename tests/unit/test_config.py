@@ -124,3 +124,72 @@ def test_a_common_word_that_a_family_uses_otherwise_is_its_own() -> None:
     table = ConfigMap(keys={"width": "hidden_size"}, ignored={"hidden_size": "no longer read"})
     found = table.to_ours({"hidden_size": 8, "num_hidden_layers": 3}, Stack)
     assert found.config == Stack() and found.unknown == ("num_hidden_layers",)
+
+
+STRETCHED = {"rope_scaling.type": ("linear", "default", None)}
+
+
+@pytest.mark.parametrize("spelling", ["type", "rope_type"])
+def test_a_nested_key_is_looked_at_where_no_field_is_in_its_group(spelling: str) -> None:
+    table = ConfigMap(
+        keys={"d": "width"},
+        fixed=STRETCHED,
+        aliases={"rope_scaling.rope_type": "rope_scaling.type"},
+    )
+    with pytest.raises(VerificationError, match=r"rope_scaling\.type = 'yarn' is not implemented"):
+        table.to_ours({"rope_scaling": {spelling: "yarn"}}, Shape)
+    found = table.to_ours({"d": 4, "rope_scaling": {spelling: "linear", "factor": 2}}, Shape)
+    assert found.config == Shape(width=4) and found.unknown == ("rope_scaling.factor",)
+    assert table.to_hub(found.config, found.extra)["rope_scaling"] == {
+        "type": "linear",
+        "factor": 2,
+    }
+
+
+@pytest.mark.parametrize("table", ["ignored", "follows"])
+def test_every_table_may_name_nested_keys(table: str) -> None:
+    known = ConfigMap(keys={"d": "width"}, **{table: {"group.key": "width"}})  # type: ignore[arg-type]
+    found = known.to_ours({"d": 4, "group": {"key": 4}}, Shape)
+    assert found.unknown == () and found.extra == {"group.key": 4}
+
+
+@pytest.mark.parametrize("empty", [None, {}])
+def test_an_empty_group_stays_what_it_is(empty: object) -> None:
+    table = ConfigMap(keys={"d": "width"}, fixed=STRETCHED)
+    found = table.to_ours({"d": 4, "rope_scaling": empty}, Shape)
+    assert table.to_hub(found.config, found.extra)["rope_scaling"] == empty
+    nested = ConfigMap(keys={"rope_scaling.width": "width"})
+    found = nested.to_ours({"rope_scaling": empty}, Shape)
+    assert nested.to_hub(found.config, found.extra)["rope_scaling"] == {"width": 6}
+    assert found.extra == {"rope_scaling": empty}
+
+
+def test_a_key_with_a_dot_is_not_taken_for_a_nested_one() -> None:
+    table = ConfigMap(keys={"d": "width"}, fixed=STRETCHED)
+    with pytest.raises(VerificationError, match="has a dot in its name"):
+        table.to_ours({"rope_scaling.type": "yarn"}, Shape)
+    assert table.to_ours({"another.key": 1}, Shape).extra == {"another.key": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"vocab_size": 2**31}, "vocab_size is 2147483648, which is over 2,147,483,647"),
+        ({"num_layers": 10**9}, "num_layers is 1000000000, which is over 10,000"),
+        ({"num_layers": 10**400}, "which is over 10,000"),
+        ({"hidden_size": 10**10}, "hidden_size is 10000000000"),
+    ],
+)
+def test_absurd_numbers_are_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Stack(**changes)
+
+
+def test_as_many_labels_as_memory_are_refused_before_they_are_named() -> None:
+    with pytest.raises(VerificationError, match="num_labels is 10,000,000,000"):
+        MAP.to_ours({"num_labels": 10**10}, Shape)
+
+
+def test_an_infinite_number_is_refused() -> None:
+    with pytest.raises(VerificationError, match="s = inf is not finite"):
+        MAP.to_ours({"s": float("inf")}, Shape)

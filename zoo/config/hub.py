@@ -16,6 +16,7 @@ import msgspec
 from zoo.config.keys import BOOKKEEPING, COMMON, NOT_IMPLEMENTED, WRITTEN_ANEW
 from zoo.config.record import Config, fault
 from zoo.errors import VerificationError
+from zoo.io import limits
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,9 @@ class ConfigMap:
     """Translates a family's Hub ``config.json`` in both directions from one table.
 
     Attributes:
-        keys: Hub key -> our field; a key in a group is called ``group.key``. A key that is
-            absent takes our field's default, which therefore equals the Hub's. Where the field
-            has none, the key must be there.
+        keys: Hub key -> our field. A key that is absent takes our field's default, which
+            therefore equals the Hub's. Where the field has none, the key must be there. Here
+            and in the other tables, a key of a nested object is written ``group.key``.
         fixed: Hub key -> the values that mean what this family computes; any other value is
             refused by name. The first is what a model that was made here says.
         ignored: Hub key -> why it does not change what is computed.
@@ -80,7 +81,7 @@ class ConfigMap:
             VerificationError: a value is missing or of the wrong type, a contradiction, or a
                 setting that the family does not implement; the message names the Hub's key.
         """
-        hub = self._spelled(self._flat(hub), where)
+        hub = self._spelled(self._flat(hub, where), where)
         self._check_complete(hub, kind, where)
         for key, accepted in {**NOT_IMPLEMENTED, **self.fixed, **self.values}.items():
             if key in hub and hub[key] not in tuple(accepted):
@@ -141,31 +142,43 @@ class ConfigMap:
 
     @cached_property
     def _groups(self) -> frozenset[str]:
-        """Groups of keys; of one in another, both."""
-        paths = (key.split(".")[:-1] for key in self.keys)
+        """Names of the nested objects that any table has a key of; of one in another, both."""
+        tables = (self.keys, self.fixed, self.ignored, self.follows, self.aliases)
+        paths = [key.split(".")[:-1] for table in tables for key in table]
+        paths += [key.split(".")[:-1] for key in self.aliases.values()]
         return frozenset(
             ".".join(path[: depth + 1]) for path in paths for depth in range(len(path))
         )
 
-    def _flat(self, hub: Mapping[str, Any], group: str = "") -> dict[str, Any]:
-        """Return the configuration with each key that is in a group called as in ``keys``."""
-        found: dict[str, Any] = {}
+    def _flat(self, hub: Mapping[str, Any], where: str, group: str = "") -> dict[str, Any]:
+        """Return the configuration with the keys of nested objects written ``group.key``.
+
+        Raises:
+            VerificationError: a key of the file has a dot and would be taken for a nested one.
+        """
+        flat: dict[str, Any] = {}
         for key, value in hub.items():
+            if "." in key and group + key.rpartition(".")[0] in self._groups:
+                raise VerificationError(
+                    f"{where}: {key!r} has a dot in its name", f"nest it in {key.split('.')[0]!r}"
+                )
             name = group + key
-            inner = name in self._groups and isinstance(value, Mapping)
-            found |= self._flat(value, f"{name}.") if inner else {name: value}
-        return found
+            inner = name in self._groups and isinstance(value, Mapping) and value
+            flat |= self._flat(value, where, f"{name}.") if inner else {name: value}
+        return flat
 
     def _grouped(self, flat: Mapping[str, Any]) -> dict[str, Any]:
-        """Put the keys back into their groups."""
-        found: dict[str, Any] = {}
+        """Undo ``_flat``."""
+        nested: dict[str, Any] = {}
         for name, value in flat.items():
-            first, *rest = name.split(".") if name.split(".")[0] in self._groups else [name]
-            place = found
-            for inner in rest:
-                place, first = place.setdefault(first, {}), inner
-            place[first] = value
-        return found
+            *path, last = name.split(".") if name.split(".")[0] in self._groups else [name]
+            place = nested
+            for key in path:
+                if not isinstance(place.get(key), dict):  # null stood there, or an empty object
+                    place[key] = {}
+                place = place[key]
+            place[last] = dict(value) if isinstance(value, Mapping) else value
+        return nested
 
     def _check_complete(self, hub: Mapping[str, Any], kind: type[Config], where: str) -> None:
         needed = {f.name for f in msgspec.structs.fields(kind) if f.required} - {*self.implied}
@@ -236,6 +249,7 @@ def _labels(hub: Mapping[str, Any], where: str) -> dict[str, Any]:
         count = hub["num_labels"]
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise VerificationError(f"{where}: num_labels = {count!r} is not a positive number")
+        limits.check_limit(where, "num_labels", count, limits.CONFIG_LABELS)
         found["labels"] = tuple(f"LABEL_{i}" for i in range(count))
     if hub.get("problem_type") is not None:
         found["problem"] = _typed(Config, "problem", hub["problem_type"], f"{where}: problem_type")

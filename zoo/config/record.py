@@ -1,9 +1,12 @@
 """Configurations: small frozen records, which cannot hold a shape that makes no sense."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 import msgspec
+
+from zoo.io import limits
 
 Problem = Literal["single_label_classification", "multi_label_classification", "regression"]
 Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "tanh"]
@@ -42,6 +45,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 raise ValueError(f"{name} {token} is outside the vocabulary of {self.vocab_size}")
         if not self.labels:
             raise ValueError("labels are none at all")
+        if len(self.labels) > limits.CONFIG_LABELS:
+            raise ValueError(f"labels are {len(self.labels):,}, over {limits.CONFIG_LABELS:,}")
         width, heads = given.get("hidden_size"), given.get("num_heads")
         if width and heads and "head_size" not in given and width % heads:
             raise ValueError(f"hidden_size {width} does not split into num_heads {heads}")
@@ -62,6 +67,15 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 
+def most_of(name: str) -> int:
+    """Return the largest number that a field of this name may have.
+
+    Fields that count layers, heads, groups and the like are those that loops run over.
+    """
+    counts = name.startswith(("num_", "blocks_")) or name.endswith("layers")
+    return limits.CONFIG_COUNT if counts else limits.CONFIG_NUMBER
+
+
 def fault(field: msgspec.structs.FieldInfo, value: Any) -> str:
     """Say what is wrong with a number; nothing is with what is no number.
 
@@ -79,6 +93,10 @@ def fault(field: msgspec.structs.FieldInfo, value: Any) -> str:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or field.name.endswith("_token_id"):
         return ""
+    if isinstance(value, float) and math.isinf(value):
+        return "not finite"
+    if value > (most := most_of(field.name)):
+        return f"over {most:,}"
     if field.name.endswith("dropout"):
         return "" if 0 <= value < 1 else "not in [0, 1)"
     if isinstance(field.default, int | float) and field.default <= 0:

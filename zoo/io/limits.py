@@ -27,3 +27,18 @@ def check_limit(path: "str | os.PathLike[str]", what: str, value: int, limit: in
             f"{path}: {what} is {value:,}, and at most {limit:,} is accepted",
             "do not use this file, unless you know why it is so large",
         )
+
+
+# Configurations. The largest that is published has 250,880 tokens, 96 layers, 21,843 labels.
+
+CONFIG_NUMBER = 2**31 - 1
+"""A number in a configuration, such as the size of the vocabulary: ids are 32-bit integers."""
+
+CONFIG_COUNT = 10_000
+"""A count in a configuration that loops run over: layers, heads, groups of layers."""
+
+CONFIG_LABELS = 1_000_000
+"""Outputs of a classification head."""
+
+TENSORS = 200_000
+"""Tensors of a checkpoint, in its headers or by its configuration; published are below 10,000."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from string import Formatter
 from typing import TYPE_CHECKING, Any, Self
 
+from zoo.io import limits
 from zoo.weights.ops import SAME, Op, Shape
 
 if TYPE_CHECKING:
@@ -188,7 +189,16 @@ class WeightMap:
             yield Entry(names, target, shape, rule.op, rule.optional)
 
     def _bindings(self, *templates: str) -> Iterator[dict[str, str]]:
+        """Yield the values of placeholders, in every combination.
+
+        Raises:
+            VerificationError: they are more than a checkpoint may have tensors.
+        """
         names = {key for text in templates for _, key, _, _ in Formatter().parse(text) if key}
+        combinations = math.prod(self.counts[key] for key in names - {"p"})
+        limits.check_limit(
+            "the configuration", f"number of {templates[0]}", combinations, limits.TENSORS
+        )
         values: dict[str, Sequence[str]] = {
             key: ("weight", "bias") if key == "p" else [str(n) for n in range(self.counts[key])]
             for key in sorted(names)

@@ -13,6 +13,7 @@ import msgspec
 from zoo.config import Config
 from zoo.errors import SourceError, VerificationError
 from zoo.family import Family, Head
+from zoo.io.verified import require_blake3
 from zoo.paths import inside
 from zoo.plugins import get_family
 from zoo.safetensors import SafetensorsReader
@@ -207,6 +208,21 @@ class Checkpoint:
         if (self.path / WEIGHTS_INDEX).is_file():
             self._check_index(reader)
         return reader
+
+    def require_unchanged(self) -> None:
+        """Compare configuration, tokenizer and weights with the digests of the manifest.
+
+        Files that did not change since they were last compared are not read; see
+        ``zoo.io.verified``.
+
+        Raises:
+            SourceError: a file is missing.
+            VerificationError: a file is not what the manifest says, or is not in it.
+        """
+        names = [name for name in (CONFIG, TOKENIZER, WEIGHTS_INDEX) if name in self.manifest.files]
+        for path in (*(self.path / name for name in names), *self.weight_files()):
+            digest = self.manifest.files.get(path.name)
+            require_blake3(path, digest.blake3 if digest else None, self.path / MANIFEST)
 
     def _check_index(self, reader: SafetensorsReader) -> None:
         listed = decode(self.path / WEIGHTS_INDEX, dict[str, Any])["weight_map"]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tests.backends.making import make_checkpoint, write_manifest
 from zoo.backends.loading import load_model, stored_dtype
-from zoo.checkpoint import Checkpoint
+from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.convert.write import digest
 from zoo.errors import SourceError, VerificationError
 from zoo_bert import Bert
@@ -39,14 +39,15 @@ class TiedFamily(Bert):
 
 
 def tied_checkpoint(path: Path) -> Checkpoint:
-    checkpoint = make_checkpoint(path)
+    make_checkpoint(path)
     random = torch.Generator().manual_seed(0)
     stored = {
         "embeddings.weight": torch.randn(12, 4, generator=random),
         "decoder.bias": torch.randn(12, generator=random),
     }
     save_file(stored, path / "model.safetensors")
-    return replace(checkpoint, family=TiedFamily())
+    write_manifest(path)
+    return replace(load_checkpoint(path), family=TiedFamily())
 
 
 @pytest.mark.parametrize("head", Bert().heads())
@@ -163,7 +164,7 @@ def test_shards_are_read(tmp_path: Path) -> None:
     (checkpoint.path / "model.safetensors.index.json").write_text(text)
     path.unlink()
     write_manifest(checkpoint.path)
-    loaded = load_model(checkpoint).state_dict()
+    loaded = load_model(load_checkpoint(checkpoint.path)).state_dict()
     assert all(torch.equal(loaded[name], whole[name]) for name in whole)
 
 
@@ -179,4 +180,14 @@ def test_a_missing_file_is_a_missing_source(tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path / "model")
     (checkpoint.path / "model.safetensors").unlink()
     with pytest.raises(SourceError, match=r"model\.safetensors"):
+        load_model(checkpoint)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
+def test_a_flipped_bit_is_refused(tmp_path: Path, name: str) -> None:
+    checkpoint = make_checkpoint(tmp_path / "model")
+    content = bytearray((checkpoint.path / name).read_bytes())
+    content[-2] ^= 1
+    (checkpoint.path / name).write_bytes(content)
+    with pytest.raises(VerificationError, match=f"{name} is not the file that .*zoo.json"):
         load_model(checkpoint)

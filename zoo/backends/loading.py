@@ -41,13 +41,15 @@ def load_model(
 
     Raises:
         SourceError: a file is missing.
-        VerificationError: a file is damaged, or its tensors are not those of the model.
+        VerificationError: a file is damaged or is not the one that was written, or its tensors
+            are not those of the model.
     """
     with checkpoint.open_weights() as reader:  # reads and checks the headers alone
         shapes = {name: info.shape for name, info in reader.tensors.items()}
     with torch.device("meta"), _Uninitialised():
         model = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
     names = _match(model, shapes, str(checkpoint.path))
+    checkpoint.require_unchanged()
     stored = _read(checkpoint, dtype, device)
     model.load_state_dict({name: stored[owner] for name, owner in names.items()}, assign=True)
     _tie(model, names)

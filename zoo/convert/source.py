@@ -147,6 +147,8 @@ def _open_hub(
 
 def _open_ours(source: Source, checkpoint: Checkpoint) -> Opened:
     manifest = checkpoint.manifest
+    if checkpoint.graph is None:
+        checkpoint.require_unchanged()
     present = [CONFIG, "zoo.json", "tokenizer.json"]
     return Opened(
         source=source,

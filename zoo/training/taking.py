@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from zoo.checkpoint import Checkpoint
+from zoo.checkpoint import MANIFEST, Checkpoint
 from zoo.config import Config
-from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.errors import SourceError, UsageError
 from zoo.objectives.base import Network
 
 
@@ -137,13 +137,13 @@ def _stored(checkpoint: Checkpoint) -> Iterator[tuple[str, Tensor]]:
     """
     from safetensors import safe_open
 
-    from zoo.convert.write import digest
+    from zoo.io.verified import require_blake3
 
     for path in checkpoint.weight_files():
         if not path.is_file():
             raise SourceError(f"{path} is not there", "give a checkpoint with weights")
-        if digest(path).blake3 != checkpoint.manifest.files[path.name].blake3:
-            raise VerificationError(f"{path} was changed", "run zoo verify, or convert it again")
+        known = checkpoint.manifest.files.get(path.name)
+        require_blake3(path, known.blake3 if known else None, checkpoint.path / MANIFEST)
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118 (an open file, not a dict)
                 yield name, file.get_tensor(name)

@@ -11,8 +11,9 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from zoo.config import Config
-from zoo.errors import SourceError, VerificationError
+from zoo.errors import VerificationError
 from zoo.family import Family, Head
+from zoo.io.json import read_json_record
 from zoo.io.verified import require_blake3
 from zoo.paths import inside
 from zoo.plugins import get_family
@@ -273,12 +274,7 @@ def decode(path: Path, kind: type[Decoded]) -> Decoded:
         SourceError: it cannot be read.
         VerificationError: it is not JSON, or a field is unknown, missing or of another type.
     """
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise VerificationError(f"{path}: {error}") from error
+    return read_json_record(path, kind)
 
 
 def encode(value: Any) -> bytes:

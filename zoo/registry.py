@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from zoo.config import Config
-from zoo.errors import UsageError, VerificationError, ZooError, nearest
+from zoo.errors import SourceError, UsageError, VerificationError, ZooError, nearest
+from zoo.io.yaml import read_yaml
 from zoo.paths import home
 
 FILE = "registry.yaml"
@@ -50,18 +50,6 @@ class Row(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True)
     citation: str | None = None
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """A safe loader that refuses a name given twice, which YAML would let the last one win."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"{key} is given twice")
-        found: dict[Any, Any] = super().construct_mapping(node, deep)
-        return found
-
-
 def read_registry(path: Path) -> dict[str, Row]:
     """Decode one registry file.
 
@@ -71,11 +59,9 @@ def read_registry(path: Path) -> dict[str, Row]:
         UsageError: it cannot be read.
     """
     try:
-        raw = yaml.load(path.read_text("utf-8"), _Loader)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise VerificationError(f"{path}: {' '.join(str(error).split())}") from error
+        raw = read_yaml(path)
+    except SourceError as error:
+        raise UsageError(error.what) from error
     if not isinstance(raw, dict | None):
         raise VerificationError(f"{path}: not a map of names to checkpoints")
     return {str(name): _row(path, str(name), entry) for name, entry in (raw or {}).items()}

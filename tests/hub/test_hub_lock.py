@@ -198,7 +198,7 @@ def test_a_commit_that_the_hub_no_longer_has(hub: Hub, path: Path, commit: str, 
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        ("", "truncated"),
+        ("", "is not JSON"),
         ("[]", "Expected `object`"),
         ('{"zoo": 1, "models": {}, "extra": 1}', "unknown field `extra`"),
         ('{"zoo": 1, "models": {"a/b@main": {"revision": "../..", "files": {}}}}', "regex"),

@@ -230,7 +230,7 @@ BAD: dict[str, tuple[dict[str, Content], str]] = {
     ),
     "a configuration nested without end": (
         {"vocab.txt": SMALL, CONFIG: "[" * 100_000},
-        "tokenizer_config.json is not JSON",
+        "tokenizer_config.json: nesting of JSON is 100,000",
     ),
     "a configuration that is a list": (
         {"vocab.txt": SMALL, CONFIG: []},

@@ -1,6 +1,5 @@
 """Finding what to read in a published checkpoint: its configuration, and its weights by name."""
 
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import SourceError, UsageError, VerificationError, nearest
+from zoo.io.json import read_json_object
 from zoo.plugins import all_families, all_formats, family_of_model_type, get_family
 from zoo.registry import configuration
 from zoo.tokenization import POOLING_FILES, TOKENIZER_FILES
@@ -93,16 +93,11 @@ def read_hub_config(directory: Path, name: str = CONFIG) -> dict[str, Any]:
     """
     path = directory / name
     try:
-        found = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise _without(directory, name) from error
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror}") from error
-    except ValueError as error:
-        raise VerificationError(f"{path} is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise VerificationError(f"{path} is not a JSON object")
-    return found
+        return read_json_object(path)
+    except SourceError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise _without(directory, name) from error
+        raise
 
 
 def _without(directory: Path, name: str) -> SourceError:

@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from zoo.errors import SourceError
+from zoo.errors import SourceError, VerificationError
 from zoo.io.limits import check_limit
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
@@ -53,6 +53,24 @@ def read_regular(path: Path, what: str, limit: int) -> bytes:
             raise SourceError(f"{path}: {error.strerror}") from error
     check_limit(path, f"size of the {what} in bytes", len(content), limit)  # a file that grows
     return content
+
+
+def decode_text(content: bytes, name: "str | Path") -> str:
+    """Return a file's content as text; a byte order mark at its start is left out.
+
+    Args:
+        content: the bytes.
+        name: the file, for the message.
+
+    Raises:
+        VerificationError: it is not UTF-8.
+    """
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise VerificationError(
+            f"{name} is not UTF-8: {error.reason} at byte {error.start}"
+        ) from error
 
 
 def _check_regular(path: Path, status: os.stat_result) -> None:

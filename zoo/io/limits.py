@@ -9,6 +9,18 @@ import os
 
 from zoo.errors import VerificationError
 
+# JSON and YAML. The largest published configuration has some 100 KB, the largest tokenizer.json
+# some 60 MB (a million pieces with their scores).
+MAX_JSON_BYTES = 16 << 20  # configurations, manifests, lock files
+MAX_JSON_VALUES = 1_000_000
+MAX_JSON_DEPTH = 64  # of any JSON; published configurations stay below 10
+MAX_TOKENIZER_BYTES = 128 << 20  # tokenizer.json, vocab.json, merges.txt, SentencePiece models
+MAX_TOKENIZER_VALUES = 8_000_000
+MAX_INTEGER_DIGITS = 100  # model_max_length is 1e30 where a tokenizer has none
+MAX_YAML_BYTES = 1 << 20  # registries and recipes
+MAX_YAML_VALUES = 100_000
+MAX_YAML_DEPTH = 32
+
 
 def check_limit(path: "str | os.PathLike[str]", what: str, value: int, limit: int) -> None:
     """Raise an error if a quantity that a file states or has is above its limit.

@@ -1,11 +1,18 @@
 """The small files beside a checkpoint's weights, by name."""
 
-import json
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from zoo.errors import SourceError, VerificationError
+from zoo.io.files import decode_text, read_regular
+from zoo.io.json import parse_json
+from zoo.io.limits import (
+    MAX_JSON_BYTES,
+    MAX_JSON_VALUES,
+    MAX_TOKENIZER_BYTES,
+    MAX_TOKENIZER_VALUES,
+)
 from zoo.paths import inside
 
 TOKENIZER_JSON, VOCABULARY = "tokenizer.json", "vocab.txt"
@@ -79,10 +86,14 @@ class SourceFiles:
         path = self.path(name)
         if not self._asked_for(path):
             raise SourceError(f"{path} was not downloaded")
-        try:
-            return path.read_bytes()
-        except OSError as error:
-            raise SourceError(f"{path}: {error.strerror}") from error
+        return read_regular(path, "file", self._limits(name)[0])
+
+    @staticmethod
+    def _limits(name: str) -> tuple[int, int]:
+        """Return how many bytes a file may have, and how many values if it is JSON."""
+        if any(name in names for names in VOCABULARIES):
+            return MAX_TOKENIZER_BYTES, MAX_TOKENIZER_VALUES
+        return MAX_JSON_BYTES, MAX_JSON_VALUES
 
     def _asked_for(self, path: Path) -> bool:
         return self.only is None or path.relative_to(self.directory).as_posix() in self.only
@@ -94,10 +105,7 @@ class SourceFiles:
             SourceError: it is missing, cannot be read, or was not asked for.
             VerificationError: it is not UTF-8.
         """
-        try:
-            return self.bytes(name).decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise VerificationError(f"{self.path(name)} is not UTF-8: {error.reason}") from error
+        return decode_text(self.bytes(name), self.path(name))
 
     def parse(self, name: str) -> Any:
         """Read a JSON file, whatever it holds.
@@ -106,10 +114,7 @@ class SourceFiles:
             SourceError: it is missing or cannot be read.
             VerificationError: it is not JSON.
         """
-        try:
-            return json.loads(self.text(name))
-        except (ValueError, RecursionError) as error:
-            raise VerificationError(f"{self.path(name)} is not JSON: {error}") from error
+        return parse_json(self.bytes(name), self.path(name), max_values=self._limits(name)[1])
 
     def json(self, name: str) -> dict[str, Any]:
         """Read a JSON file that holds an object.

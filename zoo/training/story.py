@@ -1,10 +1,13 @@
 """What a run's directory says of the run, as far as it is there yet."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from zoo.io.files import decode_text, read_regular
+from zoo.io.json import read_json_object
+from zoo.io.limits import MAX_YAML_BYTES
+from zoo.io.yaml import parse_yaml
 from zoo.training.journal import SPEED, Record, read
 
 SETTINGS, MANIFEST = "config.yaml", "run.json"
@@ -54,14 +57,13 @@ class Story:
         Raises:
             VerificationError: a line of a log is damaged.
         """
-        import yaml
-
         log, speed = read(run), read(run, SPEED)
         source = _text(run / SETTINGS)
+        manifest = run / MANIFEST
         return cls(
-            settings=yaml.safe_load(source) or {},
+            settings=parse_yaml(source, run / SETTINGS) or {},
             source=source,
-            manifest=json.loads(_text(run / MANIFEST) or "{}"),
+            manifest=read_json_object(manifest) if manifest.is_file() else {},
             train=[record for record in log if record["split"] == "train"],
             validation=[record for record in log if record["split"] == "validation"],
             # steps that were made again after a kill count as they were made last
@@ -71,4 +73,6 @@ class Story:
 
 
 def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+    if not path.is_file():
+        return ""
+    return decode_text(read_regular(path, "settings", MAX_YAML_BYTES), path)

@@ -1,14 +1,13 @@
 """Nested settings as they come from files and options, before they are typed."""
 
-import re
 from collections.abc import Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 
-from zoo.errors import UsageError, nearest
+from zoo.errors import SourceError, UsageError, VerificationError, nearest
+from zoo.io.yaml import parse_yaml, read_yaml
 
 Tree = dict[str, Any]
 
@@ -29,15 +28,13 @@ def assignment(text: str) -> Tree:
     Raises:
         UsageError: it is not of that form.
     """
-    import yaml
-
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UsageError(f"--set {text!r} is not key=value", "such as --set optimizer.clip=0.5")
     try:
-        found = _read(value)
-    except yaml.YAMLError as error:
-        raise UsageError(f"--set {text!r}: the value is not YAML") from error
+        found = parse_yaml(value, f"--set {key}")
+    except VerificationError as error:
+        raise UsageError(f"--set {text[:200]!r}: the value is not YAML") from error
     for part in reversed(key.split(".")):
         found = {part: found}
     return found  # type: ignore[no-any-return]
@@ -49,36 +46,13 @@ def read_file(path: Path) -> Tree:
     Raises:
         UsageError: it cannot be read, or is no YAML mapping.
     """
-    import yaml
-
     try:
-        found = _read(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+        found = read_yaml(path)
+    except (SourceError, VerificationError) as error:
+        raise UsageError(error.what, error.remedy) from error
     if not isinstance(found, dict):
         raise UsageError(f"{path} is not a table of settings", "name one as `family`")
     return found
-
-
-def _read(text: str) -> Any:
-    import yaml
-
-    return yaml.load(text, _loader())
-
-
-@cache
-def _loader() -> Any:
-    """Return what reads YAML 1.1, and numbers such as 5e-4, which it takes for words, as 1.2."""
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        pass
-
-    number = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
-    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
-    return Loader
 
 
 def check_keys(tree: Tree, kind: Any, path: str, where: str) -> None:

@@ -1,0 +1,96 @@
+"""Reading JSON that a stranger wrote."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.processes import run_limited
+from zoo.errors import SourceError, VerificationError
+from zoo.io.json import parse_json, read_json, read_json_object, read_json_record
+
+
+class Setting(msgspec.Struct, forbid_unknown_fields=True):
+    """A typed file."""
+
+    size: int
+    rate: float = 0.5
+
+
+def test_json_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    for text in ('{"a": [1, -2.5e3, "\\ud83d\\ude00", null, true]}', '﻿{"a": 1}'):
+        path.write_text(text, encoding="utf-8")
+        assert read_json_object(path)["a"] in ([1, -2500.0, "😀", None, True], 1)
+    path.write_text('{"size": 1000000000000000019884624838656, "rate": 1, "rate": 1}')
+    assert read_json_record(path, Setting) == Setting(10**30 + 19884624838656, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "is not JSON: Expecting value"),
+        (b"[1,]", "is not JSON"),
+        (b'"\\', "is not JSON"),
+        (b'["\n"]', "is not JSON: Invalid control character"),
+        (b'{"a": NaN}', "NaN is not a finite number"),
+        (b"[-Infinity]", "-Infinity is not a finite number"),
+        (b"1e999", "1e999 is not a finite number"),
+        (b'{"a": 1, "a": 2}', "'a' is given twice, and differs"),
+        (b'["\\ud800"]', "half of a surrogate pair"),
+        (b'{"\\uDFFF": 1}', "half of a surrogate pair"),
+        (b"\xff\xfe[\0]\0", "is not UTF-8: invalid start byte at byte 0"),
+        (b'"\xed\xa0\x80"', "is not UTF-8"),
+        (b"9" * 101, "number of digits of an integer is 101, and at most 100"),
+        (b"[" * 65 + b"]" * 65, "nesting of JSON is 65, and at most 64"),
+        (b'{"a":' * 50_000, "nesting of JSON is 50,000"),
+        (b"[" * 10_000_000, "number of JSON values is 10,000,001"),
+        (b"[[],1" + b",[]" * 1_000_000, "number of JSON values is 2,000,004"),
+    ],
+    ids=lambda value: repr(value[:12]),
+)
+def test_anything_else_is_refused(text: bytes, message: str) -> None:
+    with pytest.raises(VerificationError, match=message) as refused:
+        parse_json(text, "config.json")
+    assert str(refused.value).startswith("config.json")
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 300
+
+
+def test_brackets_and_commas_in_strings_are_no_structure() -> None:
+    text = '["' + '[{,\\"' * 500_000 + '", "\\\\"]'
+    values: Any = parse_json(text.encode(), "a file")
+    assert values == ['[{,"' * 500_000, "\\"]
+
+
+def test_files_of_another_kind_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(SourceError, match="pipe is not a regular file"):
+        read_json(tmp_path / "pipe")
+    path = tmp_path / "config.json"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(VerificationError, match="size of the JSON file in bytes is 1,099,511"):
+        read_json(path)
+    path.write_text("[]")
+    with pytest.raises(VerificationError, match=r"config.json is not a JSON object"):
+        read_json_object(path)
+    for text, message in (('{"size": "1"}', "Expected `int`"), ('{"sice": 1}', "unknown field")):
+        path.write_text(text)
+        with pytest.raises(VerificationError, match=message):
+            read_json_record(path, Setting)
+
+
+def test_the_largest_accepted_file_takes_bounded_time_and_memory(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text("[" + "{}," * 499_998 + '"' + "x" * (14 << 20) + '"]')
+    code = "import sys; from pathlib import Path; from zoo.io.json import read_json; "
+    child = run_limited(
+        [sys.executable, "-c", code + "assert len(read_json(Path(sys.argv[1]))) == 499_999", path],
+        seconds=30,
+    )
+    assert child.returncode == 0, child.stderr
+    assert child.peak_bytes < 250 << 20

@@ -1,0 +1,158 @@
+"""JSON files that strangers wrote, read strictly and within limits.
+
+Accepted is JSON as RFC 8259 defines it, in UTF-8, with or without a byte order mark. Refused, with
+an error that names the file, are:
+
+* more bytes, values or levels of nesting than ``zoo.io.limits`` accepts;
+* ``NaN`` and ``Infinity``, which are no JSON, and numbers too large for a float: most readers
+  would turn them into null or fail on what we write from them;
+* integers of more than ``MAX_INTEGER_DIGITS`` digits, which take quadratic time to read;
+* a key that one object gives twice with different values: readers would disagree on which counts;
+* lone surrogates, which cannot be written as UTF-8.
+"""
+
+import functools
+import json
+import math
+import re
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, TypeVar
+
+from zoo.errors import VerificationError
+from zoo.io.files import decode_text, read_regular
+from zoo.io.limits import (
+    MAX_INTEGER_DIGITS,
+    MAX_JSON_BYTES,
+    MAX_JSON_DEPTH,
+    MAX_JSON_VALUES,
+    check_limit,
+)
+
+Record = TypeVar("Record")
+
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+_BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
+_LEVELS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+def read_json(
+    path: Path, *, max_bytes: int = MAX_JSON_BYTES, max_values: int = MAX_JSON_VALUES
+) -> Any:
+    """Read a JSON file.
+
+    Args:
+        path: the file.
+        max_bytes: the largest size that is accepted.
+        max_values: how many values it may hold, containers included.
+
+    Raises:
+        SourceError: it is missing, cannot be read, or is not a regular file.
+        VerificationError: it is not JSON, or is refused for a reason given above.
+    """
+    return parse_json(read_regular(path, "JSON file", max_bytes), path, max_values=max_values)
+
+
+def read_json_object(
+    path: Path, *, max_bytes: int = MAX_JSON_BYTES, max_values: int = MAX_JSON_VALUES
+) -> dict[str, Any]:
+    """Read a JSON file that holds an object.
+
+    Raises:
+        SourceError, VerificationError: see ``read_json``; or it holds another kind of value.
+    """
+    value = read_json(path, max_bytes=max_bytes, max_values=max_values)
+    if not isinstance(value, dict):
+        raise VerificationError(f"{path} is not a JSON object")
+    return value
+
+
+def read_json_record(
+    path: Path,
+    kind: type[Record],
+    *,
+    max_bytes: int = MAX_JSON_BYTES,
+    max_values: int = MAX_JSON_VALUES,
+) -> Record:
+    """Read a JSON file as a typed value.
+
+    Args:
+        path: the file.
+        kind: a type that ``msgspec`` converts to, such as a ``msgspec.Struct``.
+        max_bytes, max_values: see ``read_json``.
+
+    Raises:
+        SourceError, VerificationError: see ``read_json``; or a field is unknown, missing or of
+            another type.
+    """
+    import msgspec
+
+    value = read_json(path, max_bytes=max_bytes, max_values=max_values)
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise VerificationError(f"{path}: {error}") from error
+
+
+def parse_json(data: bytes, name: "str | Path", *, max_values: int = MAX_JSON_VALUES) -> Any:
+    """Parse JSON that was read from a file.
+
+    Args:
+        data: the JSON text.
+        name: the file, for messages.
+        max_values: how many values it may hold, containers included.
+
+    Raises:
+        VerificationError: it is not JSON, or is refused for a reason given above.
+    """
+    _check_structure(data, name, max_values)
+    try:
+        value = json.loads(
+            decode_text(data, name),
+            object_pairs_hook=functools.partial(_unique, name),
+            parse_int=functools.partial(_integer, name),
+            parse_float=functools.partial(_finite, name),
+            parse_constant=functools.partial(_finite, name),
+        )
+        if _SURROGATE.search(data):
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise VerificationError(f"{name}: a string holds half of a surrogate pair") from error
+    except (ValueError, RecursionError) as error:
+        raise VerificationError(f"{name} is not JSON: {error}") from error
+    return value
+
+
+def _check_structure(data: bytes, name: "str | Path", max_values: int) -> None:
+    """Check nesting and number of values before any of them takes memory."""
+    opening = data.count(b"[") + data.count(b"{")
+    if opening <= MAX_JSON_DEPTH and opening + data.count(b",") < max_values:
+        return  # even if all of these were outside of strings
+    skeleton = _STRING.sub(b"", data)
+    values = skeleton.count(b"[") + skeleton.count(b"{") + skeleton.count(b",") + 1
+    check_limit(name, "number of JSON values", values, max_values)
+    brackets = skeleton.translate(None, _BRACKETS)
+    depth = max(accumulate(map(_LEVELS.__getitem__, brackets)), default=0)
+    check_limit(name, "nesting of JSON", depth, MAX_JSON_DEPTH)
+
+
+def _unique(name: "str | Path", pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        for key, item in pairs:
+            if value[key] != item:
+                raise VerificationError(f"{name}: {key[:100]!r} is given twice, and differs")
+    return value
+
+
+def _integer(name: "str | Path", digits: str) -> int:
+    check_limit(name, "number of digits of an integer", len(digits), MAX_INTEGER_DIGITS)
+    return int(digits)
+
+
+def _finite(name: "str | Path", number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise VerificationError(f"{name}: {number[:40]} is not a finite number")
+    return value

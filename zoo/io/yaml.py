@@ -1,0 +1,140 @@
+"""YAML files that strangers wrote, read within limits.
+
+Accepted is one document of YAML 1.1 in UTF-8, of plain values alone. Numbers such as 5e-4 are
+numbers, as in YAML 1.2, and dates are text, since no setting is a date. Refused, with an error that
+names the file, are:
+
+* more bytes, values or levels of nesting than ``zoo.io.limits`` accepts, aliases counted as often
+  as they repeat what they stand for;
+* tags and directives, which no file that we read needs;
+* numbers that are not finite, or are written with more than ``MAX_INTEGER_DIGITS`` characters;
+* a key that is given twice, of which YAML would let the last win.
+
+All this is checked on the parser's events, before any value is made: the C library composes nested
+values by recursion and ends the process if they are nested too deep.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from zoo.errors import VerificationError
+from zoo.io.files import decode_text, read_regular
+from zoo.io.limits import (
+    MAX_INTEGER_DIGITS,
+    MAX_YAML_BYTES,
+    MAX_YAML_DEPTH,
+    MAX_YAML_VALUES,
+    check_limit,
+)
+from zoo.io.untrusted import parsing
+
+_DIRECTIVE = re.compile(r"^%", re.MULTILINE)
+_NUMBER = re.compile(r"[-+]?[0-9a-fA-FxobeE_.:+-]+")
+
+
+def read_yaml(path: Path) -> Any:
+    """Read a YAML file.
+
+    Raises:
+        SourceError: it is missing, cannot be read, or is not a regular file.
+        VerificationError: it is not YAML, or is refused for a reason given above.
+    """
+    return parse_yaml(decode_text(read_regular(path, "YAML file", MAX_YAML_BYTES), path), path)
+
+
+def parse_yaml(text: str, name: "str | Path") -> Any:
+    """Parse YAML.
+
+    Args:
+        text: the document.
+        name: the file, or where else it is from, for messages.
+
+    Raises:
+        VerificationError: it is not YAML, or is refused for a reason given above.
+    """
+    import yaml
+
+    check_limit(name, "length of the YAML text", len(text), MAX_YAML_BYTES)
+    if _DIRECTIVE.search(text):
+        raise VerificationError(f"{name}: YAML directives (%) are not accepted")
+    _check_events(_events(text, name), name)
+    with parsing(name, "YAML"):
+        return yaml.load(text, _loader())
+
+
+def _events(text: str, name: "str | Path") -> Iterator[Any]:
+    import yaml
+
+    with parsing(name, "YAML"):
+        yield from yaml.parse(text, _loader())
+
+
+def _check_events(events: Iterator[Any], name: "str | Path") -> None:
+    """Check a document's nesting, number of values, tags and numbers."""
+    sizes: dict[str, int] = {}  # of what is anchored, its aliases resolved
+    started: list[tuple[str | None, int]] = []  # anchor of each open container, values before it
+    values = 0
+    for event in events:
+        kind = type(event).__name__
+        if kind in ("SequenceEndEvent", "MappingEndEvent"):
+            anchor, before = started.pop()
+            if anchor is not None:
+                sizes[anchor] = values - before
+        elif kind in ("SequenceStartEvent", "MappingStartEvent"):
+            started.append((event.anchor, values))
+            values += 1
+        elif kind == "AliasEvent":
+            if event.anchor not in sizes:
+                raise VerificationError(f"{name}: *{event.anchor} is not defined before it is used")
+            values += sizes[event.anchor]
+        elif kind == "ScalarEvent":
+            values += 1
+            sizes.update({event.anchor: 1} if event.anchor is not None else {})
+            _check_scalar(event, name)
+        check_limit(name, "nesting of YAML", len(started), MAX_YAML_DEPTH)
+        check_limit(name, "number of YAML values", values, MAX_YAML_VALUES)
+        if getattr(event, "tag", None) is not None:
+            raise VerificationError(f"{name}: YAML tags ({event.tag[:40]}) are not accepted")
+
+
+def _check_scalar(event: Any, name: "str | Path") -> None:
+    if event.implicit[0] and _NUMBER.fullmatch(event.value):
+        check_limit(name, "length of a number", len(event.value), MAX_INTEGER_DIGITS)
+
+
+@cache
+def _loader() -> Any:
+    """Return the class that constructs values, of the C library if it is there."""
+    import yaml
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            seen = set()
+            for key_node, _ in node.value:
+                key = key_node.value
+                if isinstance(key, str) and (key_node.tag, key) in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"{key} is given twice")
+                seen.add((key_node.tag, key if isinstance(key, str) else id(key_node)))
+            value: dict[Any, Any] = super().construct_mapping(node, deep)
+            return value
+
+        def construct_finite(self, node: Any) -> float:
+            value: float = self.construct_yaml_float(node)
+            if not math.isfinite(value):
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{node.value} is not a finite number"
+                )
+            return value
+
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in Loader.yaml_implicit_resolvers.items()
+    }
+    exponent = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", exponent, list("-+0123456789"))
+    Loader.add_constructor("tag:yaml.org,2002:float", Loader.construct_finite)
+    return Loader

@@ -106,7 +106,8 @@ class Format(ABC):
     Attributes:
         name: how messages and manifests call it.
         priority: where a directory holds several formats, the highest is read.
-        executable: reading it runs a program (pickle): only with ``--allow-pickle``.
+        executable: other readers run code that the file holds (pickle): it is read only with
+            ``--allow-pickle``.
         dialect: whose names its tensors bear; other than the Hub's, a family must know them.
     """
 
@@ -130,6 +131,10 @@ class Format(ABC):
             VerificationError: a file is truncated, lies about its contents, or a shard is
                 missing or not listed in the index.
         """
+
+    def without_checksums(self) -> "Format":
+        """Return the format as it reads files whose optional checksums were never written."""
+        return self
 
     def write(self, directory: Path, outputs: "Sequence[Output]", advance: "Advance") -> list[Path]:
         """Write tensors, for families that are published in this format.

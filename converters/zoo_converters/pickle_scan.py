@@ -3,14 +3,16 @@
 A pickle is a program for a small stack machine, and some of its instructions call Python
 functions. Here they are followed on plain values: nothing is imported, a global is only its name,
 and the few calls that a file of tensors makes are recognised and checked. An instruction, a name
-or a call that is not on the lists ends the scan, and torch never sees the file. The lists are what
-``torch.save`` needs for a state dict, with protocol 2.
+or a call that is not on the lists ends the scan. The lists are what ``torch.save`` needs for a
+state dict, with protocol 2. The result describes the tensors; their bytes are read from the file
+without another look at the pickle, so that no other unpickler is ever asked.
 """
 
 import pickletools
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
+from zoo.io.limits import MAX_PICKLE_STEPS
 from zoo_converters.pickle_values import (
     CALLS,
     DTYPES,
@@ -23,17 +25,18 @@ from zoo_converters.pickle_values import (
     refuse,
 )
 
-MAX_STEPS = 4_000_000  # a tensor takes about 35
 MAX_COUNT = 1 << 63
+MAX_KEY = 256  # characters of a storage's key: torch writes a number
 DAMAGE = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError)
 
 
-def scan(stream: BinaryIO) -> tuple[Any, dict[str, Storage]]:
+def scan(stream: BinaryIO, max_steps: int = MAX_PICKLE_STEPS) -> tuple[Any, dict[str, Storage]]:
     """Follow a pickle to its end.
 
     Args:
         stream: where it begins; afterwards it stands behind the pickle. It must be one that
             reads no further than its end, as the pickle says how much to read.
+        max_steps: how many instructions it may have, the items that they copy included.
 
     Returns:
         what the pickle would build, of plain values, ``Name``, ``Storage`` and ``Tensor``; and
@@ -42,14 +45,13 @@ def scan(stream: BinaryIO) -> tuple[Any, dict[str, Storage]]:
     Raises:
         Refused: it is damaged, or does something that is not on the lists.
     """
-    machine = _Machine()
+    machine = _Machine(max_steps)
     try:
-        for count, (instruction, argument, _) in enumerate(pickletools.genops(stream)):
+        for instruction, argument, _ in pickletools.genops(stream):
             step = _STEPS.get(instruction.name)
             if step is None:
                 raise Refused(f"its pickle uses the instruction {instruction.name}")
-            if count == MAX_STEPS:
-                raise Refused(f"its pickle has more than {MAX_STEPS} instructions")
+            machine.spend(1)
             step(machine, argument)
         (result,) = machine.stack
     except DAMAGE as error:
@@ -62,14 +64,24 @@ def scan(stream: BinaryIO) -> tuple[Any, dict[str, Storage]]:
 
 
 class _Machine:
-    """The stack, the stacks below it that marks have put aside, and the memo."""
+    """The stack, the stacks below it that marks have put aside, and the memo.
 
-    def __init__(self) -> None:
+    An instruction of few bytes can recall a value of a million items. A call, which goes through
+    its items, is counted as that many instructions.
+    """
+
+    def __init__(self, max_steps: int) -> None:
+        self.max_steps = self.steps_left = max_steps
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
         self.storages: dict[str, Storage] = {}
         self.protocol = 2
+
+    def spend(self, steps: int) -> None:
+        self.steps_left -= steps
+        if self.steps_left < 0:
+            raise Refused(f"its pickle has more than {self.max_steps} instructions")
 
     def begin(self, protocol: int) -> None:
         self.protocol = protocol
@@ -117,6 +129,7 @@ class _Machine:
             refuse("it calls", function)
         if type(arguments) is not tuple:
             refuse("it calls a function with", arguments)
+        self.spend(sum(len(item) for item in arguments if isinstance(item, list | tuple)))
         self.push(CALLS[function.path](*arguments))
 
     def build(self, _: Any) -> None:
@@ -124,7 +137,7 @@ class _Machine:
         target = self.stack[-1]
         if not isinstance(target, Ordered):
             refuse("it sets attributes of", target)
-        if not isinstance(state, dict) or set(state) != {"_metadata"}:
+        if not isinstance(state, dict) or len(state) != 1 or "_metadata" not in state:
             raise Refused("its pickle sets attributes that a state dict does not have")
 
     def storage(self, _: Any) -> None:
@@ -133,6 +146,8 @@ class _Machine:
             case ("storage", Name(path), str(key), str(), count, *view) if (
                 path in STORAGES and type(count) is int and view in ([], [None])
             ):
+                if len(key) > MAX_KEY:  # long keys that are equal take long to compare
+                    raise Refused(f"its pickle has the key {key!r:.40} for a storage")
                 if not 0 <= count < MAX_COUNT:
                     raise Refused(f"its pickle claims an impossible size for storage {key!r:.40}")
                 storage = Storage(key, STORAGES[path], count)

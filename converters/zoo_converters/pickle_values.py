@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from zoo.formats import STORAGE, TensorInfo
-from zoo.safetensors import is_sound_shape
+from zoo.safetensors import MAX_RANK, is_sound_shape
+
+MAX_INT_KEY = 1 << 31
 
 # the classes of a storage -> the safetensors code of its elements
 STORAGES = {
@@ -79,10 +81,19 @@ class Storage:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor that the pickle would build, checked to lie within its storage."""
+    """A tensor that the pickle would build, checked to lie within its storage.
+
+    Attributes:
+        storage: the bytes that it is a view of.
+        info: its dtype and shape.
+        offset: its first element, counted in elements of its dtype.
+        strides: the distance between neighbours in each dimension, in elements.
+    """
 
     storage: Storage
     info: TensorInfo
+    offset: int
+    strides: tuple[int, ...]
 
 
 class Ordered(dict[Any, Any]):
@@ -90,13 +101,15 @@ class Ordered(dict[Any, Any]):
 
 
 def put(target: dict[Any, Any], key: Any, value: Any) -> None:
-    """Set an entry of a dict. Keys are text or whole numbers: their hash is cheap, where that
-    of a tuple of tuples may take for ever.
+    """Set an entry of a dict.
+
+    Keys are text or small whole numbers. To hash a tuple of tuples may take for ever, and large
+    numbers can be chosen so that all have the same hash.
 
     Raises:
         Refused: the key is of another kind, or is there already.
     """
-    if type(key) not in (str, int):
+    if type(key) not in (str, int) or (type(key) is int and abs(key) >= MAX_INT_KEY):
         refuse("a dict has for a key", key)
     if key in target:
         raise Refused(f"its pickle sets the entry {key!r:.200} twice")
@@ -114,10 +127,12 @@ def refuse(what: str, value: Any) -> NoReturn:
 
 
 def _ordered(pairs: Any = ()) -> Ordered:
-    found = Ordered()
+    ordered = Ordered()
+    if type(pairs) not in (list, tuple):
+        refuse("it makes an OrderedDict of", pairs)
     for key, value in pairs:  # as Python 2 writes it
-        put(found, key, value)
-    return found
+        put(ordered, key, value)
+    return ordered
 
 
 def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Tensor:
@@ -136,7 +151,7 @@ def _view(storage: Any, dtype: str, layout: tuple[Any, Any, Any], rest: tuple[An
     if not (
         isinstance(storage, Storage)
         and type(shape) is type(strides) is tuple
-        and len(shape) == len(strides)
+        and len(shape) == len(strides) <= MAX_RANK
         and all(type(n) is int and 0 <= n < 1 << 63 for n in (offset, *shape, *strides))
         and is_sound_shape(info)
         and _is_plain(rest)
@@ -146,7 +161,7 @@ def _view(storage: Any, dtype: str, layout: tuple[Any, Any, Any], rest: tuple[An
     end = (last + 1) * int(STORAGE[dtype][2:]) if math.prod(shape) else 0
     if max(end, info.nbytes) > storage.nbytes:
         raise Refused("its pickle describes a tensor that is larger than its storage")
-    return Tensor(storage, info)
+    return Tensor(storage, info, offset, strides)
 
 
 def _is_plain(rest: tuple[Any, ...]) -> bool:

@@ -1,11 +1,13 @@
-"""PyTorch's ``.bin``: a pickle, in one file or in shards, read in a confined process."""
+"""PyTorch's ``.bin`` files, in one file or in shards."""
 
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from zoo.errors import VerificationError
-from zoo.formats import Format, TensorInfo, TensorReader
+from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
+from zoo.mapped import MappedFile
 from zoo_converters.shards import choose, open_index
 
 if TYPE_CHECKING:
@@ -13,70 +15,142 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from zoo.spans import Span
-    from zoo_converters.sandbox import Extracted
+    from zoo_converters.pickle_values import Tensor
     from zoo_converters.torch_file import Contents
+
+    Array = NDArray[np.generic[Any]]
+
+CHUNK = 1 << 24
 
 
 class TorchBin(Format):
-    """State dicts that ``torch.save`` wrote. Reading one may run what it says, so that it must
-    be asked for; here nothing is run that is not on a short list.
+    """State dicts that ``torch.save`` wrote. They are pickles, which other readers run, so that
+    one must be asked for; here nothing in them is run.
+
+    Args:
+        ignore_crc: accept archives whose records do not have the checksums that they give.
     """
 
     name: ClassVar[str] = "pytorch"
     executable: ClassVar[bool] = True
 
+    def __init__(self, *, ignore_crc: bool = False) -> None:
+        self._ignore_crc = ignore_crc
+
     def find(self, names: Sequence[str]) -> tuple[str, ...]:
         """See ``Format``."""
         return choose(names, "pytorch_model", "bin")
 
+    def without_checksums(self) -> Self:
+        """See ``Format``."""
+        return type(self)(ignore_crc=True)
+
     def open(self, directory: Path, names: Sequence[str]) -> TensorReader:
-        """See ``Format``. This scans the pickles and needs no torch; reading a tensor does."""
+        """See ``Format``."""
         from zoo_converters.torch_file import inspect
 
         index = open_index(directory, names)
-        if index is None:
-            return TorchBinReader([inspect(directory / name) for name in names])
-        contents = [inspect(path) for path in index.files]
-        index.check_tensors({each.path: each.tensors for each in contents})
-        return TorchBinReader(contents)
+        files = [directory / name for name in names] if index is None else index.files
+        contents = [inspect(path, ignore_crc=self._ignore_crc) for path in files]
+        if index is not None:
+            index.check_tensors({content.path: content.views for content in contents})
+        return TorchBinReader(contents, ignore_crc=self._ignore_crc)
 
 
 class TorchBinReader(TensorReader):
-    """``.bin`` files as one set of tensors, which are extracted when the first is read.
+    """``.bin`` files as one set of tensors.
 
     Args:
-        contents: what the scan found in each file.
+        contents: the tensors of each file.
+        ignore_crc: accept storages that do not have the checksum that their archive gives.
     """
 
-    def __init__(self, contents: "Sequence[Contents]") -> None:
-        self.files = [each.path for each in contents]
+    def __init__(self, contents: "Sequence[Contents]", *, ignore_crc: bool = False) -> None:
+        self.files = [content.path for content in contents]
         self.tensors: dict[str, TensorInfo] = {}
-        for each in contents:
-            for name in each.tensors.keys() & self.tensors.keys():
-                raise VerificationError(f"{name} is in {each.path} and in another shard")
-            self.tensors |= each.tensors
-        self._contents = contents
-        self._extracted: Extracted | None = None
+        self._opened = [_BinFile(content, ignore_crc) for content in contents]
+        self._files: dict[str, _BinFile] = {}
+        for content, file in zip(contents, self._opened, strict=True):
+            for name in content.views.keys() & self.tensors.keys():
+                raise VerificationError(f"{name} is in {content.path} and in another shard")
+            self.tensors |= content.tensors
+            self._files |= dict.fromkeys(content.views, file)
 
-    def read(self, name: str) -> "NDArray[np.generic[Any]]":
+    def read(self, name: str) -> "Array":
+        """See ``TensorReader``.
+
+        Raises:
+            VerificationError: the checksum of the storage does not match.
+        """
+        return self._files[name].array(name)
+
+    def locate(self, array: "Array") -> "Span | None":
         """See ``TensorReader``."""
-        from zoo_converters.sandbox import Extracted
-
-        if self._extracted is None:
-            self._extracted = Extracted(self._contents)
-        return self._extracted.reader.read(name)
-
-    def locate(self, array: "NDArray[np.generic[Any]]") -> "Span | None":
-        """See ``TensorReader``."""
-        return self._extracted.reader.locate(array) if self._extracted else None
+        return next(filter(None, (file.mapped.locate(array) for file in self._opened)), None)
 
     def release(self, name: str) -> None:
         """See ``TensorReader``."""
-        if self._extracted is not None:
-            self._extracted.reader.release(name)
+        self._files[name].release(name)
 
     def close(self) -> None:
         """See ``TensorReader``."""
-        if self._extracted is not None:
-            self._extracted.close()
-            self._extracted = None
+        for file in self._opened:
+            file.mapped.close()
+
+
+class _BinFile:
+    """One file, mapped when the first of its tensors is asked for."""
+
+    def __init__(self, contents: "Contents", ignore_crc: bool) -> None:
+        self.mapped = MappedFile(contents.path, contents.size)
+        self._contents = contents
+        self._ignore_crc = ignore_crc
+        self._checked: set[str] = set()
+
+    def array(self, name: str) -> "Array":
+        """Return a tensor; of files with the other byte order it is a copy."""
+        import numpy as np
+
+        view = self._contents.views[name]
+        code = STORAGE[view.info.dtype]
+        if not view.info.nbytes:
+            return np.empty(view.info.shape, code)
+        self._check(view.storage.key)
+        width = int(code[2:])
+        # the step of a dimension of size 1 is never taken, and may be any number
+        steps = zip(view.info.shape, view.strides, strict=True)
+        strides = [step * width if size > 1 else 0 for size, step in steps]
+        array: Array = np.ndarray(
+            view.info.shape, code, self._storage(view), view.offset * width, strides
+        )
+        return array
+
+    def release(self, name: str) -> None:
+        record = self._contents.records[self._contents.views[name].storage.key]
+        self.mapped.release(record.offset, record.length)
+
+    def _storage(self, view: "Tensor") -> "Array":
+        record = self._contents.records[view.storage.key]
+        code = STORAGE[view.info.dtype]
+        count = record.length // int(code[2:])
+        flat = self.mapped.array(code, count, record.offset)
+        if self._contents.big_endian:
+            flat = flat.byteswap()
+            flat.flags.writeable = False
+        return flat
+
+    def _check(self, key: str) -> None:
+        """Compare a storage with its checksum, when it is first used."""
+        record = self._contents.records[key]
+        if self._ignore_crc or record.crc is None or key in self._checked:
+            return
+        crc = 0
+        for start in range(record.offset, record.offset + record.length, CHUNK):
+            count = min(CHUNK, record.offset + record.length - start)
+            crc = zlib.crc32(self.mapped.array("|u1", count, start).data, crc)
+            self.mapped.release(start, count)
+        if crc != record.crc:
+            from zoo_converters.torch_file import wrong_checksum
+
+            raise wrong_checksum(self._contents.path, f"data/{key}")
+        self._checked.add(key)

@@ -1,21 +1,23 @@
-"""PyTorch's two file layouts, checked without torch: a ZIP archive, and before 1.6 a stream."""
+"""PyTorch's two file layouts, read without torch: a ZIP archive, and before 1.6 a stream."""
 
 import io
 import struct
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from zoo.errors import SourceError, VerificationError
-from zoo.formats import TensorInfo
-from zoo.safetensors import LFS_POINTER, METADATA, is_sound_name, regular_size
+from zoo.formats import STORAGE, TensorInfo
+from zoo.io.files import open_regular
+from zoo.io.limits import MAX_PICKLE_BYTES, MAX_STORAGE_USES
+from zoo.safetensors import LFS_POINTER, METADATA, is_sound_name
 from zoo_converters.pickle_scan import scan
 from zoo_converters.pickle_values import Refused, Storage, Tensor
-from zoo_converters.zip_layout import read_zip
+from zoo_converters.zip_layout import Record, read_zip
 
-MAX_PICKLE = 1 << 23  # bytes; a tensor takes about 150
-MAX_TIES = 32  # how many times a byte of storage may be used
+MAX_HEAD_STEPS = 1000  # instructions of the small pickles at the head of a stream
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 COUNT = struct.Struct("<q")
 WRAPPERS = ("state_dict", "model")
@@ -24,93 +26,133 @@ SETTINGS = "config"  # under which some releases keep their configuration beside
 
 @dataclass(frozen=True)
 class Contents:
-    """What a ``.bin`` file holds, by its own account, which has been checked.
+    """Tensors of a ``.bin`` file, as its pickle describes them, and where their bytes lie.
 
     Attributes:
         path: the file.
         size: its length in bytes.
-        tensors: its tensors by name.
+        views: the tensors by name, each a view of a storage.
+        records: the storages by key.
         wrapper: the entry they are under, or ``None`` if they are on the top level.
-        zipped: whether it is a ZIP archive, which torch can map.
+        zipped: whether it is a ZIP archive.
+        big_endian: whether the elements of storages have their highest byte first.
     """
 
     path: Path
     size: int
-    tensors: Mapping[str, TensorInfo]
+    views: Mapping[str, Tensor]
+    records: Mapping[str, Record]
     wrapper: str | None
     zipped: bool
+    big_endian: bool = False
 
     @property
-    def nbytes(self) -> int:
-        """Size of the tensors' data, those that share storage counted each."""
-        return sum(info.nbytes for info in self.tensors.values())
+    def tensors(self) -> dict[str, TensorInfo]:
+        """Dtypes and shapes by name."""
+        return {name: view.info for name, view in self.views.items()}
 
 
-def inspect(path: Path) -> Contents:
-    """Check a ``.bin`` file and say what is in it; nothing in it is run.
+@dataclass(frozen=True)
+class _Layout:
+    """Value that the pickle of a file would build, and the storages that it refers to."""
+
+    root: Any
+    records: Mapping[str, Record]
+    zipped: bool
+    big_endian: bool = False
+
+
+def inspect(path: Path, *, ignore_crc: bool = False) -> Contents:
+    """Check a ``.bin`` file and locate the tensors in it; nothing in it is run.
+
+    Args:
+        path: the file.
+        ignore_crc: accept records of an archive that do not have the checksum it gives.
 
     Raises:
         SourceError: it cannot be read.
         VerificationError: it is damaged, holds anything but tensors, or does anything but
             describe them.
     """
-    try:
-        size = regular_size(path)
-        with path.open("rb") as file:
-            root, zipped = _read(file, size)
-        wrapper, tensors = _state_dict(root)
-        contents = Contents(path, size, tensors, wrapper, zipped)
-        if contents.nbytes > MAX_TIES * size:
-            raise Refused(f"its tensors claim {contents.nbytes} bytes of a {size}-byte file")
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror}") from error
-    except Refused as error:
-        raise VerificationError(f"{path}: {error}", "nothing in it was run") from error
-    return contents
+    with open_regular(path) as file:
+        try:
+            size = file.seek(0, io.SEEK_END)
+            layout = _read(path, file, size, ignore_crc)
+            wrapper, views = _state_dict(layout.root)
+            if layout.big_endian:
+                _check_widths(views)
+            claimed = sum(view.info.nbytes for view in views.values())
+            if claimed > MAX_STORAGE_USES * size:
+                raise Refused(f"its tensors claim {claimed} bytes of a {size}-byte file")
+        except OSError as error:
+            raise SourceError(f"{path}: {error.strerror}") from error
+        except Refused as error:
+            raise VerificationError(f"{path}: {error}", "nothing in it was run") from error
+    return Contents(path, size, views, layout.records, wrapper, layout.zipped, layout.big_endian)
 
 
-def _read(file: BinaryIO, size: int) -> tuple[Any, bool]:
-    """Return what the file's pickle would build, and whether the file is a ZIP archive."""
+def wrong_checksum(path: Path, record: str) -> VerificationError:
+    """Return the error of a record of an archive that does not have its CRC-32."""
+    return VerificationError(
+        f"{path}: the CRC-32 of its record {record!r:.100} does not match: the file is damaged, "
+        "or was written without checksums",
+        "fetch it again, or convert it with `zoo convert --ignore-crc` if it has none",
+    )
+
+
+def _read(path: Path, file: BinaryIO, size: int, ignore_crc: bool) -> _Layout:
+    file.seek(0)
     head = file.read(512)
     if head.startswith(b"PK\3\4"):
-        return _read_zip(file, size), True
+        return _read_zip(path, file, size, ignore_crc)
     if head.startswith(LFS_POINTER):
         raise Refused("it is a Git LFS pointer, `git lfs pull` gets the file itself")
     if head[257:262] == b"ustar":
         raise Refused("it is an archive from before 2017, torch 1.6 can save it anew")
-    return _read_stream(file, size), False
+    return _read_stream(file, size)
 
 
-def _read_zip(file: BinaryIO, size: int) -> Any:
+def _read_zip(path: Path, file: BinaryIO, size: int, ignore_crc: bool) -> _Layout:
     records = read_zip(file, size)
+
+    def content(name: str, limit: int) -> bytes:
+        record = records[name]
+        if record.length > limit:
+            raise Refused(f"its record {name!r} has {record.length} bytes")
+        file.seek(record.offset)
+        raw = file.read(record.length)
+        if not ignore_crc and zlib.crc32(raw) != record.crc:
+            raise wrong_checksum(path, name)
+        return raw
+
     if "constants.pkl" in records:
         raise Refused("it is a TorchScript archive, a program")
     if "data.pkl" not in records:
         raise Refused("it has no data.pkl")
-    offset, length = records["data.pkl"]
-    if length > MAX_PICKLE:
-        raise Refused(f"its pickle has {length} bytes")
-    file.seek(offset)
-    stream = io.BytesIO(file.read(length))
+    stream = io.BytesIO(content("data.pkl", MAX_PICKLE_BYTES))
     root, storages = scan(stream)
     if stream.read(1):
         raise Refused("its pickle goes on behind its end")
-    for key, storage in storages.items():
-        _check_size(storage, records.get(f"data/{key}", (0, -1))[1])
-    return root
+    for storage in storages.values():
+        _check_size(storage, records)
+    byte_order = content("byteorder", 16) if "byteorder" in records else b"little"
+    if byte_order not in (b"little", b"big"):
+        raise Refused(f"it has the unknown byte order {byte_order!r}")
+    data = {key: records[f"data/{key}"] for key in storages}
+    return _Layout(root, data, zipped=True, big_endian=byte_order == b"big")
 
 
-def _read_stream(file: BinaryIO, size: int) -> Any:
+def _read_stream(file: BinaryIO, size: int) -> _Layout:
     """Read five pickles (a magic number, the protocol, the machine it was saved on, the tensors,
     the storages' keys), then each storage: a count of elements and the bytes.
     """
     file.seek(0)
-    stream = io.BytesIO(file.read(MAX_PICKLE))
-    if scan(stream)[0] != MAGIC:
+    stream = io.BytesIO(file.read(MAX_PICKLE_BYTES))
+    if not _is_number(scan(stream, MAX_HEAD_STEPS)[0], MAGIC):
         raise Refused("it is neither a ZIP archive nor a stream that torch.save wrote")
-    if scan(stream)[0] != PROTOCOL:
+    if not _is_number(scan(stream, MAX_HEAD_STEPS)[0], PROTOCOL):
         raise Refused("it is of an unknown version")
-    machine, _ = scan(stream)
+    machine, _ = scan(stream, MAX_HEAD_STEPS)
     if not isinstance(machine, dict) or machine.get("little_endian") is not True:
         raise Refused("it was saved on a big-endian machine")
     root, storages = scan(stream)
@@ -119,21 +161,29 @@ def _read_stream(file: BinaryIO, size: int) -> Any:
         raise Refused("its list of storages is damaged")
     if len(set(keys)) != len(keys) or set(keys) != set(storages):
         raise Refused("its storages are not those that its tensors refer to")
+    records = {}
     offset = stream.tell()
     for key in keys:
         file.seek(offset)
         raw = file.read(COUNT.size)
         if len(raw) < COUNT.size or COUNT.unpack(raw)[0] != storages[key].count:
             raise Refused(f"its storage {key!r:.40} is cut off or of another size")
+        records[key] = Record(offset + COUNT.size, storages[key].nbytes, None)
         offset += COUNT.size + storages[key].nbytes
         if offset > size:
             raise Refused(f"it ends within its storage {key!r:.40}")
     if offset != size:
         raise Refused(f"it has {size} bytes where its storages end at {offset}")
-    return root
+    return _Layout(root, records, zipped=False)
 
 
-def _check_size(storage: Storage, there: int) -> None:
+def _is_number(value: Any, expected: int) -> bool:
+    return type(value) is int and value == expected
+
+
+def _check_size(storage: Storage, records: Mapping[str, Record]) -> None:
+    record = records.get(f"data/{storage.key}")
+    there = -1 if record is None else record.length
     if storage.nbytes != there:
         raise Refused(
             f"its pickle claims {storage.nbytes} bytes for storage {storage.key!r:.40}, "
@@ -141,13 +191,20 @@ def _check_size(storage: Storage, there: int) -> None:
         )
 
 
-def _state_dict(root: Any) -> tuple[str | None, dict[str, TensorInfo]]:
+def _check_widths(views: Mapping[str, Tensor]) -> None:
+    """Refuse tensors of which torch does not swap the bytes, as it goes by their storage."""
+    for name, view in views.items():
+        if STORAGE[view.info.dtype][2:] != STORAGE[view.storage.dtype][2:]:
+            raise Refused(f"it is big-endian, and {name!r:.100} is not of its storage's dtype")
+
+
+def _state_dict(root: Any) -> tuple[str | None, dict[str, Tensor]]:
     """Find the tensors: on the top level, or under the one entry that training scripts use."""
     if not isinstance(root, dict):
         raise Refused(f"it holds a {type(root).__name__} and not tensors by name")
     wrapper = _wrapper(root)
     entries = root if wrapper is None else root[wrapper]
-    tensors: dict[str, TensorInfo] = {}
+    tensors: dict[str, Tensor] = {}
     for name, value in entries.items():
         if name == SETTINGS and isinstance(value, dict) and not _holds_tensors(value):
             continue
@@ -155,7 +212,7 @@ def _state_dict(root: Any) -> tuple[str | None, dict[str, TensorInfo]]:
             raise Refused(f"{name!r:.100} cannot be the name of a tensor")
         if not isinstance(value, Tensor):
             raise Refused(f"its entry {name!r:.100} is not a tensor")
-        tensors[name] = value.info
+        tensors[name] = value
     if not tensors:
         raise Refused("it is empty")
     return wrapper, tensors
@@ -163,9 +220,10 @@ def _state_dict(root: Any) -> tuple[str | None, dict[str, TensorInfo]]:
 
 def _wrapper(root: dict[Any, Any]) -> str | None:
     """Return the entry that alone holds tensors, if it is one of the usual ones."""
-    holders = [key for key, value in root.items() if _holds_tensors(value)]
-    if len(holders) == 1 and holders[0] in WRAPPERS and isinstance(root[holders[0]], dict):
-        return str(holders[0])
+    for name in WRAPPERS:
+        if isinstance(root.get(name), dict) and _holds_tensors(root[name]):
+            others = [value for key, value in root.items() if key != name]
+            return None if _holds_tensors(others) else name
     return None
 
 

@@ -2,32 +2,48 @@
 
 Two readers may find different things in one archive if it is made for that: a second directory
 behind the first, names that differ in case, local headers that do not agree with the directory,
-records that overlap. What torch's reader finds must be what was scanned, so all of it is refused.
+records that overlap. Such an archive is refused, so that what is converted here is what torch's
+own reader finds.
 """
 
 import struct
 import zipfile
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
+from zoo.io.limits import MAX_ZIP_DIRECTORY_BYTES
 from zoo_converters.pickle_values import Refused
 
 END = struct.Struct("<4s4H2LH")
 END64_AT = struct.Struct("<4sLQL")
 END64 = struct.Struct("<4sQ2H2L4Q")
 LOCAL = struct.Struct("<4s5H3L2H")
-MAX_DIRECTORY = 1 << 23  # bytes; a record takes about 60
 ENCRYPTED = 0x2041  # flag bits: encrypted, strongly encrypted, masked
+DAMAGE = (zipfile.BadZipFile, ValueError, NotImplementedError, OverflowError, struct.error)
 
 
-def read_zip(file: BinaryIO, size: int) -> dict[str, tuple[int, int]]:
-    """Check an archive and return the offset and length of each record.
+class Record(NamedTuple):
+    """A stretch of a file, stored as it is.
+
+    Attributes:
+        offset: where it begins.
+        length: its size in bytes.
+        crc: its CRC-32; ``None`` in layouts that have no checksums.
+    """
+
+    offset: int
+    length: int
+    crc: int | None
+
+
+def read_zip(file: BinaryIO, size: int) -> dict[str, Record]:
+    """Check an archive and locate its records.
 
     Args:
         file: the archive.
         size: its length in bytes.
 
     Returns:
-        (offset, length) by name, without the folder that all records are in.
+        the records by name, without the folder that all of them are in.
 
     Raises:
         Refused: it is not an archive as torch.save writes it.
@@ -36,24 +52,24 @@ def read_zip(file: BinaryIO, size: int) -> dict[str, tuple[int, int]]:
     try:
         with zipfile.ZipFile(file) as archive:
             entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
-    except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as error:
+    except DAMAGE as error:
         raise Refused("its ZIP directory is damaged") from error
     if not entries or entries[0].header_offset:
         raise Refused("its first record is not at its beginning")
     folder = entries[0].orig_filename.partition("/")[0]
-    records: dict[str, tuple[int, int]] = {}
+    records: dict[str, Record] = {}
     end = 0
     for entry in entries:
         if entry.header_offset < end:
             raise Refused(f"its record {entry.orig_filename!r:.100} overlaps another")
-        offset = _data(file, entry)
+        offset = _data(file, size, entry)
         end = offset + entry.file_size
         if end > begin:
             raise Refused(f"its record {entry.orig_filename!r:.100} is longer than the file")
-        inside, _, name = entry.orig_filename.partition("/")
-        if inside != folder or "\0" in name:
+        record_folder, _, name = entry.orig_filename.partition("/")
+        if record_folder != folder or "\0" in name:
             raise Refused("its records are in several folders")
-        records[name] = offset, entry.file_size
+        records[name] = Record(offset, entry.file_size, entry.CRC)
     if len({name.lower() for name in records}) != len(entries):
         raise Refused("it has two records of one name")
     return records
@@ -61,26 +77,32 @@ def read_zip(file: BinaryIO, size: int) -> dict[str, tuple[int, int]]:
 
 def _directory(file: BinaryIO, size: int) -> int:
     """Check the end of the archive and return where its directory begins."""
-    end = _unpack(END, file, size - END.size)
+    end = _unpack(END, file, size, size - END.size)
     if end[0] != b"PK\5\6" or end[7]:
         raise Refused("it does not end where its ZIP archive does: it is cut off or has a tail")
-    length, begin, behind = end[5], end[6], size - END.size
+    length, begin, directory_end = end[5], end[6], size - END.size
     if size >= END.size + END64_AT.size:
-        at = _unpack(END64_AT, file, size - END.size - END64_AT.size)
-        if at[0] == b"PK\6\7":
-            end64 = _unpack(END64, file, at[2])
-            behind = at[2]
-            if end64[0] != b"PK\6\6" or at[2] + END64.size + END64_AT.size + END.size != size:
+        locator = _unpack(END64_AT, file, size, size - END.size - END64_AT.size)
+        if locator[0] == b"PK\6\7":
+            directory_end = locator[2]
+            end64 = _unpack(END64, file, size, directory_end)
+            expected = size - END64.size - END64_AT.size - END.size
+            if end64[0] != b"PK\6\6" or directory_end != expected:
                 raise Refused("its ZIP directory is damaged")
             length, begin = end64[8], end64[9]
-    if length > MAX_DIRECTORY or begin + length != behind:
+    if begin + length != directory_end:
         raise Refused("its ZIP directory is not where it should be")
+    if length > MAX_ZIP_DIRECTORY_BYTES:
+        raise Refused(
+            f"its ZIP directory has {length:,} bytes, and at most {MAX_ZIP_DIRECTORY_BYTES:,} "
+            "are accepted"
+        )
     return int(begin)
 
 
-def _data(file: BinaryIO, entry: zipfile.ZipInfo) -> int:
+def _data(file: BinaryIO, size: int, entry: zipfile.ZipInfo) -> int:
     """Check a record's own header against the directory; return where its data begin."""
-    header = _unpack(LOCAL, file, entry.header_offset)
+    header = _unpack(LOCAL, file, size, entry.header_offset)
     name = file.read(header[9])
     encoding = "utf-8" if header[2] & 0x800 else "cp437"
     if header[0] != b"PK\3\4" or name.decode(encoding, "replace") != entry.orig_filename:
@@ -94,8 +116,8 @@ def _data(file: BinaryIO, entry: zipfile.ZipInfo) -> int:
     return entry.header_offset + LOCAL.size + int(header[9]) + int(header[10])
 
 
-def _unpack(layout: struct.Struct, file: BinaryIO, offset: int) -> tuple[Any, ...]:
-    if offset < 0:
+def _unpack(layout: struct.Struct, file: BinaryIO, size: int, offset: int) -> tuple[Any, ...]:
+    if not 0 <= offset <= size - layout.size:
         raise Refused("it is cut off")
     file.seek(offset)
     raw = file.read(layout.size)

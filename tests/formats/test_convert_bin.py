@@ -78,3 +78,20 @@ def test_a_hostile_pickle_is_one_line_and_leaves_nothing(
         assert "'posix.system'" in done.stderr
         assert done.stderr.count("\n") == 1
         assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_a_file_without_checksums_is_refused_and_then_asked_for(
+    hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    torch.serialization.set_crc32_options(False)
+    try:
+        save_as_bin(hub_checkpoint(), shards=1, zipped=True)
+    finally:
+        torch.serialization.set_crc32_options(True)
+    done = convert(tmp_path, "source", "-o", "out", "--allow-pickle")
+    assert done.returncode == 3
+    assert "pytorch_model.bin: the CRC-32 of its record 'data.pkl' does not match" in done.stderr
+    assert "`zoo convert --ignore-crc`" in done.stderr
+    assert done.stderr.count("\n") == 1
+    done = convert(tmp_path, "source", "-o", "out", "--allow-pickle", "--ignore-crc")
+    assert done.returncode == 0, done.stderr

@@ -4,7 +4,6 @@ import io
 import os
 import pickle
 import struct
-import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -29,16 +28,22 @@ from tests.formats.pickles import (
     zipped,
 )
 from zoo.errors import SourceError, VerificationError
+from zoo_converters.torch_bin import TorchBinReader
 from zoo_converters.torch_file import Contents, inspect
 from zoo_converters.zip_layout import END, LOCAL
 
 GOOD = pickled(dictionary({"a": tensor()}))
 
 
-def scanned(folder: Path, content: bytes) -> Contents:
+def scanned(folder: Path, content: bytes, *, ignore_crc: bool = False) -> Contents:
     path = folder / "pytorch_model.bin"
     path.write_bytes(content)
-    return inspect(path)
+    return inspect(path, ignore_crc=ignore_crc)
+
+
+def raw(value: torch.Tensor) -> bytes:
+    plain = torch.empty(value.shape, dtype=value.dtype).copy_(value.detach())
+    return plain.reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 def refused(folder: Path, content: bytes, says: str) -> None:
@@ -270,21 +275,6 @@ def test_a_small_file_that_asks_for_a_full_disk(tmp_path: Path) -> None:
     refused(tmp_path, zipped(pickled(dictionary(entries)), {"data/0": data}), "claim 1049624576")
 
 
-def quickly(folder: Path, pickle: bytes, says: str) -> None:
-    begin = time.process_time()
-    refused(folder, zipped(pickle), says)
-    assert time.process_time() - begin < 30
-
-
-def test_slow_pickles(tmp_path: Path) -> None:
-    doubled = b")" + b"q\1h\1\x86" * 200
-    quickly(tmp_path, pickled(b"}" + doubled + b"Ns"), "a dict has for a key")  # hash: 2 ** 200
-    quickly(tmp_path, pickled(dictionary({"a": doubled})), "'a' is not")
-    quickly(tmp_path, pickled(b")" + b"\x85" * 1_000_000), "it holds a tuple")  # deep
-    quickly(tmp_path, pickled(b"N" * 5_000_000), "more than 4000000 instructions")
-    quickly(tmp_path, pickled(text("x" * (1 << 23))), "pickle has 8388616 bytes")
-
-
 def test_values_that_contain_themselves(tmp_path: Path) -> None:
     refused(tmp_path, zipped(pickled(b"]q\1h\1a")), "it holds a list")
     refused(tmp_path, zipped(pickled(b"}q\1" + text("model") + b"h\1s")), "'model' is not a tensor")
@@ -366,7 +356,10 @@ def test_archives_in_which_two_readers_find_different_things(tmp_path: Path) -> 
         (archive(PICKLE, DATA, ("archive/constants.pkl", b"")), "TorchScript"),
         (archive(PICKLE, DATA, compression=zipfile.ZIP_DEFLATED), "is compressed"),
         (archive(("archive/data.pkl", GOOD + b"N."), DATA), "goes on behind its end"),
-        (archive(("archive/data.pkl", bytes((1 << 23) + 1))), "its pickle has 8388609 bytes"),
+        (
+            archive(("archive/data.pkl", bytes((1 << 23) + 1))),
+            "'data.pkl' has 8388609 bytes",
+        ),
         (archive(), "damaged"),
         (b"PK\3\4" + good, "not where it should be"),
         (good + b"tail", "has a tail"),
@@ -395,7 +388,7 @@ def test_every_truncation_of_a_file_is_found(tmp_path: Path) -> None:
 
 
 def assert_torch_agrees(contents: Contents) -> None:
-    """Whatever torch reads of a file that the scan has passed is what the scan has seen."""
+    """Whatever torch reads of a file that the scan has passed is what we read."""
     try:
         loaded = torch.load(contents.path, weights_only=True, mmap=contents.zipped)
     except Exception:  # it may know better: then nothing is read
@@ -404,9 +397,9 @@ def assert_torch_agrees(contents: Contents) -> None:
     assert {name: tuple(value.shape) for name, value in state.items()} == {
         name: info.shape for name, info in contents.tensors.items()
     }
-    for name, value in state.items():
-        assert value.nbytes == contents.tensors[name].nbytes
-        value.clone()  # reads every element
+    with TorchBinReader([contents], ignore_crc=True) as reader:
+        for name, value in state.items():
+            assert reader.read(name).tobytes() == raw(value)
 
 
 BASES = [
@@ -426,7 +419,7 @@ def test_no_file_is_ever_worse_than_an_error(
     for at, count, new in edits:
         content = content[:at] + new + content[at + count :]
     try:
-        contents = scanned(tmp_path_factory.getbasetemp(), content)
+        contents = scanned(tmp_path_factory.getbasetemp(), content, ignore_crc=True)
     except (VerificationError, SourceError) as error:
         assert "\n" not in str(error)
         return

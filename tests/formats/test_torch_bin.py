@@ -1,6 +1,9 @@
 """PyTorch's files: what torch saves is what we read, bit for bit."""
 
-import tempfile
+import struct
+import subprocess
+import sys
+import zipfile
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +27,6 @@ from tests.formats.pickles import (
 from zoo.errors import SourceError, VerificationError
 from zoo.formats import TensorInfo
 from zoo_converters import zoo_formats
-from zoo_converters.loader import too_old
 from zoo_converters.torch_bin import TorchBinReader
 from zoo_converters.torch_file import Contents, inspect
 
@@ -200,17 +202,21 @@ def test_files_put_together_by_hand_are_what_torch_reads(tmp_path: Path) -> None
         check(tmp_path, torch.load(tmp_path / NAME))
 
 
-def test_nothing_is_left_in_the_temporary_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scratch = tmp_path / "scratch"
-    scratch.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    torch.save({"a": torch.arange(6.0)}, tmp_path / NAME)
-    with BIN.open(tmp_path, (NAME,)) as reader:
-        assert reader.read("a").tolist() == list(range(6))
-        assert list(scratch.iterdir()) == []  # not even now: the file has no name
-    assert list(scratch.iterdir()) == []
+def test_reading_needs_no_torch_and_no_copy(tmp_path: Path) -> None:
+    torch.save({"a": torch.arange(6.0), "b": torch.ones(2, 3).T}, tmp_path / NAME)
+    script = f"""
+import sys
+from pathlib import Path
+from zoo_converters.torch_bin import TorchBin
+with TorchBin().open(Path({str(tmp_path)!r}), ("{NAME}",)) as reader:
+    array = reader.read("a")
+    assert array.tolist() == list(range(6)) and not array.flags.writeable
+    span = reader.locate(array)
+    assert span.path.read_bytes()[span.offset:][:span.length] == array.tobytes()
+    assert reader.locate(reader.read("b")) is None  # not as it lies in the file
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_a_tensor_in_two_files_is_refused(tmp_path: Path) -> None:
@@ -226,23 +232,63 @@ def test_a_missing_file_and_a_directory(tmp_path: Path) -> None:
         inspect(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("version", "old"),
-    [
-        ("2.9.1", True),
-        ("2.9.1+cu128", True),
-        ("1.13.0", True),
-        ("2.10.0", False),
-        ("2.13.0+cpu", False),
-        ("3.0.0a0+git123", False),
-    ],
-)
-def test_releases_of_torch_that_are_too_old(version: str, old: bool) -> None:
-    assert too_old(version) is old
-
-
 def test_keys_that_are_numbers_do_no_harm_beside_the_tensors(tmp_path: Path) -> None:
     """As an optimizer's state has them, where it holds no tensors."""
     state = b"}(" + text("state_dict") + dictionary({"a": tensor()})
     state += text("optimizer") + b"}(" + number(0) + ORDERED + b"uu"
     assert inspected(tmp_path, zipped(pickled(state))).wrapper == "state_dict"
+
+
+def test_a_flipped_bit_of_an_archive_is_found_and_named(tmp_path: Path) -> None:
+    tensors = {"a": torch.arange(64.0), "b": torch.ones(5)}
+    torch.save(tensors, tmp_path / NAME)
+    whole = (tmp_path / NAME).read_bytes()
+    with zipfile.ZipFile(tmp_path / NAME) as archive:
+        entries = {entry.filename: entry for entry in archive.infolist()}
+    for record in ("data.pkl", "byteorder", "data/0", "data/1"):
+        entry = entries[f"pytorch_model/{record}"]
+        header = whole[entry.header_offset :][:30]
+        start = entry.header_offset + 30 + sum(struct.unpack("<2H", header[26:]))
+        for at in range(start, start + entry.file_size):
+            damaged = bytearray(whole)
+            damaged[at] ^= 1 << at % 8
+            (tmp_path / NAME).write_bytes(damaged)
+            with pytest.raises(VerificationError) as caught:
+                read_all(tmp_path)
+            assert f"{tmp_path / NAME}: the CRC-32 of its record {record!r}" in str(caught.value)
+            assert "--ignore-crc" in str(caught.value)
+
+
+def read_all(folder: Path) -> None:
+    with BIN.open(folder, (NAME,)) as reader:
+        for name in reader.tensors:
+            reader.read(name)
+
+
+def test_an_archive_without_checksums_is_read_on_request(tmp_path: Path) -> None:
+    tensors = {"a": torch.arange(6.0)}
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save(tensors, tmp_path / NAME)
+    finally:
+        torch.serialization.set_crc32_options(True)
+    with pytest.raises(VerificationError, match="--ignore-crc"):
+        read_all(tmp_path)
+    with BIN.without_checksums().open(tmp_path, (NAME,)) as reader:
+        assert reader.read("a").tolist() == list(range(6))
+
+
+def test_a_big_endian_archive_whose_tensors_are_not_of_their_storages_dtype(
+    tmp_path: Path,
+) -> None:
+    wide = tensor(
+        storage(kind="torch.storage\nUntypedStorage", count=24),
+        function="torch._utils\n_rebuild_tensor_v3",
+        rest=b"\x89" + ORDERED + b"ctorch\nuint16\n",
+    )
+    content = zipped(pickled(dictionary({"a": wide})), {"byteorder": b"big", "data/0": FLOATS})
+    with pytest.raises(VerificationError, match="big-endian, and 'a' is not of its storage"):
+        inspected(tmp_path, content)
+    content = zipped(pickled(dictionary({"a": tensor()})), {"byteorder": b"odd", "data/0": FLOATS})
+    with pytest.raises(VerificationError, match="unknown byte order"):
+        inspected(tmp_path, content)

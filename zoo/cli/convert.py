@@ -35,7 +35,8 @@ Examples:
 @click.option("--labels", metavar="A,B,...", help="Names of that head's outputs.")
 @click.option("--model-type", metavar="T", help="What an old config.json without it is of.")
 @click.option("--tokenizer", metavar="REF", help="Take the tokenizer from there.")
-@click.option("--allow-pickle", is_flag=True, help="Read PyTorch pickles, in a sandbox.")
+@click.option("--allow-pickle", is_flag=True, help="Read PyTorch pickles, without running them.")
+@click.option("--ignore-crc", is_flag=True, help="Read .bin files that have no checksums.")
 @click.option("--dry-run", is_flag=True, help="Read headers alone, print the account.")
 @hub_options
 @force_option

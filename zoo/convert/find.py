@@ -149,7 +149,7 @@ def choose_format(
         raise UsageError(
             f"{where} holds its weights only as {', '.join(found[0][1])}, a pickle, which can "
             "run code",
-            "--allow-pickle reads it in a sandbox",
+            "--allow-pickle reads the tensors that it describes, and runs nothing",
         )
     raise SourceError(f"{where} holds no weights in a known format", "see `zoo doctor`")
 

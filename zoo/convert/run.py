@@ -40,6 +40,7 @@ def convert(
     init_head: bool = False,
     labels: Sequence[str] | None = None,
     allow_pickle: bool = False,
+    ignore_crc: bool = False,
     tokenizer: Source | None = None,
     force: bool = False,
     dry_run: bool = False,
@@ -55,7 +56,8 @@ def convert(
         dtype: such as ``float16``; by default tensors keep theirs.
         init_head: start a head that the file lacks from random weights.
         labels: names of that head's outputs.
-        allow_pickle: read PyTorch's pickles, in a sandbox.
+        allow_pickle: read PyTorch's pickles, of which nothing is run.
+        ignore_crc: read archives that were written without checksums.
         tokenizer: take the tokenizer files from here.
         force: replace an existing directory.
         dry_run: read headers alone, work out the account, write nothing.
@@ -75,7 +77,7 @@ def convert(
         if source.directory.resolve().is_relative_to(path.resolve()):
             raise UsageError(f"{path} holds what is converted", "give another -o")
         check_target(path, force=force)
-    opened = open_source(source, allow_pickle=allow_pickle)
+    opened = open_source(source, allow_pickle=allow_pickle, ignore_crc=ignore_crc)
     opened = replace(opened, config=check_names(opened.config, labels))
     with opened.reader:
         plan = plan_conversion(opened, head, init=init_head)

@@ -99,13 +99,18 @@ class Opened:
         return entry.op.to_hub(arrays[0]) if self.checkpoint else arrays
 
 
-def open_source(source: Source, *, allow_pickle: bool = False) -> Opened:
+def open_source(source: Source, *, allow_pickle: bool = False, ignore_crc: bool = False) -> Opened:
     """Open a checkpoint directory.
+
+    Args:
+        source: the directory.
+        allow_pickle: read PyTorch's pickles.
+        ignore_crc: accept archives that were written without checksums.
 
     Raises:
         SourceError: it holds no checkpoint.
         VerificationError: its files are damaged, or its configuration is not implemented.
-        UsageError: its format runs code and ``allow_pickle`` is not given; or a model type is
+        UsageError: its format is a pickle and ``allow_pickle`` is not given; or a model type is
             given that its files contradict.
     """
     if is_checkpoint(source.directory):
@@ -116,6 +121,8 @@ def open_source(source: Source, *, allow_pickle: bool = False) -> Opened:
     name, family, hub = find_config(source)
     translation = family.from_hub(hub, str(source.directory / name))
     chosen, files = choose_format(source.names(), str(source.directory), allow_pickle=allow_pickle)
+    if ignore_crc:
+        chosen = chosen.without_checksums()
     reader = chosen.open(source.directory, files)
     return _open_hub(source, name, family, translation, hub, chosen, reader)
 

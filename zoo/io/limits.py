@@ -54,3 +54,9 @@ CONFIG_LABELS = 1_000_000
 
 TENSORS = 200_000
 """Tensors of a checkpoint, in its headers or by its configuration; published are below 10,000."""
+# --- Weights: .bin, TensorFlow, HDF5, .npy and indexes of shards -------------------------------
+
+MAX_PICKLE_BYTES = 1 << 23  # a tensor takes about 150
+MAX_PICKLE_STEPS = 1_000_000  # instructions, and items that they copy; a tensor takes about 40
+MAX_ZIP_DIRECTORY_BYTES = 1 << 22  # a record takes about 90, and a tensor is one record
+MAX_STORAGE_USES = 32  # a file's tensors may be this many times as large as the file

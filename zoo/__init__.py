@@ -3,6 +3,7 @@
 ``import zoo`` is cheap: nothing heavy is imported until a model is loaded.
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -10,6 +11,11 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = ["Model", "__version__", "load"]
+
+# Libraries send telemetry unless told otherwise, ONNX Runtime from its import on: set before any of
+# them is imported, and inherited by every process that is started from here.
+for _variable in ("DO_NOT_TRACK", "HF_HUB_DISABLE_TELEMETRY", "ORT_DISABLE_TELEMETRY"):
+    os.environ.setdefault(_variable, "1")
 
 
 def __getattr__(name: str) -> Any:

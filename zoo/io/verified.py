@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from blake3 import blake3
 
 from zoo.errors import SourceError, VerificationError
 from zoo.paths import home
@@ -29,7 +28,6 @@ FOLDER = "verified"
 # FAT have ticks of up to two seconds.
 SETTLED_NS = 3_000_000_000
 KEPT = 4096  # digests; all are dropped when there are more, since each can be found again
-_HASHER: Any = blake3  # its type is not the protocol that hashlib declares, its use is
 
 
 class _Entry(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -68,12 +66,15 @@ def file_blake3(path: Path) -> str:
     Raises:
         SourceError: it cannot be read, or changes while it is read.
     """
+    from blake3 import blake3  # not at the top: what fetches files is imported without it
+
+    hasher: Any = blake3  # its type is not the protocol that hashlib declares, its use is
     try:
         with path.open("rb", buffering=0) as file:
             before = os.fstat(file.fileno())
             if known := _remembered(before):
                 return known
-            digest: str = hashlib.file_digest(file, _HASHER).hexdigest()
+            digest: str = hashlib.file_digest(file, hasher).hexdigest()
             after = os.fstat(file.fileno())
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror}") from error

@@ -2,35 +2,20 @@
 
 import importlib.util
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
 
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.convert.heads import as_stored
 from zoo.convert.prove import same_bits
 from zoo.convert.write import digest
-from zoo.errors import VerificationError, ZooError
+from zoo.errors import VerificationError
+from zoo.io.checks import Check, run_check
 from zoo.paths import inside
 from zoo.progress import progress
 from zoo.weights import account_for
 
 REFERENCE = "transformers"
-
-
-@dataclass(frozen=True)
-class Check:
-    """The result of one check.
-
-    Attributes:
-        name: what was checked.
-        outcome: ``ok``, ``failed``, or ``not run``.
-        detail: what was found, in one line.
-    """
-
-    name: str
-    outcome: Literal["ok", "failed", "not run"]
-    detail: str
 
 
 def verify(path: Path, *, reference: bool = True) -> Iterator[Check]:
@@ -55,18 +40,11 @@ def verify(path: Path, *, reference: bool = True) -> Iterator[Check]:
         stages += [("export gate", check_export)]
     sound = True
     for name, stage in stages:
-        result = _run(name, stage, checkpoint)
+        result = run_check(name, partial(stage, checkpoint))
         sound = sound and result.outcome == "ok"
         yield result
     if checkpoint.graph is None and reference:
         yield _reference(checkpoint) if sound else Check(REFERENCE, "not run", "see above")
-
-
-def _run(name: str, stage: Callable[[Checkpoint], str], checkpoint: Checkpoint) -> Check:
-    try:
-        return Check(name, "ok", stage(checkpoint))
-    except ZooError as error:
-        return Check(name, "failed", str(error))
 
 
 def check_digests(checkpoint: Checkpoint) -> str:
@@ -165,7 +143,7 @@ def _reference(checkpoint: Checkpoint) -> Check:
         return Check(REFERENCE, "not run", "it has no class that computes the same")
     if importlib.util.find_spec(REFERENCE) is None:
         return Check(REFERENCE, "not run", "it is not installed; pip install 'plm-zoo[dev]'")
-    return _run(REFERENCE, check_reference, checkpoint)
+    return run_check(REFERENCE, partial(check_reference, checkpoint))
 
 
 def check_reference(checkpoint: Checkpoint) -> str:

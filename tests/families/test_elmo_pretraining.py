@@ -28,9 +28,11 @@ from zoo.training.lesson import Lesson
 from zoo.training.loop import Trainer
 from zoo.training.optimizers import OptimizerSettings
 from zoo.training.ranks import Ranks
+from zoo.training.recovery import Saved
 from zoo.training.schedules import ScheduleSettings
 from zoo.training.settings import Settings
 from zoo.training.start import begin
+from zoo.training.state import State
 from zoo.training.trees import merged
 from zoo.training.wrapping import wrap
 from zoo_elmo.config import SIZES
@@ -110,7 +112,8 @@ def test_it_goes_on_to_the_bit_where_it_was_saved(rows_at_once: int, tmp_path: P
     kept = collect(half)
     assert set(kept["memory"]) and all(len(tensor) == 4 for tensor in kept["memory"].values())
     resumed = trainer(rows_at_once, samples=20, dropout=0.1)
-    give_back(resumed, {k: {n: t.clone() for n, t in v.items()} for k, v in kept.items()}, tmp_path)
+    groups = {k: {n: t.clone() for n, t in v.items()} for k, v in kept.items()}
+    give_back(resumed, groups, Saved(tmp_path, State(step=3)))
     resumed.step = 3
     for step in range(3, 5):
         resumed.update(batches(resumed, step, 20))

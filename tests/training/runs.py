@@ -15,7 +15,7 @@ from tests import warm
 from zoo.training.ranks import Ranks
 from zoo.training.settings import Settings, gather
 from zoo.training.start import begin
-from zoo.training.state import checkpoints
+from zoo.training.state import Tensors, checkpoints, load_tensors, read_state
 from zoo.training.trees import merged
 
 SMALL: Mapping[str, Any] = {
@@ -86,6 +86,19 @@ def lines(run: Path) -> int:
 def records(run: Path, split: str = "train") -> list[dict[str, Any]]:
     found = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     return [record for record in found if record["split"] == split]
+
+
+def tensors(checkpoint: Path) -> dict[str, Tensors]:
+    """The tensors of a checkpoint, by file stem."""
+    settings = json.loads((checkpoint / "state.json").read_bytes())["settings"]
+    return load_tensors(checkpoint, read_state(checkpoint, steps=1 << 40, settings=settings))
+
+
+def flip(path: Path, place: int = -1, bit: int = 0) -> None:
+    """Flip a bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[place] ^= 1 << bit
+    path.write_bytes(content)
 
 
 def assert_same(one: Path, other: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.disks import small_disk
-from tests.training.runs import finish, options, records, small, train, tree
+from tests.training.runs import finish, options, records, small, tensors, train, tree
 from zoo.errors import UsageError, VerificationError
 from zoo.training.feed import Feed
 from zoo.training.job import corpus_rows, prepare
@@ -15,7 +15,7 @@ from zoo.training.loop import Trainer
 from zoo.training.ranks import Ranks
 from zoo.training.settings import gather
 from zoo.training.start import begin
-from zoo.training.state import checkpoints, load
+from zoo.training.state import checkpoints
 from zoo.training.trees import assignment, read_file
 
 __all__ = ["small_disk"]
@@ -120,7 +120,7 @@ def test_infinity_stops_a_run_and_the_last_checkpoint_is_good(tmp_path: Path) ->
     with pytest.raises(VerificationError, match=r"step 2: .*, first in the weights embeddings"):
         train(run, FAMILY, **steep)
     assert list(checkpoints(run)) == [1]
-    _, groups = load(checkpoints(run)[1])
+    groups = tensors(checkpoints(run)[1])
     assert all(bool(weight.isfinite().all()) for weight in groups["weights"].values())
     assert all(record["loss"] < float("inf") for record in records(run))
 

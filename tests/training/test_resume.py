@@ -1,5 +1,6 @@
 """A run that is broken off, however it happens, ends where the unbroken one ends."""
 
+import json
 import shutil
 import signal
 from pathlib import Path
@@ -10,6 +11,7 @@ from tests.training.runs import (
     assert_same,
     cut,
     finish,
+    flip,
     lines,
     options,
     records,
@@ -18,10 +20,10 @@ from tests.training.runs import (
     wait_until,
 )
 from zoo.errors import UsageError
-from zoo.training.journal import Journal
+from zoo.training.lock import locked
 from zoo.training.ranks import Ranks
 from zoo.training.start import go_on
-from zoo.training.state import checkpoints, load
+from zoo.training.state import checkpoints
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 FAMILY = "gpt"  # with dropout, so that its draws must come again, too
@@ -90,7 +92,7 @@ def test_a_second_process_is_refused_while_one_is_at_work(tmp_path: Path) -> Non
     process.communicate(timeout=60)
     steps = [record["step"] for record in records(run)]
     assert steps == list(range(1, len(steps) + 1))
-    with Journal(run):  # nothing stays locked
+    with locked(run):  # nothing stays locked
         pass
 
 
@@ -146,15 +148,73 @@ def test_a_changed_corpus_is_refused(tmp_path: Path) -> None:
     assert "is not the one" in done.stderr
 
 
-def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
-    run = train(tmp_path / "run", FAMILY, steps=2)
-    weights = list(checkpoints(run).values())[-1] / "weights.safetensors"
-    content = bytearray(weights.read_bytes())
-    content[-1] ^= 1
-    weights.write_bytes(content)
+@pytest.mark.parametrize("fault", ["weights", "state", "missing", "step", "other run"])
+def test_a_damaged_checkpoint_is_passed_over_and_kept(
+    unbroken: Path, tmp_path: Path, fault: str
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(unbroken, run)
+    shutil.rmtree(run / "model")
+    last = checkpoints(run)[12]
+    if fault == "weights":
+        flip(last / "weights.safetensors")
+    elif fault == "state":
+        flip(last / "state.json", 12)
+    elif fault == "missing":
+        (last / "state.json").unlink()
+    elif fault == "step":  # a sound one of another step, under this name
+        shutil.copy(checkpoints(run)[9] / "state.json", last / "state.json")
+    else:
+        other = train(tmp_path / "other", FAMILY, average=0.9, seed=1)
+        shutil.copytree(checkpoints(other)[12], last, dirs_exist_ok=True)
+    done = finish("--resume", str(run))
+    assert done.returncode == 0, done.stderr
+    (warning,) = [line for line in done.stderr.splitlines() if "warning" in line]
+    assert f"{last} is damaged and was renamed to {last.name}.damaged" in warning
+    assert "resuming from step-00000009 (" in warning
+    assert last.with_name("step-00000012.damaged").is_dir()
+    assert_same(unbroken, run)
+
+
+def test_a_changed_log_ends_no_run_that_has_an_earlier_checkpoint(
+    unbroken: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(unbroken, run)
+    shutil.rmtree(run / "model")
+    flip(run / "log.jsonl", (run / "log.jsonl").read_bytes().rindex(b"loss") + 8)
+    done = finish("--resume", str(run))
+    assert done.returncode == 0, done.stderr
+    assert "log.jsonl was changed before byte" in done.stderr
+    assert_same(unbroken, run)
+
+
+def test_a_run_without_an_intact_checkpoint_is_refused(unbroken: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(unbroken, run)
+    for path in checkpoints(run).values():
+        flip(path / "weights.safetensors")
     done = finish("--resume", str(run))
     assert done.returncode == 3
-    assert "weights.safetensors is missing or was changed" in done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "none of its 2 checkpoints is intact" in line
+    assert "step-00000012/weights.safetensors was changed" in line
+    assert list(checkpoints(run)) == [9, 12]
+
+
+def test_a_record_of_more_steps_than_the_run_has_is_refused(tmp_path: Path) -> None:
+    """Without a digest, as one that was written by hand."""
+    run = train(tmp_path / "run", FAMILY, steps=2)
+    (path,) = checkpoints(run).values()
+    record = json.loads((path / "state.json").read_bytes())
+    path.rename(path.with_name("step-1000000000"))
+    path = path.with_name("step-1000000000")
+    (path / "state.json").write_text(json.dumps({**record, "step": 10**9, "digest": ""}))
+    shutil.rmtree(run / "model")
+    done = finish("--resume", str(run))
+    assert done.returncode == 3
+    assert "is of step 1000000000, and the run has 2" in done.stderr
+    assert not (run / "model").exists()
 
 
 def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
@@ -162,5 +222,5 @@ def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
     losses = {record["step"]: record["loss"] for record in records(run, "validation")}
     best = min(losses, key=losses.__getitem__)
     assert set(checkpoints(run)) == {5, 6, best}
-    state, _ = load(checkpoints(run)[6])
-    assert state.best == (losses[best], best)
+    state = json.loads((checkpoints(run)[6] / "state.json").read_bytes())
+    assert state["best"] == [losses[best], best]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -23,9 +23,11 @@ from zoo.data.read import Reading, documents, find
 from zoo.data.tokenizer import Given, ToTrain
 from zoo.data.write import SHARD, SplitWriter
 from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.io.sealed import UNSEALED, seal
 from zoo.progress import progress
 from zoo.publish import publishing
 
+Dtype = Literal["uint16", "uint32"]
 ALONE = 8 << 20  # bytes of sources up to which starting processes takes longer than it saves
 
 
@@ -108,7 +110,7 @@ def build(
         tokenizer = plan.tokenizer.make(lambda: _training_texts(plan, held))
         (staging / TOKENIZER).write_bytes(tokenizer.json)
         size = _size(tokenizer)
-        dtype = "uint16" if size <= 1 << 16 else "uint32"
+        dtype: Dtype = "uint16" if size <= 1 << 16 else "uint32"
         encoder = Encoder(tokenizer.json, tokenizer.info, plan.reading.sentences, dtype)
         names = [TRAIN, VALIDATION] if plan.validation or plan.validation_paths else [TRAIN]
         writers = {name: SplitWriter(staging, name, dtype, shard) for name in names}
@@ -134,8 +136,9 @@ def build(
             sources=sources,
             settings=plan.settings(),
             splits=splits,
+            digest=UNSEALED,
         )
-        (staging / MANIFEST).write_bytes(encode(record))
+        (staging / MANIFEST).write_bytes(seal(encode(record)))
     return Corpus(target)
 
 

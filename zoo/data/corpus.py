@@ -11,8 +11,9 @@ tokens are stored: what surrounds a text is up to the objective.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from blake3 import blake3
@@ -20,9 +21,13 @@ from numpy.typing import NDArray
 
 from zoo.checkpoint import TOKENIZER, FileDigest, Record, TokenizerInfo, decode
 from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.io.files import read_regular
+from zoo.io.limits import MAX_CORPUS_MANIFEST_BYTES, MAX_CORPUS_TOKENIZER_BYTES
+from zoo.io.sealed import check_seal
 
 MANIFEST, LAYOUT = "corpus.json", 1
 TRAIN, VALIDATION = "train", "validation"
+REBUILD = "build the corpus again"
 Tokens = NDArray[np.integer[Any]]
 Offsets = NDArray[np.int64]
 
@@ -42,6 +47,11 @@ class SplitRecord(Record):
     tokens: int
     files: dict[str, FileDigest]
 
+    def shards(self, name: str) -> list[str]:
+        """Return the token files in order; ``name`` is the split's."""
+        names = (f"{name}/tokens-{number:05}.bin" for number in range(len(self.files)))
+        return [file for file in names if file in self.files]
+
 
 class CorpusRecord(Record):
     """``corpus.json``.
@@ -50,23 +60,25 @@ class CorpusRecord(Record):
         zoo: version of this layout.
         created_by: version of the distribution that wrote it.
         dtype: of the token shards.
-        vocab_size: how many ids the tokenizer knows.
+        vocab_size: one more than the highest id of the tokenizer.
         tokenizer: what ``tokenizer.json`` does not say.
         tokenizer_digest: BLAKE3 of ``tokenizer.json``.
         sources: the files that were read, in order.
         settings: how they were read and split.
         splits: name -> what it holds.
+        digest: of this file, see ``zoo.io.sealed``; empty in corpora of versions that had none.
     """
 
     zoo: int
     created_by: str
-    dtype: str
+    dtype: Literal["uint16", "uint32"]
     vocab_size: int
     tokenizer: TokenizerInfo
     tokenizer_digest: str
     sources: dict[str, FileDigest]
     settings: dict[str, Any]
     splits: dict[str, SplitRecord]
+    digest: str = ""
 
 
 class Split:
@@ -113,12 +125,15 @@ def _offsets(lengths: Any) -> Offsets:
 class Corpus:
     """A corpus on disk, opened for reading.
 
+    The manifest is checked when the corpus is opened, the lengths of files when a split is; their
+    digests and contents are checked by ``zoo.data.verify``.
+
     Args:
         path: its directory.
 
     Raises:
         SourceError: there is no corpus.
-        VerificationError: a file is missing, or not as long as the manifest says.
+        VerificationError: the manifest is damaged, contradicts itself, or is of a newer layout.
     """
 
     def __init__(self, path: Path) -> None:
@@ -130,22 +145,47 @@ class Corpus:
             raise VerificationError(
                 f"{path} is of layout {self.record.zoo}", "install a newer plm-zoo"
             )
+        if self.record.digest:
+            content = read_regular(path / MANIFEST, "manifest", MAX_CORPUS_MANIFEST_BYTES)
+            check_seal(path / MANIFEST, content, self.record.digest, remedy=REBUILD)
+        for name, split in self.record.splits.items():
+            self._check_record(name, split)
+
+    def _check_record(self, name: str, split: SplitRecord) -> None:
+        """Check that the files of a split are those that its counts ask for.
+
+        Raises:
+            VerificationError: a file is not one of a split, or is not as long as the counts say.
+        """
+        width = np.dtype(self.record.dtype).itemsize
+        shards = split.shards(name)
+        wanted = {
+            f"{name}/sentences.bin": 8 * (split.sentences + 1),
+            f"{name}/documents.bin": 8 * (split.documents + 1),
+            **{shard: split.files[shard].bytes for shard in shards},
+        }
+        total = sum(split.files[shard].bytes for shard in shards)
+        lengths = {file: digest.bytes for file, digest in split.files.items()}
+        if lengths != wanted or total != width * split.tokens or min(lengths.values()) < 0:
+            raise VerificationError(
+                f"{self.path / MANIFEST}: the files of split {name!r} do not go with its counts",
+                REBUILD,
+            )
 
     def split(self, name: str) -> Split:
         """Open a split: ``train`` or ``validation``.
 
         Raises:
             UsageError: there is no such split.
-            VerificationError: see above.
+            VerificationError: a file is missing, or not as long as the manifest says.
         """
         if name not in self.record.splits:
             raise UsageError(
                 f"{self.path} has no split {name!r}", f"it has {', '.join(self.record.splits)}"
             )
         record = self.record.splits[name]
-        shards = sorted(file for file in record.files if Path(file).name.startswith("tokens-"))
         return Split(
-            [self._map(file, record, self.record.dtype) for file in shards],
+            [self._map(file, record, self.record.dtype) for file in record.shards(name)],
             self._map(f"{name}/sentences.bin", record, "int64"),
             self._map(f"{name}/documents.bin", record, "int64"),
         )
@@ -157,16 +197,15 @@ class Corpus:
             SourceError: it cannot be read.
             VerificationError: it is not the one that the corpus was built with.
         """
+        return self._tokenizer_json
+
+    @cached_property
+    def _tokenizer_json(self) -> bytes:
         path = self.path / TOKENIZER
-        try:
-            found = path.read_bytes()
-        except OSError as error:
-            raise SourceError(f"{path}: {error.strerror}") from error
-        if blake3(found).hexdigest() != self.record.tokenizer_digest:
-            raise VerificationError(
-                f"{path} is not the file that {MANIFEST} lists", "build the corpus again"
-            )
-        return found
+        content = read_regular(path, "tokenizer", MAX_CORPUS_TOKENIZER_BYTES)
+        if blake3(content).hexdigest() != self.record.tokenizer_digest:
+            raise VerificationError(f"{path} is not the file that {MANIFEST} lists", REBUILD)
+        return content
 
     def _map(self, file: str, record: SplitRecord, dtype: str) -> NDArray[Any]:
         from zoo.paths import inside
@@ -174,9 +213,7 @@ class Corpus:
         path = inside(self.path, file, MANIFEST)
         kind = np.dtype(dtype).newbyteorder("<")
         if not path.is_file() or path.stat().st_size != record.files[file].bytes:
-            raise VerificationError(
-                f"{path} is missing or not as long as {MANIFEST} says", "build the corpus again"
-            )
+            raise VerificationError(f"{path} is missing or not as long as {MANIFEST} says", REBUILD)
         if not path.stat().st_size:
             return np.zeros(0, kind)
         return np.memmap(path, kind, "r")

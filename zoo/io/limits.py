@@ -60,3 +60,14 @@ MAX_PICKLE_BYTES = 1 << 23  # a tensor takes about 150
 MAX_PICKLE_STEPS = 1_000_000  # instructions, and items that they copy; a tensor takes about 40
 MAX_ZIP_DIRECTORY_BYTES = 1 << 22  # a record takes about 90, and a tensor is one record
 MAX_STORAGE_USES = 32  # a file's tensors may be this many times as large as the file
+
+# --- Corpora and runs -------------------------------------------------------------------------
+
+MAX_CORPUS_MANIFEST_BYTES = 1 << 30
+"""Size of ``corpus.json``, which lists every source file: about five million of them."""
+
+MAX_CORPUS_TOKENIZER_BYTES = 1 << 30
+"""Size of ``tokenizer.json`` in a corpus. The largest that is published has 35 MB."""
+
+MAX_STATE_BYTES = 64 << 20
+"""Size of ``run.json`` and of ``state.json`` of a checkpoint, which lists its files."""

@@ -68,6 +68,10 @@ class Books:
         """Return how long the log is, in bytes, once all of it is on the disk."""
         return self._journal.position() if self._kept else 0
 
+    def digest(self) -> str:
+        """Return the BLAKE3 digest of the log."""
+        return self._journal.digest() if self._kept else ""
+
     def report(self, *, now: bool = False) -> None:
         """Draw the report, if it is old by now or has to be new."""
         if self._kept and (now or time.monotonic() - self._drawn > PATIENCE):

@@ -6,7 +6,6 @@ byte as if nothing had happened. ``speed.jsonl`` holds what depends on the machi
 It is never cut back: time that was spent twice was spent.
 """
 
-import fcntl
 import json
 import mmap
 import os
@@ -14,7 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from zoo.errors import UsageError, VerificationError
+from blake3 import blake3
+
+from zoo.errors import VerificationError
 
 LOG, SPEED = "log.jsonl", "speed.jsonl"
 FIELDS = (
@@ -31,14 +32,13 @@ Record = dict[str, Any]
 
 
 class Journal:
-    """The open log of a run, for the one process that writes it.
+    """The open log of a run, for the one process that writes it (see ``zoo.training.lock``).
 
     Args:
         run: the run's directory. A last line that was never finished, because the process was
             killed, is removed.
 
     Raises:
-        UsageError: another process has the log open.
         OSError: a file cannot be opened or, later, written.
     """
 
@@ -46,6 +46,7 @@ class Journal:
         self.path = run / LOG
         self._log = _open(self.path)
         self._speed = _open(run / SPEED)
+        self._hash = blake3(self.path.read_bytes())
 
     def write(self, record: Mapping[str, Any]) -> None:
         """Append a record to ``log.jsonl``; it has reached the system when this returns.
@@ -62,16 +63,22 @@ class Journal:
         """
         if odd := record.keys() - set(FIELDS):
             raise ValueError(f"a record of the log has no {', '.join(sorted(odd))}")
-        _append(self._log, {name: record[name] for name in FIELDS if name in record})
+        line = _line({name: record[name] for name in FIELDS if name in record})
+        _append(self._log, line)
+        self._hash.update(line)
 
     def speed(self, record: Mapping[str, Any]) -> None:
         """Append a record to ``speed.jsonl``: see ``Throughput.record``."""
-        _append(self._speed, record)
+        _append(self._speed, _line(record))
 
     def position(self) -> int:
         """Return how many bytes ``log.jsonl`` has, once all of them are on the disk."""
         os.fsync(self._log)
         return os.fstat(self._log).st_size
+
+    def digest(self) -> str:
+        """Return the BLAKE3 digest of ``log.jsonl``."""
+        return self._hash.hexdigest()
 
     def truncate(self, position: int) -> None:
         """Cut ``log.jsonl`` back to where it was when a checkpoint was written.
@@ -83,15 +90,15 @@ class Journal:
             VerificationError: the log is shorter, or no line ends there.
         """
         with self.path.open("rb") as file:
-            file.seek(max(0, position - 1))
-            ends = file.read(1) == b"\n" or position == 0
-        if not ends:
+            kept = file.read(position)
+        if len(kept) < position or not (kept.endswith(b"\n") or position == 0):
             raise VerificationError(
                 f"{self.path} is not the log that the checkpoint goes with: "
                 f"no line ends at byte {position:,}",
                 "restore it from a copy",
             )
         os.ftruncate(self._log, position)
+        self._hash = blake3(kept)
 
     def close(self) -> None:
         """Close both files."""
@@ -136,28 +143,19 @@ def _record(path: Path, number: int, line: bytes) -> Record:
     return found
 
 
-def _append(handle: int, record: Mapping[str, Any]) -> None:
-    line = memoryview(json.dumps(record, allow_nan=False).encode() + b"\n")
-    while line:  # a disk that fills up takes a part, and then raises an error
-        line = line[os.write(handle, line) :]
+def _line(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, allow_nan=False).encode() + b"\n"
+
+
+def _append(handle: int, line: bytes) -> None:
+    rest = memoryview(line)
+    while rest:  # a disk that fills up takes a part, and then raises an error
+        rest = rest[os.write(handle, rest) :]
 
 
 def _open(path: Path) -> int:
-    """Open a log to append to, after its last whole line, and keep other processes from it.
-
-    Raises:
-        UsageError: another process has it open.
-    """
+    """Open a log to append to, after its last whole line."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(handle)
-        raise UsageError(
-            f"another process is at work in {path.parent}", "let it end, or end it"
-        ) from error
-    except OSError:
-        pass  # some network file systems have no such locks
     if size := os.fstat(handle).st_size:
         with mmap.mmap(handle, size, access=mmap.ACCESS_READ) as content:
             whole = content.rfind(b"\n") + 1

@@ -6,8 +6,10 @@ from pathlib import Path
 import torch
 
 from zoo.errors import VerificationError
+from zoo.io.untrusted import parsing
 from zoo.training.loop import Trainer
 from zoo.training.optimizers import set_rates
+from zoo.training.recovery import Saved
 from zoo.training.shards import load_shards
 from zoo.training.state import SHARDS, Tensors
 
@@ -26,21 +28,29 @@ def collect(trainer: Trainer) -> dict[str, Tensors]:
     }
 
 
-def give_back(trainer: Trainer, groups: Mapping[str, Tensors], where: Path) -> None:
-    """Set a trainer that was just built to what was collected of another.
+def give_back(trainer: Trainer, groups: Mapping[str, Tensors], saved: Saved) -> None:
+    """Restore the state of a trainer that was just built.
+
+    Args:
+        trainer: the trainer.
+        groups: file stem -> tensors of a checkpoint, see ``load_tensors``.
+        saved: the checkpoint.
 
     Raises:
         VerificationError: the tensors are another model's.
     """
-    if (where / SHARDS).is_dir():
+    where = saved.path
+    if any(name.startswith(f"{SHARDS}/") for name in saved.state.files):
         _allocate(trainer)
         kept = collect(trainer)
-        load_shards(where / SHARDS, {name: kept[name] for name in kept.keys() - groups.keys()})
+        with parsing(where / SHARDS, "a sharded checkpoint of this model"):
+            load_shards(where / SHARDS, {name: kept[name] for name in kept.keys() - groups.keys()})
     else:
-        set_parameters(trainer.lesson.learner, groups["weights"], where)
-        _set_optimizer(trainer, groups.get("optimizer", {}))
-        if trainer.average is not None:
-            trainer.average.load_state_dict(groups["average"])
+        set_parameters(trainer.lesson.learner, groups.get("weights", {}), where)
+        with parsing(where, "a checkpoint of this model"):
+            _set_optimizer(trainer, groups.get("optimizer", {}))
+            if trainer.average is not None:
+                trainer.average.load_state_dict(groups["average"])
     device = trainer.ranks.device
     trainer.totals.values = {k: v.to(device) for k, v in groups.get("totals", {}).items()}
     _set_memory(trainer, groups.get("memory", {}))

@@ -16,9 +16,10 @@ from zoo.training.lesson import Lesson
 from zoo.training.loop import Trainer
 from zoo.training.origin import StartRecord
 from zoo.training.ranks import Ranks
+from zoo.training.recovery import Saved, last_intact
 from zoo.training.result import write_result
 from zoo.training.signals import Stop
-from zoo.training.state import State, checkpoints, load, prune, save, tidy
+from zoo.training.state import State, load_tensors, prune, save, settings_digest, tidy
 from zoo.training.throughput import Throughput, training_flops
 from zoo.training.wrapping import whole
 
@@ -39,21 +40,23 @@ class Run:
     def __init__(self, job: Job, path: Path, ranks: Ranks, stop: Stop) -> None:
         self.job, self.path, self.ranks, self.stop = job, path, ranks, stop
         self.settings = job.settings
+        self.saved: Saved | None = last_intact(path, self.settings, ranks)
         torch.manual_seed(self.settings.seed)
         learner = job.objective.learner(job.family, job.config)
         self.start = self._set_out(learner)
         self.lesson = Lesson(job.objective, learner.to(ranks.device))
-        self.train = training_feed(job, ranks, done=max(checkpoints(path), default=0))
+        self.train = training_feed(job, ranks, done=self.saved.state.step if self.saved else 0)
         self.validation = validation_batches(job, ranks)
         self.best: tuple[float, int] | None = None
 
     def _set_out(self, learner: nn.Module) -> StartRecord | None:
         """Give a learner the weights that the run starts with, if they are not fresh ones."""
-        origin, found = self.job.origin, checkpoints(self.path)
+        origin, saved = self.job.origin, self.saved
         if origin is None:
             return None
-        if 0 in found and len(found) == 1:
-            set_parameters(learner, load(found[0])[1]["weights"], found[0])
+        if saved is not None and saved.state.step == 0:
+            groups = load_tensors(saved.path, saved.state)
+            set_parameters(learner, groups.get("weights", {}), saved.path)
         return origin.record or origin.fill(self.job.objective, learner)
 
     def go(self) -> None:
@@ -132,7 +135,9 @@ class Run:
             step=self.trainer.step,
             tokens=self.trainer.tokens,
             journal=self.books.position(),
+            journal_digest=self.books.digest(),
             best=self.best,
+            settings=settings_digest(self.settings),
         )
         save(self.path, state, collect(self.trainer), self.ranks)
         if self.ranks.first:
@@ -141,13 +146,12 @@ class Run:
         self.books.report()
 
     def _restore(self) -> int:
-        """Go back to the last checkpoint, if there is one, and return how long the log was."""
-        found = checkpoints(self.path)
-        if not any(found):  # or there is that of step 0 alone, which is what it set out with
+        """Restore the last intact checkpoint, if there is one, and return its log's length."""
+        saved = self.saved
+        if saved is None or saved.state.step == 0:  # that of step 0 holds initial weights alone
             return 0
-        where = list(found.values())[-1]
-        state, groups = load(where)
-        give_back(self.trainer, groups, where)
+        state = saved.state
+        give_back(self.trainer, load_tensors(saved.path, state), saved)
         self.trainer.step, self.trainer.tokens, self.best = state.step, state.tokens, state.best
         return state.journal
 

@@ -1,5 +1,6 @@
 """Beginning a run, and going on with one."""
 
+import contextlib
 import platform
 import sys
 from collections.abc import Callable, Mapping
@@ -9,20 +10,25 @@ from typing import Any, TypeVar
 
 import msgspec
 import torch
+from blake3 import blake3
 
 import zoo
-from zoo.checkpoint import TOKENIZER, Record, decode, encode
+from zoo.checkpoint import TOKENIZER, FileDigest, Record, decode, encode
 from zoo.errors import SourceError, UsageError
+from zoo.io.files import read_regular
+from zoo.io.limits import MAX_STATE_BYTES
+from zoo.io.sealed import UNSEALED, check_seal, seal
 from zoo.plugins import get_family
 from zoo.publish import publishing
 from zoo.training.job import Job, prepare
 from zoo.training.keeping import parameters
+from zoo.training.lock import locked
 from zoo.training.origin import Origin, StartRecord
 from zoo.training.ranks import Ranks
 from zoo.training.run import Run
 from zoo.training.settings import Settings, gather, typed
 from zoo.training.signals import stopping
-from zoo.training.state import State, save
+from zoo.training.state import State, save, settings_digest
 from zoo.training.trees import differences, merged, read_file
 
 SETTINGS, MANIFEST = "config.yaml", "run.json"
@@ -41,6 +47,9 @@ class RunRecord(Record):
         environment: versions and devices.
         settings: those that it began with, as in ``config.yaml``.
         start: what it started with, if not with fresh weights alone.
+        files: the other files that never change: ``config.yaml`` and a tokenizer.
+        digest: of this file, see ``zoo.io.sealed``. This and ``files`` are empty in runs of
+            versions that wrote none.
     """
 
     zoo: str
@@ -51,6 +60,8 @@ class RunRecord(Record):
     environment: dict[str, str]
     settings: dict[str, Any] | None = None
     start: StartRecord | None = None
+    files: dict[str, FileDigest] = msgspec.field(default_factory=dict)
+    digest: str = ""
 
 
 def begin(
@@ -107,7 +118,7 @@ def go_on(
     """
     if not (path / SETTINGS).is_file():
         raise SourceError(f"{path} is not a run: it has no {SETTINGS}", "give a run's directory")
-    record = decode(path / MANIFEST, RunRecord)
+    record = read_record(path)
     file = read_file(path / SETTINGS)
     settings = typed(file, str(path / SETTINGS))
     before, now = (typed(each) for each in (record.settings or file, merged(file, tree, changes)))
@@ -130,6 +141,20 @@ def go_on(
     return _see_through(job, path, ranks, new=False)
 
 
+def read_record(path: Path) -> RunRecord:
+    """Read ``run.json`` of a run's directory.
+
+    Raises:
+        SourceError: it cannot be read.
+        VerificationError: it does not decode, or was changed.
+    """
+    record = decode(path / MANIFEST, RunRecord)
+    if record.digest:
+        content = read_regular(path / MANIFEST, "record of a run", MAX_STATE_BYTES)
+        check_seal(path / MANIFEST, content, record.digest, remedy="restore it from a copy")
+    return record
+
+
 def _in_turn(ranks: Ranks, make: Callable[[], Made]) -> Made:
     """Let the first process make what is not there yet: a corpus, or a converted checkpoint."""
     made = make() if ranks.first else None
@@ -146,10 +171,14 @@ def _check_ranks(settings: Settings, ranks: Ranks) -> None:
 
 
 def _see_through(job: Job, path: Path, ranks: Ranks, *, new: bool) -> Path:
-    with stopping() as stop:
+    with stopping() as stop, contextlib.ExitStack() as held:
+        if ranks.first and not new:
+            held.enter_context(locked(path))
+        ranks.wait()
         run = Run(job, path, ranks, stop)
-        if new and ranks.first:
+        if ranks.first and new:
             _write_directory(path, job, run)
+            held.enter_context(locked(path))
         ranks.wait()
         run.go()
     return path / "model"
@@ -174,13 +203,21 @@ def _write_directory(path: Path, job: Job, run: Run) -> None:
         start=run.start,
     )
     text = yaml.safe_dump(msgspec.to_builtins(job.settings), sort_keys=False, allow_unicode=True)
+    files = {SETTINGS: text.encode()}
+    if run.start is not None and job.origin is not None and job.origin.tokenizer is not None:
+        files[TOKENIZER] = job.origin.tokenizer.json
+    record.digest = UNSEALED
+    record.files = {
+        name: FileDigest(bytes=len(content), blake3=blake3(content).hexdigest())
+        for name, content in files.items()
+    }
     with publishing(path) as staging:
-        (staging / SETTINGS).write_text(text, encoding="utf-8")
-        (staging / MANIFEST).write_bytes(encode(record))
+        for name, content in files.items():
+            (staging / name).write_bytes(content)
+        (staging / MANIFEST).write_bytes(seal(encode(record)))
         if run.start is not None:  # so that nothing but this directory is needed to go on
-            save(staging, State(step=0), {"weights": parameters(run.lesson.learner)}, run.ranks)
-            if job.origin is not None and job.origin.tokenizer is not None:
-                (staging / TOKENIZER).write_bytes(job.origin.tokenizer.json)
+            state = State(step=0, settings=settings_digest(job.settings))
+            save(staging, state, {"weights": parameters(run.lesson.learner)}, run.ranks)
 
 
 def _corpus_digest(job: Job) -> str:

@@ -1,28 +1,39 @@
 """Checkpoints of a run: all that is needed to go on as if nothing had happened.
 
 A directory ``checkpoints/step-00000100`` holds the weights after 100 updates, the optimizer's
-state and what is kept between steps, as safetensors, and ``state.json``. It is written beside
-its place, flushed and renamed: whenever a process dies, what is there is whole.
+state and what is kept between steps, as safetensors, and ``state.json``, which has the digests of
+all files, itself included. It is written beside its place, flushed and renamed: whenever a process
+dies, what is there is whole. It is removed by renaming it first, so that a directory without
+``state.json`` is a damaged checkpoint and not half a removal.
 """
 
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 import torch
+from blake3 import blake3
 
 from zoo.checkpoint import FileDigest, Record, decode, encode
 from zoo.errors import VerificationError
 from zoo.hub.files import writing
+from zoo.io.digests import check_files, check_strays, file_digest
+from zoo.io.files import read_regular
+from zoo.io.limits import MAX_STATE_BYTES
+from zoo.io.sealed import UNSEALED, check_seal, seal
+from zoo.io.untrusted import parsing
 from zoo.publish import publishing, sweep
 from zoo.training.ranks import Ranks
 from zoo.training.shards import save_shards
 
 CHECKPOINTS, STATE, SHARDS = "checkpoints", "state.json", "shards"
 FULL = "make room, and go on with `zoo pretrain --resume`"
+REMEDY = "remove this checkpoint's directory"
+RESTORE = "restore it from a copy"
 _NAME = re.compile(r"step-(\d{8,})")
 Tensors = dict[str, torch.Tensor]
 
@@ -33,24 +44,36 @@ class State(Record):
     Attributes:
         step: how many updates were made.
         tokens: how many tokens they looked at.
-        journal: how long the log was, in bytes.
+        journal: length of the log at that time, in bytes.
+        journal_digest: BLAKE3 of that much of the log.
         best: the lowest validation loss so far, and the step it was measured at.
+        settings: digest of the run's settings, see ``settings_digest``.
         files: the other files of the directory.
+        digest: of this file, see ``zoo.io.sealed``. This and the other digests are empty in
+            checkpoints of versions that wrote none.
     """
 
     step: int
     tokens: int = 0
     journal: int = 0
+    journal_digest: str = ""
     best: tuple[float, int] | None = None
+    settings: str = ""
     files: dict[str, FileDigest] = msgspec.field(default_factory=dict)
+    digest: str = ""
+
+
+def settings_digest(settings: msgspec.Struct) -> str:
+    """Return the BLAKE3 digest of a run's settings."""
+    return blake3(msgspec.json.encode(settings, order="sorted")).hexdigest()
 
 
 def checkpoints(run: Path) -> dict[int, Path]:
-    """Return the checkpoints of a run by step, the earliest first."""
+    """Return the checkpoints of a run by step, the earliest first, damaged ones included."""
     found = {}
     for path in (run / CHECKPOINTS).glob("step-*"):
         match = _NAME.fullmatch(path.name)
-        if match and (path / STATE).is_file():
+        if match and path.is_dir():
             found[int(match[1])] = path
     return dict(sorted(found.items()))
 
@@ -87,7 +110,8 @@ def save(run: Path, state: State, groups: Mapping[str, Tensors], ranks: Ranks) -
             ranks.wait()
         files = sorted(path for path in staging.rglob("*") if path.is_file())
         state.files = {str(path.relative_to(staging)): digest(path) for path in files}
-        (staging / STATE).write_bytes(encode(state))
+        state.digest = UNSEALED
+        (staging / STATE).write_bytes(seal(encode(state)))
 
 
 def write_tensors(path: Path, tensors: Tensors) -> None:
@@ -113,35 +137,81 @@ def is_split(tensors: Tensors) -> bool:
     return any(hasattr(tensor, "full_tensor") for tensor in tensors.values())
 
 
-def load(path: Path) -> tuple[State, dict[str, Tensors]]:
-    """Read a checkpoint, and check that it is as it was written.
+def read_state(path: Path, *, steps: int, settings: str) -> State:
+    """Read ``state.json`` of a checkpoint, and check that it is one of this run.
 
-    Returns:
-        the state, and file stem -> tensors, without those in the folder ``shards``.
+    Args:
+        path: the checkpoint's directory.
+        steps: steps of the run.
+        settings: digest of the run's settings.
 
     Raises:
-        VerificationError: a file was changed or is missing.
+        VerificationError: it is missing, was changed, or is of another run or step.
+    """
+    file = path / STATE
+    if not file.is_file():
+        raise VerificationError(f"{file} is missing", REMEDY)
+    state = decode(file, State)
+    if state.digest:
+        content = read_regular(file, "record of a checkpoint", MAX_STATE_BYTES)
+        check_seal(file, content, state.digest, remedy=REMEDY)
+    name = f"step-{state.step:08d}"
+    if name != path.name:
+        raise VerificationError(f"{file} is of step {state.step}", REMEDY)
+    if state.step > steps:
+        raise VerificationError(f"{file} is of step {state.step}, and the run has {steps}", REMEDY)
+    if state.settings not in ("", settings):
+        raise VerificationError(f"{file} is of a run with other settings", REMEDY)
+    if min(state.tokens, state.journal, *(state.best or (0, 0))[1:]) < 0:
+        raise VerificationError(f"{file} has a number below 0", REMEDY)
+    return state
+
+
+def check_checkpoint(path: Path, state: State) -> str:
+    """Compare the files of a checkpoint with ``state.json``, both ways.
+
+    Raises:
+        VerificationError: a file is missing, changed, or not listed.
+    """
+    detail = check_files(path, state.files, STATE, remedy=REMEDY)
+    check_strays(path, state.files, STATE, remedy=REMEDY)
+    return detail
+
+
+def check_log(log: Path, state: State) -> None:
+    """Check that a log begins with the records that were there when a checkpoint was written.
+
+    Raises:
+        VerificationError: it is shorter, or other bytes.
+    """
+    length = log.stat().st_size if log.is_file() else 0
+    if length < state.journal:
+        raise VerificationError(
+            f"{log} has {length:,} bytes, and had {state.journal:,} at step {state.step}", RESTORE
+        )
+    if state.journal_digest and file_digest(log, state.journal) != state.journal_digest:
+        raise VerificationError(f"{log} was changed before byte {state.journal:,}", RESTORE)
+
+
+def load_tensors(path: Path, state: State) -> dict[str, Tensors]:
+    """Return file stem -> tensors of a checkpoint, without those in the folder ``shards``.
+
+    Raises:
+        VerificationError: a file is not in the safetensors format.
     """
     from safetensors.torch import load_file
 
-    from zoo.convert.write import digest
-
-    state = decode(path / STATE, State)
-    for name, written in state.files.items():
-        if not (path / name).is_file() or digest(path / name) != written:
-            raise VerificationError(
-                f"{path / name} is missing or was changed", "remove this checkpoint's directory"
-            )
-    stems = {Path(name).stem: path / name for name in state.files if "/" not in name}
-    return state, {stem: load_file(file) for stem, file in stems.items()}
+    groups = {}
+    for name in state.files:
+        if "/" not in name:
+            with parsing(path / name, "a safetensors file"):
+                groups[Path(name).stem] = load_file(path / name)
+    return groups
 
 
 def tidy(run: Path) -> None:
     """Remove what was left by a process that was killed while it wrote or removed a checkpoint."""
     sweep(run / CHECKPOINTS / "step-*")
-    for path in (run / CHECKPOINTS).glob("step-*"):
-        if _NAME.fullmatch(path.name) and not (path / STATE).is_file():
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def prune(run: Path, *, keep: int, best: int | None) -> None:
@@ -149,5 +219,11 @@ def prune(run: Path, *, keep: int, best: int | None) -> None:
     found = checkpoints(run)
     for step in list(found)[:-keep]:
         if step != best:
-            (found[step] / STATE).unlink()  # first, so that what is half removed is no checkpoint
-            shutil.rmtree(found[step], ignore_errors=True)
+            remove(found[step])
+
+
+def remove(path: Path) -> None:
+    """Remove a directory that other processes see whole or not at all."""
+    hidden = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+    path.rename(hidden / path.name)
+    shutil.rmtree(hidden, ignore_errors=True)

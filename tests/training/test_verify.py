@@ -1,0 +1,97 @@
+"""Runs whose files were changed: every flipped bit of a checkpoint is noticed and named."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.training.runs import flip, train
+from zoo.io.checks import Check
+from zoo.training.state import checkpoints
+from zoo.training.verify import is_run, is_run_checkpoint, verify_run, verify_run_checkpoint
+
+pytestmark = pytest.mark.usefixtures("shared_home")
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ZOO_HOME", str(training_home))
+        return train(tmp_path_factory.mktemp("intact") / "run", "gpt", average=0.9, steps=6)
+
+
+@pytest.fixture
+def run(intact: Path, tmp_path: Path) -> Path:
+    shutil.copytree(intact, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def failures(checks: list[Check]) -> list[Check]:
+    return [check for check in checks if check.outcome == "failed"]
+
+
+def assert_every_flip_is_named(run: Path, count: int) -> None:
+    """Of the checkpoints, the settings and the log, which they cover."""
+    rng = random.Random(0)
+    files = sorted(path for path in (run / "checkpoints").rglob("*") if path.is_file())
+    files += [run / "run.json", run / "config.yaml", run / "log.jsonl"]
+    for number in range(count):
+        file = files[number % len(files)]
+        content = file.read_bytes()
+        place, bit = rng.randrange(len(content)), rng.randrange(8)
+        flip(file, place, bit)
+        details = [check.detail for check in failures(verify_run(run))]
+        assert any(str(file) in detail for detail in details), (file, place, bit)
+        file.write_bytes(content)
+
+
+def test_an_intact_run_passes(run: Path) -> None:
+    assert is_run(run)
+    assert {check.outcome for check in verify_run(run)} == {"ok"}
+    names = [check.name for check in verify_run(run)]
+    assert names == [
+        "settings",
+        "log",
+        "speed",
+        "events",
+        "step-00000003",
+        "step-00000006",
+        "model",
+    ]
+
+
+def test_a_flipped_bit_is_named(run: Path) -> None:
+    assert_every_flip_is_named(run, 27)
+
+
+@pytest.mark.long
+def test_a_thousand_flipped_bits_are_named(run: Path) -> None:
+    assert_every_flip_is_named(run, 1000)
+
+
+def test_a_checkpoint_is_checked_alone(run: Path) -> None:
+    path = checkpoints(run)[3]
+    assert is_run_checkpoint(path) and not is_run(path)
+    assert not failures(verify_run_checkpoint(path))
+    (path / "more.safetensors").write_bytes(b"")
+    (failed,) = failures(verify_run_checkpoint(path))
+    assert failed.name == path.name and "does not list: more.safetensors" in failed.detail
+
+
+def test_a_file_that_file_managers_leave_is_no_fault(run: Path) -> None:
+    (checkpoints(run)[3] / ".DS_Store").write_bytes(b"")
+    assert not failures(verify_run(run))
+
+
+def test_a_changed_model_and_damaged_events_are_named(run: Path) -> None:
+    flip(run / "model" / "model.safetensors")
+    (events,) = run.glob("events.*")
+    flip(events, 30)
+    assert {check.name for check in failures(verify_run(run))} == {"model", "events"}
+
+
+def test_a_log_without_its_end_is_named(run: Path) -> None:
+    log = run / "log.jsonl"
+    log.write_bytes(log.read_bytes()[:-1])
+    assert "step-00000006" in {check.name for check in failures(verify_run(run))}

@@ -1,0 +1,164 @@
+"""Checks of a corpus on disk: the digests of its files, and what the files hold."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo.checkpoint import TOKENIZER, FileDigest
+from zoo.data.corpus import MANIFEST, REBUILD, Corpus, Offsets, Split
+from zoo.errors import VerificationError
+from zoo.io.checks import Check, run_check
+from zoo.io.digests import check_files, check_strays, file_digest
+from zoo.io.untrusted import parsing
+
+BLOCK = 1 << 20  # numbers that are looked at together
+
+
+def is_corpus(path: Path) -> bool:
+    """Whether a directory holds a corpus."""
+    return (path / MANIFEST).is_file()
+
+
+def verify_corpus(path: Path) -> list[Check]:
+    """Check a corpus: its manifest, the digest of every file, and the numbers in the files.
+
+    Every byte of every file is read. Files that the manifest does not list are refused, but for
+    hidden ones.
+
+    Args:
+        path: the directory.
+
+    Returns:
+        the results of the checks ``manifest``, ``digests``, ``tokenizer`` and ``contents``; after
+        a failure, those that follow are ``not run``.
+    """
+    checks = [run_check("manifest", partial(_check_manifest, path))]
+    stages: list[tuple[str, Callable[[Corpus], str]]] = [
+        ("digests", check_digests),
+        ("tokenizer", check_tokenizer),
+        ("contents", check_contents),
+    ]
+    for name, stage in stages:
+        if checks[-1].outcome == "ok":
+            checks.append(run_check(name, partial(_on_corpus, path, stage)))
+        else:
+            checks.append(Check(name, "not run", "see above"))
+    return checks
+
+
+def require_intact(corpus: Corpus, digest: Callable[[Path], str] = file_digest) -> None:
+    """Raise an error unless a corpus is as it was built.
+
+    Args:
+        corpus: the corpus.
+        digest: computes the BLAKE3 digest of a file.
+
+    Raises:
+        VerificationError: a file was changed, or its numbers contradict the manifest.
+    """
+    check_files(corpus.path, listed_files(corpus), MANIFEST, remedy=REBUILD, digest=digest)
+    check_tokenizer(corpus)
+    check_contents(corpus)
+
+
+def listed_files(corpus: Corpus) -> dict[str, FileDigest]:
+    """Return the files of a corpus besides its manifest, with their digests."""
+    splits = corpus.record.splits.values()
+    listed = {name: digest for split in splits for name, digest in split.files.items()}
+    tokenizer = FileDigest(
+        bytes=len(corpus.tokenizer_json()), blake3=corpus.record.tokenizer_digest
+    )
+    return {**listed, TOKENIZER: tokenizer}
+
+
+def check_digests(corpus: Corpus) -> str:
+    """Compare all files with the manifest, both ways.
+
+    Raises:
+        VerificationError: a file is missing, changed, or not in the manifest.
+    """
+    files = listed_files(corpus)
+    detail = check_files(corpus.path, files, MANIFEST, remedy=REBUILD)
+    check_strays(corpus.path, files, MANIFEST, remedy="remove them")
+    return detail
+
+
+def check_tokenizer(corpus: Corpus) -> str:
+    """Compare the tokenizer's vocabulary with the manifest.
+
+    Raises:
+        VerificationError: it cannot be read, or its highest id is another.
+    """
+    from tokenizers import Tokenizer
+
+    from zoo.data.encoding import vocabulary_size
+
+    path = corpus.path / TOKENIZER
+    with parsing(path, "a tokenizer"):
+        size = vocabulary_size(Tokenizer.from_buffer(corpus.tokenizer_json()))
+    if size != corpus.record.vocab_size:
+        raise VerificationError(
+            f"{path} has ids below {size:,}, and {MANIFEST} says {corpus.record.vocab_size:,}",
+            REBUILD,
+        )
+    return f"ids below {size:,}"
+
+
+def check_contents(corpus: Corpus) -> str:
+    """Check that offsets ascend and end where they must, and that all ids are in the vocabulary.
+
+    Raises:
+        VerificationError: names the first file that does not hold what the manifest says.
+    """
+    for name, record in corpus.record.splits.items():
+        split, folder = corpus.split(name), corpus.path / name
+        _check_offsets(folder / "documents.bin", split.documents, record.sentences)
+        _check_offsets(folder / "sentences.bin", split.sentences, record.tokens)
+        _check_shards(folder, split)
+        for file, shard in zip(record.shards(name), split.shards, strict=True):
+            highest = max((int(block.max()) for block in _blocks(shard)), default=0)
+            if highest >= corpus.record.vocab_size:
+                raise VerificationError(
+                    f"{corpus.path / file} has the id {highest}, and the tokenizer has "
+                    f"{corpus.record.vocab_size:,} ids",
+                    REBUILD,
+                )
+    documents = sum(record.documents for record in corpus.record.splits.values())
+    return f"{documents:,} documents"
+
+
+def _check_manifest(path: Path) -> str:
+    record = Corpus(path).record
+    return "as it was written" if record.digest else "has no digest: an earlier version wrote it"
+
+
+def _on_corpus(path: Path, stage: Callable[[Corpus], str]) -> str:
+    return stage(Corpus(path))
+
+
+def _check_offsets(path: Path, offsets: Offsets, end: int) -> None:
+    """Check that offsets go from 0 to the end, each larger than the one before."""
+    sound = int(offsets[0]) == 0 and int(offsets[-1]) == end
+    last = -1
+    for block in _blocks(offsets):
+        sound = sound and int(block[0]) > last and bool((block[1:] > block[:-1]).all())
+        last = int(block[-1])
+    if not sound:
+        raise VerificationError(f"{path} does not hold ascending numbers from 0 to {end}", REBUILD)
+
+
+def _check_shards(folder: Path, split: Split) -> None:
+    """Check that each shard ends where a document ends."""
+    ends = np.cumsum([len(shard) for shard in split.shards])
+    starts = split.document_starts()
+    places = np.searchsorted(starts, ends)
+    if not np.array_equal(starts[np.minimum(places, len(starts) - 1)], ends):
+        raise VerificationError(f"{folder}: a document lies in two shards", REBUILD)
+
+
+def _blocks(numbers: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    return (numbers[start : start + BLOCK] for start in range(0, len(numbers), BLOCK))

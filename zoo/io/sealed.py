@@ -1,0 +1,35 @@
+"""JSON records that hold a digest of themselves, so that a flipped bit in a manifest is noticed.
+
+The field ``digest`` holds the BLAKE3 digest of the file with zeros in place of that digest. It
+finds damage; it does not keep anybody from writing another file with a digest that is right.
+"""
+
+from pathlib import Path
+
+from blake3 import blake3
+
+from zoo.errors import VerificationError
+
+UNSEALED = "0" * 64  # value of the field before the digest is known
+
+
+def seal(content: bytes) -> bytes:
+    """Return an encoded record, whose field ``digest`` is ``UNSEALED``, with its digest."""
+    return content.replace(UNSEALED.encode(), blake3(content).hexdigest().encode(), 1)
+
+
+def check_seal(path: Path, content: bytes, digest: str, *, remedy: str) -> None:
+    """Compare the content of a file with the digest that it holds.
+
+    Args:
+        path: the file, for the message.
+        content: its content.
+        digest: value of the field ``digest``.
+        remedy: the remedy in the message.
+
+    Raises:
+        VerificationError: the file was changed after it was written.
+    """
+    blank = content.replace(digest.encode(errors="replace"), UNSEALED.encode(), 1)
+    if blake3(blank).hexdigest() != digest:
+        raise VerificationError(f"{path} was changed: its digest is not right", remedy)

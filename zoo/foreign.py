@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from zoo.spans import Span
+    from zoo.io.file_array import FileArray
+
+    Array = NDArray[np.generic[Any]] | FileArray
 
 SLOTS = ("adam_m", "adam_v", "global_step")
 LAST = {
@@ -78,14 +80,13 @@ class ForeignReader(TensorReader):
 
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
         """See ``TensorReader``."""
-        own, foreign = self.known[name]
-        array = self.inner.read(own)
-        shape = self.tensors[name].shape
-        return array.reshape(shape[::-1]).T if foreign.transposed else array.reshape(shape)
+        import numpy as np
 
-    def locate(self, array: "NDArray[np.generic[Any]]") -> "Span | None":
+        return np.asarray(self._shaped(name, self.inner.read(self.known[name][0])))
+
+    def lazy(self, name: str) -> "Array":
         """See ``TensorReader``."""
-        return self.inner.locate(array)
+        return self._shaped(name, self.inner.lazy(self.known[name][0]))
 
     def release(self, name: str) -> None:
         """See ``TensorReader``."""
@@ -94,6 +95,11 @@ class ForeignReader(TensorReader):
     def close(self) -> None:
         """See ``TensorReader``."""
         self.inner.close()
+
+    def _shaped(self, name: str, array: "Array") -> "Array":
+        shape = self.tensors[name].shape
+        transposed = self.known[name][1].transposed
+        return array.reshape(shape[::-1]).T if transposed else array.reshape(shape)
 
     def _info(self, info: TensorInfo, foreign: Foreign) -> TensorInfo:
         return info._replace(shape=foreign.shape(info.shape))

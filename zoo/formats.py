@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from zoo.convert.write import Output
+    from zoo.io.file_array import FileArray
     from zoo.progress import Advance
-    from zoo.spans import Span
 
 # safetensors dtype code -> the numpy dtype its bytes are viewed as
 STORAGE = {
@@ -73,14 +73,14 @@ class TensorReader(ABC):
 
     @abstractmethod
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
-        """Return one tensor in storage dtype, as a view of the file where possible.
+        """Return one tensor in storage dtype. It is read-only."""
 
-        The view is read-only and valid until the reader is closed.
+    def lazy(self, name: str) -> "NDArray[np.generic[Any]] | FileArray":
+        """Return one tensor in storage dtype, where possible without reading it yet.
+
+        What is returned can be transposed, sliced and reshaped like a numpy array.
         """
-
-    def locate(self, array: "NDArray[np.generic[Any]]") -> "Span | None":
-        """Return the bytes of a file that an array is a view of, if it is one of them as it is."""
-        return None
+        return self.read(name)
 
     def release(self, name: str) -> None:  # noqa: B027 (an option, not a duty)
         """Give back the memory that pages of this tensor occupy; it may be read again."""

@@ -1,82 +1,65 @@
-"""A file seen through a map: views of its bytes, where a view lies, and pages given back."""
+"""A file that holds arrays, each at an offset of its own."""
 
-import mmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo.errors import SourceError, VerificationError
-from zoo.spans import Span
+from zoo.io.file_array import DataFile, FileArray
+from zoo.spans import Span, span_of
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Array = NDArray[np.generic[Any]]
+    NumpyArray = NDArray[np.generic[Any]]
 
 
 class MappedFile:
-    """A file of which arrays are views. It is opened when the first is asked for.
+    """A file that holds arrays. It is opened when the first is read.
 
     Args:
         path: the file.
-        end: how many bytes it must have.
+        end: the least number of bytes that it must have.
     """
 
     def __init__(self, path: Path, end: int) -> None:
         self.path = path
-        self._end = end
-        self._map: mmap.mmap | None = None
-        self._base = 0
+        self._file = DataFile(path, end)
 
-    def array(self, dtype: str, count: int, offset: int) -> "Array":
-        """Return a read-only view of ``count`` elements, which keeps the map open.
+    def array(self, dtype: str, count: int, offset: int) -> "NumpyArray":
+        """Read ``count`` elements into memory.
 
         Raises:
-            SourceError: the file cannot be opened any more.
-            VerificationError: it has become too short.
+            SourceError: the file cannot be read any more.
+            VerificationError: it became too short, or changed since it was first read.
         """
-        import numpy as np
+        array = self.lazy(dtype, (count,), offset).read()
+        array.flags.writeable = False
+        return array
 
-        return np.frombuffer(self._mapped(), dtype, count, offset)
+    def lazy(
+        self,
+        dtype: str,
+        shape: tuple[int, ...],
+        offset: int,
+        strides: tuple[int, ...] | None = None,
+    ) -> FileArray:
+        """Return an array that is read when its elements are needed.
 
-    def locate(self, array: "Array") -> Span | None:
-        """Return the bytes that an array is a view of, if it is one of them as they are."""
-        if self._map is None or not array.flags.c_contiguous or not array.nbytes:
-            return None
-        offset = _address(array) - self._base
-        if not 0 <= offset <= len(self._map) - array.nbytes:
-            return None
-        return Span(self.path, offset, array.nbytes)
+        Args:
+            dtype, shape: of the array.
+            offset: position of the first element in the file.
+            strides: bytes from one element to the next by axis; row-major by default.
+        """
+        if strides is None:
+            return FileArray.stored(self._file, dtype, shape, offset)
+        return FileArray(self._file, dtype, shape, strides, offset)
+
+    def locate(self, array: "NumpyArray | FileArray") -> Span | None:
+        """Return the bytes of the file that an array consists of, if it is one of them."""
+        return span_of(array)
 
     def release(self, offset: int, length: int) -> None:
-        """Give back the memory that pages with these bytes occupy; they may be read again."""
-        begin = offset // mmap.PAGESIZE * mmap.PAGESIZE
-        length += offset - begin
-        if self._map is not None and length and hasattr(mmap, "MADV_DONTNEED"):
-            self._map.madvise(mmap.MADV_DONTNEED, begin, length)
+        """Give back memory; none is held between two reads."""
 
     def close(self) -> None:
-        """Let go of the map. It goes when the last view of it does."""
-        self._map = None
-
-    def _mapped(self) -> mmap.mmap:
-        import numpy as np
-
-        if self._map is None:
-            try:
-                with self.path.open("rb") as file:
-                    found = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            except (OSError, ValueError) as error:
-                why = f"{self.path} is gone since its header was read: {error}"
-                raise SourceError(why) from error
-            if len(found) < self._end:
-                raise VerificationError(
-                    f"{self.path} was cut short since its header was read", "fetch it again"
-                )
-            self._map, self._base = found, _address(np.frombuffer(found, np.uint8))
-        return self._map
-
-
-def _address(array: "Array") -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+        """Close the file; none is open between two reads."""

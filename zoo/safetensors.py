@@ -1,8 +1,8 @@
 """The safetensors file: a header of names, dtypes, shapes and offsets, then the bytes.
 
-Read as views of the mapped file and written tensor by tensor, so that neither direction holds a
-model in memory, and without torch. The layout is the one published with the safetensors package:
-8 bytes of header length, a JSON header, then the data without gaps.
+Read and written in pieces, so that neither direction holds a model in memory, and without torch.
+The layout is the one published with the safetensors package: 8 bytes of header length, a JSON
+header, then the data without gaps.
 """
 
 import json
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo.errors import SourceError, VerificationError
 from zoo.formats import STORAGE, TensorInfo, TensorReader
-from zoo.mapped import MappedFile
-from zoo.spans import Span, blocks
+from zoo.io.file_array import DataFile, FileArray
+from zoo.spans import blocks
 
 if TYPE_CHECKING:
     import numpy as np
@@ -161,7 +161,7 @@ class SafetensorsReader(TensorReader):
         self.tensors: dict[str, TensorInfo] = {}
         self.metadata: dict[str, str] = {}
         self._at: dict[str, tuple[Path, int]] = {}
-        self._maps: dict[Path, MappedFile] = {}
+        self._data: dict[Path, DataFile] = {}
         for path in files:
             tensors, offsets, metadata = read_header(path)
             for name in tensors.keys() & self.tensors.keys():
@@ -170,7 +170,7 @@ class SafetensorsReader(TensorReader):
             self.metadata |= metadata
             self._at |= {name: (path, offset) for name, offset in offsets.items()}
             ends = [offsets[name] + info.nbytes for name, info in tensors.items()]
-            self._maps[path] = MappedFile(path, max(ends, default=0))
+            self._data[path] = DataFile(path, max(ends, default=0))
 
     def file_of(self, name: str) -> Path:
         """Return the file that a tensor is in."""
@@ -178,23 +178,14 @@ class SafetensorsReader(TensorReader):
 
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
         """See ``TensorReader``."""
+        array = self.lazy(name).read()
+        array.flags.writeable = False
+        return array
+
+    def lazy(self, name: str) -> FileArray:
+        """See ``TensorReader``."""
         info, (path, offset) = self.tensors[name], self._at[name]
-        count = info.nbytes // int(STORAGE[info.dtype][2:])
-        return self._maps[path].array(STORAGE[info.dtype], count, offset).reshape(info.shape)
-
-    def locate(self, array: "NDArray[np.generic[Any]]") -> Span | None:
-        """See ``TensorReader``."""
-        return next(filter(None, (each.locate(array) for each in self._maps.values())), None)
-
-    def release(self, name: str) -> None:
-        """See ``TensorReader``."""
-        path, offset = self._at[name]
-        self._maps[path].release(offset, self.tensors[name].nbytes)
-
-    def close(self) -> None:
-        """See ``TensorReader``. The maps go when the last view of them does."""
-        for each in self._maps.values():
-            each.close()
+        return FileArray.stored(self._data[path], STORAGE[info.dtype], info.shape, offset)
 
 
 def header_bytes(tensors: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> bytes:
@@ -211,7 +202,7 @@ def header_bytes(tensors: Mapping[str, TensorInfo], metadata: Mapping[str, str])
     return LENGTH.pack(len(text)) + text
 
 
-def write_pieces(file: BinaryIO, pieces: "Iterable[NDArray[np.generic[Any]]]") -> None:
+def write_pieces(file: BinaryIO, pieces: "Iterable[NDArray[np.generic[Any]] | FileArray]") -> None:
     """Append arrays, as their bytes in row-major order, to an open buffered file."""
     import numpy as np
 

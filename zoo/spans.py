@@ -7,34 +7,30 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
+from zoo.io.file_array import WINDOW, FileArray, Span
+from zoo.io.files import open_regular
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    NumpyArray = NDArray[np.generic[Any]]
+    Array = NumpyArray | FileArray
+
+__all__ = ["CHUNK", "Span", "blocks", "copy_span", "same_spans", "span_of"]
 
 CHUNK = 1 << 19  # stays in the processor's cache between two uses
 COLUMNS = 32
 NOT_HERE = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF}
 
 
-@dataclass(frozen=True)
-class Span:
-    """Bytes of a file.
-
-    Attributes:
-        path: the file.
-        offset: where they begin.
-        length: how many there are.
-    """
-
-    path: Path
-    offset: int
-    length: int
+def span_of(array: "Array") -> Span | None:
+    """Return the bytes of a file that an array consists of, or ``None`` if it is in memory."""
+    return array.span if isinstance(array, FileArray) else None
 
 
 def copy_span(span: Span, target: int) -> bool:
@@ -87,27 +83,44 @@ def same_spans(one: Span, other: Span) -> bool:
     return True
 
 
-def blocks(*arrays: "NDArray[np.generic[Any]]") -> "Iterator[list[NDArray[np.generic[Any]]]]":
-    """Yield arrays of one shape in small pieces, each contiguous and of the same elements.
+def blocks(*arrays: "Array") -> "Iterator[list[NumpyArray]]":
+    """Yield arrays of one shape in small pieces, each in memory and contiguous.
 
-    No copy is made of their size, not even of a matrix that is stored the other way round.
+    Pieces that are yielded together hold the same elements. No copy is made of their size, not
+    even of a matrix that is stored the other way round, unless it is one of a file and smaller
+    than ``WINDOW``.
     """
-    if all(array.flags.c_contiguous for array in arrays):
+    arrays = tuple(array if _is_contiguous(array) else _near(array) for array in arrays)
+    if all(map(_is_contiguous, arrays)):
         arrays = tuple(array.reshape(-1) for array in arrays)
     first = arrays[0]
-    rows = max(1, CHUNK * len(first) // max(1, first.nbytes))
+    far = any(isinstance(array, FileArray) and not array.contiguous for array in arrays)
+    rows = max(1, (WINDOW // 2 if far else CHUNK) * len(first) // max(1, first.nbytes))
     for start in range(0, len(first), rows):
         yield [_contiguous(array[start : start + rows]) for array in arrays]
 
 
-def _contiguous(array: "NDArray[np.generic[Any]]") -> "NDArray[np.generic[Any]]":
-    """Copy an array, unless it is contiguous, some columns at a time.
+def _is_contiguous(array: "Array") -> bool:
+    return array.contiguous if isinstance(array, FileArray) else array.flags.c_contiguous
+
+
+def _near(array: "Array") -> "Array":
+    """Read an array that is not contiguous, unless it is large: in pieces that takes longer."""
+    if isinstance(array, FileArray) and array.nbytes <= WINDOW:
+        return array.read()
+    return array
+
+
+def _contiguous(array: "Array") -> "NumpyArray":
+    """Copy an array, unless it is contiguous and in memory, some columns at a time.
 
     The other way round, a whole row touches as many pages as it has columns: that is 6 times as
     slow.
     """
     import numpy as np
 
+    if isinstance(array, FileArray):
+        array = array.read()
     if array.flags.c_contiguous or array.ndim < 2:
         return np.ascontiguousarray(array)
     copy = np.empty(array.shape, array.dtype)
@@ -118,8 +131,5 @@ def _contiguous(array: "NDArray[np.generic[Any]]") -> "NDArray[np.generic[Any]]"
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
+    with open_regular(path) as file:
+        yield file.fileno()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError, VerificationError
 from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
+from zoo.io.file_array import FileArray
 from zoo.mapped import MappedFile
-from zoo.spans import Span
 
 if TYPE_CHECKING:
     import numpy as np
@@ -121,9 +121,12 @@ class Hdf5Reader(TensorReader):
         found.flags.writeable = False
         return found
 
-    def locate(self, array: "Array") -> Span | None:
+    def lazy(self, name: str) -> "Array | FileArray":
         """See ``TensorReader``."""
-        return self._bytes.locate(array)
+        info, offset = self.tensors[name], self._offsets[name]
+        if offset is None:
+            return self.read(name)
+        return self._bytes.lazy(STORAGE[info.dtype], info.shape, offset)
 
     def release(self, name: str) -> None:
         """See ``TensorReader``."""

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 from zoo.errors import SourceError, VerificationError
 from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
+from zoo.io.file_array import FileArray
 from zoo.mapped import MappedFile
 from zoo.safetensors import write_pieces
-from zoo.spans import Span
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,15 +90,19 @@ class NpyReader(TensorReader):
             )
 
     def read(self, name: str) -> "Array":
+        """See ``TensorReader``."""
+        array = self.lazy(name).read()
+        array.flags.writeable = False
+        return array
+
+    def lazy(self, name: str) -> FileArray:
         """See ``TensorReader``; what lies in several parts is joined in a file for the time."""
+        info = self.tensors[name]
         stretches = list(self._stretches(name))
-        if len(stretches) == 1:
-            found = stretches[0][0].array(*stretches[0][1:])
-        else:
-            info = self.tensors[name]
-            count = math.prod(info.shape)
-            found = self._joined_file(name).array(STORAGE[info.dtype], count, 0)
-        return found.reshape(self.tensors[name].shape)
+        if len(stretches) > 1:
+            return self._joined_file(name).lazy(STORAGE[info.dtype], info.shape, 0)
+        part, begin, _ = stretches[0]
+        return part.lazy(begin, info.shape)
 
     def _joined_file(self, name: str) -> MappedFile:
         if name not in self._joined:
@@ -106,8 +110,7 @@ class NpyReader(TensorReader):
             path = Path(self._folder.name, name)
             with path.open("wb") as file:
                 for part, begin, stop in self._stretches(name):
-                    write_pieces(file, (part.array(begin, stop),))
-                    part.release(begin, stop)
+                    write_pieces(file, (part.lazy(begin, (stop - begin,)),))
             self._joined[name] = MappedFile(path, self.tensors[name].nbytes)
         return self._joined[name]
 
@@ -120,11 +123,6 @@ class NpyReader(TensorReader):
             if begin < stop:
                 yield part, begin, stop
             start, end = start - part.length, end - part.length
-
-    def locate(self, array: "Array") -> Span | None:
-        """See ``TensorReader``."""
-        files = (*self._joined.values(), *(part.file for part in self._parts))
-        return next(filter(None, (file.locate(array) for file in files)), None)
 
     def release(self, name: str) -> None:
         """See ``TensorReader``."""
@@ -142,7 +140,7 @@ class NpyReader(TensorReader):
 
 
 class _Part:
-    """One flat array: its header read, its data mapped when they are asked for."""
+    """One flat array: its header read, its data read when they are needed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -159,8 +157,8 @@ class _Part:
             raise VerificationError(f"{path} is not as long as its header says", "fetch it again")
         self.file = MappedFile(path, path.stat().st_size)
 
-    def array(self, begin: int, stop: int) -> "Array":
-        return self.file.array(self.dtype, stop - begin, self._at(begin))
+    def lazy(self, begin: int, shape: tuple[int, ...]) -> FileArray:
+        return self.file.lazy(self.dtype, shape, self._at(begin))
 
     def release(self, begin: int, stop: int) -> None:
         self.file.release(self._at(begin), self._at(stop) - self._at(begin))

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from zoo.crc32c import unmasked
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
+from zoo.io.file_array import FileArray
 from zoo.mapped import MappedFile
 from zoo.protobuf import as_bytes, as_int, fields
-from zoo.spans import Span
 from zoo_converters.sorted_table import Checksum, read_table
 
 if TYPE_CHECKING:
@@ -142,22 +142,24 @@ class TensorFlowReader(TensorReader):
         Raises:
             VerificationError: the tensor's checksum does not match.
         """
-        import numpy as np
+        array = self.lazy(name).read()
+        array.flags.writeable = False
+        return array
 
+    def lazy(self, name: str) -> FileArray:
+        """See ``TensorReader``. The file is read once, for the checksum.
+
+        Raises:
+            VerificationError: the tensor's checksum does not match.
+        """
         entry = self._entries[name]
-        code = STORAGE[entry.info.dtype]
-        count = entry.info.nbytes // int(code[2:])
-        flat = self._files[entry.shard].array(code, count, entry.offset)
-        if self._checksum(flat.view(np.uint8)) != entry.crc:
+        file, info = self._files[entry.shard], entry.info
+        if self._checksum(file.lazy("|u1", (info.nbytes,), entry.offset)) != entry.crc:
             path = self._data[entry.shard]
             raise VerificationError(
                 f"{path}: the checksum of {name} does not match", "fetch it again"
             )
-        return flat.reshape(entry.info.shape)
-
-    def locate(self, array: "NDArray[np.generic[Any]]") -> Span | None:
-        """See ``TensorReader``."""
-        return next(filter(None, (each.locate(array) for each in self._files)), None)
+        return file.lazy(STORAGE[info.dtype], info.shape, entry.offset)
 
     def release(self, name: str) -> None:
         """See ``TensorReader``."""
@@ -214,7 +216,9 @@ def load_checksum() -> Checksum:
     def checksum(content: Any) -> int:
         crc = 0
         for at in range(0, len(content), CHUNK):
-            crc = google_crc32c.extend(crc, bytes(content[at : at + CHUNK]))
+            piece = content[at : at + CHUNK]
+            piece = piece.read() if isinstance(piece, FileArray) else piece
+            crc = google_crc32c.extend(crc, bytes(piece))
         return crc
 
     return checksum

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from zoo.spans import Span
-    from zoo_converters.pickle_values import Tensor
+    from zoo.io.file_array import FileArray
     from zoo_converters.torch_file import Contents
 
     Array = NDArray[np.generic[Any]]
@@ -82,11 +81,20 @@ class TorchBinReader(TensorReader):
         Raises:
             VerificationError: the checksum of the storage does not match.
         """
-        return self._files[name].array(name)
+        import numpy as np
 
-    def locate(self, array: "Array") -> "Span | None":
-        """See ``TensorReader``."""
-        return next(filter(None, (file.mapped.locate(array) for file in self._opened)), None)
+        array = self.lazy(name)
+        array = array if isinstance(array, np.ndarray) else array.read()
+        array.flags.writeable = False
+        return array
+
+    def lazy(self, name: str) -> "Array | FileArray":
+        """See ``TensorReader``.
+
+        Raises:
+            VerificationError: the checksum of the storage does not match.
+        """
+        return self._files[name].array(name)
 
     def release(self, name: str) -> None:
         """See ``TensorReader``."""
@@ -107,8 +115,8 @@ class _BinFile:
         self._ignore_crc = ignore_crc
         self._checked: set[str] = set()
 
-    def array(self, name: str) -> "Array":
-        """Return a tensor; of files with the other byte order it is a copy."""
+    def array(self, name: str) -> "Array | FileArray":
+        """Return a tensor; of files with the other byte order it is a copy in memory."""
         import numpy as np
 
         view = self._contents.views[name]
@@ -119,25 +127,14 @@ class _BinFile:
         width = int(code[2:])
         # the step of a dimension of size 1 is never taken, and may be any number
         steps = zip(view.info.shape, view.strides, strict=True)
-        strides = [step * width if size > 1 else 0 for size, step in steps]
-        array: Array = np.ndarray(
-            view.info.shape, code, self._storage(view), view.offset * width, strides
-        )
-        return array
+        strides = tuple(step * width if size > 1 else 0 for size, step in steps)
+        offset = self._contents.records[view.storage.key].offset + view.offset * width
+        array = self.mapped.lazy(code, view.info.shape, offset, strides)
+        return array.read().byteswap() if self._contents.big_endian else array
 
     def release(self, name: str) -> None:
         record = self._contents.records[self._contents.views[name].storage.key]
         self.mapped.release(record.offset, record.length)
-
-    def _storage(self, view: "Tensor") -> "Array":
-        record = self._contents.records[view.storage.key]
-        code = STORAGE[view.info.dtype]
-        count = record.length // int(code[2:])
-        flat = self.mapped.array(code, count, record.offset)
-        if self._contents.big_endian:
-            flat = flat.byteswap()
-            flat.flags.writeable = False
-        return flat
 
     def _check(self, key: str) -> None:
         """Compare a storage with its checksum, when it is first used."""

@@ -1,6 +1,8 @@
 """A model is converted when it is first used: once, and safely by several at the same time."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,8 @@ import pytest
 
 from tests.checkpoints import Make
 from zoo import paths
-from zoo.references import resolve_checkpoint
+from zoo.convert import convert
+from zoo.references import Source, resolve_checkpoint
 
 
 def test_a_directory_is_converted_once(hub_checkpoint: Make, tmp_path: Path) -> None:
@@ -22,11 +25,68 @@ def test_a_directory_is_converted_once(hub_checkpoint: Make, tmp_path: Path) -> 
     assert first.path.is_relative_to(tmp_path / "zoo-home" / "cache")
 
 
-def test_a_directory_that_changed_is_converted_again(hub_checkpoint: Make) -> None:
+def test_weights_that_changed_behind_the_same_size_and_time(hub_checkpoint: Make) -> None:
     source = hub_checkpoint()
     first = resolve_checkpoint(str(source))
+    weights = source / "model.safetensors"
+    before = weights.stat()
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+    second = resolve_checkpoint(str(source))
+    assert second.path != first.path
+    stored = [(each.path / weights.name).read_bytes() for each in (first, second)]
+    assert stored[0] != stored[1]
+
+
+@pytest.mark.parametrize("folder", ["1_Pooling", "any-name"])
+def test_a_file_in_a_folder_that_changed(hub_checkpoint: Make, folder: str) -> None:
+    source = hub_checkpoint("BertModel")
+    kinds = {"": "Transformer", folder: "Pooling"}
+    modules = [
+        {"path": path, "type": f"sentence_transformers.models.{kinds[path]}"} for path in kinds
+    ]
+    (source / "modules.json").write_text(json.dumps(modules))
+    (source / "sentence_bert_config.json").write_text("{}")
+    (source / folder).mkdir()
+    for mode in ("mean_tokens", "cls_token"):
+        (source / folder / "config.json").write_text(json.dumps({f"pooling_mode_{mode}": True}))
+        pooling = resolve_checkpoint(str(source)).model.pooling
+        assert pooling is not None and pooling.mode == mode.removesuffix("_tokens").removesuffix(
+            "_token"
+        )
+
+
+def test_files_that_are_not_read_do_not_count(hub_checkpoint: Make) -> None:
+    source = hub_checkpoint()
+    first = resolve_checkpoint(str(source))
+    (source / "README.md").write_text("changed")
     os.utime(source / "model.safetensors", (1, 1))
-    assert resolve_checkpoint(str(source)).path != first.path
+    assert resolve_checkpoint(str(source)).path == first.path
+
+
+def test_a_new_file_counts(hub_checkpoint: Make) -> None:
+    source = hub_checkpoint()
+    first = resolve_checkpoint(str(source))
+    (source / "tokenizer_config.json").write_text('{"model_max_length": 17}')
+    second = resolve_checkpoint(str(source))
+    assert second.path != first.path
+    assert second.model.tokenizer is not None and second.model.tokenizer.max_tokens == 17
+
+
+def test_another_head_of_a_model_in_the_store_follows_it(
+    hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    stored = tmp_path / "zoo-home" / "models" / "mine"
+    paths = []
+    for name in ("one", "two"):
+        architecture = "BertForMaskedLM" if name == "one" else "BertForPreTraining"
+        convert(Source(hub_checkpoint(architecture, name), name), stored)
+        paths.append(resolve_checkpoint("mine", head="none").path)
+        shutil.rmtree(stored)
+    contents = [(path / "model.safetensors").read_bytes() for path in paths]
+    assert contents[0] != contents[1]
 
 
 def test_another_head_has_a_place_of_its_own(hub_checkpoint: Make) -> None:

@@ -11,13 +11,14 @@ import pytest
 from zoo.convert.write import Output
 from zoo.errors import UsageError, VerificationError
 from zoo.formats import TensorInfo
+from zoo.io.file_array import FileArray
 from zoo_converters.hdf5 import Hdf5
 
 HDF5 = Hdf5()
 
 
 def output(name: str, array: Any, code: str = "F32") -> Output:
-    return Output(name, TensorInfo(code, array.shape), lambda: [array], lambda _: None)
+    return Output(name, TensorInfo(code, array.shape), lambda: [array])
 
 
 def write(path: Path, **arrays: Any) -> Path:
@@ -72,7 +73,9 @@ def test_a_plain_array_is_a_stretch_of_the_file(tmp_path: Path) -> None:
     array = np.random.default_rng(0).normal(size=(20, 30)).astype(np.float32)
     path = write(tmp_path, group__plain=array, empty=np.zeros((0, 3), np.float32))
     with HDF5.open(path, ["weights.hdf5"]) as reader:
-        span = reader.locate(reader.read("group/plain"))
+        array_in_file = reader.lazy("group/plain")
+        assert isinstance(array_in_file, FileArray)
+        span = array_in_file.span
         assert span is not None
         content = span.path.read_bytes()[span.offset : span.offset + span.length]
         assert content == array.tobytes()

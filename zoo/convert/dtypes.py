@@ -1,13 +1,17 @@
 """Changing the dtype of stored tensors, with numpy and ml_dtypes: torch is not needed."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError, VerificationError, nearest
 from zoo.formats import STORAGE
+from zoo.spans import blocks
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from zoo.io.file_array import FileArray
 
     Array = NDArray[np.generic[Any]]
 
@@ -45,7 +49,7 @@ def parse_dtype(text: str | None) -> str | None:
 
 
 def cast(array: "Array", stored: str, wanted: str | None, name: str) -> "Array":
-    """Convert an array from one storage dtype to another, rounding to nearest even.
+    """Convert an array in memory from one storage dtype to another, rounding to nearest even.
 
     Args:
         array: in storage dtype, see ``zoo.formats``.
@@ -70,6 +74,24 @@ def cast(array: "Array", stored: str, wanted: str | None, name: str) -> "Array":
             "choose bfloat16 or float32",
         )
     return result.view(STORAGE[target(stored, wanted)])
+
+
+def cast_pieces(
+    array: "Array | FileArray", stored: str, wanted: str | None, name: str
+) -> "Iterator[Array | FileArray]":
+    """Yield the elements of an array in another storage dtype, a piece at a time.
+
+    Args:
+        array, stored, wanted, name: see ``cast``. An array that stays as it is comes in one piece.
+
+    Raises:
+        VerificationError: a finite value does not fit into the wanted dtype.
+    """
+    if target(stored, wanted) == stored:
+        yield array
+        return
+    for (block,) in blocks(array):
+        yield cast(block, stored, wanted, name)
 
 
 def target(stored: str, wanted: str | None) -> str:

@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zoo.checkpoint import is_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError, nearest
 from zoo.io.json import read_json_object
 from zoo.plugins import all_families, all_formats, family_of_model_type, get_family
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("zoo")
 CONFIG = "config.json"
 SIDE_FILES = (*TOKENIZER_FILES, *POOLING_FILES)  # patterns, beside the configuration
+# folders of modules may have any name, which modules.json gives
+LOCAL_SIDE_FILES = (*SIDE_FILES, "*/config.json", "*/sentence_*_config.json")
 
 
 def find_config(source: "Source") -> "tuple[str, Family, dict[str, Any]]":
@@ -158,6 +161,21 @@ def needed_files(names: Sequence[str], where: str, *, allow_pickle: bool) -> lis
     """Choose what to download of a repository: one format's weights and the side files."""
     _, weights = choose_format(names, where, allow_pickle=allow_pickle)
     return [*weights, *config_files(names), *_matching(names, SIDE_FILES)]
+
+
+def local_files(source: "Source") -> list[str]:
+    """Name every file of a directory that a conversion may read.
+
+    Raises:
+        SourceError, UsageError: see ``choose_format``.
+    """
+    directory = source.directory
+    if is_checkpoint(directory):
+        return source.names()
+    paths = [path for path in (*directory.glob("*"), *directory.glob("*/*.json")) if path.is_file()]
+    names = [path.relative_to(directory).as_posix() for path in paths]
+    _, weights = choose_format(source.names(), str(directory), allow_pickle=False)
+    return sorted({*weights, *config_files(names), *_matching(names, LOCAL_SIDE_FILES)})
 
 
 def config_files(names: Sequence[str]) -> list[str]:

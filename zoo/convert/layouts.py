@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Array = NDArray[np.generic[Any]]
+    Array = NDArray[np.generic[Any]]  # or a FileArray
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from zoo.checkpoint import FileDigest
-from zoo.convert.dtypes import cast, parse_dtype, target
+from zoo.convert.dtypes import cast, cast_pieces, parse_dtype, target
 from zoo.convert.fresh import fresh_tensor
 from zoo.convert.heads import Plan, check_named, check_names, plan_conversion
 from zoo.convert.layouts import LAYOUTS, Layout
 from zoo.convert.prove import require_same, same_bits
 from zoo.convert.report import Report
 from zoo.convert.side import tokenizer_of
-from zoo.convert.source import Opened, open_source
+from zoo.convert.source import Opened, lazy_arrays, open_source
+from zoo.convert.unchanged import FileStates
 from zoo.convert.write import Digests, Output
 from zoo.errors import UsageError, VerificationError
 from zoo.formats import TensorInfo
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Array = NDArray[np.generic[Any]]
+    from zoo.io.file_array import FileArray
+
+    NumpyArray = NDArray[np.generic[Any]]
+    Array = NumpyArray | FileArray
 
 
 def convert(
@@ -77,6 +81,7 @@ def convert(
         if source.directory.resolve().is_relative_to(path.resolve()):
             raise UsageError(f"{path} holds what is converted", "give another -o")
         check_target(path, force=force)
+    states = FileStates(each.directory for each in (source, tokenizer) if each is not None)
     opened = open_source(source, allow_pickle=allow_pickle, ignore_crc=ignore_crc)
     opened = replace(opened, config=check_names(opened.config, labels))
     with opened.reader:
@@ -96,7 +101,17 @@ def convert(
         check_values(opened, plan)
         layout = LAYOUTS[to](opened, plan, text)
         with publishing(path, force=force) as staging:
-            return _Conversion(opened, plan, layout, report, code).write(staging, path)
+            report = _Conversion(opened, plan, layout, report, code).write(staging, path)
+            states.check(_read_files(opened, tokenizer))
+            return report
+
+
+def _read_files(opened: Opened, tokenizer: Source | None) -> list[Path]:
+    """Return the files that were read, of the checkpoint and of the tokenizer."""
+    paths = [opened.source.directory / name for name in opened.files_read()]
+    if tokenizer is not None:
+        paths += [tokenizer.directory / name for name in tokenizer.files.names_read]
+    return [*paths, *opened.reader.files]
 
 
 def check_values(opened: Opened, plan: Plan) -> None:
@@ -107,7 +122,7 @@ def check_values(opened: Opened, plan: Plan) -> None:
     """
     reader = opened.reader
     for alias, owner in plan.account.ties.items():
-        if not same_bits(reader.read(alias), reader.read(owner)):
+        if not same_bits(reader.lazy(alias), reader.lazy(owner)):
             raise VerificationError(
                 f"{opened.source.directory}: {alias} and {owner} differ, but the configuration "
                 "says that they are tied",
@@ -154,7 +169,8 @@ class _Conversion:
 
     def _sources(self) -> list[Path]:
         directory = self.opened.source.directory
-        return [*(directory / name for name in self.opened.side_files), *self.opened.reader.files]
+        names = self.opened.files_read()
+        return [*(directory / name for name in names), *self.opened.reader.files]
 
     def _unchanged(self, sources: dict[str, FileDigest]) -> dict[str, FileDigest]:
         """Take over the Hub's SHA-256; the files must still be what was downloaded."""
@@ -162,9 +178,10 @@ class _Conversion:
             if name not in sources:
                 continue
             if known.blake3 != sources[name].blake3:
+                kind = "downloaded" if self.opened.source.repo else "looked up"
                 raise VerificationError(
-                    f"{self.opened.source.directory / name} is not what was downloaded",
-                    "fetch it again",
+                    f"{self.opened.source.directory / name} is not what was {kind}",
+                    "fetch it again" if self.opened.source.repo else "try again",
                 )
             sources[name].sha256 = known.sha256
         return sources
@@ -181,12 +198,12 @@ class _Conversion:
         code = target(move.dtype, self.dtype)
 
         def pieces(which: int) -> "Iterator[Array]":
-            for piece in self.layout.pieces(entry, move.names, which):
-                yield cast(piece, move.dtype, self.dtype, entry.target)
+            for part in self.layout.pieces(entry, move.names, which):
+                yield from cast_pieces(part, move.dtype, self.dtype, entry.target)
             self._release(move)
 
         return [
-            Output(name, TensorInfo(code, shape), partial(pieces, k), self.opened.reader.locate)
+            Output(name, TensorInfo(code, shape), partial(pieces, k))
             for k, (name, shape) in enumerate(self.layout.names(entry))
         ]
 
@@ -195,7 +212,7 @@ class _Conversion:
         array = cast(fresh_tensor(entry, self.plan.config), "F32", code, entry.target)
         parts = zip(self.layout.names(entry), self.layout.split(entry, array), strict=True)
         return [
-            Output(name, TensorInfo(code, shape), partial(list, (part,)), lambda _: None)
+            Output(name, TensorInfo(code, shape), partial(list, (part,)))
             for (name, shape), part in parts
         ]
 
@@ -205,15 +222,18 @@ class _Conversion:
             for move in self.plan.account.moves:
                 entry = self.plan.entries[move.entry.target]
                 names = [name for name, _ in self.layout.names(entry)]
-                rebuilt = self.layout.hub(entry, [written.read(name) for name in names])
-                original = [
-                    cast(part, move.dtype, self.dtype, entry.target)
-                    for part in self.opened.hub(entry, move.names)
-                ]
-                require_same(entry.target, rebuilt, original, (written, self.opened.reader))
+                rebuilt = self.layout.hub(entry, lazy_arrays(written, names))
+                original = self.opened.hub(entry, move.names)
+                require_same(entry.target, rebuilt, original, self._cast(move))
                 for name in names:
                     written.release(name)
                 self._release(move)
+
+    def _cast(self, move: Move) -> "Callable[[NumpyArray], NumpyArray] | None":
+        """Return the change of dtype that a tensor of the source underwent, if any."""
+        if target(move.dtype, self.dtype) == move.dtype:
+            return None
+        return lambda part: cast(part, move.dtype, self.dtype, move.entry.target)
 
     def _release(self, move: Move) -> None:
         for name in move.names:

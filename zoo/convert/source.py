@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from zoo.checkpoint import Checkpoint, Pooling, TokenizerInfo, is_checkpoint, load_checkpoint
 from zoo.config import Config, Translation
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Array = NDArray[np.generic[Any]]
+    Array = NDArray[np.generic[Any]]  # or a FileArray
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,11 @@ class Opened:
         """The side files."""
         return self.source.files
 
+    def files_read(self) -> list[str]:
+        """Return the names of the small files that are read, each once."""
+        self.pooling  # noqa: B018 (which files it is in follows from one of them)
+        return list(dict.fromkeys([*self.side_files, *sorted(self.files.names_read)]))
+
     @property
     def tokenizer(self) -> TokenizerInfo | None:
         """What is known of the tokenizer, if the layout is ours."""
@@ -90,13 +95,21 @@ class Opened:
 
     def ours(self, entry: Entry, names: Sequence[str]) -> "Sequence[Array]":
         """Return arrays that make up one of our tensors, in storage dtype."""
-        arrays = [self.reader.read(name) for name in names]
+        arrays = lazy_arrays(self.reader, names)
         return arrays if self.checkpoint else entry.op.pieces(arrays)
 
     def hub(self, entry: Entry, names: Sequence[str]) -> "Sequence[Array]":
         """Return the Hub's tensors that one of ours is made of."""
-        arrays = [self.reader.read(name) for name in names]
+        arrays = lazy_arrays(self.reader, names)
         return entry.op.to_hub(arrays[0]) if self.checkpoint else arrays
+
+
+def lazy_arrays(reader: TensorReader, names: Sequence[str]) -> "list[Array]":
+    """Return tensors that are read when they are needed.
+
+    Arrays of files are no numpy arrays, but have the methods that operations on weights use.
+    """
+    return [cast("Array", reader.lazy(name)) for name in names]
 
 
 def open_source(source: Source, *, allow_pickle: bool = False, ignore_crc: bool = False) -> Opened:

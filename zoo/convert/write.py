@@ -16,15 +16,16 @@ from zoo.checkpoint import WEIGHTS, WEIGHTS_INDEX, FileDigest, encode
 from zoo.formats import TensorInfo
 from zoo.progress import Advance
 from zoo.safetensors import header_bytes, write_pieces
-from zoo.spans import CHUNK, Span, copy_span
+from zoo.spans import CHUNK, copy_span, span_of
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Array = NDArray[np.generic[Any]]
+    from zoo.io.file_array import FileArray
+
+    Array = NDArray[np.generic[Any]] | FileArray
     Pieces = Iterable[Array]
-    Locate = Callable[[Array], Span | None]
 
 Create = Callable[[Path], AbstractContextManager[BinaryIO]]
 
@@ -43,13 +44,11 @@ class Output:
         info: its dtype and shape.
         pieces: returns arrays whose elements, one after the other, are its data; what they are
             views of may be given back once all were taken.
-        locate: says which of them are bytes of a file as they are.
     """
 
     name: str
     info: TensorInfo
     pieces: "Callable[[], Pieces]"
-    locate: "Locate"
 
 
 def create(path: Path) -> BinaryIO:
@@ -115,12 +114,13 @@ def _write_shard(
     file.write(header_bytes({out.name: out.info for out in outputs}, metadata))
     for out in outputs:
         for piece in out.pieces():
-            _append(file, piece, out.locate(piece))
+            _append(file, piece)
         advance(out.info.nbytes)
 
 
-def _append(file: BinaryIO, piece: "Array", span: Span | None) -> None:
+def _append(file: BinaryIO, piece: "Array") -> None:
     """Write an array; the kernel copies what another file holds already."""
+    span = span_of(piece)
     if span is not None:
         file.flush()
         if copy_span(span, file.fileno()):

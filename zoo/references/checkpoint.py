@@ -2,17 +2,19 @@
 
 import logging
 import os
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from zoo.errors import UsageError
+from zoo.errors import UsageError, ZooError
 from zoo.paths import keep
-from zoo.references.reference import Reference, resolve
+from zoo.references.reference import resolve
 from zoo.references.source import obtain
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
+    from zoo.references.source import Source
 
 LOG = logging.getLogger("zoo")
 
@@ -27,8 +29,8 @@ def resolve_checkpoint(
 ) -> "Checkpoint":
     """Return a checkpoint in the zoo's layout, converting it into the store where needed.
 
-    A conversion that was made before is used again. A directory in the Hub's layout is
-    converted into ``$ZOO_HOME/cache``, under a name made from its files; see ``zoo.paths.keep``
+    A conversion that was made before is used again. A directory is converted into
+    ``$ZOO_HOME/cache``, under a name made from the contents of its files; see ``zoo.paths.keep``
     for how long it stays there.
 
     Raises:
@@ -39,21 +41,24 @@ def resolve_checkpoint(
 
     reference = resolve(text, revision=revision)
     if reference.path is not None and is_checkpoint(reference.path):
-        found = load_checkpoint(reference.path)
-        if head in (None, found.head_name):
-            return found if reference.kind == "path" else _as_locked(found, lock)
-    target = _cached(reference) if reference.kind == "path" else reference.stored
+        checkpoint = load_checkpoint(reference.path)
+        if head in (None, checkpoint.head_name):
+            return checkpoint if reference.kind == "path" else _as_locked(checkpoint, lock)
+    source, target = None, reference.stored
+    if reference.path is not None:
+        source = _with_digests(obtain(reference, offline=offline, lock=lock))
+        target = _cached(source)
     if head is not None:
         target = target.with_name(f"{target.name}+{head}")
     if not is_checkpoint(target):
-        source = obtain(reference, offline=offline, lock=lock)
+        source = source or obtain(reference, offline=offline, lock=lock)
         says = partial(LOG.info, "converting %s into %s", text, target)
         try:
             convert(source, target, head=head, starting=says)
         except UsageError:
             if not is_checkpoint(target):  # else another process made it meanwhile
                 raise
-    if reference.kind == "path":
+    if reference.path is not None:
         keep(target)
     return _as_locked(load_checkpoint(target), lock)
 
@@ -68,15 +73,41 @@ def _as_locked(checkpoint: "Checkpoint", path: Path | None) -> "Checkpoint":
     return checkpoint
 
 
-def _cached(reference: Reference) -> Path:
-    """Name a cache directory after the files of a local checkpoint: name, size and time."""
+def _with_digests(source: "Source") -> "Source":
+    """Return the source of a directory, restricted to the files that a conversion needs.
+
+    Digests that were worked out before are taken from ``zoo.io.verified``.
+
+    Raises:
+        ZooError: there is nothing to convert, or a file cannot be read.
+    """
+    from zoo.checkpoint import FileDigest
+    from zoo.convert import convert
+    from zoo.convert.find import local_files
+    from zoo.io.verified import file_blake3
+
+    try:
+        names = local_files(source)
+    except ZooError:
+        convert(source, None, dry_run=True)  # says why by looking at the configuration first
+        raise
+    paths = {name: source.directory / name for name in names}
+    digests = {
+        name: FileDigest(bytes=path.stat().st_size, blake3=file_blake3(path))
+        for name, path in paths.items()
+    }
+    return replace(source, digests=digests)
+
+
+def _cached(source: "Source") -> Path:
+    """Name a cache directory after the contents of all files that a conversion may read."""
     from blake3 import blake3
 
+    import zoo
     from zoo.paths import home
 
-    path = Path(os.path.abspath(reference.path or "."))
-    key = blake3(str(path / (reference.stem or "")).encode())
-    for file in sorted(p for p in path.iterdir() if p.is_file()):
-        stat = file.stat()
-        key.update(f"\0{file.name}\0{stat.st_size}\0{stat.st_mtime_ns}".encode())
+    path = Path(os.path.abspath(source.directory))
+    key = blake3(f"{zoo.__version__}\0{path / (source.stem or '')}".encode())
+    for name, digest in sorted(source.digests.items()):
+        key.update(f"\0{name}\0{digest.blake3}".encode())
     return home() / "cache" / f"{path.name}-{key.hexdigest(8)}"

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,8 @@ class Source:
         reference: the text that led here.
         repo: the Hub repository, if any.
         revision: the commit it was resolved to.
-        digests: digests that are already known, by file name.
+        digests: digests that are already known, by file name. If there are any, no other file
+            is read, and these must not have changed.
         row: the registry's row of the repository, if it has one.
         stem: see ``Reference``.
         model_type: what the user says of a configuration that does not say it.
@@ -42,19 +44,25 @@ class Source:
     model_type: str | None = None
 
     def names(self) -> list[str]:
-        """Return the files to read: of a download, those that were asked for and checked."""
-        if self.repo is not None:
-            return sorted(self.digests)
+        """Return the files to read, of those that may be read."""
         start = f"{self.stem}." if self.stem else ""
-        found = (path.name for path in self.directory.iterdir() if path.is_file())
-        return sorted(name for name in found if name.startswith(start))
+        if self.restricted:
+            names = list(self.digests)
+        else:
+            names = [path.name for path in self.directory.iterdir() if path.is_file()]
+        return sorted(name for name in names if name.startswith(start))
 
-    @property
+    @cached_property
     def files(self) -> "SourceFiles":
         """The side files."""
         from zoo.tokenization import SourceFiles
 
-        return SourceFiles(self.directory, None if self.repo is None else self.names())
+        return SourceFiles(self.directory, sorted(self.digests) if self.restricted else None)
+
+    @property
+    def restricted(self) -> bool:
+        """Whether only those files may be read whose digests are known."""
+        return self.repo is not None or bool(self.digests)
 
 
 def obtain(

@@ -50,11 +50,15 @@ class SourceFiles:
     Args:
         directory: where the checkpoint is.
         only: the files of it that may be read, where others may lie there unchecked.
+
+    Attributes:
+        names_read: the files that were read so far.
     """
 
     def __init__(self, directory: Path, only: Collection[str] | None = None) -> None:
         self.directory = directory
         self.only = only
+        self.names_read: set[str] = set()
 
     def has(self, name: str) -> bool:
         """Whether there is such a file."""
@@ -85,7 +89,8 @@ class SourceFiles:
         """
         path = self.path(name)
         if not self._asked_for(path):
-            raise SourceError(f"{path} was not downloaded")
+            raise SourceError(f"{path} is not one of the files that were asked for")
+        self.names_read.add(path.relative_to(self.directory).as_posix())
         return read_regular(path, "file", self._limits(name)[0])
 
     @staticmethod

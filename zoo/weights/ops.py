@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Array = NDArray[np.generic[Any]]
+    Array = NDArray[np.generic[Any]]  # or a FileArray, which has the methods that are used here
 
 Shape = tuple[int, ...]
 

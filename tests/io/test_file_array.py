@@ -1,0 +1,111 @@
+"""Arrays in files are what numpy has of the same bytes, however they are turned."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zoo.io import file_array
+from zoo.io.file_array import DataFile, FileArray
+from zoo.spans import blocks, copy_span, same_spans
+
+SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
+
+
+def pair(path: Path, shape: tuple[int, ...], dtype: str = "<f4") -> tuple[FileArray, Any]:
+    """Return the same random array in a file, behind 3 bytes, and in memory."""
+    array = np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
+    path.write_bytes(b"abc" + array.tobytes() + b"def")
+    return FileArray.stored(DataFile(path, 3 + array.nbytes), dtype, shape, 3), array
+
+
+def turned(array: Any, turns: list[tuple[str, int, int]]) -> Any:
+    for turn, first, second in turns:
+        axes = array.ndim
+        if turn == "T":
+            array = array.T
+        elif turn == "swap" and axes:
+            array = array.swapaxes(first % axes, second % axes)
+        elif turn == "slice" and axes:
+            array = array[first % (len(array) + 1) : second]
+        elif turn == "row" and axes and len(array):
+            array = array[first % len(array)]
+        elif turn == "flat":
+            array = array.reshape(-1)
+        elif turn == "split" and axes and array.shape[0] % 2 == 0:
+            array = array.reshape((2, array.shape[0] // 2, *array.shape[1:]))
+    return array
+
+
+TURNS = st.lists(
+    st.tuples(
+        st.sampled_from(["T", "swap", "slice", "row", "flat", "split"]),
+        st.integers(0, 5),
+        st.integers(0, 5),
+    ),
+    max_size=5,
+)
+
+
+@given(SHAPES, TURNS, st.sampled_from(["<f4", "<u2", "|u1"]), st.sampled_from([0, 64, 1 << 20]))
+def test_it_is_turned_as_numpy_does(
+    tmp_path_factory: pytest.TempPathFactory,
+    shape: tuple[int, ...],
+    turns: list[tuple[str, int, int]],
+    dtype: str,
+    window: int,
+) -> None:
+    path = tmp_path_factory.mktemp("array") / "file"
+    stored, expected = pair(path, shape, dtype)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(file_array, "WINDOW", window)
+        stored, expected = turned(stored, turns), turned(expected, turns)
+        read = np.asarray(stored)
+        assert read.dtype == expected.dtype and np.array_equal(read, expected)
+        if isinstance(stored, FileArray):
+            assert (stored.shape, stored.ndim, stored.size) == (read.shape, read.ndim, read.size)
+            assert not expected.size or stored.contiguous == expected.flags.c_contiguous
+            pieces = [piece.reshape(-1) for (piece,) in blocks(stored)]
+            assert (
+                np.concatenate(pieces or [expected.reshape(-1)]).tolist()
+                == expected.ravel().tolist()
+            )
+            if span := stored.span:
+                content = path.read_bytes()[span.offset : span.offset + span.length]
+                assert content == expected.tobytes()
+
+
+def test_what_numpy_refuses(tmp_path: Path) -> None:
+    stored, _ = pair(tmp_path / "file", (3, 4))
+    with pytest.raises(ValueError, match="reshape"):
+        stored.reshape(5, 5)
+    with pytest.raises(IndexError):
+        stored[3]
+    with pytest.raises(ValueError, match="follow each other"):
+        stored[::2]
+
+
+def test_large_matrices_the_other_way_round_are_read_in_bands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zoo.spans.WINDOW", 4096)
+    monkeypatch.setattr(file_array, "WINDOW", 4096)
+    stored, array = pair(tmp_path / "file", (96, 120))
+    pieces = [(one, other) for one, other in blocks(stored.T, array.T)]
+    assert len(pieces) > 20
+    assert all(np.array_equal(one, other) for one, other in pieces)
+    assert np.array_equal(np.concatenate([one for one, _ in pieces]), array.T)
+
+
+def test_spans_are_copied_and_compared(tmp_path: Path) -> None:
+    stored, array = pair(tmp_path / "one", (40, 30))
+    assert stored.span is not None
+    with (tmp_path / "two").open("wb") as file:
+        if not copy_span(stored.span, file.fileno()):
+            pytest.skip("the file system copies nothing within the kernel")
+    assert (tmp_path / "two").read_bytes() == array.tobytes()
+    copied = FileArray.stored(DataFile(tmp_path / "two", 0), "<f4", (40, 30), 0)
+    assert copied.span is not None and same_spans(stored.span, copied.span)

@@ -3,10 +3,10 @@
 import contextlib
 import os
 import time
-from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from zoo.errors import VerificationError
+from zoo.io.staging import discard, remove_stale_staging
 
 KEPT = 16  # directories in a folder of what can be made again
 
@@ -22,26 +22,19 @@ def store() -> Path:
 
 
 def keep(directory: Path) -> None:
-    """Note that something that can be made again is used; remove what was not for longest.
+    """Marks a directory that can be made again as used, and removes those unused for longest.
 
-    The ``KEPT`` directories beside each other that were used last stay.
+    The ``KEPT`` directories beside each other that were used last stay, this one among them.
     """
     with contextlib.suppress(OSError):  # a home that others share may be for reading alone
-        now = time.time_ns()  # finer than the clock of the file system
+        paths = [path for path in directory.parent.iterdir() if path.is_dir()]
+        times = {p: p.stat().st_mtime_ns for p in paths if not p.name.startswith(".")}
+        # a clock that was set back must not make this the oldest
+        now = max([time.time_ns(), *(used + 1 for used in times.values())])
         os.utime(directory, ns=(now, now))
-        beside = [path for path in directory.parent.iterdir() if path.is_dir()]
-        known = [path for path in beside if not path.name.startswith(".")]  # the rest is unfinished
-        known.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
-        _remove(known[KEPT:])
-
-
-def _remove(directories: Sequence[Path]) -> None:
-    """Remove directories, each at once in the eyes of other processes."""
-    import tempfile
-
-    for path in directories:
-        with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as bin_:
-            path.rename(Path(bin_, path.name))
+        for path in sorted(times.keys() - {directory}, key=times.__getitem__)[: 1 - KEPT]:
+            discard(path)
+        remove_stale_staging(directory.parent)
 
 
 def inside(directory: Path, name: str, mentioned_in: str) -> Path:

@@ -253,12 +253,16 @@ def test_an_output_that_exists(hub_checkpoint: Make, tmp_path: Path) -> None:
     source, out = hub_checkpoint(), tmp_path / "out"
     out.mkdir()
     (out / "mine.txt").write_text("do not touch")
-    done = zoo("convert", source, "-o", out, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "--force" in done.stderr
-    assert listing(out) == {"mine.txt"}
-    assert zoo("convert", source, "-o", out, "--force", cwd=tmp_path).returncode == 0
-    assert "zoo.json" in listing(out)
+    for options in ([], ["--force"]):
+        done = zoo("convert", source, "-o", out, *options, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "--force" in done.stderr
+        assert listing(out) == {"mine.txt"}
+    (out / "mine.txt").unlink()
+    for to in ("hub", "zoo", "hub"):
+        done = zoo("convert", source, "-o", out, "--to", to, "--force", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert ("zoo.json" in listing(out)) == (to == "zoo")
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
 
 

@@ -35,7 +35,7 @@ def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint
                 export_onnx,
             )  # brings torch, which a session can do without
 
-            export_onnx(checkpoint, target, dtype=dtype, force=True)
+            export_onnx(checkpoint, target, dtype=dtype, force=True, managed=True)
         keep(target)
         return load_checkpoint(target)
 

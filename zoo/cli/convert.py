@@ -50,7 +50,7 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
     """
     from zoo.convert import convert
     from zoo.errors import UsageError
-    from zoo.publish import check_target
+    from zoo.io.overwrite import check_target
     from zoo.references import obtain, resolve
 
     hub = {name: options.pop(name) for name in ("offline", "lock")}
@@ -61,7 +61,9 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
     if output is None and not options["dry_run"] and not _has_place(found.kind, options["to"]):
         raise UsageError("this conversion has no place in the store", "say where with -o DIR")
     if not options["dry_run"]:
-        check_target(output or found.stored, force=options["force"])  # before any download
+        sources = [] if found.path is None else [found.path]
+        target = output or found.stored
+        check_target(target, force=options["force"], sources=sources)  # before any download
     report = convert(
         obtain(found, **hub, allow_pickle=options["allow_pickle"], model_type=model_type),
         output or found.stored,

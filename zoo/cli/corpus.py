@@ -111,9 +111,10 @@ def build(
     from zoo.data.build import Plan
     from zoo.data.build import build as make
     from zoo.data.read import Reading
-    from zoo.publish import check_target
+    from zoo.io.overwrite import check_target
 
-    check_target(output, force=force)
+    sources = [Path(path) for path in (options["tokenizer"],) if path and Path(path).exists()]
+    check_target(output, force=force, sources=sources)
     reading = Reading(**{k: options[k] for k in ("document", "sentences", "text_field")})
     plan = Plan(
         paths,

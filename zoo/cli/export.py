@@ -46,7 +46,7 @@ def command(ref: str, onnx: bool, output: Path | None, as_json: bool, **options:
     """
     from zoo.errors import UsageError
     from zoo.export.export import export_onnx
-    from zoo.publish import check_target
+    from zoo.io.overwrite import check_target
     from zoo.references import resolve_checkpoint
 
     if output is None:

@@ -15,7 +15,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 output_option = click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="The directory to write."
 )
-force_option = click.option("--force", is_flag=True, help="Replace an existing directory.")
+force_option = click.option(
+    "--force", is_flag=True, help="Replace an existing directory that zoo wrote."
+)
 seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
 
 

@@ -27,6 +27,7 @@ from zoo.convert.side import Tokenizer
 from zoo.convert.source import Opened
 from zoo.convert.write import Create, Output, write_weights
 from zoo.formats import Format, TensorReader
+from zoo.io.overwrite import HUB_RECORD, HubRecord
 from zoo.plugins import format_named
 from zoo.progress import Advance
 from zoo.safetensors import SafetensorsReader
@@ -225,6 +226,12 @@ class HubLayout(Layout):
         if pooling is not None:
             files |= hub_pooling_files(pooling, report.hidden_size)
         return _write(staging, files)
+
+    def write_manifest(self, staging: Path, report: Report) -> None:
+        """See ``Layout``; ``--force`` replaces a directory that has this record."""
+        created_by = {"plm-zoo": zoo.__version__, **_plugin_version(self.opened.family.name)}
+        record = HubRecord(zoo=LAYOUT, created_by=created_by, files=report.files)
+        (staging / HUB_RECORD).write_bytes(encode(record))
 
 
 LAYOUTS: Mapping[str, type[Layout]] = {"zoo": ZooLayout, "hub": HubLayout}

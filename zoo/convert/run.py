@@ -19,8 +19,9 @@ from zoo.convert.unchanged import FileStates
 from zoo.convert.write import Digests, Output
 from zoo.errors import UsageError, VerificationError
 from zoo.formats import TensorInfo
+from zoo.io.atomic import atomic_directory
+from zoo.io.overwrite import check_target
 from zoo.progress import progress
-from zoo.publish import check_target, publishing
 from zoo.references import Source
 from zoo.weights import Entry, Move
 
@@ -63,7 +64,7 @@ def convert(
         allow_pickle: read PyTorch's pickles, of which nothing is run.
         ignore_crc: read archives that were written without checksums.
         tokenizer: take the tokenizer files from here.
-        force: replace an existing directory.
+        force: replace an existing directory that `zoo` wrote.
         dry_run: read headers alone, work out the account, write nothing.
         starting: called once headers and request are known to be sound, before weights are read.
 
@@ -77,11 +78,10 @@ def convert(
         SourceError: there is nothing to convert.
     """
     code = parse_dtype(dtype)
+    sources = [read.directory for read in (source, tokenizer) if read is not None]
     if path is not None and not dry_run:
-        if source.directory.resolve().is_relative_to(path.resolve()):
-            raise UsageError(f"{path} holds what is converted", "give another -o")
-        check_target(path, force=force)
-    states = FileStates(each.directory for each in (source, tokenizer) if each is not None)
+        check_target(path, force=force, sources=sources)
+    states = FileStates(sources)
     opened = open_source(source, allow_pickle=allow_pickle, ignore_crc=ignore_crc)
     opened = replace(opened, config=check_names(opened.config, labels))
     with opened.reader:
@@ -100,7 +100,7 @@ def convert(
             starting()
         check_values(opened, plan)
         layout = LAYOUTS[to](opened, plan, text)
-        with publishing(path, force=force) as staging:
+        with atomic_directory(path, force=force, sources=sources) as staging:
             report = _Conversion(opened, plan, layout, report, code).write(staging, path)
             states.check(_read_files(opened, tokenizer))
             return report

@@ -23,9 +23,9 @@ from zoo.data.read import Reading, documents, find
 from zoo.data.tokenizer import Given, ToTrain
 from zoo.data.write import SHARD, SplitWriter
 from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.io.atomic import atomic_directory
 from zoo.io.sealed import UNSEALED, seal
 from zoo.progress import progress
-from zoo.publish import publishing
 
 Dtype = Literal["uint16", "uint32"]
 ALONE = 8 << 20  # bytes of sources up to which starting processes takes longer than it saves
@@ -95,7 +95,7 @@ def build(
         target: the directory to make.
         workers: how many processes tokenize; by default as many as there are cores, and no other
             than this one for a few megabytes.
-        force: replace an existing directory.
+        force: replace an existing directory that `zoo` wrote.
         shard: bytes of a token file, at most.
 
     Raises:
@@ -104,7 +104,8 @@ def build(
         SourceError: a file is missing or cannot be read, or there is no text.
         VerificationError: a file is damaged, not UTF-8, or changes meanwhile.
     """
-    with publishing(target, force=force) as staging:
+    texts = [file for files in plan.files.values() for file in files]
+    with atomic_directory(target, force=force, sources=texts) as staging:
         sources = plan.sources
         held = _held_out(plan)
         tokenizer = plan.tokenizer.make(lambda: _training_texts(plan, held))

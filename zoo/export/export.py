@@ -34,9 +34,9 @@ from zoo.export.report import ExportReport
 from zoo.export.spec import PAST
 from zoo.export.validate import compare, compare_with_cache, require_equal, worst
 from zoo.export.write import Written, example_shape, write_graphs
+from zoo.io.atomic import atomic_directory
 from zoo.plugins import installed
 from zoo.progress import progress
-from zoo.publish import publishing
 
 if TYPE_CHECKING:
     from zoo.export.spec import OnnxSpec
@@ -52,6 +52,7 @@ def export_onnx(
     *,
     opset: int | None = None,
     force: bool = False,
+    managed: bool = False,
     dtype: str | None = None,
     cache: bool | None = None,
     external_over: int = EXTERNAL_OVER,
@@ -66,7 +67,8 @@ def export_onnx(
             ``config.json``, ``tokenizer.json`` and a manifest with the results.
         opset: the ONNX operator set, by default one that old runtimes know and new ones run
             fastest.
-        force: replace the target if it exists.
+        force: replace the target if it exists and `zoo` wrote it.
+        managed: replace whatever is there; see ``zoo.io.overwrite``.
         dtype: what the graph computes in, ``float32`` (the default) or ``float16``.
         cache: whether the graphs take keys and values, and return them; by default where the
             model writes with them. They compute what those without compute, for every token, and
@@ -80,7 +82,8 @@ def export_onnx(
             graph does not compute the same. Nothing is left behind.
     """
     opset, dtype = check_opset(opset), _check_dtype(dtype)
-    with publishing(target, force=force) as staging, progress("exporting", 3) as advance:
+    output = atomic_directory(target, force=force, sources=[checkpoint.path], managed=managed)
+    with output as staging, progress("exporting", 3) as advance:
         weights = _check_weights(checkpoint)
         spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
         graphs = write_graphs(

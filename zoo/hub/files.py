@@ -1,16 +1,14 @@
-"""Two things done with files: hash one, and write one so that a reader sees all of it or none."""
+"""Digests of files, and failures to write as errors of one line."""
 
 import contextlib
 import errno
 import hashlib
-import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
 from zoo.checkpoint import FileDigest
 from zoo.errors import SourceError, UsageError
-from zoo.publish import UNWRITABLE
+from zoo.io.atomic import UNWRITABLE, atomic_write
 
 PIECE = 4 << 20
 SHA256_LENGTH = 64
@@ -50,19 +48,8 @@ def _hasher(etag: str, size: int) -> "hashlib._Hash":
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file through a temporary sibling and a rename, making its directory if needed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with new.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            new.unlink()
-        raise
+    """Writes a file; see ``zoo.io.atomic.atomic_write``."""
+    atomic_write(path, content)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from zoo.hub.files import write_whole
+from zoo.io.atomic import atomic_write
 from zoo.training import page
 from zoo.training.charts import Line, Point, chart
 from zoo.training.journal import Record
@@ -35,7 +35,7 @@ def write_report(run: Path) -> Path:
     """
     story = Story.of(run)
     path = run / REPORT
-    write_whole(path, page.page(_title(story), _parts(story)).encode())
+    atomic_write(path, page.page(_title(story), _parts(story)).encode())
     return path
 
 

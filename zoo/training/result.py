@@ -18,8 +18,8 @@ from zoo.checkpoint import (
     ModelFile,
     encode,
 )
+from zoo.io.atomic import atomic_directory
 from zoo.objectives.base import Network
-from zoo.publish import publishing, sweep
 from zoo.training.job import Job
 from zoo.training.state import write_tensors
 
@@ -49,8 +49,7 @@ def write_result(
         config=msgspec.to_builtins(network.config),
         tokenizer=record.tokenizer,
     )
-    sweep(path)
-    with publishing(path, force=True) as staging:
+    with atomic_directory(path, force=True) as staging:
         write_tensors(staging / WEIGHTS, dict(weights))
         (staging / CONFIG).write_bytes(encode(model))
         (staging / TOKENIZER).write_bytes(job.corpus.tokenizer_json())

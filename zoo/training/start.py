@@ -15,11 +15,11 @@ from blake3 import blake3
 import zoo
 from zoo.checkpoint import TOKENIZER, FileDigest, Record, decode, encode
 from zoo.errors import SourceError, UsageError
+from zoo.io.atomic import atomic_directory
 from zoo.io.files import read_regular
 from zoo.io.limits import MAX_STATE_BYTES
 from zoo.io.sealed import UNSEALED, check_seal, seal
 from zoo.plugins import get_family
-from zoo.publish import publishing
 from zoo.training.job import Job, prepare
 from zoo.training.keeping import parameters
 from zoo.training.lock import locked
@@ -211,7 +211,7 @@ def _write_directory(path: Path, job: Job, run: Run) -> None:
         name: FileDigest(bytes=len(content), blake3=blake3(content).hexdigest())
         for name, content in files.items()
     }
-    with publishing(path) as staging:
+    with atomic_directory(path) as staging:
         for name, content in files.items():
             (staging / name).write_bytes(content)
         (staging / MANIFEST).write_bytes(seal(encode(record)))

@@ -9,8 +9,6 @@ dies, what is there is whole. It is removed by renaming it first, so that a dire
 
 import os
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,12 +19,13 @@ from blake3 import blake3
 from zoo.checkpoint import FileDigest, Record, decode, encode
 from zoo.errors import VerificationError
 from zoo.hub.files import writing
+from zoo.io.atomic import atomic_directory
 from zoo.io.digests import check_files, check_strays, file_digest
 from zoo.io.files import read_regular
 from zoo.io.limits import MAX_STATE_BYTES
 from zoo.io.sealed import UNSEALED, check_seal, seal
+from zoo.io.staging import discard, remove_stale_staging
 from zoo.io.untrusted import parsing
-from zoo.publish import publishing, sweep
 from zoo.training.ranks import Ranks
 from zoo.training.shards import save_shards
 
@@ -101,7 +100,7 @@ def save(run: Path, state: State, groups: Mapping[str, Tensors], ranks: Ranks) -
             ranks.wait()
         return
     target = run / CHECKPOINTS / f"step-{state.step:08d}"
-    with publishing(target, force=True) as staging:
+    with atomic_directory(target, force=True, managed=True) as staging:
         for stem, tensors in groups.items():
             if tensors and stem not in split:
                 write_tensors(staging / f"{stem}.safetensors", tensors)
@@ -211,7 +210,7 @@ def load_tensors(path: Path, state: State) -> dict[str, Tensors]:
 
 def tidy(run: Path) -> None:
     """Remove what was left by a process that was killed while it wrote or removed a checkpoint."""
-    sweep(run / CHECKPOINTS / "step-*")
+    remove_stale_staging(run / CHECKPOINTS)
 
 
 def prune(run: Path, *, keep: int, best: int | None) -> None:
@@ -219,11 +218,4 @@ def prune(run: Path, *, keep: int, best: int | None) -> None:
     found = checkpoints(run)
     for step in list(found)[:-keep]:
         if step != best:
-            remove(found[step])
-
-
-def remove(path: Path) -> None:
-    """Remove a directory that other processes see whole or not at all."""
-    hidden = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    path.rename(hidden / path.name)
-    shutil.rmtree(hidden, ignore_errors=True)
+            discard(found[step])

@@ -1,4 +1,4 @@
-"""Publishing a directory: all of it or none, whatever goes wrong."""
+"""Directories and files that appear whole or not at all, whatever goes wrong."""
 
 import contextlib
 import os
@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from zoo.errors import UsageError, ZooError
-from zoo.publish import publishing
+from zoo.io.atomic import atomic_directory, atomic_write
+from zoo.io.staging import remove_stale_staging
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -29,8 +30,9 @@ def fill(staging: Path, text: str = "new") -> None:
     (staging / "sub" / "b").write_text(text)
 
 
+MANIFEST = '{"zoo": 1, "created_by": {"plm-zoo": "1"}, "files": {"a": {}}}'
 NEW = {"out": "/", "out/a": "new", "out/sub": "/", "out/sub/b": "new"}
-OLD = {"out": "/", "out/a": "old"}
+OLD = {"out": "/", "out/a": "old", "out/zoo.json": MANIFEST}
 
 
 @pytest.fixture
@@ -48,11 +50,12 @@ def work(target: Path) -> Path:
 def old(work: Path) -> Path:
     (work / "out").mkdir()
     (work / "out" / "a").write_text("old")
+    (work / "out" / "zoo.json").write_text(MANIFEST)
     return work / "out"
 
 
 def test_nothing_is_seen_until_it_is_whole(work: Path, target: Path) -> None:
-    with publishing(target) as staging:
+    with atomic_directory(target) as staging:
         fill(staging)
         assert not target.exists()
         assert staging.parent == work  # a rename, not a copy
@@ -63,7 +66,7 @@ def test_nothing_is_seen_until_it_is_whole(work: Path, target: Path) -> None:
 def test_permissions_are_those_of_a_new_directory(work: Path, target: Path) -> None:
     before = os.umask(0o027)
     try:
-        with publishing(target):
+        with atomic_directory(target):
             pass
         assert os.umask(0o027) == 0o027
     finally:
@@ -75,14 +78,14 @@ def test_a_relative_target_and_a_working_directory_that_changes(
     work: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(work)
-    with publishing(Path("out")) as staging:
+    with atomic_directory(Path("out")) as staging:
         os.chdir(tmp_path)
         fill(staging)
     assert tree(work) == NEW
 
 
 def test_missing_parents_are_made(tmp_path: Path) -> None:
-    with publishing(tmp_path / "p" / "q" / "out") as staging:
+    with atomic_directory(tmp_path / "p" / "q" / "out") as staging:
         fill(staging)
     assert tree(tmp_path / "p" / "q") == NEW
 
@@ -91,7 +94,7 @@ def test_missing_parents_are_made(tmp_path: Path) -> None:
 def test_a_failure_leaves_nothing(tmp_path: Path, error: BaseException) -> None:
     with (
         pytest.raises(type(error)) as caught,
-        publishing(tmp_path / "p" / "q" / "out") as staging,
+        atomic_directory(tmp_path / "p" / "q" / "out") as staging,
     ):
         fill(staging)
         raise error
@@ -100,20 +103,20 @@ def test_a_failure_leaves_nothing(tmp_path: Path, error: BaseException) -> None:
 
 
 def test_a_failure_keeps_parents_that_others_use(tmp_path: Path) -> None:
-    with pytest.raises(ValueError), publishing(tmp_path / "p" / "q" / "out"):
+    with pytest.raises(ValueError), atomic_directory(tmp_path / "p" / "q" / "out"):
         (tmp_path / "p" / "theirs").write_text("x")
         raise ValueError
     assert tree(tmp_path) == {"p": "/", "p/theirs": "x"}
 
 
 def test_an_existing_target_is_refused_before_any_work(old: Path, work: Path) -> None:
-    with pytest.raises(UsageError, match=r"out exists; give --force"), publishing(old):
+    with pytest.raises(UsageError, match=r"out exists; give --force"), atomic_directory(old):
         pytest.fail("the block must not run")
     assert tree(work) == OLD
 
 
-def test_force_replaces_it_once_the_new_one_stands(old: Path, work: Path) -> None:
-    with publishing(old, force=True) as staging:
+def test_force_replaces_it_once_the_new_one_stands(old: Path, work: Path, replacement: str) -> None:
+    with atomic_directory(old, force=True) as staging:
         fill(staging)
         assert (old / "a").read_text() == "old"
     assert tree(work) == NEW
@@ -123,18 +126,18 @@ def test_force_replaces_it_once_the_new_one_stands(old: Path, work: Path) -> Non
 def test_a_failure_with_force_keeps_the_old_one(
     old: Path, work: Path, error: type[BaseException]
 ) -> None:
-    with pytest.raises(error), publishing(old, force=True) as staging:
+    with pytest.raises(error), atomic_directory(old, force=True) as staging:
         fill(staging)
         raise error
     assert tree(work) == OLD
 
 
 def test_a_target_that_appears_meanwhile_is_not_replaced(work: Path, target: Path) -> None:
-    with pytest.raises(UsageError, match="out exists"), publishing(target) as staging:
+    with pytest.raises(UsageError, match="out exists"), atomic_directory(target) as staging:
         fill(staging)
         target.mkdir()
         (target / "a").write_text("old")
-    assert tree(work) == OLD
+    assert tree(work) == {"out": "/", "out/a": "old"}
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -148,7 +151,11 @@ def test_a_file_or_a_link_is_never_replaced(
     else:
         target.touch()
     before = tree(work)
-    with pytest.raises(UsageError, match="is not a directory"), publishing(target, force=force):
+    message = "is a symbolic link" if link else "is not a directory"
+    with (
+        pytest.raises(UsageError, match=message),
+        atomic_directory(target, force=force),
+    ):
         pytest.fail("the block must not run")
     assert tree(work) == before
 
@@ -174,17 +181,41 @@ def interrupted_after(step: str, count: int) -> Iterator[None]:
     assert seen == count, "the interrupt was never delivered"
 
 
+@pytest.fixture(params=["in one step", "by two renames"])
+def replacement(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How a directory is replaced, which depends on the system."""
+    if request.param == "by two renames":
+        monkeypatch.setattr("zoo.io.atomic._exchange", lambda *_: False)
+    return str(request.param)
+
+
 @pytest.mark.parametrize(("renames", "left"), [(1, OLD), (2, NEW)])
 def test_an_interrupt_between_the_renames_loses_nothing(
-    old: Path, work: Path, renames: int, left: dict[str, str]
+    old: Path, work: Path, renames: int, left: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("zoo.io.atomic._exchange", lambda *_: False)
     with (
         pytest.raises(KeyboardInterrupt),
         interrupted_after("rename", renames),
-        publishing(old, force=True) as staging,
+        atomic_directory(old, force=True) as staging,
     ):
         fill(staging)
     assert tree(work) == left
+
+
+@pytest.mark.parametrize("step", ["mkdir", "open", "rename", "unlink", "rmdir"])
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_an_interrupt_at_any_step_leaves_a_whole_directory(
+    old: Path, work: Path, replacement: str, step: str, count: int
+) -> None:
+    with (
+        contextlib.suppress(KeyboardInterrupt, AssertionError),  # there may be fewer steps
+        interrupted_after(step, count),
+        atomic_directory(old, force=True) as staging,
+    ):
+        fill(staging)
+    remove_stale_staging(work)
+    assert tree(work) in (OLD, NEW)
 
 
 @pytest.mark.parametrize("syncs", [1, 2, 3])
@@ -192,7 +223,7 @@ def test_an_interrupt_while_it_is_written_out_leaves_nothing(tmp_path: Path, syn
     with (
         pytest.raises(KeyboardInterrupt),
         interrupted_after("fsync", syncs),
-        publishing(tmp_path / "p" / "out") as staging,
+        atomic_directory(tmp_path / "p" / "out") as staging,
     ):
         fill(staging)
     assert tree(tmp_path) == {}
@@ -203,7 +234,7 @@ def test_a_parent_that_is_a_file(tmp_path: Path) -> None:
     for target in (tmp_path / "file" / "out", tmp_path / "file" / "deep" / "out"):
         with (
             pytest.raises(UsageError, match=r"cannot write .*out: Not a directory"),
-            publishing(target),
+            atomic_directory(target),
         ):
             pytest.fail("the block must not run")
     assert tree(tmp_path) == {"file": ""}
@@ -211,14 +242,17 @@ def test_a_parent_that_is_a_file(tmp_path: Path) -> None:
 
 def test_a_name_that_is_too_long_removes_the_parents_that_were_made(tmp_path: Path) -> None:
     for target in (tmp_path / "p" / ("x" * 300) / "out", tmp_path / "p" / "q" / ("x" * 300)):
-        with pytest.raises(UsageError, match="File name too long"), publishing(target):
+        with pytest.raises(UsageError, match="File name too long"), atomic_directory(target):
             pytest.fail("the block must not run")
         assert tree(tmp_path) == {}
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no /proc here")
 def test_a_file_system_that_takes_no_directories() -> None:
-    with pytest.raises(UsageError, match="cannot write /proc/zoo"), publishing(Path("/proc/zoo")):
+    with (
+        pytest.raises(UsageError, match="cannot write /proc/zoo"),
+        atomic_directory(Path("/proc/zoo")),
+    ):
         pytest.fail("the block must not run")
 
 
@@ -226,7 +260,7 @@ def test_a_file_system_that_takes_no_directories() -> None:
 def test_a_full_disk(tmp_path: Path) -> None:
     with (
         pytest.raises(UsageError, match=r"cannot write .*out: No space left on device; nothing"),
-        publishing(tmp_path / "p" / "out") as staging,
+        atomic_directory(tmp_path / "p" / "out") as staging,
     ):
         fill(staging)
         (staging / "weights").symlink_to("/dev/full")
@@ -236,7 +270,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 def test_a_source_that_cannot_be_read_is_not_blamed_on_the_target(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(NotADirectoryError), publishing(tmp_path / "out"):
+    with pytest.raises(NotADirectoryError), atomic_directory(tmp_path / "out"):
         (tmp_path / "file" / "config.json").read_bytes()
     assert tree(tmp_path) == {"file": ""}
 
@@ -245,10 +279,11 @@ IN_ANOTHER_PROCESS = """
 import os, resource, signal, sys
 from pathlib import Path
 from zoo.errors import ZooError
-from zoo.publish import publishing
+from zoo.io.atomic import atomic_directory, atomic_write
+from zoo.io.staging import remove_stale_staging
 {prepare}
 try:
-    with publishing(Path(sys.argv[1]), force=len(sys.argv) > 2) as staging:
+    with atomic_directory(Path(sys.argv[1]), force=len(sys.argv) > 2) as staging:
         print("begun", flush=True)
         {work}
 except ZooError as error:
@@ -295,7 +330,7 @@ def test_ctrl_c(tmp_path: Path, existing: bool) -> None:
     target = tmp_path / "p" / "out"
     if existing:
         target.mkdir(parents=True)
-        (target / "a").write_text("old")
+        (target / "zoo.json").write_text(MANIFEST)
     before = tree(tmp_path)
     work = "(staging / 'half').write_text('x'); signal.pause()"
     process = start(target, work, "", *(["force"] if existing else []))
@@ -312,27 +347,58 @@ def test_ctrl_c(tmp_path: Path, existing: bool) -> None:
 
 def test_a_disk_that_fills_up(small_disk: Path) -> None:
     target = small_disk / "out"
-    with publishing(target) as staging:
-        fill(staging)
+    with atomic_directory(target) as staging:
+        (staging / "a").write_text("old")
+        (staging / "zoo.json").write_text(MANIFEST)
     with (
         pytest.raises(UsageError, match="No space left on device"),
-        publishing(target, force=True) as staging,
+        atomic_directory(target, force=True) as staging,
         (staging / "weights").open("wb") as file,
     ):
         while True:
             file.write(bytes(100_000))
-    assert tree(small_disk) == NEW
+    assert tree(small_disk) == OLD
 
 
 def test_a_disk_that_is_read_only(small_disk: Path) -> None:
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    with pytest.raises(ZooError, match="Read-only file system"), publishing(small_disk / "p/out"):
+    with (
+        pytest.raises(ZooError, match="Read-only file system"),
+        atomic_directory(small_disk / "p/out"),
+    ):
         pytest.fail("the block must not run")
     assert tree(small_disk) == {}
 
 
 def test_a_mount_point_cannot_be_replaced(small_disk: Path, tmp_path: Path) -> None:
-    (small_disk / "a").write_text("old")
-    with pytest.raises(UsageError, match="busy"), publishing(small_disk, force=True) as staging:
+    (small_disk / "zoo.json").write_text(MANIFEST)
+    with (
+        pytest.raises(UsageError, match="busy"),
+        atomic_directory(small_disk, force=True) as staging,
+    ):
         fill(staging)
-    assert tree(tmp_path) == {"disk": "/", "disk/a": "old"}
+    assert tree(tmp_path) == {"disk": "/", "disk/zoo.json": MANIFEST}
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "p" / "file"
+    for content in (b"old", b"new"):
+        atomic_write(path, content)
+    assert tree(tmp_path) == {"p": "/", "p/file": "new"}
+
+
+def test_a_file_that_cannot_be_written_is_named_and_kept(small_disk: Path) -> None:
+    path = small_disk / "file"
+    atomic_write(path, b"old")
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        atomic_write(path, bytes(2_000_000))
+    assert caught.value.filename == str(path)
+    assert tree(small_disk) == {"file": "old"}
+
+
+def test_a_name_of_the_greatest_length(tmp_path: Path) -> None:
+    target = tmp_path / ("\N{HIRAGANA LETTER A}" * 85)  # 255 bytes
+    for _ in range(2):
+        with atomic_directory(target, force=True) as staging:
+            (staging / "zoo.json").write_text(MANIFEST)
+    assert [path.name for path in tmp_path.iterdir()] == [target.name]

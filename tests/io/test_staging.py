@@ -1,0 +1,165 @@
+"""What killed processes leave is removed by the next one, and what living ones use is kept."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from zoo.io.atomic import atomic_directory, atomic_write
+from zoo.io.staging import discard, remove_stale_staging
+
+DIRECTORY = """
+import sys, time
+from pathlib import Path
+import zoo.io.atomic as atomic
+{prepare}
+with atomic.atomic_directory(Path(sys.argv[1]), force=True) as staging:
+    (staging / "zoo.json").write_text('{{"zoo": 1, "created_by": "new"}}')
+    {work}
+"""
+WAIT = "print(flush=True); time.sleep(60)"
+KILL = "__import__('os').kill(0, 9)"
+OLD = '{"zoo": 1, "created_by": "old"}'
+
+
+def start(target: Path, work: str, prepare: str = "") -> "subprocess.Popen[str]":
+    process = subprocess.Popen(
+        [sys.executable, "-c", DIRECTORY.format(work=work, prepare=prepare), str(target)],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(os.listdir(directory))
+
+
+def test_the_next_process_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    process = start(tmp_path / "out", WAIT)
+    staged = names(tmp_path)
+    assert len(staged) == 2 and all(name.startswith(".out.zoo-") for name in staged)
+    process.kill()
+    process.wait()
+    with atomic_directory(tmp_path / "out"):
+        assert not set(staged) & set(names(tmp_path))
+    assert names(tmp_path) == ["out"]
+
+
+def test_what_a_living_process_writes_is_kept(tmp_path: Path) -> None:
+    process = start(tmp_path / "out", WAIT)
+    staged = names(tmp_path)
+    try:
+        remove_stale_staging(tmp_path)
+        assert names(tmp_path) == staged
+        with atomic_directory(tmp_path / "out"):
+            pass
+        assert names(tmp_path) == [*staged, "out"]
+    finally:
+        process.kill()
+        process.wait()
+    remove_stale_staging(tmp_path)
+    assert names(tmp_path) == ["out"]
+
+
+def test_what_this_process_writes_is_kept(tmp_path: Path) -> None:
+    with atomic_directory(tmp_path / "a") as first, atomic_directory(tmp_path / "b") as second:
+        remove_stale_staging(tmp_path)
+        assert first.is_dir() and second.is_dir()
+    assert names(tmp_path) == ["a", "b"]
+
+
+TWO_RENAMES = """
+import os
+from zoo.io.staging import Path
+atomic._exchange = lambda *_: False
+rename, calls = Path.rename, []
+def counted(self, target):
+    calls.append(target)
+    if len(calls) == {number}:
+        os.kill(0, 9)
+    return rename(self, target)
+Path.rename = counted
+"""
+
+
+@pytest.mark.parametrize(("number", "content"), [(1, "old"), (2, "old")])
+def test_a_kill_between_the_renames_loses_nothing(
+    tmp_path: Path, number: int, content: str
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "zoo.json").write_text(OLD)
+    process = start(tmp_path / "out", "pass", TWO_RENAMES.format(number=number))
+    assert process.wait() == -signal.SIGKILL
+    assert (tmp_path / "out").exists() == (number == 1)
+    remove_stale_staging(tmp_path)
+    assert names(tmp_path) == ["out"]
+    assert content in (tmp_path / "out" / "zoo.json").read_text()
+
+
+@pytest.mark.parametrize("call", ["fsync", "rename", "unlink", "rmdir"])
+def test_a_kill_at_a_call_of_the_system_leaves_one_of_the_two(tmp_path: Path, call: str) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "zoo.json").write_text(OLD)
+    prepare = f"import os; os.{call} = lambda *_, **__: os.kill(0, 9)"
+    assert start(tmp_path / "out", "pass", prepare).wait() in (0, -signal.SIGKILL)
+    remove_stale_staging(tmp_path)
+    assert names(tmp_path) == ["out"]
+    expected = "old" if call == "fsync" else "new"
+    assert expected in (tmp_path / "out" / "zoo.json").read_text()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [".out.original", ".out.settings", ".out.zoo-1234567", ".out.zoo-notahexa", "out.zoo-12345678"],
+)
+def test_a_name_that_only_looks_alike_is_kept(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "file").write_text("x")
+    with atomic_directory(tmp_path / "out"):
+        pass
+    assert (tmp_path / name / "file").read_text() == "x"
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("x")
+    (tmp_path / ".out.zoo-12345678").symlink_to("precious")
+    (tmp_path / ".out.zoo-12345678.old").symlink_to("precious")
+    remove_stale_staging(tmp_path)
+    assert (tmp_path / "precious" / "file").read_text() == "x"
+
+
+def test_a_stale_file_is_removed_by_the_next_write(tmp_path: Path) -> None:
+    (tmp_path / ".file.zoo-12345678").write_text("half")
+    (tmp_path / ".file.zoo-12345678.lock").touch()
+    atomic_write(tmp_path / "file", b"whole")
+    assert names(tmp_path) == ["file"]
+
+
+def test_a_directory_is_discarded(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "file").touch()
+    discard(tmp_path / "a")
+    assert names(tmp_path) == []
+
+
+def test_many_at_once_remove_nothing_of_each_other(tmp_path: Path) -> None:
+    """Each sweeps the folder that all others are writing to."""
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from zoo.io.atomic import atomic_write\n"
+        "for k in range(100):\n"
+        "    atomic_write(Path(sys.argv[1], f'{sys.argv[2]}-{k}'), bytes(10))\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    processes = [subprocess.Popen([*command, str(k)], stderr=subprocess.PIPE) for k in range(4)]
+    assert [process.communicate()[1] for process in processes] == [b""] * 4
+    assert len(names(tmp_path)) == 400

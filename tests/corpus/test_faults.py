@@ -142,9 +142,15 @@ def test_an_existing_output_is_kept_unless_forced(tmp_path: Path) -> None:
     (tmp_path / "out" / "mine").write_text("mine")
     with pytest.raises(UsageError, match="out exists; give --force"):
         built(tmp_path / "out", tmp_path / "a.txt")
+    with pytest.raises(UsageError, match="is not from zoo: it holds mine"):
+        built(tmp_path / "out", tmp_path / "a.txt", force=True)
     assert (tmp_path / "out" / "mine").exists()
-    built(tmp_path / "out", tmp_path / "a.txt", force=True)
-    assert not (tmp_path / "out" / "mine").exists()
+    (tmp_path / "out" / "mine").unlink()
+    for _ in range(2):
+        built(tmp_path / "out", tmp_path / "a.txt", force=True)
+    (tmp_path / "out" / "mine").touch()
+    with pytest.raises(UsageError, match="out holds mine, which zoo did not write"):
+        built(tmp_path / "out", tmp_path / "a.txt", force=True)
 
 
 def test_a_full_disk(tmp_path: Path, small_disk: Path) -> None:

@@ -1,6 +1,7 @@
 """A graph that is not right is not published, and nothing stays behind."""
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -135,9 +136,16 @@ def test_an_export_is_replaced_only_by_force(
     (target / "mine").write_text("precious")
     with pytest.raises(UsageError, match="give --force to replace it"):
         export_onnx(checkpoint, target)
+    with pytest.raises(UsageError, match="is not from zoo: it holds mine"):
+        export_onnx(checkpoint, target, force=True)
     assert (target / "mine").read_text() == "precious"
+    shutil.rmtree(target)
+    shutil.copytree(exported("none")[1].path, target)
+    (target / "model.onnx").write_bytes(b"damaged")
     export_onnx(checkpoint, target, force=True)
-    assert not (target / "mine").exists() and (target / "model.onnx").is_file()
+    assert (target / "model.onnx").stat().st_size > 100
+    with pytest.raises(UsageError, match="which is in use"):
+        export_onnx(checkpoint, checkpoint.path, force=True)
 
 
 @pytest.mark.usefixtures("no_trace")

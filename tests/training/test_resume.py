@@ -102,7 +102,12 @@ def test_what_killed_processes_left_behind_is_removed(unbroken: Path, tmp_path: 
     cut(run, 9)
     kept = run / "checkpoints" / "step-00000009.bak"  # somebody's copy
     shutil.copytree(checkpoints(run)[9], kept)
-    torn = ["checkpoints/.step-00000012.abcd_123", "checkpoints/step-00000003", ".model.abcd_123"]
+    torn = [
+        "checkpoints/.step-00000012.zoo-01234567",
+        "checkpoints/step-00000003",
+        ".model.zoo-89abcdef",
+        ".report.html.zoo-01234567",
+    ]
     for name in torn:
         (run / name).mkdir()
         (run / name / "weights.safetensors").write_bytes(b"half")

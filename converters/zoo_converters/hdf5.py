@@ -4,14 +4,22 @@ Only arrays that lie in the file itself are read: links to other files, and data
 are refused. Names are paths inside the file, such as ``group/array``.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import importlib.util
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from zoo.errors import UsageError, VerificationError
 from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
 from zoo.io.file_array import FileArray
+from zoo.io.files import open_regular
+from zoo.io.limits import MAX_STORAGE_USES, check_limit
 from zoo.mapped import MappedFile
+from zoo.safetensors import LFS_POINTER, METADATA, is_sound_name, is_sound_shape
+from zoo_converters.confined import call_confined
+from zoo_converters.hdf5_arrays import decode_arrays, list_arrays
+from zoo_converters.scratch import ScratchFile
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,8 +31,10 @@ if TYPE_CHECKING:
     Array = NDArray[np.generic[Any]]
 
 NAME = "weights.hdf5"
-MAX_DEPTH = 32  # groups inside each other
-DAMAGE = (OSError, RuntimeError, KeyError, ValueError, TypeError)  # what h5py raises over a file
+MEMORY = 192 << 20  # bytes that the library may use beyond its code
+WALK_SECONDS = 10
+BYTES_PER_SECOND = 20_000_000  # of decompression, on a slow machine
+LFS_REMEDY = "run `git lfs pull`"
 # those that numpy has no dtype for travel as integers, and would come back as such
 PLAIN = {code: dtype for code, dtype in STORAGE.items() if not code.startswith(("BF", "F8"))}
 
@@ -54,10 +64,12 @@ class Hdf5(Format):
 
     def write(self, directory: Path, outputs: "Sequence[Output]", advance: "Advance") -> list[Path]:
         """See ``Format``."""
+        path = directory / f"lm_{NAME}"
+        _require_h5py(path.name)
+        import h5py
         import numpy as np
 
-        path = directory / f"lm_{NAME}"
-        with _h5py(path.name).File(path, "w", libver=("earliest", "v108")) as file:
+        with h5py.File(path, "w", libver=("earliest", "v108")) as file:
             for out in outputs:
                 if out.info.dtype not in PLAIN:
                     raise UsageError(
@@ -72,6 +84,10 @@ class Hdf5(Format):
 class Hdf5Reader(TensorReader):
     """An open HDF5 file.
 
+    The library that knows the format is in C and has a history of memory errors, so that it runs in
+    a process with limits. Arrays that lie in the file as numpy has them are read from it; the
+    others are written to a temporary file by that process when the first of them is read.
+
     Args:
         path: the file.
 
@@ -82,121 +98,118 @@ class Hdf5Reader(TensorReader):
 
     def __init__(self, path: Path) -> None:
         self.files = (path,)
-        self._path = path
-        self._bytes = MappedFile(path, path.stat().st_size if path.is_file() else 0)
-        h5py = _h5py(str(path))
-        try:
-            self._file = h5py.File(path, "r")
-        except DAMAGE as error:
-            raise VerificationError(f"{path} is no HDF5 file, or damaged: {_line(error)}") from None
-        try:
-            arrays = dict(_arrays(h5py, self._file))
-            self._offsets = {name: _offset(array) for name, array in arrays.items()}
-            self.tensors: Mapping[str, TensorInfo] = {
-                name: TensorInfo(_code(name, array), tuple(array.shape))
-                for name, array in arrays.items()
-            }
-        except DAMAGE as error:
-            self._file.close()
-            raise VerificationError(f"{path}: {_line(error)}") from None
+        _require_h5py(str(path))
+        with open_regular(path) as file:
+            self._size = file.seek(0, 2)
+            if file.seek(0) == 0 and file.read(1 << 10).startswith(LFS_POINTER):
+                raise VerificationError(f"{path} is no HDF5 file but a Git LFS pointer", LFS_REMEDY)
+        listed = call_confined(
+            list_arrays, path, {"path": str(path.absolute())}, memory=MEMORY, seconds=WALK_SECONDS
+        )
+        self._arrays = {name: _Array(*described) for name, described in listed.items()}
+        self.tensors: Mapping[str, TensorInfo] = {
+            name: _info(path, name, array) for name, array in self._arrays.items()
+        }
+        self._check_sizes()
+        self._bytes = MappedFile(path, self._size)
+        self._decoded: _Decoded | None = None
 
     def read(self, name: str) -> "Array":
-        """See ``TensorReader``; what is no plain stretch of the file is read into memory.
+        """See ``TensorReader``.
 
         Raises:
             VerificationError: it cannot be read.
         """
-        import numpy as np
-
-        info = self.tensors[name]
-        offset = self._offsets[name]
-        if offset is not None:
-            count = info.nbytes // int(STORAGE[info.dtype][2:])
-            return self._bytes.array(STORAGE[info.dtype], count, offset).reshape(info.shape)
-        try:
-            found: Array = np.asarray(self._file[name][()])
-        except DAMAGE as error:
-            raise VerificationError(f"{self._path}: {name}: {_line(error)}") from None
-        found = found.astype(STORAGE[info.dtype], copy=False)  # of the other byte order
-        found.flags.writeable = False
-        return found
+        array = self.lazy(name)
+        array = array.read() if isinstance(array, FileArray) else array
+        array.flags.writeable = False
+        return array
 
     def lazy(self, name: str) -> "Array | FileArray":
         """See ``TensorReader``."""
-        info, offset = self.tensors[name], self._offsets[name]
-        if offset is None:
-            return self.read(name)
-        return self._bytes.lazy(STORAGE[info.dtype], info.shape, offset)
+        import numpy as np
 
-    def release(self, name: str) -> None:
-        """See ``TensorReader``."""
-        offset = self._offsets[name]
-        if offset is not None:
-            self._bytes.release(offset, self.tensors[name].nbytes)
+        info, array = self.tensors[name], self._arrays[name]
+        code = STORAGE[info.dtype]
+        if not info.nbytes:
+            return np.empty(info.shape, code)
+        if array.offset is None:
+            return self._decode().lazy(name, code, info.shape)
+        stored = self._bytes.lazy(array.dtype, info.shape, array.offset)
+        return stored if array.dtype == code else stored.read().astype(code)  # the byte order
 
     def close(self) -> None:
         """See ``TensorReader``."""
-        self._bytes.close()
-        self._file.close()
+        if self._decoded is not None:
+            self._decoded.scratch.close()
+
+    def _check_sizes(self) -> None:
+        path = self.files[0]
+        claimed = sum(info.nbytes for info in self.tensors.values())
+        check_limit(
+            path, "size of its arrays in bytes", claimed, MAX_STORAGE_USES * max(self._size, 4096)
+        )
+        for name, array in self._arrays.items():
+            if array.offset is not None:
+                end = array.offset + self.tensors[name].nbytes
+                if array.offset < 0 or end > self._size:
+                    raise VerificationError(f"{path} is cut short: {name} lies behind its end")
+
+    def _decode(self) -> "_Decoded":
+        if self._decoded is None:
+            names = [n for n, array in self._arrays.items() if array.offset is None]
+            sizes = {name: size for name in names if (size := self.tensors[name].nbytes)}
+            self._decoded = _Decoded(self.files[0], sizes)
+        return self._decoded
 
 
-def _h5py(what: str) -> Any:
-    try:
-        import h5py
-    except ImportError as error:
-        raise UsageError(f"{what} needs h5py: {error}", "pip install 'plm-zoo[hdf5]'") from error
-    return h5py
+class _Array(NamedTuple):
+    """An array as the child describes it; ``offset`` is ``None`` if it must be decoded."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int | None
 
 
-def _arrays(h5py: Any, group: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Yield every array by its path.
+class _Decoded:
+    """Arrays that had to be decoded, one behind the other in a temporary file."""
+
+    def __init__(self, path: Path, sizes: Mapping[str, int]) -> None:
+        total = sum(sizes.values())
+        self._offsets = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
+        self.scratch = ScratchFile(total)
+        output = self.scratch.file.fileno()
+        written = call_confined(
+            decode_arrays,
+            path,
+            {"path": str(path.absolute()), "names": list(sizes), "output": output},
+            memory=MEMORY,
+            seconds=WALK_SECONDS + total // BYTES_PER_SECOND,
+            output=output,
+        )
+        if written != total:
+            raise VerificationError(f"{path}: its arrays have another size than it says")
+
+    def lazy(self, name: str, code: str, shape: tuple[int, ...]) -> FileArray:
+        return self.scratch.lazy(code, shape, self._offsets[name])
+
+
+def _require_h5py(what: str) -> None:
+    if importlib.util.find_spec("h5py") is None:
+        raise UsageError(f"{what} needs h5py", "pip install 'plm-zoo[hdf5]'")
+
+
+def _info(path: Path, name: str, array: _Array) -> TensorInfo:
+    """Return dtype and shape of an array.
 
     Raises:
-        ValueError: something leads elsewhere, or groups are nested too deep to be meant.
+        VerificationError: it does not hold plain numbers, or its name cannot be shown.
     """
-    if depth > MAX_DEPTH:
-        raise ValueError(f"more than {MAX_DEPTH} groups inside each other, at {prefix[:100]}")
-    for key in group:
-        path = prefix + key
-        if not isinstance(group.get(key, getlink=True), h5py.HardLink):
-            raise ValueError(f"{path} is a link to another place")
-        item = group[key]
-        if isinstance(item, h5py.Group):
-            yield from _arrays(h5py, item, path + "/", depth + 1)
-        elif not isinstance(item, h5py.Dataset):
-            raise ValueError(f"{path} is no array")
-        elif item.is_virtual or item.external:
-            raise ValueError(f"{path} keeps its data in another file")
-        else:
-            yield path, item
-
-
-def _code(name: str, array: Any) -> str:
-    """Return the safetensors code of an array's elements.
-
-    Raises:
-        ValueError: they are no plain numbers.
-    """
-    kind = array.dtype.str[1:]
+    if not is_sound_name(name) or name == METADATA:
+        raise VerificationError(f"{path}: {name!r:.100} cannot be the name of a tensor")
     for code, dtype in PLAIN.items():
-        if dtype[1:] == kind and array.shape is not None:
-            return code
-    raise ValueError(f"{name} holds {array.dtype}, where numbers are read")
-
-
-def _offset(array: Any) -> int | None:
-    """Return where in the file an array's bytes are as numpy has them, if they are.
-
-    Those in chunks or in the other byte order are not, and offsets would begin behind a block of
-    the user's. One that reaches behind the end of the file is left to the library to refuse.
-    """
-    offset: int | None = array.id.get_offset()
-    plain = array.dtype.str in PLAIN.values() and array.size and not array.file.userblock_size
-    if offset is None or not plain:
-        return None
-    whole = offset + array.nbytes <= Path(array.file.filename).stat().st_size
-    return offset if whole and array.chunks is None else None
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
+        if dtype[1:] == array.dtype[1:]:
+            info = TensorInfo(code, tuple(array.shape))
+            if is_sound_shape(info):
+                return info
+    raise VerificationError(f"{path}: {name} holds {array.dtype}, where numbers are read")

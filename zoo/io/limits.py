@@ -71,3 +71,7 @@ MAX_CORPUS_TOKENIZER_BYTES = 1 << 30
 
 MAX_STATE_BYTES = 64 << 20
 """Size of ``run.json`` and of ``state.json`` of a checkpoint, which lists its files."""
+MAX_NAME_LENGTH = 1000  # characters of a tensor's name
+MAX_HDF5_OBJECTS = 20_000  # arrays and groups
+MAX_HDF5_DEPTH = 32  # groups inside each other
+MAX_HDF5_CHUNK_BYTES = 1 << 25

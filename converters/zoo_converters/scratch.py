@@ -1,0 +1,42 @@
+"""Temporary files without a name: whatever ends the process, nothing is left behind."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from zoo.errors import UsageError
+from zoo.io.file_array import DataFile, FileArray
+
+
+class ScratchFile:
+    """A temporary file that is written once and then read.
+
+    Attributes:
+        file: the open file, to write to.
+
+    Raises:
+        UsageError: no temporary file can be made, or there is no space for it.
+    """
+
+    def __init__(self, size: int) -> None:
+        folder = tempfile.gettempdir()
+        try:
+            self.file = tempfile.TemporaryFile()  # noqa: SIM115 (close() closes it)
+            if hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self.file.fileno(), 0, max(size, 1))
+        except OSError as error:
+            raise UsageError(
+                f"{folder} has no room for a temporary file of {size:,} bytes: {error.strerror}",
+                "set TMPDIR to another directory",
+            ) from error
+        descriptors = Path("/proc/self/fd")
+        parent = descriptors if descriptors.is_dir() else Path("/dev/fd")
+        self._data = DataFile(parent / str(self.file.fileno()), size)
+
+    def lazy(self, dtype: str, shape: tuple[int, ...], offset: int = 0) -> FileArray:
+        """Return an array of what was written, which is read when its elements are needed."""
+        return FileArray.stored(self._data, dtype, shape, offset)
+
+    def close(self) -> None:
+        """Close the file, which frees its space."""
+        self.file.close()

@@ -1,5 +1,6 @@
 """What goes wrong in a run is one line with the documented exit code, and nothing is lost."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,22 @@ def test_a_corpus_that_does_not_do(tmp_path: Path, content: bytes, code: int, sa
     run = tmp_path / "run"
     arguments = [FAMILY, *options(), "--data", texts(tmp_path, content), "-o", str(run)]
     assert said in refusal(*arguments, code=code)
+    assert not run.exists()
+
+
+@pytest.mark.parametrize("name", ["train/tokens-00000.bin", "tokenizer.json", "corpus.json"])
+def test_a_corpus_that_was_changed_is_refused_before_the_first_step(
+    tmp_path: Path, name: str
+) -> None:
+    """Tokens in another order have the same length, and the same ids."""
+    corpus = tmp_path / "corpus"
+    shutil.copytree(prepare(small(FAMILY)).corpus.path, corpus)
+    content = bytearray((corpus / name).read_bytes())
+    content[100:102], content[102:104] = content[102:104], content[100:102]
+    (corpus / name).write_bytes(content)
+    run = tmp_path / "run"
+    line = refusal(FAMILY, *options(), "--data", str(corpus), "-o", str(run), code=3)
+    assert str(corpus / name) in line
     assert not run.exists()
 
 

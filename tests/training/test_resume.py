@@ -222,6 +222,21 @@ def test_a_record_of_more_steps_than_the_run_has_is_refused(tmp_path: Path) -> N
     assert not (run / "model").exists()
 
 
+def test_a_result_that_cannot_be_written_is_refused_before_the_first_step(
+    unbroken: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(unbroken, run)
+    cut(run, 9)
+    (run / "model").write_text("mine")
+    before = (run / "log.jsonl").read_bytes()
+    done = finish("--resume", str(run))
+    assert done.returncode == 2
+    assert f"{run / 'model'} exists and is not a directory" in done.stderr
+    assert (run / "log.jsonl").read_bytes() == before
+    assert list(checkpoints(run)) == [9] and (run / "model").read_text() == "mine"
+
+
 def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
     run = train(tmp_path / "run", FAMILY, keep=2, save_every=1, validate_every=1, steps=6)
     losses = {record["step"]: record["loss"] for record in records(run, "validation")}

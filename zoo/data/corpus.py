@@ -19,15 +19,20 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from zoo.checkpoint import TOKENIZER, FileDigest, Record, TokenizerInfo, decode
+from zoo.checkpoint import TOKENIZER, FileDigest, Record, TokenizerInfo
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.files import read_regular
-from zoo.io.limits import MAX_CORPUS_MANIFEST_BYTES, MAX_CORPUS_TOKENIZER_BYTES
+from zoo.io.json import read_json_record
+from zoo.io.limits import (
+    MAX_CORPUS_MANIFEST_BYTES,
+    MAX_CORPUS_MANIFEST_VALUES,
+    MAX_CORPUS_TOKENIZER_BYTES,
+)
 from zoo.io.sealed import check_seal
 
 MANIFEST, LAYOUT = "corpus.json", 1
 TRAIN, VALIDATION = "train", "validation"
-REBUILD = "build the corpus again"
+REBUILD = "remove this corpus and build it again"
 Tokens = NDArray[np.integer[Any]]
 Offsets = NDArray[np.int64]
 
@@ -140,7 +145,12 @@ class Corpus:
         self.path = path
         if not (path / MANIFEST).is_file():
             raise SourceError(f"{path} is not a corpus", "`zoo corpus build` makes one")
-        self.record = decode(path / MANIFEST, CorpusRecord)
+        self.record = read_json_record(
+            path / MANIFEST,
+            CorpusRecord,
+            max_bytes=MAX_CORPUS_MANIFEST_BYTES,
+            max_values=MAX_CORPUS_MANIFEST_VALUES,
+        )
         if self.record.zoo > LAYOUT:
             raise VerificationError(
                 f"{path} is of layout {self.record.zoo}", "install a newer plm-zoo"

@@ -63,8 +63,11 @@ MAX_STORAGE_USES = 32  # a file's tensors may be this many times as large as the
 
 # --- Corpora and runs -------------------------------------------------------------------------
 
-MAX_CORPUS_MANIFEST_BYTES = 1 << 30
-"""Size of ``corpus.json``, which lists every source file: about five million of them."""
+MAX_CORPUS_MANIFEST_BYTES = 256 << 20
+"""Size of ``corpus.json``, which lists every source file: about a million of them."""
+
+MAX_CORPUS_MANIFEST_VALUES = 10_000_000
+"""JSON values in ``corpus.json``; each source file takes three."""
 
 MAX_CORPUS_TOKENIZER_BYTES = 1 << 30
 """Size of ``tokenizer.json`` in a corpus. The largest that is published has 35 MB."""

@@ -43,13 +43,20 @@ class Job:
     origin: Origin | None = None
 
 
-def prepare(settings: Settings, *, offline: bool = False, origin: Origin | None = None) -> Job:
-    """Find or make the corpus, and fit model and objective to it.
+def prepare(
+    settings: Settings,
+    *,
+    offline: bool = False,
+    origin: Origin | None = None,
+    contents: bool = True,
+) -> Job:
+    """Find or make the corpus, check it, and fit model and objective to it.
 
     Args:
         settings: of the run.
         offline: open no connection, where a model or a tokenizer is taken from a Hub.
         origin: what the run started with, when it goes on.
+        contents: check the numbers in the corpus, too, and not the digests of its files alone.
 
     Raises:
         UsageError: settings that do not go together; an empty or too small corpus.
@@ -58,6 +65,9 @@ def prepare(settings: Settings, *, offline: bool = False, origin: Origin | None 
     from tokenizers import Tokenizer
 
     from zoo.checkpoint import TOKENIZER
+    from zoo.data.verify import require_intact
+    from zoo.io.untrusted import parsing
+    from zoo.io.verified import file_blake3
 
     family = get_family(settings.family)
     if settings.start is not None and origin is None:
@@ -65,7 +75,9 @@ def prepare(settings: Settings, *, offline: bool = False, origin: Origin | None 
     shape = family.sizes()[settings.size] if origin is None else origin.config
     kind = objective_type(family, shape, settings.objective)
     corpus = open_corpus(settings, family, origin, offline=offline)
-    tokenizer = Tokenizer.from_file(str(corpus.path / TOKENIZER))
+    require_intact(corpus, file_blake3, contents=contents)
+    with parsing(corpus.path / TOKENIZER, "a tokenizer"):
+        tokenizer = Tokenizer.from_buffer(corpus.tokenizer_json())
     config = fit(family, shape, settings, corpus, tokenizer)
     vocabulary = Vocabulary(tokenizer, corpus.record.tokenizer, config.vocab_size)
     options = read_options(kind.options_type, settings.options, settings.objective)

@@ -16,12 +16,58 @@ from zoo.checkpoint import (
     WEIGHTS,
     Manifest,
     ModelFile,
+    decode,
     encode,
 )
+from zoo.errors import VerificationError
+from zoo.hub.files import writing
 from zoo.io.atomic import atomic_directory
+from zoo.io.overwrite import check_target
+from zoo.io.staging import staged_path
 from zoo.objectives.base import Network
 from zoo.training.job import Job
 from zoo.training.state import write_tensors
+
+
+def check_result(path: Path, job: Job, model: ModelFile) -> None:
+    """Check before training that a result can be written, and that it will be readable.
+
+    Its configuration and tokenizer are written beside its place, read back, and removed.
+
+    Raises:
+        UsageError: the directory cannot be written, or is no checkpoint.
+        VerificationError: what is read back is not what was written.
+    """
+    check_target(path, force=True)
+    with (
+        writing(path, "nothing was trained yet"),
+        staged_path(path) as trial,
+    ):
+        trial.mkdir()
+        tokenizer = job.corpus.tokenizer_json()
+        (trial / CONFIG).write_bytes(encode(model))
+        (trial / TOKENIZER).write_bytes(tokenizer)
+        kind, back = job.family.config_type, decode(trial / CONFIG, ModelFile).config
+        try:
+            same = msgspec.convert(back, kind) == msgspec.convert(model.config, kind)
+        except (msgspec.ValidationError, ValueError):
+            same = False
+        if not same or (trial / TOKENIZER).read_bytes() != tokenizer:
+            raise VerificationError(
+                f"the configuration that {path} would have cannot be read back as it is written",
+                "give other values of config",
+            )
+
+
+def model_file(job: Job, network: Network) -> ModelFile:
+    """Return ``config.json`` of a network that a run leaves."""
+    return ModelFile(
+        zoo=LAYOUT,
+        family=job.family.name,
+        head=network.head,
+        config=msgspec.to_builtins(network.config),
+        tokenizer=job.corpus.record.tokenizer,
+    )
 
 
 def write_result(
@@ -41,17 +87,9 @@ def write_result(
     """
     from zoo.convert.write import digest
 
-    record = job.corpus.record
-    model = ModelFile(
-        zoo=LAYOUT,
-        family=job.family.name,
-        head=network.head,
-        config=msgspec.to_builtins(network.config),
-        tokenizer=record.tokenizer,
-    )
     with atomic_directory(path, force=True) as staging:
         write_tensors(staging / WEIGHTS, dict(weights))
-        (staging / CONFIG).write_bytes(encode(model))
+        (staging / CONFIG).write_bytes(encode(model_file(job, network)))
         (staging / TOKENIZER).write_bytes(job.corpus.tokenizer_json())
         manifest = Manifest(
             zoo=LAYOUT,

@@ -17,7 +17,7 @@ from zoo.training.loop import Trainer
 from zoo.training.origin import StartRecord
 from zoo.training.ranks import Ranks
 from zoo.training.recovery import Saved, last_intact
-from zoo.training.result import write_result
+from zoo.training.result import check_result, model_file, write_result
 from zoo.training.signals import Stop
 from zoo.training.state import State, load_tensors, prune, save, settings_digest, tidy
 from zoo.training.throughput import Throughput, training_flops
@@ -44,6 +44,8 @@ class Run:
         torch.manual_seed(self.settings.seed)
         learner = job.objective.learner(job.family, job.config)
         self.start = self._set_out(learner)
+        networks = job.objective.networks(learner).items()
+        self.results = {name: model_file(job, network) for name, network in networks}
         self.lesson = Lesson(job.objective, learner.to(ranks.device))
         self.train = training_feed(job, ranks, done=self.saved.state.step if self.saved else 0)
         self.validation = validation_batches(job, ranks)
@@ -65,6 +67,10 @@ class Run:
         Raises:
             Interrupted: a signal came; all is saved.
         """
+        if self.ranks.first:  # and no other process is at work here
+            tidy(self.path)
+            for name, model in self.results.items():
+                check_result(self.path / name, self.job, model)
         speed = Throughput(self.ranks.device, devices=self.ranks.count)
         self.trainer = Trainer(self.lesson, self.settings, self.ranks, self.train.micros)
         position = self._restore()
@@ -76,8 +82,6 @@ class Run:
             position=position,
             kept=self.ranks.first,
         )
-        if self.ranks.first:  # and no other process is at work here
-            tidy(self.path)
         first = self.trainer.step
         try:
             while self.trainer.step < self.settings.steps:

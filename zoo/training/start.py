@@ -97,7 +97,7 @@ def begin(
     if path.exists():
         raise UsageError(f"{path} exists", f"`zoo pretrain --resume {path}`, or another -o")
     ranks.wait()  # all have looked
-    job = _in_turn(ranks, lambda: prepare(settings, offline=offline))
+    job = _in_turn(ranks, lambda: prepare(settings, offline=offline, contents=ranks.first))
     return path, _see_through(job, path, ranks, new=True)
 
 
@@ -132,7 +132,9 @@ def go_on(
     origin = None
     if record.start is not None and settings.start is not None:
         origin = Origin.kept(path, record.start, settings.start, get_family(settings.family))
-    job = _in_turn(ranks, lambda: prepare(settings, offline=offline, origin=origin))
+    job = _in_turn(
+        ranks, lambda: prepare(settings, offline=offline, origin=origin, contents=ranks.first)
+    )
     if record.corpus_digest != _corpus_digest(job):
         raise UsageError(
             f"the corpus in {job.corpus.path} is not the one that {path} began with",

@@ -4,6 +4,8 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator
 
+from zoo.io.terminal import escape_controls
+
 Advance = Callable[[int], None]
 
 
@@ -32,7 +34,7 @@ def progress(label: str, total: int | None, *, bytes_: bool = False) -> Iterator
 
     units = (DownloadColumn(), TransferSpeedColumn()) if bytes_ else (MofNCompleteColumn(),)
     bar = Progress(
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         *units,
         TimeRemainingColumn(),
@@ -40,5 +42,5 @@ def progress(label: str, total: int | None, *, bytes_: bool = False) -> Iterator
         transient=True,
     )
     with bar:
-        task = bar.add_task(label, total=total)
+        task = bar.add_task(escape_controls(label), total=total)
         yield lambda amount: bar.advance(task, amount)

@@ -2,7 +2,6 @@
 
 import gc
 import importlib
-import os
 import signal
 import sys
 from types import FrameType
@@ -11,7 +10,7 @@ from typing import NoReturn
 import click
 
 import zoo
-from zoo.errors import ZooError, nearest
+from zoo.errors import nearest
 
 COMMANDS = {
     "families": "List the model families and what each can do.",
@@ -31,7 +30,6 @@ COMMANDS = {
     "doctor": "Check the installation.",
     "completion": "Print the completion script for a shell.",
 }
-INTERRUPTED = 130
 
 EXAMPLES = """\b
 Examples:
@@ -118,45 +116,15 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 
 def _run(arguments: list[str]) -> int:
-    from zoo.cli import output
+    from zoo.cli import failure, output
 
     output.prepare()
     try:
         code = cli.main(arguments, prog_name="zoo", standalone_mode=False)
-        sys.stdout.flush()
+        output.flush()
         return code if isinstance(code, int) else 0
-    except click.exceptions.Exit as exit_:
-        return exit_.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        output.fail("interrupted", "", INTERRUPTED, arguments)
-        return INTERRUPTED
-    except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        return error.exit_code
-    except click.ClickException as error:
-        output.fail(_one_line(error), "", error.exit_code, arguments)
-        return error.exit_code
-    except ZooError as error:
-        if os.environ.get("ZOO_DEBUG") == "1":
-            raise
-        output.fail(error.what, error.remedy, error.exit_code, arguments)
-        return error.exit_code
-    except BrokenPipeError:
-        output.abandon_stdout()
-        return 0
-    except Exception as error:
-        if os.environ.get("ZOO_DEBUG") == "1":
-            raise
-        what = f"this is a bug in zoo: {type(error).__name__}: {' '.join(str(error).split())}"
-        output.fail(what, "ZOO_DEBUG=1 shows where; please report it", 1, arguments)
-        return 1
-
-
-def _one_line(error: click.ClickException) -> str:
-    hint = ""
-    if isinstance(error, click.UsageError) and error.ctx is not None:
-        hint = f" (see `{error.ctx.command_path} --help`)"
-    return " ".join(error.format_message().split()).rstrip(".") + hint
+    except BaseException as error:  # plugins raise what is no Exception, and so do Rust's panics
+        return failure.report(error, arguments)
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:

@@ -18,9 +18,17 @@ def command(as_markdown: bool, as_json: bool) -> None:
 
     The table is what the installed plugins declare, and nothing else.
     """
-    from zoo.plugins import all_families
+    from zoo.plugins import all_families, go_on_without
+    from zoo.plugins.blame import provider_error
 
-    families = {name: _capabilities(family) for name, family in sorted(all_families().items())}
+    families = {}
+    for name, family in sorted(all_families().items()):
+        try:
+            families[name] = _capabilities(family)
+        except Exception as error:  # what one plugin gets wrong hides no other
+            if (blamed := provider_error(family, error)) is None:
+                raise
+            go_on_without(blamed)
     rows = [
         (name, *(", ".join(item[column]) for column in COLUMNS[1:]))
         for name, item in families.items()

@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from zoo.cli.output import reporting
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+def json_option(function: Function) -> Function:
+    """Add ``--json``, and keep what others print while the command runs out of its results."""
+    option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+    return option(reporting(function))
+
+
 output_option = click.option(
     "-o", "--output", type=click.Path(path_type=Path), help="The directory to write."
 )

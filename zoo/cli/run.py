@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from zoo.cli import output
 from zoo.cli.options import backend_options, hub_options, json_option, reference_argument
 from zoo.tasks import TASKS
 
@@ -81,17 +82,15 @@ def task_command(name: str) -> click.Command:
     """Return the subcommand of a task."""
 
     def run(ref: str, texts: tuple[str, ...], as_json: bool, **options: Any) -> None:
-        import json
-
         if options.pop("stream", False):
             _stream(name, ref, texts, as_json, options)
             return
         results = _counted(_results(name, ref, texts, options))
         if as_json:
-            click.echo(json.dumps({"task": name, "results": list(results)}, ensure_ascii=False))
+            output.json_line({"task": name, "results": list(results)})
             return
         for result in results:
-            click.echo(json.dumps(result, ensure_ascii=False))
+            output.json_line(result)
 
     run.__doc__ = TASKS[name][1]
     decorators = [
@@ -123,11 +122,9 @@ def task_command(name: str) -> click.Command:
 
 def _counted(results: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Show how many texts are done, where results do not go to the same terminal."""
-    import sys
-
     from zoo.progress import progress
 
-    if sys.stdout.isatty():
+    if output.is_terminal():
         yield from results
         return
     with progress("texts", None) as advance:
@@ -147,8 +144,8 @@ def _stream(
     task, records = _prepared(name, ref, texts, options)
     for place, record in enumerate(records):
         for piece in task.tell(record, place):
-            click.echo(piece, nl=False)
-        click.echo()
+            output.piece(piece)
+        output.line("")
 
 
 def _results(

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import click
 
 from zoo.cli.options import json_option, reference_argument
-from zoo.cli.output import result
+from zoo.cli.output import line, result
 
 
 @click.command(
@@ -37,7 +37,7 @@ def command(ref: str, no_reference: bool, as_json: bool) -> None:
     for check in verify(path, reference=not no_reference):
         checks.append(check)
         if not as_json:
-            click.echo(f"{check.name:<13} {check.outcome:<8} {check.detail}")
+            line(f"{check.name:<13} {check.outcome:<8} {check.detail}")
     failed = [check for check in checks if check.outcome == "failed"]
     if as_json and not failed:
         value = {"path": str(path), "ok": True, "checks": [asdict(check) for check in checks]}

@@ -22,6 +22,10 @@ MAX_YAML_VALUES = 100_000
 MAX_YAML_DEPTH = 32
 
 
+# Plugins
+PLUGIN_CHECK_SECONDS = 300.0  # to import all files of a plugin, torch included
+
+
 def check_limit(path: "str | os.PathLike[str]", what: str, value: int, limit: int) -> None:
     """Raise an error if a quantity that a file states or has is above its limit.
 

@@ -55,7 +55,9 @@ def load(name: str) -> Any:
     except pluggy.PluginValidationError as error:
         hooks.unregister(name=name)
         raise broken(plugin, str(error)) from error
-    except (Exception, SystemExit) as error:  # whatever a third party's module raises
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever a third party's module raises
         raise broken(plugin, f"{type(error).__name__}: {error}") from error
     return module
 

@@ -19,7 +19,9 @@ def _of(name: str, hook: str) -> list[Any]:
     call = hooks.subset_hook_caller(hook, [p for n, p in hooks.list_name_plugin() if n != name])
     try:
         found = [item for items in call() for item in items]
-    except (Exception, SystemExit) as error:  # whatever a third party's hook raises
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever a third party's hook raises
         raise broken(installed()[name], f"{hook}: {type(error).__name__}: {error}") from error
     for item in found:
         if not isinstance(item, _returned(hook)):
@@ -34,6 +36,15 @@ def _returned(hook: str) -> type:
 
     kinds: dict[str, type] = {"zoo_families": Family, "zoo_formats": Format}
     return kinds.get(hook, Path)
+
+
+def families_of(name: str) -> "list[Family]":
+    """Return the families that one plugin provides.
+
+    Raises:
+        PluginError: it is broken.
+    """
+    return _of(name, "zoo_families")
 
 
 def _of_all(hook: str) -> list[tuple[str, Any]]:

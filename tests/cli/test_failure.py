@@ -1,0 +1,43 @@
+"""Exceptions as one line and an exit code."""
+
+import errno
+import json
+
+import pytest
+
+from zoo.cli.failure import report
+from zoo.errors import SourceError, VerificationError
+
+
+class PanicException(BaseException):
+    """Named as pyo3's, which is derived from BaseException, too."""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (VerificationError("a\nb: \x1b[31m", "c"), 3, "error: a\\nb: \\x1b[31m; c\n"),
+        (SourceError("gone"), 4, "error: gone\n"),
+        (MemoryError(), 2, "not enough memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"), 2, "not enough"),
+        (OSError(errno.ENOSPC, "No space left", "out/x"), 2, "cannot write out/x: No space left"),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "x" * 9000), 2, "File name too long"),
+        (PermissionError(errno.EACCES, "Permission denied", "x"), 4, "x: Permission denied"),
+        (RecursionError("maximum recursion depth exceeded"), 1, "a bug in zoo: RecursionError"),
+        (PanicException("called `unwrap()`\non"), 1, "a bug in zoo: PanicException: called"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_one_line_and_the_documented_code(
+    error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert report(error, ["--json"]) == code
+    out, err = capsys.readouterr()
+    assert said in err and err.startswith("error: ") and err.count("\n") == 1 and len(err) < 600
+    assert json.loads(out)["exit_code"] == code
+
+
+def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZOO_DEBUG", "1")
+    with pytest.raises(VerificationError):
+        report(VerificationError("a"), [])

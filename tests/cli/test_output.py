@@ -1,0 +1,90 @@
+"""Text of strangers on its way to the terminal, and streams that cannot be written."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from zoo.cli.output import json_line, line, note, piece, table
+from zoo.io.terminal import CONTROLS, escape_controls, escape_json
+
+FORGED = "weight\nerror: \x1b[31mred\x9b2J\u202egnp\u2066\x00\x7f\udcff\u2028end"
+
+
+def start(
+    *arguments: str, stdout: int = subprocess.PIPE, environment: dict[str, str] | None = None
+) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        [sys.executable, "-m", "zoo", *arguments],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **(environment or {})},
+        check=False,
+    )
+
+
+def test_no_character_reaches_the_terminal_that_it_obeys(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line(FORGED)
+    note(FORGED)
+    json_line({FORGED: [FORGED]})
+    line(table([[FORGED, "b"]], ("a", "b"))[1])
+    out, err = capsys.readouterr()
+    assert not CONTROLS.search((out + err).replace("\n", ""))
+    assert out.count("\n") == 3 and err.count("\n") == 1
+    assert json.loads(out.splitlines()[1]) == {FORGED: [FORGED]}
+    assert out.startswith("weight\\nerror: \\x1b[31mred\\x9b2J\\u202egnp\\u2066\\x00\\x7f\\udcff")
+
+
+def test_letters_of_all_scripts_stay_as_they_are() -> None:
+    text = "naïve 日本語 עברית 👩\u200d🔬 \u00a0"
+    assert escape_controls(text) == escape_json(text) == text
+
+
+def test_generated_text_keeps_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    piece("one\n\ttwo\x1b[2J")
+    assert capsys.readouterr().out == "one\n\ttwo\\x1b[2J"
+
+
+@pytest.mark.parametrize(
+    "name", [FORGED.replace("\x00", ""), "é", "a" * 300, "a" * 5000, "a/" * 3000]
+)
+@pytest.mark.parametrize(
+    "environment", [{}, {"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}]
+)
+def test_a_strange_name_is_one_line(name: str, environment: dict[str, str]) -> None:
+    done = start("info", name, "--json", environment={**environment, "PYTHONCOERCECLOCALE": "0"})
+    assert done.returncode in (2, 4)
+    assert done.stderr.count(b"\n") == 1 and len(done.stderr) < 8000
+    assert done.stderr.startswith(b"error: ") and b"bug" not in done.stderr
+    assert json.loads(done.stdout)["exit_code"] == done.returncode
+
+
+@pytest.mark.parametrize("arguments", [("families",), ("families", "--json"), ("--help",)])
+def test_a_reader_that_leaves_is_no_error(arguments: tuple[str, ...]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = start(*arguments, stdout=writing)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("arguments", [("families",), ("models", "--json"), ("--help",)])
+def test_a_full_disk_behind_standard_output_is_one_line(arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "w") as full:
+        done = start(*arguments, stdout=full.fileno())
+    assert done.returncode == 2
+    assert done.stderr == b"error: cannot write standard output: No space left on device\n"
+
+
+@pytest.mark.parametrize("closed", ["1", "2", "0"])
+def test_a_closed_stream_is_no_traceback(closed: str, tmp_path: Path) -> None:
+    command = f"exec {sys.executable} -m zoo info all-minilm-l6-v2 {closed}>&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
+    assert done.returncode == (2 if closed == "1" else 0), done.stderr
+    assert b"Traceback" not in done.stderr and done.stderr.count(b"\n") == (closed == "1")

@@ -1,0 +1,35 @@
+"""Third parties' plugins laid out as pip would, without pip."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+FAMILY = """
+from zoo.hookspecs import hookimpl
+from zoo_bert import Bert
+
+class Mine(Bert):
+    name = "mine"
+    model_types = ("mine",)
+
+@hookimpl
+def zoo_families():
+    return [Mine()]
+"""
+
+
+def lay_out(folder: Path, files: Mapping[str, str], first: str = FAMILY) -> Path:
+    """Write the distribution ``zoo-mine`` with the package ``zoo_mine``; return its folder.
+
+    Args:
+        folder: where to.
+        files: further files of the package -> their text.
+        first: text of the package's ``__init__.py``.
+    """
+    info = folder / "zoo_mine-1.2.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: zoo-mine\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text("[zoo]\nmine = zoo_mine\n")
+    (folder / "zoo_mine").mkdir()
+    for name, text in {"__init__.py": first, **files}.items():
+        (folder / "zoo_mine" / name).write_text(text)
+    return folder

@@ -1,0 +1,96 @@
+"""Errors of a command as one line and an exit code."""
+
+import errno
+import os
+from collections.abc import Sequence
+
+import click
+
+from zoo.cli import output
+from zoo.errors import SourceError, UsageError, ZooError
+
+INTERRUPTED = 130
+BUG = 1
+# Errors of writing; all others of the operating system are about what is read.
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
+_WRONG_NAME = {errno.ENAMETOOLONG, errno.ELOOP, errno.EILSEQ, errno.EINVAL}
+# torch reports a failed allocation on a CPU as a RuntimeError.
+_NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc")
+
+
+def report(error: BaseException, arguments: Sequence[str]) -> int:
+    """Write the line of an error that ended a command, and return the exit code.
+
+    Args:
+        error: what was raised.
+        arguments: the words of the command line, which say whether an object is printed, too.
+
+    Raises:
+        BaseException: the error itself, where ``ZOO_DEBUG=1`` asks for the traceback of a
+            failure that is no mistake in the command line.
+    """
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return error.exit_code
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        output.fail("interrupted", "", INTERRUPTED, arguments)
+        return INTERRUPTED
+    # where a pipe is closed, click exits
+    if isinstance(error, BrokenPipeError | SystemExit) and output.reader_is_gone():
+        output.abandon_stdout()
+        return 0
+    if isinstance(error, click.ClickException):
+        output.fail(_one_line(error), "", error.exit_code, arguments)
+        return error.exit_code
+    if os.environ.get("ZOO_DEBUG") == "1":
+        raise error
+    what, remedy, code = _described(error)
+    if isinstance(error, OSError) and error.filename == output.STDOUT:
+        output.abandon_stdout()
+    output.fail(what, remedy, code, arguments)
+    return code
+
+
+def _described(error: BaseException) -> tuple[str, str, int]:
+    """Return what is wrong, the remedy and the exit code."""
+    known = error if isinstance(error, ZooError) else _as_known(error)
+    if known is not None:
+        return known.what, known.remedy, known.exit_code
+    what = f"this is a bug in zoo: {type(error).__name__}: {' '.join(str(error).split())}"
+    return what, "ZOO_DEBUG=1 shows where; please report it", BUG
+
+
+def _as_known(error: BaseException) -> ZooError | None:
+    """Return the error to show for a foreign exception that is no bug in zoo, else ``None``."""
+    from zoo.plugins.blame import plugin_error
+
+    if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+        return UsageError("there is not enough memory for this", "use a machine with more of it")
+    if blamed := plugin_error(error):
+        return blamed
+    if isinstance(error, OSError) and error.errno is not None:
+        return _of_system(error)
+    return None
+
+
+def _of_system(error: OSError) -> ZooError:
+    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+    name = output.STDOUT if not name and error.errno in _UNWRITABLE else name
+    what = f"{_shortened(name)}: {error.strerror}" if name else str(error.strerror)
+    if error.errno in _UNWRITABLE or name == output.STDOUT:
+        return UsageError(f"cannot write {what}")
+    return (UsageError if error.errno in _WRONG_NAME else SourceError)(what)
+
+
+def _shortened(name: str) -> str:
+    """Leave out the middle of a name that would fill the terminal."""
+    return name if len(name) <= 300 else f"{name[:150]}...{name[-150:]}"
+
+
+def _one_line(error: click.ClickException) -> str:
+    hint = ""
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        hint = f" (see `{error.ctx.command_path} --help`)"
+    return " ".join(error.format_message().split()).rstrip(".") + hint

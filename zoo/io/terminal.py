@@ -1,0 +1,40 @@
+"""Text from files, made safe to show on a terminal."""
+
+import re
+
+# What a terminal obeys instead of showing it, and what makes one line look like another: control
+# characters (C0, DEL, C1), line and paragraph separators, marks and overrides of the direction of
+# writing, and halves of surrogate pairs, which stand for bytes of a file name that are no UTF-8.
+CONTROLS = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def escape_controls(text: str, *, keep: str = "") -> str:
+    """Replace characters that a terminal obeys by escape sequences of Python's strings.
+
+    Args:
+        text: any text, such as a message with the name of a tensor.
+        keep: control characters that stay.
+
+    Returns:
+        the text on one line, unless ``keep`` has a line end.
+
+    Example:
+        >>> escape_controls("weight\\nerror: \\x1b[31mred")
+        'weight\\\\nerror: \\\\x1b[31mred'
+    """
+    return CONTROLS.sub(lambda match: match[0] if match[0] in keep else _escape(match[0]), text)
+
+
+def escape_json(text: str) -> str:
+    r"""Replace such characters in JSON text by ``\uXXXX``; what it decodes to stays the same."""
+    return CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _escape(character: str) -> str:
+    if short := _SHORT.get(character):
+        return short
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"

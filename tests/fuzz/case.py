@@ -1,0 +1,266 @@
+"""One case: an example, a mutation, the commands in a fork with limits, and the verdict."""
+
+import contextlib
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+from typing import IO, Any
+
+from tests.fuzz.reader import Reader, copy
+
+CPU_SECONDS = 15
+WALL_SECONDS = 90
+ADDRESS_SPACE = 2 << 30  # beyond what the waiting process has, which imported torch
+RESIDENT = 700 << 20  # beyond what a fork of it has
+REFUSED = (2, 3, 4)
+CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of a case.
+
+    Attributes:
+        reader: name of the reader.
+        seed, number: the case; with the reader they determine the mutation.
+        mutation: file and kind of the mutation.
+        code: exit code of the last command, negative for a signal.
+        failure: the promise that was broken, or nothing.
+        stderr: the last command's standard error, shortened.
+        seconds: CPU time.
+        peak: resident memory beyond that of a fork that does nothing, in bytes.
+    """
+
+    reader: str
+    seed: int
+    number: int
+    mutation: str
+    code: int
+    failure: str
+    stderr: str
+    seconds: float
+    peak: int
+
+
+class Runner:
+    """Runs cases in forks of this process, which has imported what commands import.
+
+    Args:
+        examples: folder of the sound examples, one by reader.
+        scratch: folder for the cases, on a memory disk if there is one.
+        keep: folder that failed cases are moved to, or ``None``.
+    """
+
+    def __init__(self, examples: Path, scratch: Path, keep: Path | None = None) -> None:
+        self.examples, self.scratch, self.keep = examples, scratch, keep
+        self.resident = _fork_size()
+        self.address_space = _status("VmSize") + ADDRESS_SPACE
+
+    def run(self, reader: Reader, seed: int, number: int) -> Outcome:
+        """Run a case, and return its outcome."""
+        random = Random(f"{seed}:{reader.name}:{number}")
+        folder = self.scratch / "case"
+        shutil.rmtree(folder, ignore_errors=True)
+        copy(self.examples / reader.name, folder)
+        mutation = reader.mutate(folder / "scene", random)
+        commands = reader.commands(random)
+        status, usage = self._fork(reader, folder, commands)
+        verdict = _verdict(folder, status)
+        peak = max(0, usage.ru_maxrss * 1024 - self.resident)
+        failure = verdict["failure"]
+        if not failure and peak > RESIDENT:
+            failure = f"{peak >> 20} MB of memory"
+        outcome = Outcome(
+            reader.name,
+            seed,
+            number,
+            mutation,
+            verdict["code"],
+            failure,
+            verdict["stderr"],
+            round(usage.ru_utime + usage.ru_stime, 3),
+            peak,
+        )
+        if failure and self.keep is not None:
+            _keep(self.keep, folder, outcome, commands)
+        return outcome
+
+    def _fork(
+        self, reader: Reader, folder: Path, commands: list[list[str]]
+    ) -> tuple[int, resource.struct_rusage]:
+        sys.stdout.flush()
+        child = os.fork()
+        if not child:
+            try:
+                self._become(reader, folder, commands)
+            except BaseException:
+                _write(folder, -1, f"the fuzzer itself: {traceback.format_exc()}", "")
+            finally:
+                os._exit(0)
+        return _wait(child)
+
+    def _become(self, reader: Reader, folder: Path, commands: list[list[str]]) -> None:
+        os.setsid()
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 2))
+        resource.setrlimit(resource.RLIMIT_AS, (self.address_space, self.address_space))
+        scene = folder / "scene"
+        os.chdir(scene)
+        os.environ["ZOO_HOME"] = str(scene / "home")
+        os.environ["HOME"] = str(scene)
+        os.environ["TMPDIR"] = str(folder)
+        for command in commands:
+            before = _files(scene)
+            code = run_zoo(command, folder)
+            stderr = (folder / "err").read_text("utf-8", "backslashreplace")
+            if code:
+                failure = refusal_fault(code, stderr, scene) or _left_behind(scene, before)
+                _write(folder, code, failure, stderr)
+                return
+            if CONTROL.search(stderr):
+                _write(folder, code, "control characters on standard error", stderr)
+                return
+        try:
+            difference = reader.check(scene)
+        except BaseException as error:
+            stack = "".join(traceback.format_exception(error)[-3:])
+            difference = f"the independent reader refuses: {type(error).__name__}: {stack}"
+        _write(folder, 0, difference, "")
+
+
+def refusal_fault(code: int, stderr: str, folder: Path) -> str:
+    """Return what is wrong with a refusal, or nothing: code, one line, a file's name."""
+    if code not in REFUSED:
+        return f"exit code {code}"
+    errors = [line for line in stderr.split("\n") if line.startswith("error: ")]
+    if len(errors) != 1:
+        return f"{len(errors)} lines begin with error:"
+    if not stderr.endswith(errors[0] + "\n"):
+        return "the error is not the last line"
+    if CONTROL.search(stderr):
+        return "control characters on standard error"
+    if len(errors[0]) > 3000:
+        return f"a line of {len(errors[0])} characters"
+    if not _names_a_file(errors[0], folder):
+        return "names no file"
+    return ""
+
+
+def _names_a_file(line: str, folder: Path) -> bool:
+    names = {path.name for path in folder.rglob("*")}
+    return any(name in line for name in names)
+
+
+def _left_behind(scene: Path, before: set[Path]) -> str:
+    """Return what a refused command left: the store and caches in ``home`` are its own."""
+    left = sorted(
+        str(path.relative_to(scene))
+        for path in _files(scene) - before
+        if "home" not in path.relative_to(scene).parts[:1]
+    )
+    return f"left behind: {', '.join(left[:5])}" if left else ""
+
+
+def _files(folder: Path) -> set[Path]:
+    return set(folder.rglob("*"))
+
+
+def run_zoo(arguments: Sequence[str], folder: Path) -> int:
+    """Run a command as the process does, with standard streams in files."""
+    from zoo.cli import main
+
+    for number, name in enumerate(("in", "out", "err")):
+        path = folder / name
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | (os.O_TRUNC if number else 0))
+        os.dup2(handle, number)
+        os.close(handle)
+    sys.stdin, sys.stdout, sys.stderr = _stream(0, "r"), _stream(1, "w"), _stream(2, "w")
+    try:
+        main(list(arguments))
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+def _stream(handle: int, mode: str) -> IO[str]:
+    return open(handle, mode, closefd=False)
+
+
+def _write(folder: Path, code: int, failure: str, stderr: str) -> None:
+    short = stderr if len(stderr) < 2000 else stderr[:1000] + " [...] " + stderr[-1000:]
+    text = json.dumps({"code": code, "failure": failure, "stderr": short})
+    (folder / "verdict").write_text(text)
+
+
+def _verdict(folder: Path, status: int) -> dict[str, Any]:
+    """Return the child's verdict; one that ended without is a failure."""
+    path = folder / "verdict"
+    if status == 0 and path.exists():
+        verdict: dict[str, Any] = json.loads(path.read_text())
+        return verdict
+    error = folder / "err"
+    text = error.read_text("utf-8", "replace")[-1000:] if error.exists() else ""
+    why = "hangs" if status in (-signal.SIGKILL, -signal.SIGXCPU) else f"ends by {status}"
+    return {"code": status, "failure": why, "stderr": text}
+
+
+def _wait(child: int) -> tuple[int, resource.struct_rusage]:
+    """Wait for a child and kill its session when it takes too long."""
+    until = time.monotonic() + WALL_SECONDS
+    pause = 0.001
+    while time.monotonic() < until:
+        found, status, usage = os.wait4(child, os.WNOHANG)
+        if found:
+            _end_session(child)
+            return os.waitstatus_to_exitcode(status), usage
+        time.sleep(pause)
+        pause = min(pause * 1.3, 0.02)
+    _end_session(child)
+    _, status, usage = os.wait4(child, 0)
+    return -signal.SIGKILL, usage
+
+
+def _end_session(child: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)
+
+
+def _keep(keep: Path, folder: Path, outcome: Outcome, commands: list[list[str]]) -> None:
+    """Move the files of a failed case, and say how to repeat it."""
+    target = keep / f"{outcome.reader}-{outcome.seed}-{outcome.number}"
+    shutil.rmtree(target, ignore_errors=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(folder, target)
+    text = json.dumps({**asdict(outcome), "commands": commands}, indent=2)
+    (target / "outcome.json").write_text(text)
+
+
+def _fork_size() -> int:
+    """Return the resident memory of a fork that does nothing, in bytes."""
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    return os.wait4(child, 0)[2].ru_maxrss * 1024
+
+
+def _status(name: str) -> int:
+    """Return a figure of this process in bytes, from the kernel."""
+    text = Path("/proc/self/status").read_text()
+    found = re.search(rf"{name}:\s+(\d+) kB", text)
+    assert found is not None, "the kernel reports it"
+    return int(found[1]) * 1024

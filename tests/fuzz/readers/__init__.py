@@ -1,0 +1,14 @@
+"""All readers, by name."""
+
+from collections.abc import Mapping
+from functools import cache
+
+from tests.fuzz.reader import Reader
+
+
+@cache
+def all_readers() -> Mapping[str, Reader]:
+    from tests.fuzz.readers import configs, models, runs, texts, tokenizers, weights
+
+    modules = (weights, configs, tokenizers, models, texts, runs)
+    return {reader.name: reader for module in modules for reader in module.READERS}

@@ -1,0 +1,197 @@
+"""Converted models and exports: their manifests, and their files behind digests that are right."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from tests.fuzz.octets import BYTES, Mutate
+from tests.fuzz.reader import Reader
+from tests.fuzz.readers.examples import bert_files, hub_model, write_files, zoo
+from tests.fuzz.records import message_mutation
+
+MODEL, TEXT = "converted-model", "a bad cab abba"
+EMBED = ["run", "embed", MODEL, TEXT]
+
+
+def make_model(folder: Path) -> None:
+    """Write a small converted model with a tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_files(hub_model(folder / "hub", "bert", 40), bert_files())
+    zoo(folder, ["convert", "hub", "-o", MODEL])
+
+
+def seal(folder: Path) -> None:
+    """State the digests of a model's files as they are."""
+    from zoo.convert.write import digest
+
+    path = folder / "zoo.json"
+    manifest = json.loads(path.read_bytes())
+    for name in manifest["files"]:
+        if (folder / name).is_file() and not (folder / name).is_symlink():
+            stated = digest(folder / name)
+            manifest["files"][name] = {"bytes": stated.bytes, "blake3": stated.blake3}
+    path.write_text(json.dumps(manifest))
+
+
+class Manifest(Reader):
+    """A model whose manifest has digests of all else: nothing else may change unseen."""
+
+    name = "manifest"
+    weight = 2
+    targets = (*[f"{MODEL}/zoo.json"] * 3, f"{MODEL}/config.json", f"{MODEL}/*")
+
+    def make(self, folder: Path) -> None:
+        make_model(folder / "made")
+        (folder / "made" / MODEL).rename(_parent(folder / "scene" / MODEL))
+        (folder / "sound.json").write_text(zoo(folder / "scene", EMBED))
+
+    def commands(self, random: Random) -> list[list[str]]:
+        verify = ["verify", MODEL, "--no-reference"]
+        return random.choice(([verify], [EMBED], [["info", MODEL, "--json"]]))
+
+    def check(self, folder: Path) -> str:
+        printed = (folder.parent / "out").read_text()
+        if printed.startswith('{"text"'):
+            return same_vector(printed, (folder.parent / "sound.json").read_text())
+        config = json.loads((folder / MODEL / "config.json").read_bytes())["config"]
+        if printed.startswith("{") and _differ(config, json.loads(printed)["config"]):
+            return "info differs from the file"
+        return ""
+
+
+class SealedModel(Manifest):
+    """The same as an attacker would write it: the digests are those of the mutated files."""
+
+    name = "sealed-model"
+    targets = (f"{MODEL}/config.json", f"{MODEL}/tokenizer.json", f"{MODEL}/model.safetensors")
+
+    def seal(self, folder: Path) -> None:
+        seal(folder / MODEL)
+
+    def check(self, folder: Path) -> str:
+        """A vector may be any: weights and tokenizer are what the mutated files state."""
+        printed = (folder.parent / "out").read_text()
+        return "" if printed.startswith('{"text"') else super().check(folder)
+
+
+def same_vector(printed: str, sound: str) -> str:
+    one, other = (np.array(json.loads(text)["embedding"], float) for text in (printed, sound))
+    if one.shape != other.shape or not np.allclose(one, other, rtol=1e-4, atol=1e-6):
+        return "the vector differs from that of the sound model"
+    return ""
+
+
+class Onnx(Reader):
+    """An export with its weights in a file of their own: nothing may change unseen."""
+
+    name = "onnx"
+    targets: Sequence[str] = (f"{MODEL}/model.onnx", f"{MODEL}/model.onnx.data", f"{MODEL}/*")
+
+    def make(self, folder: Path) -> None:
+        make_model(folder / "made")
+        model = folder / "scene" / MODEL
+        (folder / "made" / MODEL).rename(_parent(model))
+        (model / "model.safetensors").unlink()
+        write_graph(model)
+        (folder / "sound.json").write_text(zoo(folder / "scene", self.commands(Random(0))[0]))
+
+    def commands(self, random: Random) -> list[list[str]]:
+        return [[*EMBED, "--backend", "onnx"]]
+
+    def mutations(self, path: Path) -> Sequence[Mutate]:
+        if path.suffix == ".onnx":
+            return (*BYTES, *[message_mutation] * (2 * len(BYTES)))
+        return super().mutations(path)
+
+    def check(self, folder: Path) -> str:
+        sound = (folder.parent / "sound.json").read_text()
+        return same_vector((folder.parent / "out").read_text(), sound)
+
+
+def write_graph(folder: Path) -> None:
+    """Put a graph in the place of a model's weights: embeddings, normalized, and a first token.
+
+    It is not what the model computes; exporting that takes many times as long.
+    """
+    import onnx
+    from onnx import TensorProto, helper
+
+    embeddings = np.random.default_rng(0).standard_normal((40, 32)).astype(np.float32)
+    scale = np.ones(32, np.float32)
+    tensors = [_tensor(name, a) for name, a in (("embeddings", embeddings), ("scale", scale))]
+    axes = ["batch", "tokens"]
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    nodes = [
+        helper.make_node("Gather", ["embeddings", "input_ids"], ["embedded"]),
+        helper.make_node("LayerNormalization", ["embedded", "scale"], ["last_hidden_state"]),
+        helper.make_node("ReduceMax", ["last_hidden_state"], ["highest"], axes=[1], keepdims=0),
+        helper.make_node("Tanh", ["highest"], ["pooler_output"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "model",
+        [helper.make_tensor_value_info(name, TensorProto.INT64, axes) for name in names],
+        [
+            helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, [*axes, 32]),
+            helper.make_tensor_value_info("pooler_output", TensorProto.FLOAT, ["batch", 32]),
+        ],
+        tensors,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    where: Any = {"save_as_external_data": True, "location": "model.onnx.data", "size_threshold": 0}
+    onnx.save(model, folder / "model.onnx", **where)
+    manifest = json.loads((folder / "zoo.json").read_bytes())
+    manifest["export"] = {"validated": True, "dtype": "float32", "graphs": {"model.onnx": {}}}
+    del manifest["files"]["model.safetensors"]
+    manifest["files"] |= {"model.onnx": {}, "model.onnx.data": {}}
+    (folder / "zoo.json").write_text(json.dumps(manifest))
+    seal(folder)
+
+
+def _tensor(name: str, array: Any) -> Any:
+    from onnx import numpy_helper
+
+    return numpy_helper.from_array(array, name)
+
+
+class SealedOnnx(Onnx):
+    """The same with digests of the mutated files, against ONNX Runtime itself."""
+
+    name = "sealed-onnx"
+    targets = (*[f"{MODEL}/model.onnx"] * 3, f"{MODEL}/model.onnx.data")
+
+    def seal(self, folder: Path) -> None:
+        seal(folder / MODEL)
+
+    def check(self, folder: Path) -> str:
+        import onnxruntime
+        import tokenizers
+
+        session = onnxruntime.InferenceSession(str(folder / MODEL / "model.onnx"))
+        tokenizer = tokenizers.Tokenizer.from_file(str(folder / MODEL / "tokenizer.json"))
+        ids = np.array([tokenizer.encode(TEXT).ids])
+        batch = {"input_ids": ids, "attention_mask": ids * 0 + 1, "token_type_ids": ids * 0}
+        names = {entry.name for entry in session.get_inputs()}
+        values = session.run(None, {name: batch[name] for name in names})
+        outputs = dict(zip((o.name for o in session.get_outputs()), values, strict=True))
+        expected: Any = outputs["last_hidden_state"][0].mean(0)
+        actual = json.loads((folder.parent / "out").read_text())["embedding"]
+        close = np.allclose(np.array(actual, float), expected, rtol=1e-3, atol=1e-5, equal_nan=True)
+        return "" if close else "the vector differs from what ONNX Runtime computes"
+
+
+def _parent(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _differ(one: Any, other: Any) -> bool:
+    keys = one.keys() & other.keys()
+    return any(json.dumps(one[key]) != json.dumps(other[key]) for key in keys)
+
+
+READERS = (Manifest(), SealedModel(), Onnx(), SealedOnnx())

@@ -1,0 +1,113 @@
+"""What training reads: corpora that were built, and runs that are resumed."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+
+from tests.fuzz.reader import Reader
+from tests.fuzz.readers.examples import zoo
+from tests.fuzz.readers.texts import RECIPE, write_texts
+from tests.fuzz.readers.weights import stored
+
+CORPUS, RUN = "built-corpus", "the-run"
+TRAIN = ["pretrain", "settings.yaml", "-o", RUN, "--device", "cpu", "--offline"]
+
+
+def make_corpus(scene: Path, **settings: object) -> None:
+    """Write a corpus, and settings of a run over it."""
+    write_texts(scene / "texts")
+    build = ["corpus", "build", "texts", "-o", CORPUS, "--tokenizer", "train"]
+    options = ["--family", "gpt", "--vocab-size", "300", "--workers", "1", "--validation", "0.3"]
+    zoo(scene, [*build, *options])
+    recipe = {**RECIPE, "data": {"paths": [CORPUS]}, **settings}
+    (scene / "settings.yaml").write_text(json.dumps(recipe, indent=1))
+
+
+class Corpus(Reader):
+    """A corpus whose manifest has digests of all else: nothing may change unseen."""
+
+    name = "corpus"
+    targets: Sequence[str] = (
+        f"{CORPUS}/corpus.json",
+        f"{CORPUS}/train/*",
+        f"{CORPUS}/*/*",
+        f"{CORPUS}/*.json",
+    )
+
+    def make(self, folder: Path) -> None:
+        make_corpus(folder / "scene")
+        shutil.copytree(folder / "scene", folder / "sound")
+        zoo(folder / "sound", TRAIN)
+
+    def commands(self, random: Random) -> list[list[str]]:
+        return [TRAIN]
+
+    def check(self, folder: Path) -> str:
+        return same_result(folder)
+
+
+class SealedCorpus(Corpus):
+    """The same with digests of the mutated files: a hostile corpus may train what it likes."""
+
+    name = "sealed-corpus"
+    targets = (f"{CORPUS}/*/*.bin", f"{CORPUS}/*.json")
+
+    def seal(self, folder: Path) -> None:
+        from zoo.convert.write import digest
+
+        path = folder / CORPUS / "corpus.json"
+        try:
+            manifest = json.loads(path.read_bytes())
+            for split in manifest["splits"].values():
+                for name in split["files"]:
+                    file = digest(folder / CORPUS / name)
+                    split["files"][name] = {"bytes": file.bytes, "blake3": file.blake3}
+            tokenizer = digest(folder / CORPUS / "tokenizer.json")
+            manifest["tokenizer_digest"] = tokenizer.blake3
+        except (OSError, ValueError, LookupError, TypeError, AttributeError):
+            return  # the manifest is what was mutated
+        path.write_text(json.dumps(manifest))
+
+    def check(self, folder: Path) -> str:
+        return ""
+
+
+class Resumed(Reader):
+    """A run that was killed after its second step, and makes the third."""
+
+    name = "run"
+    targets = (
+        f"{RUN}/checkpoints/*/state.json",
+        f"{RUN}/checkpoints/*/*",
+        f"{RUN}/config.yaml",
+        f"{RUN}/run.json",
+        f"{RUN}/log.jsonl",
+    )
+
+    def make(self, folder: Path) -> None:
+        make_corpus(folder / "sound", steps=3, keep=3)
+        zoo(folder / "sound", TRAIN)
+        shutil.copytree(folder / "sound", folder / "scene")
+        shutil.rmtree(folder / "scene" / RUN / "model")
+        shutil.rmtree(folder / "scene" / RUN / "checkpoints" / "step-00000003")
+
+    def commands(self, random: Random) -> list[list[str]]:
+        return [["pretrain", "--resume", RUN, "--device", "cpu", "--offline"]]
+
+    def check(self, folder: Path) -> str:
+        return same_result(folder)
+
+
+def same_result(folder: Path) -> str:
+    """Compare the trained weights with those of the sound example, bit for bit."""
+    sound = stored(folder.parent / "sound" / RUN / "model")
+    result = stored(folder / RUN / "model")
+    for name, array in sound.items():
+        if name not in result or array.tobytes() != result[name].tobytes():
+            return f"{name} differs from that of the sound example"
+    return ""
+
+
+READERS = (Corpus(), SealedCorpus(), Resumed())

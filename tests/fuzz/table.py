@@ -1,0 +1,78 @@
+"""``python -m tests.fuzz.table``: write the tables of docs/reliability.md from committed results.
+
+Every figure is from a file in tests/results, which a test or the fuzzer wrote; a promise without
+such a file says so.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.reporting import PROMISES
+
+ROOT = Path(__file__).parents[2]
+RESULTS, PAGE = ROOT / "tests" / "results", ROOT / "docs" / "reliability.md"
+READERS = "readers.json"
+BEGIN, END = "<!-- {}: written by python -m tests.fuzz.table -->", "<!-- end of {} -->"
+
+
+def main() -> None:
+    PAGE.write_text(page(PAGE.read_text("utf-8"), RESULTS), "utf-8")
+
+
+def page(text: str, results: Path) -> str:
+    """Return the page with its tables written anew."""
+    for name, rows in (("promises", promises(results)), ("readers", readers(results))):
+        begin, end = BEGIN.format(name), END.format(name)
+        before, _, rest = text.partition(begin)
+        _, _, after = rest.partition(end)
+        text = "\n".join([f"{before}{begin}", *rows, f"{end}{after}"])
+    return text
+
+
+def promises(results: Path) -> list[str]:
+    """Return the table of promises."""
+    rows = []
+    for promise, text in PROMISES.items():
+        files = sorted(results.glob(f"{promise}.*.json"))
+        tests = [json.loads(file.read_text("utf-8")) for file in files]
+        rows.append((text, *_figures(tests)))
+    return _table(("promise", "how it is tested", "cases", "failures", "measured"), rows)
+
+
+def _figures(tests: Sequence[Mapping[str, Any]]) -> tuple[str, str, str, str]:
+    if not tests:
+        return "no result yet", "", "", ""
+    commands = "<br>".join(dict.fromkeys(f"`{test['command']}`" for test in tests))
+    measured = "<br>".join(dict.fromkeys(test["measured"] for test in tests if test["measured"]))
+    cases, failures = (sum(test[key] for test in tests) for key in ("cases", "failures"))
+    return commands, f"{cases:,}", f"{failures:,}", measured
+
+
+def readers(results: Path) -> list[str]:
+    """Return the table of readers, from the last run of the fuzzer."""
+    path = results / READERS
+    figures = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    rows = [
+        (
+            f"`{name}`",
+            f"{row['cases']:,}",
+            f"{row['accepted']:,}",
+            f"{row['refused']:,}",
+            f"{row['failures']:,}",
+            f"{row['slowest']:.1f} s",
+            f"{row['peak']} MB",
+        )
+        for name, row in figures.items()
+    ]
+    header = ("reader", "cases", "equal values", "refused", "failures", "most CPU", "most memory")
+    return _table(header, rows)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows)]
+
+
+if __name__ == "__main__":
+    main()

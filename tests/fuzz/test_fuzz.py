@@ -1,0 +1,130 @@
+"""The fuzzer: a few hundred cases, and that it finds what it is for."""
+
+import faulthandler
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.fuzz.campaign import plan
+from tests.fuzz.case import Runner, refusal_fault
+from tests.fuzz.octets import BYTES
+from tests.fuzz.reader import Reader
+from tests.fuzz.readers import all_readers
+from tests.fuzz.records import dump_message, message_mutation, parse_message
+from tests.fuzz.trees import dump, json_mutation, parse
+
+# What the fuzzer itself does
+
+
+class Misbehaving(Reader):
+    """A reader whose second opinion does what a case must not."""
+
+    name = "misbehaving"
+    targets = ("settings.json",)
+    unusual = False
+
+    def __init__(self, act: str) -> None:
+        self.act = act
+
+    def make(self, folder: Path) -> None:
+        (folder / "scene").mkdir(parents=True)
+        (folder / "scene" / "settings.json").write_text('{"a": [1, 2]}')
+
+    def commands(self, random: Random) -> list[list[str]]:
+        return [["--version"]]
+
+    def check(self, folder: Path) -> str:
+        if self.act == "crash":
+            faulthandler.disable()  # of pytest
+            os.kill(os.getpid(), signal.SIGSEGV)
+        elif self.act == "hang":
+            while True:
+                time.sleep(0.01)
+        elif self.act == "grow":
+            held = bytearray(900 << 20)
+            held[:: 1 << 12] = b"x" * len(held[:: 1 << 12])
+        return "a difference" if self.act == "differ" else ""
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Iterator[tuple[Path, Path, Path]]:
+    (tmp_path / "scratch").mkdir()
+    yield tmp_path / "examples", tmp_path / "scratch", tmp_path / "kept"
+
+
+@pytest.mark.parametrize(
+    ("act", "failure"),
+    [
+        ("nothing", ""),
+        ("crash", "ends by -11"),
+        ("hang", "hangs"),
+        ("grow", "MB of memory"),
+        ("differ", "a difference"),
+    ],
+)
+def test_a_case_that_goes_wrong_is_a_failure_and_kept(
+    act: str, failure: str, folders: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.fuzz.case.WALL_SECONDS", 2)
+    examples, scratch, kept = folders
+    reader = Misbehaving(act)
+    reader.make(examples / reader.name)
+    outcome = Runner(examples, scratch, kept).run(reader, 0, 0)
+    assert failure in outcome.failure
+    assert bool(outcome.failure) == bool(failure)
+    assert (kept / "misbehaving-0-0" / "outcome.json").exists() == bool(failure)
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr", "fault"),
+    [
+        (3, "error: model.bin is damaged; download it again\n", ""),
+        (1, "error: this is a bug in zoo\n", "exit code 1"),
+        (3, "error: model.bin\nerror: all is well\n", "2 lines"),
+        (3, "", "0 lines"),
+        (3, "error: model.bin\nTraceback\n", "not the last line"),
+        (3, "error: model.bin \x1b[31m\n", "control characters"),
+        (3, "error: something is wrong\n", "names no file"),
+        (3, f"error: model.bin {'x' * 5000}\n", "characters"),
+    ],
+)
+def test_a_refusal_is_one_line_that_names_the_file(
+    code: int, stderr: str, fault: str, tmp_path: Path
+) -> None:
+    (tmp_path / "model.bin").touch()
+    assert fault in refusal_fault(code, stderr, tmp_path)
+    assert bool(fault) == bool(refusal_fault(code, stderr, tmp_path))
+
+
+def test_a_case_is_the_same_each_time_it_is_run(tmp_path: Path) -> None:
+    data = b'{"a": [1, 2.5, "x"], "b": {"c": null}}'
+    for change in (*BYTES, json_mutation):
+        assert change(data, Random("7")) == change(data, Random("7"))
+
+
+def test_trees_are_written_as_they_were_read() -> None:
+    text = '{"a":[1,2.5,"x"],"a":{"c":null},"d":true}'
+    assert dump(parse(text)) == text
+
+
+def test_messages_are_written_as_they_were_read() -> None:
+    from tests.tokenization.trained import plain
+
+    data = plain()
+    fields = parse_message(data)
+    assert fields is not None
+    assert dump_message(fields) == data
+    assert len({message_mutation(data, Random(str(seed))) for seed in range(30)}) > 25
+
+
+def test_any_first_part_of_a_plan_has_all_readers() -> None:
+    readers = list(all_readers().values())
+    planned = plan(readers, 2000)
+    assert len(planned) == pytest.approx(2000, rel=0.02)
+    assert {name for name, _ in planned[:200]} == set(all_readers())
+    assert len(set(planned)) == len(planned)

@@ -1,25 +1,28 @@
 """Arrays that were joined, cut into ``params_0.npy``, ``params_1.npy`` and so on, and stored flat.
 
 ``params_shapes.json`` lists the shapes of what they were, in order. There are no names: a tensor
-is called by its number. Headers are read by numpy, which runs nothing; of objects that would be
-unpickled not even the header is accepted.
+is called by its number. A header is a Python literal; the one form that flat arrays of floats have
+is matched, and nothing is evaluated.
 """
 
-import json
 import math
+import os
 import re
-import tempfile
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from tokenize import TokenError
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
-from zoo.errors import SourceError, VerificationError
+from zoo.errors import VerificationError
 from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
 from zoo.io.file_array import FileArray
+from zoo.io.files import open_regular
+from zoo.io.json import read_json
+from zoo.io.limits import MAX_SHAPES_BYTES
 from zoo.mapped import MappedFile
-from zoo.safetensors import write_pieces
+from zoo.safetensors import is_sound_shape, write_pieces
+from zoo_converters.scratch import ScratchFile
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,9 +33,13 @@ if TYPE_CHECKING:
 SHAPES = "params_shapes.json"
 PART = re.compile(r"params_(\d{1,4})\.npy")
 DTYPES = {STORAGE[code]: code for code in ("F16", "F32", "F64")}
-# what numpy raises over a header; its reader for old files goes through Python's own parser
-DAMAGE = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, TokenError)
-MAX_SHAPES = 1_000_000  # bytes of the list of shapes; a tensor's has about ten
+MAGIC = b"\x93NUMPY"
+LENGTHS = {b"\1\0": "<H", b"\2\0": "<I"}  # version -> the length of the header
+MAX_HEADER = 1 << 10
+# as numpy writes it, under Python 2 with a long integer, too
+HEADER = re.compile(
+    r"\{'descr': '(<f[248])', 'fortran_order': (?:True|False), 'shape': \((\d{1,18})L?,\),? ?\}\s*"
+)
 
 
 class Npy(Format):
@@ -79,8 +86,7 @@ class NpyReader(TensorReader):
         self.tensors: Mapping[str, TensorInfo] = {
             str(number): TensorInfo(DTYPES[code], shape) for number, shape in enumerate(listed)
         }
-        self._joined: dict[str, MappedFile] = {}
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._joined: dict[str, ScratchFile] = {}
         self._ends = list(accumulate(math.prod(shape) for shape in listed))
         held = sum(part.length for part in self._parts)
         if held != self._ends[-1]:
@@ -104,14 +110,13 @@ class NpyReader(TensorReader):
         part, begin, _ = stretches[0]
         return part.lazy(begin, info.shape)
 
-    def _joined_file(self, name: str) -> MappedFile:
+    def _joined_file(self, name: str) -> ScratchFile:
         if name not in self._joined:
-            self._folder = self._folder or tempfile.TemporaryDirectory()
-            path = Path(self._folder.name, name)
-            with path.open("wb") as file:
-                for part, begin, stop in self._stretches(name):
-                    write_pieces(file, (part.lazy(begin, (stop - begin,)),))
-            self._joined[name] = MappedFile(path, self.tensors[name].nbytes)
+            scratch = ScratchFile(self.tensors[name].nbytes)
+            for part, begin, stop in self._stretches(name):
+                write_pieces(scratch.file, (part.lazy(begin, (stop - begin,)),))
+            scratch.file.flush()
+            self._joined[name] = scratch
         return self._joined[name]
 
     def _stretches(self, name: str) -> "Iterator[tuple[_Part, int, int]]":
@@ -124,44 +129,30 @@ class NpyReader(TensorReader):
                 yield part, begin, stop
             start, end = start - part.length, end - part.length
 
-    def release(self, name: str) -> None:
-        """See ``TensorReader``."""
-        if name in self._joined:
-            self._joined[name].release(0, self.tensors[name].nbytes)
-        for part, begin, stop in self._stretches(name):
-            part.release(begin, stop)
-
     def close(self) -> None:
         """See ``TensorReader``."""
-        for file in (*self._joined.values(), *(part.file for part in self._parts)):
-            file.close()
-        if self._folder is not None:
-            self._folder.cleanup()
+        for scratch in self._joined.values():
+            scratch.close()
 
 
 class _Part:
     """One flat array: its header read, its data read when they are needed."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            with path.open("rb") as file:
+        with open_regular(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            try:
                 self.dtype, self.length = _read_header(file)
-                self._offset = file.tell()
-        except OSError as error:
-            raise SourceError(f"{path}: {error.strerror}") from error
-        except DAMAGE as error:
-            why = " ".join(str(error).split())[:200]
-            raise VerificationError(f"{path} is no flat array of numbers: {why}") from error
-        if path.stat().st_size != self._offset + self.length * int(self.dtype[2:]):
+            except ValueError as error:
+                raise VerificationError(f"{path} is no flat array of numbers: {error}") from error
+            self._offset = file.tell()
+        if size != self._offset + self.length * int(self.dtype[2:]):
             raise VerificationError(f"{path} is not as long as its header says", "fetch it again")
-        self.file = MappedFile(path, path.stat().st_size)
+        self._file = MappedFile(path, size)
 
     def lazy(self, begin: int, shape: tuple[int, ...]) -> FileArray:
-        return self.file.lazy(self.dtype, shape, self._at(begin))
-
-    def release(self, begin: int, stop: int) -> None:
-        self.file.release(self._at(begin), self._at(stop) - self._at(begin))
+        return self._file.lazy(self.dtype, shape, self._at(begin))
 
     def _at(self, element: int) -> int:
         return self._offset + element * int(self.dtype[2:])
@@ -173,31 +164,30 @@ def _read_header(file: BinaryIO) -> tuple[str, int]:
     Raises:
         ValueError: it is another thing.
     """
-    from numpy.lib import format as npy
-
-    version = npy.read_magic(file)
-    if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"version {version[0]}.{version[1]} of the format")
-    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-    shape, _, dtype = read(file)
-    if dtype.str not in DTYPES or len(shape) != 1:
-        raise ValueError(f"it holds {dtype} of shape {shape}")
-    return dtype.str, shape[0]
+    start = file.read(len(MAGIC) + 2)
+    length_format = LENGTHS.get(start[len(MAGIC) :])
+    if not start.startswith(MAGIC) or length_format is None:
+        raise ValueError("it does not begin as such files do")
+    raw = file.read(struct.calcsize(length_format))
+    (length,) = struct.unpack(length_format, raw.ljust(struct.calcsize(length_format), b"\0"))
+    if length > MAX_HEADER:
+        raise ValueError(f"its header has {length:,} bytes")
+    header = file.read(length).decode("latin-1")
+    match = HEADER.fullmatch(header)
+    if match is None or match[1] not in DTYPES:
+        raise ValueError(f"its header is {header.strip()!r:.200}")
+    return match[1], int(match[2])
 
 
 def _read_shapes(path: Path) -> list[tuple[int, ...]]:
-    try:
-        if path.stat().st_size > MAX_SHAPES:
-            raise VerificationError(f"{path} is too large to be a list of shapes")
-        listed = json.loads(path.read_bytes())
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise VerificationError(f"{path} is not JSON: {error}") from error
+    listed = read_json(path, max_bytes=MAX_SHAPES_BYTES)
     if not isinstance(listed, list) or not listed or not all(map(_is_shape, listed)):
         raise VerificationError(f"{path} is no list of shapes", "fetch it again")
     return [tuple(shape) for shape in listed]
 
 
 def _is_shape(item: Any) -> bool:
-    return isinstance(item, list) and all(type(size) is int and size > 0 for size in item)
+    """Whether a value is a list of sizes, of an array that could exist."""
+    if not isinstance(item, list) or not all(type(size) is int and size > 0 for size in item):
+        return False
+    return is_sound_shape(TensorInfo("F64", tuple(item)))

@@ -1,15 +1,13 @@
 """Checkpoints in several files: which belong to one, and the index checked both ways."""
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from zoo.errors import SourceError, VerificationError
+from zoo.errors import VerificationError
+from zoo.io.json import read_json_object
+from zoo.io.limits import MAX_INDEX_BYTES
 from zoo.paths import inside
-
-MAX_INDEX = 50_000_000  # bytes; a tensor's line has about a hundred
 
 
 def choose(names: Sequence[str], stem: str, suffix: str) -> tuple[str, ...]:
@@ -108,16 +106,8 @@ def read_index(path: Path) -> Index:
         SourceError: it cannot be read.
         VerificationError: it is not an index, or names a file outside of its directory.
     """
-    try:
-        if path.stat().st_size > MAX_INDEX:
-            raise VerificationError(f"{path} is too large to be an index", "fetch it again")
-        index = json.loads(path.read_bytes().decode(), object_pairs_hook=_unique)
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        why = f": {error}" if isinstance(error, _Twice) else ""
-        raise VerificationError(f"{path} is not sound JSON{why}", "fetch it again") from error
-    shards = index.get("weight_map") if isinstance(index, dict) else None
+    index = read_json_object(path, max_bytes=MAX_INDEX_BYTES)
+    shards = index.get("weight_map")
     if (
         not isinstance(shards, dict)
         or not shards
@@ -126,19 +116,6 @@ def read_index(path: Path) -> Index:
         raise VerificationError(f"{path} has no weight_map of tensors to files", "fetch it again")
     files = {name: inside(path.parent, name, path.name) for name in set(shards.values())}
     return Index(path, {tensor: files[name] for tensor, name in shards.items()})
-
-
-class _Twice(ValueError):
-    """A JSON object gives a key twice, so that readers may differ on what it says."""
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise _Twice(f"{key!r} is there twice")
-        found[key] = value
-    return found
 
 
 def open_index(directory: Path, names: Sequence[str]) -> Index | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from zoo.crc32c import unmasked
+from zoo.io.limits import MAX_NAME_LENGTH
 from zoo.protobuf import varint
 
 MAGIC = 0xDB4775248B80FB57
@@ -35,9 +36,18 @@ def read_table(content: bytes, checksum: Checksum) -> Iterator[tuple[bytes, byte
     footer = content[-FOOTER:]
     _, at = _handle(footer, 0)  # the meta index, which holds nothing here
     index, _ = _handle(footer, at)
+    last: bytes | None = None
+    end = 0
     for _, value in _entries(_block(content, index, checksum)):
         handle, _ = _handle(value, 0)
-        yield from _entries(_block(content, handle, checksum))
+        if handle[0] < end:  # or else a small table has a block a million times
+            raise ValueError("its blocks are not in order")
+        end = sum(handle)
+        for key, entry in _entries(_block(content, handle, checksum)):
+            if last is not None and key <= last:
+                raise ValueError("its keys are not in order")
+            last = key
+            yield key, entry
 
 
 def _handle(content: bytes, at: int) -> tuple[tuple[int, int], int]:
@@ -64,13 +74,17 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield keys and values: a key is given by how much of the last one it begins with."""
     (restarts,) = struct.unpack("<I", block[-4:])
     end = len(block) - 4 * (restarts + 1)
+    if end < 0:
+        raise ValueError("a block is shorter than its restarts")
     at, key = 0, b""
     while at < end:
         shared, at = varint(block, at)
-        own, at = varint(block, at)
+        unshared, at = varint(block, at)
         size, at = varint(block, at)
-        if shared > len(key) or at + own + size > end:
+        if shared > len(key) or at + unshared + size > end:
             raise ValueError("an entry leads out of its block")
-        key = key[:shared] + block[at : at + own]
-        yield key, block[at + own : at + own + size]
-        at += own + size
+        if shared + unshared > MAX_NAME_LENGTH:
+            raise ValueError(f"a key has {shared + unshared:,} bytes")
+        key = key[:shared] + block[at : at + unshared]
+        yield key, block[at + unshared : at + unshared + size]
+        at += unshared + size

@@ -5,18 +5,23 @@ A checkpoint ``NAME`` is a table ``NAME.index`` of tensors and data files
 verified: of the index when it is opened, of a tensor when it is read.
 """
 
+import os
 import re
 import struct
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from zoo.crc32c import unmasked
-from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.errors import UsageError, VerificationError
 from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
 from zoo.io.file_array import FileArray
+from zoo.io.files import open_regular, read_regular
+from zoo.io.limits import MAX_SHAPES_BYTES, MAX_TABLE_BYTES, MAX_TABLE_TENSORS, check_limit
 from zoo.mapped import MappedFile
 from zoo.protobuf import as_bytes, as_int, fields
+from zoo.safetensors import MAX_RANK, METADATA, is_sound_name, is_sound_shape
 from zoo_converters.sorted_table import Checksum, read_table
 
 if TYPE_CHECKING:
@@ -108,7 +113,8 @@ def _chosen(directory: Path, names: Sequence[str]) -> str:
     """
     stems = [name.removesuffix(".index") for name in names if name.endswith(".index")]
     if len(stems) > 1 and STATE in names:
-        latest = LATEST.search((directory / STATE).read_text("utf-8", "replace"))
+        state = read_regular(directory / STATE, "state file", MAX_SHAPES_BYTES)
+        latest = LATEST.search(state.decode("utf-8", "replace"))
         wanted = PurePosixPath(latest[1]).name if latest else ""
         stems = [wanted] if wanted in stems else stems
     if len(stems) > 1:
@@ -131,8 +137,10 @@ class TensorFlowReader(TensorReader):
     def __init__(self, index: Path, data: Sequence[Path]) -> None:
         self.files = [index, *data]
         self._data = list(data)
+        self._checked: set[str] = set()
         self._checksum = load_checksum()
-        self._entries = _read_index(index, self._checksum)
+        self._entries = _read_index(index, len(data), self._checksum)
+        self._check_overlaps(index)
         self.tensors = {name: entry.info for name, entry in self._entries.items()}
         self._files = [MappedFile(path, size) for path, size in self._sizes(index)]
 
@@ -154,11 +162,13 @@ class TensorFlowReader(TensorReader):
         """
         entry = self._entries[name]
         file, info = self._files[entry.shard], entry.info
-        if self._checksum(file.lazy("|u1", (info.nbytes,), entry.offset)) != entry.crc:
+        content = file.lazy("|u1", (info.nbytes,), entry.offset)
+        if name not in self._checked and self._checksum(content) != entry.crc:
             path = self._data[entry.shard]
             raise VerificationError(
                 f"{path}: the checksum of {name} does not match", "fetch it again"
             )
+        self._checked.add(name)
         return file.lazy(STORAGE[info.dtype], info.shape, entry.offset)
 
     def release(self, name: str) -> None:
@@ -171,12 +181,17 @@ class TensorFlowReader(TensorReader):
         for each in self._files:
             each.close()
 
+    def _check_overlaps(self, index: Path) -> None:
+        """Check that no two tensors have bytes in common: a small file could hold a large one."""
+        stored = [(name, entry) for name, entry in self._entries.items() if entry.info.nbytes]
+        stored.sort(key=lambda item: (item[1].shard, item[1].offset))
+        for (name, entry), (follower, after) in pairwise(stored):
+            if entry.shard == after.shard and after.offset < entry.offset + entry.info.nbytes:
+                raise VerificationError(f"{index}: {name} and {follower} overlap")
+
     def _sizes(self, index: Path) -> list[tuple[Path, int]]:
         """Return the data files with their sizes; every tensor must lie within one of them."""
-        try:
-            sizes = [path.stat().st_size for path in self._data]
-        except OSError as error:
-            raise SourceError(f"{error.filename}: {error.strerror}") from error
+        sizes = [_size(path) for path in self._data]
         for name, entry in self._entries.items():
             if entry.shard >= len(sizes):
                 raise VerificationError(f"{index}: the data file with {name} is missing")
@@ -186,6 +201,11 @@ class TensorFlowReader(TensorReader):
                     "fetch it again",
                 )
         return list(zip(self._data, sizes, strict=True))
+
+
+def _size(path: Path) -> int:
+    with open_regular(path) as file:
+        return file.seek(0, os.SEEK_END)
 
 
 def _check_complete(directory: Path, data: Sequence[str]) -> None:
@@ -224,23 +244,38 @@ def load_checksum() -> Checksum:
     return checksum
 
 
-def _read_index(path: Path, checksum: Checksum) -> dict[str, Entry]:
+def _read_index(path: Path, shards: int, checksum: Checksum) -> dict[str, Entry]:
+    content = read_regular(path, "index", MAX_TABLE_BYTES)
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror}") from error
-    try:
-        rows = dict(read_table(content, checksum))
-        _check_header(rows.pop(b""))
-        return {name.decode(): _entry(value) for name, value in rows.items()}
+        rows = read_table(content, checksum)
+        name, header = next(rows, (b"no header", b""))
+        _check_header(name, header, shards)
+        entries = {}
+        for count, (key, value) in enumerate(rows):
+            check_limit(path, "number of tensors", count + 1, MAX_TABLE_TENSORS)
+            entries[_name(key)] = _entry(value)
+        return entries
     except (ValueError, IndexError, KeyError, struct.error) as error:
         raise VerificationError(f"{path} is no sound index of a checkpoint: {error}") from error
 
 
-def _check_header(content: bytes) -> None:
+def _check_header(name: bytes, content: bytes, shards: int) -> None:
+    """Check a ``BundleHeaderProto``, whose key is empty."""
     header = dict(fields(content))
+    if name:
+        raise ValueError("it has no header")
     if header.get(2, 0) != 0:
         raise ValueError("the data are big-endian, which is not implemented")
+    stated = as_int(header.get(1, 0))
+    if stated != shards:
+        raise ValueError(f"it is of {stated} data files, and {shards} are there: one is missing")
+
+
+def _name(key: bytes) -> str:
+    name = key.decode()
+    if not is_sound_name(name) or name == METADATA:
+        raise ValueError(f"{name!r:.100} cannot be the name of a tensor")
+    return name
 
 
 def _entry(content: bytes) -> Entry:
@@ -252,7 +287,7 @@ def _entry(content: bytes) -> Entry:
     if code not in DTYPES:
         raise ValueError(f"a tensor has the data type {code}, which weights do not have")
     info = TensorInfo(DTYPES[code], _shape(as_bytes(found.get(2, b""))))
-    if as_int(found.get(5, 0)) != info.nbytes:
+    if not is_sound_shape(info) or as_int(found.get(5, 0)) != info.nbytes:
         raise ValueError("a tensor's size does not fit its shape")
     (crc,) = struct.unpack("<I", as_bytes(found[6]))
     return Entry(info, as_int(found.get(3, 0)), as_int(found.get(4, 0)), unmasked(crc))
@@ -260,5 +295,10 @@ def _entry(content: bytes) -> Entry:
 
 def _shape(content: bytes) -> tuple[int, ...]:
     """Read a ``TensorShapeProto``: field 2 is a dimension, whose field 1 is its size."""
-    sizes = [dict(fields(as_bytes(value))) for number, value in fields(content) if number == 2]
-    return tuple(as_int(size.get(1, 0)) for size in sizes)
+    shape = []
+    for number, value in fields(content):
+        if number == 2:
+            shape.append(as_int(dict(fields(as_bytes(value))).get(1, 0)))
+        if len(shape) > MAX_RANK:
+            raise ValueError(f"a tensor has more than {MAX_RANK} dimensions")
+    return tuple(shape)

@@ -187,15 +187,16 @@ def test_an_index_that_leads_outside(sharded: Sharded, name: str) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", "not sound JSON"),
-        (b"\xff\xfe", "not sound JSON"),
-        (b"[" * 100_000, "not sound JSON"),
-        (b"[]", "no weight_map"),
+        (b"", "is not JSON"),
+        (b"\xff\xfe", "is not UTF-8"),
+        (b"[" * 100_000, "nesting of JSON is 100,000"),
+        (b" " * (1 << 24) + b"{}", "size of the JSON file in bytes is 16,777,218"),
+        (b"[]", "is not a JSON object"),
         (b"{}", "no weight_map"),
         (b'{"weight_map": ["a"]}', "no weight_map"),
         (b'{"weight_map": {}}', "no weight_map"),
         (b'{"weight_map": {"a": 1}}', "no weight_map"),
-        (b'{"weight_map": {"a": "x", "a": "y"}}', "'a' is there twice"),
+        (b'{"weight_map": {"a": "x", "a": "y"}}', "'a' is given twice"),
     ],
 )
 def test_a_damaged_index(sharded: Sharded, content: bytes, says: str) -> None:

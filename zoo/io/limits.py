@@ -82,3 +82,7 @@ MAX_NAME_LENGTH = 1000  # characters of a tensor's name
 MAX_HDF5_OBJECTS = 20_000  # arrays and groups
 MAX_HDF5_DEPTH = 32  # groups inside each other
 MAX_HDF5_CHUNK_BYTES = 1 << 25
+MAX_INDEX_BYTES = 1 << 24  # of an index of shards in JSON, where a tensor takes about 100
+MAX_TABLE_BYTES = 1 << 24  # of the index of a TensorFlow checkpoint, where a tensor takes about 60
+MAX_TABLE_TENSORS = 50_000
+MAX_SHAPES_BYTES = 1 << 20  # of a list of shapes, where a tensor takes about 10

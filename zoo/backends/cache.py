@@ -9,9 +9,9 @@ from pathlib import Path
 from blake3 import blake3
 
 import zoo
-from zoo.backends.onnx import check_files
+from zoo.backends.exported import check_files
 from zoo.checkpoint import CONFIG, MANIFEST, Checkpoint, is_checkpoint, load_checkpoint
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.paths import home, keep
 
 
@@ -58,7 +58,7 @@ def _intact(target: Path) -> bool:
         return False
     try:
         check_files(load_checkpoint(target))
-    except VerificationError:
+    except (VerificationError, SourceError):
         return False
     return True
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnxruntime import OrtValue
 
+from zoo.backends.results import check_cache
 from zoo.backends.runtime import run_values, start
 from zoo.export.spec import LOGITS, PAST, PRESENT
 
@@ -63,6 +64,7 @@ class Graphs:
     ) -> None:
         *encoder, self.decoder = [start(path, device, threads) for path in paths]
         self._encoder = encoder[0] if encoder else None
+        check_cache(paths[-1], self.decoder, tuple(TYPES))
         self._grown = [o.name for o in self.decoder.get_outputs() if o.name.startswith(PRESENT)]
 
     @property

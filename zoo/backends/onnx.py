@@ -7,14 +7,14 @@ from warnings import warn
 import numpy as np
 
 from zoo.backends.base import BackendWarning, Session
+from zoo.backends.exported import check_files, export_facts
 from zoo.backends.graphs import Graphs
 from zoo.backends.inputs import check_inputs, check_outputs, fill_in
+from zoo.backends.results import check_result, check_signature
 from zoo.backends.runtime import run_graph, start
-from zoo.checkpoint import DATA, GRAPH, MANIFEST, Checkpoint
-from zoo.convert.write import digest
-from zoo.errors import UsageError, VerificationError
+from zoo.checkpoint import Checkpoint
+from zoo.errors import UsageError
 from zoo.export.spec import LOGITS
-from zoo.paths import inside
 
 if TYPE_CHECKING:
     from zoo.backends.base import Arrays, Floats
@@ -40,7 +40,7 @@ def open_onnx(
         from zoo.backends.cache import cached_graph
 
         return OnnxSession(cached_graph(checkpoint, dtype), device, threads)
-    stored = (checkpoint.manifest.export or {}).get("dtype")
+    stored = export_facts(checkpoint).dtype
     if dtype is not None and dtype != stored:
         raise UsageError(
             f"{checkpoint.path} holds a graph in {stored}, not {dtype}",
@@ -48,28 +48,6 @@ def open_onnx(
         )
     check_files(checkpoint)
     return OnnxSession(checkpoint, device, threads)
-
-
-def check_files(checkpoint: Checkpoint) -> None:
-    """Compare the graph and its weights with the manifest.
-
-    Raises:
-        VerificationError: one is missing, was changed, or belongs to another export.
-    """
-    data = (name for name in checkpoint.manifest.files if name.endswith(DATA))
-    for name in (*_graphs(checkpoint), *data):
-        path = inside(checkpoint.path, name, MANIFEST)
-        known = checkpoint.manifest.files.get(name)
-        if known is None or not path.is_file() or digest(path).blake3 != known.blake3:
-            raise VerificationError(
-                f"{path} is not the file that {checkpoint.path / MANIFEST} describes",
-                "export it again",
-            )
-
-
-def _graphs(checkpoint: Checkpoint) -> list[str]:
-    """Return the files with graphs that the manifest tells of."""
-    return list((checkpoint.manifest.export or {}).get("graphs", [GRAPH]))
 
 
 class OnnxSession(Session):
@@ -90,8 +68,8 @@ class OnnxSession(Session):
     def __init__(
         self, checkpoint: Checkpoint, device: str | None = None, threads: int | None = None
     ) -> None:
-        export = checkpoint.manifest.export or {}
-        if export.get("validated") is not True:
+        export = export_facts(checkpoint)
+        if not export.validated:
             warn(
                 f"{checkpoint.path} holds a graph that did not pass the export gate: its outputs "
                 "may be wrong",
@@ -101,12 +79,14 @@ class OnnxSession(Session):
         self._config, self._path = checkpoint.config, checkpoint.path
         self._spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
         self.device = device or "cpu"
-        self.dtype = str(export.get("dtype", "float32"))
+        self.dtype = export.dtype
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
-        paths = [checkpoint.path / name for name in _graphs(checkpoint)]
+        paths = [checkpoint.path / name for name in export.graphs]
         where = (self.device, threads)
-        self._graphs = Graphs(paths, *where) if export.get("cache") else None
+        self._graphs = Graphs(paths, *where) if export.cache else None
         self._session = self._graphs.decoder if self._graphs else start(paths[0], *where)
+        if self._graphs is None:
+            check_signature(paths[0], self._session, self._spec)
 
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
         """See ``Session``."""
@@ -116,6 +96,13 @@ class OnnxSession(Session):
             found = {LOGITS: self._graphs.whole(arrays)}
         else:
             found = run_graph(self._session, arrays, names)
+        sizes = {
+            axis: size
+            for name, array in arrays.items()
+            for axis, size in zip(self._spec.inputs[name], array.shape, strict=True)
+        }
+        for name, value in found.items():
+            check_result(str(self._path), name, value, self._spec.outputs[name], sizes)
         return {name: value.astype(np.float32, copy=False) for name, value in found.items()}
 
     def decoder(self) -> "Decoder":

@@ -1,27 +1,19 @@
 """ONNX Runtime, set up in one way for sessions and for the export gate."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import onnxruntime
 from numpy.typing import NDArray
-from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from zoo.errors import UsageError, VerificationError
+from zoo.io.limits import ONNX_FOLDED_BYTES, ONNX_LOAD_SECONDS
 
 SILENT = 4  # severity of what is logged: an error is raised as well
-# The runtime's exceptions have no base of their own.
-FAILURES = (
-    state.EPFail,
-    state.Fail,
-    state.InvalidArgument,
-    state.InvalidGraph,
-    state.InvalidProtobuf,
-    state.NoSuchFile,
-    state.NotImplemented,
-    state.RuntimeException,
-)
+FOLDED = "optimization.constant_folding_max_output_size_in_bytes"  # older releases ignore it
 
 
 def start(
@@ -41,12 +33,27 @@ def start(
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = SILENT
+    options.add_session_config_entry(FOLDED, str(ONNX_FOLDED_BYTES))
     if threads is not None:
         options.intra_op_num_threads = threads
+    providers = _providers(device)
     try:
-        return onnxruntime.InferenceSession(graph, options, providers=_providers(device))
-    except FAILURES as error:
+        with _cancelled_after(options, ONNX_LOAD_SECONDS):
+            return onnxruntime.InferenceSession(graph, options, providers=providers)
+    except Exception as error:  # the runtime's exceptions have no base of their own
         raise VerificationError(f"{graph}: ONNX Runtime refuses it: {_line(error)}") from error
+
+
+@contextlib.contextmanager
+def _cancelled_after(options: onnxruntime.SessionOptions, seconds: float) -> Iterator[None]:
+    """Let the runtime give up loading a graph after some time; it looks between its passes."""
+    timer = threading.Timer(seconds, options.set_load_cancellation_flag, [True])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def run_graph(
@@ -61,7 +68,7 @@ def run_graph(
     """
     try:
         found = session.run(list(outputs), dict(arrays))
-    except FAILURES as error:
+    except Exception as error:
         raise VerificationError(f"ONNX Runtime fails: {_line(error)}") from error
     return dict(zip(outputs, found, strict=True))
 
@@ -78,7 +85,7 @@ def run_values(
     """
     try:
         found = session.run_with_ort_values(list(outputs), dict(values))
-    except FAILURES as error:
+    except Exception as error:
         raise VerificationError(f"ONNX Runtime fails: {_line(error)}") from error
     return dict(zip(outputs, found, strict=True))
 

@@ -22,6 +22,13 @@ MAX_YAML_VALUES = 100_000
 MAX_YAML_DEPTH = 32
 
 
+# ONNX graphs. The largest export of ours, a decoder of 24 layers, has about 5,000 nodes.
+ONNX_FILE_BYTES = 1 << 31  # of a graph; where a protobuf ends
+ONNX_NODES = 200_000
+ONNX_ATTRIBUTES = 1_000_000
+ONNX_FOLDED_BYTES = 1 << 28  # of one constant that the runtime computes while it loads a graph
+ONNX_LOAD_SECONDS = 600.0  # to load a graph, with all optimisations
+
 # Plugins
 PLUGIN_CHECK_SECONDS = 300.0  # to import all files of a plugin, torch included
 

@@ -58,16 +58,12 @@ class SealedCorpus(Corpus):
         from zoo.convert.write import digest
 
         path = folder / CORPUS / "corpus.json"
-        try:
-            manifest = json.loads(path.read_bytes())
-            for split in manifest["splits"].values():
-                for name in split["files"]:
-                    file = digest(folder / CORPUS / name)
-                    split["files"][name] = {"bytes": file.bytes, "blake3": file.blake3}
-            tokenizer = digest(folder / CORPUS / "tokenizer.json")
-            manifest["tokenizer_digest"] = tokenizer.blake3
-        except (OSError, ValueError, LookupError, TypeError, AttributeError):
-            return  # the manifest is what was mutated
+        manifest = json.loads(path.read_bytes())
+        for split in manifest["splits"].values():
+            for name in split["files"]:
+                file = digest(folder / CORPUS / name)
+                split["files"][name] = {"bytes": file.bytes, "blake3": file.blake3}
+        manifest["tokenizer_digest"] = digest(folder / CORPUS / "tokenizer.json").blake3
         path.write_text(json.dumps(manifest))
 
     def check(self, folder: Path) -> str:

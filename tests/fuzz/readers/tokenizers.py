@@ -99,7 +99,10 @@ class Merges(Tokenizer):
         if settings != MERGES_CONFIG:  # the library alone does not read these
             vocabulary = json.loads((source / "vocab.json").read_bytes())
             return _differences(vocabulary, stored.get_vocab())
-        paths = (str(source / "vocab.json"), str(source / "merges.txt"))
+        lines = (source / "merges.txt").read_text("utf-8").split("\n")
+        filled = "".join(f"{line}\n" for line in lines if line.strip("\r"))
+        (source / "filled.txt").write_text(filled, "utf-8")  # empty lines mean nothing
+        paths = (str(source / "vocab.json"), str(source / "filled.txt"))
         library: Any = Tokenizer(models.BPE.from_file(*paths))
         library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         for text in ("the cat sat", "a bad cab", "\u4e2d é"):

@@ -141,11 +141,12 @@ def configuration(name: str, row: Row) -> Config:
     family = get_family(row.family)
     sizes = family.sizes()
     assert row.size is not None, "the row says a size"
+    place = f"{home() / FILE}: {name}" if name in own() else name
     if row.size not in sizes:
         hint = nearest(row.size, list(sizes)) or f"it has {', '.join(sizes)}"
-        raise VerificationError(f"{name}: {row.family} has no size {row.size!r}", hint)
+        raise VerificationError(f"{place}: {row.family} has no size {row.size!r}", hint)
     values = msgspec.to_builtins(sizes[row.size]) | row.config
     try:
         return msgspec.convert(values, family.config_type)
     except msgspec.ValidationError as error:
-        raise VerificationError(f"{name}: config: {error}") from error
+        raise VerificationError(f"{place}: config: {error}") from error

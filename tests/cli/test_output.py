@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zoo.cli.output import json_line, line, note, piece, table
+from zoo.cli.output import fail, json_line, line, note, piece, table
 from zoo.io.terminal import CONTROLS, escape_controls, escape_json
 
 FORGED = "weight\nerror: \x1b[31mred\x9b2J\u202egnp\u2066\x00\x7f\udcff\u2028end"
@@ -88,3 +88,11 @@ def test_a_closed_stream_is_no_traceback(closed: str, tmp_path: Path) -> None:
     done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
     assert done.returncode == (2 if closed == "1" else 0), done.stderr
     assert b"Traceback" not in done.stderr and done.stderr.count(b"\n") == (closed == "1")
+
+
+def test_an_error_that_repeats_a_long_value_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    fail(f"config.json: {'x' * 100_000} is no number", "leave it out", 2, [])
+    error = capsys.readouterr().err
+    assert error.startswith("error: config.json: xxx")
+    assert error.endswith("xxx is no number; leave it out\n")
+    assert "characters]" in error and len(error) < 1500

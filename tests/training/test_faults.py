@@ -102,6 +102,27 @@ def test_a_setting_that_does_not_do(tmp_path: Path, assignment: str, said: str) 
     assert not run.exists()
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("family: gtp", "did you mean gpt"),
+        ("steps: many", "at `$.steps`"),
+        ("size: {tiny: 1}", "size is {'tiny': 1}"),
+        ("length: long", "length is 'long'"),
+        ("objective: [1]", "objective is [1]"),
+        ("optimizer: {betas: 1}", "betas"),
+        ("config: {num_layers: [1]}", "num_layers"),
+        ("nonsense: 1", "no setting nonsense"),
+    ],
+)
+def test_a_file_of_settings_that_does_not_do_is_named(tmp_path: Path, line: str, said: str) -> None:
+    file = tmp_path / "settings.yaml"
+    start = "" if line.startswith("family") else f"family: {FAMILY}\n"
+    file.write_text(f"{start}{line}\n")
+    refused = refusal(str(file), "-o", str(tmp_path / "run"), code=2)
+    assert str(file) in refused and said in refused
+
+
 def test_a_family_that_is_not_there() -> None:
     assert "gpt" in refusal("gtp", code=2)
 

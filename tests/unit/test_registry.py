@@ -148,3 +148,12 @@ def test_names_do_not_leave_the_store(
     monkeypatch.setenv("ZOO_HOME", str(tmp_path))
     with pytest.raises(UsageError):
         resolve(text)
+
+
+def test_an_error_in_the_registry_of_the_user_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path))
+    (tmp_path / "registry.yaml").write_text("mine: {family: gpt, page: x, size: huge}")
+    with pytest.raises(VerificationError, match=r"registry\.yaml: mine: gpt has no size 'huge'"):
+        registry.configuration("mine", registry.rows()["mine"])

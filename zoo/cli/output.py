@@ -151,10 +151,19 @@ def markdown(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[str]:
 
 def fail(what: str, remedy: str, code: int, arguments: Sequence[str]) -> None:
     """Write an error as one line, and as a JSON object if one was asked for."""
-    note(f"error: {what}; {remedy}" if remedy else f"error: {what}")
+    line = "; ".join(shorten(escape_controls(part)) for part in (what, remedy) if part)
+    note(f"error: {line}")
     if "--json" in arguments:
         with contextlib.suppress(OSError):
             json_line({"error": what, "remedy": remedy, "exit_code": code})
+
+
+def shorten(text: str, limit: int = 1200) -> str:
+    """Return a text without its middle if it is long, as where it repeats a value of a file."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]} [{len(text) - 2 * half:,} characters] {text[-half:]}"
 
 
 def flush() -> None:

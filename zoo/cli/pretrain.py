@@ -7,7 +7,7 @@ import click
 
 from zoo.cli.options import json_option
 from zoo.cli.output import result
-from zoo.cli.training import chosen, run_options, tree, what_argument
+from zoo.cli.training import chosen, run_options, settings_file, tree, what_argument
 
 
 @click.command(
@@ -62,7 +62,9 @@ def command(
         if resume is not None:
             path, model = resume, go_on(resume, settings, changes, ranks, offline=offline)
         else:
-            path, model = begin(settings, changes, output, ranks, offline=offline)
+            path, model = begin(
+                settings, changes, output, ranks, offline=offline, file=settings_file(what)
+            )
     except RuntimeError as error:
         if not ranks.lost(error):
             raise

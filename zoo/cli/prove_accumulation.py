@@ -6,7 +6,7 @@ import click
 
 from zoo.cli.options import json_option
 from zoo.cli.output import result
-from zoo.cli.training import chosen, run_options, tree, what_argument
+from zoo.cli.training import chosen, run_options, settings_file, tree, what_argument
 
 
 @click.command(
@@ -33,9 +33,10 @@ def command(
     import msgspec
 
     from zoo.training.prove import prove_accumulation
-    from zoo.training.settings import gather
+    from zoo.training.settings import gather, naming
 
-    settings = gather(tree(what), chosen(ctx, options), offline=offline)
+    with naming(settings_file(what)):
+        settings = gather(tree(what), chosen(ctx, options), offline=offline)
     found = prove_accumulation(settings, offline=offline)
     lines = [
         f"{found.rows} rows in parts of {size}: gradients differ by {far:.1e} at most"

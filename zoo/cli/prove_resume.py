@@ -6,7 +6,7 @@ import click
 
 from zoo.cli.options import json_option
 from zoo.cli.output import result
-from zoo.cli.training import chosen, run_options, tree, what_argument
+from zoo.cli.training import chosen, run_options, settings_file, tree, what_argument
 
 STEPS = 12
 
@@ -45,13 +45,14 @@ def command(
     import msgspec
 
     from zoo.training.prove import prove_resume
-    from zoo.training.settings import gather
+    from zoo.training.settings import gather, naming
     from zoo.training.trees import merged
 
     changes = chosen(ctx, options)
     steps = changes.get("steps", STEPS)
     often = {"steps": steps, "save_every": max(1, steps // 4), "log_every": 1}
-    settings = gather(tree(what), merged(changes, often))
+    with naming(settings_file(what)):
+        settings = gather(tree(what), merged(changes, often))
     found = prove_resume(msgspec.to_builtins(settings), kills=kills, device=device)
     at = " and ".join(f"{lines} lines" for lines in found.kills)
     line = (

@@ -45,8 +45,13 @@ def tree(what: str | None) -> dict[str, Any]:
 
     if what is None:
         return {}
-    path = Path(what)
-    return read_file(path) if path.suffix in (".yaml", ".yml") else {"family": what}
+    file = settings_file(what)
+    return {"family": what} if file is None else read_file(file)
+
+
+def settings_file(what: str | None) -> Path | None:
+    """Return the file that the argument names, or ``None`` where it names a family."""
+    return Path(what) if what is not None and Path(what).suffix in (".yaml", ".yml") else None
 
 
 def chosen(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,9 @@ A family's *recipe* says what its paper did. A file, options and ``--set key=val
 this order. What came out is written into the run, and is all that a run depends on.
 """
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
@@ -224,6 +226,7 @@ def gather(
     sizes = family.sizes()
     started = _started(family, asked, offline=offline) if asked.get("start") else None
     size = asked.get("size", started or "tiny")
+    _check_kinds(asked)
     if size not in sizes:
         raise UsageError(
             f"{family.name} has no size {size!r}",
@@ -238,6 +241,33 @@ def gather(
     if asked.get("objective", recipe["objective"]) != recipe["objective"]:
         recipe["options"] = {}  # they are the other objective's
     return typed(merged(recipe, asked))
+
+
+def _check_kinds(tree: Tree) -> None:
+    """Check the settings that are looked at before all are.
+
+    Raises:
+        UsageError: one has another type.
+    """
+    for name, kind in (("size", str), ("objective", str), ("length", int)):
+        if name in tree and not isinstance(tree[name], kind):
+            raise UsageError(f"settings: {name} is {tree[name]!r}, which is not {_TYPES[kind]}")
+
+
+_TYPES = {str: "text", int: "a number"}
+
+
+@contextlib.contextmanager
+def naming(file: Path | None) -> Iterator[None]:
+    """Let errors about settings name the file that they come from, if there is one."""
+    try:
+        yield
+    except UsageError as error:
+        if file is None:
+            raise
+        raise UsageError(
+            f"{file}: {error.what.removeprefix('settings: ')}", error.remedy
+        ) from error
 
 
 def _started(family: "Family", asked: Tree, *, offline: bool) -> str:

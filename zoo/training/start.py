@@ -26,7 +26,7 @@ from zoo.training.lock import locked
 from zoo.training.origin import Origin, StartRecord
 from zoo.training.ranks import Ranks
 from zoo.training.run import Run
-from zoo.training.settings import Settings, gather, typed
+from zoo.training.settings import Settings, gather, naming, typed
 from zoo.training.signals import stopping
 from zoo.training.state import State, save, settings_digest
 from zoo.training.trees import differences, merged, read_file
@@ -71,6 +71,7 @@ def begin(
     ranks: Ranks,
     *,
     offline: bool = False,
+    file: Path | None = None,
 ) -> tuple[Path, Path]:
     """Begin a run and see it through.
 
@@ -80,6 +81,7 @@ def begin(
         output: the run's directory, by default ``runs/FAMILY-SIZE`` with the next free number.
         ranks: the processes that share the work.
         offline: open no connection.
+        file: the file that ``tree`` was read from, for messages.
 
     Returns:
         the run's directory, and the checkpoint of what was trained.
@@ -91,13 +93,15 @@ def begin(
         SourceError: what is read is missing.
     """
     asked = partial(gather, tree, changes, offline=offline)
-    settings = _in_turn(ranks, asked) if merged(tree, changes).get("start") else asked()
-    _check_ranks(settings, ranks)
+    with naming(file):
+        settings = _in_turn(ranks, asked) if merged(tree, changes).get("start") else asked()
+        _check_ranks(settings, ranks)
     path = Path(ranks.agree(str(output or _free_path(settings))))
     if path.exists():
         raise UsageError(f"{path} exists", f"`zoo pretrain --resume {path}`, or another -o")
     ranks.wait()  # all have looked
-    job = _in_turn(ranks, lambda: prepare(settings, offline=offline, contents=ranks.first))
+    with naming(file):
+        job = _in_turn(ranks, lambda: prepare(settings, offline=offline, contents=ranks.first))
     return path, _see_through(job, path, ranks, new=True)
 
 

@@ -4,9 +4,11 @@ An instruction of two bytes can recall a value of a million items from the memo,
 is linear in the items of a value is quadratic in the size of the file.
 """
 
+import io
 import resource
 import struct
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ from tests.formats.pickles import (
 )
 from zoo.errors import VerificationError
 from zoo_converters.torch_file import inspect
+from zoo_converters.zip_layout import END, END64, END64_AT
 
 MANY = 400_000
 STEPS = "more than 1000000 instructions"
@@ -87,3 +90,45 @@ def test_a_slow_pickle_is_refused_in_seconds(tmp_path: Path, name: str) -> None:
     assert len(str(caught.value)) < 500
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 250 << 10  # in KiB
+
+
+def end_of_archive(directory: int, begin: int, locator: int) -> bytes:
+    """The end of a ZIP64 archive that says where its directory is, and where that is said."""
+    end64 = END64.pack(b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, directory, begin)
+    at = END64_AT.pack(b"PK\6\7", 0, locator, 1)
+    return end64 + at + END.pack(b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, (1 << 32) - 1, (1 << 32) - 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (end_of_archive(0, 30, (1 << 64) - 1), "cut off"),
+        (end_of_archive(0, 30, 1 << 63), "cut off"),
+        (end_of_archive((1 << 64) - 1, 1 << 63, 30), "not where it should be"),
+        (end_of_archive(1 << 40, 30 - (1 << 40) & (1 << 64) - 1, 30), "not where it should be"),
+        (
+            bytes(100 << 20) + end_of_archive(100 << 20, 30, 30 + (100 << 20)),
+            "its ZIP directory has",
+        ),
+    ],
+    ids=["locator", "sign", "directory", "wrap", "entries"],
+)
+def test_lies_of_zip64(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "pytorch_model.bin"
+    path.write_bytes(b"PK\3\4".ljust(30, b"\0") + content)
+    begin = time.process_time()
+    with pytest.raises(VerificationError, match=message):
+        inspect(path)
+    assert time.process_time() - begin < 5
+
+
+def test_an_offset_of_a_record_behind_all_files(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("archive/data.pkl", pickled(b"N"))
+        archive.writestr("archive/data/0", bytes(24))
+        archive.filelist[1].header_offset = (1 << 64) - 1
+    path = tmp_path / "pytorch_model.bin"
+    path.write_bytes(file.getvalue())
+    with pytest.raises(VerificationError, match="cut off"):
+        inspect(path)

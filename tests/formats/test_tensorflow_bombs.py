@@ -120,6 +120,7 @@ def test_a_hostile_index_is_refused_quickly(tmp_path: Path, name: str) -> None:
     assert time.process_time() - begin < 5
 
 
+@pytest.mark.long
 def test_many_tensors(tmp_path: Path) -> None:
     value = entry((0,), 0, 0)
     names = [(0, number.to_bytes(3, "big").hex().encode(), value) for number in range(50_001)]

@@ -1,8 +1,6 @@
 """``zoo.lock``: the commits and digests that a team agreed on."""
 
 import contextlib
-import fcntl
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +9,9 @@ import msgspec
 
 from zoo.checkpoint import FileDigest, Record, SourceRecord, decode, encode
 from zoo.errors import UsageError, VerificationError
-from zoo.hub.files import write_whole, writing
+from zoo.hub.files import writing
+from zoo.io.atomic import atomic_write
+from zoo.io.locks import file_lock
 
 NAME = "zoo.lock"
 LAYOUT = 1
@@ -146,29 +146,32 @@ class Lock:
         Raises:
             UsageError: the file cannot be written.
         """
+        if not self._lacks(repo, commit, files):
+            return  # also where the folder is for reading alone
         with self._alone():
-            entry = self._entry(repo)
-            key, pinned = entry or (f"{repo}@{revision}", Pinned(revision=commit, files={}))
-            if pinned.revision == commit and not files.keys() <= pinned.files.keys():
+            if self._lacks(repo, commit, files):
+                key, pinned = self._entry(repo) or (
+                    f"{repo}@{revision}",
+                    Pinned(revision=commit, files={}),
+                )
                 self._models[key] = Pinned(revision=commit, files={**files, **pinned.files})
                 self._write()
 
+    def _lacks(self, repo: str, commit: str, files: dict[str, FileDigest]) -> bool:
+        entry = self._entry(repo)
+        if entry is None:
+            return True
+        return entry[1].revision == commit and not files.keys() <= entry[1].files.keys()
+
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Read the file anew, and let no other process write to it until the block ends.
-
-        The lock is one on the file's directory: it leaves nothing behind.
-        """
-        with writing(self.path, "give another --lock"):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            with contextlib.suppress(OSError):  # some network file systems have no such locks
-                fcntl.flock(handle, fcntl.LOCK_EX)
+        """Read the file anew, and let no other process write to it until the block ends."""
+        with (
+            writing(self.path, "give another --lock"),
+            file_lock(self.path.with_name(f".{self.path.name}.lock")),
+        ):
             self._models = self._read()
             yield
-        finally:
-            os.close(handle)
 
     def _entry(self, repo: str) -> tuple[str, Pinned] | None:
         for key, pinned in self._models.items():
@@ -191,5 +194,4 @@ class Lock:
             key: Pinned(revision=pinned.revision, files=dict(sorted(pinned.files.items())))
             for key, pinned in sorted(self._models.items())
         }
-        with writing(self.path, "give another --lock"):
-            write_whole(self.path, encode(LockFile(zoo=LAYOUT, models=models)))
+        atomic_write(self.path, encode(LockFile(zoo=LAYOUT, models=models)))

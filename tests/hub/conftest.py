@@ -1,10 +1,12 @@
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.hub.hub_server import Hub, tiny_safetensors
-from zoo.hub import Fetched, fetch, patience
+from tests.hub.hub_server import Hub, etag_of, tiny_safetensors
+from zoo.hub import DownloadResult, fetch, retry
+from zoo.hub.metadata import repo_folder
 
 REPO = "someone/tiny"
 WEIGHTS = "model.safetensors"
@@ -17,11 +19,22 @@ FILES = {
 }
 NEEDED = ["config.json", "vocab.txt", WEIGHTS]
 
-Fetch = Callable[..., Fetched]
+ETAGS = {name: etag_of(name, content) for name, content in FILES.items()}
+
+Fetch = Callable[..., DownloadResult]
 
 
 def needed(names: Sequence[str]) -> Sequence[str]:
     return [name for name in NEEDED if name in names]
+
+
+def partial(name: str = WEIGHTS, content: bytes | None = None) -> Path:
+    """The beginning of a file that a download left behind; made if there is content for it."""
+    path = repo_folder(REPO) / f"{ETAGS[name]}.partial"
+    if content is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return path
 
 
 @pytest.fixture
@@ -32,7 +45,7 @@ def commit(hub: Hub) -> str:
 
 @pytest.fixture
 def get() -> Fetch:
-    def get(repo: str = REPO, **options: Any) -> Fetched:
+    def get(repo: str = REPO, **options: Any) -> DownloadResult:
         return fetch(repo, **{"select": needed, **options})
 
     return get
@@ -41,4 +54,4 @@ def get() -> Fetch:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pauses between tries that a test can wait for."""
-    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.005)
+    monkeypatch.setattr(retry, "INITIAL_DELAY", 0.005)

@@ -1,5 +1,3 @@
-import hashlib
-import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -7,15 +5,10 @@ import huggingface_hub
 import pytest
 
 from tests.conftest import reload_hub_settings
-from tests.hub.conftest import FILES, NEEDED, REPO, WEIGHTS, Fetch
+from tests.hub.conftest import ETAGS, FILES, NEEDED, REPO, WEIGHTS, Fetch, partial
 from tests.hub.hub_server import LISTING, Hub
 from zoo.errors import SourceError, VerificationError
-from zoo.hub.record import path_of
-
-ETAGS = {
-    WEIGHTS: hashlib.sha256(FILES[WEIGHTS]).hexdigest(),
-    "config.json": hashlib.sha1(b"blob 23\0" + FILES["config.json"]).hexdigest(),
-}
+from zoo.hub.metadata import metadata_path
 
 
 def damage(path: Path, how: str) -> None:
@@ -24,24 +17,26 @@ def damage(path: Path, how: str) -> None:
     path.resolve().write_bytes(other[how])
 
 
-@pytest.mark.parametrize("offline", [False, True])
 @pytest.mark.parametrize("how", ["bit", "short", "empty"])
 @pytest.mark.parametrize("name", [WEIGHTS, "config.json"])
-def test_a_cached_file_that_changed_is_reported_removed_and_fetched_again(
-    hub: Hub, commit: str, get: Fetch, name: str, how: str, offline: bool
+def test_a_cached_file_that_changed_is_downloaded_again(
+    hub: Hub, commit: str, get: Fetch, name: str, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = get()
     damage(first.directory / name, how)
-    with pytest.raises(VerificationError) as error:
-        get(offline=offline)
-    assert str(error.value) == (
-        f"{REPO} {name} in the cache is damaged: it does not match its digest; "
-        f"it was removed; run `zoo fetch {REPO}` to download it again"
-    )
-    with pytest.raises(SourceError, match=f"{name} is not in the cache"):
-        get(offline=True)
+    for _ in range(2):
+        with pytest.raises(VerificationError) as error:
+            get(offline=True)
+        assert str(error.value) == (
+            f"{REPO} {name} in the cache is damaged: it does not match its digest; "
+            f"run `zoo fetch {REPO}` while online to download it again"
+        )
+    caplog.set_level("INFO", "zoo")
     assert get() == first
+    assert caplog.messages == [f"{REPO} {name} in the cache is damaged; downloading it again"]
     assert (first.directory / name).read_bytes() == FILES[name]
+    assert hub.sent(name) == 2 * len(FILES[name])
+    assert get(offline=True) == first
 
 
 def test_files_of_the_client_are_used_and_checked(hub: Hub, commit: str, get: Fetch) -> None:
@@ -66,16 +61,22 @@ def test_files_of_the_client_are_used_offline(hub: Hub, commit: str, get: Fetch)
     assert "README.md" in get(revision=commit, select=lambda names: ["README.md"]).files
 
 
-@pytest.mark.parametrize("offline", [False, True])
 @pytest.mark.parametrize("name", [WEIGHTS, "config.json"])
 def test_files_of_the_client_that_are_damaged_are_found_out(
-    commit: str, get: Fetch, name: str, offline: bool
+    commit: str, get: Fetch, name: str
 ) -> None:
     for needed in NEEDED:
         path = Path(huggingface_hub.hf_hub_download(REPO, needed))
     damage(path.with_name(name), "bit")
     with pytest.raises(VerificationError, match=f"{name} in the cache is damaged"):
-        get(offline=offline)
+        get(offline=True)
+    assert (get().directory / name).read_bytes() == FILES[name]
+
+
+def test_contents_that_another_commit_shares_are_checked(hub: Hub, commit: str, get: Fetch) -> None:
+    damage(get().directory / WEIGHTS, "bit")
+    hub.add(REPO, {**FILES, "config.json": b"{}"})
+    assert (get().directory / WEIGHTS).read_bytes() == FILES[WEIGHTS]
 
 
 def test_the_client_finds_our_files(hub: Hub, commit: str, get: Fetch) -> None:
@@ -90,7 +91,7 @@ def test_the_client_finds_our_files(hub: Hub, commit: str, get: Fetch) -> None:
     (repo,) = huggingface_hub.scan_cache_dir().repos
     (revision,) = repo.revisions
     assert (repo.repo_id, revision.commit_hash, [*revision.refs]) == (REPO, commit, ["main"])
-    assert {file.blob_path.name for file in revision.files} >= set(ETAGS.values())
+    assert {file.blob_path.name for file in revision.files} == {ETAGS[name] for name in NEEDED}
 
 
 def test_without_symbolic_links(
@@ -106,6 +107,8 @@ def test_without_symbolic_links(
     damage(fetched.directory / WEIGHTS, "bit")
     with pytest.raises(VerificationError, match="damaged"):
         get(offline=True)
+    assert get() == fetched
+    assert (fetched.directory / WEIGHTS).read_bytes() == FILES[WEIGHTS]
 
 
 def test_two_at_once_download_once(hub: Hub, commit: str, get: Fetch) -> None:
@@ -118,7 +121,7 @@ def test_two_at_once_download_once(hub: Hub, commit: str, get: Fetch) -> None:
 @pytest.mark.parametrize("content", [b"", b"{", b'{"zoo": 1}', b'{"zoo": 1, "other": 2}'])
 def test_a_damaged_record_is_named(commit: str, get: Fetch, content: bytes) -> None:
     first = get()
-    path = path_of(REPO, commit)
+    path = metadata_path(REPO, commit)
     path.write_bytes(content)
     with pytest.raises(VerificationError) as error:
         get()
@@ -133,18 +136,17 @@ def test_the_record_of_another_repository_is_not_believed(
 ) -> None:
     get()
     other = hub.add("someone/other", FILES)
-    path = path_of("someone/other", other)
+    path = metadata_path("someone/other", other)
     path.parent.mkdir(parents=True)
-    path.write_bytes(path_of(REPO, commit).read_bytes())
+    path.write_bytes(metadata_path(REPO, commit).read_bytes())
     with pytest.raises(VerificationError, match=f"{path} is no record of someone/other"):
         get("someone/other")
 
 
 def test_a_beginning_of_a_file_is_no_file(hub: Hub, commit: str, get: Fetch) -> None:
-    blobs = Path(os.environ["HF_HOME"], "hub", "models--someone--tiny", "blobs")
-    blobs.mkdir(parents=True)
-    (blobs / f"{ETAGS[WEIGHTS]}.incomplete").write_bytes(FILES[WEIGHTS])  # all of it, unchecked
+    partial(WEIGHTS, FILES[WEIGHTS])  # all of it, unchecked
     with pytest.raises(SourceError, match="not in the cache"):
         get(offline=True)
     assert get().files[WEIGHTS].sha256 == ETAGS[WEIGHTS]
-    assert hub.sent(WEIGHTS) == 0
+    assert hub.sent(WEIGHTS) == 1
+    assert not partial().exists()

@@ -1,4 +1,3 @@
-import hashlib
 import os
 import socket
 import time
@@ -7,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import reload_hub_settings
-from tests.hub.conftest import FILES, REPO, WEIGHTS, Fetch
+from tests.hub.conftest import ETAGS, FILES, REPO, WEIGHTS, Fetch, partial
 from tests.hub.hub_server import LISTING, Fault, Hub
 from zoo.errors import SourceError, VerificationError
-from zoo.hub import patience
+from zoo.hub import retry
 
 pytestmark = pytest.mark.usefixtures("hasty")
 SIZE = len(FILES[WEIGHTS])
-SHA256 = hashlib.sha256(FILES[WEIGHTS]).hexdigest()
+SHA256 = ETAGS[WEIGHTS]
 
 
 def cached(pattern: str) -> list[Path]:
@@ -30,18 +29,18 @@ def test_a_connection_cut_in_mid_file_goes_on_where_it_stopped(
     assert fetched.files[WEIGHTS].sha256 == SHA256
     assert hub.asked(WEIGHTS) == [0, 5000, 5000, 5700]
     assert hub.sent(WEIGHTS) == SIZE  # not one byte twice
-    assert cached("*.incomplete") == []
+    assert cached("*.incomplete") == [] and not partial().exists()
 
 
 def test_it_goes_on_as_long_as_something_arrives(hub: Hub, commit: str, get: Fetch) -> None:
-    cuts = 3 * patience.FAILURES
+    cuts = 3 * retry.MAX_FAILURES
     hub.fail(WEIGHTS, *[Fault(cut_after=1000)] * cuts)
     assert get().files[WEIGHTS].sha256 == SHA256
     assert hub.asked(WEIGHTS) == [1000 * i for i in range(cuts + 1)]
 
 
 def test_what_arrived_is_kept_for_the_next_run(hub: Hub, commit: str, get: Fetch) -> None:
-    hub.fail(WEIGHTS, Fault(cut_after=6000), *[Fault(drop=True)] * patience.FAILURES)
+    hub.fail(WEIGHTS, Fault(cut_after=6000), *[Fault(cut_after=0)] * retry.MAX_FAILURES)
     with pytest.raises(SourceError) as error:
         get()
     host = hub.storage.removeprefix("http://")
@@ -49,8 +48,7 @@ def test_what_arrived_is_kept_for_the_next_run(hub: Hub, commit: str, get: Fetch
         f"the connection to {host} was cut while reading {REPO} {WEIGHTS}; "
         "try again: a download goes on where it stopped"
     )
-    (part,) = cached("*.incomplete")
-    assert part.stat().st_size == 6000
+    assert partial().read_bytes() == FILES[WEIGHTS][:6000]
     assert not cached(SHA256) and not cached(WEIGHTS)
     hub.faults.clear()
     hub.requests.clear()
@@ -76,9 +74,7 @@ def test_another_part_than_was_asked_for_is_not_used(hub: Hub, commit: str, get:
 
 def test_a_list_that_promises_more_than_there_is(hub: Hub, commit: str, get: Fetch) -> None:
     hub.sizes[WEIGHTS] = SIZE + 100
-    blobs = Path(os.environ["HF_HOME"], "hub", "models--someone--tiny", "blobs")
-    blobs.mkdir(parents=True)
-    (blobs / f"{SHA256}.incomplete").write_bytes(FILES[WEIGHTS])
+    partial(WEIGHTS, FILES[WEIGHTS])
     with pytest.raises(VerificationError, match=f"have {SIZE + 100} bytes, and the Hub sends"):
         get()
     assert hub.asked(WEIGHTS) == [SIZE, 0]  # nothing from there on, so once more from the start
@@ -92,16 +88,11 @@ def test_an_answer_without_a_length_that_stops_early_is_continued(
     assert hub.asked(WEIGHTS) == [0, 6000]
 
 
-@pytest.mark.parametrize("left", [SIZE + 10, SIZE])
+@pytest.mark.parametrize("left", [SIZE + 10, SIZE, SIZE - 10])
 def test_a_beginning_that_cannot_be_one_is_thrown_away(
     hub: Hub, commit: str, get: Fetch, left: int
 ) -> None:
-    blobs = Path(os.environ["HF_HOME"], "hub", "models--someone--tiny", "blobs")
-    blobs.mkdir(parents=True)
-    (blobs / f"{SHA256}.incomplete").write_bytes(bytes(left))
-    if left == SIZE:  # as long as the file, and not the file
-        with pytest.raises(VerificationError, match="does not match the digest"):
-            get()
+    partial(WEIGHTS, bytes(left))
     assert get().files[WEIGHTS].sha256 == SHA256
 
 
@@ -110,9 +101,9 @@ def test_a_beginning_that_cannot_be_one_is_thrown_away(
 def test_a_server_error_that_passes(
     hub: Hub, commit: str, get: Fetch, what: str, status: int
 ) -> None:
-    hub.fail(what, *[Fault(status=status)] * (patience.FAILURES - 1))
+    hub.fail(what, *[Fault(status=status)] * (retry.MAX_FAILURES - 1))
     assert get().revision == commit
-    assert len(hub.asked(what)) == patience.FAILURES
+    assert len(hub.asked(what)) == retry.MAX_FAILURES + (what == LISTING)
 
 
 @pytest.mark.parametrize(("what", "label"), [(LISTING, REPO), (WEIGHTS, f"{REPO} {WEIGHTS}")])
@@ -123,7 +114,7 @@ def test_a_server_error_that_stays_is_one_line(
     with pytest.raises(SourceError) as error:
         get()
     assert str(error.value) == f"{hub.url} answered 500 when asked for {label}; try again later"
-    assert len(hub.asked(what)) == patience.FAILURES
+    assert len(hub.asked(what)) == retry.MAX_FAILURES
 
 
 @pytest.mark.parametrize("what", [LISTING, WEIGHTS])
@@ -134,7 +125,7 @@ def test_too_many_requests_waits_as_long_as_it_is_asked_to(
     begin = time.monotonic()
     assert get().revision == commit
     assert 1.0 <= time.monotonic() - begin < 30
-    assert len(hub.asked(what)) == 2
+    assert len(hub.asked(what)) == 2 + (what == LISTING)
 
 
 def test_the_rate_limit_header_is_understood(
@@ -160,7 +151,7 @@ def test_it_does_not_wait_longer_than_a_minute(
 def test_waits_are_added_up(
     hub: Hub, commit: str, get: Fetch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "LONGEST_WAIT", 1.5)
+    monkeypatch.setattr(retry, "MAX_RETRY_AFTER", 1.5)
     hub.fail(WEIGHTS, *[Fault(status=429, headers={"Retry-After": "1"})] * 3)
     with pytest.raises(SourceError, match="try again in 1 s"):
         get()
@@ -193,28 +184,41 @@ def test_more_bytes_than_there_should_be(hub: Hub, commit: str, get: Fetch) -> N
     hub.fail(WEIGHTS, Fault(length=SIZE + 1, no_length=True))
     with pytest.raises(VerificationError, match=f"should have {SIZE} bytes"):
         get()
-    assert not cached(SHA256) and not cached(WEIGHTS) and not cached("*.incomplete")
+    assert not cached(SHA256) and not cached(WEIGHTS) and not partial().exists()
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, "config.json"])
 def test_contents_that_do_not_match_never_enter_the_cache(
     hub: Hub, commit: str, get: Fetch, name: str
 ) -> None:
-    hub.fail(name, Fault(corrupt=True))
+    hub.fail(name, *[Fault(corrupt=True)] * retry.MAX_FAILURES)
     with pytest.raises(VerificationError) as error:
         get()
     assert str(error.value).startswith(f"{REPO} {name} does not match the digest that the Hub")
     assert error.value.exit_code == 3
-    assert not cached(name) and not cached("*.incomplete")
+    assert (
+        not cached(name)
+        and not cached(ETAGS[name])
+        and not cached("*.incomplete")
+        and not partial(name).exists()
+    )
     fetched = get()
     assert (fetched.directory / name).read_bytes() == FILES[name]
+
+
+def test_contents_that_do_not_match_once_are_asked_for_again(
+    hub: Hub, commit: str, get: Fetch
+) -> None:
+    hub.fail(WEIGHTS, Fault(corrupt=True))
+    assert get().files[WEIGHTS].sha256 == SHA256
+    assert hub.asked(WEIGHTS) == [0, 0]
 
 
 def test_a_hub_that_does_not_answer_in_time(
     hub: Hub, commit: str, get: Fetch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "2")
-    monkeypatch.setattr(patience, "FAILURES", 1)
+    monkeypatch.setattr(retry, "MAX_FAILURES", 1)
     reload_hub_settings()
     hub.fail(WEIGHTS, Fault(stall_after=4000))
     with pytest.raises(SourceError) as error:
@@ -232,7 +236,7 @@ def test_no_connection_is_one_line_at_once(get: Fetch, monkeypatch: pytest.Monke
         free.bind(("127.0.0.1", 0))
         host = f"127.0.0.1:{free.getsockname()[1]}"  # bound, and nobody listens
         monkeypatch.setenv("HF_ENDPOINT", f"http://{host}")
-        monkeypatch.setattr(patience, "FIRST_PAUSE", 60)
+        monkeypatch.setattr(retry, "INITIAL_DELAY", 60)
         reload_hub_settings()
         with pytest.raises(SourceError) as error:
             get()

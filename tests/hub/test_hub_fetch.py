@@ -43,10 +43,11 @@ def test_select_sees_every_name(commit: str, get: Fetch) -> None:
     assert (fetched.directory / "onnx/model.bin").read_bytes() == FILES["onnx/model.bin"]
 
 
-def test_asks_once_for_the_list_and_once_for_a_file(hub: Hub, commit: str, get: Fetch) -> None:
+def test_asks_once_for_a_file(hub: Hub, commit: str, get: Fetch) -> None:
     get()
-    whats = sorted(request.what for request in hub.requests)
-    assert whats == sorted([LISTING, "config.json", WEIGHTS])  # an empty file needs no request
+    asked = [request.what for request in hub.requests if request.method == "GET"]
+    # The second time for the list is huggingface_hub's, to record where the branch is.
+    assert asked == [LISTING, LISTING, "config.json", WEIGHTS]  # an empty file needs no request
 
 
 def test_the_second_time_asks_only_where_the_branch_is(hub: Hub, commit: str, get: Fetch) -> None:
@@ -94,7 +95,7 @@ def test_a_gated_repository_opens_with_the_token_and_storage_never_sees_it(
     fetched = get()
     assert (fetched.directory / WEIGHTS).read_bytes() == FILES[WEIGHTS]
     authorized = {request.what: request.authorized for request in hub.requests}
-    assert authorized == {LISTING: True, "config.json": True, WEIGHTS: False}
+    assert authorized == {LISTING: True, "config.json": True, "vocab.txt": True, WEIGHTS: False}
 
 
 @pytest.mark.parametrize("token", [None, "hf_someone_else"])

@@ -64,7 +64,7 @@ def test_online_does_make_one_so_the_check_can_fail(commit: str, get: Fetch) -> 
 
 
 def test_a_process_that_is_killed_is_continued_by_the_next(hub: Hub, commit: str) -> None:
-    arrived = 2 << 20  # more than the buffer that dies with the process
+    arrived = 2 << 20
     content = bytes(arrived + 5000)
     commit = hub.add("someone/tiny", {**FILES, WEIGHTS: content})
     hub.fail(WEIGHTS, Fault(stall_after=arrived))
@@ -83,7 +83,7 @@ def test_a_process_that_is_killed_is_continued_by_the_next(hub: Hub, commit: str
 
 def _wait_for_part(size: int) -> Path:
     for _ in range(2000):
-        for part in Path(os.environ["HF_HOME"]).rglob("*.incomplete"):
+        for part in Path(os.environ["ZOO_HOME"]).rglob("*.partial"):
             if part.stat().st_size >= size:
                 return part
         time.sleep(0.01)

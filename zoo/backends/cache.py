@@ -1,7 +1,6 @@
 """Graphs that were exported because a session asked for ONNX Runtime, each kept for the next."""
 
 import contextlib
-import fcntl
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +11,7 @@ import zoo
 from zoo.backends.exported import check_files
 from zoo.checkpoint import CONFIG, MANIFEST, Checkpoint, is_checkpoint, load_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.io.locks import file_lock
 from zoo.paths import home, keep
 
 
@@ -65,15 +65,14 @@ def _intact(target: Path) -> bool:
 
 @contextlib.contextmanager
 def _locked(target: Path) -> Iterator[None]:
-    """Hold a lock that the system takes back when the process ends, however it ends."""
+    """Let no other process export the same graph until the block ends."""
     path = target.with_suffix(".lock")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("w")
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {path}: {error.strerror}", "set ZOO_HOME to a folder you can write to"
-        ) from error
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(file_lock(path))
+        except OSError as error:
+            raise UsageError(
+                f"cannot write {path}: {error.strerror}",
+                "set ZOO_HOME to a folder you can write to",
+            ) from error
         yield

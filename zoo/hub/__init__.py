@@ -1,16 +1,15 @@
 """Files from a Hub: resolved to a commit, downloaded, checked, and checked again when used.
 
-The Hub's own client (huggingface_hub) speaks to the Hub: endpoint, token, proxies, timeouts and
-the place of its cache are what its environment variables say. Files land in its cache, in its
-layout, so that they are shared with every other program that uses it. What the client does not
-do is done here: a download that was interrupted goes on where it stopped, also in another
-process; contents are checked against the digest that the Hub publishes before they enter the
-cache; and every later use checks them against the BLAKE3 digest recorded then.
+Downloads are huggingface_hub's: endpoint, token, proxies, timeouts and the place of its cache are
+what its environment variables say, and files land in its cache, shared with every other program
+that uses it. Added to it are limits on what a server sends, tries after failures that may pass,
+downloads that go on where they stopped, also in another process, and digests: contents are checked
+against the digest that the Hub publishes before they enter the cache, and every later use checks
+them against the BLAKE3 digest that was recorded then.
 
-A cached file that fails its check is removed from the cache and reported (exit code 3); the next
-``zoo fetch`` downloads it again.
+A cached file that fails its check is downloaded again; offline it is an error (exit code 3).
 """
 
-from zoo.hub.fetch import Fetched, fetch
+from zoo.hub.fetch import DownloadResult, fetch
 
-__all__ = ["Fetched", "fetch"]
+__all__ = ["DownloadResult", "fetch"]

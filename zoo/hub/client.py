@@ -1,54 +1,185 @@
-"""All that is asked of the Hub, through its own client.
+"""Requests of huggingface_hub within limits, by hooks in its HTTP client.
 
-The client builds its names of ``huggingface_hub.utils`` when they are used, so mypy sees none.
+huggingface_hub reads the body of any answer to its end, waits for as long as a server asks it to,
+puts a file where the server's headers say, and hands over to another client, hf_xet, where a
+server names one. The hooks bound and check the answers to the calls that are made from here, and
+leave those of other parts of the program alone.
 """
 
 import contextlib
 import logging
-import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
 
-from zoo.errors import SourceError, UsageError
-from zoo.hub.cache import COMMIT, ETAG
-from zoo.hub.failures import Asked, endpoint, one_line, translated
-from zoo.hub.record import Published
+import httpx2
+from huggingface_hub import set_client_factory
+from huggingface_hub.utils import _http
+from huggingface_hub.utils import logging as client_logging
 
-if TYPE_CHECKING:
-    import httpx2
-    from huggingface_hub import ModelInfo
+from zoo.errors import SourceError
+from zoo.hub.errors import HubRequest, error_of_status, map_errors
+from zoo.hub.retry import TransientError
+from zoo.io.limits import HUB_MESSAGE_BYTES, HUB_SLOW_SECONDS, HUB_SLOWEST_RATE
 
-YES = {"1", "on", "yes", "true"}
-
-
-def is_offline() -> bool:
-    """Whether ``$HF_HUB_OFFLINE`` forbids connections, now or when the client was imported."""
-    from huggingface_hub import constants
-
-    return constants.HF_HUB_OFFLINE or os.environ.get("HF_HUB_OFFLINE", "").lower() in YES
+CALL: "ContextVar[HubCall | None]" = ContextVar("zoo.hub.client.CALL", default=None)
+DROPPED_HEADERS = ("x-hf-warning", "x-xet-hash", "content-encoding", "content-length")
+_INSTALLING = threading.Lock()
 
 
-def check_name(repo: str) -> None:
-    """Refuse what cannot be the name of a repository.
+class HubCall:
+    """One call of huggingface_hub, and the limits on the answers to its requests.
 
-    Raises:
-        UsageError: it cannot.
+    Args:
+        request: what is asked for, for messages.
+        limit: the largest body in bytes, decompressed.
     """
-    from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
-    try:
-        validate_repo_id(repo)
-    except HFValidationError as error:
-        raise UsageError(
-            f"{repo!r} cannot be a Hub repository", "give it as organisation/name"
-        ) from error
+    def __init__(self, request: HubRequest, limit: int) -> None:
+        self.request = request
+        self.limit = limit
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Apply the limits to the requests that the block makes, and map its errors."""
+        _install_hooks()
+        token = CALL.set(self)
+        try:
+            with map_errors(self.request), quiet():
+                yield
+        finally:
+            CALL.reset(token)
+
+    def on_request(self, request: httpx2.Request) -> None:
+        """Change a request before it is sent."""
+        # A compressed answer would have another length, and could not be continued.
+        request.headers["Accept-Encoding"] = "identity"
+
+    def on_response(self, response: httpx2.Response) -> None:
+        """Check the head of an answer, and wrap its body.
+
+        Raises:
+            SourceError: it is an error of the server.
+        """
+        response.stream = self._wrapped(response)
+        if response.status_code >= 400:
+            response.read()
+            raise error_of_status(response, self.request)
+
+    def body(self, response: httpx2.Response, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield the body of an answer that is no error, up to the limit.
+
+        Raises:
+            SourceError: it is longer.
+        """
+        received = 0
+        for chunk in chunks:
+            received += len(chunk)
+            if received > self.limit:
+                raise SourceError(
+                    f"the answer for {self.request} is longer than {self.limit:,} bytes",
+                    "check $HF_ENDPOINT",
+                )
+            yield chunk
+
+    def _wrapped(self, response: httpx2.Response) -> httpx2.SyncByteStream:
+        original = httpx2.Response(
+            response.status_code,
+            headers=response.headers,
+            stream=response.stream,
+            request=response.request,
+        )
+        compressed = response.headers.get("content-encoding", "identity") != "identity"
+        for name in DROPPED_HEADERS if compressed else DROPPED_HEADERS[:2]:
+            response.headers.pop(name, None)
+        chunks = self._steady(original.iter_bytes())
+        useful = response.status_code < 300
+        return _Body(self.body(response, chunks) if useful else _beginning(chunks), original)
+
+    def _steady(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield chunks as long as they come fast enough."""
+        begin, received = time.monotonic(), 0
+        with map_errors(self.request):
+            for chunk in chunks:
+                received += len(chunk)
+                seconds = time.monotonic() - begin
+                if seconds > HUB_SLOW_SECONDS and received < seconds * HUB_SLOWEST_RATE:
+                    raise TransientError(
+                        f"{received:,} bytes for {self.request} came in {seconds:.0f} s",
+                        "try again later: a download goes on where it stopped",
+                    )
+                yield chunk
+
+
+class _Body(httpx2.SyncByteStream):
+    """Chunks that are made of the body of another response."""
+
+    def __init__(self, chunks: Iterator[bytes], original: httpx2.Response) -> None:
+        self._chunks = chunks
+        self._original = original
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._chunks
+
+    def close(self) -> None:
+        """Close the other response."""
+        self._original.close()
+
+
+def _beginning(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the first bytes of the body of an error or of a redirect, of which no more is used."""
+    received = 0
+    for chunk in chunks:
+        yield chunk[: HUB_MESSAGE_BYTES - received]
+        received += len(chunk)
+        if received >= HUB_MESSAGE_BYTES:
+            return
+
+
+@dataclass(frozen=True)
+class _HookedFactory:
+    """A factory of HTTP clients, with our hooks added to what another one makes."""
+
+    factory: Callable[[], httpx2.Client]
+
+    def __call__(self) -> httpx2.Client:
+        client = self.factory()
+        hooks = client.event_hooks
+        client.event_hooks = {
+            "request": [*hooks["request"], _on_request],
+            "response": [*hooks["response"], _on_response],
+        }
+        return client
+
+
+def _install_hooks() -> None:
+    """Let huggingface_hub make its clients with our hooks; it makes new ones after some errors.
+
+    A program that set a factory of its own, for its proxies or certificates, keeps it. There is no
+    public way to ask which one is set.
+    """
+    with _INSTALLING:
+        factory: Any = _http._GLOBAL_CLIENT_FACTORY
+        if not isinstance(factory, _HookedFactory):
+            set_client_factory(_HookedFactory(factory))
+
+
+def _on_request(request: httpx2.Request) -> None:
+    if call := CALL.get():
+        call.on_request(request)
+
+
+def _on_response(response: httpx2.Response) -> None:
+    if call := CALL.get():
+        call.on_response(response)
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep the client's own warnings off standard error: what matters of them is an error here."""
-    from huggingface_hub.utils import logging as client_logging
+    """Keep warnings of huggingface_hub off standard error: the errors that follow are reported."""
 
     def is_error(record: logging.LogRecord) -> bool:
         return record.levelno >= logging.ERROR
@@ -61,82 +192,3 @@ def quiet() -> Iterator[None]:
     finally:
         for handler in handlers:
             handler.removeFilter(is_error)
-
-
-def list_files(repo: str, revision: str) -> tuple[str, dict[str, Published]]:
-    """Ask for a revision's commit and files: one request.
-
-    Returns:
-        The commit, and every file of it.
-
-    Raises:
-        SourceError: the repository or revision is missing or closed, or the Hub fails.
-    """
-    from huggingface_hub import HfApi, constants
-    from huggingface_hub.errors import HfHubHTTPError
-
-    with translated(Asked(repo, revision)):
-        try:
-            info = HfApi(library_name="zoo").model_info(
-                repo,
-                revision=revision,
-                files_metadata=True,
-                timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
-            )
-            return _commit(info), _files(info)
-        except HfHubHTTPError:  # some of them are ValueErrors too
-            raise
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise SourceError(
-                f"{endpoint()} does not answer as a Hub does: {one_line(error)}",
-                "check $HF_ENDPOINT",
-            ) from error
-
-
-def _commit(info: "ModelInfo") -> str:
-    if not COMMIT.fullmatch(info.sha or ""):
-        raise ValueError(f"{info.sha!r} is no commit")
-    return str(info.sha)
-
-
-def _files(info: "ModelInfo") -> dict[str, Published]:
-    files = {}
-    for file in info.siblings or ():
-        etag = file.lfs.sha256 if file.lfs else file.blob_id or ""
-        if not ETAG.fullmatch(etag) or file.size is None:
-            raise ValueError(f"it states no digest or length of {file.rfilename!r}")
-        files[file.rfilename] = Published(bytes=file.size, etag=etag)
-    return files
-
-
-@contextlib.contextmanager
-def reading(asked: Asked, offset: int) -> "Iterator[httpx2.Response]":
-    """Open a file of the Hub for reading.
-
-    Args:
-        asked: the file, at a commit.
-        offset: how many bytes of it are here already.
-
-    Raises:
-        SourceError: the Hub does not give it out, or fails; also while it is read.
-    """
-    from huggingface_hub import constants, hf_hub_url
-    from huggingface_hub.utils import (  # type: ignore[attr-defined]
-        build_hf_headers,
-        get_session,
-        hf_raise_for_status,
-    )
-
-    # A compressed answer would have another length, and could not be continued.
-    headers = {**build_hf_headers(library_name="zoo"), "Accept-Encoding": "identity"}
-    if offset:
-        headers["Range"] = f"bytes={offset}-"
-    url = hf_hub_url(asked.repo, asked.name or "", revision=asked.revision)
-    timeout = constants.HF_HUB_DOWNLOAD_TIMEOUT
-    with (
-        translated(asked),
-        get_session().stream("GET", url, headers=headers, timeout=timeout) as response,
-    ):
-        if response.status_code != 416:  # nothing from there on: what is here is no beginning of it
-            hf_raise_for_status(response)
-        yield response

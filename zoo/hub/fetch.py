@@ -1,5 +1,6 @@
 """``fetch``: from the name of a repository to files that are here and were checked."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,20 +8,22 @@ from typing import TYPE_CHECKING
 
 from zoo.errors import SourceError, VerificationError
 from zoo.hub.files import hash_file, writing
+from zoo.io.limits import HUB_FILE_BYTES, check_limit
+from zoo.io.locks import file_lock
 from zoo.progress import Advance, progress
 
 if TYPE_CHECKING:
     from zoo.checkpoint import FileDigest
-    from zoo.hub.cache import Cache
-    from zoo.hub.record import Known, Published
+    from zoo.hub.metadata import CommitMetadata, RemoteFile
     from zoo.lock import Lock
 
+LOG = logging.getLogger("zoo")
 DEFAULT_BRANCH = "main"
 NO_ROOM = "make room, or set $HF_HUB_CACHE and $ZOO_HOME to another place"
 
 
 @dataclass(frozen=True)
-class Fetched:
+class DownloadResult:
     """Files of a repository, on this machine.
 
     Attributes:
@@ -44,7 +47,7 @@ def fetch(
     select: Callable[[Sequence[str]], Sequence[str]],
     offline: bool = False,
     lock: "Lock | None" = None,
-) -> Fetched:
+) -> DownloadResult:
     """Return files of a Hub repository, downloading those that are not here.
 
     A commit that was seen before, because it is given or locked, is not asked for again: if its
@@ -63,120 +66,157 @@ def fetch(
         SourceError: offline and not here; missing or gated; or the network failed.
         VerificationError: a file is not what the Hub, the lock or our record says.
     """
-    from zoo.hub import client
-    from zoo.hub.cache import Cache
+    from huggingface_hub import constants
 
-    client.check_name(repo)
-    offline = offline or client.is_offline()
-    cache = Cache.of(repo)
-    with client.quiet(), writing(cache.root, NO_ROOM):
+    from zoo.hub.listing import check_names, is_offline
+
+    branch = DEFAULT_BRANCH if revision is None else revision
+    check_names(repo, branch)
+    root = Path(constants.HF_HUB_CACHE)
+    with writing(root, NO_ROOM):
         pinned = lock.pin(repo, revision) if lock else None
-        branch = DEFAULT_BRANCH if revision is None else revision
-        wanted = pinned or branch
-        known = _known(cache, wanted, offline)
-        listing = cache.found(known.revision) if known.listing is None else known.listing
-        work = _Work(cache, known, listing, offline, lock)
-        names = list(dict.fromkeys(select(sorted(listing))))
-        with progress(f"fetching {repo}", work.missing(names), bytes_=True) as advance:
-            files = {name: work.obtain(name, advance) for name in names}
+        checkout = _open(repo, pinned or branch, root, offline or is_offline(), lock)
+        names = list(dict.fromkeys(select(sorted(checkout.listing))))
+        files = checkout.obtain_all(names)
         if lock:
-            lock.add(repo, branch, known.revision, files)
-    return Fetched(cache.snapshot(known.revision), repo, known.revision, files)
+            lock.add(repo, branch, checkout.commit, files)
+    return DownloadResult(checkout.directory, repo, checkout.commit, files)
 
 
-def _known(cache: "Cache", wanted: str, offline: bool) -> "Known":
-    """Resolve a revision and return what is known of its commit, asking the Hub if need be."""
-    from zoo.hub.client import list_files
-    from zoo.hub.patience import patiently
-    from zoo.hub.record import recall
+def _open(repo: str, wanted: str, root: Path, offline: bool, lock: "Lock | None") -> "_Checkout":
+    """Resolve a revision to a commit and its list of files, asking the Hub if need be."""
+    from zoo.hub import listing
+    from zoo.hub.metadata import load_metadata
 
-    commit = cache.commit_of(wanted)
     if offline:
-        if commit is None or not cache.snapshot(commit).is_dir():
-            raise _absent(cache.repo, wanted)
-        return recall(cache.repo, commit)
-    if commit == wanted:
-        known = recall(cache.repo, commit)
+        snapshot = listing.cached_snapshot(repo, wanted)
+        if snapshot is None:
+            raise _absent(repo, wanted)
+        known = load_metadata(repo, snapshot.name)
+        files = known.listing
+        return _Checkout(
+            known, listing.cached_files(snapshot) if files is None else files, root, True, lock
+        )
+    if listing.COMMIT.fullmatch(wanted):
+        known = load_metadata(repo, wanted)
         if known.listing is not None:
-            return known
-    commit, listing = patiently(lambda: list_files(cache.repo, wanted))
-    cache.remember(wanted, commit)
-    known = recall(cache.repo, commit)
-    known.listing = listing
-    return known
+            return _Checkout(known, known.listing, root, False, lock)
+    commit, files = listing.list_files(repo, wanted)
+    listing.record_revision(repo, wanted, commit)
+    known = load_metadata(repo, commit)
+    known.listing = files
+    return _Checkout(known, files, root, False, lock)
 
 
-def _absent(repo: str, what: str) -> SourceError:
+def _absent(repo: str, subject: str) -> SourceError:
     return SourceError(
-        f"{repo} {what} is not in the cache", f"run `zoo fetch {repo}` once while online"
+        f"{repo} {subject} is not in the cache", f"run `zoo fetch {repo}` once while online"
     )
 
 
 @dataclass(frozen=True)
-class _Work:
-    """One commit's files being brought together.
+class _Checkout:
+    """One commit whose files are obtained.
 
     Attributes:
-        cache: where they go.
-        known: what is known of the commit.
-        listing: all its files, or those that are here if that is all there is to go by.
+        known: the record of the commit.
+        listing: all its files, or those in the cache if the Hub was never asked.
+        root: the cache.
         offline: open no connection.
-        lock: what they are compared with.
+        lock: digests that the files are compared with.
     """
 
-    cache: "Cache"
-    known: "Known"
-    listing: "dict[str, Published]"
+    known: "CommitMetadata"
+    listing: "Mapping[str, RemoteFile]"
+    root: Path
     offline: bool
     lock: "Lock | None"
+
+    @property
+    def repo(self) -> str:
+        return self.known.repo
 
     @property
     def commit(self) -> str:
         return self.known.revision
 
-    def missing(self, names: Sequence[str]) -> int:
-        """How many bytes of these files are not here."""
-        absent = [n for n in names if n in self.listing and not self._here(n)]
-        return sum(self.listing[n].bytes for n in absent)
+    @property
+    def directory(self) -> Path:
+        """The folder of the commit; the cache where none of its files was asked for."""
+        from zoo.hub.listing import cached_snapshot
 
-    def _here(self, name: str) -> bool:
-        etag = self.listing[name].etag
-        here = self.cache.file(self.commit, name).is_file()
-        return here or (bool(etag) and self.cache.blob(etag).is_file())
+        return cached_snapshot(self.repo, self.commit) or self.root
 
-    def obtain(self, name: str, advance: Advance) -> "FileDigest":
-        """Return the digest of one file, which is then here and as it should be."""
-        from zoo.hub.failures import Asked
-        from zoo.hub.transfer import download
+    def obtain_all(self, names: Sequence[str]) -> "dict[str, FileDigest]":
+        """Return the digests of files, which are then here and as they should be."""
+        for name in names:
+            if name not in self.listing:
+                raise SourceError(f"{self.repo} has no file {name} at {self.commit[:12]}")
+            check_limit(f"{self.repo} {name}", "length", self.listing[name].bytes, HUB_FILE_BYTES)
+        missing = sum(self.listing[name].bytes for name in names if self._path(name) is None)
+        with progress(f"fetching {self.repo}", missing, bytes_=True) as advance:
+            return {name: self._obtain(name, advance) for name in names}
 
-        if name not in self.listing:
-            raise SourceError(f"{self.cache.repo} has no file {name} at {self.commit[:12]}")
-        published = self.listing[name]
-        digest = None
-        if not self._here(name):
-            if self.offline:
-                raise _absent(self.cache.repo, name)
-            asked = Asked(self.cache.repo, self.commit, name)
-            digest = download(self.cache, asked, published, advance)
-        if not self.cache.file(self.commit, name).is_file():
-            self.cache.link(self.commit, name, published.etag)
-        digest = digest or self._check(name, published)
+    def _obtain(self, name: str, advance: Advance) -> "FileDigest":
+        digest = self._cached_digest(name)
+        if digest is None and self.offline:
+            if self._path(name) is None:
+                raise _absent(self.repo, name)
+            raise self._damaged(name)
+        digest = digest or self._download(name, advance)
         if self.lock:
-            self.lock.check(self.cache.repo, name, digest)
+            self.lock.check(self.repo, name, digest)
         self.known.add(name, digest)
         return digest
 
-    def _check(self, name: str, published: "Published") -> "FileDigest":
-        """Check a file that was here: against our record of it, else against the Hub's digest."""
+    def _download(self, name: str, advance: Advance) -> "FileDigest":
+        """Download a file, or wait until another process has done so."""
+        from zoo.hub.download import download
+        from zoo.hub.errors import HubRequest
+        from zoo.hub.metadata import repo_folder
+
+        request, remote = HubRequest(self.repo, self.commit, name), self.listing[name]
+        with file_lock(repo_folder(self.repo) / "download.lock"):
+            digest = self._cached_digest(name)
+            if digest is None and self._path(name) is None:
+                digest = download(request, remote, advance) or self._cached_digest(name)
+            if digest is None:
+                LOG.info("%s %s in the cache is damaged; downloading it again", self.repo, name)
+                self._unlink_copy(name)
+                digest = download(request, remote, advance, replace=True)
+                digest = digest or self._cached_digest(name)
+        if digest is None:
+            raise self._damaged(name)
+        return digest
+
+    def _cached_digest(self, name: str) -> "FileDigest | None":
+        """Return the digest of a file in the cache; ``None`` if it is missing or damaged.
+
+        It is compared with our record of it, else with the digest that the Hub publishes.
+        """
+        path = self._path(name)
+        if path is None:
+            return None
         recorded = self.known.files.get(name)
-        path = self.cache.file(self.commit, name)
-        digest, right = hash_file(path, "" if recorded else published.etag)
+        digest, matches = hash_file(path, "" if recorded else self.listing[name].etag)
         if recorded and (digest.bytes, digest.blake3) == (recorded.bytes, recorded.blake3):
             return recorded
-        if right and not recorded:
-            return digest
-        self.cache.discard(self.commit, name, published.etag)
-        raise VerificationError(
-            f"{self.cache.repo} {name} in the cache is damaged: it does not match its digest",
-            f"it was removed; run `zoo fetch {self.cache.repo}` to download it again",
+        return digest if matches and not recorded else None
+
+    def _path(self, name: str) -> Path | None:
+        from huggingface_hub import try_to_load_from_cache
+
+        path = try_to_load_from_cache(self.repo, name, revision=self.commit)
+        return Path(path) if isinstance(path, str) else None
+
+    def _unlink_copy(self, name: str) -> None:
+        """Remove a damaged file that is a copy: huggingface_hub replaces only linked ones."""
+        path = self._path(name)
+        if path is not None and not path.is_symlink():
+            path.unlink()
+
+    def _damaged(self, name: str) -> VerificationError:
+        return VerificationError(
+            f"{self.repo} {name} in the cache is damaged: it does not match its digest",
+            f"run `zoo fetch {self.repo}` while online to download it again",
         )

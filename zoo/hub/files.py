@@ -8,56 +8,69 @@ from pathlib import Path
 
 from zoo.checkpoint import FileDigest
 from zoo.errors import SourceError, UsageError
-from zoo.io.atomic import UNWRITABLE, atomic_write
+from zoo.io.atomic import UNWRITABLE
 
 PIECE = 4 << 20
 SHA256_LENGTH = 64
 
 
+class Hasher:
+    """The digests of a file's contents: BLAKE3, and whatever the Hub published its digest in.
+
+    Args:
+        etag: the digest that the Hub publishes, in hexadecimal: a SHA-256 for a large file, the
+            SHA-1 of a git blob for one that is kept in git itself; empty for none.
+        size: length of the file, which git hashes along.
+    """
+
+    def __init__(self, etag: str, size: int) -> None:
+        from blake3 import blake3
+
+        self._etag = etag
+        self._blake3 = blake3(max_threads=blake3.AUTO)
+        if len(etag) == SHA256_LENGTH:
+            self._published = hashlib.sha256()
+        else:
+            self._published = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+
+    def update(self, chunk: "bytes | memoryview") -> None:
+        """Hash the next part of the contents."""
+        self._blake3.update(chunk)
+        if self._etag:
+            self._published.update(chunk)
+
+    def result(self, size: int) -> tuple[FileDigest, bool]:
+        """Return the digest, and whether the contents are what the Hub publishes.
+
+        The digest holds the SHA-256 only where the Hub published one and it matches.
+        """
+        matches = not self._etag or self._published.hexdigest() == self._etag
+        sha256 = self._etag if matches and len(self._etag) == SHA256_LENGTH else None
+        return FileDigest(bytes=size, blake3=self._blake3.hexdigest(), sha256=sha256), matches
+
+
 def hash_file(path: Path, etag: str = "") -> tuple[FileDigest, bool]:
-    """Hash a file once, with BLAKE3 and with whatever the Hub published its digest in.
+    """Return the digest of a file, and whether it is what the Hub publishes.
 
     Args:
         path: the file.
-        etag: the digest that the Hub publishes, in hexadecimal: a SHA-256 for a large file, the
-            SHA-1 of a git blob for one that is kept in git itself; empty for none.
-
-    Returns:
-        The digest, and whether the file is what ``etag`` says. The digest holds the SHA-256 only
-        where the Hub published one and it is right.
+        etag: see ``Hasher``.
     """
-    from blake3 import blake3
-
     size = path.stat().st_size
-    ours, theirs = blake3(max_threads=blake3.AUTO), _hasher(etag, size)
+    hasher = Hasher(etag, size)
     buffer = memoryview(bytearray(PIECE))
     with path.open("rb", buffering=0) as file:
         while count := file.readinto(buffer):
-            ours.update(buffer[:count])
-            if etag:
-                theirs.update(buffer[:count])
-    right = not etag or theirs.hexdigest() == etag
-    sha256 = etag if right and len(etag) == SHA256_LENGTH else None
-    return FileDigest(bytes=size, blake3=ours.hexdigest(), sha256=sha256), right
-
-
-def _hasher(etag: str, size: int) -> "hashlib._Hash":
-    if len(etag) == SHA256_LENGTH:
-        return hashlib.sha256()
-    return hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file; see ``zoo.io.atomic.atomic_write``."""
-    atomic_write(path, content)
+            hasher.update(buffer[:count])
+    return hasher.result(size)
 
 
 @contextlib.contextmanager
-def writing(where: Path, remedy: str) -> Iterator[None]:
-    """Turn a failure of the disk into one line.
+def writing(path: Path, remedy: str) -> Iterator[None]:
+    """Turn failures of the disk into one line.
 
     Args:
-        where: what is being written, for failures that name no file.
+        path: the file or folder that is written, for failures that name none.
         remedy: what to do where there is no room or no permission.
 
     Raises:
@@ -67,7 +80,7 @@ def writing(where: Path, remedy: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        path = error.filename or where
+        name = error.filename or path
         if error.errno in {*UNWRITABLE, errno.EEXIST, errno.EISDIR}:
-            raise UsageError(f"cannot write {path}: {error.strerror}", remedy) from error
-        raise SourceError(f"{path}: {error.strerror or error}") from error
+            raise UsageError(f"cannot write {name}: {error.strerror}", remedy) from error
+        raise SourceError(f"{name}: {error.strerror or error}") from error

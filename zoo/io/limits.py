@@ -52,6 +52,14 @@ def check_limit(path: "str | os.PathLike[str]", what: str, value: int, limit: in
         )
 
 
+# The Hub, or what answers in its place.
+HUB_LISTING_BYTES = 32 << 20  # the list of a repository's files, decompressed
+HUB_LISTED_FILES = 100_000
+HUB_FILE_BYTES = 50 * 10**9  # the Hub gives out no larger file over plain HTTP
+HUB_MESSAGE_BYTES = 64 << 10  # what is read of the body of an error or of a redirect
+HUB_SLOWEST_RATE = 1024  # bytes a second, on average ...
+HUB_SLOW_SECONDS = 60  # ... over an answer that takes longer than this
+
 # Configurations. The largest that is published has 250,880 tokens, 96 layers, 21,843 labels.
 
 CONFIG_NUMBER = 2**31 - 1

@@ -1,7 +1,7 @@
 """What is known of a commit of a repository: ``$ZOO_HOME/hub/<repo>/<commit>.json``.
 
 A commit never changes, so its list of files is asked for once, and the digests of its files
-are worked out once and hold from then on.
+are computed once and hold from then on.
 """
 
 from pathlib import Path
@@ -10,13 +10,13 @@ import msgspec
 
 from zoo.checkpoint import FileDigest, Record, decode, encode
 from zoo.errors import VerificationError
-from zoo.hub.files import write_whole
+from zoo.io.atomic import atomic_write
 from zoo.paths import home
 
 LAYOUT = 1
 
 
-class Published(Record):
+class RemoteFile(Record):
     """A file as the Hub describes it.
 
     Attributes:
@@ -29,7 +29,7 @@ class Published(Record):
     etag: str
 
 
-class Known(Record):
+class CommitMetadata(Record):
     """What is known of a commit.
 
     Attributes:
@@ -43,32 +43,37 @@ class Known(Record):
     zoo: int
     repo: str
     revision: str
-    listing: dict[str, Published] | None = None
+    listing: dict[str, RemoteFile] | None = None
     files: dict[str, FileDigest] = msgspec.field(default_factory=dict)
 
     def add(self, name: str, digest: FileDigest) -> None:
         """Record a file's digest, at once: an interruption loses no work."""
         if self.files.get(name) != digest:
             self.files[name] = digest
-            write_whole(path_of(self.repo, self.revision), encode(self))
+            atomic_write(metadata_path(self.repo, self.revision), encode(self))
 
 
-def path_of(repo: str, commit: str) -> Path:
-    """Return where the record of a commit is kept."""
-    return home() / "hub" / repo / f"{commit}.json"
+def repo_folder(repo: str) -> Path:
+    """Return the folder of what is known of a repository."""
+    return home() / "hub" / repo
 
 
-def recall(repo: str, commit: str) -> Known:
-    """Return what is known of a commit; an empty record if nothing is.
+def metadata_path(repo: str, commit: str) -> Path:
+    """Return the path of the metadata of a commit."""
+    return repo_folder(repo) / f"{commit}.json"
+
+
+def load_metadata(repo: str, commit: str) -> CommitMetadata:
+    """Return the metadata of a commit; without files if there is none yet.
 
     Raises:
-        VerificationError: the record is damaged.
+        VerificationError: the file is damaged.
     """
-    path = path_of(repo, commit)
+    path = metadata_path(repo, commit)
     if not path.is_file():
-        return Known(zoo=LAYOUT, repo=repo, revision=commit)
+        return CommitMetadata(zoo=LAYOUT, repo=repo, revision=commit)
     try:
-        known = decode(path, Known)
+        known = decode(path, CommitMetadata)
     except VerificationError as error:
         raise VerificationError(error.what, "delete this record; it is made again") from error
     if known.zoo > LAYOUT or (known.repo, known.revision) != (repo, commit):

@@ -1,0 +1,142 @@
+"""The commit of a revision and the list of its files, from the Hub or from the cache."""
+
+import os
+import re
+from pathlib import Path
+
+from huggingface_hub import HfApi, ModelInfo, constants, errors, snapshot_download
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.hub.client import HubCall
+from zoo.hub.errors import HubRequest, without_token
+from zoo.hub.metadata import RemoteFile
+from zoo.hub.retry import with_retries
+from zoo.io.limits import HUB_LISTED_FILES, HUB_LISTING_BYTES, check_limit
+from zoo.io.terminal import escape_controls
+from zoo.paths import inside
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+REVISION = re.compile(r"\w[\w.+@/-]*")
+ETAG = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+TRUE = {"1", "on", "yes", "true"}
+
+
+def is_offline() -> bool:
+    """Whether ``$HF_HUB_OFFLINE`` forbids connections, now or when the client was imported."""
+    return constants.HF_HUB_OFFLINE or os.environ.get("HF_HUB_OFFLINE", "").lower() in TRUE
+
+
+def check_names(repo: str, revision: str) -> None:
+    """Refuse what cannot be the name of a repository or of a revision.
+
+    Raises:
+        UsageError: one of them cannot.
+    """
+    try:
+        validate_repo_id(repo)
+    except errors.HFValidationError as error:
+        raise UsageError(
+            f"{repo!r} cannot be a Hub repository", "give it as organisation/name"
+        ) from error
+    if not REVISION.fullmatch(revision) or ".." in revision:
+        raise UsageError(f"{revision!r} is no revision", "give a branch, a tag or a commit")
+
+
+def list_files(repo: str, revision: str) -> tuple[str, dict[str, RemoteFile]]:
+    """Ask the Hub for the commit of a revision, and for its files.
+
+    Raises:
+        SourceError: the repository or revision is missing or closed, or the Hub fails.
+        VerificationError: the list is too long, or names files outside of the repository.
+    """
+    return with_retries(lambda: _list_files(repo, revision))
+
+
+def _list_files(repo: str, revision: str) -> tuple[str, dict[str, RemoteFile]]:
+    with HubCall(HubRequest(repo, revision), HUB_LISTING_BYTES).active():
+        info = HfApi(library_name="zoo").model_info(
+            repo,
+            revision=revision,
+            files_metadata=True,
+            timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
+        )
+        if not COMMIT.fullmatch(info.sha or ""):
+            raise ValueError(f"{info.sha!r} is no commit")
+        return str(info.sha), _files(info, f"the file list of {repo}")
+
+
+def _files(info: ModelInfo, source: str) -> dict[str, RemoteFile]:
+    siblings = info.siblings or []
+    check_limit(source, "number of files", len(siblings), HUB_LISTED_FILES)
+    files = {}
+    for file in siblings:
+        _check_file_name(file.rfilename, source)
+        etag = file.lfs.sha256 if file.lfs else file.blob_id or ""
+        if not ETAG.fullmatch(etag) or type(file.size) is not int or file.size < 0:
+            raise ValueError(f"it states no digest or length of {file.rfilename!r}")
+        files[file.rfilename] = RemoteFile(bytes=file.size, etag=etag)
+    return files
+
+
+def _check_file_name(name: str, source: str) -> None:
+    if without_token(name) != name:  # it would be written to our files
+        raise SourceError(f"{source} repeats the access token", "check $HF_ENDPOINT")
+    if escape_controls(name) != name:
+        raise VerificationError(
+            f"{source} names {name!r}, which has control characters", "do not use this checkpoint"
+        )
+    inside(Path(), name, source)
+
+
+def record_revision(repo: str, revision: str, commit: str) -> None:
+    """Let huggingface_hub record which commit a branch is at, where it looks when it is offline.
+
+    This is one more request whenever the branch has moved.
+    """
+    if commit != revision and _recorded_commit(repo, revision) != commit:
+        with_retries(lambda: _resolve(repo, revision))
+
+
+def _resolve(repo: str, revision: str) -> None:
+    with HubCall(HubRequest(repo, revision), HUB_LISTING_BYTES).active():
+        HfApi(library_name="zoo").resolve_revision(repo, revision=revision)
+
+
+def _recorded_commit(repo: str, revision: str) -> str | None:
+    try:
+        return HfApi().resolve_revision(repo, revision=revision, local_files_only=True).resolved
+    except errors.RevisionResolutionError:
+        return None
+
+
+def cached_snapshot(repo: str, revision: str) -> Path | None:
+    """Return the folder of a commit in the cache, named after the commit, if it is there.
+
+    No connection is opened. The folder may lack files.
+    """
+    try:
+        folder = Path(
+            snapshot_download(repo, revision=revision, local_files_only=True, allow_patterns=[])
+        )
+    except errors.LocalEntryNotFoundError:
+        return None
+    return folder if COMMIT.fullmatch(folder.name) else None
+
+
+def cached_files(snapshot: Path) -> dict[str, RemoteFile]:
+    """Return the files in the cache's folder of a commit, as the links in it describe them."""
+    paths = (Path(folder, name) for folder, _, names in os.walk(snapshot) for name in names)
+    return {
+        path.relative_to(snapshot).as_posix(): RemoteFile(
+            bytes=path.stat().st_size, etag=_etag(path)
+        )
+        for path in paths
+        if path.is_file()
+    }
+
+
+def _etag(path: Path) -> str:
+    """Return the digest that a file in the cache is named after; empty where it is no link."""
+    name = Path(os.readlink(path)).name if path.is_symlink() else ""
+    return name if ETAG.fullmatch(name) else ""

@@ -14,6 +14,7 @@ from zoo.config import Config
 from zoo.errors import VerificationError
 from zoo.family import Family, Head
 from zoo.io.json import read_json_record
+from zoo.io.sealed import UNSEALED, seal
 from zoo.io.verified import require_blake3
 from zoo.paths import inside
 from zoo.plugins import get_family
@@ -123,6 +124,7 @@ class Manifest(Record):
 
     Attributes:
         zoo: version of this layout.
+        digest: of this file, see ``zoo.io.sealed``; empty in those of versions that had none.
         created_by: version of the distribution that wrote it, and of the plugin.
         licence: the licence that the registry or the repository states.
         source: what was read.
@@ -138,6 +140,7 @@ class Manifest(Record):
     zoo: int
     created_by: dict[str, str]
     files: dict[str, FileDigest]
+    digest: str = ""
     source: SourceRecord | None = None
     licence: str | None = None
     dtypes: dict[str, int] = {}
@@ -146,6 +149,16 @@ class Manifest(Record):
     round_trip: str | None = None
     export: dict[str, Any] | None = None
     training: dict[str, Any] | None = None
+
+
+class WeightsIndex(msgspec.Struct):
+    """``model.safetensors.index.json``.
+
+    Attributes:
+        weight_map: tensor -> the file that holds it.
+    """
+
+    weight_map: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -195,8 +208,7 @@ class Checkpoint:
         """
         if not (self.path / WEIGHTS_INDEX).is_file():
             return [self.path / WEIGHTS]
-        index = decode(self.path / WEIGHTS_INDEX, dict[str, Any])
-        names = sorted(set(index.get("weight_map", {}).values()))
+        names = sorted(set(decode(self.path / WEIGHTS_INDEX, WeightsIndex).weight_map.values()))
         return [inside(self.path, name, WEIGHTS_INDEX) for name in names]
 
     def open_weights(self) -> SafetensorsReader:
@@ -226,7 +238,7 @@ class Checkpoint:
             require_blake3(path, digest.blake3 if digest else None, self.path / MANIFEST)
 
     def _check_index(self, reader: SafetensorsReader) -> None:
-        listed = decode(self.path / WEIGHTS_INDEX, dict[str, Any])["weight_map"]
+        listed = decode(self.path / WEIGHTS_INDEX, WeightsIndex).weight_map
         found = {name: reader.file_of(name).name for name in reader.tensors}
         for name in listed.keys() | found.keys():
             if listed.get(name) != found.get(name):
@@ -259,7 +271,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise VerificationError(f"{path / CONFIG}: {model.family} has no head {model.head!r}")
     try:
         config = msgspec.convert(model.config, family.config_type)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, ArithmeticError, TypeError, ValueError) as error:
         raise VerificationError(f"{path / CONFIG}: config: {error}") from error
     return Checkpoint(path, model, manifest, family, config)
 
@@ -278,5 +290,7 @@ def decode(path: Path, kind: type[Decoded]) -> Decoded:
 
 
 def encode(value: Any) -> bytes:
-    """Write a value as JSON, indented, ending in a newline."""
+    """Return a value as JSON, indented, ending in a newline; a manifest gets its digest."""
+    if isinstance(value, Manifest) and value.digest != UNSEALED:
+        return seal(encode(msgspec.structs.replace(value, digest=UNSEALED)))
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

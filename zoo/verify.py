@@ -1,76 +1,111 @@
-"""Verifying a checkpoint on disk: every claim of its manifest, checked again."""
+"""Verification of what is on disk: every claim of a manifest, checked again."""
 
 import importlib.util
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from zoo.checkpoint import Checkpoint, load_checkpoint
+from zoo.checkpoint import MANIFEST, Checkpoint, Manifest, decode, is_checkpoint, load_checkpoint
 from zoo.convert.heads import as_stored
 from zoo.convert.prove import same_bits
 from zoo.convert.write import digest
-from zoo.errors import VerificationError
+from zoo.errors import PluginError, UsageError, VerificationError
 from zoo.io.checks import Check, run_check
+from zoo.io.files import read_regular
+from zoo.io.sealed import check_seal
 from zoo.paths import inside
 from zoo.progress import progress
 from zoo.weights import account_for
 
 REFERENCE = "transformers"
+REMEDY = "make it again"
 
 
 def verify(path: Path, *, reference: bool = True) -> Iterator[Check]:
-    """Check a checkpoint directory; yields each result as it is known.
+    """Check what a command wrote into a directory; yields each result as it is known.
 
     Args:
-        path: a directory in our layout.
-        reference: compare outputs with the reference library, where it is installed.
+        path: a converted model, an export, a corpus, a run, or a checkpoint of a run.
+        reference: compare outputs of a model with the reference library, where it is installed.
 
     Raises:
+        UsageError: it is none of these.
         SourceError, VerificationError: it cannot be read at all.
     """
-    checkpoint = load_checkpoint(path)
-    stages: list[tuple[str, Callable[[Checkpoint], str]]] = [("digests", check_digests)]
-    if checkpoint.graph is None:
-        stages += [
-            ("account", check_account),
-            ("round trip", check_round_trip),
-            ("ties", check_ties),
-        ]
+    from zoo.data.verify import is_corpus, verify_corpus
+    from zoo.training.verify import is_run, is_run_checkpoint, verify_run, verify_run_checkpoint
+
+    if is_checkpoint(path):
+        yield from verify_model(path, reference=reference)
+    elif is_corpus(path):
+        yield from verify_corpus(path)
+    elif is_run(path):
+        yield from verify_run(path)
+    elif is_run_checkpoint(path):
+        yield from verify_run_checkpoint(path)
     else:
-        stages += [("export gate", check_export)]
-    sound = True
+        raise UsageError(
+            f"{path} is no converted checkpoint, export, corpus or run",
+            "`zoo convert` makes a checkpoint",
+        )
+
+
+def verify_model(path: Path, *, reference: bool) -> Iterator[Check]:
+    """Check a converted model or an export; see ``verify``."""
+    digests = run_check("digests", partial(check_digests, path))
+    try:
+        checkpoint = load_checkpoint(path)
+    except (UsageError, PluginError):
+        if digests.outcome == "ok":
+            raise
+        yield digests  # a bit of the family's name is flipped, and there is no such family
+        return
+    yield digests
+    stages: list[tuple[str, Callable[[Checkpoint], str]]] = [
+        ("account", check_account),
+        ("round trip", check_round_trip),
+        ("ties", check_ties),
+    ]
+    if checkpoint.graph is not None or checkpoint.manifest.export is not None:
+        stages, reference = [("graphs", check_graphs), ("export gate", check_export)], False
+    sound = digests.outcome == "ok"
     for name, stage in stages:
         result = run_check(name, partial(stage, checkpoint))
         sound = sound and result.outcome == "ok"
         yield result
-    if checkpoint.graph is None and reference:
+    if reference:
         yield _reference(checkpoint) if sound else Check(REFERENCE, "not run", "see above")
 
 
-def check_digests(checkpoint: Checkpoint) -> str:
-    """Compare every file with the manifest, both ways.
+def check_digests(path: Path) -> str:
+    """Compare every file of a model or an export with the manifest, both ways.
 
     Raises:
-        VerificationError: a file is missing, changed, or not in the manifest.
+        SourceError, VerificationError: a file is missing, changed, or not in the manifest; or
+            the manifest itself was changed.
     """
-    known = checkpoint.manifest.files
-    for name, before in known.items():
-        path = inside(checkpoint.path, name, str(checkpoint.path / "zoo.json"))
-        if not path.is_file():
-            raise VerificationError(f"{path} is in the manifest and not in the directory")
-        now = digest(path)
+    manifest = decode(path / MANIFEST, Manifest)
+    if manifest.digest:
+        content = read_regular(path / MANIFEST, "manifest", (path / MANIFEST).stat().st_size)
+        check_seal(path / MANIFEST, content, manifest.digest, remedy=REMEDY)
+    for name, before in manifest.files.items():
+        file = inside(path, name, str(path / MANIFEST))
+        if not file.is_file():
+            raise VerificationError(f"{file} is in the manifest and not in the directory")
+        now = digest(file)
         if (now.bytes, now.blake3) != (before.bytes, before.blake3):
             raise VerificationError(
-                f"{path} is not what was written: {now.bytes} bytes now, "
+                f"{file} is not what was written: {now.bytes} bytes now, "
                 f"{before.bytes} then, or other contents"
             )
-    files = (p.relative_to(checkpoint.path) for p in checkpoint.path.rglob("*") if p.is_file())
-    strays = sorted({str(path) for path in files} - {*known, "zoo.json"})
+    files = (p.relative_to(path) for p in path.rglob("*") if p.is_file())
+    strays = sorted({str(file) for file in files} - {*manifest.files, MANIFEST})
     if strays:
         raise VerificationError(
-            f"{checkpoint.path} holds files that are not in the manifest: {', '.join(strays)}"
+            f"{path} holds files that are not in the manifest: {', '.join(strays)}"
         )
-    return f"{len(known)} files are what was written"
+    sealed = "" if manifest.digest else f"; {MANIFEST} has no digest: an earlier version wrote it"
+    return f"{len(manifest.files)} files are what was written{sealed}"
 
 
 def check_account(checkpoint: Checkpoint) -> str:
@@ -122,6 +157,18 @@ def check_ties(checkpoint: Checkpoint) -> str:
     aliases = checkpoint.weights.aliases()
     tied = f"; {', '.join(sorted(aliases))} tied on the Hub" if aliases else ""
     return f"{len(every)} parameters, {len(unique)} stored{tied}"
+
+
+def check_graphs(checkpoint: Checkpoint) -> str:
+    """Look for what no graph of zoo has, and compare all files that graphs refer to.
+
+    Raises:
+        SourceError, VerificationError: see ``zoo.backends.exported.check_files``.
+    """
+    from zoo.backends.exported import check_files
+
+    count = check_files(checkpoint)
+    return f"{count} {'file' if count == 1 else 'files'}, standard operators without loops"
 
 
 def check_export(checkpoint: Checkpoint) -> str:

@@ -35,6 +35,7 @@ def forge(model: Path, name: str) -> None:
     manifest = json.loads((model / "zoo.json").read_text())
     known = digest(model / name)
     manifest["files"][name] = {"bytes": known.bytes, "blake3": known.blake3}
+    del manifest["digest"]
     (model / "zoo.json").write_text(json.dumps(manifest))
 
 
@@ -139,6 +140,7 @@ def test_a_directory_that_was_not_converted(hub_checkpoint: Make) -> None:
 def test_a_manifest_that_leads_outside(model: Path) -> None:
     manifest = json.loads((model / "zoo.json").read_text())
     manifest["files"]["../source/config.json"] = manifest["files"]["config.json"]
+    del manifest["digest"]
     (model / "zoo.json").write_text(json.dumps(manifest))
     done = zoo("verify", model, "--no-reference")
     assert done.returncode == 3
@@ -168,3 +170,50 @@ def test_an_exported_directory(model: Path, tmp_path: Path) -> None:
     done = zoo("verify", tmp_path / "graph")
     assert done.returncode == 0, done.stderr
     assert "export gate" in done.stdout
+
+
+def test_a_classifier_without_a_padding_id(tmp_path: Path) -> None:
+    """The reference refuses batches of texts then, and GPT-2 has none by default."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=50, n_positions=40, n_embd=32, n_layer=2, n_head=4, pad_token_id=None
+    )
+    model = transformers.GPT2ForSequenceClassification(config)
+    model.save_pretrained(tmp_path / "source")
+    convert(Source(tmp_path / "source", "source"), tmp_path / "ours")
+    done = zoo("verify", tmp_path / "ours")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "largest difference" in done.stdout and "in logits" in done.stdout
+
+
+def test_a_corpus_a_run_and_its_checkpoint(tmp_path: Path) -> None:
+    corpus, run = tmp_path / "corpus", tmp_path / "run"
+    settings = {
+        "vocab_size": 300,
+        "length": 32,
+        "batch_tokens": 256,
+        "steps": 2,
+        "schedule.warmup": 1,
+    }
+    options = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    done = zoo("pretrain", "bert", "--size", "tiny", "-o", run, *options)
+    assert done.returncode == 0, done.stderr
+    built = next((tmp_path / "zoo-home" / "corpora").glob("*/corpus.json")).parent
+    built.rename(corpus)
+    checkpoint = max((run / "checkpoints").iterdir())
+    for path in (corpus, run, checkpoint):
+        done = zoo("verify", path, "--json")
+        assert done.returncode == 0, done.stderr
+        value = json.loads(done.stdout)
+        assert value["ok"] and {check["outcome"] for check in value["checks"]} == {"ok"}
+        victim = max((p for p in path.rglob("*.*") if p.is_file()), key=lambda p: p.stat().st_size)
+        raw = bytearray(victim.read_bytes())
+        raw[len(raw) // 2] ^= 1
+        victim.write_bytes(raw)
+        done = zoo("verify", path)
+        assert done.returncode == 3 and victim.name in done.stdout, done.stdout
+        raw[len(raw) // 2] ^= 1
+        victim.write_bytes(raw)

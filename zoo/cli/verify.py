@@ -12,27 +12,30 @@ from zoo.cli.output import line, result
     epilog="""\b
 Examples:
   zoo verify ./model
-  zoo verify ./model --no-reference --json"""
+  zoo verify ./model --no-reference --json
+  zoo verify ./run/checkpoints/step-1000"""
 )
 @reference_argument
 @click.option("--no-reference", is_flag=True, help="Do not compare with the reference library.")
 @json_option
 def command(ref: str, no_reference: bool, as_json: bool) -> None:
-    """Check a converted checkpoint: digests, account, round trip, ties, parity.
+    """Check a converted model, an export, a corpus or a run: every byte that was written.
 
-    REF is a directory in our layout, or a name in the store. Where the transformers library is
-    installed, outputs are compared with its, layer by layer, and the first layer that diverges
-    is named.
+    REF is the directory of one of these, of a checkpoint of a run, or the name of a model in the
+    store. Of a model, digests, account, round trip and ties are checked; where the transformers
+    library is installed, outputs are compared with its, layer by layer, and the first layer that
+    diverges is named.
     """
-    from zoo.checkpoint import is_checkpoint
-    from zoo.errors import UsageError, VerificationError
+    from pathlib import Path
+
+    from zoo.errors import VerificationError
     from zoo.references import resolve
     from zoo.verify import verify
 
-    resolved = resolve(ref)
-    path = resolved.path or resolved.stored
-    if not is_checkpoint(path):
-        raise UsageError(f"{ref} is not a converted checkpoint", "`zoo convert` makes one")
+    path = Path(ref).expanduser()
+    if not path.is_dir():
+        resolved = resolve(ref)
+        path = resolved.path or resolved.stored
     checks = []
     for check in verify(path, reference=not no_reference):
         checks.append(check)

@@ -1,0 +1,86 @@
+"""A flipped bit anywhere in what zoo wrote is found, and its file is named."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.backends.making import make_checkpoint
+from zoo.errors import SourceError, VerificationError
+from zoo.export.export import export_onnx
+from zoo.verify import verify
+
+KINDS = ("model", "export")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a converted model and an export whose weights are in a file of their own."""
+    folder = tmp_path_factory.mktemp("written")
+    model = make_checkpoint(folder / "model", num_layers=1)
+    export_onnx(model, folder / "export", external_over=1000)
+    return folder
+
+
+@pytest.fixture
+def directory(written: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A copy of one of them, to be damaged."""
+    shutil.copytree(written / request.param, tmp_path / request.param)
+    return tmp_path / str(request.param)
+
+
+def finding(path: Path) -> str:
+    """Return the first problem that a verification finds, without the slower checks behind it."""
+    try:
+        return next((c.detail for c in verify(path, reference=False) if c.outcome != "ok"), "")
+    except (SourceError, VerificationError) as error:
+        return str(error)
+
+
+def positions(path: Path, count: int) -> list[tuple[Path, int]]:
+    """Draw (file, bit): every file as often, so that small ones are not passed over."""
+    random = np.random.default_rng(7)
+    files = sorted(file for file in path.rglob("*") if file.is_file())
+    drawn = [files[k % len(files)] for k in range(count)]
+    return [(file, int(random.integers(8 * file.stat().st_size))) for file in drawn]
+
+
+def flip_bits(path: Path, count: int, find: Callable[[Path], str] = finding) -> list[str]:
+    """Flip bits one after the other; return those that are not found, or not by their file."""
+    missed = []
+    for file, bit in positions(path, count):
+        content = bytearray(file.read_bytes())
+        content[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(content)
+        if file.name not in (said := find(path)) or "\n" in said:
+            missed.append(f"bit {bit} of {file.name}: {said!r}")
+        content[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(content)
+    return missed
+
+
+@pytest.mark.parametrize("directory", KINDS, indirect=True)
+def test_a_flipped_bit_is_found_and_named(directory: Path) -> None:
+    assert flip_bits(directory, 60) == []
+    assert finding(directory) == ""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("directory", KINDS, indirect=True)
+def test_a_thousand_flipped_bits_are_found_and_named(directory: Path) -> None:
+    assert flip_bits(directory, 1000) == []
+
+
+@pytest.mark.parametrize("directory", KINDS, indirect=True)
+def test_every_bit_of_the_manifest(directory: Path) -> None:
+    """A manifest without its own digest would take many for another value."""
+    manifest = directory / "zoo.json"
+    content = manifest.read_bytes()
+    start = content.index(b'"licence"') + 12
+    for bit in range(8 * start, 8 * (start + 10)):
+        changed = bytearray(content)
+        changed[bit // 8] ^= 1 << bit % 8
+        manifest.write_bytes(changed)
+        assert "zoo.json" in finding(directory), bit

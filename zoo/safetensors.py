@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from zoo.errors import SourceError, VerificationError
 from zoo.formats import STORAGE, TensorInfo, TensorReader
 from zoo.io.file_array import DataFile, FileArray
+from zoo.io.limits import MAX_NAME_LENGTH
 from zoo.spans import blocks
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ def _layout(
     tensors, spans = {}, {}
     for name, item in header.items():
         if not is_sound_name(name):
-            raise _damaged(path, f"{name!r} cannot be the name of a tensor")
+            raise _damaged(path, f"{name!r:.100} cannot be the name of a tensor")
         tensors[name], spans[name] = _entry(path, name, item, size)
     at = 0
     for name, (begin, end) in sorted(spans.items(), key=lambda item: item[1]):
@@ -134,8 +135,8 @@ def _entry(path: Path, name: str, item: Any, size: int) -> tuple[TensorInfo, tup
 
 
 def is_sound_name(name: str) -> bool:
-    """Whether a tensor's name can be stored and shown: text, without control characters."""
-    return UNSOUND.search(name) is None
+    """Whether a tensor's name can be stored and shown: a line, without control characters."""
+    return len(name) <= MAX_NAME_LENGTH and UNSOUND.search(name) is None
 
 
 def is_sound_shape(info: TensorInfo) -> bool:

@@ -154,6 +154,7 @@ def test_a_configuration_may_stand_beside_the_tensors(tmp_path: Path) -> None:
         ({0: torch.ones(1)}, "0 cannot be the name of a tensor"),
         ({"a\nb": torch.ones(1)}, r"'a\nb' cannot be the name of a tensor"),
         ({"__metadata__": torch.ones(1)}, "'__metadata__' cannot be the name"),
+        ({"x" * 1001: torch.ones(1)}, "xxx cannot be the name of a tensor"),
         ({(1, 2): torch.ones(1)}, "a dict has for a key a value of type tuple"),
         ([torch.ones(1)], "it holds a list and not tensors by name"),
         (torch.ones(1), "it holds a Tensor and not tensors by name"),

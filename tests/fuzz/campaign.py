@@ -32,7 +32,8 @@ PRELOADED = (
     "sentencepiece",
     "yaml",
 )
-PACKAGES = ("zoo", "zoo_converters")  # all of their modules
+# all of their modules
+PACKAGES = ("zoo", "zoo_converters", "zoo_bert", "zoo_elmo", "zoo_gpt", "zoo_t5")
 
 
 @dataclass

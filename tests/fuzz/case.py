@@ -124,7 +124,8 @@ class Runner:
             code = run_zoo(command, folder)
             stderr = (folder / "err").read_text("utf-8", "backslashreplace")
             if code:
-                failure = refusal_fault(code, stderr, scene) or _left_behind(scene, before)
+                failure = refusal_fault(code, stderr, scene, reader.also_named)
+                failure = failure or _left_behind(scene, before)
                 _write(folder, code, failure, stderr)
                 return
             if CONTROL.search(stderr):
@@ -138,7 +139,7 @@ class Runner:
         _write(folder, 0, difference, "")
 
 
-def refusal_fault(code: int, stderr: str, folder: Path) -> str:
+def refusal_fault(code: int, stderr: str, folder: Path, also_named: Sequence[str] = ()) -> str:
     """Return what is wrong with a refusal, or nothing: code, one line, a file's name."""
     if code not in REFUSED:
         return f"exit code {code}"
@@ -151,7 +152,7 @@ def refusal_fault(code: int, stderr: str, folder: Path) -> str:
         return "control characters on standard error"
     if len(errors[0]) > 3000:
         return f"a line of {len(errors[0])} characters"
-    if not _names_a_file(errors[0], folder):
+    if not _names_a_file(errors[0], folder) and not any(n in errors[0] for n in also_named):
         return "names no file"
     return ""
 

@@ -22,12 +22,14 @@ class Reader(ABC):
         name: unique name.
         weight: its share of the cases, compared with other readers.
         targets: glob patterns of the files to mutate, inside the example.
+        also_named: what an error may name in the place of a file.
         unusual: whether a target is sometimes a FIFO, a device, a folder or missing.
     """
 
     name: str
     weight: ClassVar[float] = 1.0
     targets: Sequence[str]
+    also_named: ClassVar[Sequence[str]] = ()
     unusual: ClassVar[bool] = True
 
     @abstractmethod

@@ -172,6 +172,14 @@ def set_score(model: Any) -> None:
     model.pieces[9].score = float("nan")
 
 
+def set_null(model: Any) -> None:
+    model.pieces[9].piece = "a\0b"
+
+
+def set_long(model: Any) -> None:
+    model.pieces[9].piece = "a" * 8000
+
+
 def set_map(model: Any) -> None:
     model.normalizer_spec.precompiled_charsmap = b"\xff\xff\xff\x7f"
 
@@ -197,6 +205,8 @@ BROKEN = {
     "spaces as they are": (set_escape, r"escape_whitespaces = false is not implemented"),
     "one piece twice": (set_twice, r"spiece.model: the piece '.*' has two ids"),
     "no score": (set_score, r"a piece is .* score nan"),
+    "a piece with a null character": (set_null, r"a piece is b'a.x00b', of 3 bytes"),
+    "a long piece": (set_long, r"a piece is b'aaa.*', of 8000 bytes"),
     "replacements": (set_map, r"spiece.model: its precompiled_charsmap is malformed"),
     "an id that is none": (set_unknown, r"the unknown piece is 1000000, which is none"),
     "no unknown piece": (set_name, r"spiece.model has no piece <unk>"),

@@ -101,3 +101,6 @@ MAX_INDEX_BYTES = 1 << 24  # of an index of shards in JSON, where a tensor takes
 MAX_TABLE_BYTES = 1 << 24  # of the index of a TensorFlow checkpoint, where a tensor takes about 60
 MAX_TABLE_TENSORS = 50_000
 MAX_SHAPES_BYTES = 1 << 20  # of a list of shapes, where a tensor takes about 10
+
+# SentencePiece
+MAX_PIECE_LENGTH = 7999  # bytes; sentencepiece refuses longer pieces

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from zoo.errors import VerificationError
+from zoo.io.limits import MAX_PIECE_LENGTH
 from zoo.protobuf import Value, as_bytes, as_int, fields
 from zoo.tokenization.files import PIECE_MODELS, SourceFiles
 
@@ -117,4 +118,6 @@ def _piece(content: bytes) -> Piece:
             kind = as_int(value)
     if not text or not math.isfinite(score) or not NORMAL <= kind <= BYTE:
         raise ValueError(f"a piece is {text!r} of kind {kind} and score {score}")
+    if b"\0" in text or len(text) > MAX_PIECE_LENGTH:  # sentencepiece itself refuses these
+        raise ValueError(f"a piece is {text[:100]!r}, of {len(text)} bytes")
     return Piece(text.decode("utf-8"), score, kind)

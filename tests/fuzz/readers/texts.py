@@ -33,6 +33,7 @@ other:
 
 class Registry(Reader):
     name = "registry"
+    also_named = ("other",)  # a model that a mutated registry may not have
     targets = ("home/registry.yaml",)
 
     def make(self, folder: Path) -> None:
@@ -49,7 +50,7 @@ class Registry(Reader):
         import yaml
 
         text = (folder / "home" / "registry.yaml").read_bytes()
-        expected = yaml.load(text, yaml.SafeLoader) or {}
+        expected = yaml.load(text, yaml.CSafeLoader) or {}  # the other loader minds some tabs
         run_zoo(["models", "--json"], folder.parent)
         printed = json.loads((folder.parent / "out").read_text())
         rows = printed.get("models", printed.get("registry", printed))
@@ -242,7 +243,7 @@ def _texts(path: Path) -> list[str]:
         data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
     lines = data.decode("utf-8").split("\n")
     if ".jsonl" in path.name:
-        return [json.loads(line)["text"] for line in lines if line.strip()]
+        return [json.loads(line, parse_int=len)["text"] for line in lines if line.strip()]
     documents, held = [], []
     for line in [line.removesuffix("\r") for line in (*lines, "")]:
         if line.strip():

@@ -19,6 +19,9 @@ import zstandard
 
 from tests.corpus.making import built, paragraphs, trained
 from tests.disks import small_disk
+from tests.processes import run_limited
+from zoo.data import build as build_module
+from zoo.data.read import find
 from zoo.data.tokenizer import given
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
 from zoo.plugins import get_family
@@ -40,11 +43,11 @@ BAD: list[tuple[str, Callable[[Path], object], type[ZooError], str]] = [
     ("a.txt", content(b"cut \xc3"), VerificationError, "not UTF-8: byte 4 "),
     (
         "a.gz",
-        content(gzip.compress(b"x\n\xe9\n")),
+        content(gzip.compress(b"x\n\xe9\n", mtime=0)),
         VerificationError,
         "byte 2 of its uncompressed text",
     ),
-    ("a.gz", content(gzip.compress(GOOD.encode())[:-9]), VerificationError, "is damaged"),
+    ("a.gz", content(gzip.compress(GOOD.encode(), mtime=0)[:-9]), VerificationError, "is damaged"),
     ("a.gz", content(b"no gzip"), VerificationError, "is damaged"),
     ("a.zst", content(zstandard.compress(GOOD.encode())[:-3]), VerificationError, "breaks off"),
     ("a.zst", content(b"no zstd"), VerificationError, "is damaged"),
@@ -93,8 +96,8 @@ def test_a_fault_in_a_process_that_reads_for_others(tmp_path: Path) -> None:
         ("nowhere", "does not exist"),
         ("*.nothing", "matches nothing"),
         ("empty", "no files in"),
-        ("link", "no files in link"),
-        ("li*", r"no files in li\*"),
+        ("link", "link does not exist"),
+        ("li*", r"li\* matches nothing"),
     ],
 )
 def test_paths_that_lead_nowhere(
@@ -105,6 +108,118 @@ def test_paths_that_lead_nowhere(
     Path("link").symlink_to("gone")
     with pytest.raises(SourceError, match=message):
         built(tmp_path / "out", Path(path))
+
+
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    """Reading a pipe would wait for ever, and a device has no end."""
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "folder" / "pipe")
+    for path in (tmp_path / "folder", tmp_path / "folder" / "pipe", Path("/dev/zero")):
+        with pytest.raises(SourceError, match=r"(pipe|/dev/zero) is not a regular file"):
+            built(tmp_path / "out", path)
+
+
+def test_links_that_lead_upwards_are_not_followed(tmp_path: Path) -> None:
+    """Two of them make more paths than can be counted."""
+    (tmp_path / "in" / "deep").mkdir(parents=True)
+    (tmp_path / "in" / "deep" / "a.txt").write_text(GOOD)
+    for name in ("up", "again"):
+        (tmp_path / "in" / "deep" / name).symlink_to(tmp_path / "in")
+    for pattern in ("in", "in/**", "in/**/*.txt", "**/*.txt"):
+        assert find([tmp_path / pattern]) == [tmp_path / "in" / "deep" / "a.txt"]
+
+
+@pytest.mark.parametrize("path", ["a\0b", "~nobody-of-this-name/x", "x" * 5000, "**x"])
+def test_a_path_that_no_file_can_have_is_one_line(path: str) -> None:
+    with pytest.raises(SourceError):
+        find([path])
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
+def test_a_folder_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "in" / "closed").mkdir(parents=True, mode=0o000)
+    (tmp_path / "in" / "a.txt").write_text(GOOD)
+    with pytest.raises(SourceError, match="closed: Permission denied"):
+        find([tmp_path / "in"])
+
+
+@pytest.mark.parametrize("name", ["a.gz", "a.zst"])
+def test_a_file_that_unpacks_to_a_thousand_times_its_size_is_refused(
+    tmp_path: Path, name: str
+) -> None:
+    pack = {"a.gz": gzip.compress, "a.zst": zstandard.compress}[name]
+    (tmp_path / name).write_bytes(pack(b"word " * (20 << 20)))
+    done = run_limited(
+        [sys.executable, "-c", READ, tmp_path / name], address_space=1 << 30, seconds=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "unpacks to more than 500 times its" in done.stdout
+
+
+READ = """
+import sys; from pathlib import Path
+from zoo.data.read import Reading, documents
+from zoo.errors import VerificationError
+try:
+    print(sum(map(len, documents([Path(sys.argv[1])], Reading()))))
+except VerificationError as error:
+    print(error)
+"""
+
+
+def test_a_parquet_file_of_one_text_many_times_is_read_within_limits(tmp_path: Path) -> None:
+    """All rows at once would take 500 megabytes."""
+    table = pyarrow.table({"text": pyarrow.array(["word " * (1 << 20)] * 100)})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet", compression="zstd")
+    del table
+    done = run_limited([sys.executable, "-c", READ, tmp_path / "a.parquet"], seconds=120)
+    assert done.returncode == 0, done.stderr
+    assert done.peak_bytes < 400 << 20
+    assert int(done.stdout) > 100 * (5 << 20) - 1000  # but for spaces at cuts
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (b'{"a": ' + b"[" * 50_000 + b"]" * 50_000 + b"}", "nested too deeply"),
+        (b'{"text": "' + b"x" * (33 << 20) + b'"}', "has more than 33,554,432 bytes"),
+        (b'{"text": "a", "n": 1e999}{', "line 1 is not JSON"),
+        (b"\x00\x00\x00\x00", "line 1 is not JSON"),
+        (b'{"text": 5}', "'text' is no text"),
+    ],
+    ids=["deep", "long", "trailing", "zeros", "number"],
+)
+def test_a_row_of_json_that_does_not_do(tmp_path: Path, row: bytes, message: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes(row + b"\n")
+    with pytest.raises(VerificationError, match=message):
+        built(tmp_path / "out", tmp_path / "a.jsonl")
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its length and its time stay: content that was there and is gone was read."""
+    source = tmp_path / "a.txt"
+    source.write_text(GOOD)
+    state = source.stat()
+    real = build_module._fill
+
+    def fill(*arguments: Any) -> None:
+        real(*arguments)
+        source.write_text(GOOD.replace("good", "goat"))
+        os.utime(source, ns=(state.st_atime_ns, state.st_mtime_ns))
+
+    monkeypatch.setattr(build_module, "_fill", fill)
+    with pytest.raises(VerificationError, match=r"a\.txt changed while it was read"):
+        built(tmp_path / "out", source)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_whose_name_is_not_utf_8(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    Path(os.fsdecode(os.fsencode(tmp_path / "in") + b"/a\xff.txt")).write_text(GOOD)
+    corpus = built(tmp_path / "out", tmp_path / "in")
+    assert [name.rpartition("/")[2] for name in corpus.record.sources] == ["a\\xff.txt"]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import time
 from pathlib import Path
 
 import pyarrow
@@ -32,11 +33,11 @@ def frames(data: bytes) -> bytes:
     [
         ("a.txt", PLAIN),
         ("noend", PLAIN),
-        ("a.txt.gz", gzip.compress(PLAIN)),
+        ("a.txt.gz", gzip.compress(PLAIN, mtime=0)),
         ("a.txt.zst", frames(PLAIN)),
         ("a.jsonl", ROWS),
         ("a.json", ROWS.replace(b"\n", b"\n\n")),
-        ("a.ndjson.gz", gzip.compress(ROWS)),
+        ("a.ndjson.gz", gzip.compress(ROWS, mtime=0)),
         ("A.JSONL.ZST", frames(ROWS)),
         ("crlf.txt", PLAIN.replace(b"\n", b"\r\n")),
         ("mac.txt", PLAIN.replace(b"\n", b"\r")),
@@ -68,7 +69,7 @@ def test_pieces_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pie
     monkeypatch.setattr("zoo.data.bytes.FRAMED", piece)
     for name, content in (
         ("a.txt", PLAIN),
-        ("a.gz", gzip.compress(PLAIN)),
+        ("a.gz", gzip.compress(PLAIN, mtime=0)),
         ("a.zst", frames(PLAIN)),
     ):
         (tmp_path / name).write_bytes(content)
@@ -111,3 +112,46 @@ SENTENCES = [
 def test_sentences(wanted: list[str]) -> None:
     text = "  ".join(wanted)
     assert [text[a:b] for a, b in sentence_spans(text)] == wanted
+
+
+@pytest.mark.parametrize("separator", [" ", "\r", ""])
+def test_a_long_line_is_cut_into_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, separator: str
+) -> None:
+    """Between words where there are any, and never inside of a character."""
+    monkeypatch.setattr("zoo.data.bytes.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("zoo.data.read.MAX_DOCUMENT_CHARACTERS", 1000)
+    text = separator.join(f"w\u00f6rd\u4e2d{number}" for number in range(2000))
+    (tmp_path / "a.txt").write_text(text, "utf-8", newline="")
+    for piece in (100, 1 << 20):
+        monkeypatch.setattr("zoo.data.bytes.PIECE", piece)
+        cut = read(tmp_path / "a.txt")
+        assert max(map(len, cut)) <= 2000 and len(cut) > 10
+        words = [word for part in cut for word in part.split()]
+        assert words == text.split() if separator else "".join(words) == text
+
+
+@pytest.mark.parametrize("reading", [{}, {"document": "file"}, {"document": "line"}])
+def test_no_document_is_longer_than_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading: dict[str, str]
+) -> None:
+    monkeypatch.setattr("zoo.data.read.MAX_DOCUMENT_CHARACTERS", 100)
+    text = "\n".join("some words " * 5 for _ in range(50))
+    (tmp_path / "a.txt").write_text(text)
+    (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}))
+    for name in ("a.txt", "a.jsonl"):
+        found = read(tmp_path / name, **reading)
+        assert max(map(len, found)) <= 100
+        assert " ".join(found).split() == text.split()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["." * 1_000_000, '."' * 500_000, ". " * 500_000, "." + " " * 1_000_000, "J." * 500_000],
+    ids=["marks", "quotes", "ends", "spaces", "initials"],
+)
+def test_sentences_are_found_in_linear_time(text: str) -> None:
+    """A pattern that tries every split of a run takes an hour here."""
+    begin = time.process_time()
+    sentence_spans(text.strip())
+    assert time.process_time() - begin < 5

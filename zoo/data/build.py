@@ -24,6 +24,7 @@ from zoo.data.tokenizer import Given, ToTrain
 from zoo.data.write import SHARD, SplitWriter
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.io.atomic import atomic_directory
+from zoo.io.digests import file_digest
 from zoo.io.sealed import UNSEALED, seal
 from zoo.progress import progress
 
@@ -62,12 +63,12 @@ class Plan:
     @cached_property
     def sources(self) -> dict[str, FileDigest]:
         """The digests of all files, as they were when this was first asked."""
-        from zoo.convert.write import digest
+        return {str(file): _digest(file) for files in self.files.values() for file in files}
 
-        try:
-            return {str(f): digest(f) for files in self.files.values() for f in files}
-        except OSError as error:
-            raise SourceError(f"{error.filename}: {error.strerror}") from error
+    @cached_property
+    def stamps(self) -> dict[str, tuple[int, ...]]:
+        """Inode, size and times of all files, as they were when this was first asked."""
+        return {str(file): _stamp(file) for files in self.files.values() for file in files}
 
     def settings(self) -> dict[str, Any]:
         """Say what the corpus depends on, besides the files."""
@@ -106,7 +107,7 @@ def build(
     """
     texts = [file for files in plan.files.values() for file in files]
     with atomic_directory(target, force=force, sources=texts) as staging:
-        sources = plan.sources
+        _, sources = plan.stamps, plan.sources  # in this order: a later change shows
         held = _held_out(plan)
         tokenizer = plan.tokenizer.make(lambda: _training_texts(plan, held))
         (staging / TOKENIZER).write_bytes(tokenizer.json)
@@ -126,7 +127,7 @@ def build(
                 raise UsageError(
                     f"no text is left for {name}", "give more text, or another --validation"
                 )
-        _check_unchanged(plan, sources)
+        _check_unchanged(plan)
         record = CorpusRecord(
             zoo=LAYOUT,
             created_by=zoo.__version__,
@@ -134,7 +135,7 @@ def build(
             vocab_size=size,
             tokenizer=tokenizer.info,
             tokenizer_digest=tokenizer.settings()["blake3"],
-            sources=sources,
+            sources={_listed(name): digest for name, digest in sources.items()},
             settings=plan.settings(),
             splits=splits,
             digest=UNSEALED,
@@ -199,8 +200,34 @@ def _fill(
                 advance(count)
 
 
-def _check_unchanged(plan: Plan, sources: Mapping[str, FileDigest]) -> None:
-    for files in plan.files.values():
-        for file in files:
-            if not file.is_file() or file.stat().st_size != sources[str(file)].bytes:
-                raise VerificationError(f"{file} changed while it was read", "build again")
+def _digest(file: Path) -> FileDigest:
+    return FileDigest(bytes=_stamp(file)[2], blake3=file_digest(file))
+
+
+def _stamp(file: Path) -> tuple[int, ...]:
+    try:
+        state = file.stat()
+    except OSError as error:
+        raise SourceError(f"{file}: {error.strerror}") from error
+    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+
+
+def _check_unchanged(plan: Plan) -> None:
+    """Check that files are what they were when they were hashed, before they were read.
+
+    A change of the time of change alone may be one of permissions: then the contents decide.
+
+    Raises:
+        VerificationError: a file was written meanwhile.
+    """
+    for name, before in plan.stamps.items():
+        file = Path(name)
+        now = _stamp(file) if file.is_file() else ()
+        same = now[:4] == before[:4]
+        if not same or (now != before and file_digest(file) != plan.sources[name].blake3):
+            raise VerificationError(f"{file} changed while it was read", "build again")
+
+
+def _listed(name: str) -> str:
+    """Return a file name as UTF-8 can hold it; other bytes are written as ``\\xff``."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")

@@ -6,23 +6,31 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from zoo.errors import SourceError, VerificationError
+from zoo.io.files import open_regular
+from zoo.io.limits import FREE_EXPANSION_BYTES, MAX_EXPANSION, MAX_LINE_BYTES, MAX_ROW_BYTES
 
 PIECE = 1 << 20
-FRAMED = 1 << 16  # of zstd, which may unpack to many times as much
+FRAMED = 1 << 10  # of zstd, which unpacks to at most 32,768 times as much
 GZIP, ZSTD = ".gz", ".zst"
 COMPRESSED = (GZIP, ZSTD)
 
 
-def lines(file: Path) -> Iterator[str]:
+def lines(file: Path, *, rows: bool = False) -> Iterator[str]:
     """Yield a file's lines, without white space around them.
 
-    Lines end with a line feed, a carriage return, or both. A byte order mark is no text.
+    Lines end with a line feed, a carriage return, or both. A byte order mark is no text. A line
+    that is longer than ``MAX_LINE_BYTES`` is cut into several, between words where it has any.
+
+    Args:
+        file: a regular file.
+        rows: each line is a row, which cannot be cut: one of more than ``MAX_ROW_BYTES`` is
+            refused.
 
     Raises:
-        SourceError: it cannot be read, or what reads it is not installed.
-        VerificationError: it is damaged, or not UTF-8.
+        SourceError: it cannot be read, is no regular file, or what reads it is not installed.
+        VerificationError: it is damaged, not UTF-8, or expands beyond ``MAX_EXPANSION``.
     """
-    for text in _texts(file):
+    for text in _texts(file, rows):
         for line in text.split("\n"):
             stripped = line.strip()
             if "\r" in stripped:
@@ -31,21 +39,48 @@ def lines(file: Path) -> Iterator[str]:
                 yield stripped
 
 
-def _texts(file: Path) -> Iterator[str]:
+def _texts(file: Path, rows: bool) -> Iterator[str]:
     """Yield stretches of whole lines, without the line feed at the end."""
-    held: list[bytes] = []
+    held = b""
     offset = 0
     for piece in _pieces(file):
-        end = piece.rfind(b"\n")
-        if end < 0:
-            held.append(piece)
-            continue
-        whole = b"".join([*held, piece[:end]])
-        held = [piece[end + 1 :]]
-        yield _decoded(file, whole, offset)
-        offset += len(whole) + 1
-    if any(held):
-        yield _decoded(file, b"".join(held), offset)
+        before, feed, after = piece.rpartition(b"\n")
+        if feed:
+            whole = held + before
+            yield _decoded(file, whole, offset)
+            offset += len(whole) + 1
+            held = after
+        else:
+            held += piece
+        if rows and len(held) > MAX_ROW_BYTES:
+            raise VerificationError(
+                f"{file}: the line at byte {offset:,} has more than {MAX_ROW_BYTES:,} bytes",
+                "each line must be a row",
+            )
+        while not rows and len(held) > MAX_LINE_BYTES:
+            end, start = _cut(held)
+            yield _decoded(file, held[:end], offset)
+            offset += start
+            held = held[start:]
+    if held:
+        yield _decoded(file, held, offset)
+
+
+def _cut(data: bytes) -> tuple[int, int]:
+    """Return where the first part of a long line ends, and where the second begins.
+
+    The byte between them, if any, is a carriage return or a space.
+    """
+    half = MAX_LINE_BYTES // 2
+    for separator in (b"\r", b" "):
+        # not the last byte: a line feed may follow a carriage return
+        place = data.rfind(separator, half, MAX_LINE_BYTES)
+        if place > 0:
+            return place, place + 1
+    end = MAX_LINE_BYTES
+    while end > half and data[end] & 0xC0 == 0x80:  # inside a character
+        end -= 1
+    return end, end
 
 
 def _decoded(file: Path, data: bytes, offset: int) -> str:
@@ -63,21 +98,53 @@ def _decoded(file: Path, data: bytes, offset: int) -> str:
 def _pieces(file: Path) -> Iterator[bytes]:
     """Yield a file's contents, uncompressed."""
     suffix = file.suffix.lower()
+    unpack = {GZIP: _gzip, ZSTD: _zstd}.get(suffix, _plain)
+    stored = file.stat().st_size if suffix in COMPRESSED and file.is_file() else None
+    total = 0
     try:
-        if suffix == ZSTD:
-            yield from _zstd(file)
-            return
-        with gzip.open(file) if suffix == GZIP else file.open("rb") as source:
-            while piece := source.read(PIECE):
-                yield piece
+        for piece in unpack(file):
+            total += len(piece)
+            if stored is not None:
+                check_expansion(file, total, stored)
+            yield piece
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise _damaged(file, error) from error
     except OSError as error:
         raise SourceError(f"{file}: {error.strerror or error}") from error
 
 
+def check_expansion(file: Path, total: int, stored: int) -> None:
+    """Refuse a file that unpacks to far more than texts do.
+
+    Args:
+        file: the file, for the message.
+        total: uncompressed bytes so far.
+        stored: bytes of the file.
+
+    Raises:
+        VerificationError: it is more than ``MAX_EXPANSION`` times as much.
+    """
+    if total > FREE_EXPANSION_BYTES and total > MAX_EXPANSION * stored:
+        raise VerificationError(
+            f"{file} unpacks to more than {MAX_EXPANSION} times its {stored:,} bytes",
+            "unpack it, if it is meant",
+        )
+
+
 def _damaged(file: Path, error: Exception) -> VerificationError:
     return VerificationError(f"{file} is damaged: {error}", "download it again")
+
+
+def _plain(file: Path) -> Iterator[bytes]:
+    with open_regular(file) as source:
+        while piece := source.read(PIECE):
+            yield piece
+
+
+def _gzip(file: Path) -> Iterator[bytes]:
+    with open_regular(file) as source, gzip.GzipFile(fileobj=source) as unpacked:
+        while piece := unpacked.read(PIECE):
+            yield piece
 
 
 def _zstd(file: Path) -> Iterator[bytes]:
@@ -90,15 +157,20 @@ def _zstd(file: Path) -> Iterator[bytes]:
             "pip install 'plm-zoo[zstd]'",
         ) from error
     frame = None
-    with file.open("rb") as source:
+    held: list[bytes] = []
+    with open_regular(file) as source:
         while data := source.read(FRAMED):
             while data:
                 frame = frame or zstandard.ZstdDecompressor().decompressobj()
                 try:
-                    yield frame.decompress(data)
+                    held.append(frame.decompress(data))
                 except zstandard.ZstdError as error:
                     raise _damaged(file, error) from error
                 data = frame.unused_data if frame.eof else b""
                 frame = None if frame.eof else frame
+            if sum(map(len, held)) >= PIECE or len(held) >= PIECE // FRAMED:
+                yield b"".join(held)
+                held = []
+    yield b"".join(held)
     if frame is not None:
         raise _damaged(file, EOFError("it breaks off"))

@@ -10,16 +10,18 @@ import glob
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from zoo.data.bytes import COMPRESSED, lines
+from zoo.data.bytes import COMPRESSED, check_expansion, lines
 from zoo.errors import SourceError, UsageError, VerificationError, nearest
+from zoo.io.files import open_regular
+from zoo.io.limits import MAX_DOCUMENT_CHARACTERS, MAX_PARQUET_ITEMS
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = ".parquet"
-ROWS = 256  # of Parquet, at a time
+ROWS, PAGE = 256, 1 << 20  # rows and bytes of Parquet that are read together
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -28,6 +30,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     Attributes:
         document: where a document of a text file ends: at the end of the ``file``, at a
             ``blank-line`` (as in the released data of sentence-pair models), or at each ``line``.
+            A document of more than ``MAX_DOCUMENT_CHARACTERS`` is cut into several.
         sentences: each ``line`` of a document is one, or a ``rule`` finds them, see
             ``zoo.data.sentences``.
         text_field: what holds the text of a row of JSON or Parquet.
@@ -49,34 +52,68 @@ def find(paths: Sequence[str | Path]) -> list[Path]:
     """
     found: dict[Path, Path] = {}
     for path in paths:
-        files = list(_files(str(path)))
+        try:
+            files = list(_files(str(path)))
+            resolved = [file.resolve() for file in files]
+        except (OSError, ValueError, RuntimeError) as error:  # a NUL, or the home of no user
+            reason = getattr(error, "strerror", None) or error
+            raise SourceError(f"{str(path)!r} cannot be read: {reason}") from error
         if not files:
             raise SourceError(f"there are no files in {path}", "give text, JSON lines or Parquet")
-        for file in files:
-            found.setdefault(file.resolve(), file)
+        for key, file in zip(resolved, files, strict=True):
+            found.setdefault(key, file)
     return list(found.values())
 
 
 def _files(text: str) -> Iterator[Path]:
     path = Path(text).expanduser()
     if path.is_dir():
-        for folder, below, names in os.walk(path):
+        for folder, below, names in os.walk(path, onerror=_unreadable):
             below[:] = sorted(name for name in below if not name.startswith("."))
-            yield from (Path(folder, n) for n in sorted(names) if not n.startswith("."))
-    elif path.is_file():
-        yield path
+            inside = (Path(folder, name) for name in sorted(names) if not name.startswith("."))
+            yield from (_regular(file) for file in inside if os.path.exists(file))
     elif path.exists():
-        raise SourceError(f"{path} is no file", "give text, JSON lines or Parquet")
-    elif matches := sorted(glob.glob(str(path), recursive=True)):
-        for match in filter(os.path.exists, matches):  # not a link that leads nowhere
-            yield from _files(match)
+        yield _regular(path)
+    elif matches := sorted(_matches(path)):
+        for match in matches:
+            yield from _files(str(match))
     else:
         what = "matches nothing" if glob.has_magic(text) else "does not exist"
         raise SourceError(f"{text} {what}", "give a file, a directory or a pattern")
 
 
+def _unreadable(error: OSError) -> NoReturn:
+    raise SourceError(f"{error.filename}: {error.strerror}") from error
+
+
+def _regular(path: Path) -> Path:
+    if not path.is_file():
+        raise SourceError(
+            f"{path} is not a regular file", "it is read several times: write it to a file"
+        )
+    return path
+
+
+def _matches(pattern: Path) -> Iterator[Path]:
+    """Yield the paths that a pattern matches, hidden ones left out.
+
+    Links to directories are not followed by ``**``: with two that lead upwards, there would be
+    more paths than can be counted.
+    """
+    parts = pattern.parts
+    fixed = next((k for k, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    if fixed == len(parts):
+        return
+    for match in Path(*parts[:fixed]).glob(str(Path(*parts[fixed:]))):
+        hidden = any(part.startswith(".") for part in match.parts[fixed:])
+        if os.path.exists(match) and (not hidden or "/." in f"/{Path(*parts[fixed:])}"):
+            yield match
+
+
 def documents(files: Iterable[Path], reading: Reading) -> Iterator[str]:
     """Yield the documents of files, those that hold more than white space.
+
+    Those of more than ``MAX_DOCUMENT_CHARACTERS`` come in several parts.
 
     Raises:
         SourceError: a file cannot be read, or what reads it is not installed.
@@ -85,8 +122,21 @@ def documents(files: Iterable[Path], reading: Reading) -> Iterator[str]:
     """
     for file in files:
         for text in _reader(file)(file, reading):
-            if text and not text.isspace():
-                yield text
+            for part in _parts(text):
+                if part and not part.isspace():
+                    yield part
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield a text, in parts if it is too long, cut between lines or words where it has any."""
+    start, most = 0, MAX_DOCUMENT_CHARACTERS
+    while len(text) - start > most:
+        half = start + most // 2
+        ends = (text.rfind(separator, half, start + most) for separator in "\n ")
+        end = next((end for end in ends if end > 0), start + most)
+        yield text[start:end]
+        start = end
+    yield text[start:] if start else text
 
 
 def _reader(file: Path) -> Any:
@@ -103,13 +153,15 @@ def _plain(file: Path, reading: Reading) -> Iterator[str]:
         yield from lines(file)
         return
     held: list[str] = []
-    whole = reading.document == "file"
+    size, whole = 0, reading.document == "file"
     for line in lines(file):
-        if line and not line.isspace():
+        blank = not line or line.isspace()
+        if not blank:
             held.append(line)
-        elif held and not whole:
+            size += len(line)
+        if held and ((blank and not whole) or size >= MAX_DOCUMENT_CHARACTERS):
             yield "\n".join(held)
-            held = []
+            held, size = [], 0
     yield "\n".join(held)
 
 
@@ -117,12 +169,12 @@ def _json_lines(file: Path, reading: Reading) -> Iterator[str]:
     field = reading.text_field
     row = msgspec.defstruct("Row", [("text", str, msgspec.field(name=field))])
     decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(row)
-    for number, line in enumerate(lines(file), 1):
+    for number, line in enumerate(lines(file, rows=True), 1):
         if line and not line.isspace():
             try:
                 text: str = decoder.decode(line).text
                 text.encode()
-            except (msgspec.DecodeError, UnicodeError) as error:
+            except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
                 raise _bad_row(file, number, line, field, error) from error
             yield text
 
@@ -132,8 +184,9 @@ def _bad_row(file: Path, number: int, line: str, field: str, error: Exception) -
     where = f"{file}, line {number}"
     try:
         found = msgspec.json.decode(line)
-    except msgspec.DecodeError:
-        return VerificationError(f"{where} is not JSON: {error}", "each line must be an object")
+    except (msgspec.DecodeError, RecursionError) as fault:
+        reason = "it is nested too deeply" if isinstance(fault, RecursionError) else error
+        return VerificationError(f"{where} is not JSON: {reason}", "each line must be an object")
     if not isinstance(found, dict):
         return VerificationError(f"{where} is no JSON object", "each line must be one")
     if field not in found:
@@ -155,22 +208,57 @@ def _parquet(file: Path, reading: Reading) -> Iterator[str]:
             f"reading {file} takes pyarrow, which is not installed",
             "pip install 'plm-zoo[parquet]'",
         ) from error
-    number = 0
+    field, number = reading.text_field, 0
     try:
-        with pyarrow.parquet.ParquetFile(file) as table:
-            if reading.text_field not in table.schema_arrow.names:
-                raise _no_field(str(file), reading.text_field, table.schema_arrow.names)
-            for batch in table.iter_batches(batch_size=ROWS, columns=[reading.text_field]):
-                for text in batch.column(0).to_pylist():
+        with open_regular(file) as source:
+            limits = {
+                "thrift_string_size_limit": MAX_PARQUET_ITEMS,
+                "thrift_container_size_limit": MAX_PARQUET_ITEMS,
+            }
+            _check_parquet(file, pyarrow.parquet.ParquetFile(source, **limits), field)
+            table = pyarrow.parquet.ParquetFile(
+                source,
+                read_dictionary=[field],  # a text that is stored once is held once
+                pre_buffer=False,
+                buffer_size=PAGE,
+                **limits,
+            )
+            for batch in table.iter_batches(batch_size=ROWS, columns=[field]):
+                for value in batch.column(0):
+                    text = value.as_py()
                     number += 1
                     if not isinstance(text, str):
                         raise VerificationError(
-                            f"{file}, row {number}: {reading.text_field!r} is no text: {text!r}",
+                            f"{file}, row {number}: {field!r} is no text: {text!r}",
                             "leave that row out",
                         )
                     yield text
-    except (pyarrow.ArrowException, OSError, UnicodeError) as error:
+    except (pyarrow.ArrowException, OSError, UnicodeError, ValueError) as error:
         why = " ".join(str(error).split())[:200]
         raise VerificationError(
             f"{file} is not a Parquet file: {why}", "download it again"
         ) from error
+
+
+def _check_parquet(file: Path, table: Any, field: str) -> None:
+    """Check that a column holds texts, and that it does not expand beyond what texts do.
+
+    Raises:
+        UsageError: there is no such column.
+        VerificationError: it does not hold texts, or is too large for the file.
+    """
+    from pyarrow import types
+
+    if field not in table.schema_arrow.names:
+        raise _no_field(str(file), field, table.schema_arrow.names)
+    kind = table.schema_arrow.field(field).type
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    if not (types.is_string(kind) or types.is_large_string(kind)):
+        raise VerificationError(
+            f"{file}, row 1: {field!r} is no text: the column has {str(kind)[:100]}",
+            "--text-field names another",
+        )
+    metadata = table.metadata
+    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    total = sum(group.total_byte_size for group in groups)
+    check_expansion(file, total, file.stat().st_size)

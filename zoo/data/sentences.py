@@ -9,7 +9,10 @@ sentence may be given on a line of its own.
 
 import re
 
-ENDS = re.compile(r"[.!?\u2026]+[\"'\u201d\u2019)\]\u00bb]*(\s+)(?=(.))")
+# A match begins where a run of marks begins, and nothing is given back: linear in the text.
+ENDS = re.compile(
+    r"(?<![.!?\u2026])[.!?\u2026]++[\"'\u201d\u2019)\]\u00bb]*+(\s++)(?=(.))", re.DOTALL
+)
 OPENING = frozenset("\"'`(\u201c\u2018[\u00ab")
 ABBREVIATIONS = """
     Mr Mrs Ms Mx Dr Prof St Sr Jr Rev Hon Gen Col Maj Capt Cpt Lt Sgt Cmdr Gov Sen Rep Messrs

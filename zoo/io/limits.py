@@ -91,6 +91,24 @@ MAX_CORPUS_MANIFEST_VALUES = 10_000_000
 MAX_CORPUS_TOKENIZER_BYTES = 1 << 30
 """Size of ``tokenizer.json`` in a corpus. The largest that is published has 35 MB."""
 
+MAX_DOCUMENT_CHARACTERS = 1 << 20
+"""A document of a corpus. A longer one is cut into several, so that memory is bounded."""
+
+MAX_LINE_BYTES = 1 << 20
+"""A line of a text. A longer one is cut into several."""
+
+MAX_ROW_BYTES = 32 << 20
+"""A line of JSON, which is read as a whole."""
+
+MAX_EXPANSION = 500
+"""Ratio of uncompressed to compressed bytes of texts. Published ones are below 20."""
+
+FREE_EXPANSION_BYTES = 64 << 20
+"""Uncompressed bytes up to which any ratio is accepted."""
+
+MAX_PARQUET_ITEMS = 1_000_000
+"""Strings, and items of a list, in the metadata of a Parquet file."""
+
 MAX_STATE_BYTES = 64 << 20
 """Size of ``run.json`` and of ``state.json`` of a checkpoint, which lists its files."""
 MAX_NAME_LENGTH = 1000  # characters of a tensor's name

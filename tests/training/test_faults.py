@@ -93,6 +93,17 @@ def test_a_corpus_that_is_not_there(tmp_path: Path) -> None:
         ("objective=masked-lmm", "did you mean masked-lm"),
         ("objective=masked-lm", "has no head 'masked-lm'"),
         ("nonsense", "is not key=value"),
+        ("vocab_size=1000000000", "vocab_size is 1000000000, and at most 4,000,000"),
+        ("length=1000000000", "length is 1000000000, and at most 1,048,576"),
+        ("batch_tokens=1000000000000", "batch_tokens is 1000000000000, and at most"),
+        ("validation_rows=-1", "validation_rows is -1"),
+        ("config.num_layers=1000000000", "num_layers"),
+        ("config.hidden_size=1000000000", "GiB"),
+        ("config.max_positions=1000000000", "parameters with these settings, which take"),
+        ("config=5", "config"),
+        ("data.paths=[[1]]", "paths"),
+        ('data.paths=["a\\0b"]', "settings"),
+        ("optimizer.learning_rate=.nan", "settings"),
     ],
 )
 def test_a_setting_that_does_not_do(tmp_path: Path, assignment: str, said: str) -> None:

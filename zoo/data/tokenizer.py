@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from zoo.checkpoint import TOKENIZER, TokenizerInfo, is_checkpoint, load_checkpoint
 from zoo.data.spread import Texts, spread
 from zoo.errors import UsageError
+from zoo.io.limits import MAX_NEW_VOCABULARY
 
 if TYPE_CHECKING:
     from zoo.family import Family, NewTokenizer
@@ -78,7 +79,7 @@ class ToTrain:
             sample: characters that are learnt from, about.
 
         Raises:
-            UsageError: the family has no such kind.
+            UsageError: the family has no such kind, or the size is out of its range.
         """
         known = family.new_tokenizers
         kind = kind or next(iter(known), "tokenizer")
@@ -86,6 +87,11 @@ class ToTrain:
             raise UsageError(
                 f"no {kind} can be trained for {family.name}",
                 f"its kinds are {', '.join(known)}" if known else "give the tokenizer of a model",
+            )
+        if size > MAX_NEW_VOCABULARY:
+            raise UsageError(
+                f"a tokenizer of {size:,} tokens is asked for",
+                f"at most {MAX_NEW_VOCABULARY:,} is accepted",
             )
         new = known[kind]
         if lowercase is not None:

@@ -109,6 +109,15 @@ FREE_EXPANSION_BYTES = 64 << 20
 MAX_PARQUET_ITEMS = 1_000_000
 """Strings, and items of a list, in the metadata of a Parquet file."""
 
+MAX_RUN_NUMBER = 1_000_000_000
+"""A number in the settings of a run: steps, tokens of a step, steps between checkpoints."""
+
+MAX_ROW_TOKENS = 1 << 20
+"""Tokens of a training example."""
+
+MAX_NEW_VOCABULARY = 4_000_000
+"""Tokens of a tokenizer that is trained; the trainers take 70 bytes for each beforehand."""
+
 MAX_STATE_BYTES = 64 << 20
 """Size of ``run.json`` and of ``state.json`` of a checkpoint, which lists its files."""
 MAX_NAME_LENGTH = 1000  # characters of a tensor's name

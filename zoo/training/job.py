@@ -1,5 +1,7 @@
 """From settings to all that a run needs: corpus, tokenizer, configuration, objective."""
 
+import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -80,6 +82,7 @@ def prepare(
         tokenizer = Tokenizer.from_buffer(corpus.tokenizer_json())
     config = fit(family, shape, settings, corpus, tokenizer)
     vocabulary = Vocabulary(tokenizer, corpus.record.tokenizer, config.vocab_size)
+    check_memory(family, config, kind.head)
     options = read_options(kind.options_type, settings.options, settings.objective)
     objective = kind(vocabulary, config, settings.length, options)
     short = None
@@ -88,6 +91,22 @@ def prepare(
             raise UsageError(f"rows of {kind.name} go on, and have one length", "--set short=null")
         short = kind(vocabulary, config, settings.short.length, options)
     return Job(settings, family, config, corpus, objective, short, origin)
+
+
+def check_memory(family: Family, config: Config, head: str) -> None:
+    """Refuse a model whose weights alone are larger than this machine's memory.
+
+    Raises:
+        UsageError: they are; nothing was allocated yet.
+    """
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    count = sum(math.prod(entry.shape) for entry in family.weights(config, head).entries())
+    if 4 * count > memory:
+        raise UsageError(
+            f"{family.name} has {count:,} parameters with these settings, which take "
+            f"{4 * count / 2**30:,.0f} GiB, and this machine has {memory / 2**30:,.0f} GiB",
+            "give a smaller config",
+        )
 
 
 def open_corpus(

@@ -13,6 +13,7 @@ import msgspec
 
 from zoo.data.read import Reading
 from zoo.errors import UsageError, nearest
+from zoo.io.limits import MAX_NEW_VOCABULARY, MAX_ROW_TOKENS, MAX_RUN_NUMBER
 from zoo.training.optimizers import OptimizerSettings
 from zoo.training.schedules import ScheduleSettings
 from zoo.training.trees import Tree, check_keys, merged
@@ -111,6 +112,14 @@ class DataSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     tokenizer: str | None = None
     reading: Reading = Reading()
 
+    def __post_init__(self) -> None:
+        """Refuse paths that no file can have.
+
+        Raises:
+            ValueError: one holds a NUL.
+        """
+        _check_names(*self.paths, *self.validation, self.tokenizer)
+
 
 class StartSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a run starts with, where that is not fresh weights; see ``zoo.training.origin``.
@@ -124,6 +133,20 @@ class StartSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     model: str
     generator: str | None = None
     fresh: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse references that no model can have.
+
+        Raises:
+            ValueError: one holds a NUL.
+        """
+        _check_names(self.model, self.generator)
+
+
+def _check_names(*names: str | None) -> None:
+    for name in names:
+        if name is not None and "\0" in name:
+            raise ValueError(f"{name!r} is no path: it holds a NUL")
 
 
 class Settings(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -171,10 +194,17 @@ class Settings(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Raises:
             ValueError: a number is out of its range.
         """
-        positive = ("length", "batch_tokens", "steps", "log_every", "validate_every", "save_every")
-        for name in (*positive, "keep", "validation_rows"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, which is not positive")
+        positive = ("batch_tokens", "steps", "log_every", "validate_every", "save_every", "keep")
+        for name, most in (
+            *((name, MAX_RUN_NUMBER) for name in (*positive, "micro_tokens", "validation_rows")),
+            ("length", MAX_ROW_TOKENS),
+            ("vocab_size", MAX_NEW_VOCABULARY),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}, which is not positive")
+            if value is not None and value > most:
+                raise ValueError(f"{name} is {value}, and at most {most:,} is accepted")
         for name in ("batch_tokens", "micro_tokens"):
             places = getattr(self, name)
             if places is not None and places < self.length:

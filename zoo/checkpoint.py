@@ -208,8 +208,14 @@ class Checkpoint:
         """
         if not (self.path / WEIGHTS_INDEX).is_file():
             return [self.path / WEIGHTS]
-        names = sorted(set(decode(self.path / WEIGHTS_INDEX, WeightsIndex).weight_map.values()))
+        names = sorted(set(self._index().values()))
         return [inside(self.path, name, WEIGHTS_INDEX) for name in names]
+
+    def _index(self) -> dict[str, str]:
+        weight_map = decode(self.path / WEIGHTS_INDEX, WeightsIndex).weight_map
+        if not weight_map:
+            raise VerificationError(f"{self.path / WEIGHTS_INDEX} lists no tensors")
+        return weight_map
 
     def open_weights(self) -> SafetensorsReader:
         """Open the weights, in our names.
@@ -238,7 +244,7 @@ class Checkpoint:
             require_blake3(path, digest.blake3 if digest else None, self.path / MANIFEST)
 
     def _check_index(self, reader: SafetensorsReader) -> None:
-        listed = decode(self.path / WEIGHTS_INDEX, WeightsIndex).weight_map
+        listed = self._index()
         found = {name: reader.file_of(name).name for name in reader.tensors}
         for name in listed.keys() | found.keys():
             if listed.get(name) != found.get(name):

@@ -6,6 +6,7 @@ header, then the data without gaps.
 """
 
 import json
+import os
 import re
 import stat
 import struct
@@ -15,7 +16,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from zoo.errors import SourceError, VerificationError
 from zoo.formats import STORAGE, TensorInfo, TensorReader
+from zoo.io import limits
 from zoo.io.file_array import DataFile, FileArray
+from zoo.io.files import open_regular
+from zoo.io.json import parse_json
 from zoo.io.limits import MAX_NAME_LENGTH
 from zoo.spans import blocks
 
@@ -24,7 +28,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LENGTH = struct.Struct("<Q")
-MAX_HEADER = 100_000_000  # the limit of the safetensors package
 MAX_RANK = 64  # the most dimensions that a numpy array has
 MAX_BYTES = 1 << 63
 ALIGN = 8
@@ -46,13 +49,14 @@ def read_header(path: Path) -> tuple[dict[str, TensorInfo], dict[str, int], dict
             overlap, leave gaps or have a size that does not fit their shape.
         SourceError: the file cannot be opened.
     """
-    try:
-        size = regular_size(path)
-        with path.open("rb") as file:
+    with open_regular(path) as file:
+        try:
+            size = os.fstat(file.fileno()).st_size
             length = _header_length(path, file.read(LENGTH.size), size)
-            header = _parse(path, file.read(length))
-    except OSError as error:
-        raise SourceError(f"{path}: {error.strerror}") from error
+            raw = file.read(length)
+        except OSError as error:
+            raise SourceError(f"{path}: {error.strerror}") from error
+    header = _parse(path, raw)
     metadata = header.pop(METADATA, None) or {}
     if not isinstance(metadata, dict) or any(type(v) is not str for v in metadata.values()):
         raise _damaged(path, "its metadata are not strings")
@@ -79,24 +83,18 @@ def _header_length(path: Path, raw: bytes, size: int) -> int:
     if len(raw) < LENGTH.size:
         raise _damaged(path, f"it has {len(raw)} bytes")
     length: int = LENGTH.unpack(raw)[0]
-    if not 0 < length <= min(MAX_HEADER, size - LENGTH.size):
+    if not 0 < length <= size - LENGTH.size:
         raise _damaged(path, f"its header claims {length} bytes of a {size}-byte file")
+    limits.check_limit(path, "length of the header", length, limits.MAX_HEADER_BYTES)
     return length
 
 
 def _parse(path: Path, raw: bytes) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise _damaged(path, "its header gives a key twice")
-        return found
-
-    try:
-        header = json.loads(raw.decode(), object_pairs_hook=unique)
-    except (ValueError, RecursionError) as error:
-        raise _damaged(path, "its header is not JSON") from error
+    name = f"{path}: not a sound safetensors file: its header"
+    header = parse_json(raw, name, max_values=limits.MAX_HEADER_VALUES, unique_keys=True)
     if not isinstance(header, dict):
         raise _damaged(path, "its header is not a JSON object")
+    limits.check_limit(path, "number of tensors", len(header), limits.TENSORS)
     return header
 
 

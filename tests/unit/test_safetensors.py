@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.processes import run_limited
 from zoo.errors import SourceError, VerificationError
 from zoo.formats import STORAGE, TensorInfo
-from zoo.safetensors import MAX_HEADER, SafetensorsReader, header_bytes, read_header, write_pieces
+from zoo.io.limits import MAX_HEADER_BYTES as MAX_HEADER
+from zoo.safetensors import SafetensorsReader, header_bytes, read_header, write_pieces
 
 DTYPES = {
     "BOOL": torch.bool,
@@ -160,13 +163,16 @@ BAD: Mapping[str, tuple[bytes, str]] = {
     "data cut off": (pack(HEADER)[:-1], "the offsets of b do not fit"),
     "data too long": (pack(HEADER) + b"\0", "33 bytes of data where its header describes 32"),
     "header cut off": (pack(HEADER)[:40], "claims"),
-    "not JSON": (pack(b"\x80\4nonsense"), "not JSON"),
-    "not JSON but UTF-16": (pack(json.dumps(HEADER).encode("utf-16")), "not JSON"),
-    "nested beyond reason": (pack(b"[" * 200_000), "not JSON"),
-    "an integer beyond reason": (pack(b'{"a":' + b"9" * 10_000 + b"}"), "not JSON"),
+    "not JSON": (pack(b"\x80\4nonsense"), "not UTF-8"),
+    "not JSON but UTF-16": (pack(json.dumps(HEADER).encode("utf-16")), "not UTF-8"),
+    "nested beyond reason": (pack(b"[" * 200_000), "nesting of JSON is 200,000"),
+    "an integer beyond reason": (
+        pack(b'{"a":' + b"9" * 10_000 + b"}"),
+        "number of digits of an integer is 10,000",
+    ),
     "a list": (pack([]), "not a JSON object"),
-    "a name twice": (pack(b'{"a":{},"a":{}}'), "gives a key twice"),
-    "a field twice": (pack(b'{"a":{"dtype":"F32","dtype":"I8"}}'), "gives a key twice"),
+    "a name twice": (pack(b'{"a":{},"a":{}}'), "'a' is given twice"),
+    "a field twice": (pack(b'{"a":{"dtype":"F32","dtype":"I8"}}'), "'dtype' is given twice"),
     "entry of another type": (pack({"a": 3}), "entry for a is malformed"),
     "entry without a shape": (pack({"a": {"dtype": "F32"}}), "entry for a is malformed"),
     "three offsets": (pack(changed("a", data_offsets=[0, 1, 2])), "entry for a is malformed"),
@@ -191,7 +197,8 @@ BAD: Mapping[str, tuple[bytes, str]] = {
     ),
     "line break in a name": (pack({"a\nb": HEADER["a"]}), r"cannot be the name"),
     "terminal escape in a name": (pack({"\x1b[2J": HEADER["a"]}), "cannot be the name"),
-    "half a character in a name": (pack(b'{"\\ud800":{}}'), "cannot be the name"),
+    "an endless name": (pack({"a" * 1001: HEADER["a"]}), "cannot be the name"),
+    "half a character in a name": (pack(b'{"\\ud800":{}}'), "half of a surrogate pair"),
     "metadata of numbers": (pack({**HEADER, "__metadata__": {"a": 1}}), "not strings"),
     "metadata of another type": (pack({**HEADER, "__metadata__": [1]}), "not strings"),
     "a Git LFS pointer": (b"version https://git-lfs.github.com/spec/v1\noid x\n", "Git LFS"),
@@ -217,7 +224,7 @@ def test_a_header_longer_than_the_limit(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.write(struct.pack("<Q", MAX_HEADER + 1))
         file.truncate(MAX_HEADER + 100)  # a hole: no space is used
-    with pytest.raises(VerificationError, match="claims 100000001 bytes"):
+    with pytest.raises(VerificationError, match="length of the header is 16,777,217"):
         read_header(path)
 
 
@@ -333,3 +340,16 @@ def test_any_layout_survives_writing_and_reading(
         for name, array in arrays.items():
             assert reader.read(name).tobytes() == array.tobytes()
     assert safetensors.torch.load_file(path).keys() == infos.keys()
+
+
+def test_a_header_of_many_tensors_is_refused_in_bounded_time(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    entry = b'":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
+    path.write_bytes(
+        pack(b'{"' + b',"'.join(b"%d" % n + entry for n in range(100_001)) + b"}", b"")
+    )
+    script = "import sys; from pathlib import Path; from zoo.safetensors import read_header\n"
+    command = [sys.executable, "-c", f"{script}read_header(Path(sys.argv[1]))", path]
+    done = run_limited(command, seconds=30)
+    assert "number of tensors is 100,001" in done.stderr
+    assert done.peak_bytes < 400_000_000

@@ -9,6 +9,7 @@ verbatim, so that a conversion back to the Hub's layout loses nothing.
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from reprlib import repr as shown
 from typing import Any
 
 import msgspec
@@ -86,7 +87,7 @@ class ConfigMap:
         for key, accepted in {**NOT_IMPLEMENTED, **self.fixed, **self.values}.items():
             if key in hub and hub[key] not in tuple(accepted):
                 raise VerificationError(
-                    f"{where}: {key} = {hub[key]!r} is not implemented",
+                    f"{where}: {key} = {shown(hub[key])} is not implemented",
                     f"only {' or '.join(map(repr, accepted))} is, and a model that ignored the "
                     "key would compute something else",
                 )
@@ -160,7 +161,8 @@ class ConfigMap:
         for key, value in hub.items():
             if "." in key and group + key.rpartition(".")[0] in self._groups:
                 raise VerificationError(
-                    f"{where}: {key!r} has a dot in its name", f"nest it in {key.split('.')[0]!r}"
+                    f"{where}: {shown(key)} has a dot in its name",
+                    f"nest it in {key.split('.')[0]!r}",
                 )
             name = group + key
             inner = name in self._groups and isinstance(value, Mapping) and value
@@ -190,8 +192,8 @@ class ConfigMap:
         for key, ours in self.follows.items():
             value = getattr(config, ours)
             if hub.get(key, value) != value:
-                said = f"{where}: {key} = {hub[key]!r} contradicts the other keys"
-                raise VerificationError(said, f"it follows from them, and is {value!r}")
+                said = f"{where}: {key} = {shown(hub[key])} contradicts the other keys"
+                raise VerificationError(said, f"it follows from them, and is {shown(value)}")
 
     def _spelled(self, hub: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Return the configuration with every alias replaced by the key that it stands for."""
@@ -200,7 +202,7 @@ class ConfigMap:
             key, value = self._spellings[alias], found.pop(alias)
             if found.setdefault(key, value) != value:
                 raise VerificationError(
-                    f"{where}: {alias} = {value!r} contradicts {key} = {found[key]!r}",
+                    f"{where}: {alias} = {shown(value)} contradicts {key} = {shown(found[key])}",
                     "they are two names of one setting",
                 )
         return found
@@ -219,7 +221,7 @@ class ConfigMap:
         for word, meaning in self.values[key].items():
             if meaning == value:
                 return word
-        raise VerificationError(f"the Hub's key {key} has no word for {value!r}")
+        raise VerificationError(f"the Hub's key {key} has no word for {shown(value)}")
 
 
 def _typed(kind: type[Config], name: str, value: Any, where: str) -> Any:
@@ -228,9 +230,9 @@ def _typed(kind: type[Config], name: str, value: Any, where: str) -> Any:
     try:
         found = msgspec.convert(value, wanted.type)
     except msgspec.ValidationError as error:
-        raise VerificationError(f"{where} = {value!r}: {error}") from error
+        raise VerificationError(f"{where} = {shown(value)}: {error}") from error
     if wrong := fault(wanted, found):
-        raise VerificationError(f"{where} = {value!r} is {wrong}")
+        raise VerificationError(f"{where} = {shown(value)} is {wrong}")
     return found
 
 
@@ -248,7 +250,9 @@ def _labels(hub: Mapping[str, Any], where: str) -> dict[str, Any]:
     elif "num_labels" in hub:
         count = hub["num_labels"]
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise VerificationError(f"{where}: num_labels = {count!r} is not a positive number")
+            raise VerificationError(
+                f"{where}: num_labels = {shown(count)} is not a positive number"
+            )
         limits.check_limit(where, "num_labels", count, limits.CONFIG_LABELS)
         found["labels"] = tuple(f"LABEL_{i}" for i in range(count))
     if hub.get("problem_type") is not None:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any
 
 from zoo.checkpoint import is_checkpoint
@@ -51,18 +52,30 @@ def find_config(source: "Source") -> "tuple[str, Family, dict[str, Any]]":
     return CONFIG, _family_of(hub, directory), hub
 
 
+def class_names(hub: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of classes that a configuration gives: ``BertForMaskedLM``."""
+    return tuple(hub.get("architectures") or ())
+
+
 def _as_said(hub: dict[str, Any], source: "Source", name: str) -> dict[str, Any]:
     """Return a configuration with the ``model_type`` that the user says.
 
     Raises:
         UsageError: it says another.
+        VerificationError: what it gives as names of classes are none.
     """
+    names = hub.get("architectures")
+    if names is not None and not (isinstance(names, list) and all(type(n) is str for n in names)):
+        raise VerificationError(
+            f"{source.directory / name}: architectures = {shown(names)} is not a list of names"
+        )
     said = hub.get("model_type")
     if source.model_type is None or said == source.model_type:
         return hub
     if said is not None:
         raise UsageError(
-            f"{source.directory / name} says model_type {said!r}, and not {source.model_type!r}",
+            f"{source.directory / name} says model_type {shown(said)}, and not "
+            f"{source.model_type!r}",
             "leave out --model-type",
         )
     return hub | {"model_type": source.model_type}
@@ -73,7 +86,7 @@ def model_type_of(hub: Mapping[str, Any], source: "Source") -> str | None:
 
     The class that it names tells it, else the registry's row.
     """
-    classes = hub.get("architectures") or ()
+    classes = class_names(hub)
     for family in all_families().values():
         for head in family.heads().values():
             named = zip(family.model_types, head.architectures, strict=False)
@@ -127,7 +140,7 @@ def _family_of(hub: Mapping[str, Any], directory: Path) -> "Family":
             f"say it with `zoo convert --model-type T`, one of {', '.join(known)}",
         )
     raise UsageError(
-        f"{directory / CONFIG}: no installed family answers for model_type {model_type!r}",
+        f"{directory / CONFIG}: no installed family answers for model_type {shown(model_type)}",
         nearest(model_type, known) or f"installed: {', '.join(known)}",
     )
 

@@ -8,7 +8,7 @@ import msgspec
 from zoo.config import Config
 from zoo.convert.source import Opened
 from zoo.errors import UsageError, nearest
-from zoo.weights import Account, Entry, Rule, WeightMap, account_for
+from zoo.weights import Account, Entry, Rule, WeightMap, account_for, check_counts
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ def plan_conversion(opened: Opened, wanted: str | None, *, init: bool = False) -
         VerificationError: no account is closed; the message lists what is left over.
     """
     heads = opened.family.heads()
+    check_counts(opened.family.weights(opened.config, next(iter(heads))), opened.reader.tensors)
     if wanted is not None and wanted not in heads:
         raise UsageError(
             f"{opened.family.name} has no head {wanted!r}",

@@ -12,6 +12,7 @@ from zoo.convert.fresh import fresh_tensor
 from zoo.convert.heads import Plan, check_named, check_names, plan_conversion
 from zoo.convert.layouts import LAYOUTS, Layout
 from zoo.convert.prove import require_same, same_bits
+from zoo.convert.readback import check_readable
 from zoo.convert.report import Report
 from zoo.convert.side import tokenizer_of
 from zoo.convert.source import Opened, lazy_arrays, open_source
@@ -102,6 +103,7 @@ def convert(
         layout = LAYOUTS[to](opened, plan, text)
         with atomic_directory(path, force=force, sources=sources) as staging:
             report = _Conversion(opened, plan, layout, report, code).write(staging, path)
+            check_readable(staging, path, plan, text)
             states.check(_read_files(opened, tokenizer))
             return report
 

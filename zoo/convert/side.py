@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 from zoo.checkpoint import TOKENIZER, TokenizerInfo, is_checkpoint, load_checkpoint
 from zoo.config import Config
 from zoo.convert.source import Opened
-from zoo.errors import SourceError
+from zoo.errors import SourceError, VerificationError
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
     from zoo.family import Family
     from zoo.references import Source
 
@@ -50,8 +52,24 @@ def _read(family: "Family", source: "Source", config: Config) -> Tokenizer | Non
         return None
     backend = family.tokenizer(files)
     check_vocabulary(backend, config.vocab_size, str(source.directory))
+    vocabulary_of(backend, str(source.directory))
     info = describe(files, backend, family.special_tokens)
     return Tokenizer(backend.to_str(pretty=True).encode(), info)
+
+
+def vocabulary_of(backend: "Backend", where: str) -> dict[str, int]:
+    """Return token -> id of a tokenizer.
+
+    Raises:
+        VerificationError: two tokens have one id; when the tokenizer is stored, one is lost.
+    """
+    vocabulary: dict[str, int] = backend.get_vocab()
+    tokens = dict(zip(vocabulary.values(), vocabulary, strict=True))
+    for token, number in vocabulary.items():
+        if tokens[number] != token:
+            pair = f"{token!r} and {tokens[number]!r}"
+            raise VerificationError(f"{where}: the tokens {pair} have both the id {number}")
+    return vocabulary
 
 
 def _ours(source: "Source") -> Tokenizer | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from zoo.checkpoint import Checkpoint, Pooling, TokenizerInfo, is_checkpoint, load_checkpoint
 from zoo.config import Config, Translation
-from zoo.convert.find import CONFIG, SIDE_FILES, choose_format, find_config
+from zoo.convert.find import CONFIG, SIDE_FILES, choose_format, class_names, find_config
 from zoo.errors import UsageError
 from zoo.family import Family
 from zoo.foreign import ForeignReader
@@ -156,7 +156,7 @@ def _open_hub(
         config=translation.config,
         reader=reader,
         format=chosen.name,
-        architectures=tuple(map(str, hub.get("architectures") or ())),
+        architectures=class_names(hub),
         extra=translation.extra,
         unknown=translation.unknown,
         stated=translation.stated,

@@ -15,6 +15,7 @@ import functools
 import json
 import math
 import re
+from collections import Counter
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
@@ -95,13 +96,20 @@ def read_json_record(
         raise VerificationError(f"{path}: {error}") from error
 
 
-def parse_json(data: bytes, name: "str | Path", *, max_values: int = MAX_JSON_VALUES) -> Any:
+def parse_json(
+    data: bytes,
+    name: "str | Path",
+    *,
+    max_values: int = MAX_JSON_VALUES,
+    unique_keys: bool = False,
+) -> Any:
     """Parse JSON that was read from a file.
 
     Args:
         data: the JSON text.
         name: the file, for messages.
         max_values: how many values it may hold, containers included.
+        unique_keys: refuse a key that is given twice even if its value is the same.
 
     Raises:
         VerificationError: it is not JSON, or is refused for a reason given above.
@@ -110,7 +118,7 @@ def parse_json(data: bytes, name: "str | Path", *, max_values: int = MAX_JSON_VA
     try:
         value = json.loads(
             decode_text(data, name),
-            object_pairs_hook=functools.partial(_unique, name),
+            object_pairs_hook=functools.partial(_unique, name, unique_keys),
             parse_int=functools.partial(_integer, name),
             parse_float=functools.partial(_finite, name),
             parse_constant=functools.partial(_finite, name),
@@ -137,9 +145,12 @@ def _check_structure(data: bytes, name: "str | Path", max_values: int) -> None:
     check_limit(name, "nesting of JSON", depth, MAX_JSON_DEPTH)
 
 
-def _unique(name: "str | Path", pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(name: "str | Path", unique_keys: bool, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
+        if unique_keys:
+            (key, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+            raise VerificationError(f"{name}: {key[:100]!r} is given twice")
         for key, item in pairs:
             if value[key] != item:
                 raise VerificationError(f"{name}: {key[:100]!r} is given twice, and differs")

@@ -71,8 +71,15 @@ CONFIG_COUNT = 10_000
 CONFIG_LABELS = 1_000_000
 """Outputs of a classification head."""
 
-TENSORS = 200_000
+TENSORS = 100_000
 """Tensors of a checkpoint, in its headers or by its configuration; published are below 10,000."""
+
+MAX_HEADER_BYTES = 16 << 20
+"""Length of the header of a safetensors file; a tensor takes about 150."""
+
+MAX_HEADER_VALUES = 2_000_000
+"""Numbers, strings and lists in it; a tensor has about ten."""
+
 # --- Weights: .bin, TensorFlow, HDF5, .npy and indexes of shards -------------------------------
 
 MAX_PICKLE_BYTES = 1 << 23  # a tensor takes about 150

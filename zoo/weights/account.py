@@ -109,13 +109,22 @@ def account_for(
         VerificationError: the prefix of the trunk is ambiguous, or the configuration counts more
             parts than the file has tensors, which could take for ever to list.
     """
-    most = max(weights.counts.values(), default=0)
+    check_counts(weights, tensors)
+    return _Books(weights, tensors, leave or {}, init).close(stated)
+
+
+def check_counts(weights: WeightMap, tensors: Collection[str]) -> None:
+    """Check that a configuration does not count many more parts than a file has tensors.
+
+    Raises:
+        VerificationError: it does; to list all of them would take long.
+    """
+    most = max([len(weights.rules), *weights.counts.values()])
     if most > max(1000, len(tensors)):
         raise VerificationError(
             f"the configuration counts {most:,} layers, and the file has {len(tensors)} tensors",
             "they belong to different checkpoints",
         )
-    return _Books(weights, tensors, leave or {}, init).close(stated)
 
 
 class _Books:

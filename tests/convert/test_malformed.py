@@ -1,0 +1,90 @@
+"""Malformed files of a checkpoint: one line, the documented code, in bounded time and memory."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoints import Make
+from tests.processes import run_limited
+from zoo.checkpoint import load_checkpoint
+from zoo.convert import convert
+from zoo.errors import SourceError, VerificationError, ZooError
+from zoo.references import Source
+
+MB = 1_000_000
+
+
+@pytest.mark.parametrize("cases", [40, pytest.param(0, marks=pytest.mark.long)])
+def test_no_configuration_ends_as_a_bug(tmp_path: Path, cases: int) -> None:
+    command = [sys.executable, "-m", "tests.convert.malformed", tmp_path, cases]
+    done = run_limited(command, seconds=900, address_space=2000 * MB, cwd=Path(__file__).parents[2])
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert done.peak_bytes < 400 * MB
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_labels": 10**10, "id2label": None},
+        {"num_hidden_layers": 10**9},
+        {"num_hidden_layers": 9_999},
+        {"vocab_size": 2**31 - 1},
+        {"max_position_embeddings": 10**9, "hidden_size": 10**9},
+    ],
+)
+def test_absurd_numbers_take_no_memory(
+    hub_checkpoint: Make, changes: dict[str, int | None]
+) -> None:
+    source = hub_checkpoint("BertForMaskedLM")
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, **changes}))
+    command = ["zoo", "convert", source, "--dry-run", "--head", "sequence-classification"]
+    done = run_limited([*command, "--init-head"], seconds=30, address_space=1000 * MB)
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert done.peak_bytes < 150 * MB
+
+
+@pytest.mark.parametrize("name", ["config.json", "vocab.txt", "model.safetensors"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
+def test_files_that_are_no_files(hub_checkpoint: Make, name: str, kind: str) -> None:
+    source = hub_checkpoint()
+    (source / name).unlink()
+    if kind == "pipe":
+        os.mkfifo(source / name)
+    elif kind == "device":
+        (source / name).symlink_to("/dev/zero")
+    else:
+        (source / name).mkdir()
+    if name == "vocab.txt":  # as if there were no tokenizer
+        assert not convert(Source(source, "source"), None, dry_run=True).tokenizer
+        return
+    with pytest.raises(SourceError):
+        convert(Source(source, "source"), None, dry_run=True)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "[]", "{}", '{"weight_map": 1}', '{"weight_map": ["a"]}', '{"weight_map": {}}'),
+        *('{"weight_map": {"a": 1}}', '{"weight_map": {"a": "../x"}}', "[" * 100_000),
+        *('{"weight_map": {"a": "model.safetensors\\u0000"}}', '{"weight_map": {"a": "b"}}'),
+    ],
+)
+def test_an_index_of_our_own_layout(hub_checkpoint: Make, tmp_path: Path, content: str) -> None:
+    convert(Source(hub_checkpoint(), "source"), tmp_path / "ours")
+    (tmp_path / "ours" / "model.safetensors.index.json").write_text(content)
+    with pytest.raises(ZooError) as caught:
+        load_checkpoint(tmp_path / "ours").open_weights()
+    assert caught.value.exit_code in (3, 4) and "\n" not in str(caught.value)
+
+
+def test_class_names_that_are_none(hub_checkpoint: Make) -> None:
+    source = hub_checkpoint()
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({**config, "architectures": 3}))
+    with pytest.raises(VerificationError, match="architectures = 3 is not a list of names"):
+        convert(Source(source, "source"), None, dry_run=True)

@@ -1,0 +1,95 @@
+"""What is published can be read back, or nothing is published."""
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from tests.checkpoints import VOCABULARY, Make
+from zoo.convert import convert, layouts
+from zoo.errors import VerificationError
+from zoo.references import Source
+
+BOTH = pytest.mark.parametrize("to", ["zoo", "hub"])
+To = Literal["zoo", "hub"]
+
+
+def refused(source: Path, to: To, **options: Any) -> str:
+    """Convert, which must fail and leave nothing; return the message."""
+    before = sorted(source.parent.iterdir())
+    with pytest.raises(VerificationError) as caught:
+        convert(Source(source, "source"), source.parent / "out", to=to, **options)
+    assert sorted(source.parent.iterdir()) == before
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def tokenizer_json(vocabulary: dict[str, int]) -> str:
+    model: dict[str, Any] = {"type": "WordPiece", "unk_token": "[UNK]", "vocab": vocabulary}
+    model |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+    names = ("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor", "decoder")
+    return json.dumps(
+        {"version": "1.0", **dict.fromkeys(names), "added_tokens": [], "model": model}
+    )
+
+
+@BOTH
+def test_two_tokens_on_one_id(hub_checkpoint: Make, to: To) -> None:
+    source = hub_checkpoint(tokenizer=False)
+    vocabulary = {token: number for number, token in enumerate(VOCABULARY)}
+    (source / "tokenizer.json").write_text(tokenizer_json(vocabulary | {"b": vocabulary["a"]}))
+    assert f"id {vocabulary['a']}" in refused(source, to)
+
+
+@BOTH
+@pytest.mark.parametrize("key", ["layer_norm_eps", "carried_along"])
+@pytest.mark.parametrize("number", ["Infinity", "-Infinity", "NaN", "1e999"])
+def test_numbers_that_json_does_not_have(
+    hub_checkpoint: Make, to: To, key: str, number: str
+) -> None:
+    source = hub_checkpoint("BertModel")
+    config = json.loads((source / "config.json").read_text()) | {key: 0}
+    text = json.dumps(config).replace(f'"{key}": 0', f'"{key}": {number}')
+    (source / "config.json").write_text(text)
+    assert "is not a finite number" in refused(source, to)
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("file", "change", "said"),
+    [
+        ("config.json", {"model_type": "no-such"}, "config.json"),
+        ("tokenizer.json", {"model": None}, "tokenizer"),
+    ],
+)
+def test_a_file_that_is_not_what_was_meant(
+    hub_checkpoint: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    to: To,
+    file: str,
+    change: dict[str, Any],
+    said: str,
+) -> None:
+    write = layouts._write
+
+    def write_wrongly(staging: Path, files: dict[str, bytes]) -> list[Path]:
+        return write(staging, files | {file: json.dumps(json.loads(files[file]) | change).encode()})
+
+    monkeypatch.setattr(layouts, "_write", write_wrongly)
+    message = refused(hub_checkpoint("BertModel"), to)
+    assert "cannot be read back" in message and said in message
+
+
+@BOTH
+def test_another_configuration_than_was_meant(
+    hub_checkpoint: Make, monkeypatch: pytest.MonkeyPatch, to: To
+) -> None:
+    write = layouts._write
+
+    def write_wrongly(staging: Path, files: dict[str, bytes]) -> list[Path]:
+        text = files["config.json"].decode().replace("1e-12", "1e-11")
+        return write(staging, files | {"config.json": text.encode()})
+
+    monkeypatch.setattr(layouts, "_write", write_wrongly)
+    assert "layer_norm_eps is 1e-11, not 1e-12" in refused(hub_checkpoint("BertModel"), to)

@@ -9,6 +9,7 @@ from blake3 import blake3
 from tokenizers import Tokenizer
 
 from tests.corpus.making import SMALL, built, contents, files_of, paragraphs, trained
+from tests.processes import run_limited
 from zoo.data.cache import cached_corpus
 from zoo.data.corpus import Corpus
 from zoo.data.tokenizer import ToTrain, given
@@ -218,3 +219,26 @@ def test_a_tokenizer_that_was_exchanged_is_noticed(tmp_path: Path, texts: Path) 
         Corpus(corpus.path).tokenizer_json()
     with pytest.raises(UsageError, match="no split 'validation'"):
         corpus.split("validation")
+
+
+@pytest.mark.parametrize("megabytes", [3, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("end", ["\n\n", " "], ids=["documents", "one line"])
+def test_memory_does_not_grow_with_the_texts(tmp_path: Path, megabytes: int, end: str) -> None:
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer" / "tokenizer.json").write_bytes(trained("bert").json)
+    text = (" ".join(paragraphs()) + end).encode()
+    with (tmp_path / "a.txt").open("wb") as file:
+        for _ in range(megabytes * 1_000_000 // len(text) + 1):
+            file.write(text)
+    done = run_limited(
+        [
+            *("zoo", "corpus", "build", tmp_path / "a.txt", "-o", tmp_path / "out"),
+            *("--tokenizer", tmp_path / "tokenizer", "--family", "bert", "--workers", "1"),
+        ],
+        seconds=7200,
+        OMP_NUM_THREADS="1",
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.peak_bytes < 1 << 30
+    splits = Corpus(tmp_path / "out").record.splits
+    assert sum(split.tokens for split in splits.values()) > megabytes * 100_000

@@ -103,7 +103,7 @@ def test_a_corpus_that_is_not_there(tmp_path: Path) -> None:
         ("config=5", "config"),
         ("data.paths=[[1]]", "paths"),
         ('data.paths=["a\\0b"]', "settings"),
-        ("optimizer.learning_rate=.nan", "settings"),
+        ("optimizer.learning_rate=.nan", "learning_rate"),
     ],
 )
 def test_a_setting_that_does_not_do(tmp_path: Path, assignment: str, said: str) -> None:

@@ -1,8 +1,10 @@
 """A run that is broken off, however it happens, ends where the unbroken one ends."""
 
+import contextlib
 import json
 import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,9 +21,10 @@ from tests.training.runs import (
     train,
     wait_until,
 )
-from zoo.errors import UsageError
+from zoo.errors import Interrupted, UsageError
 from zoo.training.lock import locked
 from zoo.training.ranks import Ranks
+from zoo.training.signals import Stop
 from zoo.training.start import go_on
 from zoo.training.state import checkpoints
 
@@ -244,3 +247,28 @@ def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
     assert set(checkpoints(run)) == {5, 6, best}
     state = json.loads((checkpoints(run)[6] / "state.json").read_bytes())
     assert state["best"] == [losses[best], best]
+
+
+@pytest.mark.parametrize("steps", [6, pytest.param(200, marks=pytest.mark.long)])
+def test_a_run_that_is_resumed_at_every_step_does_not_drift(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    changes = {"steps": steps, "average": 0.9, "validate_every": 3, "save_every": steps}
+    whole, broken = train(tmp_path / "whole", FAMILY, **changes), tmp_path / "broken"
+
+    @contextlib.contextmanager
+    def at_once() -> Iterator[Stop]:
+        stop = Stop()
+        stop.asked = True
+        yield stop
+
+    monkeypatch.setattr("zoo.training.start.stopping", at_once)
+    with pytest.raises(Interrupted):
+        train(broken, FAMILY, **changes)
+    for _ in range(steps - 2):
+        with pytest.raises(Interrupted):
+            go_on(broken, {}, {}, Ranks.join("cpu"))
+    go_on(broken, {}, {}, Ranks.join("cpu"))
+    assert (whole / "log.jsonl").read_bytes() == (broken / "log.jsonl").read_bytes()
+    weights = Path("model", "model.safetensors")
+    assert (whole / weights).read_bytes() == (broken / weights).read_bytes()

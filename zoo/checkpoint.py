@@ -270,8 +270,11 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """
     model = decode(path / CONFIG, ModelFile)
     manifest = decode(path / MANIFEST, Manifest)
-    if max(model.zoo, manifest.zoo) > LAYOUT:
-        raise VerificationError(f"{path} is of layout {model.zoo}", "install a newer plm-zoo")
+    for name, layout in ((CONFIG, model.zoo), (MANIFEST, manifest.zoo)):
+        if layout > LAYOUT:
+            raise VerificationError(
+                f"{path / name} is of layout {layout}", "install a newer plm-zoo"
+            )
     family = get_family(model.family)
     if model.head not in family.heads():
         raise VerificationError(f"{path / CONFIG}: {model.family} has no head {model.head!r}")

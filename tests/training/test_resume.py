@@ -53,7 +53,7 @@ def test_killed_twice_in_mid_step(unbroken: Path, tmp_path: Path) -> None:
     assert_same(unbroken, run)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
 def test_a_signal_saves_and_stops(unbroken: Path, tmp_path: Path, number: int) -> None:
     run = tmp_path / "run"
     process = start(FAMILY, *options(average=0.9, save_every=1000), "-o", str(run))

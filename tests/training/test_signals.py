@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -43,9 +44,17 @@ def test_another_signal_is_a_second_one() -> None:
 def test_the_same_signal_later_is_a_second_one(monkeypatch: pytest.MonkeyPatch) -> None:
     stop = Stop()
     stop(signal.SIGINT, None)
-    monkeypatch.setattr(signals, "SAME", 0.0)
+    monkeypatch.setattr(signals, "REPEAT", 0.0)
     with pytest.raises(Ended, match="130"):
         stop(signal.SIGINT, None)
+
+
+@pytest.mark.parametrize("numbers", [*permutations((signal.SIGTERM, signal.SIGHUP))])
+def test_the_end_of_a_session_is_one_request(numbers: tuple[int, int]) -> None:
+    stop = Stop()
+    for number in numbers:
+        stop(number, None)
+    assert stop.asked
 
 
 def children(parent: int, states: str = "RSD") -> list[int]:

@@ -2,15 +2,14 @@
 
 import gc
 import importlib
-import signal
 import sys
-from types import FrameType
 from typing import NoReturn
 
 import click
 
 import zoo
 from zoo.errors import nearest
+from zoo.io.signals import exit_on_signals, interrupt_on_termination
 
 COMMANDS = {
     "families": "List the model families and what each can do.",
@@ -44,7 +43,8 @@ family, or a Hub repository (organisation/name).
 
 \b
 Exit codes: 0 done, 1 a bug, 2 wrong usage, 3 verification failed,
-4 source not available, 5 a plugin is broken, 130 interrupted."""
+4 source not available, 5 a plugin is broken, 130 interrupted (Ctrl-C, or a
+signal that ends a session: SIGTERM, SIGHUP, SIGQUIT)."""
 
 
 class LazyGroup(click.Group):
@@ -108,9 +108,9 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with the documented code."""
-    signal.signal(signal.SIGTERM, _terminated)
     arguments = sys.argv[1:] if args is None else args
     code = _run(arguments)
+    exit_on_signals(code)
     gc.freeze()  # or else the interpreter looks once more through all that torch made, to end
     sys.exit(code)
 
@@ -119,13 +119,10 @@ def _run(arguments: list[str]) -> int:
     from zoo.cli import failure, output
 
     output.prepare()
+    interrupt_on_termination()
     try:
         code = cli.main(arguments, prog_name="zoo", standalone_mode=False)
         output.flush()
         return code if isinstance(code, int) else 0
     except BaseException as error:  # plugins raise what is no Exception, and so do Rust's panics
         return failure.report(error, arguments)
-
-
-def _terminated(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

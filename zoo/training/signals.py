@@ -1,7 +1,8 @@
-"""Being told to stop: the first signal ends the run in order, the second one at once.
+"""Signals during training: the first one ends the run in order, the second one at once.
 
-A launcher hands on to each process what a scheduler may have sent to each already: the same signal
-once more, right after the first, is no second one.
+A launcher hands on to each process what a scheduler may have sent to each already, and the end of
+a session sends SIGTERM and SIGHUP together: the same request once more, right after the first, is
+no second one.
 """
 
 import contextlib
@@ -11,9 +12,10 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+from zoo.io.signals import REPEAT, is_ignored, leave_lost_terminal
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGQUIT)
 INTERRUPTED = 130
-SAME = 2.0  # seconds within which a signal is the one that came before
 
 
 class Stop:
@@ -24,19 +26,22 @@ class Stop:
         self._first = (0, 0.0)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal."""
+        """Handles a signal."""
+        if number == signal.SIGHUP:
+            leave_lost_terminal()
+            number = signal.SIGTERM
         now = time.monotonic()
         if not self.asked:
             self.asked, self._first = True, (number, now)
-        elif number != self._first[0] or now - self._first[1] > SAME:
+        elif number != self._first[0] or now - self._first[1] > REPEAT:
             os._exit(INTERRUPTED)
 
 
 @contextlib.contextmanager
 def stopping() -> Iterator[Stop]:
-    """Yield what says whether to stop; outside of the block, signals do what they did."""
+    """Yields the flag that signals set; outside of the block, they do what they did before."""
     stop = Stop()
-    before = {number: signal.signal(number, stop) for number in SIGNALS}
+    before = {number: signal.signal(number, stop) for number in SIGNALS if not is_ignored(number)}
     try:
         yield stop
     finally:

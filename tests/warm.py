@@ -13,6 +13,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -23,8 +25,27 @@ from zoo.cli import main
 PRELOADED = "import torch, transformers; transformers.BertModel"
 
 
+@dataclass(frozen=True)
+class Signal:
+    """A signal that a command gets while it runs.
+
+    Attributes:
+        number: the signal.
+        after: seconds until then.
+        changed: a directory; the seconds count from when a name in it was added or removed.
+    """
+
+    number: int
+    after: float
+    changed: Path | None = None
+
+
 def zoo(
-    *arguments: object, stdin: str = "", cwd: Path | None = None, **environment: str
+    *arguments: object,
+    stdin: str = "",
+    cwd: Path | None = None,
+    signal: Signal | None = None,
+    **environment: str,
 ) -> "subprocess.CompletedProcess[str]":
     """Run the command line as ``subprocess.run`` would, and return what it wrote."""
     words = [str(argument) for argument in arguments]
@@ -36,6 +57,8 @@ def zoo(
             "folder": str(cwd or Path.cwd()),
             "environment": {**os.environ, **environment},
             "streams": [str(path) for path in streams],
+            "signal": signal
+            and [signal.number, signal.after, signal.changed and str(signal.changed)],
         }
         waiting = _waiting()
         assert waiting.stdin is not None and waiting.stdout is not None
@@ -63,8 +86,24 @@ def _serve(orders: IO[str], answers: IO[str]) -> None:
     for line in orders:
         if not (child := os.fork()):
             _become(json.loads(line))
+        if signal := json.loads(line)["signal"]:
+            _send(child, *signal)
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+
+
+def _send(child: int, number: int, after: float, changed: str) -> None:
+    """Send a signal to a process that runs, or has ended and is not waited for yet."""
+    if changed:
+        before = os.listdir(changed)
+        while os.listdir(changed) == before and not _ended(child):
+            time.sleep(0.0005)
+    time.sleep(after)
+    os.kill(child, number)
+
+
+def _ended(child: int) -> bool:
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _become(order: dict[str, Any]) -> None:

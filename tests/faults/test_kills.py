@@ -1,0 +1,168 @@
+"""Commands that are interrupted at random moments, and the next ones that do the same work again.
+
+Each time the output is not there or whole, the second try ends as if nothing had happened, and
+nothing else is left behind.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests import warm
+from tests.backends.making import make_checkpoint
+from tests.checkpoints import Make
+from tests.corpus.making import paragraphs, trained
+from tests.training.runs import assert_same, options
+
+ENDING = [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
+SHORT = [signal.SIGKILL, *ENDING, signal.SIGKILL]
+LONG = [signal.SIGKILL] * 50 + ENDING * 4
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    """The files of a directory; empty if it is not there."""
+    return {str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file()}
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that writes a directory.
+
+    Attributes:
+        words: the command; it writes ``out`` in ``folder``.
+        folder: a folder with nothing in it but outputs.
+        whole: files of the output, once it was written without an interruption.
+        seconds: how long it takes.
+    """
+
+    words: tuple[object, ...]
+    folder: Path
+    whole: dict[str, bytes]
+    seconds: float
+
+    @classmethod
+    def of(cls, folder: Path, *words: object) -> "Command":
+        """Run a command once, and measure it."""
+        folder.mkdir()
+        begin = time.monotonic()
+        done = warm.zoo(*words, "-o", folder / "out")
+        assert done.returncode == 0, done.stderr
+        return cls(words, folder, contents(folder / "out"), time.monotonic() - begin)
+
+    def run(self, when: warm.Signal | None = None) -> "subprocess.CompletedProcess[str]":
+        """Run it, replacing what is there."""
+        out = self.folder / "out"
+        return warm.zoo(*self.words, "-o", out, *(["--force"] * out.exists()), signal=when)
+
+    def interrupt(self, number: int, moment: float) -> None:
+        """Run it, with a signal at a moment, and then run it again."""
+        before = contents(self.folder / "out")
+        done = self.run(warm.Signal(number, moment * self.seconds, self.folder))
+        left = contents(self.folder / "out")
+        assert left in (before, self.whole)
+        if number != signal.SIGKILL:
+            assert os.listdir(self.folder) == ["out"] * bool(left)
+            if done.returncode not in (0, -number):  # it was done, or its interpreter was ending
+                assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
+        again = self.run()
+        assert (again.returncode, again.stderr) == (0, "")
+        assert contents(self.folder / "out") == self.whole
+        assert os.listdir(self.folder) == ["out"]
+
+    def interrupt_often(self, numbers: Sequence[int]) -> None:
+        """Interrupt it at random moments, half the time where it replaces what is there."""
+        chance = random.Random(len(numbers))
+        for k, number in enumerate(numbers):
+            if k % 2:
+                (self.folder / "out").rename(self.folder.parent / f"old-{k}")
+            self.interrupt(number, chance.random())
+
+
+@pytest.fixture
+def conversion(hub_checkpoint: Make, tmp_path: Path) -> Command:
+    source = hub_checkpoint("BertModel", max_position_embeddings=100_000)
+    return Command.of(tmp_path / "outputs", "convert", source)
+
+
+@pytest.fixture
+def export(tmp_path: Path) -> Command:
+    make_checkpoint(tmp_path / "model", num_layers=1)
+    return Command.of(tmp_path / "outputs", "export", tmp_path / "model", "--onnx")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Command:
+    (tmp_path / "a.txt").write_text("\n\n".join(paragraphs() * 40))
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer" / "tokenizer.json").write_bytes(trained("bert").json)
+    words = ("corpus", "build", tmp_path / "a.txt", "--family", "bert")
+    return Command.of(tmp_path / "outputs", *words, "--tokenizer", tmp_path / "tokenizer")
+
+
+@pytest.mark.parametrize("numbers", [SHORT, pytest.param(LONG, marks=pytest.mark.long)])
+def test_conversions(conversion: Command, numbers: Sequence[int]) -> None:
+    conversion.interrupt_often(numbers)
+
+
+@pytest.mark.parametrize("numbers", [SHORT, pytest.param(LONG, marks=pytest.mark.long)])
+def test_building_of_corpora(corpus: Command, numbers: Sequence[int]) -> None:
+    corpus.interrupt_often(numbers)
+
+
+@pytest.mark.long
+def test_exports(export: Command) -> None:
+    export.interrupt_often(LONG)
+
+
+def pretrain(folder: Path, *words: object, **changes: warm.Signal) -> tuple[int, str]:
+    """Begin a run, or go on with it if it was begun."""
+    run = folder / "run"
+    begin = ("bert", *options(), "-o", run)
+    which = ("--resume", run) if run.exists() else begin
+    done = warm.zoo("pretrain", "--device", "cpu", *which, **changes)
+    return done.returncode, done.stderr
+
+
+def names(folder: Path) -> set[str]:
+    """Everything in a folder, but for files of which each process that writes the run adds one."""
+    found = (path.relative_to(folder) for path in folder.rglob("*"))
+    return {str(path) for path in found if not path.name.startswith("events.")}
+
+
+@pytest.fixture
+def kill_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Return a function that trains, killed at random moments, and compares the runs."""
+
+    def compare(count: int) -> None:
+        chance = random.Random(count)
+        whole, seconds = tmp_path / "whole", 0.0
+        for folder in (tmp_path / "first", whole):
+            folder.mkdir()
+            monkeypatch.setenv("ZOO_HOME", str(folder / "home"))
+            begin = time.monotonic()
+            assert pretrain(folder)[0] == 0
+            seconds = time.monotonic() - begin
+        for k in range(count):
+            folder = tmp_path / f"killed-{k}"
+            folder.mkdir()
+            monkeypatch.setenv("ZOO_HOME", str(folder / "home"))
+            when = warm.Signal(signal.SIGKILL, chance.random() * seconds, folder)
+            pretrain(folder, signal=when)
+            code, errors = pretrain(folder)
+            assert code == 0, errors
+            assert_same(whole / "run", folder / "run")
+            assert names(folder) == names(whole)
+
+    return compare
+
+
+@pytest.mark.parametrize("count", [2, pytest.param(50, marks=pytest.mark.long)])
+def test_training(kill_training: Callable[[int], None], count: int) -> None:
+    kill_training(count)

@@ -1,10 +1,23 @@
 """File systems made for a test."""
 
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+
+def fill(disk: Path, left: int) -> None:
+    """Fills a disk but for some bytes."""
+    free = os.statvfs(disk)
+    with (disk / "filler").open("wb") as file:
+        file.write(bytes(free.f_bavail * free.f_frsize - left))
+
+
+def read_only(disk: Path) -> None:
+    """Makes a disk read-only."""
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
 
 
 @pytest.fixture

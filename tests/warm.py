@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -37,28 +38,38 @@ class Signal:
 
     number: int
     after: float
-    changed: Path | None = None
+    changed: Path
 
 
 def zoo(
-    *arguments: object,
-    stdin: str = "",
-    cwd: Path | None = None,
-    signal: Signal | None = None,
-    **environment: str,
+    *arguments: object, stdin: str = "", cwd: Path | None = None, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
     """Run the command line as ``subprocess.run`` would, and return what it wrote."""
+    return _zoo(arguments, stdin, cwd or Path.cwd(), environment, None)
+
+
+def zoo_with_signal(signal: Signal, *arguments: object) -> "subprocess.CompletedProcess[str]":
+    """Run the command line, with a signal while it runs."""
+    return _zoo(arguments, "", Path.cwd(), {}, signal)
+
+
+def _zoo(
+    arguments: Sequence[object],
+    stdin: str,
+    folder: Path,
+    environment: Mapping[str, str],
+    signal: Signal | None,
+) -> "subprocess.CompletedProcess[str]":
     words = [str(argument) for argument in arguments]
-    with tempfile.TemporaryDirectory() as folder:
-        streams = [Path(folder, name) for name in ("in", "out", "err")]
+    with tempfile.TemporaryDirectory() as scratch:
+        streams = [Path(scratch, name) for name in ("in", "out", "err")]
         streams[0].write_text(stdin)
         order = {
             "arguments": words,
-            "folder": str(cwd or Path.cwd()),
+            "folder": str(folder),
             "environment": {**os.environ, **environment},
             "streams": [str(path) for path in streams],
-            "signal": signal
-            and [signal.number, signal.after, signal.changed and str(signal.changed)],
+            "signal": signal and (signal.number, signal.after, str(signal.changed)),
         }
         waiting = _waiting()
         assert waiting.stdin is not None and waiting.stdout is not None
@@ -94,10 +105,9 @@ def _serve(orders: IO[str], answers: IO[str]) -> None:
 
 def _send(child: int, number: int, after: float, changed: str) -> None:
     """Send a signal to a process that runs, or has ended and is not waited for yet."""
-    if changed:
-        before = os.listdir(changed)
-        while os.listdir(changed) == before and not _ended(child):
-            time.sleep(0.0005)
+    before = os.listdir(changed)
+    while os.listdir(changed) == before and not _ended(child):
+        time.sleep(0.0005)
     time.sleep(after)
     os.kill(child, number)
 

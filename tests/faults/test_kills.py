@@ -4,12 +4,13 @@ Each time the output is not there or whole, the second try ends as if nothing ha
 nothing else is left behind.
 """
 
+import contextlib
 import os
 import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tests import warm
 from tests.backends.making import make_checkpoint
 from tests.checkpoints import Make
 from tests.corpus.making import paragraphs, trained
+from tests.reporting import record
 from tests.training.runs import assert_same, options
 
 ENDING = [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
@@ -59,7 +61,8 @@ class Command:
     def run(self, when: warm.Signal | None = None) -> "subprocess.CompletedProcess[str]":
         """Run it, replacing what is there."""
         out = self.folder / "out"
-        return warm.zoo(*self.words, "-o", out, *(["--force"] * out.exists()), signal=when)
+        words = (*self.words, "-o", out, *(["--force"] * out.exists()))
+        return warm.zoo_with_signal(when, *words) if when else warm.zoo(*words)
 
     def interrupt(self, number: int, moment: float) -> None:
         """Run it, with a signal at a moment, and then run it again."""
@@ -79,10 +82,28 @@ class Command:
     def interrupt_often(self, numbers: Sequence[int]) -> None:
         """Interrupt it at random moments, half the time where it replaces what is there."""
         chance = random.Random(len(numbers))
-        for k, number in enumerate(numbers):
-            if k % 2:
-                (self.folder / "out").rename(self.folder.parent / f"old-{k}")
-            self.interrupt(number, chance.random())
+        with counted() as cases:
+            for k, number in enumerate(numbers):
+                cases.append(number)
+                if k % 2:
+                    (self.folder / "out").rename(self.folder.parent / f"old-{k}")
+                self.interrupt(number, chance.random())
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[list[int]]:
+    """Yield a list for the signals that are sent, and record them; the last one may fail."""
+    cases: list[int] = []
+    failed = 1
+    try:
+        yield cases
+        failed = 0
+    finally:
+        kills = cases.count(signal.SIGKILL)
+        last = cases[-1] == signal.SIGKILL
+        record("kill", cases=kills, failures=failed * last)
+        if kills < len(cases):
+            record("signal", cases=len(cases) - kills, failures=failed * (not last))
 
 
 @pytest.fixture
@@ -121,12 +142,12 @@ def test_exports(export: Command) -> None:
     export.interrupt_often(LONG)
 
 
-def pretrain(folder: Path, *words: object, **changes: warm.Signal) -> tuple[int, str]:
+def pretrain(folder: Path, when: warm.Signal | None = None) -> tuple[int, str]:
     """Begin a run, or go on with it if it was begun."""
     run = folder / "run"
-    begin = ("bert", *options(), "-o", run)
-    which = ("--resume", run) if run.exists() else begin
-    done = warm.zoo("pretrain", "--device", "cpu", *which, **changes)
+    which = ("--resume", run) if run.exists() else ("bert", *options(), "-o", run)
+    words = ("pretrain", "--device", "cpu", *which)
+    done = warm.zoo_with_signal(when, *words) if when else warm.zoo(*words)
     return done.returncode, done.stderr
 
 
@@ -148,16 +169,17 @@ def kill_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
         begin = time.monotonic()
         assert pretrain(whole)[0] == 0
         seconds = time.monotonic() - begin
-        for k in range(count):
-            folder = tmp_path / f"killed-{k}"
-            folder.mkdir()
-            monkeypatch.setenv("ZOO_HOME", str(folder / "home"))
-            when = warm.Signal(signal.SIGKILL, chance.random() * seconds, folder)
-            pretrain(folder, signal=when)
-            code, errors = pretrain(folder)
-            assert code == 0, errors
-            assert_same(whole / "run", folder / "run")
-            assert names(folder) == names(whole)
+        with counted() as cases:
+            for k in range(count):
+                cases.append(signal.SIGKILL)
+                folder = tmp_path / f"killed-{k}"
+                folder.mkdir()
+                monkeypatch.setenv("ZOO_HOME", str(folder / "home"))
+                pretrain(folder, warm.Signal(signal.SIGKILL, chance.random() * seconds, folder))
+                code, errors = pretrain(folder)
+                assert code == 0, errors
+                assert_same(whole / "run", folder / "run")
+                assert names(folder) == names(whole)
 
     return compare
 

@@ -14,8 +14,8 @@ WAITS = """
 import signal, sys, time
 from zoo.io.signals import interrupt_on_termination
 interrupt_on_termination()
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     time.sleep(30)
 except KeyboardInterrupt:
     print("once", flush=True)

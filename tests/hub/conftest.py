@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.checkpoints import hub_checkpoint as hub_checkpoint
 from tests.hub.hub_server import Hub, etag_of, tiny_safetensors
 from zoo.hub import DownloadResult, fetch, retry
 from zoo.hub.metadata import repo_folder

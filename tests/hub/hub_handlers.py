@@ -44,9 +44,9 @@ class Handler(BaseHTTPRequestHandler):
     def authorized(self) -> bool:
         return self.headers.get("authorization") == f"Bearer {TOKEN}"
 
-    def note(self, what: str, begin: int = 0, sent: int = 0) -> None:
+    def note(self, what: str, begin: int = 0, sent: int = 0, complete: bool = False) -> None:
         has_token = "authorization" in self.headers
-        self.hub.requests.append(Request(self.command, what, begin, has_token, sent))
+        self.hub.requests.append(Request(self.command, what, begin, has_token, sent, complete))
 
     def refuse(self, status: int, code: str = "", headers: Mapping[str, str] | None = None) -> None:
         content = json.dumps({"error": code or "refused"}).encode()
@@ -61,7 +61,9 @@ class Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content)
 
-    def fault(self, what: str) -> Fault:
+    def fault(self, what: str, size: int = 0) -> Fault:
+        if self.hub.chaos is not None:
+            return self.hub.chaos(self.command, size)
         waiting = self.hub.faults[what]
         return waiting.pop(0) if waiting and self.command == "GET" else Fault()
 
@@ -81,7 +83,7 @@ class Handler(BaseHTTPRequestHandler):
         return True
 
     def send_file(self, name: str, content: bytes, headers: Mapping[str, str]) -> None:
-        fault = self.fault(name)
+        fault = self.fault(name, len(content))
         if self.failed(name, fault):
             return
         begin = 0 if fault.no_ranges else self.begin()
@@ -94,7 +96,9 @@ class Handler(BaseHTTPRequestHandler):
             body = gzip.compress(body)
             headers = {**headers, "Content-Encoding": "gzip"}
         asked = self.command == "GET"
-        self.note(name, begin * asked, len(body[: fault.cut]) * asked)  # before anyone can look
+        sent = len(body[: fault.cut]) * asked
+        complete = begin + sent == len(content) and not fault.corrupt
+        self.note(name, begin * asked, sent, complete)  # before anyone can look
         self.send_response(206 if begin else 200)
         if begin:
             self.send_header("Content-Range", f"bytes {begin}-{len(content) - 1}/{len(content)}")

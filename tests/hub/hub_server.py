@@ -9,7 +9,7 @@ import json
 import struct
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -47,6 +47,7 @@ class Request:
     begin: int
     authorized: bool
     sent: int
+    complete: bool = False  # up to the end of the file, which is right
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,10 @@ def etag_of(name: str, content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # connections at once that wait to be accepted
+
+
 class Hub:
     """``with Hub() as hub``: ``hub.url`` is the endpoint, ``hub.requests`` what was asked of it."""
 
@@ -83,6 +88,7 @@ class Hub:
         self.faults: dict[str, list[Fault]] = defaultdict(list)
         self.requests: list[Request] = []
         self.sizes: dict[str, int] = {}  # what the list of files says, where it is wrong
+        self.chaos: Callable[[str, int], Fault] | None = None  # draws faults, by method and size
         self.closing = threading.Event()
         from tests.hub.hub_handlers import ApiHandler, StorageHandler
 
@@ -91,7 +97,7 @@ class Hub:
 
     def _serve(self, handler: type[BaseHTTPRequestHandler]) -> ThreadingHTTPServer:
         bound = type(handler.__name__, (handler,), {"hub": self})
-        server = ThreadingHTTPServer(("127.0.0.1", 0), bound)
+        server = _Server(("127.0.0.1", 0), bound)
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         return server
 

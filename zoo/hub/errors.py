@@ -81,7 +81,7 @@ def _mapped(error: Exception, request: HubRequest) -> SourceError:
 def _connection_error(error: httpx2.TransportError, request: HubRequest) -> SourceError:
     host = one_line(error.request.url.netloc.decode())
     match error:
-        case httpx2.ConnectError() | httpx2.ConnectTimeout():
+        case httpx2.ConnectError():
             return ConnectionFailed(
                 f"cannot connect to {host} for {request}: {one_line(error) or 'no answer'}",
                 "check the network, or give --offline",

@@ -1,0 +1,158 @@
+"""The access token appears in no message, traceback, file, or request to another host."""
+
+import json
+import os
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import reload_hub_settings
+from tests.hub.conftest import ETAGS, FILES, REPO, Fetch
+from tests.hub.hostile_server import COMMIT, Answer, Asked, Reply, Server, file_entry, listing
+from tests.processes import run_limited
+from zoo.errors import ZooError
+from zoo.lock import Lock
+
+pytestmark = pytest.mark.usefixtures("hasty")
+CANARY = "hf_CanaryInAMine0123456789"
+NAME = "config.json"
+ENTRY = file_entry(NAME, ETAGS[NAME], len(FILES[NAME]))
+HEAD = {"ETag": f'"{ETAGS[NAME]}"', "X-Repo-Commit": COMMIT}
+
+LISTINGS: Mapping[str, Callable[[str], Answer]] = {
+    "body of an error": lambda token: Answer(401, json.dumps({"error": token}).encode()),
+    "several errors": lambda token: Answer(
+        400, json.dumps({"errors": [{"message": f"\n{token}\n"}]}).encode()
+    ),
+    "text of an error": lambda token: Answer(404, token.encode(), {"Content-Type": "text/plain"}),
+    "header of an error": lambda token: Answer(403, headers={"X-Error-Message": token}),
+    "code of an error": lambda token: Answer(403, headers={"X-Error-Code": token}),
+    "reason": lambda token: Answer(500, reason=token),
+    "rate limit": lambda token: Answer(429, headers={"RateLimit": token, "Retry-After": token}),
+    "warning": lambda token: Answer(404, headers={"X-HF-Warning": f"a; {token}"}),
+    "commit": lambda token: listing(sha=token),
+    "name of a file": lambda token: listing(ENTRY, file_entry(f"{token}.bin", "0" * 40, 0)),
+    "digest": lambda token: listing(file_entry(NAME, token, 1)),
+    "no list": lambda token: Answer(body=token.encode()),
+    "path of a redirection": lambda token: Answer(302, headers={"Location": f"http://[{token}"}),
+    "host of a redirection": lambda token: Answer(
+        302, headers={"Location": f"http://{token}:0/x?{token}"}
+    ),
+    "scheme of a redirection": lambda token: Answer(302, headers={"Location": f"{token}://x"}),
+}
+FILES_OF: Mapping[str, Callable[[str], Answer]] = {
+    "body of an error": lambda token: Answer(403, json.dumps({"error": token}).encode()),
+    "headers": lambda token: Answer(
+        body=b"other" * 4 + b"...", headers={"ETag": token, "X-Repo-Commit": token}
+    ),
+    "redirection": lambda token: Answer(302, headers={**HEAD, "Location": f"http://[{token}"}),
+    "part": lambda token: Answer(206, b"x", {**HEAD, "Content-Range": token}),
+}
+
+
+def echoing(make: Callable[[str], Answer], *, files: bool) -> Reply:
+    def reply(asked: Asked) -> Answer:
+        if files and asked.is_listing:
+            return listing(ENTRY)
+        return make(asked.headers.get("authorization", "").removeprefix("Bearer "))
+
+    return reply
+
+
+@pytest.fixture(params=[*LISTINGS, *(f"file: {name}" for name in FILES_OF)])
+def echo(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server that repeats the token in one place or another."""
+    kind = str(request.param)
+    files = kind.startswith("file: ")
+    make = FILES_OF[kind.removeprefix("file: ")] if files else LISTINGS[kind]
+    monkeypatch.setenv("HF_TOKEN", CANARY)
+    with Server(echoing(make, files=files)) as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        reload_hub_settings()
+        yield server
+
+
+def has_canary(text: str | bytes) -> bool:
+    lower = text.lower() if isinstance(text, bytes) else text.lower().encode()
+    return CANARY.lower().encode() in lower
+
+
+def check_files(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        assert not has_canary(str(path))
+        assert not (path.is_file() and has_canary(path.read_bytes())), path
+
+
+def test_no_error_and_no_file_repeats_it(
+    echo: Server, get: Fetch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ZooError) as error:
+        get(select=lambda names: [NAME], lock=Lock.open(tmp_path / "zoo.lock"))
+    assert any(has_canary(asked.headers["authorization"]) for asked in echo.asked)
+    assert not has_canary("".join(traceback.format_exception(error.value)))
+    shown = capfd.readouterr()
+    assert not has_canary(shown.out + shown.err)
+    check_files(tmp_path)
+
+
+@pytest.mark.long
+def test_no_command_repeats_it(echo: Server, tmp_path: Path) -> None:
+    repeat = echo.reply
+    arguments: list[bytes] = []
+
+    def reply(asked: Asked) -> Answer:
+        for process in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                arguments.append(process.read_bytes())
+            except OSError:
+                continue
+        return repeat(asked)
+
+    echo.reply = reply
+    for command in ("fetch", "info", "convert"):
+        words = ["zoo", command, REPO, "--lock", tmp_path / "zoo.lock", "--json"]
+        done = run_limited(words, cwd=tmp_path, ZOO_DEBUG="1", HF_TOKEN=CANARY)
+        assert done.returncode != 0
+        assert not has_canary(done.stdout + done.stderr)
+    assert arguments and not any(map(has_canary, arguments))
+    check_files(tmp_path)
+
+
+def test_a_command_does_not_repeat_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Server(echoing(LISTINGS["header of an error"], files=False)) as server:
+        done = run_limited(
+            ["zoo", "fetch", REPO], HF_ENDPOINT=server.url, HF_TOKEN=CANARY, ZOO_DEBUG="1"
+        )
+    assert done.returncode == 1 and "Traceback" in done.stderr  # what ZOO_DEBUG=1 is for
+    assert "***" in done.stderr
+    assert not has_canary(done.stdout + done.stderr)
+
+
+@pytest.mark.parametrize("part", ["list", "HEAD", "GET"])
+def test_another_host_does_not_see_it(
+    get: Fetch, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", CANARY)
+
+    def answer(asked: Asked) -> Answer:
+        return listing(ENTRY) if asked.is_listing else Answer(body=FILES[NAME], headers=HEAD)
+
+    with Server(answer) as other:
+
+        def redirect(asked: Asked) -> Answer:
+            stage = "list" if asked.is_listing else asked.method
+            if stage == part:
+                location = f"{other.url}{asked.path}"
+                return Answer(307, headers={**HEAD, "Location": location})
+            return answer(asked)
+
+        with Server(redirect) as server:
+            monkeypatch.setenv("HF_ENDPOINT", server.url)
+            reload_hub_settings()
+            result = get(select=lambda names: [NAME])
+    assert (result.directory / NAME).read_bytes() == FILES[NAME]
+    assert server.asked and all("authorization" in asked.headers for asked in server.asked)
+    assert other.asked and not any(has_canary(str(asked)) for asked in other.asked)
+    assert os.environ["HF_TOKEN"] == CANARY

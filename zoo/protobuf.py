@@ -25,6 +25,8 @@ def fields(content: bytes) -> Iterator[tuple[int, Value]]:
     while at < end:
         key, at = varint(content, at)
         number, wire = key >> 3, key & 7
+        if number == 0:
+            raise ValueError("a field has the number 0")
         if wire == VARINT:
             value, at = varint(content, at)
             yield number, value

@@ -7,6 +7,7 @@ import re
 import resource
 import shutil
 import signal
+import stat
 import sys
 import time
 import traceback
@@ -64,7 +65,6 @@ class Runner:
     def __init__(self, examples: Path, scratch: Path, keep: Path | None = None) -> None:
         self.examples, self.scratch, self.keep = examples, scratch, keep
         self.resident = _fork_size()
-        self.address_space = _status("VmSize") + ADDRESS_SPACE
 
     def run(self, reader: Reader, seed: int, number: int) -> Outcome:
         """Run a case, and return its outcome."""
@@ -113,7 +113,8 @@ class Runner:
         os.setsid()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 2))
-        resource.setrlimit(resource.RLIMIT_AS, (self.address_space, self.address_space))
+        address_space = _status("VmSize") + ADDRESS_SPACE
+        resource.setrlimit(resource.RLIMIT_AS, (address_space, address_space))
         scene = folder / "scene"
         os.chdir(scene)
         os.environ["ZOO_HOME"] = str(scene / "home")
@@ -242,13 +243,20 @@ def _end_session(child: int) -> None:
 
 
 def _keep(keep: Path, folder: Path, outcome: Outcome, commands: list[list[str]]) -> None:
-    """Move the files of a failed case, and say how to repeat it."""
+    """Copy the files of a failed case, and say how to repeat it."""
     target = keep / f"{outcome.reader}-{outcome.seed}-{outcome.number}"
     shutil.rmtree(target, ignore_errors=True)
     target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.move(folder, target)
+    shutil.copytree(folder, target, symlinks=True, copy_function=_copy_any)
     text = json.dumps({**asdict(outcome), "commands": commands}, indent=2)
     (target / "outcome.json").write_text(text)
+
+
+def _copy_any(source: str, target: str) -> None:
+    if stat.S_ISFIFO(os.stat(source).st_mode):
+        os.mkfifo(target)
+    else:
+        shutil.copy2(source, target)
 
 
 def _fork_size() -> int:

@@ -10,13 +10,29 @@ from random import Random
 
 import pytest
 
-from tests.fuzz.campaign import plan
+from tests.fuzz.campaign import campaign, plan, summarise
 from tests.fuzz.case import Runner, refusal_fault
 from tests.fuzz.octets import BYTES
 from tests.fuzz.reader import Reader
 from tests.fuzz.readers import all_readers
 from tests.fuzz.records import dump_message, message_mutation, parse_message
 from tests.fuzz.trees import dump, json_mutation, parse
+
+CASES = 250
+
+
+def failures(cases: int, seed: int, keep: Path) -> list[str]:
+    """Run cases of all readers, and return how each that failed is repeated."""
+    planned = plan(list(all_readers().values()), cases)
+    outcomes = campaign(planned, seed=seed, seconds=1200, jobs=1, keep=keep)
+    summaries = summarise(outcomes)
+    assert sum(summary.cases for summary in summaries.values()) == len(planned)
+    return [
+        f"python -m tests.fuzz --reader {o.reader} --seed {o.seed} --case {o.number}: {o.failure}"
+        for summary in summaries.values()
+        for o in summary.failures
+    ]
+
 
 # What the fuzzer itself does
 

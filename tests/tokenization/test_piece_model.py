@@ -198,6 +198,7 @@ def set_symbol(model: Any) -> None:
 
 BROKEN = {
     "nothing": (b"", r"spiece.model is no sentencepiece model: it has no pieces"),
+    "a field without a number": (plain() + b"\0" * 8, r"a field has the number 0"),
     "text": (b"[PAD]\n[UNK]\n", r"spiece.model is no sentencepiece model: "),
     "cut": (b"cut", r"spiece.model is no sentencepiece model: it ends too early"),
     "another kind": (set_kind, r"model_type = 3 is not implemented"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 
 from zoo.data.read import Reading
-from zoo.errors import UsageError, nearest
+from zoo.errors import SourceError, UsageError, nearest
 from zoo.io.limits import MAX_NEW_VOCABULARY, MAX_ROW_TOKENS, MAX_RUN_NUMBER
 from zoo.training.optimizers import OptimizerSettings
 from zoo.training.schedules import ScheduleSettings
@@ -292,12 +292,11 @@ def naming(file: Path | None) -> Iterator[None]:
     """Let errors about settings name the file that they come from, if there is one."""
     try:
         yield
-    except UsageError as error:
+    except (UsageError, SourceError) as error:
         if file is None:
             raise
-        raise UsageError(
-            f"{file}: {error.what.removeprefix('settings: ')}", error.remedy
-        ) from error
+        what = f"{file}: {error.what.removeprefix('settings: ')}"
+        raise type(error)(what, error.remedy) from error
 
 
 def _started(family: "Family", asked: Tree, *, offline: bool) -> str:

@@ -95,7 +95,8 @@ class Merges(Tokenizer):
     def difference(self, source: Path, stored: Any) -> str:
         from tokenizers import Tokenizer, models, pre_tokenizers
 
-        settings = json.loads((source / "tokenizer_config.json").read_bytes())
+        path = source / "tokenizer_config.json"
+        settings = json.loads(path.read_bytes()) if path.is_file() else None
         if settings != MERGES_CONFIG:  # the library alone does not read these
             vocabulary = json.loads((source / "vocab.json").read_bytes())
             return _differences(vocabulary, stored.get_vocab())

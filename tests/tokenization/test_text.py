@@ -45,7 +45,7 @@ def test_a_tokenizer_that_is_lost_or_damaged(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"tokenizer.json: No such file"):
         TextTokenizer.from_checkpoint(described)
     (tmp_path / "tokenizer.json").write_text("{", "utf-8")
-    with pytest.raises(VerificationError, match=r"tokenizer.json: "):
+    with pytest.raises(VerificationError, match=r"tokenizer.json is not JSON"):
         TextTokenizer.from_checkpoint(described)
 
 

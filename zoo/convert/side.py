@@ -73,7 +73,9 @@ def vocabulary_of(backend: "Backend", where: str) -> dict[str, int]:
 
 
 def _ours(source: "Source") -> Tokenizer | None:
+    from zoo.tokenization.stored import read_checked
+
     info = load_checkpoint(source.directory).model.tokenizer
     if info is None:
         return None
-    return Tokenizer((source.directory / TOKENIZER).read_bytes(), info)
+    return Tokenizer(read_checked(source.directory / TOKENIZER), info)

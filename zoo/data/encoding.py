@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from zoo.data.sentences import sentence_spans
 from zoo.errors import UsageError
+from zoo.io.untrusted import rust_parsing
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -97,7 +98,8 @@ class Encoder:
     def encode(self, documents: Sequence[str]) -> Encoded:
         """Tokenize documents."""
         texts, spans = zip(*(self._laid_out(document) for document in documents), strict=True)
-        found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        with rust_parsing("the tokenizer", "a tokenizer"):
+            found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
         ids = chain.from_iterable(encoding.ids for encoding in found)
         total = sum(map(len, found))
         cuts = [_lengths(encoding, each) for encoding, each in zip(found, spans, strict=True)]

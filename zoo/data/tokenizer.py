@@ -167,7 +167,9 @@ def _of_checkpoint(path: Path) -> Given:
     info = load_checkpoint(path).model.tokenizer
     if info is None:
         raise UsageError(f"{path} has no {TOKENIZER}", "give another --tokenizer")
-    return Given((path / TOKENIZER).read_bytes(), info)
+    from zoo.tokenization.stored import read_checked
+
+    return Given(read_checked(path / TOKENIZER), info)
 
 
 def _family(reference: "Reference") -> "Family":

@@ -21,6 +21,19 @@ MAX_YAML_BYTES = 1 << 20  # registries and recipes
 MAX_YAML_VALUES = 100_000
 MAX_YAML_DEPTH = 32
 
+# Tokenizers. Published ones have at most a million tokens, of at most 512 characters.
+MAX_TOKEN_ID = (1 << 24) - 1
+MAX_TOKEN_LENGTH = 1_024  # characters; a text's splitting takes time in proportion to it
+MAX_ADDED_TOKENS = 100_000
+MAX_ADDED_CHARACTERS = 2_000_000  # of all added tokens, which are searched for at once
+MAX_WORD_LENGTH = 1_000  # max_input_chars_per_word of WordPiece: time grows with its square
+MAX_TOKENIZER_STEPS = 64  # normalizers, pre-tokenizers, post-processors or decoders in a row
+MAX_TOKENIZER_GROWTH = 64  # how much longer they may make a text
+MAX_TEMPLATE_TOKENS = 64  # special tokens around a text
+MAX_PATTERN_LENGTH = 4_000  # characters of a regular expression
+MAX_PATTERN_REPEAT = 32  # a repetition with more choices counts as one without bound
+MAX_PATTERN_WAYS = 1_000  # choices of a regular expression that an engine may have to try
+
 
 # ONNX graphs. The largest export of ours, a decoder of 24 layers, has about 5,000 nodes.
 ONNX_FILE_BYTES = 1 << 31  # of a graph; where a protobuf ends

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
+from zoo.io.untrusted import rust_parsing
+from zoo.tokenization.definition import check_ids
 from zoo.tokenization.files import MERGES, VOCAB_JSON, SourceFiles, other_kind
-from zoo.tokenization.stored import one_line
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -30,24 +31,16 @@ def from_merges(files: SourceFiles, **options: Any) -> "Tokenizer":
     from tokenizers import Tokenizer, models
 
     vocabulary, merges = _vocabulary(files), _merges(files)
-    try:
+    with rust_parsing(files.path(MERGES), "a list of merges"):
         return Tokenizer(models.BPE(vocab=dict(vocabulary), merges=merges, **options))
-    except Exception as error:  # the library raises nothing narrower
-        raise VerificationError(f"{files.path(MERGES)}: {one_line(error)}") from error
 
 
 def _vocabulary(files: SourceFiles) -> Mapping[str, int]:
     if not has_merges(files):
         raise other_kind(files, f"{VOCAB_JSON} with {MERGES}")
-    found = files.json(VOCAB_JSON)
-    numbers: set[int] = set()
-    for token, number in found.items():
-        if type(number) is not int or not 0 <= number < 2**31 or number in numbers:
-            raise VerificationError(
-                f"{files.path(VOCAB_JSON)}: {token!r} = {number!r} is no id of its own"
-            )
-        numbers.add(number)
-    return found
+    vocabulary = files.json(VOCAB_JSON)
+    check_ids(vocabulary, files.path(VOCAB_JSON))
+    return vocabulary
 
 
 def _merges(files: SourceFiles) -> list[tuple[str, str]]:

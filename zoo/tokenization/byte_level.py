@@ -18,7 +18,7 @@ from zoo.tokenization.files import MERGES, TOKENIZER_JSON, SourceFiles
 from zoo.tokenization.probe import check_sources
 from zoo.tokenization.roles import tokens_by_role, usual_tokens, with_spaced_mask
 from zoo.tokenization.settings import Settings
-from zoo.tokenization.stored import check_ends, finish, load
+from zoo.tokenization.stored import finish, load
 from zoo.tokenization.template import Template
 
 if TYPE_CHECKING:
@@ -62,7 +62,6 @@ def byte_level_bpe_tokenizer(
             _override(tokenizer, settings)
         if has_merges(files):
             check_sources(files, tokenizer, from_merges(files), MERGES)
-        check_ends(files, tokenizer)
     else:
         tokenizer = _assemble(files, settings)
     usual = usual_tokens(roles, mask_takes_space)

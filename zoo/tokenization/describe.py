@@ -73,5 +73,7 @@ def _max_tokens(config: Mapping[str, Any], where: str) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 1:
-        raise VerificationError(f"{where}: model_max_length = {value!r} is no number of tokens")
+        raise VerificationError(
+            f"{where}: model_max_length = {value!r:.100} is no number of tokens"
+        )
     return int(value) if value < ENDLESS else None

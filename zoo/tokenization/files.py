@@ -1,5 +1,6 @@
 """The small files beside a checkpoint's weights, by name."""
 
+import os
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from zoo.io.limits import (
     MAX_TOKENIZER_VALUES,
 )
 from zoo.paths import inside
+
+MAX_NAME = 255  # bytes, of common file systems
 
 TOKENIZER_JSON, VOCABULARY = "tokenizer.json", "vocab.txt"
 TOKENIZER_CONFIG, SPECIAL_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
@@ -77,6 +80,8 @@ class SourceFiles:
         Raises:
             VerificationError: the name leads out of the directory.
         """
+        if any(len(os.fsencode(part)) > MAX_NAME for part in name.split("/")):
+            raise VerificationError(f"{self.directory}: {name[:100]!r}... cannot be a file's name")
         path = inside(self.directory, name, str(self.directory))
         former = path.with_name(FORMER.get(name, path.name))
         return former if former.is_file() and not path.is_file() else path

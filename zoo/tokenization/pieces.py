@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from zoo.errors import VerificationError
+from zoo.io.untrusted import rust_parsing
 from zoo.tokenization.piece_model import (
     BPE,
     BYTE,
@@ -14,7 +15,6 @@ from zoo.tokenization.piece_model import (
     Piece,
     PieceModel,
 )
-from zoo.tokenization.stored import one_line
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -81,7 +81,7 @@ def backend(model: PieceModel, layout: Layout, where: str) -> "Tokenizer":
             "tokenizer_config.json must say what stands for the unknown",
         )
     spelled = model.bytes_for_unknown
-    try:
+    with rust_parsing(where, "a sentencepiece model"):
         if model.kind == BPE:
             ids = {text: number for number, text in enumerate(texts)}
             merges = list(_merges(pieces))
@@ -90,8 +90,6 @@ def backend(model: PieceModel, layout: Layout, where: str) -> "Tokenizer":
         unknown = texts.index(layout.unknown)
         scores = list(zip(texts, _scores(pieces, layout), strict=True))
         return Tokenizer(models.Unigram(scores, unk_id=unknown, byte_fallback=spelled))
-    except Exception as error:  # the library raises nothing narrower
-        raise VerificationError(f"{where}: {one_line(error)}") from error
 
 
 def _scores(pieces: Sequence[Piece], layout: Layout) -> Iterator[float]:

@@ -48,7 +48,7 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
     kinds = tuple(kind for kind, _ in modules)
     if kinds not in ORDERS:
         raise VerificationError(
-            f"{files.path(MODULES)}: {', '.join(kinds) or 'no modules'}: this is not implemented",
+            f"{files.path(MODULES)}: {', '.join(kinds)[:100] or 'no modules'}: not implemented",
             f"only {' or '.join(', '.join(order) for order in ORDERS)} is",
         )
     _refuse_prompt(files)
@@ -90,7 +90,7 @@ def _modules(files: SourceFiles) -> list[tuple[str, str]]:
     for each in found:
         kind, folder = each.get("type"), each.get("path")
         if not isinstance(kind, str) or not isinstance(folder, str):
-            raise VerificationError(f"{where}: {each!r} has no type and path")
+            raise VerificationError(f"{where}: {each!r:.100} has no type and path")
         modules.append((kind.rsplit(".", 1)[-1], folder))
     return modules
 
@@ -103,7 +103,7 @@ def _mode(files: SourceFiles, name: str) -> str:
         stated = [mode for key, mode in MODES.items() if _flag(config, key, where)] or "mean"
     modes = [stated] if isinstance(stated, str) else stated
     if not isinstance(modes, list) or any(mode not in MODES.values() for mode in modes):
-        raise VerificationError(f"{where}: pooling_mode = {stated!r} is not implemented")
+        raise VerificationError(f"{where}: pooling_mode = {stated!r:.100} is not implemented")
     if len(modes) != 1:
         raise VerificationError(
             f"{where}: {' and '.join(modes)} at once are not implemented", "only one mode is"
@@ -125,7 +125,7 @@ def _text_options(files: SourceFiles, name: str) -> dict[str, Any]:
     where = str(files.path(name))
     limit = config.get("max_seq_length")
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise VerificationError(f"{where}: max_seq_length = {limit!r} is no number of tokens")
+        raise VerificationError(f"{where}: max_seq_length = {limit!r:.100} is no number of tokens")
     return {"max_tokens": limit, "lowercase": _flag(config, "do_lower_case", where)}
 
 
@@ -133,9 +133,11 @@ def _refuse_prompt(files: SourceFiles) -> None:
     """A prompt that is put before every text changes every vector."""
     config = files.json_if_any(PROMPTS)
     name, prompts = config.get("default_prompt_name"), config.get("prompts") or {}
-    if name is not None and (not isinstance(prompts, dict) or prompts.get(name) != ""):
+    if name is None:
+        return
+    if not isinstance(name, str) or not isinstance(prompts, dict) or prompts.get(name) != "":
         raise VerificationError(
-            f"{files.path(PROMPTS)}: default_prompt_name = {name!r} is not implemented",
+            f"{files.path(PROMPTS)}: default_prompt_name = {name!r:.100} is not implemented",
             "vectors of texts without the prompt would be others",
         )
 
@@ -143,7 +145,7 @@ def _refuse_prompt(files: SourceFiles) -> None:
 def _flag(config: Mapping[str, Any], key: str, where: str) -> bool:
     value = config.get(key)
     if value is not None and not isinstance(value, bool):
-        raise VerificationError(f"{where}: {key} = {value!r} is neither true nor false")
+        raise VerificationError(f"{where}: {key} = {value!r:.100} is neither true nor false")
     return bool(value)
 
 

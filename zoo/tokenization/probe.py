@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zoo.errors import VerificationError
+from zoo.io.untrusted import rust_parsing
 from zoo.tokenization.files import TOKENIZER_JSON, SourceFiles
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ def check_sources(
     stored.no_padding()
     if not whole:
         source.normalizer, source.pre_tokenizer = stored.normalizer, stored.pre_tokenizer
-    one, other = _ids(stored), _ids(source)
+    one = _ids(stored, files.path(TOKENIZER_JSON))
+    other = _ids(source, files.path(name))
     for text in _texts():
         if (found := one(text)) != (wanted := other(text)):
             raise VerificationError(
@@ -50,8 +53,12 @@ def _texts() -> list[str]:
     return texts.split("\n")
 
 
-def _ids(tokenizer: "Tokenizer") -> Callable[[str], list[int]]:
-    return lambda text: list(tokenizer.encode(text, add_special_tokens=False).ids)
+def _ids(tokenizer: "Tokenizer", path: Path) -> Callable[[str], list[int]]:
+    def ids(text: str) -> list[int]:
+        with rust_parsing(path, "a tokenizer"):
+            return list(tokenizer.encode(text, add_special_tokens=False).ids)
+
+    return ids
 
 
 def _excerpt(found: list[int], wanted: list[int]) -> str:

@@ -30,7 +30,7 @@ from zoo.tokenization.probe import check_sources
 from zoo.tokenization.roles import tokens_by_role, usual_tokens, with_spaced_mask
 from zoo.tokenization.settings import Settings, special
 from zoo.tokenization.spelling import Spelling, respell, spell
-from zoo.tokenization.stored import check_ends, finish, load
+from zoo.tokenization.stored import finish, load
 from zoo.tokenization.template import Template
 
 if TYPE_CHECKING:
@@ -136,7 +136,6 @@ def _from_stored(
         respell(tokenizer, spelling, stated, str(files.path(TOKENIZER_JSON)))
     if source is not None:
         check_sources(files, tokenizer, source, str(piece_model(files)), whole=True)
-    check_ends(files, tokenizer)
     return tokenizer
 
 

@@ -107,7 +107,7 @@ class Settings:
         """
         value = self.config.get(name, default)
         if not isinstance(value, kinds):
-            raise VerificationError(f"{self.where}/{TOKENIZER_CONFIG}: {name} = {value!r}")
+            raise VerificationError(f"{self.where}/{TOKENIZER_CONFIG}: {name} = {value!r:.100}")
         return value
 
     def add_to(self, tokenizer: "Tokenizer", usual: Sequence[Added] = ()) -> None:
@@ -135,7 +135,7 @@ class Settings:
             found = tokenizer.token_to_id(token.content)
             if found != token.id:
                 raise VerificationError(
-                    f"{self.where} gives {token.content!r} the id {token.id}, "
+                    f"{self.where} gives {token.content!r:.100} the id {token.id}, "
                     f"and its vocabulary the id {found}"
                 )
 
@@ -150,16 +150,18 @@ def special(value: Any, where: str) -> Added:
         return Added(value, {"special": True, "normalized": False})
     if isinstance(value, dict):
         return _token({**value, "special": True}, where)
-    raise VerificationError(f"{where} = {value!r} is no token")
+    raise VerificationError(f"{where} = {value!r:.100} is no token")
 
 
 def _token(value: Any, where: str, number: int | None = None) -> Added:
     content = value.get("content") if isinstance(value, dict) else None
     if not isinstance(content, str) or not content:
-        raise VerificationError(f"{where} = {value!r} is no token")
+        raise VerificationError(f"{where} = {value!r:.100} is no token")
     flags = {name: value[name] for name in FLAGS if name in value}
     if not all(isinstance(flag, bool) for flag in flags.values()):
-        raise VerificationError(f"{where} = {value!r} has a flag that is neither true nor false")
+        raise VerificationError(
+            f"{where} = {value!r:.100} has a flag that is neither true nor false"
+        )
     return Added(content, flags, number)
 
 
@@ -168,7 +170,7 @@ def _extra(config: Mapping[str, Any], where: str) -> Iterable[Added]:
     for key in EXTRA:
         found = config.get(key) or ()
         if not isinstance(found, list | tuple | dict):
-            raise VerificationError(f"{where}: {key} = {found!r} is no list of tokens")
+            raise VerificationError(f"{where}: {key} = {found!r:.100} is no list of tokens")
         for value in found.values() if isinstance(found, dict) else found:
             yield special(value, f"{where}: {key}")
 
@@ -177,8 +179,8 @@ def _decoder(found: Any, where: str) -> Iterable[Added]:
     if not isinstance(found, dict):
         raise VerificationError(f"{where} is no object of id to token")
     for number, value in found.items():
-        if not number.isdecimal():
-            raise VerificationError(f"{where} has the key {number!r}, which is no id")
+        if not (number.isascii() and number.isdecimal() and len(number) < 20):
+            raise VerificationError(f"{where} has the key {number!r:.100}, which is no id")
         yield _token(value, where, int(number))
 
 
@@ -186,6 +188,8 @@ def _added_tokens(files: SourceFiles, names: set[str]) -> Iterable[Added]:
     """``added_tokens.json``: token to id, without flags."""
     for content, number in files.json_if_any(ADDED_TOKENS).items():
         if not isinstance(number, int) or isinstance(number, bool) or number < 0 or not content:
-            raise VerificationError(f"{files.path(ADDED_TOKENS)}: {content!r} = {number!r}")
+            raise VerificationError(
+                f"{files.path(ADDED_TOKENS)}: {content!r:.100} = {number!r:.100}"
+            )
         named = content in names
         yield Added(content, {"special": named, "normalized": not named}, number)

@@ -4,11 +4,13 @@ import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo.errors import VerificationError
+from zoo.io.limits import MAX_TOKENIZER_GROWTH, check_limit
+from zoo.io.untrusted import rust_parsing
+from zoo.tokenization.definition import check_charsmap
 from zoo.tokenization.piece_model import PieceModel
-from zoo.tokenization.stored import one_line
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer, normalizers
@@ -140,12 +142,9 @@ def _precompiled(charsmap: bytes, where: str) -> list["normalizers.Normalizer"]:
     """
     from tokenizers import normalizers
 
-    size = int.from_bytes(charsmap[:4], "little")
-    if len(charsmap) < 4 or size % 4 or size > len(charsmap) - 4:
-        raise VerificationError(f"{where}: its precompiled_charsmap is malformed")
-    try:
+    growth = check_charsmap(charsmap, Path(where))
+    check_limit(where, "length of a replacement in bytes", growth, MAX_TOKENIZER_GROWTH)
+    with rust_parsing(where, "a map of characters"):
         step = normalizers.Precompiled(charsmap)
-    except Exception as error:  # the library raises nothing narrower
-        raise VerificationError(f"{where}: {one_line(error)}") from error
-    composes = step.normalize_str("e\u0301") == "\u00e9"
+        composes = step.normalize_str("e\u0301") == "\u00e9"
     return [normalizers.NFC(), step] if composes else [step]

@@ -1,9 +1,16 @@
 """``tokenizer.json``: reading it, and what is the same for every kind of tokenizer."""
 
+import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
+from zoo.io.files import decode_text, read_regular
+from zoo.io.json import parse_json
+from zoo.io.limits import MAX_TOKENIZER_BYTES, MAX_TOKENIZER_VALUES
+from zoo.io.untrusted import rust_parsing
+from zoo.tokenization.definition import check_definition
 from zoo.tokenization.files import TOKENIZER_JSON, SourceFiles
 from zoo.tokenization.settings import Settings
 
@@ -22,13 +29,57 @@ def load(files: SourceFiles) -> "Tokenizer":
         SourceError: it cannot be read.
         VerificationError: the library does not accept it.
     """
+    return parse(files.bytes(TOKENIZER_JSON), files.path(TOKENIZER_JSON))
+
+
+def parse(content: bytes, path: Path) -> "Tokenizer":
+    """Return the tokenizer that a ``tokenizer.json`` describes, without truncation or padding.
+
+    Args:
+        content: the file's.
+        path: the file, for messages.
+
+    Raises:
+        VerificationError: see ``zoo.tokenization.definition``, or the library does not accept it.
+    """
     from tokenizers import Tokenizer
 
-    text = files.text(TOKENIZER_JSON)
-    try:
-        return Tokenizer.from_str(text)
-    except Exception as error:  # the library raises nothing narrower
-        raise VerificationError(f"{files.path(TOKENIZER_JSON)}: {one_line(error)}") from error
+    stored = parse_json(content, path, max_values=MAX_TOKENIZER_VALUES)
+    definition = check_definition(stored, path)
+    same = definition == stored
+    text = decode_text(content, path) if same else json.dumps(definition, ensure_ascii=False)
+    with rust_parsing(path, "a tokenizer"):
+        tokenizer = Tokenizer.from_str(text)
+    _check_added(tokenizer, definition, path)
+    _check_ends(tokenizer, definition.get("post_processor"), path)
+    return tokenizer
+
+
+def read_checked(path: Path) -> bytes:
+    """Return the content of a ``tokenizer.json`` that can be loaded.
+
+    Raises:
+        SourceError: it cannot be read.
+        VerificationError: see ``parse``.
+    """
+    content = read_regular(path, "tokenizer", MAX_TOKENIZER_BYTES)
+    parse(content, path)
+    return content
+
+
+def _check_added(tokenizer: "Tokenizer", definition: Mapping[str, Any], path: Path) -> None:
+    """Check that added tokens have the ids that the file gives them.
+
+    The library numbers them itself, after the vocabulary.
+    """
+    check_normalized(tokenizer, path)
+    for token in definition.get("added_tokens") or ():
+        number = tokenizer.token_to_id(token["content"])
+        if number != token.get("id"):
+            raise VerificationError(
+                f"{path} gives the added token {token['content']!r:.100} the id "
+                f"{token.get('id')!r:.100}, and its place is {number}"
+            )
 
 
 def stored_kind(files: SourceFiles) -> str | None:
@@ -42,39 +93,54 @@ def stored_kind(files: SourceFiles) -> str | None:
     return type(load(files).model).__name__ if files.has(TOKENIZER_JSON) else None
 
 
-def check_ends(files: SourceFiles, tokenizer: "Tokenizer") -> None:
-    """Check that what ``tokenizer.json`` puts around each text has the vocabulary's ids.
+def check_normalized(tokenizer: "Tokenizer", path: "Path | str") -> None:
+    """Check that something is left of each added token that is looked for in normalized text.
 
-    The library takes the ids on trust, and gives up its process over one that is missing.
-
-    Args:
-        files: where ``tokenizer.json`` is.
-        tokenizer: what ``load`` made of it.
+    The library would find the empty text everywhere, and panic.
 
     Raises:
-        VerificationError: an id is missing, or is another token's.
+        VerificationError: names one of which nothing is left.
     """
-    where = files.path(TOKENIZER_JSON)
-    for token, number in _ends(files.json(TOKENIZER_JSON).get("post_processor")):
-        found = tokenizer.token_to_id(token)
-        if number is None or number != found:
+    normalizer = tokenizer.normalizer
+    if normalizer is None:
+        return
+    for token in tokenizer.get_added_tokens_decoder().values():
+        if not token.normalized:
+            continue
+        with rust_parsing(path, "a tokenizer"):
+            left = normalizer.normalize_str(token.content)
+        if not left:
             raise VerificationError(
-                f"{where}: its post_processor gives {token!r} the id {number}, and its "
-                f"vocabulary the id {found}"
+                f"{path}: nothing is left of the added token {token.content!r} "
+                "when it is normalized"
+            )
+
+
+def _check_ends(tokenizer: "Tokenizer", processor: Any, path: Path) -> None:
+    """Check that what is put around each text has the vocabulary's ids.
+
+    The library takes the ids on trust, and gives up its process over one that is missing.
+    """
+    for token, number in _ends(processor):
+        expected = tokenizer.token_to_id(token)
+        if number is None or number != expected:
+            raise VerificationError(
+                f"{path}: its post_processor gives {token!r} the id {number}, and its "
+                f"vocabulary the id {expected}"
             )
 
 
 def _ends(processor: Any) -> Iterator[tuple[str, int | None]]:
     """Yield the tokens that a post-processor adds, with their ids, of any of its layouts."""
     found: Mapping[str, Any] = processor or {}
-    for part in found.get("processors", ()):
+    for part in found.get("processors") or ():
         yield from _ends(part)
     for role in ("cls", "sep"):
         if role in found:
             token, number = found[role]
             yield token, number
-    listed = found.get("special_tokens", {})
-    for piece in (*found.get("single", ()), *found.get("pair", ())):
+    listed = found.get("special_tokens") or {}
+    for piece in (*(found.get("single") or ()), *(found.get("pair") or ())):
         if "SpecialToken" in piece and piece["SpecialToken"]["id"] not in listed:
             yield piece["SpecialToken"]["id"], None
     for entry in listed.values():
@@ -98,6 +164,7 @@ def finish(tokenizer: "Tokenizer", settings: Settings) -> None:
         steps = [decoders.Replace(found, wanted) for found, wanted in CLEAN_UP.items()]
         first = [] if tokenizer.decoder is None else [tokenizer.decoder]
         tokenizer.decoder = decoders.Sequence([*first, decoders.Fuse(), *steps])
+    check_normalized(tokenizer, settings.where)
     tokenizer.no_truncation()
     tokenizer.no_padding()
 

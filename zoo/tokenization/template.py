@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from zoo.errors import VerificationError
-from zoo.tokenization.stored import one_line
+from zoo.io.untrusted import rust_parsing
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer, processors
@@ -55,14 +55,12 @@ class Template:
                     "tokenizer_config.json must say which token takes its place",
                 )
             ends[token] = number
-        try:
+        with rust_parsing(where, "a tokenizer"):
             return processors.TemplateProcessing(
                 single=_pieces(self.single, roles),
                 pair=_pieces(self.pair, roles),
                 special_tokens=list(ends.items()),
             )
-        except ValueError as error:
-            raise VerificationError(f"{where}: {one_line(error)}") from error
 
 
 def _pieces(words: str, roles: Mapping[str, str]) -> list[str]:

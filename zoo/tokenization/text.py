@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from zoo.checkpoint import TOKENIZER, Checkpoint, TokenizerInfo
 from zoo.errors import UsageError
+from zoo.io.untrusted import rust_parsing
+from zoo.tokenization.describe import check_vocabulary
 from zoo.tokenization.files import SourceFiles
 from zoo.tokenization.stored import load
 
@@ -71,10 +73,13 @@ class TextTokenizer:
     Args:
         tokenizer: without truncation or padding.
         info: special tokens and the longest input.
+        name: where it is from, for messages.
     """
 
-    def __init__(self, tokenizer: "Tokenizer", info: TokenizerInfo) -> None:
-        self._tokenizer, self.info = tokenizer, info
+    def __init__(
+        self, tokenizer: "Tokenizer", info: TokenizerInfo, name: str = "the tokenizer"
+    ) -> None:
+        self._tokenizer, self.info, self.name = tokenizer, info, name
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint) -> "TextTokenizer":
@@ -93,7 +98,10 @@ class TextTokenizer:
                 f"{checkpoint.path} has no {TOKENIZER}, which text tasks need",
                 "`zoo convert ... --tokenizer REF` adds one",
             )
-        return cls(load(SourceFiles(checkpoint.path)), info)
+        files = SourceFiles(checkpoint.path)
+        tokenizer, path = load(files), files.path(TOKENIZER)
+        check_vocabulary(tokenizer, checkpoint.config.vocab_size, str(path))
+        return cls(tokenizer, info, str(path))
 
     def encode(
         self, texts: Sequence[Text], *, max_tokens: int | None, offsets: bool = True
@@ -110,12 +118,16 @@ class TextTokenizer:
         Raises:
             UsageError: ``max_tokens`` leaves no room for text, or a text is no Unicode text.
         """
+        with rust_parsing(self.name, "a tokenizer"):
+            found = self._encode(list(texts), offsets)
+        return [Encoded(each, _cuts(each, max_tokens), located=offsets) for each in found]
+
+    def _encode(self, texts: list[Text], offsets: bool) -> "list[Encoding]":
         run = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
         try:
-            found = run(list(texts))
+            return run(texts)
         except TypeError as error:
             raise unreadable(texts) from error
-        return [Encoded(each, _cuts(each, max_tokens), located=offsets) for each in found]
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Return the text of token ids, as far as they tell it.
@@ -124,7 +136,8 @@ class TextTokenizer:
             ids: the tokens.
             skip_special: leave special tokens out.
         """
-        text: str = self._tokenizer.decode(list(ids), skip_special_tokens=skip_special)
+        with rust_parsing(self.name, "a tokenizer"):
+            text: str = self._tokenizer.decode(list(ids), skip_special_tokens=skip_special)
         return text
 
     def token_id(self, token: str) -> int | None:

@@ -19,7 +19,7 @@ from zoo.tokenization.files import MERGES, TOKENIZER_JSON, SourceFiles
 from zoo.tokenization.probe import check_sources
 from zoo.tokenization.roles import tokens_by_role, usual_tokens
 from zoo.tokenization.settings import Settings
-from zoo.tokenization.stored import check_ends, finish, load
+from zoo.tokenization.stored import finish, load
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -46,7 +46,6 @@ def word_bpe_tokenizer(files: SourceFiles, *, roles: Mapping[str, str]) -> "Toke
         tokenizer = load(files)
         if has_merges(files):
             check_sources(files, tokenizer, _model(files, settings, roles), MERGES)
-        check_ends(files, tokenizer)
     else:
         tokenizer = _assemble(files, settings, roles)
     usual = usual_tokens(roles, mask_takes_space=False)

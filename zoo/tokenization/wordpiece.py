@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
+from zoo.io.untrusted import rust_parsing
+from zoo.tokenization.definition import check_ids
 from zoo.tokenization.files import (
     TOKENIZER_CONFIG,
     TOKENIZER_JSON,
@@ -28,12 +30,17 @@ from zoo.tokenization.files import (
 from zoo.tokenization.probe import check_sources
 from zoo.tokenization.roles import tokens_by_role, usual_tokens
 from zoo.tokenization.settings import Settings
-from zoo.tokenization.stored import check_ends, finish, load, one_line
+from zoo.tokenization.stored import finish, load
 from zoo.tokenization.template import BRACKETED, Template
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+# What the tokenizer library takes off the ends of lines: white space as Unicode defines it, which
+# Python's own definition exceeds by four control characters.
+WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
 LOG = logging.getLogger("zoo")
 DEFAULTS = {role: f"[{role.upper()}]" for role in ("unk", "sep", "pad", "cls", "mask")}
 SPLITTERS = {"word_tokenizer_type": "basic", "subword_tokenizer_type": "wordpiece"}
@@ -75,8 +82,6 @@ def wordpiece_tokenizer(
         _complete(tokenizer, settings, files.path(name), roles, template)
     else:
         settings.add_to(tokenizer)
-    if stored:
-        check_ends(files, tokenizer)
     finish(tokenizer, settings)
     return tokenizer
 
@@ -96,23 +101,24 @@ def _from_vocabulary(
     vocabulary = _vocabulary(files)
     if "do_lower_case" not in settings.config:
         _say_if_cased(vocabulary, files.path(VOCABULARY))
-    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
+    with rust_parsing(files.path(VOCABULARY), "a vocabulary"):
+        tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
     options: Any = {ours: default for ours, default in OPTIONS.values()}
     tokenizer.normalizer = normalizers.BertNormalizer(**options)
     return tokenizer
 
 
 def _vocabulary(files: SourceFiles) -> dict[str, int]:
-    from tokenizers import models
-
+    """Read a token a line; of a line that comes twice, the last has the id."""
     if not files.has(VOCABULARY):
         raise other_kind(files, VOCABULARY)
-    path = files.path(VOCABULARY)
-    try:
-        found: dict[str, int] = models.WordPiece.read_file(str(path))
-    except Exception as error:  # the library raises nothing narrower
-        raise VerificationError(f"{path}: {one_line(error)}") from error
-    return found
+    lines = files.text(VOCABULARY).split("\n")
+    vocabulary = {
+        line.rstrip(WHITE_SPACE): number
+        for number, line in enumerate(lines if lines[-1] else lines[:-1])
+    }
+    check_ids(vocabulary, files.path(VOCABULARY))
+    return vocabulary
 
 
 def _say_if_cased(vocabulary: Mapping[str, int], path: Path) -> None:

@@ -64,12 +64,10 @@ def prepare(
         UsageError: settings that do not go together; an empty or too small corpus.
         SourceError, VerificationError: what is read is missing or damaged.
     """
-    from tokenizers import Tokenizer
-
     from zoo.checkpoint import TOKENIZER
     from zoo.data.verify import require_intact
-    from zoo.io.untrusted import parsing
     from zoo.io.verified import file_blake3
+    from zoo.tokenization.stored import parse
 
     family = get_family(settings.family)
     if settings.start is not None and origin is None:
@@ -78,8 +76,7 @@ def prepare(
     kind = objective_type(family, shape, settings.objective)
     corpus = open_corpus(settings, family, origin, offline=offline)
     require_intact(corpus, file_blake3, contents=contents)
-    with parsing(corpus.path / TOKENIZER, "a tokenizer"):
-        tokenizer = Tokenizer.from_buffer(corpus.tokenizer_json())
+    tokenizer = parse(corpus.tokenizer_json(), corpus.path / TOKENIZER)
     config = fit(family, shape, settings, corpus, tokenizer)
     vocabulary = Vocabulary(tokenizer, corpus.record.tokenizer, config.vocab_size)
     check_memory(family, config, kind.head)

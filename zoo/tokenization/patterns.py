@@ -1,0 +1,286 @@
+"""Regular expressions in ``tokenizer.json``: only those are accepted that run in bounded time.
+
+The tokenizer library runs them with Oniguruma, which backtracks: ``(a+)+b`` takes a time that
+doubles with every letter of a text, and neither can it be given a limit nor can it be interrupted.
+So a pattern is parsed here first and refused unless all of this holds, as it does for the patterns
+of published tokenizers:
+
+* It is made of the constructs that those use: characters, classes, groups, alternatives,
+  look-around and quantifiers; no back-references, calls, conditions, comments, or quantifiers of
+  quantifiers.
+* A group that is repeated has one way to match a text: ``(?:ab)+``, but not ``(?:a|ab)+``.
+* Of the unbounded repetitions in one alternative, at most one is followed by something that can
+  fail, which is when an engine backtracks; and it takes either spaces or letters, not both. So
+  backtracking ends at the border of a word, and takes no more than its length squared.
+* The bounded choices before something that can fail multiply to at most ``MAX_PATTERN_WAYS``.
+
+A limit on time by a child process was considered, and not taken: it would have to run whenever a
+tokenizer is loaded, and shows nothing about the next text.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from zoo.errors import VerificationError
+from zoo.io.limits import (
+    MAX_PATTERN_LENGTH,
+    MAX_PATTERN_REPEAT,
+    MAX_PATTERN_WAYS,
+    check_limit,
+)
+
+_CLASS_ESCAPES = frozenset("sSdDwWhHrntfvae")
+_ANCHOR_ESCAPES = frozenset("bBAzZG")
+_LOOKAROUND = ("(?=", "(?!", "(?<=", "(?<!")
+_GROUPS = ("(?:", "(?>", "(?i:", "(?m:", "(?-i:")
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """What is known of a part of a pattern without running it.
+
+    Attributes:
+        shortest: length of the shortest text that it matches, in characters.
+        can_fail: whether there are texts that it does not match.
+        ways: upper bound for the ways to match at one place, repetitions without bound left out.
+        loops: number of repetitions without bound that another match can shorten.
+        inner_ways, inner_loops: the same, of those alone that are followed, within the part, by
+            something that can fail.
+        crosses_words: whether one of the loops takes both spaces and letters.
+    """
+
+    shortest: int
+    can_fail: bool
+    ways: int = 1
+    loops: int = 0
+    inner_ways: int = 1
+    inner_loops: int = 0
+    crosses_words: bool = False
+
+
+_CHARACTER = Pattern(1, True)
+_ASSERTION = Pattern(0, True)
+
+
+def check_pattern(text: str, path: Path) -> Pattern:
+    """Check that a regular expression runs in bounded time.
+
+    Args:
+        text: the pattern, in the syntax of Oniguruma.
+        path: the file that it is from, for the message.
+
+    Raises:
+        VerificationError: it is malformed, or may take too long.
+    """
+    check_limit(path, "length of a regular expression", len(text), MAX_PATTERN_LENGTH)
+    try:
+        parser = _Parser(text)
+        pattern = parser.alternatives()
+        if parser.at < len(text):
+            raise _Refused("it has a closing parenthesis too many")
+        if pattern.inner_loops > 1 or pattern.inner_ways > MAX_PATTERN_WAYS:
+            raise _Refused("it may backtrack without end")
+    except (_Refused, RecursionError) as error:
+        raise VerificationError(
+            f"{path}: the regular expression {text[:100]!r} is not accepted: {error}",
+            "remove it from the file, or take another tokenizer",
+        ) from error
+    return pattern
+
+
+class _Refused(Exception):
+    """A reason to refuse a pattern."""
+
+
+class _Parser:
+    """A recursive descent over the text of a pattern."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.at = text, 0
+
+    def alternatives(self) -> Pattern:
+        """Parse alternatives up to a closing parenthesis or the end."""
+        branches = [self._sequence()]
+        while self._take("|"):
+            branches.append(self._sequence())
+        return Pattern(
+            shortest=min(branch.shortest for branch in branches),
+            can_fail=all(branch.can_fail for branch in branches),
+            ways=sum(branch.ways for branch in branches),
+            loops=max(branch.loops for branch in branches),
+            inner_ways=sum(branch.inner_ways for branch in branches),
+            inner_loops=max(branch.inner_loops for branch in branches),
+            crosses_words=any(branch.crosses_words for branch in branches),
+        )
+
+    def _sequence(self) -> Pattern:
+        parts: list[Pattern] = []
+        while self.at < len(self.text) and self.text[self.at] not in "|)":
+            parts.append(self._item())
+        last = max((k for k, part in enumerate(parts) if part.can_fail), default=-1)
+        before = parts[: max(last, 0)]
+        if any(part.crosses_words for part in before):
+            raise _Refused("it repeats what takes whole texts, and what follows can fail")
+        ways = math.prod(part.ways for part in before)
+        loops = sum(part.loops for part in before)
+        if last >= 0:
+            ways, loops = ways * parts[last].inner_ways, loops + parts[last].inner_loops
+        return Pattern(
+            shortest=sum(part.shortest for part in parts),
+            can_fail=last >= 0,
+            ways=math.prod(part.ways for part in parts),
+            loops=sum(part.loops for part in parts),
+            inner_ways=max([ways, *(part.inner_ways for part in parts)]),
+            inner_loops=max([loops, *(part.inner_loops for part in parts)]),
+            crosses_words=any(part.crosses_words for part in parts),
+        )
+
+    def _item(self) -> Pattern:
+        """Parse a character, a class, an assertion or a group, and its quantifier."""
+        begin = self.at
+        atom, is_group = self._atom()
+        atom_text = self.text[begin : self.at]
+        bounds = self._bounds()
+        return atom if bounds is None else self._quantified(atom, is_group, atom_text, bounds)
+
+    def _atom(self) -> tuple[Pattern, bool]:
+        """Parse what a quantifier may follow, and say whether it is a group."""
+        character = self.text[self.at]
+        if character == "(":
+            return self._group(), True
+        if character == "[":
+            self._class()
+        elif character == "\\":
+            return self._escape(), False
+        elif character in "^$":
+            self.at += 1
+            return _ASSERTION, False
+        elif character in "*+?{":
+            raise _Refused(f"{character} stands where nothing is to be repeated")
+        else:
+            self.at += 1
+        return _CHARACTER, False
+
+    def _group(self) -> Pattern:
+        looks = next((mark for mark in _LOOKAROUND if self._take(mark)), None)
+        opening = looks or next((mark for mark in _GROUPS if self._take(mark)), None)
+        if opening is None:
+            self._expect("(")
+            if self.text.startswith(("?", "*"), self.at):
+                raise _Refused(f"{self.text[self.at - 1 : self.at + 3]} is not supported")
+        body = self.alternatives()
+        self._expect(")")
+        if looks:
+            if body.loops:
+                raise _Refused("a look-around has a repetition without bound")
+            return Pattern(0, True, 1, 0, body.ways, 0)
+        if opening == "(?>":  # once matched, it is never shortened
+            return Pattern(body.shortest, body.can_fail, 1, 0, body.inner_ways, body.inner_loops)
+        return body
+
+    def _class(self) -> None:
+        """Pass a class in brackets, which may hold others."""
+        self._expect("[")
+        self._take("^")
+        if self._take("]"):
+            pass  # a bracket that comes first is one of the characters
+        while not self._take("]"):
+            if self.at >= len(self.text):
+                raise _Refused("a bracket is not closed")
+            if self.text[self.at] == "[":
+                self._class()
+            elif self.text[self.at] == "\\":
+                self._escape(in_class=True)
+            else:
+                self.at += 1
+
+    def _escape(self, in_class: bool = False) -> Pattern:
+        self._expect("\\")
+        character = self.text[self.at : self.at + 1]
+        self.at += 1
+        if character in ("p", "P", "x") and self._take("{"):
+            end = self.text.find("}", self.at)
+            if not 0 <= end - self.at <= 40:
+                raise _Refused("a brace is not closed")
+            self.at = end + 1
+        elif character in ("x", "u"):
+            digits = self.text[self.at : self.at + (2 if character == "x" else 4)]
+            if not digits or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
+                raise _Refused(f"\\{character} is not followed by digits")
+            self.at += len(digits)
+        elif character in _ANCHOR_ESCAPES and not in_class:
+            return _ASSERTION
+        elif not character or (character.isalnum() and character not in _CLASS_ESCAPES):
+            raise _Refused(f"\\{character} is not supported")
+        return _CHARACTER
+
+    def _quantified(
+        self, atom: Pattern, is_group: bool, text: str, bounds: tuple[int, int | None]
+    ) -> Pattern:
+        least, most = bounds
+        braces = self.text[self.at - 1] == "}"
+        possessive = not braces and self._take("+")
+        self._take("?")
+        if self.text[self.at : self.at + 1] in ("*", "+", "?", "{") and self.at < len(self.text):
+            raise _Refused("a quantifier follows another")
+        if not atom.shortest and (most is None or most > 1):
+            raise _Refused("what may be empty is repeated")
+        if is_group and (most is None or most > 1) and (atom.ways > 1 or atom.loops):
+            raise _Refused("a group that can match in several ways is repeated")
+        endless = most is None or most - least > MAX_PATTERN_REPEAT
+        choices = 1 if endless or most is None else most - least + 1
+        return Pattern(
+            shortest=atom.shortest * least,
+            can_fail=atom.can_fail and least > 0,
+            ways=1 if possessive else atom.ways * choices,
+            loops=0 if possessive else atom.loops + endless,
+            inner_ways=atom.inner_ways,
+            inner_loops=atom.inner_loops,
+            crosses_words=not possessive
+            and (
+                atom.crosses_words
+                or (endless and (atom.shortest > 1 or _takes_spaces_and_letters(text)))
+            ),
+        )
+
+    def _bounds(self) -> tuple[int, int | None] | None:
+        """Parse a quantifier without what makes it lazy or possessive."""
+        for mark, bounds in {"*": (0, None), "+": (1, None), "?": (0, 1)}.items():
+            if self._take(mark):
+                return bounds
+        if not self._take("{"):
+            return None
+        end = self.text.find("}", self.at)
+        low, comma, high = self.text[self.at : max(end, self.at)].partition(",")
+        if end < 0 or not all(part.isascii() and part.isdecimal() for part in (low, high) if part):
+            raise _Refused("{ is no quantifier; write \\{ for the character")
+        if not (low or high) or max(len(low), len(high)) > 4:
+            raise _Refused("a quantifier has no sound bounds")
+        self.at = end + 1
+        least = int(low or 0)
+        most = (int(high) if high else None) if comma else least
+        if most is not None and (most < least or most > 1000):
+            raise _Refused("a quantifier has no sound bounds")
+        return least, most
+
+    def _take(self, mark: str) -> bool:
+        if self.text.startswith(mark, self.at):
+            self.at += len(mark)
+            return True
+        return False
+
+    def _expect(self, mark: str) -> None:
+        if not self._take(mark):
+            raise _Refused(f"{mark} is missing")
+
+
+def _takes_spaces_and_letters(atom: str) -> bool:
+    """Whether a character or class matches a space and a letter or digit."""
+    from tokenizers import Regex, normalizers
+
+    try:
+        rest = normalizers.Replace(Regex(atom), "").normalize_str(" eE0\u044f\u4e2d")
+    except Exception as error:  # the library raises nothing narrower
+        raise _Refused(" ".join(str(error).split())[:100]) from error
+    return " " not in rest and len(rest) < 5

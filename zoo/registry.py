@@ -8,7 +8,7 @@ import functools
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -18,6 +18,8 @@ from zoo.io.yaml import read_yaml
 from zoo.paths import home
 
 FILE = "registry.yaml"
+# What is shown in messages and tables: a line of a terminal or a few, without control characters.
+Text = Annotated[str, msgspec.Meta(max_length=1000, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 
 
 class Row(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -37,17 +39,17 @@ class Row(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True)
         citation: the paper.
     """
 
-    family: str
-    repo: str | None = None
-    page: str | None = None
-    files: tuple[str, ...] = ()
-    head: str | None = None
+    family: Text
+    repo: Text | None = None
+    page: Text | None = None
+    files: tuple[Text, ...] = ()
+    head: Text | None = None
     parameters: int | None = None
-    size: str | None = None
+    size: Text | None = None
     config: dict[str, Any] = {}
-    revision: str = "main"
-    licence: str | None = None
-    citation: str | None = None
+    revision: Text = "main"
+    licence: Text | None = None
+    citation: Text | None = None
 
 
 def read_registry(path: Path) -> dict[str, Row]:
@@ -64,7 +66,14 @@ def read_registry(path: Path) -> dict[str, Row]:
         raise UsageError(error.what) from error
     if not isinstance(raw, dict | None):
         raise VerificationError(f"{path}: not a map of names to checkpoints")
-    return {str(name): _row(path, str(name), entry) for name, entry in (raw or {}).items()}
+    return {_name(path, name): _row(path, str(name), entry) for name, entry in (raw or {}).items()}
+
+
+def _name(path: Path, name: Any) -> str:
+    try:
+        return msgspec.convert(str(name), Text)
+    except msgspec.ValidationError as error:
+        raise VerificationError(f"{path}: {str(name)[:100]!r} cannot be a name: {error}") from error
 
 
 def _row(path: Path, name: str, entry: Any) -> Row:

@@ -138,7 +138,7 @@ def test_what_is_cut_is_said_in_the_record_and_in_a_line(model: Path) -> None:
     [
         (b'{"text": 3}', "text is of type int, not a string"),
         (b"[1, 2]", "is not a JSON object"),
-        (b'{"text": "a"', "truncated"),
+        (b'{"text": "a"', "is not JSON"),
         (b'{"text": "\xff"}', "is not UTF-8"),
         (b'{"text": "a", "embedding": 1}', "has the key 'embedding', which embed writes itself"),
     ],

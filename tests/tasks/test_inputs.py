@@ -1,10 +1,13 @@
 import io
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.processes import run_limited
 from zoo.errors import UsageError
+from zoo.io.limits import MAX_LINE_BYTES, MAX_TEXT_CHARACTERS
 from zoo.tasks.inputs import Kind, read_records
 from zoo.tasks.records import as_records
 
@@ -48,14 +51,14 @@ def test_the_kind_may_be_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        (b"{", "truncated"),
+        (b"{", "is not JSON"),
         (b"[1]", "not a JSON object"),
         (b'"x"', "not a JSON object"),
         (b'{"txt": "x"}', "no text"),
         (b'{"text": 3}', "text is of type int"),
         (b'{"text": null}', "text is of type NoneType"),
         (b'{"text": "x", "text_pair": []}', "text_pair is of type list"),
-        (b'{"text": "x"} {}', "trailing"),
+        (b'{"text": "x"} {}', "is not JSON: Extra data"),
         (b'{"text": "\xff"}', "byte 11 of the line is not UTF-8"),
         (b'{"text": "\\ud800"}', ""),
         (b'{"text": ' + b"[" * 100_000, ""),
@@ -70,6 +73,36 @@ def test_a_bad_json_line_is_named(tmp_path: Path, line: bytes, why: str) -> None
     assert f"{source}:2" in caught.value.what
     assert why in caught.value.what
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b'{"text": "a", "n": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nesting of JSON"),
+        (b'{"text": "a", "n": NaN}', "NaN is not a finite number"),
+        (b'{"text": "a", "n": 1e999}', "is not a finite number"),
+        (b'{"text": "a", "n": ' + b"9" * 10_000 + b"}", "number of digits"),
+        (b'{"text": "a", "text": "b"}', "'text' is given twice"),
+        (b'{"text": "\\ud800"}', "surrogate"),
+        (b'{"text": "a\x07"}', "Invalid control character"),
+        (b'{"text": "' + b"a" * (MAX_TEXT_CHARACTERS + 1) + b'"}', "has 4,194,305 characters"),
+        (b'{"text": "a", "n": "' + b"a" * MAX_LINE_BYTES + b'"}', "has over 33,554,432 bytes"),
+    ],
+    ids=lambda value: str(value[:30]),
+)
+def test_a_hostile_json_line_is_named(tmp_path: Path, line: bytes, why: str) -> None:
+    path = file(tmp_path, "texts.jsonl", line + b"\n")
+    with pytest.raises(UsageError, match=why) as refused:
+        texts(path)
+    assert str(refused.value).startswith(f"{path}:1")
+    assert len(str(refused.value)) < 400
+
+
+def test_a_line_without_end_is_refused_in_bounded_memory() -> None:
+    code = "from zoo.tasks.inputs import read_records; list(read_records(source='/dev/zero'))"
+    ended = run_limited([sys.executable, "-c", code], seconds=30)
+    assert "/dev/zero:1: the line has over 33,554,432 bytes" in ended.stderr
+    assert ended.peak_bytes < 200 << 20
 
 
 def test_a_line_that_is_not_utf8_is_named(tmp_path: Path) -> None:

@@ -43,6 +43,29 @@ def test_a_wrong_type_names_file_entry_and_field(tmp_path: Path) -> None:
         registry.read_registry(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (entry(revision='"a\\nerror: b"'), "mine: revision: .*regex"),
+        (entry(page='"\\e[2J"', repo="~"), "mine: page: .*regex"),
+        (entry(family="a" * 2000), "mine: family: .*length <= 1000"),
+        ('"a\\nb": {family: bert, repo: a/b}', r"'a\\nb' cannot be a name"),
+        ("[" * 50_000, "nesting of YAML is"),
+        ("mine: !!python/name:os.system", "tags"),
+        ("mine: 1", "mine: .*object"),
+        ("- mine", "not a map of names"),
+    ],
+    ids=lambda value: str(value[:25]),
+)
+def test_a_hostile_registry_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(VerificationError, match=message) as refused:
+        registry.read_registry(path)
+    assert str(refused.value).startswith(str(path))
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 500
+
+
 def test_a_missing_field_is_named(tmp_path: Path) -> None:
     path = write(tmp_path, "mine:\n  family: bert\n")
     with pytest.raises(VerificationError, match=r"mine: .*repo"):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from zoo.errors import UsageError
+from zoo.io.limits import MAX_BEAM_TOKENS, MAX_BEAMS, MAX_NEW_TOKENS
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,9 @@ class Settings:
         """Check the values."""
         most = self.max_new_tokens
         checks = [
-            ("max_new_tokens", most >= 1, "from 1 up"),
+            ("max_new_tokens", 1 <= most <= MAX_NEW_TOKENS, f"from 1 to {MAX_NEW_TOKENS}"),
             ("min_new_tokens", 0 <= self.min_new_tokens <= most, f"from 0 to {most}, the most"),
-            ("beams", self.beams >= 1, "from 1 up"),
+            ("beams", 1 <= self.beams <= MAX_BEAMS, f"from 1 to {MAX_BEAMS}"),
             ("early_stopping", self.early_stopping in (True, False, "never"), "a bool or 'never'"),
             ("length_penalty", abs(self.length_penalty) <= 10, "from -10 to 10"),
             ("temperature", self.temperature is None or 0 < self.temperature < float("inf"), "> 0"),
@@ -59,6 +60,11 @@ class Settings:
         for name, valid, range_ in checks:
             if not valid:
                 raise UsageError(f"{name} cannot be {getattr(self, name)!r}", f"it is {range_}")
+        if most * self.beams > MAX_BEAM_TOKENS:
+            raise UsageError(
+                f"{self.beams} beams of {most} new tokens take too much memory",
+                f"their product is at most {MAX_BEAM_TOKENS:,}",
+            )
         if self.samples and self.beams > 1:
             raise UsageError(
                 "beam search does not sample", "leave out beams, or temperature, top_k, top_p, seed"

@@ -33,7 +33,7 @@ from zoo.io.limits import (
 from zoo.io.untrusted import parsing
 
 _DIRECTIVE = re.compile(r"^%", re.MULTILINE)
-_NUMBER = re.compile(r"[-+]?[0-9a-fA-FxobeE_.:+-]+")
+_NUMBER = re.compile(r"[-+]?(0[xob][0-9a-fA-F_]+|[0-9.][0-9_.:]*([eE][-+]?[0-9]+)?)")
 
 
 def read_yaml(path: Path) -> Any:

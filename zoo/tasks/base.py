@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from zoo.errors import UsageError
+from zoo.io.limits import MAX_TEXT_CHARACTERS
 from zoo.tasks.batching import TOKEN_BUDGET, Batch, collate, plan_batches
 from zoo.tasks.checks import cut_at, require_finite, require_head
 from zoo.tasks.records import Record
@@ -180,7 +181,7 @@ class Task(ABC):
         while error is None:
             window: list[Record] = []
             try:
-                for record in itertools.islice(source, self.window):
+                for record in self._next(source):
                     self._admit(record)
                     window.append(record)
             except UsageError as found:
@@ -191,10 +192,19 @@ class Task(ABC):
             first, refused = next(((k, e) for k, e in refusals if e), (len(items), None))
             yield items[:first]
             error = refused or error
-            if len(window) < self.window:
+            if not window:
                 break
         if error is not None:
             raise error
+
+    def _next(self, source: Iterator[Record]) -> Iterator[Record]:
+        """Yield the records of a window, which ends early where its texts are long."""
+        characters = 0
+        for record in itertools.islice(source, self.window):
+            yield record
+            characters += len(record.text) + len(record.pair or "")
+            if characters > MAX_TEXT_CHARACTERS:
+                return
 
     def _tokenize(self, records: list[Record], before: int) -> list[Item]:
         texts = [

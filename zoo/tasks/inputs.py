@@ -6,15 +6,16 @@ belongs to line n of the input; only the line break is taken off. JSON lines are
 between them are passed over. Both are UTF-8, and a byte-order mark at the start is ignored.
 """
 
+import functools
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
-import msgspec
-
-from zoo.errors import UsageError
-from zoo.tasks.records import Record, as_records, sound
+from zoo.errors import UsageError, VerificationError
+from zoo.io.json import parse_json
+from zoo.io.limits import MAX_LINE_BYTES
+from zoo.tasks.records import SPLIT, Record, as_records, sound
 
 Kind = Literal["auto", "text", "jsonl"]
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
@@ -67,13 +68,16 @@ def read_records(
 
 def _read(name: str, file: BinaryIO, kind: Kind) -> Iterator[Record]:
     with file:
-        for number, line in enumerate(file, 1):
+        lines = iter(functools.partial(file.readline, MAX_LINE_BYTES + 1), b"")
+        for number, line in enumerate(lines, 1):
             where = f"{name}:{number}"
+            if len(line) > MAX_LINE_BYTES:
+                raise UsageError(f"{where}: the line has over {MAX_LINE_BYTES:,} bytes", SPLIT)
             if number == 1:
                 line = line.removeprefix(BOM)
                 kind = kind if kind != "auto" else _guess(line)
             if kind == "text":
-                yield Record(_decode(line, where), where=where)
+                yield Record(sound(_decode(line, where), where), where=where)
             elif line.strip():
                 yield _parse(line, where)
 
@@ -81,8 +85,8 @@ def _read(name: str, file: BinaryIO, kind: Kind) -> Iterator[Record]:
 def _guess(line: bytes) -> Kind:
     """Whether standard input is JSON lines: told by its first line."""
     try:
-        value = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        value = parse_json(line, "standard input")
+    except VerificationError:
         return "text"
     return "jsonl" if isinstance(value, dict) and "text" in value else "text"
 
@@ -99,9 +103,9 @@ def _decode(line: bytes, where: str) -> str:
 def _parse(line: bytes, where: str) -> Record:
     _decode(line, where)
     try:
-        value: Any = msgspec.json.decode(line)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise UsageError(f"{where}: {error}", EXAMPLE) from None
+        value = parse_json(line.rstrip(), where)
+    except VerificationError as error:
+        raise UsageError(error.what, EXAMPLE) from None
     if not isinstance(value, dict) or "text" not in value:
         what = "has no text" if isinstance(value, dict) else "is not a JSON object"
         raise UsageError(f"{where} {what}", EXAMPLE)

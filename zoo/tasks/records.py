@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zoo.errors import UsageError
+from zoo.io.limits import MAX_TEXT_CHARACTERS
+
+SPLIT = "split it into several texts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,11 @@ def sound(text: Any, where: str) -> str:
     """
     if not isinstance(text, str):
         raise UsageError(f"{where} is of type {type(text).__name__}, not a string")
+    if len(text) > MAX_TEXT_CHARACTERS:
+        raise UsageError(
+            f"{where} has {len(text):,} characters, and at most {MAX_TEXT_CHARACTERS:,} are read",
+            SPLIT,
+        )
     if not text.isascii():
         try:
             text.encode()

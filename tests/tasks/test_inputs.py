@@ -7,7 +7,7 @@ import pytest
 
 from tests.processes import run_limited
 from zoo.errors import UsageError
-from zoo.io.limits import MAX_LINE_BYTES, MAX_TEXT_CHARACTERS
+from zoo.io.limits import MAX_INPUT_LINE_BYTES, MAX_TEXT_CHARACTERS
 from zoo.tasks.inputs import Kind, read_records
 from zoo.tasks.records import as_records
 
@@ -86,7 +86,10 @@ def test_a_bad_json_line_is_named(tmp_path: Path, line: bytes, why: str) -> None
         (b'{"text": "\\ud800"}', "surrogate"),
         (b'{"text": "a\x07"}', "Invalid control character"),
         (b'{"text": "' + b"a" * (MAX_TEXT_CHARACTERS + 1) + b'"}', "has 4,194,305 characters"),
-        (b'{"text": "a", "n": "' + b"a" * MAX_LINE_BYTES + b'"}', "has over 33,554,432 bytes"),
+        (
+            b'{"text": "a", "n": "' + b"a" * MAX_INPUT_LINE_BYTES + b'"}',
+            "has over 33,554,432 bytes",
+        ),
     ],
     ids=lambda value: str(value[:30]),
 )

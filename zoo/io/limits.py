@@ -48,7 +48,7 @@ PLUGIN_CHECK_SECONDS = 300.0  # to import all files of a plugin, torch included
 # Inputs and options of tasks. They are the user's own; the limits keep memory bounded: a tokenized
 # text takes some 160 bytes a character.
 MAX_TEXT_CHARACTERS = 1 << 22  # of a text, and of the texts that are tokenized together
-MAX_LINE_BYTES = 1 << 25  # of a line of input: a text in JSON, with what is carried along
+MAX_INPUT_LINE_BYTES = 1 << 25  # of a line of input: a text in JSON, with what is carried along
 MAX_NEW_TOKENS = 100_000
 MAX_BEAMS = 1_000
 MAX_BEAM_TOKENS = 1_000_000  # beams times new tokens, for which caches are allocated

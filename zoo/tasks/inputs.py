@@ -14,7 +14,7 @@ from typing import BinaryIO, Literal
 
 from zoo.errors import UsageError, VerificationError
 from zoo.io.json import parse_json
-from zoo.io.limits import MAX_LINE_BYTES
+from zoo.io.limits import MAX_INPUT_LINE_BYTES
 from zoo.tasks.records import SPLIT, Record, as_records, sound
 
 Kind = Literal["auto", "text", "jsonl"]
@@ -68,11 +68,13 @@ def read_records(
 
 def _read(name: str, file: BinaryIO, kind: Kind) -> Iterator[Record]:
     with file:
-        lines = iter(functools.partial(file.readline, MAX_LINE_BYTES + 1), b"")
+        lines = iter(functools.partial(file.readline, MAX_INPUT_LINE_BYTES + 1), b"")
         for number, line in enumerate(lines, 1):
             where = f"{name}:{number}"
-            if len(line) > MAX_LINE_BYTES:
-                raise UsageError(f"{where}: the line has over {MAX_LINE_BYTES:,} bytes", SPLIT)
+            if len(line) > MAX_INPUT_LINE_BYTES:
+                raise UsageError(
+                    f"{where}: the line has over {MAX_INPUT_LINE_BYTES:,} bytes", SPLIT
+                )
             if number == 1:
                 line = line.removeprefix(BOM)
                 kind = kind if kind != "auto" else _guess(line)

@@ -67,6 +67,7 @@ class SealedModel(Manifest):
     """The same as an attacker would write it: the digests are those of the mutated files."""
 
     name = "sealed-model"
+    also_named = ("text 1",)  # for which weights give no finite vector
     targets = (f"{MODEL}/config.json", f"{MODEL}/tokenizer.json", f"{MODEL}/model.safetensors")
 
     def seal(self, folder: Path) -> None:

@@ -232,7 +232,7 @@ def _texts(path: Path) -> list[str]:
     if path.suffix == ".parquet":
         import pyarrow.parquet
 
-        texts = pyarrow.parquet.read_table(path).column("text").to_pylist()
+        texts = pyarrow.parquet.read_table(path, columns=["text"]).column("text").to_pylist()
         return [text for text in texts if text.strip()]
     data = path.read_bytes()
     if path.suffix == ".gz":

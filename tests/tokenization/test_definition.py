@@ -138,6 +138,18 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "has an id that is true": (vocabulary(c=True), "'c' = True is no id"),
     "has sparse ids": (vocabulary(c=10**9), "id of the token 'c' is 1,000,000,000"),
     "has a long token": (vocabulary(**{"c" * 5000: 9}), "length of the token 'cccc"),
+    "has a prefix that merges lack": (
+        lambda v: v.update(
+            model={
+                "type": "BPE",
+                "vocab": {"a": 0, "b": 1, "ab": 2},
+                "merges": [["a", "b"]],
+                "continuing_subword_prefix": "##",
+            },
+            **{"added_tokens": [], "post_processor": None},
+        ),
+        "does not go on with '##'",
+    ),
     "drops tokens by chance": (lambda v: v["model"].update(dropout=0.5), "dropout"),
     "has words without end": (
         lambda v: v["model"].update(max_input_chars_per_word=10**12),

@@ -109,8 +109,11 @@ def _check_model(model: Mapping[str, Any], path: Path) -> None:
     else:
         raise VerificationError(f"{path}: its model has no vocabulary")
     for name in _MODEL_TEXTS:
-        if isinstance(text := model.get(name), str):
-            check_token(text, path)
+        text = model.get(name)
+        if not isinstance(text, str | None):
+            raise VerificationError(f"{path}: {name} = {text!r:.100} is no text")
+        check_token(text or "", path)
+    _check_merges(model, path)
     if model.get("dropout"):
         raise VerificationError(
             f"{path}: dropout = {model['dropout']!r:.100} makes ids of the same text differ",
@@ -119,6 +122,23 @@ def _check_model(model: Mapping[str, Any], path: Path) -> None:
     longest = model.get("max_input_chars_per_word")
     if isinstance(longest, int):
         check_limit(path, "max_input_chars_per_word", longest, MAX_WORD_LENGTH)
+
+
+def _check_merges(model: Mapping[str, Any], path: Path) -> None:
+    """Check that what a merge appends begins as parts of words do, where they have a prefix.
+
+    The library cuts the prefix off unseen, and ends the process where it is longer.
+    """
+    prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
+    if not prefix or not isinstance(merges, list):
+        return
+    for merge in merges:
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if not isinstance(parts, list) or len(parts) != 2 or not str(parts[1]).startswith(prefix):
+            raise VerificationError(
+                f"{path}: the merge {merge!r:.100} does not go on with {prefix!r:.100}, the prefix "
+                "of what continues a word"
+            )
 
 
 def _check_pieces(pieces: list[Any], path: Path) -> None:

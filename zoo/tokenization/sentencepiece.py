@@ -23,7 +23,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from zoo.errors import VerificationError
-from zoo.tokenization.files import TOKENIZER_JSON, SourceFiles, other_kind
+from zoo.io.limits import MAX_ADDED_TOKENS, check_limit
+from zoo.tokenization.files import TOKENIZER_CONFIG, TOKENIZER_JSON, SourceFiles, other_kind
 from zoo.tokenization.piece_model import BPE, CONTROL, USER_DEFINED, piece_model, read_piece_model
 from zoo.tokenization.pieces import Layout, backend
 from zoo.tokenization.probe import check_sources
@@ -89,7 +90,7 @@ def sentencepiece_tokenizer(
     stated = _stated(settings, lowercase is not None, strip_accents)
     wanted = {"lowercase": bool(lowercase), "strip_accents": strip_accents, **stated}
     spelling = Spelling(**wanted, plain_quotes=plain_quotes)
-    extra = settings.option("extra_ids", (int,), sentinels) if sentinels else 0
+    extra = _sentinels(files, settings, sentinels)
     layout = Layout(first, skip, last, extra, names["unk"], split_digit_comma)
     usual = usual_tokens(roles, mask_takes_space)
     name = piece_model(files)
@@ -108,6 +109,17 @@ def sentencepiece_tokenizer(
         tokenizer.post_processor = template.build(tokenizer, names, settings.where)
     finish(tokenizer, settings)
     return tokenizer
+
+
+def _sentinels(files: SourceFiles, settings: Settings, usual: int) -> int:
+    """Return how many tokens ``<extra_id_N>`` there are, of a family that has them."""
+    if not usual:
+        return 0
+    count: int = settings.option("extra_ids", (int,), usual)
+    if isinstance(count, bool) or count < 0:
+        raise VerificationError(f"{files.path(TOKENIZER_CONFIG)}: extra_ids = {count} is no number")
+    check_limit(files.path(TOKENIZER_CONFIG), "extra_ids", count, MAX_ADDED_TOKENS)
+    return count
 
 
 def _stated(settings: Settings, cased: bool, accents: bool) -> dict[str, bool]:

@@ -125,7 +125,7 @@ def _check_ends(tokenizer: "Tokenizer", processor: Any, path: Path) -> None:
         expected = tokenizer.token_to_id(token)
         if number is None or number != expected:
             raise VerificationError(
-                f"{path}: its post_processor gives {token!r} the id {number}, and its "
+                f"{path}: its post_processor gives {token!r:.100} the id {number}, and its "
                 f"vocabulary the id {expected}"
             )
 

@@ -3,11 +3,14 @@
 import importlib
 import signal
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.reporting import record
 
 if TYPE_CHECKING:
     from tests.hub.hub_server import Hub
@@ -55,3 +58,23 @@ def hub(isolated: None, monkeypatch: pytest.MonkeyPatch) -> "Iterator[Hub]":
         monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
         reload_hub_settings()
         yield server
+
+
+CASES: Counter[tuple[str, str]] = Counter()
+FAILURES: Counter[tuple[str, str]] = Counter()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Record the result of a test that has the mark ``promise``, all its parameters together."""
+    report = yield
+    mark = item.get_closest_marker("promise")
+    if mark is not None and report.when == "call" and not report.skipped:
+        key = (str(mark.args[0]), item.nodeid.partition("[")[0])
+        CASES[key] += mark.kwargs.get("cases", 1)
+        FAILURES[key] += int(report.failed)
+        command = f"pytest {key[1]}"
+        record(key[0], cases=CASES[key], failures=FAILURES[key], command=command)
+    return report

@@ -1,11 +1,13 @@
 """Commands in child processes with limits on time and memory, for tests of hostile input."""
 
+import contextlib
 import os
 import resource
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +20,9 @@ class Limited:
         returncode: exit status; negative for a signal.
         stdout, stderr: what it wrote.
         seconds: wall-clock time.
-        peak_bytes: largest resident set size.
+        peak_bytes: largest resident set size of one process.
+        peak_total_bytes: largest memory of all processes together, pages that they share counted
+            once, as seen five times a second.
     """
 
     returncode: int
@@ -26,6 +30,7 @@ class Limited:
     stderr: str
     seconds: float
     peak_bytes: int
+    peak_total_bytes: int
 
 
 def run_limited(
@@ -69,14 +74,51 @@ def run_limited(
         text=True,
     )
     try:
-        stdout, stderr = child.communicate(stdin, timeout=seconds)
+        with _sampled_memory(child.pid) as totals:
+            stdout, stderr = child.communicate(stdin, timeout=seconds)
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, 9)
         child.communicate()
         raise
     stderr, _, figures = stderr.rpartition("\0")
     code, peak = map(int, figures.split())
-    return Limited(code, stdout, stderr, time.monotonic() - begin, peak * 1024)
+    seconds = time.monotonic() - begin
+    return Limited(code, stdout, stderr, seconds, peak * 1024, max(totals))
+
+
+@contextlib.contextmanager
+def _sampled_memory(session: int) -> Iterator[list[int]]:
+    """Yield a list to which the memory of a session's processes is added all the time."""
+    totals, ended = [0], threading.Event()
+
+    def sample() -> None:
+        while not ended.wait(0.2):
+            totals.append(sum(map(_proportional_bytes, _processes(session))))
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    try:
+        yield totals
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _processes(session: int) -> Iterator[Path]:
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                yield folder
+
+
+def _proportional_bytes(process: Path) -> int:
+    """Return the memory of a process, pages that are shared divided among those that share them."""
+    with contextlib.suppress(OSError):
+        for line in (process / "smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 # Waits for the command and reports its exit status and peak memory.

@@ -71,6 +71,7 @@ def fetch(hub: Hub, files: Mapping[str, bytes]) -> None:
     hub.requests.clear()
 
 
+@pytest.mark.promise("offline")
 def test_fetch_opens_sockets_unless_it_is_offline(hub: Hub, tmp_path: Path) -> None:
     fetch(hub, FILES)
     assert_no_socket(tmp_path, "fetch", REPO, "--offline")
@@ -79,6 +80,7 @@ def test_fetch_opens_sockets_unless_it_is_offline(hub: Hub, tmp_path: Path) -> N
     assert "socket." in (tmp_path / "sockets").read_text()
 
 
+@pytest.mark.promise("offline", cases=13)
 @pytest.mark.long
 def test_commands_on_local_paths(hub: Hub, hub_checkpoint: Make, tmp_path: Path) -> None:
     source = hub_checkpoint("BertModel")
@@ -106,6 +108,7 @@ def can_trace() -> bool:
     return bool(program and subprocess.run([program, "-o", "/dev/null", "true"]).returncode == 0)
 
 
+@pytest.mark.promise("offline", cases=14)
 @pytest.mark.long
 @pytest.mark.skipif(not can_trace(), reason="strace is not installed, or may not trace here")
 def test_system_calls(hub: Hub, hub_checkpoint: Make, tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def test_a_flipped_bit_is_found_and_named(directory: Path) -> None:
     assert finding(directory) == ""
 
 
+@pytest.mark.promise("bit-flip", cases=1_000)
 @pytest.mark.long
 @pytest.mark.parametrize("directory", KINDS, indirect=True)
 def test_a_thousand_flipped_bits_are_found_and_named(directory: Path) -> None:

@@ -26,6 +26,7 @@ def overwrite(path: Path) -> None:
         file.write(b"abcd")
 
 
+@pytest.mark.promise("changing-file")
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("change", [shrink, overwrite])
 def test_a_source_that_changes_ends_in_one_line(
@@ -49,6 +50,7 @@ def test_a_source_that_changes_ends_in_one_line(
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
+@pytest.mark.promise("changing-file")
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 def test_a_change_after_the_last_read_is_found_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

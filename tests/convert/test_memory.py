@@ -7,6 +7,7 @@ import pytest
 
 from tests.convert.sparse import sparse_checkpoint
 from tests.processes import run_limited
+from tests.reporting import record
 
 MB = 1_000_000
 BIG: dict[str, Any] = {
@@ -56,8 +57,10 @@ def test_twelve_gigabytes_in_shards(tmp_path: Path, options: tuple[str, ...]) ->
     assert len(list(source.glob("*.safetensors"))) == 3
     limits = {"seconds": 1800, "address_space": 1000 * MB}
     done = run_limited(["zoo", "convert", source, "-o", target, *options], **limits)  # type: ignore[arg-type]
-    assert done.returncode == 0, done.stderr
-    assert done.peak_bytes < 500 * MB
+    small = done.returncode == 0 and done.peak_bytes < 500 * MB
+    measured = f"peak {done.peak_bytes / MB:.0f} MB {' '.join(options)}".strip()
+    record("large-conversion", cases=1, failures=int(not small), measured=measured)
+    assert small, done.stderr
     shown = run_limited(["zoo", "info", target], **limits)  # type: ignore[arg-type]
     assert shown.returncode == 0 and shown.peak_bytes < 500 * MB, shown.stderr
     for path in target.glob("*.safetensors"):

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer
 
 from tests.corpus.making import SMALL, built, contents, files_of, paragraphs, trained
 from tests.processes import run_limited
+from tests.reporting import record
 from zoo.data.cache import cached_corpus
 from zoo.data.corpus import Corpus
 from zoo.data.tokenizer import ToTrain, given
@@ -238,7 +239,10 @@ def test_memory_does_not_grow_with_the_texts(tmp_path: Path, megabytes: int, end
         seconds=7200,
         OMP_NUM_THREADS="1",
     )
-    assert done.returncode == 0, done.stderr
-    assert done.peak_bytes < 1 << 30
+    small = done.returncode == 0 and done.peak_total_bytes < 1 << 30
+    if megabytes == 2000:
+        measured = f"peak {done.peak_total_bytes / 1e6:.0f} MB of all processes together"
+        record("large-corpus", cases=1, failures=int(not small), measured=measured)
+    assert small, done.stderr
     splits = Corpus(tmp_path / "out").record.splits
     assert sum(split.tokens for split in splits.values()) > megabytes * 100_000

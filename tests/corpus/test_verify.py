@@ -58,6 +58,7 @@ def test_a_flipped_bit_is_named(corpus: Path) -> None:
     assert_every_flip_is_named(corpus, 60)
 
 
+@pytest.mark.promise("bit-flip", cases=1_000)
 @pytest.mark.long
 def test_a_thousand_flipped_bits_are_named(corpus: Path) -> None:
     assert_every_flip_is_named(corpus, 1000)

@@ -71,6 +71,7 @@ class Payload:
         return self.what
 
 
+@pytest.mark.promise("pickle")
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("shape", ["bare", "in a stream", "in an archive", "in a state dict"])
 def test_a_program_in_a_pickle_is_named_and_not_run(
@@ -98,6 +99,7 @@ def test_a_program_in_a_pickle_is_named_and_not_run(
     assert mark.exists()  # the payload was a real one
 
 
+@pytest.mark.promise("pickle")
 @pytest.mark.parametrize(
     "name",
     [
@@ -145,6 +147,7 @@ def test_a_name_that_tensors_do_not_need(tmp_path: Path, name: str) -> None:
     refused(tmp_path, zipped(pickled(content)), repr(name.replace(" ", ".", 1)))
 
 
+@pytest.mark.promise("pickle")
 @pytest.mark.parametrize(
     ("code", "says"),
     [
@@ -194,6 +197,7 @@ def test_an_instruction_or_a_target_that_tensors_do_not_need(
     refused(tmp_path, zipped(pickled(code)), says)
 
 
+@pytest.mark.promise("pickle")
 @pytest.mark.parametrize(
     ("reference", "says"),
     [
@@ -214,6 +218,7 @@ def test_a_reference_to_what_is_not_storage(tmp_path: Path, reference: bytes, sa
     refused(tmp_path, zipped(pickled(dictionary({"a": tensor(reference)}))), says)
 
 
+@pytest.mark.promise("pickle")
 @pytest.mark.parametrize(
     ("value", "says"),
     [

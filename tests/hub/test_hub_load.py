@@ -72,6 +72,7 @@ def test_threads_that_fetch_at_once(
     assert chaos.drawn.total() > 6
 
 
+@pytest.mark.promise("hub-load", cases=50)
 @pytest.mark.long
 def test_fifty_conversions_at_once(
     hub: Hub, chaos: Chaos, hub_checkpoint: Make, tmp_path: Path

@@ -85,6 +85,7 @@ def check_files(folder: Path) -> None:
         assert not (path.is_file() and has_canary(path.read_bytes())), path
 
 
+@pytest.mark.promise("token")
 def test_no_error_and_no_file_repeats_it(
     echo: Server, get: Fetch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,6 +98,7 @@ def test_no_error_and_no_file_repeats_it(
     check_files(tmp_path)
 
 
+@pytest.mark.promise("token", cases=3)
 @pytest.mark.long
 def test_no_command_repeats_it(echo: Server, tmp_path: Path) -> None:
     repeat = echo.reply
@@ -130,6 +132,7 @@ def test_a_command_does_not_repeat_it(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not has_canary(done.stdout + done.stderr)
 
 
+@pytest.mark.promise("token")
 @pytest.mark.parametrize("part", ["list", "HEAD", "GET"])
 def test_another_host_does_not_see_it(
     get: Fetch, monkeypatch: pytest.MonkeyPatch, part: str

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.reporting import record
 from tests.training.runs import (
     assert_same,
     cut,
@@ -269,6 +270,10 @@ def test_a_run_that_is_resumed_at_every_step_does_not_drift(
         with pytest.raises(Interrupted):
             go_on(broken, {}, {}, Ranks.join("cpu"))
     go_on(broken, {}, {}, Ranks.join("cpu"))
-    assert (whole / "log.jsonl").read_bytes() == (broken / "log.jsonl").read_bytes()
-    weights = Path("model", "model.safetensors")
-    assert (whole / weights).read_bytes() == (broken / weights).read_bytes()
+    names = ("log.jsonl", "model/model.safetensors")
+    different = [
+        name for name in names if (whole / name).read_bytes() != (broken / name).read_bytes()
+    ]
+    if steps == 200:
+        record("resume", cases=steps - 1, failures=len(different))
+    assert different == []

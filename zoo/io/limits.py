@@ -21,9 +21,15 @@ MAX_YAML_BYTES = 1 << 20  # registries and recipes
 MAX_YAML_VALUES = 100_000
 MAX_YAML_DEPTH = 32
 
+# Configurations. The largest that is published has 250,880 tokens, 96 layers, 21,843 labels.
+CONFIG_NUMBER = 2**31 - 1  # of a size, such as that of the vocabulary: ids are 32-bit integers
+CONFIG_COUNT = 10_000  # of what loops run over: layers, heads, groups of layers
+CONFIG_LABELS = 1_000_000  # outputs of a classification head
+
 # Tokenizers. Published ones have at most a million tokens, of at most 512 characters.
 MAX_TOKEN_ID = (1 << 24) - 1
 MAX_TOKEN_LENGTH = 1_024  # characters; a text's splitting takes time in proportion to it
+MAX_PIECE_LENGTH = 7_999  # bytes of a SentencePiece piece; sentencepiece refuses longer ones
 MAX_ADDED_TOKENS = 100_000
 MAX_ADDED_CHARACTERS = 2_000_000  # of all added tokens, which are searched for at once
 MAX_WORD_LENGTH = 1_000  # max_input_chars_per_word of WordPiece: time grows with its square
@@ -34,6 +40,22 @@ MAX_PATTERN_LENGTH = 4_000  # characters of a regular expression
 MAX_PATTERN_REPEAT = 32  # a repetition with more choices counts as one without bound
 MAX_PATTERN_WAYS = 1_000  # choices of a regular expression that an engine may have to try
 
+# Weights. A published checkpoint has fewer than 10,000 tensors.
+TENSORS = 100_000  # in its headers, or by its configuration
+MAX_NAME_LENGTH = 1_000  # characters of a tensor's name
+MAX_HEADER_BYTES = 16 << 20  # of a safetensors file, where a tensor takes about 150
+MAX_HEADER_VALUES = 2_000_000  # of a safetensors header, where a tensor has about ten
+MAX_INDEX_BYTES = 1 << 24  # of an index of shards in JSON, where a tensor takes about 100
+MAX_SHAPES_BYTES = 1 << 20  # of a list of shapes, where a tensor takes about 10
+MAX_PICKLE_BYTES = 1 << 23  # where a tensor takes about 150
+MAX_PICKLE_STEPS = 1_000_000  # instructions, and items that they copy; a tensor takes about 40
+MAX_ZIP_DIRECTORY_BYTES = 1 << 22  # a record takes about 90, and a tensor is one record
+MAX_STORAGE_USES = 32  # a file's tensors may be this many times as large as the file
+MAX_TABLE_BYTES = 1 << 24  # of the index of a TensorFlow checkpoint, where a tensor takes about 60
+MAX_TABLE_TENSORS = 50_000
+MAX_HDF5_OBJECTS = 20_000  # arrays and groups
+MAX_HDF5_DEPTH = 32  # groups inside each other
+MAX_HDF5_CHUNK_BYTES = 1 << 25
 
 # ONNX graphs. The largest export of ours, a decoder of 24 layers, has about 5,000 nodes.
 ONNX_FILE_BYTES = 1 << 31  # of a graph; where a protobuf ends
@@ -42,8 +64,22 @@ ONNX_ATTRIBUTES = 1_000_000
 ONNX_FOLDED_BYTES = 1 << 28  # of one constant that the runtime computes while it loads a graph
 ONNX_LOAD_SECONDS = 600.0  # to load a graph, with all optimisations
 
-# Plugins
-PLUGIN_CHECK_SECONDS = 300.0  # to import all files of a plugin, torch included
+# Corpora and the texts that they are built from.
+MAX_CORPUS_MANIFEST_BYTES = 256 << 20  # corpus.json lists every source file: about a million
+MAX_CORPUS_MANIFEST_VALUES = 10_000_000  # a source file takes three
+MAX_CORPUS_TOKENIZER_BYTES = 1 << 30
+MAX_DOCUMENT_CHARACTERS = 1 << 20  # a longer document is cut into several: memory is bounded
+MAX_LINE_BYTES = 1 << 20  # a longer line of text is cut into several
+MAX_ROW_BYTES = 32 << 20  # of a line of JSON, which is read as a whole
+MAX_EXPANSION = 500  # uncompressed bytes for each compressed one; of real texts below 20 ...
+FREE_EXPANSION_BYTES = 64 << 20  # ... which counts from this size on
+MAX_PARQUET_ITEMS = 1_000_000  # strings, and items of a list, in the metadata of a file
+
+# Runs. Their settings come from recipes, files and options.
+MAX_RUN_NUMBER = 1_000_000_000  # steps, tokens of a step, steps between checkpoints
+MAX_ROW_TOKENS = 1 << 20  # tokens of a training example
+MAX_NEW_VOCABULARY = 4_000_000  # of a new tokenizer; its training takes 70 bytes for each at once
+MAX_STATE_BYTES = 64 << 20  # of run.json, and of a checkpoint's state.json, which lists its files
 
 # Inputs and options of tasks. They are the user's own; the limits keep memory bounded: a tokenized
 # text takes some 160 bytes a character.
@@ -52,6 +88,17 @@ MAX_INPUT_LINE_BYTES = 1 << 25  # of a line of input: a text in JSON, with what 
 MAX_NEW_TOKENS = 100_000
 MAX_BEAMS = 1_000
 MAX_BEAM_TOKENS = 1_000_000  # beams times new tokens, for which caches are allocated
+
+# The Hub, or what answers in its place.
+HUB_LISTING_BYTES = 32 << 20  # the list of a repository's files, decompressed
+HUB_LISTED_FILES = 100_000
+HUB_FILE_BYTES = 50 * 10**9  # the Hub gives out no larger file over plain HTTP
+HUB_MESSAGE_BYTES = 64 << 10  # what is read of the body of an error or of a redirect
+HUB_SLOWEST_RATE = 1024  # bytes a second, on average ...
+HUB_SLOW_SECONDS = 60  # ... over an answer that takes longer than this
+
+# Plugins.
+PLUGIN_CHECK_SECONDS = 300.0  # to import all files of a plugin, torch included
 
 
 def check_limit(path: "str | os.PathLike[str]", what: str, value: int, limit: int) -> None:
@@ -71,91 +118,3 @@ def check_limit(path: "str | os.PathLike[str]", what: str, value: int, limit: in
             f"{path}: {what} is {value:,}, and at most {limit:,} is accepted",
             "do not use this file, unless you know why it is so large",
         )
-
-
-# The Hub, or what answers in its place.
-HUB_LISTING_BYTES = 32 << 20  # the list of a repository's files, decompressed
-HUB_LISTED_FILES = 100_000
-HUB_FILE_BYTES = 50 * 10**9  # the Hub gives out no larger file over plain HTTP
-HUB_MESSAGE_BYTES = 64 << 10  # what is read of the body of an error or of a redirect
-HUB_SLOWEST_RATE = 1024  # bytes a second, on average ...
-HUB_SLOW_SECONDS = 60  # ... over an answer that takes longer than this
-
-# Configurations. The largest that is published has 250,880 tokens, 96 layers, 21,843 labels.
-
-CONFIG_NUMBER = 2**31 - 1
-"""A number in a configuration, such as the size of the vocabulary: ids are 32-bit integers."""
-
-CONFIG_COUNT = 10_000
-"""A count in a configuration that loops run over: layers, heads, groups of layers."""
-
-CONFIG_LABELS = 1_000_000
-"""Outputs of a classification head."""
-
-TENSORS = 100_000
-"""Tensors of a checkpoint, in its headers or by its configuration; published are below 10,000."""
-
-MAX_HEADER_BYTES = 16 << 20
-"""Length of the header of a safetensors file; a tensor takes about 150."""
-
-MAX_HEADER_VALUES = 2_000_000
-"""Numbers, strings and lists in it; a tensor has about ten."""
-
-# --- Weights: .bin, TensorFlow, HDF5, .npy and indexes of shards -------------------------------
-
-MAX_PICKLE_BYTES = 1 << 23  # a tensor takes about 150
-MAX_PICKLE_STEPS = 1_000_000  # instructions, and items that they copy; a tensor takes about 40
-MAX_ZIP_DIRECTORY_BYTES = 1 << 22  # a record takes about 90, and a tensor is one record
-MAX_STORAGE_USES = 32  # a file's tensors may be this many times as large as the file
-
-# --- Corpora and runs -------------------------------------------------------------------------
-
-MAX_CORPUS_MANIFEST_BYTES = 256 << 20
-"""Size of ``corpus.json``, which lists every source file: about a million of them."""
-
-MAX_CORPUS_MANIFEST_VALUES = 10_000_000
-"""JSON values in ``corpus.json``; each source file takes three."""
-
-MAX_CORPUS_TOKENIZER_BYTES = 1 << 30
-"""Size of ``tokenizer.json`` in a corpus. The largest that is published has 35 MB."""
-
-MAX_DOCUMENT_CHARACTERS = 1 << 20
-"""A document of a corpus. A longer one is cut into several, so that memory is bounded."""
-
-MAX_LINE_BYTES = 1 << 20
-"""A line of a text. A longer one is cut into several."""
-
-MAX_ROW_BYTES = 32 << 20
-"""A line of JSON, which is read as a whole."""
-
-MAX_EXPANSION = 500
-"""Ratio of uncompressed to compressed bytes of texts. Published ones are below 20."""
-
-FREE_EXPANSION_BYTES = 64 << 20
-"""Uncompressed bytes up to which any ratio is accepted."""
-
-MAX_PARQUET_ITEMS = 1_000_000
-"""Strings, and items of a list, in the metadata of a Parquet file."""
-
-MAX_RUN_NUMBER = 1_000_000_000
-"""A number in the settings of a run: steps, tokens of a step, steps between checkpoints."""
-
-MAX_ROW_TOKENS = 1 << 20
-"""Tokens of a training example."""
-
-MAX_NEW_VOCABULARY = 4_000_000
-"""Tokens of a tokenizer that is trained; the trainers take 70 bytes for each beforehand."""
-
-MAX_STATE_BYTES = 64 << 20
-"""Size of ``run.json`` and of ``state.json`` of a checkpoint, which lists its files."""
-MAX_NAME_LENGTH = 1000  # characters of a tensor's name
-MAX_HDF5_OBJECTS = 20_000  # arrays and groups
-MAX_HDF5_DEPTH = 32  # groups inside each other
-MAX_HDF5_CHUNK_BYTES = 1 << 25
-MAX_INDEX_BYTES = 1 << 24  # of an index of shards in JSON, where a tensor takes about 100
-MAX_TABLE_BYTES = 1 << 24  # of the index of a TensorFlow checkpoint, where a tensor takes about 60
-MAX_TABLE_TENSORS = 50_000
-MAX_SHAPES_BYTES = 1 << 20  # of a list of shapes, where a tensor takes about 10
-
-# SentencePiece
-MAX_PIECE_LENGTH = 7999  # bytes; sentencepiece refuses longer pieces

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from tests.backends.making import make_checkpoint
+from tests.backends.making import make_checkpoint, write_manifest
 from zoo.backends import open_session
 from zoo.bench import measure
-from zoo.checkpoint import Checkpoint
+from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.errors import VerificationError
 from zoo.plugins import get_family
 
@@ -47,6 +47,8 @@ def test_no_numbers_are_no_agreement(tmp_path: Path) -> None:
     weights = load_file(other.path / "model.safetensors")
     next(tensor for tensor in weights.values() if tensor.ndim == 1)[:] = np.nan
     save_file(weights, other.path / "model.safetensors")
+    write_manifest(other.path)
+    other = load_checkpoint(other.path)
     sessions = [open_session(one, "cpu", threads=1) for one in (checkpoint, other)]
     with pytest.raises(VerificationError, match="differs from cpu by nan"):
         measure(checkpoint, sessions, **WORK)

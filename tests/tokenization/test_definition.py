@@ -2,13 +2,16 @@
 
 import base64
 import json
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.tokenization.trained import plain
 from zoo.errors import VerificationError
+from zoo.tokenization.definition import check_charsmap
 from zoo.tokenization.stored import parse
 
 Change = Callable[[dict[str, Any]], object]
@@ -226,3 +229,26 @@ def test_padding_and_truncation_are_those_of_a_run() -> None:
 def test_a_model_without_a_type_is_read() -> None:
     tokenizer = parse(changed(lambda value: value["model"].pop("type")), NAME)
     assert tokenizer.encode("aa").ids == [4, 0, 2]
+
+
+def test_a_damaged_map_of_characters_is_refused_where_sentencepiece_refuses_it() -> None:
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
+
+    messages: Any = sentencepiece_model_pb2
+    model = messages.ModelProto.FromString(plain())
+    content, rng = model.normalizer_spec.precompiled_charsmap, random.Random(0)
+    refused = 0
+    for _ in range(300):
+        damaged = bytearray(content)
+        damaged[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        model.normalizer_spec.precompiled_charsmap = bytes(damaged)
+        try:
+            sentencepiece.SentencePieceProcessor(model_proto=model.SerializeToString())
+        except RuntimeError:
+            refused += 1
+            with pytest.raises(VerificationError, match="precompiled_charsmap is malformed"):
+                check_charsmap(bytes(damaged), Path("tokenizer.json"))
+        else:
+            check_charsmap(bytes(damaged), Path("tokenizer.json"))
+    assert 20 < refused < 280

@@ -256,7 +256,35 @@ def check_charsmap(content: bytes, path: Path) -> int:
     size = int.from_bytes(content[:4], "little")
     if len(content) < 4 or size % 4 or size > len(content) - 4:
         raise VerificationError(f"{path}: its {_CHARSMAP} is malformed")
+    if size and not _is_sound_trie(content[4 : 4 + size], len(content) - 4 - size):
+        raise VerificationError(f"{path}: its {_CHARSMAP} is malformed: its trie leads out of it")
     return max(1, *map(len, content[4 + size :].split(b"\0")))
+
+
+def _is_sound_trie(content: bytes, replacements: int) -> bool:
+    """Whether no walk through a double-array trie leaves it, as sentencepiece checks it.
+
+    A unit has 32 bits (the layout of darts-clone): those of a leaf begin with a one, and the rest
+    is a place among the replacements. In any other, bit 8 says whether a leaf belongs to it, and
+    bits 9 to 31 are an offset. The unit's index, the offset and a byte of the text, combined by
+    exclusive or, are the index of the next unit; with no byte, that of the leaf.
+
+    Args:
+        content: the units.
+        replacements: length of the replacements in bytes.
+    """
+    import numpy as np
+
+    units = np.frombuffer(content, "<u4").astype(np.int64)
+    is_leaf = units >> 31 == 1
+    inner = np.flatnonzero(~is_leaf)
+    offsets = units[inner] >> 10 << ((units[inner] & 1 << 9) >> 6)
+    next_units = inner ^ offsets
+    if ((next_units | 0xFF) >= len(units)).any():
+        return False
+    has_leaf = (units[inner] >> 8 & 1) == 1
+    places = units[is_leaf] & (1 << 31) - 1
+    return bool(is_leaf[next_units[has_leaf]].all() and (places < replacements).all())
 
 
 def _check_templates(steps: list[dict[str, Any]], path: Path) -> None:

@@ -88,10 +88,6 @@ class ForeignReader(TensorReader):
         """See ``TensorReader``."""
         return self._shaped(name, self.inner.lazy(self.known[name][0]))
 
-    def release(self, name: str) -> None:
-        """See ``TensorReader``."""
-        self.inner.release(self.known[name][0])
-
     def close(self) -> None:
         """See ``TensorReader``."""
         self.inner.close()

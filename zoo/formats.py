@@ -82,11 +82,8 @@ class TensorReader(ABC):
         """
         return self.read(name)
 
-    def release(self, name: str) -> None:  # noqa: B027 (an option, not a duty)
-        """Give back the memory that pages of this tensor occupy; it may be read again."""
-
     def close(self) -> None:  # noqa: B027 (an option, not a duty)
-        """Close the files. Views that were handed out must no longer be used."""
+        """Close the files. Arrays that are not read yet can no longer be."""
 
     def __enter__(self) -> Self:
         return self

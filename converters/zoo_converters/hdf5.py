@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from zoo.errors import UsageError, VerificationError
 from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
-from zoo.io.file_array import FileArray
+from zoo.io.file_array import DataFile, FileArray
 from zoo.io.files import open_regular
 from zoo.io.limits import MAX_STORAGE_USES, check_limit
-from zoo.mapped import MappedFile
 from zoo.safetensors import LFS_POINTER, METADATA, is_sound_name, is_sound_shape
 from zoo_converters.confined import call_confined
 from zoo_converters.hdf5_arrays import decode_arrays, list_arrays
@@ -111,7 +110,7 @@ class Hdf5Reader(TensorReader):
             name: _info(path, name, array) for name, array in self._arrays.items()
         }
         self._check_sizes()
-        self._bytes = MappedFile(path, self._size)
+        self._file = DataFile(path, self._size)
         self._decoded: _Decoded | None = None
 
     def read(self, name: str) -> "Array":
@@ -135,7 +134,7 @@ class Hdf5Reader(TensorReader):
             return np.empty(info.shape, code)
         if array.offset is None:
             return self._decode().lazy(name, code, info.shape)
-        stored = self._bytes.lazy(array.dtype, info.shape, array.offset)
+        stored = FileArray.stored(self._file, array.dtype, info.shape, array.offset)
         return stored if array.dtype == code else stored.read().astype(code)  # the byte order
 
     def close(self) -> None:

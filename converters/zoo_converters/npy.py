@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 from zoo.errors import VerificationError
 from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
-from zoo.io.file_array import FileArray
+from zoo.io.file_array import DataFile, FileArray
 from zoo.io.files import open_regular
 from zoo.io.json import read_json
 from zoo.io.limits import MAX_SHAPES_BYTES
-from zoo.mapped import MappedFile
 from zoo.safetensors import is_sound_shape, write_pieces
 from zoo_converters.scratch import ScratchFile
 
@@ -149,10 +148,10 @@ class _Part:
             self._offset = file.tell()
         if size != self._offset + self.length * int(self.dtype[2:]):
             raise VerificationError(f"{path} is not as long as its header says", "fetch it again")
-        self._file = MappedFile(path, size)
+        self._file = DataFile(path, size)
 
     def lazy(self, begin: int, shape: tuple[int, ...]) -> FileArray:
-        return self._file.lazy(self.dtype, shape, self._at(begin))
+        return FileArray.stored(self._file, self.dtype, shape, self._at(begin))
 
     def _at(self, element: int) -> int:
         return self._offset + element * int(self.dtype[2:])

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from zoo.crc32c import unmasked
 from zoo.errors import UsageError, VerificationError
 from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
-from zoo.io.file_array import FileArray
+from zoo.io.file_array import DataFile, FileArray
 from zoo.io.files import open_regular, read_regular
 from zoo.io.limits import MAX_SHAPES_BYTES, MAX_TABLE_BYTES, MAX_TABLE_TENSORS, check_limit
-from zoo.mapped import MappedFile
 from zoo.protobuf import as_bytes, as_int, fields
 from zoo.safetensors import MAX_RANK, METADATA, is_sound_name, is_sound_shape
 from zoo_converters.sorted_table import Checksum, read_table
@@ -142,7 +141,7 @@ class TensorFlowReader(TensorReader):
         self._entries = _read_index(index, len(data), self._checksum)
         self._check_overlaps(index)
         self.tensors = {name: entry.info for name, entry in self._entries.items()}
-        self._files = [MappedFile(path, size) for path, size in self._sizes(index)]
+        self._files = [DataFile(path, size) for path, size in self._sizes(index)]
 
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
         """See ``TensorReader``.
@@ -162,24 +161,14 @@ class TensorFlowReader(TensorReader):
         """
         entry = self._entries[name]
         file, info = self._files[entry.shard], entry.info
-        content = file.lazy("|u1", (info.nbytes,), entry.offset)
+        content = FileArray.stored(file, "|u1", (info.nbytes,), entry.offset)
         if name not in self._checked and self._checksum(content) != entry.crc:
             path = self._data[entry.shard]
             raise VerificationError(
                 f"{path}: the checksum of {name} does not match", "fetch it again"
             )
         self._checked.add(name)
-        return file.lazy(STORAGE[info.dtype], info.shape, entry.offset)
-
-    def release(self, name: str) -> None:
-        """See ``TensorReader``."""
-        entry = self._entries[name]
-        self._files[entry.shard].release(entry.offset, entry.info.nbytes)
-
-    def close(self) -> None:
-        """See ``TensorReader``."""
-        for each in self._files:
-            each.close()
+        return FileArray.stored(file, STORAGE[info.dtype], info.shape, entry.offset)
 
     def _check_overlaps(self, index: Path) -> None:
         """Check that no two tensors have bytes in common: a small file could hold a large one."""

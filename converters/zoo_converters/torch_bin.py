@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from zoo.errors import VerificationError
 from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
-from zoo.mapped import MappedFile
+from zoo.io.file_array import DataFile, FileArray
 from zoo_converters.shards import choose, open_index
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from zoo.io.file_array import FileArray
     from zoo_converters.torch_file import Contents
 
     Array = NDArray[np.generic[Any]]
@@ -67,9 +66,9 @@ class TorchBinReader(TensorReader):
     def __init__(self, contents: "Sequence[Contents]", *, ignore_crc: bool = False) -> None:
         self.files = [content.path for content in contents]
         self.tensors: dict[str, TensorInfo] = {}
-        self._opened = [_BinFile(content, ignore_crc) for content in contents]
+        files = [_BinFile(content, ignore_crc) for content in contents]
         self._files: dict[str, _BinFile] = {}
-        for content, file in zip(contents, self._opened, strict=True):
+        for content, file in zip(contents, files, strict=True):
             for name in content.views.keys() & self.tensors.keys():
                 raise VerificationError(f"{name} is in {content.path} and in another shard")
             self.tensors |= content.tensors
@@ -96,21 +95,12 @@ class TorchBinReader(TensorReader):
         """
         return self._files[name].array(name)
 
-    def release(self, name: str) -> None:
-        """See ``TensorReader``."""
-        self._files[name].release(name)
-
-    def close(self) -> None:
-        """See ``TensorReader``."""
-        for file in self._opened:
-            file.mapped.close()
-
 
 class _BinFile:
-    """One file, mapped when the first of its tensors is asked for."""
+    """One file, opened when the first of its tensors is read."""
 
     def __init__(self, contents: "Contents", ignore_crc: bool) -> None:
-        self.mapped = MappedFile(contents.path, contents.size)
+        self._file = DataFile(contents.path, contents.size)
         self._contents = contents
         self._ignore_crc = ignore_crc
         self._checked: set[str] = set()
@@ -129,12 +119,8 @@ class _BinFile:
         steps = zip(view.info.shape, view.strides, strict=True)
         strides = tuple(step * width if size > 1 else 0 for size, step in steps)
         offset = self._contents.records[view.storage.key].offset + view.offset * width
-        array = self.mapped.lazy(code, view.info.shape, offset, strides)
+        array = FileArray(self._file, code, view.info.shape, strides, offset)
         return array.read().byteswap() if self._contents.big_endian else array
-
-    def release(self, name: str) -> None:
-        record = self._contents.records[self._contents.views[name].storage.key]
-        self.mapped.release(record.offset, record.length)
 
     def _check(self, key: str) -> None:
         """Compare a storage with its checksum, when it is first used."""
@@ -144,8 +130,8 @@ class _BinFile:
         crc = 0
         for start in range(record.offset, record.offset + record.length, CHUNK):
             count = min(CHUNK, record.offset + record.length - start)
-            crc = zlib.crc32(self.mapped.array("|u1", count, start).data, crc)
-            self.mapped.release(start, count)
+            content = FileArray.stored(self._file, "|u1", (count,), start)
+            crc = zlib.crc32(content.read().data, crc)
         if crc != record.crc:
             from zoo_converters.torch_file import wrong_checksum
 

@@ -83,7 +83,6 @@ def test_a_plain_array_is_a_stretch_of_the_file(tmp_path: Path) -> None:
         assert span is not None
         content = span.path.read_bytes()[span.offset : span.offset + span.length]
         assert content == array.tobytes()
-        reader.release("group/plain")
         assert np.array_equal(reader.read("group/plain"), array)
         assert reader.read("empty").shape == (0, 3)
 

@@ -60,7 +60,6 @@ def test_each_array_is_a_stretch_of_a_file(tmp_path: Path, cuts: tuple[int, ...]
             assert span is not None
             content = span.path.read_bytes()[span.offset : span.offset + span.length]
             assert content == array.tobytes()
-            reader.release(name)
             assert reader.read(name).tobytes() == array.tobytes()
 
 

@@ -90,7 +90,6 @@ def check(folder: Path, expected: Mapping[str, torch.Tensor]) -> None:
         }
         for name, value in expected.items():
             assert reader.read(name).tobytes() == raw(value), name
-            reader.release(name)
 
 
 def test_an_archive(tmp_path: Path) -> None:

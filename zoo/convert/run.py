@@ -130,8 +130,6 @@ def check_values(opened: Opened, plan: Plan) -> None:
                 "says that they are tied",
                 "set tie_word_embeddings to false in config.json if they are not",
             )
-        reader.release(alias)
-        reader.release(owner)
     for name, drop in plan.account.drops.items():
         if drop.must is not None and not drop.must(reader.read(name)):
             raise VerificationError(
@@ -202,7 +200,6 @@ class _Conversion:
         def pieces(which: int) -> "Iterator[Array]":
             for part in self.layout.pieces(entry, move.names, which):
                 yield from cast_pieces(part, move.dtype, self.dtype, entry.target)
-            self._release(move)
 
         return [
             Output(name, TensorInfo(code, shape), partial(pieces, k))
@@ -227,16 +224,9 @@ class _Conversion:
                 rebuilt = self.layout.hub(entry, lazy_arrays(written, names))
                 original = self.opened.hub(entry, move.names)
                 require_same(entry.target, rebuilt, original, self._cast(move))
-                for name in names:
-                    written.release(name)
-                self._release(move)
 
     def _cast(self, move: Move) -> "Callable[[NumpyArray], NumpyArray] | None":
         """Return the change of dtype that a tensor of the source underwent, if any."""
         if target(move.dtype, self.dtype) == move.dtype:
             return None
         return lambda part: cast(part, move.dtype, self.dtype, move.entry.target)
-
-    def _release(self, move: Move) -> None:
-        for name in move.names:
-            self.opened.reader.release(name)

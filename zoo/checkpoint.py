@@ -275,7 +275,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
             raise VerificationError(
                 f"{path / name} is of layout {layout}", "install a newer plm-zoo"
             )
-    family = get_family(model.family)
+    family = get_family(model.family, str(path / CONFIG))
     if model.head not in family.heads():
         raise VerificationError(f"{path / CONFIG}: {model.family} has no head {model.head!r}")
     try:

@@ -5,6 +5,7 @@ files that plugins return. All are decoded strictly.
 """
 
 import functools
+import os
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -100,7 +101,7 @@ def builtin() -> Mapping[str, Row]:
 def own() -> Mapping[str, Row]:
     """Return the rows of the user's registry, ``$ZOO_HOME/registry.yaml``."""
     path = home() / FILE
-    return read_registry(path) if path.is_file() else {}
+    return read_registry(path) if os.path.lexists(path) else {}
 
 
 def rows(*, plugins: bool = True) -> dict[str, Row]:
@@ -138,6 +139,11 @@ def _add(found: dict[str, tuple[str, Row]], where: str, more: Mapping[str, Row])
     found.update({name: (where, row) for name, row in more.items()})
 
 
+def place_of(name: str) -> str:
+    """Return a row's name for messages, behind its file if that is the user's."""
+    return f"{home() / FILE}: {name}" if name in own() else name
+
+
 def configuration(name: str, row: Row) -> Config:
     """Return the configuration that a row with a size describes.
 
@@ -147,10 +153,10 @@ def configuration(name: str, row: Row) -> Config:
     """
     from zoo.plugins import get_family
 
-    family = get_family(row.family)
+    place = place_of(name)
+    family = get_family(row.family, place)
     sizes = family.sizes()
     assert row.size is not None, "the row says a size"
-    place = f"{home() / FILE}: {name}" if name in own() else name
     if row.size not in sizes:
         hint = nearest(row.size, list(sizes)) or f"it has {', '.join(sizes)}"
         raise VerificationError(f"{place}: {row.family} has no size {row.size!r}", hint)

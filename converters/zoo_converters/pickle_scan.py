@@ -52,6 +52,7 @@ def scan(stream: BinaryIO, max_steps: int = MAX_PICKLE_STEPS) -> tuple[Any, dict
             if step is None:
                 raise Refused(f"its pickle uses the instruction {instruction.name}")
             machine.spend(1)
+            machine.begin(instruction.proto)
             step(machine, argument)
         (result,) = machine.stack
     except DAMAGE as error:
@@ -84,7 +85,7 @@ class _Machine:
             raise Refused(f"its pickle has more than {self.max_steps} instructions")
 
     def begin(self, protocol: int) -> None:
-        self.protocol = protocol
+        self.protocol = max(self.protocol, protocol)
 
     def push(self, value: Any) -> None:
         self.stack.append(value)

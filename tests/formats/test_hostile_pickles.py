@@ -465,3 +465,9 @@ def test_what_passes_the_scan_is_what_torch_reads(
     except VerificationError:
         return
     assert_torch_agrees(contents)
+
+
+def test_an_instruction_of_a_later_protocol_than_torch_reads(tmp_path: Path) -> None:
+    program = pickled(dictionary({"a": tensor(storage())}))
+    framed = program[:2] + b"\x95" + struct.pack("<Q", 1 << 40) + program[2:]  # a false length
+    refused(tmp_path, zipped(framed), "its pickle is of protocol 4, where torch reads 2")

@@ -11,7 +11,7 @@ from zoo.checkpoint import is_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError, nearest
 from zoo.io.json import read_json_object
 from zoo.plugins import all_families, all_formats, family_of_model_type, get_family
-from zoo.registry import configuration
+from zoo.registry import configuration, place_of
 from zoo.tokenization import POOLING_FILES, TOKENIZER_FILES
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def model_type_of(hub: Mapping[str, Any], source: "Source") -> str | None:
     row = source.row
     if row is None:
         return None
-    family = get_family(row.family)
+    family = get_family(row.family, place_of(source.reference))
     config = configuration(source.reference, row) if row.size else None
     return family.model_types[0] if config is None else family.model_type(config)
 

@@ -179,10 +179,11 @@ def _family(reference: "Reference") -> "Family":
         UsageError: neither does.
     """
     from zoo.plugins import family_of_model_type, get_family
+    from zoo.registry import place_of
     from zoo.tokenization import SourceFiles
 
     if reference.row is not None:
-        return get_family(reference.row.family)
+        return get_family(reference.row.family, place_of(reference.text))
     found = None
     if reference.path is not None:
         model_type = SourceFiles(reference.path).json_if_any("config.json").get("model_type")

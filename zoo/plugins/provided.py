@@ -58,8 +58,12 @@ def _of_all(hook: str) -> list[tuple[str, Any]]:
     return found
 
 
-def get_family(name: str) -> "Family":
+def get_family(name: str, mentioned_in: str = "") -> "Family":
     """Return a family by name, importing its plugin alone where the entry point has its name.
+
+    Args:
+        name: name of the family.
+        mentioned_in: file that the name is from, for the message.
 
     Raises:
         UsageError: no plugin provides it.
@@ -71,8 +75,9 @@ def get_family(name: str) -> "Family":
                 return family  # type: ignore[no-any-return]
     families = all_families()
     if name not in families:
+        place = f"{mentioned_in}: " if mentioned_in else ""
         raise UsageError(
-            f"no family is called {name!r}",
+            f"{place}no family is called {name!r}",
             nearest(name, list(families)) or f"available: {', '.join(sorted(families))}",
         )
     return families[name]

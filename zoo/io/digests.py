@@ -36,7 +36,7 @@ def file_digest(path: Path, length: int | None = None) -> str:
     rest = os.stat(path).st_size if length is None else length
     with open_regular(path) as file:
         try:
-            while rest > 0 and (count := file.readinto(buffer[: min(rest, BUFFER)])):  # type: ignore[attr-defined]
+            while rest > 0 and (count := file.readinto(buffer[: min(rest, BUFFER)])):
                 hasher.update(buffer[:count])
                 rest -= count
         except OSError as error:

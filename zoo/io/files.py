@@ -2,8 +2,8 @@
 
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from zoo.errors import SourceError, VerificationError
 from zoo.io.limits import check_limit
@@ -11,7 +11,7 @@ from zoo.io.limits import check_limit
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading.
 
     A pipe, a socket or a device may block or never end. It is not even opened, unless it takes

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from zoo.errors import SourceError, VerificationError
+from zoo.io.files import open_regular
 from zoo.paths import home
 
 FOLDER = "verified"
@@ -70,7 +71,7 @@ def file_blake3(path: Path) -> str:
 
     hasher: Any = blake3  # its type is not the protocol that hashlib declares, its use is
     try:
-        with path.open("rb", buffering=0) as file:
+        with open_regular(path) as file:
             before = os.fstat(file.fileno())
             if known := _remembered(before):
                 return known

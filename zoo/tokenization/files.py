@@ -64,8 +64,8 @@ class SourceFiles:
         self.names_read: set[str] = set()
 
     def has(self, name: str) -> bool:
-        """Whether there is such a file."""
-        return self.path(name).is_file() and self._asked_for(self.path(name))
+        """Whether there is something of that name. Reading refuses what is no regular file."""
+        return os.path.lexists(self.path(name)) and self._asked_for(self.path(name))
 
     def matching(self, pattern: str) -> list[str]:
         """Return the names of files that match a pattern such as ``sentence_*.json``."""
@@ -84,7 +84,7 @@ class SourceFiles:
             raise VerificationError(f"{self.directory}: {name[:100]!r}... cannot be a file's name")
         path = inside(self.directory, name, str(self.directory))
         former = path.with_name(FORMER.get(name, path.name))
-        return former if former.is_file() and not path.is_file() else path
+        return former if os.path.lexists(former) and not os.path.lexists(path) else path
 
     def bytes(self, name: str) -> bytes:
         """Read a file.

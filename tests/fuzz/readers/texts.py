@@ -240,7 +240,8 @@ def _texts(path: Path) -> list[str]:
     elif path.suffix == ".zst":
         import zstandard
 
-        data = zstandard.ZstdDecompressor().decompressobj().decompress(data)
+        frames = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True)
+        data = frames.read()
     lines = data.decode("utf-8").split("\n")
     if ".jsonl" in path.name:
         return [json.loads(line, parse_int=len)["text"] for line in lines if line.strip()]

@@ -42,7 +42,8 @@ def plan_conversion(opened: Opened, wanted: str | None, *, init: bool = False) -
         VerificationError: no account is closed; the message lists what is left over.
     """
     heads = opened.family.heads()
-    check_counts(opened.family.weights(opened.config, next(iter(heads))), opened.reader.tensors)
+    weights = opened.family.weights(opened.config, next(iter(heads)))
+    check_counts(weights, opened.reader.tensors, str(opened.source.directory))
     if wanted is not None and wanted not in heads:
         raise UsageError(
             f"{opened.family.name} has no head {wanted!r}",

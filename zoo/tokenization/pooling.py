@@ -53,6 +53,10 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
         )
     _refuse_prompt(files)
     folder = modules[0][1]
+    if not files.path(folder or ".").is_dir():
+        raise VerificationError(
+            f"{files.path(MODULES)}: the folder {folder!r:.100} of its model is not there"
+        )
     text = _text_options(files, _sentence_file(files, f"{folder}/" if folder else ""))
     mode: Any = _mode(files, f"{modules[1][1]}/config.json")
     return Pooling(mode=mode, normalize="Normalize" in kinds, **text)

@@ -113,16 +113,23 @@ def account_for(
     return _Books(weights, tensors, leave or {}, init).close(stated)
 
 
-def check_counts(weights: WeightMap, tensors: Collection[str]) -> None:
+def check_counts(weights: WeightMap, tensors: Collection[str], source: str = "") -> None:
     """Check that a configuration does not count many more parts than a file has tensors.
+
+    Args:
+        weights: the rules for the configuration.
+        tensors: names of the tensors of the file.
+        source: directory of both, for the message.
 
     Raises:
         VerificationError: it does; to list all of them would take long.
     """
     most = max([len(weights.rules), *weights.counts.values()])
     if most > max(1000, len(tensors)):
+        place = f"{source}: " if source else ""
         raise VerificationError(
-            f"the configuration counts {most:,} layers, and the file has {len(tensors)} tensors",
+            f"{place}the configuration counts {most:,} layers, and the file has {len(tensors)} "
+            "tensors",
             "they belong to different checkpoints",
         )
 

@@ -76,6 +76,17 @@ def endless() -> onnx.ModelProto:
     return small(loop, initializer=[count, true])
 
 
+def scans_in_a_scan() -> onnx.ModelProto:
+    """A loop over the elements of an input, and in it another: the length to the power of two."""
+
+    def scan(inner: onnx.NodeProto) -> onnx.NodeProto:
+        values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
+        body = helper.make_graph([inner], "body", values[:1], values[1:])
+        return helper.make_node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1)
+
+    return small(scan(scan(helper.make_node("Identity", ["x"], ["y"]))))
+
+
 def foreign() -> onnx.ModelProto:
     return small(helper.make_node("Mine", ["x"], ["y"], domain="com.mine"))
 
@@ -96,6 +107,7 @@ def with_expression() -> onnx.ModelProto:
     ("make", "said"),
     [
         (endless, "loops or branches"),
+        (scans_in_a_scan, "loops or branches"),
         (foreign, "operators of the domain 'com.mine'"),
         (with_function, "functions"),
         (with_expression, "RegexFullMatch"),

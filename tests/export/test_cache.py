@@ -140,7 +140,7 @@ def test_a_run_is_the_model_as_it_is(written: Callable[[str], Exported], name: s
     assert np.abs(found - expected)[real].max() <= 1e-5 * np.abs(expected).max()
     assert report.cache and report.max_rel <= 1e-5
     assert {check.past for check in report.checks} > {0} and report.argmax_agreement == 1
-    assert [check.outcome for check in verify(graph.path)] == ["ok", "ok"]
+    assert {check.outcome for check in verify(graph.path)} == {"ok"}
     times = measure(checkpoint, sessions, batch=2, tokens=6, rounds=1)
     assert [found.backend for found in times] == ["cpu", "onnx"]
 

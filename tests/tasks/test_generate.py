@@ -15,6 +15,7 @@ from zoo.checkpoint import load_checkpoint
 from zoo.cli.run import command
 from zoo.convert import convert
 from zoo.errors import UsageError
+from zoo.io.terminal import escape_controls
 from zoo.references import Source
 from zoo.tasks.base import TaskWarning
 
@@ -184,6 +185,7 @@ def test_the_command_streams_plain_text(path: Path) -> None:
     options = ("--max-new-tokens", "9", "--seed", "4", "--top-k", "20", "--top-p", "0.9")
     streamed = run(str(path), *SENTENCES[:2], "--stream", *options)
     lines = [json.loads(line) for line in run(str(path), *SENTENCES[:2], *options).splitlines()]
-    assert streamed == "".join(line["generated"] + "\n" for line in lines)
+    written = "".join(line["generated"] + "\n" for line in lines)
+    assert streamed == escape_controls(written, keep="\n\t")  # random weights, random characters
     with pytest.raises(UsageError, match="leave one out"):
         run(str(path), "a", "--stream", "--json")

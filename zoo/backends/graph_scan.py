@@ -1,9 +1,10 @@
 """Checks of an ONNX file before the runtime sees it: operators, size, and files it refers to.
 
 The runtime executes what a file says. A graph that zoo exports is a list of standard operators,
-run one after the other: without loops, branches, functions or operators of other domains, so a
-run ends, and runs no code but the runtime's. A file with anything else is refused. Its messages
-are read without decoding the tensors, and in the same way whatever the order of their fields.
+run one after the other: without branches, functions or operators of other domains, and with no
+loop but ``Scan``, which runs once for each element of an input and has no loop inside. So a run
+ends, and runs no code but the runtime's. A file with anything else is refused. Its messages are
+read without decoding the tensors, and in the same way whatever the order of their fields.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +27,7 @@ _TENSOR_EXTERNAL, _ENTRY_KEY, _ENTRY_VALUE = 13, 1, 2
 
 DOMAINS = ("", "ai.onnx")
 # Regular expressions take a time that no size bounds.
-REFUSED = ("RegexFullMatch", "StringSplit")
+REFUSED = {"RegexFullMatch", "StringSplit"}
 
 
 def scan_graph(path: Path) -> set[str]:
@@ -59,6 +60,7 @@ class _Scan:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.graphs = self.nodes = self.attributes = 0
+        self._in_scan = False
         self.locations: set[str] = set()
 
     def model(self, content: memoryview) -> None:
@@ -87,24 +89,33 @@ class _Scan:
     def node(self, content: memoryview) -> None:
         self.nodes += 1
         check_limit(self.path, "number of nodes", self.nodes, ONNX_NODES)
+        operators = {_text(value) for number, value in _fields(content) if number == _NODE_OPERATOR}
+        if refused := operators & REFUSED:
+            self._refuse(f"the operator {', '.join(sorted(refused))}")
         for number, value in _fields(content):
             if number == _NODE_DOMAIN:
                 self._require_standard(value)
-            elif number == _NODE_OPERATOR and (name := _text(value)) in REFUSED:
-                self._refuse(f"the operator {name}")
             elif number == _NODE_ATTRIBUTE:
-                self.attribute(_bytes(value))
+                self.attribute(_bytes(value), operators)
 
-    def attribute(self, content: memoryview) -> None:
+    def attribute(self, content: memoryview, operators: set[str]) -> None:
         self.attributes += 1
         check_limit(self.path, "number of attributes", self.attributes, ONNX_ATTRIBUTES)
         for number, value in _fields(content):
             if number in (_ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS):
-                self._refuse("loops or branches")
+                self._body(_bytes(value), operators)
             elif number in _ATTRIBUTE_SPARSE:
                 self._refuse("sparse tensors")
             elif number in (_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS):
                 self.tensor(_bytes(value))
+
+    def _body(self, content: memoryview, operators: set[str]) -> None:
+        """Check a graph within an operator, which may be the body of a ``Scan`` alone."""
+        if operators != {"Scan"} or self._in_scan:
+            self._refuse("loops or branches")
+        self._in_scan = True
+        self.graph(content)
+        self._in_scan = False
 
     def tensor(self, content: memoryview) -> None:
         for number, value in _fields(content):

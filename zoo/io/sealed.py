@@ -6,8 +6,6 @@ finds damage; it does not keep anybody from writing another file with a digest t
 
 from pathlib import Path
 
-from blake3 import blake3
-
 from zoo.errors import VerificationError
 
 UNSEALED = "0" * 64  # value of the field before the digest is known
@@ -15,7 +13,7 @@ UNSEALED = "0" * 64  # value of the field before the digest is known
 
 def seal(content: bytes) -> bytes:
     """Return an encoded record, whose field ``digest`` is ``UNSEALED``, with its digest."""
-    return content.replace(UNSEALED.encode(), blake3(content).hexdigest().encode(), 1)
+    return content.replace(UNSEALED.encode(), _digest(content).encode(), 1)
 
 
 def check_seal(path: Path, content: bytes, digest: str, *, remedy: str) -> None:
@@ -31,5 +29,11 @@ def check_seal(path: Path, content: bytes, digest: str, *, remedy: str) -> None:
         VerificationError: the file was changed after it was written.
     """
     blank = content.replace(digest.encode(errors="replace"), UNSEALED.encode(), 1)
-    if blake3(blank).hexdigest() != digest:
+    if _digest(blank) != digest:
         raise VerificationError(f"{path} was changed: its digest is not right", remedy)
+
+
+def _digest(content: bytes) -> str:
+    from blake3 import blake3  # not at the top: what fetches files is imported without it
+
+    return blake3(content).hexdigest()

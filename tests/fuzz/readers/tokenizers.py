@@ -56,7 +56,10 @@ class TokenizerJson(Tokenizer):
     def difference(self, source: Path, stored: Any) -> str:
         import tokenizers
 
-        definition = json.loads((source / "tokenizer.json").read_text("utf-8-sig"))
+        path = source / "tokenizer.json"
+        if not path.exists():
+            return ""  # it is built from the vocabulary
+        definition = json.loads(path.read_text("utf-8-sig"))
         definition |= {"truncation": None, "padding": None}  # they are a matter of each run
         library = tokenizers.Tokenizer.from_str(json.dumps(definition))
         return _differences(library.get_vocab(), stored.get_vocab())

@@ -1,0 +1,66 @@
+"""Counts of the source tree: files, lines, the fullest folder, long functions, imports up a layer.
+
+    python -m benchmarks.house [ROOT]
+
+``ROOT`` is another checkout of the project, for a comparison of two commits.
+"""
+
+import ast
+import io
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+FOLDERS = ("zoo", "plugins", "converters", "tests", "benchmarks", "docs")
+LONG = 30  # lines of a function's body, its docstring not counted
+
+
+def modules(root: Path, folder: str) -> list[Path]:
+    """Return the Python files of a folder."""
+    return sorted(path for path in (root / folder).rglob("*.py") if ".venv" not in path.parts)
+
+
+def long_functions(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield the functions of a file whose bodies are longer than ``LONG`` lines."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) else node.body
+            if body and (length := (body[-1].end_lineno or 0) - body[0].lineno + 1) > LONG:
+                yield node.name, length
+
+
+def code_lines(path: Path) -> tuple[int, int]:
+    """Return how many lines hold code, and how many hold a comment."""
+    code, comments = set(), set()
+    nothing = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text("utf-8")).readline):
+        if token.type == tokenize.COMMENT:
+            comments.add(token.start[0])
+        elif token.type not in nothing:
+            code.update(range(token.start[0], token.end[0] + 1))
+    return len(code), len(comments)
+
+
+def main(root: Path) -> None:
+    for folder in FOLDERS:
+        paths = modules(root, folder)
+        counts = [code_lines(path) for path in paths]
+        lines = sum(len(path.read_text("utf-8").splitlines()) for path in paths)
+        code, comments = sum(c for c, _ in counts), sum(c for _, c in counts)
+        print(
+            f"{folder:<12}{len(paths):>5} files{lines:>8} lines{code:>8} without blank ones", end=""
+        )
+        print(f"{comments:>6} with a comment")
+    source = [path for folder in FOLDERS[:3] for path in modules(root, folder)]
+    full = Counter(path.parent for path in source).most_common(3)
+    print("fullest folders:", ", ".join(f"{p.relative_to(root)} {n}" for p, n in full))
+    long = [(path, *item) for path in source for item in long_functions(path)]
+    print(f"functions with a body over {LONG} lines: {len(long)}")
+    for path, name, length in long:
+        print(f"  {path.relative_to(root)} {name} {length}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "."))

@@ -1,4 +1,4 @@
-"""Counts of the source tree: files, lines, the fullest folder, long functions, imports up a layer.
+"""Counts of the source tree: files, lines, the fullest folders, long functions.
 
     python -m benchmarks.house [ROOT]
 
@@ -33,7 +33,8 @@ def long_functions(path: Path) -> Iterator[tuple[str, int]]:
 
 def code_lines(path: Path) -> tuple[int, int]:
     """Return how many lines hold code, and how many hold a comment."""
-    code, comments = set(), set()
+    code: set[int] = set()
+    comments: set[int] = set()
     nothing = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
     for token in tokenize.generate_tokens(io.StringIO(path.read_text("utf-8")).readline):
         if token.type == tokenize.COMMENT:

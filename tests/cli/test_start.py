@@ -88,7 +88,7 @@ def test_without_a_command_there_is_help_as_it_is_written(group: tuple[str, ...]
 def test_a_family_that_is_left_out_is_missing() -> None:
     done = zoo("info", "t5-small", ZOO_PLUGINS="bert")
     assert done.returncode == 2
-    assert done.stderr == "error: no family is called 't5'; available: bert\n"
+    assert done.stderr == "error: t5-small: no family is called 't5'; available: bert\n"
 
 
 def test_a_mistyped_command_lists_the_nearest() -> None:

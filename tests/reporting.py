@@ -22,9 +22,9 @@ PROMISES = {
     "within limits of time and memory",
     "pickle": "A `.bin` runs no code",
     "bit-flip": "A flipped bit in a model, an export, a corpus or a checkpoint is found and named",
-    "kill": "`kill -9` at a random moment leaves nothing that loads and is incomplete, and the "
-    "same command ends right when it is run again",
-    "signal": "SIGBUS, SIGHUP, SIGQUIT and SIGTERM end a command cleanly",
+    "kill": "`kill -9` or SIGBUS at a random moment leaves nothing that loads and is incomplete, "
+    "and the same command ends right when it is run again",
+    "signal": "SIGHUP, SIGQUIT and SIGTERM end a command cleanly",
     "full-disk": "A full disk is one line and leaves nothing behind",
     "read-only": "A read-only disk is one line and leaves nothing behind",
     "clock": "A clock that jumps changes no result",

@@ -34,6 +34,17 @@ class VerificationError(ZooError):
     exit_code = 3
 
 
+class NonFiniteError(VerificationError):
+    """A model returned NaN or infinity.
+
+    Args:
+        what: which input it was and what of the model.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what, "try --dtype float32, and check the weights with `zoo verify`")
+
+
 class SourceError(ZooError):
     """The source is not available: missing, offline, gated, or the network failed."""
 

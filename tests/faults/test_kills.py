@@ -23,9 +23,10 @@ from tests.corpus.making import paragraphs, trained
 from tests.reporting import record
 from tests.training.runs import assert_same, options
 
+DEADLY = [signal.SIGKILL, signal.SIGBUS]  # the process does nothing more
 ENDING = [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
 SHORT = [signal.SIGKILL, signal.SIGHUP, signal.SIGQUIT]
-LONG = [signal.SIGKILL] * 50 + ENDING * 4
+LONG = [signal.SIGKILL] * 50 + [signal.SIGBUS] * 4 + ENDING * 4
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -70,7 +71,7 @@ class Command:
         done = self.run(warm.Signal(number, moment * self.seconds, self.folder))
         left = contents(self.folder / "out")
         assert left in (before, self.whole)
-        if number != signal.SIGKILL:
+        if number not in DEADLY:
             assert os.listdir(self.folder) == ["out"] * bool(left)
             if done.returncode not in (0, -number):  # it was done, or its interpreter was ending
                 assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
@@ -99,8 +100,8 @@ def counted() -> Iterator[list[int]]:
         yield cases
         failed = 0
     finally:
-        kills = cases.count(signal.SIGKILL)
-        last = cases[-1] == signal.SIGKILL
+        kills = sum(case in DEADLY for case in cases)
+        last = cases[-1] in DEADLY
         record("kill", cases=kills, failures=failed * last)
         if kills < len(cases):
             record("signal", cases=len(cases) - kills, failures=failed * (not last))

@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from zoo.errors import VerificationError
+from zoo.errors import NonFiniteError
 
 
 class State(Protocol):
@@ -58,13 +58,10 @@ def checked(logits: Tensor) -> Tensor:
     """Return logits after a check.
 
     Raises:
-        VerificationError: one is NaN or infinite.
+        NonFiniteError: one is NaN or infinite.
     """
     if not logits.isfinite().all():
-        raise VerificationError(
-            "the model returned NaN or infinity while it generated",
-            "try --dtype float32, and check the weights with `zoo verify`",
-        )
+        raise NonFiniteError("the model returned NaN or infinity while it generated")
     return logits
 
 

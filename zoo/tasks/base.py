@@ -5,13 +5,14 @@ by length, run in batches within a token budget, and returned in the order they 
 is bounded and an endless input works; results appear when a window is full, or the input ends.
 """
 
+import contextlib
 import itertools
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from zoo.errors import UsageError
+from zoo.errors import NonFiniteError, UsageError
 from zoo.io.limits import MAX_TEXT_CHARACTERS
 from zoo.tasks.batching import TOKEN_BUDGET, Batch, collate, plan_batches
 from zoo.tasks.checks import cut_at, require_finite, require_head
@@ -151,7 +152,7 @@ class Task(ABC):
 
         Raises:
             UsageError: a record does not fit the task; it is named.
-            VerificationError: the model returned NaN or infinity for a text; it is named.
+            NonFiniteError: the model returned NaN or infinity for a text; both are named.
         """
         for item, added in self.stream(records):
             pair = {} if item.record.pair is None else {"text_pair": item.record.pair}
@@ -221,9 +222,18 @@ class Task(ABC):
         for chosen in plan_batches([self.cost(i) for i in items], self.token_budget):
             some = [items[k] for k in chosen]
             batch = collate([i.encoded for i in some], self.session.inputs, self.tokenizer.pad_id)
-            results |= zip(chosen, self.compute(some, batch), strict=True)
+            with self.naming_the_model():
+                results |= zip(chosen, self.compute(some, batch), strict=True)
         for k, item in enumerate(items):
             yield item, results.pop(k)
+
+    @contextlib.contextmanager
+    def naming_the_model(self) -> Iterator[None]:
+        """Put the checkpoint's path in front of the message of a ``NonFiniteError``."""
+        try:
+            yield
+        except NonFiniteError as error:
+            raise NonFiniteError(f"{self.checkpoint.path}: {error.what}") from error
 
     def _admit(self, record: Record) -> None:
         if record.pair is not None and not self.pairs:

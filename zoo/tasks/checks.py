@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import NonFiniteError, UsageError
 from zoo.tasks.records import Record
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def require_finite(
         records: the texts.
 
     Raises:
-        VerificationError: NaN or infinity; names the first such text.
+        NonFiniteError: NaN or infinity; names the first such text.
     """
     import numpy as np
 
@@ -55,10 +55,7 @@ def require_finite(
         finite = finite | ~mask[:, :, None]
     for record, sound in zip(records, finite, strict=True):
         if not sound.all():
-            raise VerificationError(
-                f"{record.where}: the model returned NaN or infinity",
-                "try --dtype float32, and check the weights with `zoo verify`",
-            )
+            raise NonFiniteError(f"{record.where}: the model returned NaN or infinity")
 
 
 def cut_at(wanted: int | None, limits: Sequence[int]) -> int | None:

@@ -109,7 +109,8 @@ class Generate(Task):
             self.decoder, self._inputs([prompt]), self.settings, ends=self._ends, place=place
         )
         spoken = (token for token in tokens if token != self.end)
-        yield from pieces(spoken, self.tokenizer.decode, self._before(prompt))
+        with self.naming_the_model():
+            yield from pieces(spoken, self.tokenizer.decode, self._before(prompt))
 
     @property
     def _ends(self) -> tuple[int, ...]:

@@ -102,6 +102,17 @@ def test_info_of_a_repository_without_a_configuration(hub: Hub) -> None:
     assert "someone/data has no configuration" in done.stderr
 
 
+def test_a_damaged_lock_is_refused_for_a_name_and_for_a_folder(
+    hub: Hub, hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    lock = tmp_path / "team.lock"
+    lock.write_text("models: [")
+    for reference in (NAME, hub_checkpoint("BertModel")):
+        done = zoo("info", reference, "--lock", lock)
+        assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+        assert "team.lock" in done.stderr
+
+
 def test_a_lock_file_pins_the_revision(
     hub: Hub, published: str, hub_checkpoint: Make, tmp_path: Path
 ) -> None:

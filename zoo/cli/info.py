@@ -10,6 +10,7 @@ from zoo.cli.options import hub_options, json_option, reference_argument
 from zoo.cli.output import result
 
 if TYPE_CHECKING:
+    from zoo.lock import Lock
     from zoo.references import Reference
 
 
@@ -22,15 +23,19 @@ Examples:
 @reference_argument
 @hub_options
 @json_option
-def command(ref: str, as_json: bool, revision: str | None, **options: Any) -> None:
+def command(
+    ref: str, as_json: bool, revision: str | None, lock: Path | None, **options: Any
+) -> None:
     """Describe a model without loading it.
 
     A path is described from its files, a registry name from its row, and a Hub repository, or a
     row that says no size, from its configuration, which alone is downloaded.
     """
     from zoo.checkpoint import is_checkpoint
+    from zoo.lock import Lock
     from zoo.references import resolve
 
+    opened = Lock.open(lock)  # before anything else: a damaged one is refused for every reference
     found = resolve(ref, revision=revision)
     value: dict[str, Any] = {"reference": ref, "kind": found.kind}
     if is_checkpoint(found.path or found.stored):
@@ -40,7 +45,7 @@ def command(ref: str, as_json: bool, revision: str | None, **options: Any) -> No
     elif found.kind == "registry" and found.row is not None and found.row.size:
         value |= _row(found)
     else:
-        value |= _repository(found, **options)
+        value |= _repository(found, lock=opened, **options)
     result(value, _lines(value), as_json=as_json)
 
 
@@ -79,11 +84,10 @@ def _row(found: "Reference") -> dict[str, Any]:
     return {**value, "config": msgspec.to_builtins(config), "stored": False}
 
 
-def _repository(found: "Reference", *, offline: bool, lock: Path | None) -> dict[str, Any]:
+def _repository(found: "Reference", *, offline: bool, lock: "Lock | None") -> dict[str, Any]:
     from zoo.convert.find import config_files, find_config
     from zoo.errors import SourceError
     from zoo.hub import fetch
-    from zoo.lock import Lock
     from zoo.references import Source
 
     if found.repo is None:
@@ -93,7 +97,7 @@ def _repository(found: "Reference", *, offline: bool, lock: Path | None) -> dict
         revision=found.revision,
         select=config_files,
         offline=offline,
-        lock=Lock.open(lock),
+        lock=lock,
     )
     if not fetched.files:
         raise SourceError(f"{found.repo} has no configuration that an installed family knows")

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks._common import Process, Timing, alternate, machine, run_process, table, versions
-from zoo.family import Family
+from zoo.families.base import Family
 from zoo.plugins import get_family
 
 PEER = (
@@ -139,7 +139,7 @@ def make_safetensors(path: Path, family: Family, config: Any, head: str) -> None
     import torch
     import transformers
 
-    hub = family.to_hub(config)
+    hub = family.to_hf(config)
     kind = getattr(transformers, family.architecture(config, head))
     with torch.device("meta"):
         model = kind(kind.config_class.from_dict(hub))
@@ -156,19 +156,19 @@ def make_hdf5(path: Path, family: Family, config: Any, head: str) -> None:
     with h5py.File(path / "weights.hdf5", "w") as file:
         for source, array in draw(family, config, head):
             file[source] = array
-    (path / "options.json").write_text(json.dumps(family.to_hub(config)))
+    (path / "options.json").write_text(json.dumps(family.to_hf(config)))
 
 
 def make_npy(path: Path, family: Family, config: Any, head: str) -> None:
     """Write what OpenAI's release has: one flat array in ten parts of equal length."""
     arrays = dict(draw(family, config, head))
-    names = family.foreign("npy", [str(number) for number in range(len(arrays))], head)
+    names = family.map_release_tensors("npy", [str(number) for number in range(len(arrays))], head)
     ordered = [arrays[foreign.name] for foreign in names.values()]
     flat = np.concatenate([array.reshape(-1) for array in ordered])
     for number, part in enumerate(np.array_split(flat, 10)):
         np.save(path / f"params_{number}.npy", part)
     (path / "params_shapes.json").write_text(json.dumps([array.shape for array in ordered]))
-    hub = family.to_hub(config) | {"architectures": [family.architecture(config, head)]}
+    hub = family.to_hf(config) | {"architectures": [family.architecture(config, head)]}
     (path / "config.json").write_text(json.dumps(hub))
 
 
@@ -185,13 +185,13 @@ def draw(family: Family, config: Any, head: str) -> list[tuple[str, Any]]:
 
 def check(name: str, source: Path, folder: Path) -> None:
     """Compare what comes back from our layout with the source, tensor by tensor."""
-    from zoo.convert.source import open_source
-    from zoo.references import Source
+    from zoo.convert.open import open_source
+    from zoo.hub.source import CheckpointDir
 
     case = CASES[name]
     convert(source, folder / "ours")
     convert(folder / "ours", folder / "back", "--to", "hub")
-    before, after = (open_source(Source(path, "")) for path in (source, folder / "back"))
+    before, after = (open_source(CheckpointDir(path, "")) for path in (source, folder / "back"))
     with before.for_head(case.head).reader as theirs, after.reader as ours:
         assert theirs.tensors.keys() <= ours.tensors.keys(), "a tensor is missing"
         for tensor in theirs.tensors:

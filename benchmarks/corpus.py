@@ -76,12 +76,12 @@ def measure(options: argparse.Namespace, megabytes: int, scratch: Path) -> None:
 
 
 def ours(options: argparse.Namespace) -> None:
-    from zoo.data.build import Plan, build
-    from zoo.data.tokenizer import given
+    from zoo.data.build import CorpusSpec, build
+    from zoo.data.tokenizer import load_tokenizer
     from zoo.plugins import get_family
 
-    tokenizer = given(str(options.tokenizer), get_family(options.family))
-    build(Plan([options.corpus], tokenizer, validation=0.0), options.out)
+    tokenizer = load_tokenizer(str(options.tokenizer), get_family(options.family))
+    build(CorpusSpec([options.corpus], tokenizer, eval_fraction=0.0), options.out)
     child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     text = f"largest process that tokenizes: {child * 1024 / 1e6:.0f} MB\n"
     options.out.with_suffix(".txt").write_text(text)

@@ -17,11 +17,11 @@ import h5py
 import numpy as np
 import torch
 
-from zoo.backends.loading import load_model
 from zoo.checkpoint import load_checkpoint
 from zoo.convert import convert
-from zoo.nn.recurrent import State
-from zoo.references import Source
+from zoo.hub.source import CheckpointDir
+from zoo.inference.load_model import load_model
+from zoo.nn.layers.recurrent import RecurrentState
 from zoo_elmo.characters import sentence_ids
 from zoo_elmo.model import Elmo
 
@@ -39,24 +39,26 @@ def read(folder: Path) -> tuple[list[list[str]], list[list[Any]]]:
     )
 
 
-def run(model: Elmo, sentences: list[str], characters: int, state: State | None) -> list[Any]:
+def run(
+    model: Elmo, sentences: list[str], characters: int, state: RecurrentState | None
+) -> list[Any]:
     """Return the top layer of each sentence, (2, words, width), without its boundaries."""
     rows = [sentence_ids(text.split(), characters) for text in sentences]
     ids = torch.zeros(len(rows), max(map(len, rows)), characters, dtype=torch.int64)
     for place, row in zip(ids, rows, strict=True):
         place[: len(row)] = torch.tensor(row)
     with torch.inference_mode():
-        top = model.trunk(ids, None, state)[-1]
+        top = model.backbone(ids, None, state)[-1]
     inner = [each[1 : len(row) - 1] for each, row in zip(top, rows, strict=True)]
     return [torch.stack(each.chunk(2, dim=-1)).numpy() for each in inner]
 
 
 def compare(model: Elmo, folder: Path, characters: int, *, carry: bool) -> float:
     """Return the largest difference over all batches."""
-    state, worst = State(), 0.0
+    state, worst = RecurrentState(), 0.0
     for sentences, expected in zip(*read(folder), strict=True):
         found = run(model, sentences, characters, state if carry else None)
-        state = State(state.ended)
+        state = RecurrentState(state.ended)
         for ours, theirs in zip(found, expected, strict=True):
             assert ours.shape == theirs.shape, "the words are not the fixture's"
             worst = max(worst, float(np.abs(ours - theirs).max()))
@@ -68,7 +70,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     with tempfile.TemporaryDirectory() as scratch:
-        report = convert(Source(folder, str(folder)), Path(scratch) / "model")
+        report = convert(CheckpointDir(folder, str(folder)), Path(scratch) / "model")
         checkpoint = load_checkpoint(Path(scratch) / "model")
         characters: int = checkpoint.config.max_characters  # type: ignore[attr-defined]
         print(f"{report.parameters:,} parameters from {report.format}, round trip exact")

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks._common import Timing, alternate, machine, table, versions
+from zoo.conformance.hf_reference import Difference, named_outputs, reference_model
+from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.plugins import get_family
-from zoo.testing.draws import draw_inputs, draw_weights
-from zoo.testing.oracle import Difference, named_outputs, reference_model
 
 MODELS = {  # what is run of each family: size and head
     "bert": ("bert", "base", "none"),
@@ -62,17 +62,17 @@ def measure(name: str, shapes: list[tuple[int, ...]], rounds: int) -> list[list[
     with torch.device("meta"):
         model = family.model(config, head)
     model = model.to_empty(device="cpu").eval().requires_grad_(False)
-    draw_weights(model)
+    randomize_weights(model)
     for parameter in model.parameters():
         parameter.mul_(0.5)  # some families do not divide scores, and would look at one token alone
-    getattr(model, "quicken", bool)()  # as a session does
+    getattr(model, "optimize_for_inference", bool)()  # as a session does
     reference = reference_model(family, config, head, model.state_dict())
     if getattr(reference, "_supports_sdpa", False):
         reference.set_attn_implementation("sdpa")  # type: ignore[operator]
     rows = []
     for texts, tokens in shapes:
         lengths = [tokens - row * tokens // (2 * texts) for row in range(texts)]
-        batch = draw_inputs(family.onnx(config, head), config, lengths)
+        batch = random_inputs(family.onnx(config, head), config, lengths)
         ours, theirs = contenders(model, reference, batch)
         worst = difference(ours(), theirs())
         if not worst <= AGREE:

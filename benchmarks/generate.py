@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks._common import alternate, compare, machine, versions
-from zoo.family import Family
-from zoo.generation.decoder import pad
-from zoo.generation.search import generate
-from zoo.generation.settings import Settings
+from zoo.conformance.hf_reference import reference_model
+from zoo.families.base import Family
+from zoo.inference.generation.config import GenerationConfig
+from zoo.inference.generation.decoder import pad
+from zoo.inference.generation.generate import generate
 from zoo.plugins import get_family
-from zoo.testing.oracle import reference_model
 
 Generate = Callable[[], list[list[int]]]
 
@@ -35,7 +35,7 @@ def main() -> None:
         "--prompt", type=int, nargs="+", default=[24], help="tokens of the longest prompt"
     )
     parser.add_argument("--new-tokens", type=int, default=32)
-    parser.add_argument("--beams", type=int, default=1)
+    parser.add_argument("--num-beams", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
@@ -48,7 +48,7 @@ def main() -> None:
     for batch, prompt in itertools.product(chosen.batch, chosen.prompt):
         rows = prompts(batch, prompt, config.vocab_size)
         inputs = pad(rows, side=side, pad_id=0, device="cpu")
-        settings = Settings(max_new_tokens=chosen.new_tokens, beams=chosen.beams)
+        settings = GenerationConfig(max_new_tokens=chosen.new_tokens, num_beams=chosen.beams)
         ours, theirs = contenders(model, reference, inputs, settings)
         if ours() != theirs():
             raise SystemExit("the tokens differ; there is nothing to time")
@@ -69,12 +69,12 @@ def pair(family: Family, config: Any, head: str) -> tuple[Any, Any]:
     spread(model)
     reference: Any = reference_model(family, config, head, model.state_dict())
     reference.set_attn_implementation("sdpa")
-    getattr(model, "quicken", bool)()  # as a session does
+    getattr(model, "optimize_for_inference", bool)()  # as a session does
     return model, reference
 
 
 def contenders(
-    model: Any, reference: Any, inputs: Mapping[str, Tensor], settings: Settings
+    model: Any, reference: Any, inputs: Mapping[str, Tensor], settings: GenerationConfig
 ) -> tuple[Generate, Generate]:
     """Return functions that return the new tokens of each row."""
     count = settings.max_new_tokens
@@ -90,7 +90,7 @@ def contenders(
                 attention_mask=mask,
                 max_new_tokens=count,
                 min_new_tokens=count,
-                num_beams=settings.beams,
+                num_beams=settings.num_beams,
                 do_sample=False,
                 pad_token_id=0,
                 eos_token_id=None,

@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks._common import machine, table, versions
-from zoo.training.journal import read
+from zoo.training.logging.jsonl import read_jsonl
 
 FAMILIES = (
     "electra",
@@ -32,23 +32,23 @@ FAMILIES = (
     "deberta",
     "elmo",
 )
-STAGE = "electra --steps 1000 --batch-tokens 8192 --set length=16 --set schedule.warmup=100"
+STAGE = "electra --max-steps 1000 --global-batch-tokens 8192 --set seq_len=16 --set lr_scheduler.warmup_steps=100"
 MASKED = f"{STAGE} --objective masked-lm --set vocab_size=600 --set config.initializer_range=0.05"
-DETECTION = f"{STAGE} --set optimizer.learning_rate=0.001 --set validation_rows=1024"
+DETECTION = f"{STAGE} --set optimizer.learning_rate=0.001 --set eval_sequences=1024"
 FRESH = "discriminator.head"
 RUNS = {
-    **{family: f"{family} --steps 500" for family in FAMILIES},
+    **{family: f"{family} --max-steps 500" for family in FAMILIES},
     "masked": f"{MASKED} --set optimizer.learning_rate=0.002",
-    "new-generator": f"{DETECTION} --start RUNS/masked/model "
-    f"--set 'start.fresh=[generator,{FRESH}]'",
+    "new-generator": f"{DETECTION} --init-from RUNS/masked/model "
+    f"--set 'init_from.new_modules=[generator,{FRESH}]'",
     # a generator's feed-forward networks are four times as wide as its blocks
     "masked-wide": f"{MASKED} --set config.intermediate_size=512 "
     "--set optimizer.learning_rate=0.002",
-    "taught-generator": f"{DETECTION} --start RUNS/masked-wide/model "
-    f"--set start.generator=RUNS/masked-wide/model --set options.generator=1.0 "
-    f"--set 'start.fresh=[{FRESH}]'",
+    "taught-generator": f"{DETECTION} --init-from RUNS/masked-wide/model "
+    f"--set init_from.generator=RUNS/masked-wide/model --set objective_args.generator_width_ratio=1.0 "
+    f"--set 'init_from.new_modules=[{FRESH}]'",
 }
-TEXTS = "--data FOLDER/train --validation-data FOLDER/validation"
+TEXTS = "--data FOLDER/train --eval-data FOLDER/validation"
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def train(name: str, runs: Path, folder: Path) -> str:
     if not run.exists():
         command = [sys.executable, "-m", *shlex.split(real)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    log = read(run)
+    log = read_jsonl(run)
     found = [record for record in log if record["split"] == "validation"]
     names = ["loss", *(n for n in found[0]["losses"] if len(found[0]["losses"]) > 1)]
     metrics = list(found[0]["metrics"])

@@ -93,28 +93,28 @@ def settings(corpus: Path, steps: int) -> dict[str, Any]:
         "family": "bert",
         "size": "mini",
         "objective": "masked-lm",
-        "options": {},
+        "objective_args": {},
         "data": {"paths": [str(corpus)]},
-        "length": LENGTH,
-        "batch_tokens": BATCH,
-        "steps": steps,
-        "log_every": 1,
-        "validate_every": steps,
-        "validation_rows": 1,
-        "save_every": steps,
+        "seq_len": LENGTH,
+        "global_batch_tokens": BATCH,
+        "max_steps": steps,
+        "logging_steps": 1,
+        "eval_steps": steps,
+        "eval_sequences": 1,
+        "save_steps": steps,
     }
 
 
 def ours(corpus: Path, steps: int) -> dict[str, float]:
-    from zoo.training.journal import SPEED, read
-    from zoo.training.ranks import Ranks
-    from zoo.training.start import begin
+    from zoo.training.distributed.context import DistContext
+    from zoo.training.entrypoints import train
+    from zoo.training.logging.jsonl import SPEED, read_jsonl
 
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch, "run")
-        begin(settings(corpus, steps), {}, run, Ranks.join("cpu"))
+        train(settings(corpus, steps), {}, run, DistContext.join("cpu"))
         # of the last steps, for which the clock stood still while anything else was done
-        return {"tokens_per_second": read(run, SPEED)[-1]["tokens_per_second"]}
+        return {"tokens_per_second": read_jsonl(run, SPEED)[-1]["tokens_per_second"]}
 
 
 def theirs(corpus: Path, steps: int) -> dict[str, float]:
@@ -201,12 +201,12 @@ def difference(corpus: Path) -> float:
     import numpy as np
     import torch
 
-    from zoo.objectives.packing import pack
-    from zoo.testing.oracle import reference_model
-    from zoo.training.job import prepare
-    from zoo.training.settings import gather
+    from zoo.conformance.hf_reference import reference_model
+    from zoo.objectives.examples.packing import pack
+    from zoo.training.config.schema import build_config
+    from zoo.training.setup import build_setup
 
-    job = prepare(gather(settings(corpus, 1), {}))
+    job = build_setup(build_config(settings(corpus, 1), {}))
     objective: Any = job.objective
     texts = objective.rows(job.corpus.split("train"), 0).texts
     torch.manual_seed(0)
@@ -214,7 +214,7 @@ def difference(corpus: Path) -> float:
     frame = job.objective.vocabulary.single
     text = texts.split.read(*texts.layout.row(0)[0])[: LENGTH - 2]
     row = objective.masked(
-        pack([frame.put(text)], length=len(text) + 2, pad=0), np.random.default_rng(0)
+        pack([frame.wrap(text)], length=len(text) + 2, pad=0), np.random.default_rng(0)
     )
     batch = objective.collate([row])
     with torch.no_grad():

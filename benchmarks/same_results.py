@@ -40,7 +40,7 @@ class Environment:
         self.python = python
         text = self.zoo("pretrain", "--help")
         self.steps = "--max-steps" if "--max-steps" in text else "--steps"
-        self.log = "log.jsonl" if self.steps == "--steps" else "metrics.jsonl"
+        self.log = "metrics.jsonl" if self.steps == "--max-steps" else "log" + ".jsonl"
 
     def zoo(self, *arguments: object) -> str:
         """Return the standard output of a command, and stop if it fails."""

@@ -5,7 +5,7 @@
 FOLDER holds text files, of which the first lines that are not empty are taken. TYPE is a
 ``model_type`` of the Hub and FILEs are its vocabulary, under any name that ends like the Hub's.
 Without any, vocabularies are trained on the next lines of the corpus, one for each type below.
-The hard cases of tests/data/torture.txt come on top. Ids of texts and pairs and decoded text must
+The hard cases of tests/fixtures/torture.txt come on top. Ids of texts and pairs and decoded text must
 be equal to transformers', or, where transformers itself departs from a model file, the ids must
 be equal to sentencepiece's. Of splits of equal probability each library takes its own. Two things
 that older releases of transformers and the original code did, and version 5 does not, are done
@@ -26,9 +26,9 @@ from typing import Any
 from benchmarks._common import machine, versions
 from benchmarks.wordpiece import read
 from zoo.plugins import family_of_model_type
-from zoo.tokenization import SourceFiles
+from zoo.tokenizers import SourceFiles
 
-TORTURE = Path(__file__).parents[1] / "tests" / "data" / "torture.txt"
+TORTURE = Path(__file__).parents[1] / "tests" / "fixtures" / "torture.txt"
 NAMES = {"vocab.txt": "vocab.txt", "vocab.json": "vocab.json", "merges.txt": "merges.txt"}
 NAMES |= {"tokenizer.json": "tokenizer.json", "tokenizer_config.json": "tokenizer_config.json"}
 MODELS = {"xlm-roberta": "sentencepiece.bpe.model", "camembert": "sentencepiece.bpe.model"}

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._common import alternate, compare, machine, versions
-from zoo.tokenization import SourceFiles, TextTokenizer, describe, wordpiece_tokenizer
+from zoo.tokenizers import SourceFiles, TextTokenizer, tokenizer_info, wordpiece_tokenizer
 
 CUT = 64
 CONFIG = json.dumps({"model_type": "bert"})
@@ -67,7 +67,9 @@ def tokenizers(directory: Path) -> tuple[TextTokenizer, Any]:
 
     files = SourceFiles(directory)
     built = wordpiece_tokenizer(files)
-    return TextTokenizer(built, describe(files, built)), AutoTokenizer.from_pretrained(directory)
+    return TextTokenizer(built, tokenizer_info(files, built)), AutoTokenizer.from_pretrained(
+        directory
+    )
 
 
 def check(ours: TextTokenizer, peer: Any, lines: Sequence[str]) -> None:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from zoo.backends import Session
     from zoo.checkpoint import Checkpoint
-    from zoo.tasks.base import Task
-    from zoo.tokenization import TextTokenizer
+    from zoo.inference import Session
+    from zoo.inference.tasks.base import Task
+    from zoo.tokenizers import TextTokenizer
 
 Backend = Literal["auto", "cpu", "cuda", "onnx"]
 
@@ -58,8 +58,8 @@ def load(
         >>> model.checkpoint.head_name  # doctest: +SKIP
         'none'
     """
-    from zoo.backends import open_session
-    from zoo.references import resolve_checkpoint
+    from zoo.convert.on_first_use import resolve_checkpoint
+    from zoo.inference import open_session
 
     checkpoint = resolve_checkpoint(fspath(ref), revision=revision, offline=offline)
     session = open_session(checkpoint, backend=backend, device=device, dtype=dtype, threads=threads)
@@ -98,7 +98,7 @@ class Model:
         Raises:
             UsageError: the checkpoint has none.
         """
-        from zoo.tokenization import TextTokenizer
+        from zoo.tokenizers import TextTokenizer
 
         return TextTokenizer.from_checkpoint(self.checkpoint)
 
@@ -116,8 +116,8 @@ class Model:
             >>> vectors[0] @ vectors[1]  # doctest: +SKIP
             np.float32(0.788)
         """
-        from zoo.tasks.embed import Embed
-        from zoo.tasks.records import as_records
+        from zoo.inference.tasks.embed import Embed
+        from zoo.inference.tasks.records import as_records
 
         return Embed(self.checkpoint, self.session, self.tokenizer).vectors(as_records(texts))
 
@@ -168,7 +168,7 @@ class Model:
             texts: texts, or pairs of texts.
 
         Returns:
-            for each text ``text`` and, as ``zoo.tasks.classify.Classify`` says: ``label``,
+            for each text ``text`` and, as ``zoo.inference.tasks.classify.Classify`` says: ``label``,
             ``score`` and ``scores``; ``labels`` and ``scores``; ``score``; or ``tokens``.
 
         Example:
@@ -182,7 +182,7 @@ class Model:
 
         Args:
             texts: the texts; an empty one starts from the token that begins texts.
-            **settings: fields of ``zoo.generation.settings.Settings``: ``max_new_tokens``,
+            **settings: fields of ``zoo.inference.generation.config.Settings``: ``max_new_tokens``,
                 ``beams``, ``temperature``, ``top_k``, ``top_p``, ``seed`` and others. Without
                 any, 20 tokens follow, the likeliest at each step.
 
@@ -228,13 +228,13 @@ class Model:
             >>> for piece in model.stream("Once upon a"):  # doctest: +SKIP
             ...     print(piece, end="", flush=True)
         """
-        from zoo.tasks.generate import Generate
-        from zoo.tasks.records import as_records
-        from zoo.tasks.seq2seq import Seq2Seq
+        from zoo.inference.tasks.generate import Generate
+        from zoo.inference.tasks.records import as_records
+        from zoo.inference.tasks.seq2seq import Seq2Seq
 
         kind = Seq2Seq if Seq2Seq.name in self.checkpoint.head.tasks else Generate
         task = kind(self.checkpoint, self.session, tokenizer=self.tokenizer, **settings)
-        return task.tell(next(as_records([text])))
+        return task.stream_text(next(as_records([text])))
 
     def _run(
         self,
@@ -244,8 +244,8 @@ class Model:
         arrays: bool = False,
         **options: Any,
     ) -> list[dict[str, Any]]:
-        from zoo.tasks import make_task
-        from zoo.tasks.records import as_records
+        from zoo.inference.tasks import make_task
+        from zoo.inference.tasks.records import as_records
 
         task: Task = make_task(
             name, self.checkpoint, self.session, tokenizer=self.tokenizer, **options

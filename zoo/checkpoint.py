@@ -10,15 +10,15 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from zoo.config import Config
 from zoo.errors import VerificationError
-from zoo.family import Family, Head
+from zoo.families.base import Family, Head
+from zoo.families.config import Config
+from zoo.io.digests.sealed import NO_DIGEST, add_digest
+from zoo.io.digests.verified import require_blake3
 from zoo.io.json import read_json_record
-from zoo.io.sealed import UNSEALED, seal
-from zoo.io.verified import require_blake3
-from zoo.paths import inside
+from zoo.io.paths import safe_join
+from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.plugins import get_family
-from zoo.safetensors import SafetensorsReader
 from zoo.weights import WeightMap
 
 CONFIG, MANIFEST, TOKENIZER = "config.json", "zoo.json", "tokenizer.json"
@@ -26,14 +26,14 @@ WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
 GRAPH = "model.onnx"
 ENCODER, DECODER = "encoder_model.onnx", "decoder_with_past_model.onnx"  # in place of the one
 DATA = ".onnx.data"  # how a file ends that holds a graph's weights
-LAYOUT = 1
+FORMAT_VERSION = 1
 
 
-class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class JsonStruct(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Base of what is stored as JSON: an unknown key is an error."""
 
 
-class Pooling(Record):
+class Pooling(JsonStruct):
     """How token vectors become one sentence vector, as sentence-transformers describes it.
 
     Attributes:
@@ -52,7 +52,7 @@ class Pooling(Record):
     lowercase: bool = False
 
 
-class TokenizerInfo(Record):
+class TokenizerInfo(JsonStruct):
     """What ``tokenizer.json`` does not say.
 
     Attributes:
@@ -64,7 +64,7 @@ class TokenizerInfo(Record):
     max_tokens: int | None = None
 
 
-class ModelFile(Record):
+class ModelFile(JsonStruct):
     """``config.json``: what the model is.
 
     Attributes:
@@ -84,7 +84,7 @@ class ModelFile(Record):
     pooling: Pooling | None = None
 
 
-class FileDigest(Record):
+class FileDigest(JsonStruct):
     """A file at the time it was read or written.
 
     Attributes:
@@ -98,7 +98,7 @@ class FileDigest(Record):
     sha256: str | None = None
 
 
-class SourceRecord(Record):
+class SourceRecord(JsonStruct):
     """Where the weights came from.
 
     Attributes:
@@ -119,12 +119,12 @@ class SourceRecord(Record):
     extra_config: dict[str, Any] = {}
 
 
-class Manifest(Record):
+class Manifest(JsonStruct):
     """``zoo.json``: where a checkpoint came from and what was shown about it.
 
     Attributes:
         zoo: version of this layout.
-        digest: of this file, see ``zoo.io.sealed``; empty in those of versions that had none.
+        digest: of this file, see ``zoo.io.digests.sealed``; empty in those of versions that had none.
         created_by: version of the distribution that wrote it, and of the plugin.
         licence: the licence that the registry or the repository states.
         source: what was read.
@@ -209,7 +209,7 @@ class Checkpoint:
         if not (self.path / WEIGHTS_INDEX).is_file():
             return [self.path / WEIGHTS]
         names = sorted(set(self._index().values()))
-        return [inside(self.path, name, WEIGHTS_INDEX) for name in names]
+        return [safe_join(self.path, name, WEIGHTS_INDEX) for name in names]
 
     def _index(self) -> dict[str, str]:
         weight_map = decode(self.path / WEIGHTS_INDEX, WeightsIndex).weight_map
@@ -232,7 +232,7 @@ class Checkpoint:
         """Compare configuration, tokenizer and weights with the digests of the manifest.
 
         Files that did not change since they were last compared are not read; see
-        ``zoo.io.verified``.
+        ``zoo.io.digests.verified``.
 
         Raises:
             SourceError: a file is missing.
@@ -271,7 +271,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
     model = decode(path / CONFIG, ModelFile)
     manifest = decode(path / MANIFEST, Manifest)
     for name, layout in ((CONFIG, model.zoo), (MANIFEST, manifest.zoo)):
-        if layout > LAYOUT:
+        if layout > FORMAT_VERSION:
             raise VerificationError(
                 f"{path / name} is of layout {layout}", "install a newer plm-zoo"
             )
@@ -300,6 +300,6 @@ def decode(path: Path, kind: type[Decoded]) -> Decoded:
 
 def encode(value: Any) -> bytes:
     """Return a value as JSON, indented, ending in a newline; a manifest gets its digest."""
-    if isinstance(value, Manifest) and value.digest != UNSEALED:
-        return seal(encode(msgspec.structs.replace(value, digest=UNSEALED)))
+    if isinstance(value, Manifest) and value.digest != NO_DIGEST:
+        return add_digest(encode(msgspec.structs.replace(value, digest=NO_DIGEST)))
     return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"

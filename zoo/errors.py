@@ -8,18 +8,18 @@ class ZooError(Exception):
 
     Args:
         what: what is wrong, with the file, entry or name that it concerns.
-        remedy: what the reader can do. May be empty where ``what`` says it already.
+        hint: what the reader can do. May be empty where ``what`` says it already.
     """
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, what: str, remedy: str = "") -> None:
-        super().__init__(what, remedy)
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(what, hint)
         self.what = what
-        self.remedy = remedy
+        self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.what}; {self.remedy}" if self.remedy else self.what
+        return f"{self.what}; {self.hint}" if self.hint else self.what
 
 
 class UsageError(ZooError):
@@ -63,7 +63,7 @@ class Interrupted(ZooError):
     exit_code = 130
 
 
-def nearest(name: str, known: "list[str] | tuple[str, ...]", count: int = 3) -> str:
+def did_you_mean(name: str, known: "list[str] | tuple[str, ...]", count: int = 3) -> str:
     """Say which known names come closest, as a remedy: ``did you mean a, b or c?``."""
     import difflib
 

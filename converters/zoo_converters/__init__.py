@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from zoo.hookspecs import hookimpl
+from zoo.plugins.hookspecs import hookimpl
 
 if TYPE_CHECKING:
-    from zoo.formats import Format
+    from zoo.io.tensors.formats import Format
 
 
 @hookimpl

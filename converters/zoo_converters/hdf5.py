@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from zoo.errors import UsageError, VerificationError
-from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
-from zoo.io.file_array import DataFile, FileArray
 from zoo.io.files import open_regular
 from zoo.io.limits import MAX_STORAGE_USES, check_limit
-from zoo.safetensors import LFS_POINTER, METADATA, is_sound_name, is_sound_shape
+from zoo.io.tensors.file_array import DataFile, FileArray
+from zoo.io.tensors.formats import STORAGE, Format, TensorInfo, TensorReader
+from zoo.io.tensors.safetensors import LFS_POINTER, METADATA, is_sound_name, is_sound_shape
 from zoo_converters.confined import call_confined
 from zoo_converters.hdf5_arrays import decode_arrays, list_arrays
 from zoo_converters.scratch import ScratchFile
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from zoo.convert.write import Output
-    from zoo.progress import Advance
+    from zoo.convert.safetensors_writer import TensorToWrite
+    from zoo.io.progress import Advance
 
     Array = NDArray[np.generic[Any]]
 
@@ -61,7 +61,9 @@ class Hdf5(Format):
         """
         return Hdf5Reader(directory / names[0])
 
-    def write(self, directory: Path, outputs: "Sequence[Output]", advance: "Advance") -> list[Path]:
+    def write(
+        self, directory: Path, outputs: "Sequence[TensorToWrite]", advance: "Advance"
+    ) -> list[Path]:
         """See ``Format``."""
         path = directory / f"lm_{NAME}"
         _require_h5py(path.name)
@@ -74,7 +76,7 @@ class Hdf5(Format):
                     raise UsageError(
                         f"HDF5 cannot hold {out.name} in {out.info.dtype}", "give --dtype float32"
                     )
-                pieces = [piece.reshape(-1) for piece in out.pieces()]
+                pieces = [piece.reshape(-1) for piece in out.chunks()]
                 file.create_dataset(out.name, data=np.concatenate(pieces).reshape(out.info.shape))
                 advance(out.info.nbytes)
         return [path]

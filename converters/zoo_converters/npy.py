@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 from zoo.errors import VerificationError
-from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
-from zoo.io.file_array import DataFile, FileArray
 from zoo.io.files import open_regular
 from zoo.io.json import read_json
 from zoo.io.limits import MAX_SHAPES_BYTES
-from zoo.safetensors import is_sound_shape, write_pieces
+from zoo.io.tensors.file_array import DataFile, FileArray
+from zoo.io.tensors.formats import STORAGE, Format, TensorInfo, TensorReader
+from zoo.io.tensors.safetensors import is_sound_shape, write_chunks
 from zoo_converters.scratch import ScratchFile
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Npy(Format):
     """The list of shapes and the flat arrays. Nothing in them can run."""
 
     name: ClassVar[str] = "npy"
-    dialect: ClassVar[str] = "npy"
+    naming_scheme: ClassVar[str] = "npy"
 
     def find(self, names: Sequence[str]) -> tuple[str, ...]:
         """See ``Format``. The list of shapes comes first, then the parts by number."""
@@ -113,7 +113,7 @@ class NpyReader(TensorReader):
         if name not in self._joined:
             scratch = ScratchFile(self.tensors[name].nbytes)
             for part, begin, stop in self._stretches(name):
-                write_pieces(scratch.file, (part.lazy(begin, (stop - begin,)),))
+                write_chunks(scratch.file, (part.lazy(begin, (stop - begin,)),))
             scratch.file.flush()
             self._joined[name] = scratch
         return self._joined[name]

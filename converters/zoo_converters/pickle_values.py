@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from zoo.formats import STORAGE, TensorInfo
-from zoo.safetensors import MAX_RANK, is_sound_shape
+from zoo.io.tensors.formats import STORAGE, TensorInfo
+from zoo.io.tensors.safetensors import MAX_RANK, is_sound_shape
 
 MAX_INT_KEY = 1 << 31
 

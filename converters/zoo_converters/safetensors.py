@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from zoo.formats import Format, TensorReader
-from zoo.safetensors import SafetensorsReader
+from zoo.io.tensors.formats import Format, TensorReader
+from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo_converters.shards import choose, open_index
 
 

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from zoo.errors import UsageError
-from zoo.io.file_array import DataFile, FileArray
+from zoo.io.tensors.file_array import DataFile, FileArray
 
 
 class ScratchFile:

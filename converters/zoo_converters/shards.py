@@ -7,7 +7,7 @@ from pathlib import Path
 from zoo.errors import VerificationError
 from zoo.io.json import read_json_object
 from zoo.io.limits import MAX_INDEX_BYTES, TENSORS, check_limit
-from zoo.paths import inside
+from zoo.io.paths import safe_join
 
 
 def choose(names: Sequence[str], stem: str, suffix: str) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ def read_index(path: Path) -> Index:
     ):
         raise VerificationError(f"{path} has no weight_map of tensors to files", "fetch it again")
     check_limit(path, "number of tensors", len(shards), TENSORS)
-    files = {name: inside(path.parent, name, path.name) for name in set(shards.values())}
+    files = {name: safe_join(path.parent, name, path.name) for name in set(shards.values())}
     return Index(path, {tensor: files[name] for tensor, name in shards.items()})
 
 

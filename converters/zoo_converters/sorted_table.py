@@ -9,9 +9,9 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from zoo.crc32c import unmasked
+from zoo.io.crc32c import unmasked
 from zoo.io.limits import MAX_NAME_LENGTH
-from zoo.protobuf import varint
+from zoo.io.protobuf import varint
 
 MAGIC = 0xDB4775248B80FB57
 FOOTER = 48

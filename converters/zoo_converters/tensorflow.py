@@ -13,14 +13,14 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from zoo.crc32c import unmasked
 from zoo.errors import UsageError, VerificationError
-from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
-from zoo.io.file_array import DataFile, FileArray
+from zoo.io.crc32c import unmasked
 from zoo.io.files import open_regular, read_regular
 from zoo.io.limits import MAX_SHAPES_BYTES, MAX_TABLE_BYTES, MAX_TABLE_TENSORS, check_limit
-from zoo.protobuf import as_bytes, as_int, fields
-from zoo.safetensors import MAX_RANK, METADATA, is_sound_name, is_sound_shape
+from zoo.io.protobuf import as_bytes, as_int, fields
+from zoo.io.tensors.file_array import DataFile, FileArray
+from zoo.io.tensors.formats import STORAGE, Format, TensorInfo, TensorReader
+from zoo.io.tensors.safetensors import MAX_RANK, METADATA, is_sound_name, is_sound_shape
 from zoo_converters.sorted_table import Checksum, read_table
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class TensorFlow(Format):
     """An index and its data files. Nothing in them can run."""
 
     name: ClassVar[str] = "tensorflow"
-    dialect: ClassVar[str] = "tensorflow"
+    naming_scheme: ClassVar[str] = "tensorflow"
     priority: ClassVar[int] = 5
 
     def find(self, names: Sequence[str]) -> tuple[str, ...]:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from zoo.errors import VerificationError
-from zoo.formats import STORAGE, Format, TensorInfo, TensorReader
-from zoo.io.file_array import DataFile, FileArray
+from zoo.io.tensors.file_array import DataFile, FileArray
+from zoo.io.tensors.formats import STORAGE, Format, TensorInfo, TensorReader
 from zoo_converters.shards import choose, open_index
 
 if TYPE_CHECKING:

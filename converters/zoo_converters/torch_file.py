@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from zoo.errors import SourceError, VerificationError
-from zoo.formats import STORAGE, TensorInfo
 from zoo.io.files import open_regular
 from zoo.io.limits import MAX_PICKLE_BYTES, MAX_STORAGE_USES
-from zoo.safetensors import LFS_POINTER, METADATA, is_sound_name
+from zoo.io.tensors.formats import STORAGE, TensorInfo
+from zoo.io.tensors.safetensors import LFS_POINTER, METADATA, is_sound_name
 from zoo_converters.pickle_scan import scan
 from zoo_converters.pickle_values import Refused, Storage, Tensor
 from zoo_converters.zip_layout import Record, read_zip
 
+SERIALIZATION_ID = ".data/serialization_id"  # a digest that torch.save adds
 MAX_HEAD_STEPS = 1000  # instructions of the small pickles at the head of a stream
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 COUNT = struct.Struct("<q")
@@ -135,6 +136,8 @@ def _read_zip(path: Path, file: BinaryIO, size: int, ignore_crc: bool) -> _Layou
         raise Refused("its pickle goes on behind its end")
     for storage in storages.values():
         _check_size(storage, records)
+    if SERIALIZATION_ID in records and not content(SERIALIZATION_ID, 64).isascii():
+        raise Refused(f"its record {SERIALIZATION_ID!r} is not text")  # torch.load decodes it
     byte_order = content("byteorder", 16) if "byteorder" in records else b"little"
     if byte_order not in (b"little", b"big"):
         raise Refused(f"it has the unknown byte order {byte_order!r}")

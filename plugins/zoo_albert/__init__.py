@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.config import Config, ConfigMap, Translation
-from zoo.encoder import EncoderFamily, encoder_heads, masked_head
-from zoo.family import Family, Head, NewTokenizer
-from zoo.hookspecs import hookimpl
+from zoo.families.base import Family, Head, TokenizerTrainSpec
+from zoo.families.config import Config, ConfigMap, TranslatedConfig
+from zoo.families.encoder import EncoderFamily, encoder_heads, mlm_head
+from zoo.plugins.hookspecs import hookimpl
 from zoo_albert.config import CONFIG_MAP, SPECIAL_TOKENS, AlbertConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from zoo.tokenization import SourceFiles
+    from zoo.tokenizers import SourceFiles
 
 
 class Albert(EncoderFamily):
@@ -25,8 +25,8 @@ class Albert(EncoderFamily):
     default_checkpoint: ClassVar[str] = "albert-base-v2"
     config_files: ClassVar[tuple[str, ...]] = ("config.json", "albert_config.json")
     special_tokens: ClassVar[Mapping[str, str]] = SPECIAL_TOKENS
-    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
-        "unigram": NewTokenizer(
+    new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
+        "unigram": TokenizerTrainSpec(
             ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
             lowercase=True,
             strip_accents=True,
@@ -35,29 +35,29 @@ class Albert(EncoderFamily):
     }
     named_heads: ClassVar[Mapping[str, Head]] = {
         **encoder_heads("Albert", pooler=True),
-        "pretraining": masked_head(
+        "pretraining": mlm_head(
             "AlbertForPreTraining",
             summary="masked tokens, and whether two segments were swapped",
             sop_logits="batch labels",
         ),
     }
 
-    def from_hub(self, hub: Mapping[str, Any], where: str = "config.json") -> Translation:
+    def from_hf(self, hub: Mapping[str, Any], where: str = "config.json") -> TranslatedConfig:
         """Translate a configuration; what Google's calls gelu is the approximation by tanh, in
         the code of that release (``modeling.py``).
         """
         if "model_type" not in hub and hub.get("hidden_act") == "gelu":
             hub = {**hub, "hidden_act": "gelu_new"}
-        return super().from_hub(hub, where)
+        return super().from_hf(hub, where)
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the SentencePiece tokenizer."""
-        from zoo.tokenization import BRACKETED, sentencepiece_tokenizer
+        from zoo.tokenizers import CLS_SEP, sentencepiece_tokenizer
 
         return sentencepiece_tokenizer(
             files,
             roles=SPECIAL_TOKENS,
-            template=BRACKETED,
+            template=CLS_SEP,
             mask_takes_space=True,
             lowercase=True,
             strip_accents=True,

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from zoo.config import Activation, ConfigMap
-from zoo.encoder import FIXED, KEYS, EncoderConfig
+from zoo.families.config import Activation, ConfigMap
+from zoo.families.encoder import FIXED, KEYS, EncoderConfig
 from zoo.io import limits
 
 

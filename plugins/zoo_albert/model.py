@@ -13,38 +13,38 @@ Version 2 was taught longer, on more text and without dropout.
 
 from typing import Any
 
-from zoo.nn.assembly import Assembly, Reader
-from zoo.nn.encoder import Encoder, PairedLM, blocks, embeddings
+from zoo.nn.encoder import Encoder, MLMWithPairHead, make_blocks, make_embeddings
+from zoo.nn.factory import ModelFactory, ModelParts
 from zoo.nn.heads import LinearHead
 from zoo_albert.config import AlbertConfig
 
 
-class Pretraining(PairedLM):
+class Pretraining(MLMWithPairHead):
     """Both objectives: the missing pieces, and whether two segments were swapped."""
 
     pair_head, pair_output = "order", "sop_logits"
 
 
-class AlbertAssembly(Assembly):
+class AlbertFactory(ModelFactory):
     """The usual parts around shared blocks, and the paper's two objectives."""
 
-    def reader(self, head: str) -> Reader:
-        """See ``Assembly``."""
+    def build_head(self, head: str) -> ModelParts:
+        """See ``ModelFactory``."""
         if head == "pretraining":
             swapped = LinearHead(self.width, len(self.config.labels), self.dropout)
-            return self.paired(Pretraining, swapped)
-        return super().reader(head)
+            return self.with_pair_head(Pretraining, swapped)
+        return super().build_head(head)
 
-    def trunk(self) -> dict[str, Any]:
-        """See ``Assembly``."""
+    def backbone(self) -> dict[str, Any]:
+        """See ``ModelFactory``."""
         config = self.config
         return {
-            "embeddings": embeddings(config, project=True),
-            "layers": blocks(config, count=config.num_groups * config.blocks_in_group),
+            "embeddings": make_embeddings(config, project=True),
+            "layers": make_blocks(config, count=config.num_groups * config.blocks_in_group),
             "order": config.order,
         }
 
 
 def build(config: AlbertConfig, head: str) -> Encoder:
     """Return a model with fresh weights."""
-    return AlbertAssembly(config).build(head)
+    return AlbertFactory(config).build(head)

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection
 
-from zoo.foreign import Foreign, tensorflow_name
 from zoo.weights import Rule, WeightMap
-from zoo.weights.encoder import BlockNames, block_rules, module_rule, trunk
-from zoo.weights.heads import HeadNames, MaskedNames, with_head, with_pairs
+from zoo.weights.encoder_rules import BlockNames, backbone_rules, block_rules, module_rule
+from zoo.weights.head_rules import HeadNames, MaskedNames, with_head, with_pairs
+from zoo.weights.releases import ReleaseTensor, tf_encoder_name
 from zoo_albert.config import AlbertConfig
 
 _BLOCK = BlockNames(
@@ -46,7 +46,7 @@ _RELEASED = {
 
 def weights(config: AlbertConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    base = trunk(
+    base = backbone_rules(
         config,
         "albert.",
         blocks=_blocks(config),
@@ -70,15 +70,15 @@ def _blocks(config: AlbertConfig) -> list[Rule]:
     return rules
 
 
-def from_tensorflow(names: Collection[str], head: str) -> dict[str, Foreign]:
+def from_tensorflow(names: Collection[str], head: str) -> dict[str, ReleaseTensor]:
     """Say what the tensors of Google's release are (google-research/albert, modeling.py)."""
     return {name: _released(name) for name in names}
 
 
-def _released(name: str) -> Foreign:
+def _released(name: str) -> ReleaseTensor:
     spelled = name
     for theirs, hub in _RELEASED.items():
         spelled = spelled.replace(theirs, hub)
     if "/albert_layers/" in spelled:  # a norm that is not the block's last follows attention
         spelled = spelled.replace("/LayerNorm/", "/attention/LayerNorm/")
-    return tensorflow_name(name, spelled)
+    return tf_encoder_name(name, spelled)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from zoo.config import Config, ConfigMap
-from zoo.encoder import WordPieceFamily, encoder_heads, masked_head
-from zoo.family import Family, Head
-from zoo.hookspecs import hookimpl
+from zoo.families.base import Family, Head
+from zoo.families.config import Config, ConfigMap
+from zoo.families.encoder import WordPieceFamily, encoder_heads, mlm_head
+from zoo.plugins.hookspecs import hookimpl
 from zoo_bert.config import CONFIG_MAP, BertConfig
 
 
@@ -21,7 +21,7 @@ class Bert(WordPieceFamily):
     default_checkpoint: ClassVar[str] = "bert-base-uncased"
     named_heads: ClassVar[Mapping[str, Head]] = {
         **encoder_heads("Bert", pooler=True),
-        "pretraining": masked_head(
+        "pretraining": mlm_head(
             "BertForPreTraining",
             summary="masked tokens, and whether the second text follows the first",
             seq_relationship_logits="batch 2",

@@ -21,27 +21,29 @@ The parts are in ``zoo.nn``; this file says what BERT has of its own.
 
 from torch import nn
 
-from zoo.nn.assembly import Assembly, Reader
-from zoo.nn.encoder import Encoder, PairedLM
+from zoo.nn.encoder import Encoder, MLMWithPairHead
+from zoo.nn.factory import ModelFactory, ModelParts
 from zoo_bert.config import BertConfig
 
 
-class Pretraining(PairedLM):
+class Pretraining(MLMWithPairHead):
     """Both objectives: the missing pieces, and whether the second text followed the first."""
 
     pair_head, pair_output = "next_sentence", "seq_relationship_logits"
 
 
-class BertAssembly(Assembly):
+class BertFactory(ModelFactory):
     """The usual parts, and the paper's two objectives."""
 
-    def reader(self, head: str) -> Reader:
-        """See ``Assembly``."""
+    def build_head(self, head: str) -> ModelParts:
+        """See ``ModelFactory``."""
         if head == "pretraining":
-            return self.paired(Pretraining, nn.Linear(self.width, 2))  # it followed, it did not
-        return super().reader(head)
+            return self.with_pair_head(
+                Pretraining, nn.Linear(self.width, 2)
+            )  # it followed, it did not
+        return super().build_head(head)
 
 
 def build(config: BertConfig, head: str) -> Encoder:
     """Return a model with fresh weights, drawn as the paper's were."""
-    return BertAssembly(config).build(head)
+    return BertFactory(config).build(head)

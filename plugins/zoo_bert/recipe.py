@@ -1,11 +1,16 @@
 """How BERT is pretrained (arXiv:1810.04805, appendix A.2, and the released code)."""
 
-from zoo.training.optimizers import OptimizerSettings
-from zoo.training.schedules import ScheduleSettings
-from zoo.training.settings import Recipe, ShortSettings, brief
+from zoo.training.config.schema import Recipe, SeqLenWarmup, smoke_test_recipe
+from zoo.training.optim.lr_scheduler import LRSchedulerConfig
+from zoo.training.optim.optimizers import OptimizerConfig
 
 OBJECTIVE = "masked-lm+next-sentence"
-OPTIONS = {"choose": "tokens", "rate": 0.15, "mask": 0.8, "random": 0.1}  # section 3.1
+OPTIONS = {
+    "mask_strategy": "tokens",
+    "mask_prob": 0.15,
+    "mask_token_prob": 0.8,
+    "random_token_prob": 0.1,
+}  # section 3.1
 
 
 def recipe(size: str) -> Recipe:
@@ -17,22 +22,24 @@ def recipe(size: str) -> Recipe:
     """
     if size == "tiny":
         copies = 10  # dupe_factor of create_pretraining_data.py
-        return brief(OBJECTIVE, learning_rate=1e-3, options={**OPTIONS, "copies": copies})
+        return smoke_test_recipe(
+            OBJECTIVE, learning_rate=1e-3, objective_args={**OPTIONS, "dupe_factor": copies}
+        )
     return Recipe(
         objective=OBJECTIVE,
-        options=OPTIONS,
-        length=512,
-        short=ShortSettings(length=128, part=0.9),
-        batch_tokens=256 * 512,
-        steps=1_000_000,
+        objective_args=OPTIONS,
+        seq_len=512,
+        seq_len_warmup=SeqLenWarmup(seq_len=128, fraction=0.9),
+        global_batch_tokens=256 * 512,
+        max_steps=1_000_000,
         # optimization.py: no correction of the means' bias, 1e-6, and norms up to 1
-        optimizer=OptimizerSettings(
+        optimizer=OptimizerConfig(
             learning_rate=1e-4,
             betas=(0.9, 0.999),
             weight_decay=0.01,
             eps=1e-6,
             bias_correction=False,
-            clip=1.0,
+            max_grad_norm=1.0,
         ),
-        schedule=ScheduleSettings(name="linear-jump", warmup=10_000),
+        lr_scheduler=LRSchedulerConfig(name="linear-decay-from-zero", warmup_steps=10_000),
     )

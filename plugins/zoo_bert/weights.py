@@ -2,14 +2,14 @@
 
 from collections.abc import Collection
 
-from zoo.foreign import Foreign, tensorflow_name
-from zoo.weights import Drop, WeightMap
-from zoo.weights.encoder import module_rule, trunk
-from zoo.weights.heads import HeadNames, MaskedNames, with_head, with_pairs
+from zoo.weights import Ignore, WeightMap
+from zoo.weights.encoder_rules import backbone_rules, module_rule
+from zoo.weights.head_rules import HeadNames, MaskedNames, with_head, with_pairs
+from zoo.weights.releases import ReleaseTensor, tf_encoder_name
 from zoo_bert.config import BertConfig
 
 # TinyBERT (arXiv:1909.10351, equation 9) ships them
-_FITTED = Drop(
+_FITTED = Ignore(
     "fit_denses.{j}.{p}", "maps a student's vectors to its teacher's width, in distillation alone"
 )
 _NAMES = HeadNames(MaskedNames(), pooler="bert.pooler.dense")
@@ -17,7 +17,9 @@ _NAMES = HeadNames(MaskedNames(), pooler="bert.pooler.dense")
 
 def weights(config: BertConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    base = trunk(config, "bert.", counts={"i": config.num_layers, "j": config.num_layers + 1})
+    base = backbone_rules(
+        config, "bert.", counts={"i": config.num_layers, "j": config.num_layers + 1}
+    )
     base = base.plus(drops=[_FITTED])
     if head == "pretraining":
         follows = module_rule("cls.seq_relationship", "head.next_sentence", 2, config.hidden_size)
@@ -25,6 +27,6 @@ def weights(config: BertConfig, head: str) -> WeightMap:
     return with_head(base, config, head, _NAMES)
 
 
-def from_tensorflow(names: Collection[str], head: str) -> dict[str, Foreign]:
+def from_tensorflow(names: Collection[str], head: str) -> dict[str, ReleaseTensor]:
     """Say what the tensors of Google's release are; its names are those of ``modeling.py``."""
-    return {name: tensorflow_name(name) for name in names}
+    return {name: tf_encoder_name(name) for name in names}

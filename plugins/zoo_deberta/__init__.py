@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from zoo.config import Config, ConfigMap
-from zoo.encoder import EncoderFamily, encoder_heads, masked_head, replaced_head
-from zoo.family import Family, Head, NewTokenizer
-from zoo.hookspecs import hookimpl
+from zoo.families.base import Family, Head, TokenizerTrainSpec
+from zoo.families.config import Config, ConfigMap
+from zoo.families.encoder import EncoderFamily, encoder_heads, mlm_head, rtd_head
+from zoo.plugins.hookspecs import hookimpl
 from zoo_deberta.config import CONFIG_MAP, FIRST_MAP, DebertaConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from zoo.tokenization import SourceFiles
+    from zoo.tokenizers import SourceFiles
 
 _SHARED = encoder_heads("DebertaV2", "Deberta")
 _OWN = ("replaced-token-detection", "pretraining")
@@ -33,17 +33,17 @@ class Deberta(EncoderFamily):
         "bos": "[CLS]",
         "eos": "[SEP]",
     }
-    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = dict.fromkeys(
+    new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = dict.fromkeys(
         ("unigram", "byte-level-bpe"),
-        NewTokenizer(("[PAD]", "[CLS]", "[SEP]", "[UNK]"), ("[MASK]",)),
+        TokenizerTrainSpec(("[PAD]", "[CLS]", "[SEP]", "[UNK]"), ("[MASK]",)),
     )
     named_heads: ClassVar[Mapping[str, Head]] = {
         **_SHARED,
         "multiple-choice": replace(
             _SHARED["multiple-choice"], architectures=("DebertaV2ForMultipleChoice",)
         ),
-        "replaced-token-detection": replaced_head(*["ReplacedTokenDetectionModel"] * 2),
-        "pretraining": masked_head(
+        "replaced-token-detection": rtd_head(*["ReplacedTokenDetectionModel"] * 2),
+        "pretraining": mlm_head(
             *_SHARED["masked-lm"].architectures,
             summary="masked tokens, and which tokens were replaced",
             replaced_logits="batch tokens",
@@ -68,9 +68,9 @@ class Deberta(EncoderFamily):
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the tokenizer: byte-level BPE in version 1, SentencePiece since."""
-        from zoo import tokenization as of
+        from zoo import tokenizers as of
 
-        roles, template = self.special_tokens, of.BRACKETED
+        roles, template = self.special_tokens, of.CLS_SEP
         if of.piece_model(files) is None and of.stored_kind(files) != "Unigram":
             return of.byte_level_bpe_tokenizer(
                 files, roles=roles, template=template, mask_takes_space=True

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.relative import shifted
+from zoo.nn.layers.relative import relative_shift
 from zoo_deberta.config import DebertaConfig
 from zoo_deberta.positions import Positions
 
@@ -161,10 +161,12 @@ class DisentangledAttention(nn.Module):
         """
         (q, k, v), bias = qkv, mask
         if positions.keys is not None:
-            bias = _sum(bias, shifted(q, positions.keys).transpose(0, 1))
+            bias = _sum(bias, relative_shift(q, positions.keys).transpose(0, 1))
         if positions.queries is not None:
             # each line belongs to a key, and runs over queries in their order
-            bias = _sum(bias, shifted(k, positions.queries).transpose(-1, -2).transpose(0, 1))
+            bias = _sum(
+                bias, relative_shift(k, positions.queries).transpose(-1, -2).transpose(0, 1)
+            )
         q, k, v = (part.transpose(0, 1) for part in (q, k, v))
         dropout = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(

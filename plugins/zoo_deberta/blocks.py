@@ -4,10 +4,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from zoo.nn import embeddings
-from zoo.nn.activations import activation
 from zoo.nn.blocks import PostNormBlock
-from zoo.nn.convolution import TokenConvolution
+from zoo.nn.layers import embeddings
+from zoo.nn.layers.activations import activation
+from zoo.nn.layers.convolution import TokenConvolution
 from zoo_deberta.attention import Context
 from zoo_deberta.config import DebertaConfig
 
@@ -22,7 +22,7 @@ class Embeddings(embeddings.Embeddings):
         position_ids: Tensor | None = None,
         real: Tensor | None = None,
     ) -> Tensor:
-        """See ``zoo.nn.embeddings``; ``real`` is as in ``Context``."""
+        """See ``zoo.nn.layers.embeddings``; ``real`` is as in ``Context``."""
         return masked(super().forward(input_ids, token_type_ids, position_ids), real)
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from zoo.config import Activation, ConfigMap, alike
-from zoo.encoder import FIXED, KEYS, EncoderConfig
+from zoo.families.config import Activation, ConfigMap, same_names
+from zoo.families.encoder import FIXED, KEYS, EncoderConfig
 
 TERMS = ("c2p", "p2c")
 
@@ -125,7 +125,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 _FIRST_KEYS = {
     **{key: ours for key, ours in KEYS.items() if key != "tie_word_embeddings"},
-    **alike("relative_attention", "max_relative_positions", "position_biased_input"),
+    **same_names("relative_attention", "max_relative_positions", "position_biased_input"),
     "pos_att_type": "position_terms",
     "pooler_dropout": "pooler_dropout",
     "pooler_hidden_act": "pooler_activation",
@@ -134,7 +134,7 @@ _FIRST_KEYS = {
 }
 # what came with version 2
 _LATER = ("position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size")
-_LATER_KEYS = alike(*_LATER, "conv_groups") | {"conv_act": "conv_activation"}
+_LATER_KEYS = same_names(*_LATER, "conv_groups") | {"conv_act": "conv_activation"}
 CONFIG_MAP = ConfigMap(
     keys=_FIRST_KEYS | _LATER_KEYS,
     fixed={

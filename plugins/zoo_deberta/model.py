@@ -30,12 +30,12 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from zoo.nn.activations import activation
-from zoo.nn.assembly import Assembly, Reader
 from zoo.nn.attention import packed_mask, padding_mask
 from zoo.nn.blocks import PostNormBlock
-from zoo.nn.encoder import Encoder, MaskedLM, TokenScores, blocks, embeddings
+from zoo.nn.encoder import Encoder, MaskedLM, TokenDiscriminator, make_blocks, make_embeddings
+from zoo.nn.factory import ModelFactory, ModelParts
 from zoo.nn.heads import LinearHead, Pooler
+from zoo.nn.layers.activations import activation
 from zoo_deberta.attention import Context, DisentangledAttention
 from zoo_deberta.blocks import ConvolutionBlock, Embeddings
 from zoo_deberta.config import DebertaConfig
@@ -52,9 +52,9 @@ class Deberta(Encoder):
 
     def __init__(self, config: DebertaConfig, **top: Any) -> None:
         first = partial(ConvolutionBlock, config) if config.conv_kernel_size else PostNormBlock
-        usual = partial(blocks, config, attention=lambda _: DisentangledAttention(config))
+        usual = partial(make_blocks, config, attention=lambda _: DisentangledAttention(config))
         layers = [*usual(first, count=1), *usual(count=config.num_layers - 1)]
-        inputs = embeddings(config, Embeddings, positions=config.position_biased_input)
+        inputs = make_embeddings(config, Embeddings, positions=config.position_biased_input)
         super().__init__(inputs, layers, **top)
         width, eps = config.hidden_size, config.layer_norm_eps
         self.relative = nn.Embedding(2 * config.reach, width) if config.relative_attention else None
@@ -108,7 +108,7 @@ class Deberta(Encoder):
             return table, rows
         return table[rows], None
 
-    def quicken(self) -> None:
+    def optimize_for_inference(self) -> None:
         """Prepare for inference: keep what blocks make of the table, which is for all inputs.
 
         Weights should stay as they are afterwards, and where they are.
@@ -183,36 +183,40 @@ class Pretraining(DebertaMaskedLM):
         return {**super().outputs(decoded), "replaced_logits": self.replaced(last).squeeze(-1)}
 
 
-class DebertaTokenScores(TokenScores, Deberta):
-    """See ``TokenScores``."""
+class DebertaTokenScores(TokenDiscriminator, Deberta):
+    """See ``TokenDiscriminator``."""
 
     def scores(self, hidden: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """See ``TokenScores``; each token is asked beside the first one of its own text."""
-        return self.read(hidden, position_ids).squeeze(-1)
+        """See ``TokenDiscriminator``; each token is asked beside the first one of its own text."""
+        return self.apply_head(hidden, position_ids).squeeze(-1)
 
 
-class DebertaAssembly(Assembly):
+class DebertaFactory(ModelFactory):
     """The family's trunk under the usual heads and its own."""
 
-    trunk_type: ClassVar[type[Encoder]] = Deberta
+    backbone_type: ClassVar[type[Encoder]] = Deberta
 
-    def reader(self, head: str) -> Reader:
-        """See ``Assembly``."""
+    def build_head(self, head: str) -> ModelParts:
+        """See ``ModelFactory``."""
         if head in ("masked-lm", "pretraining"):
-            return DebertaMaskedLM if head == "masked-lm" else Pretraining, None, self.masked()
+            return (
+                DebertaMaskedLM if head == "masked-lm" else Pretraining,
+                None,
+                self.masked_lm_head(),
+            )
         if head == "replaced-token-detection":
             return DebertaTokenScores, None, ReplacedHead(self.config)
-        return super().reader(head)
+        return super().build_head(head)
 
     def pooler(self) -> nn.Module:
-        """See ``Assembly``."""
+        """See ``ModelFactory``."""
         return Pooler(self.width, self.config.pooler_activation, self.config.pooler_dropout)
 
-    def tokens(self, outputs: int) -> nn.Module:
-        """See ``Assembly``."""
+    def token_head(self, outputs: int) -> nn.Module:
+        """See ``ModelFactory``."""
         return LinearHead(self.width, outputs, self.config.dropout)
 
 
 def build(config: DebertaConfig, head: str) -> Encoder:
     """Return a model with fresh weights, drawn as the paper's were."""
-    return DebertaAssembly(config).build(head)
+    return DebertaFactory(config).build(head)

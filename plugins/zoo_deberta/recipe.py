@@ -2,28 +2,33 @@
 
 from typing import Any
 
-from zoo.training.optimizers import OptimizerSettings
-from zoo.training.schedules import ScheduleSettings
-from zoo.training.settings import Recipe
+from zoo.training.config.schema import Recipe
+from zoo.training.optim.lr_scheduler import LRSchedulerConfig
+from zoo.training.optim.optimizers import OptimizerConfig
 
 # The released optimizer (optims/xadam.py) does not correct the averages' bias, and its schedule
 # ``warmup_linear`` jumps; weights decay by 0.01, gradients are clipped at 1 (optims/args.py).
 ADAM: dict[str, Any] = {"weight_decay": 0.01, "eps": 1e-6, "bias_correction": False}
-SCHEDULE = ScheduleSettings(name="linear-jump", warmup=10_000)
+SCHEDULE = LRSchedulerConfig(name="linear-decay-from-zero", warmup_steps=10_000)
 # NGramMaskGenerator of apps/tasks/mlm_task.py: 80-10-10, and up to max_ngram words in a row, n with
 # a probability in proportion to 1 / n. (There, one n-gram is drawn in each window of so many words
 # that 15 % are chosen; here, they are drawn until so many tokens are.)
-MASKS = {"choose": "ngrams", "rate": 0.15, "mask": 0.8, "random": 0.1}
+MASKS = {
+    "mask_strategy": "ngrams",
+    "mask_prob": 0.15,
+    "mask_token_prob": 0.8,
+    "random_token_prob": 0.1,
+}
 # version 3, experiments/language_model/rtd_*.json: a generator as wide, and half as deep; single
 # tokens are chosen, and all become the mask (apps/tasks/rtd_task.py: max_gram=1, mask_prob=1)
 DETECTION = {
-    "choose": "tokens",
-    "rate": 0.15,
-    "mask": 1.0,
-    "generator": 1.0,
-    "generator_layers": 0.5,
-    "weight": 50.0,  # section 3.1; the released code's default is 10
-    "sharing": "gradient-disentangled",
+    "mask_strategy": "tokens",
+    "mask_prob": 0.15,
+    "mask_token_prob": 1.0,
+    "generator_width_ratio": 1.0,
+    "generator_depth_ratio": 0.5,
+    "discriminator_weight": 50.0,  # section 3.1; the released code's default is 10
+    "embedding_sharing": "gradient-disentangled",
 }
 
 
@@ -45,12 +50,12 @@ def _masked(size: str) -> Recipe:
     rate = 1.5e-4 if size.startswith("v2-") else 2e-4
     return Recipe(
         objective="masked-lm",
-        options=MASKS,
-        length=512,
-        batch_tokens=2048 * 512,
-        steps=1_000_000,
-        optimizer=OptimizerSettings(learning_rate=rate, **ADAM),
-        schedule=SCHEDULE,
+        objective_args=MASKS,
+        seq_len=512,
+        global_batch_tokens=2048 * 512,
+        max_steps=1_000_000,
+        optimizer=OptimizerConfig(learning_rate=rate, **ADAM),
+        lr_scheduler=SCHEDULE,
     )
 
 
@@ -61,12 +66,12 @@ def _third(size: str) -> Recipe:
     rate = 3e-4 if size == "v3-large" else 5e-4
     return Recipe(
         objective="replaced-token-detection",
-        options=DETECTION,
-        length=512,
-        batch_tokens=8192 * 512,
-        steps=500_000,
-        optimizer=OptimizerSettings(learning_rate=rate, betas=(0.9, 0.98), **ADAM),
-        schedule=SCHEDULE,
+        objective_args=DETECTION,
+        seq_len=512,
+        global_batch_tokens=8192 * 512,
+        max_steps=500_000,
+        optimizer=OptimizerConfig(learning_rate=rate, betas=(0.9, 0.98), **ADAM),
+        lr_scheduler=SCHEDULE,
     )
 
 
@@ -74,12 +79,12 @@ def _tiny() -> Recipe:
     """Return settings for a corpus of some hundred kilobytes; tiny is built like version 3."""
     return Recipe(
         objective="replaced-token-detection",
-        options={**DETECTION, "generator_layers": 1.0},  # half of two is too little
+        objective_args={**DETECTION, "generator_depth_ratio": 1.0},  # half of two is too little
         config={"max_positions": 128, "dropout": 0.0, "attention_dropout": 0.0},
         vocab_size=4096,
-        length=128,
-        batch_tokens=2048,
-        steps=1000,
-        optimizer=OptimizerSettings(learning_rate=1e-3, weight_decay=0.01, eps=1e-6),
-        schedule=ScheduleSettings(name="linear-jump", warmup=50),
+        seq_len=128,
+        global_batch_tokens=2048,
+        max_steps=1000,
+        optimizer=OptimizerConfig(learning_rate=1e-3, weight_decay=0.01, eps=1e-6),
+        lr_scheduler=LRSchedulerConfig(name="linear-decay-from-zero", warmup_steps=50),
     )

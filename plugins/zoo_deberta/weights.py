@@ -1,8 +1,8 @@
 """DeBERTa's tensors: the Hub's names and ours."""
 
-from zoo.weights import ByHead, Drop, Rule, WeightMap
-from zoo.weights.encoder import BlockNames, block_rules, module_rule, trunk
-from zoo.weights.heads import HeadNames, MaskedNames, masked_head, with_head
+from zoo.weights import DeinterleaveQKV, Ignore, Rule, WeightMap
+from zoo.weights.encoder_rules import BlockNames, backbone_rules, block_rules, module_rule
+from zoo.weights.head_rules import HeadNames, MaskedNames, mlm_head_rules, with_head
 from zoo_deberta.config import DebertaConfig
 
 _LAYER = "deberta.encoder.layer.{i}."
@@ -13,11 +13,13 @@ _BLOCK = BlockNames(
     value="attention.self.value_proj",
 )
 _POSITIONS = "deberta.embeddings.position_embeddings.weight"
-_NO_DECODER = Drop(_POSITIONS, "absolute positions, which only masked-token heads decode with")
+_NO_DECODER = Ignore(_POSITIONS, "absolute positions, which only masked-token heads decode with")
 # version 3 was trained with the generator's tables and what is added to them; some of its files
 # hold the latter beside the sum (microsoft/DeBERTa, replaced_token_detection_model.py)
 _ADDED = [
-    Drop(f"deberta.embeddings.{table}_embeddings._weight", "what training added; the sum is there")
+    Ignore(
+        f"deberta.embeddings.{table}_embeddings._weight", "what training added; the sum is there"
+    )
     for table in ("word", "position")
 ]
 # files call the masked-token head one of two names, and its decoder always the older one
@@ -32,7 +34,7 @@ _OLD = MaskedNames()
 def weights(config: DebertaConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
     blocks = _relative(config) + _blocks(config)
-    base = trunk(config, "deberta.", positions=config.position_biased_input, blocks=blocks)
+    base = backbone_rules(config, "deberta.", positions=config.position_biased_input, blocks=blocks)
     base = base.plus(drops=_ADDED)
     if head in ("masked-lm", "pretraining"):
         found = _masked(base, config)
@@ -69,7 +71,7 @@ def _blocks(config: DebertaConfig) -> list[Rule]:
         keys = module_rule(_SELF + "pos_key_proj", ours + "position_key", *square)
         queries = module_rule(_SELF + "pos_query_proj", ours + "position_query", *square)
     else:
-        by_head = ByHead(config.num_heads)
+        by_head = DeinterleaveQKV(config.num_heads)
         projections = [
             Rule(_SELF + "in_proj.weight", ours + "qkv.weight", (3 * width, width), by_head),
             Rule(_SELF + "q_bias", ours + "qkv.query_bias", (width,)),
@@ -85,7 +87,7 @@ def _blocks(config: DebertaConfig) -> list[Rule]:
 def _masked(base: WeightMap, config: DebertaConfig) -> WeightMap:
     """Add the masked-token head, and its decoder's table."""
     names, other = (_OLD, _PRESENT) if config.legacy_names else (_PRESENT, _OLD)
-    found = masked_head(base, config, names, other)
+    found = mlm_head_rules(base, config, names, other)
     if not config.decodes_positions:
         return found
     shape = (config.max_positions, config.hidden_size)

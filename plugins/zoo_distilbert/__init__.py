@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from zoo.config import Config, ConfigMap
-from zoo.encoder import WordPieceFamily, encoder_heads
-from zoo.family import Family, Head
-from zoo.hookspecs import hookimpl
+from zoo.families.base import Family, Head
+from zoo.families.config import Config, ConfigMap
+from zoo.families.encoder import WordPieceFamily, encoder_heads
+from zoo.plugins.hookspecs import hookimpl
 from zoo_distilbert.config import CONFIG_MAP, DistilBertConfig
 
 

@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from zoo.config import ConfigMap, alike
-from zoo.encoder import FIXED, EncoderConfig
+from zoo.families.config import ConfigMap, same_names
+from zoo.families.encoder import FIXED, EncoderConfig
 
 
 class DistilBertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -24,8 +24,8 @@ class DistilBertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_
 
 CONFIG_MAP = ConfigMap(
     keys={
-        **alike("vocab_size", "activation", "dropout", "attention_dropout"),
-        **alike("initializer_range", "pad_token_id"),
+        **same_names("vocab_size", "activation", "dropout", "attention_dropout"),
+        **same_names("initializer_range", "pad_token_id"),
         "dim": "hidden_size",
         "n_layers": "num_layers",
         "n_heads": "num_heads",

@@ -16,10 +16,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from zoo.nn.assembly import Assembly, Pooled
 from zoo.nn.blocks import PostNormBlock
-from zoo.nn.encoder import Encoder, blocks, embeddings
-from zoo.nn.heads import DenseHead, FirstToken, LinearHead
+from zoo.nn.encoder import Encoder, make_blocks, make_embeddings
+from zoo.nn.factory import ModelFactory, Pooled
+from zoo.nn.heads import DenseHead, FirstTokenPooler, LinearHead
 from zoo_distilbert.config import DistilBertConfig
 
 
@@ -32,27 +32,30 @@ class Block(PostNormBlock):
         return self.ffn_norm(x + self.dropout(self.ffn(x)))  # type: ignore[no-any-return]
 
 
-class DistilBertAssembly(Assembly):
+class DistilBertFactory(ModelFactory):
     """The usual parts, but for blocks and heads."""
 
-    def trunk(self) -> dict[str, Any]:
-        """See ``Assembly``."""
-        return {"embeddings": embeddings(self.config), "layers": blocks(self.config, Block)}
+    def backbone(self) -> dict[str, Any]:
+        """See ``ModelFactory``."""
+        return {
+            "embeddings": make_embeddings(self.config),
+            "layers": make_blocks(self.config, Block),
+        }
 
-    def text(self, outputs: int) -> Pooled:
-        """See ``Assembly``."""
+    def sequence_head(self, outputs: int) -> Pooled:
+        """See ``ModelFactory``."""
         dense = DenseHead(self.width, outputs, act="relu", inner_dropout=self.dropout)
-        return FirstToken(), dense
+        return FirstTokenPooler(), dense
 
-    def tokens(self, outputs: int) -> nn.Module:
-        """See ``Assembly``."""
+    def token_head(self, outputs: int) -> nn.Module:
+        """See ``ModelFactory``."""
         return LinearHead(self.width, outputs, self.config.dropout)
 
-    def answers(self) -> nn.Module:
-        """See ``Assembly``."""
+    def span_head(self) -> nn.Module:
+        """See ``ModelFactory``."""
         return LinearHead(self.width, 2, self.config.question_dropout)
 
 
 def build(config: DistilBertConfig, head: str) -> Encoder:
     """Return a model with fresh weights."""
-    return DistilBertAssembly(config).build(head)
+    return DistilBertFactory(config).build(head)

@@ -4,34 +4,41 @@ From section 3 there: masks are drawn anew each time, and there is no second obj
 is BERT's (arXiv:1810.04805, section 3.1 and appendix A.2, and the released code).
 """
 
-from zoo.training.optimizers import OptimizerSettings
-from zoo.training.schedules import ScheduleSettings
-from zoo.training.settings import Recipe, brief
+from zoo.training.config.schema import Recipe, smoke_test_recipe
+from zoo.training.optim.lr_scheduler import LRSchedulerConfig
+from zoo.training.optim.optimizers import OptimizerConfig
 
 OBJECTIVE = "masked-lm"
-OPTIONS = {"choose": "tokens", "rate": 0.15, "mask": 0.8, "random": 0.1}  # BERT, section 3.1
+OPTIONS = {
+    "mask_strategy": "tokens",
+    "mask_prob": 0.15,
+    "mask_token_prob": 0.8,
+    "random_token_prob": 0.1,
+}  # BERT, section 3.1
 
 
 def recipe(size: str) -> Recipe:
     """Return those settings, or for ``tiny`` what two cores do in a few minutes."""
     if size == "tiny":
         shorter = {"max_positions": 128}
-        return brief(OBJECTIVE, learning_rate=1e-3, options=OPTIONS, config=shorter)
+        return smoke_test_recipe(
+            OBJECTIVE, learning_rate=1e-3, objective_args=OPTIONS, config=shorter
+        )
     # BERT, appendix A.2: 256 rows of 512 tokens, 1,000,000 steps
     return Recipe(
         objective=OBJECTIVE,
-        options=OPTIONS,
-        length=512,
-        batch_tokens=256 * 512,
-        steps=1_000_000,
+        objective_args=OPTIONS,
+        seq_len=512,
+        global_batch_tokens=256 * 512,
+        max_steps=1_000_000,
         # BERT, optimization.py: no correction of the means' bias, 1e-6, and norms up to 1
-        optimizer=OptimizerSettings(
+        optimizer=OptimizerConfig(
             learning_rate=1e-4,
             betas=(0.9, 0.999),
             weight_decay=0.01,
             eps=1e-6,
             bias_correction=False,
-            clip=1.0,
+            max_grad_norm=1.0,
         ),
-        schedule=ScheduleSettings(name="linear-jump", warmup=10_000),
+        lr_scheduler=LRSchedulerConfig(name="linear-decay-from-zero", warmup_steps=10_000),
     )

@@ -1,8 +1,8 @@
 """DistilBERT's tensors: the Hub's names and ours."""
 
 from zoo.weights import WeightMap
-from zoo.weights.encoder import BlockNames, block_rules, trunk
-from zoo.weights.heads import HeadNames, MaskedNames, with_head
+from zoo.weights.encoder_rules import BlockNames, backbone_rules, block_rules
+from zoo.weights.head_rules import HeadNames, MaskedNames, with_head
 from zoo_distilbert.config import DistilBertConfig
 
 _BLOCK = BlockNames(
@@ -24,4 +24,4 @@ _NAMES = HeadNames(
 def weights(config: DistilBertConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
     blocks = block_rules(config, _BLOCK, "distilbert.transformer.layer.{i}.")
-    return with_head(trunk(config, "distilbert.", blocks=blocks), config, head, _NAMES)
+    return with_head(backbone_rules(config, "distilbert.", blocks=blocks), config, head, _NAMES)

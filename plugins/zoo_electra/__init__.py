@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from zoo.config import Config, ConfigMap
-from zoo.encoder import WordPieceFamily, encoder_heads, replaced_head
-from zoo.family import Family, Head
-from zoo.hookspecs import hookimpl
+from zoo.families.base import Family, Head
+from zoo.families.config import Config, ConfigMap
+from zoo.families.encoder import WordPieceFamily, encoder_heads, rtd_head
+from zoo.plugins.hookspecs import hookimpl
 from zoo_electra.config import CONFIG_MAP, ElectraConfig
 
 
@@ -20,7 +20,7 @@ class Electra(WordPieceFamily):
     default_checkpoint: ClassVar[str] = "electra-small-discriminator"
     named_heads: ClassVar[Mapping[str, Head]] = {
         **encoder_heads("Electra"),
-        "replaced-token-detection": replaced_head("ElectraForPreTraining"),
+        "replaced-token-detection": rtd_head("ElectraForPreTraining"),
     }
 
 

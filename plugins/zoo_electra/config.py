@@ -1,7 +1,7 @@
 """ELECTRA's configuration, and what the keys of its Hub configuration mean."""
 
-from zoo.config import ConfigMap
-from zoo.encoder import FIXED, KEYS, EncoderConfig
+from zoo.families.config import ConfigMap
+from zoo.families.encoder import FIXED, KEYS, EncoderConfig
 
 
 class ElectraConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):

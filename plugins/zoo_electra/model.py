@@ -14,36 +14,36 @@ There is no pooler: a text is classified by its first token's vector, through a 
 and another linear map.
 """
 
-from zoo.nn.assembly import Assembly, Pooled, Reader
-from zoo.nn.encoder import Encoder, TokenScores, masked_token_head
-from zoo.nn.heads import DenseHead, FirstToken, MaskedTokenHead
+from zoo.nn.encoder import Encoder, TokenDiscriminator, make_mlm_head
+from zoo.nn.factory import ModelFactory, ModelParts, Pooled
+from zoo.nn.heads import DenseHead, FirstTokenPooler, MLMHead
 from zoo_electra.config import ElectraConfig
 
 
-class ElectraAssembly(Assembly):
+class ElectraFactory(ModelFactory):
     """The usual trunk, and heads of two maps."""
 
-    def reader(self, head: str) -> Reader:
-        """See ``Assembly``."""
+    def build_head(self, head: str) -> ModelParts:
+        """See ``ModelFactory``."""
         if head == "replaced-token-detection":
-            return TokenScores, None, DenseHead(self.width, 1, act=self.config.activation)
-        return super().reader(head)
+            return TokenDiscriminator, None, DenseHead(self.width, 1, act=self.config.activation)
+        return super().build_head(head)
 
-    def masked(self) -> MaskedTokenHead:
-        """See ``Assembly``."""
-        return masked_token_head(self.config, "gelu")
+    def masked_lm_head(self) -> MLMHead:
+        """See ``ModelFactory``."""
+        return make_mlm_head(self.config, "gelu")
 
-    def text(self, outputs: int) -> Pooled:
-        """See ``Assembly``."""
+    def sequence_head(self, outputs: int) -> Pooled:
+        """See ``ModelFactory``."""
         drops = {"dropout": self.dropout, "inner_dropout": self.dropout}
-        return FirstToken(), DenseHead(self.width, outputs, act="gelu", **drops)
+        return FirstTokenPooler(), DenseHead(self.width, outputs, act="gelu", **drops)
 
-    def choice(self) -> Pooled:
-        """See ``Assembly``."""
+    def choice_head(self) -> Pooled:
+        """See ``ModelFactory``."""
         drop = self.config.summary_dropout
-        return FirstToken(), DenseHead(self.width, 1, act="gelu", inner_dropout=drop)
+        return FirstTokenPooler(), DenseHead(self.width, 1, act="gelu", inner_dropout=drop)
 
 
 def build(config: ElectraConfig, head: str) -> Encoder:
     """Return a model with fresh weights."""
-    return ElectraAssembly(config).build(head)
+    return ElectraFactory(config).build(head)

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from zoo.training.optimizers import OptimizerSettings
-from zoo.training.schedules import ScheduleSettings
-from zoo.training.settings import Recipe
+from zoo.training.config.schema import Recipe
+from zoo.training.optim.lr_scheduler import LRSchedulerConfig
+from zoo.training.optim.optimizers import OptimizerConfig
 
 OBJECTIVE = "replaced-token-detection"
 # Table 6: rows in a batch, updates, learning rate. Section 3.3: rows of 128 tokens for small.
@@ -23,27 +23,27 @@ def recipe(size: str) -> Recipe:
     length = 128 if size == "small" else 512
     return Recipe(
         objective=OBJECTIVE,
-        options=OPTIONS[size],
-        length=length,
-        batch_tokens=rows * length,
-        steps=steps,
+        objective_args=OPTIONS[size],
+        seq_len=length,
+        global_batch_tokens=rows * length,
+        max_steps=steps,
         # the released optimizer does not correct the averages' bias; it clips at 1
-        optimizer=OptimizerSettings(
+        optimizer=OptimizerConfig(
             learning_rate=5e-4 if size == "small" else 2e-4,
             weight_decay=0.01,
             eps=1e-6,
             bias_correction=False,
         ),
-        schedule=ScheduleSettings(name="linear-together", warmup=10_000),
+        lr_scheduler=LRSchedulerConfig(name="linear-warmup-times-decay", warmup_steps=10_000),
     )
 
 
 # Table 6: the generator's width as a part of the discriminator's, and the share of masked tokens.
-# (The small model that was released had a generator of its own width: options.generator=1.0.)
+# (The small model that was released had a generator of its own width: objective_args.generator_width_ratio=1.0.)
 OPTIONS: dict[str, dict[str, Any]] = {
-    "small": {"generator": 1 / 4},
-    "base": {"generator": 1 / 3},
-    "large": {"generator": 1 / 4, "rate": 0.25},
+    "small": {"generator_width_ratio": 1 / 4},
+    "base": {"generator_width_ratio": 1 / 3},
+    "large": {"generator_width_ratio": 1 / 4, "mask_prob": 0.25},
 }
 
 
@@ -53,12 +53,12 @@ def _tiny() -> Recipe:
     shape["initializer_range"] = 0.05
     return Recipe(
         objective=OBJECTIVE,
-        options={"generator": 0.5},
+        objective_args={"generator_width_ratio": 0.5},
         config=shape,
         vocab_size=4096,
-        length=128,
-        batch_tokens=2048,
-        steps=1000,
-        optimizer=OptimizerSettings(learning_rate=5e-3, weight_decay=0.01, eps=1e-6),
-        schedule=ScheduleSettings(name="linear-together", warmup=50),
+        seq_len=128,
+        global_batch_tokens=2048,
+        max_steps=1000,
+        optimizer=OptimizerConfig(learning_rate=5e-3, weight_decay=0.01, eps=1e-6),
+        lr_scheduler=LRSchedulerConfig(name="linear-warmup-times-decay", warmup_steps=50),
     )

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection
 
-from zoo.foreign import Foreign, tensorflow_name
-from zoo.weights import Drop, WeightMap
-from zoo.weights.encoder import trunk
-from zoo.weights.heads import HeadNames, MaskedNames, dense_rules, with_head
+from zoo.weights import Ignore, WeightMap
+from zoo.weights.encoder_rules import backbone_rules
+from zoo.weights.head_rules import HeadNames, MaskedNames, dense_rules, with_head
+from zoo.weights.releases import ReleaseTensor, tf_encoder_name
 from zoo_electra.config import ElectraConfig
 
 _NAMES = HeadNames(
@@ -20,14 +20,14 @@ _NAMES = HeadNames(
 )
 
 # the released base and large discriminators hold it all the same
-_UNUSED = Drop(
+_UNUSED = Ignore(
     "electra.embeddings_project.{p}", "nothing is mapped: embeddings are as wide as blocks"
 )
 
 
 def weights(config: ElectraConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    base = trunk(config, "electra.")
+    base = backbone_rules(config, "electra.")
     if config.embedding_size == config.hidden_size:
         base = base.plus(drops=[_UNUSED])
     if head == "replaced-token-detection":
@@ -36,7 +36,7 @@ def weights(config: ElectraConfig, head: str) -> WeightMap:
     return with_head(base, config, head, _NAMES)
 
 
-def from_tensorflow(names: Collection[str], head: str) -> dict[str, Foreign]:
+def from_tensorflow(names: Collection[str], head: str) -> dict[str, ReleaseTensor]:
     """Say what the tensors of Google's release are (google-research/electra, run_pretraining.py).
 
     A file holds both networks. ``masked-lm`` is the generator's head, and all others go on top of
@@ -48,7 +48,7 @@ def from_tensorflow(names: Collection[str], head: str) -> dict[str, Foreign]:
     return {name: _released(name, own, generator=head == "masked-lm") for name in names}
 
 
-def _released(name: str, own: Collection[str], *, generator: bool) -> Foreign:
+def _released(name: str, own: Collection[str], *, generator: bool) -> ReleaseTensor:
     """Say what one tensor is; ``own`` are the parts that the generator does not share."""
     network, _, rest = name.partition("/")
     part = rest.partition("/")[0]
@@ -60,12 +60,12 @@ def _released(name: str, own: Collection[str], *, generator: bool) -> Foreign:
         "generator_predictions": generator,
     }
     if name == "temperature":
-        return Foreign(name, because="divides the generator's scores in training alone")
+        return ReleaseTensor(name, reason="divides the generator's scores in training alone")
     spelled = f"electra/{rest}" if network == "generator" else name
     spelled = spelled.replace("_predictions/dense_1/", "_predictions/dense_prediction/")
     spelled = spelled.replace("generator_predictions/output_bias", "generator_lm_head/output_bias")
-    found = tensorflow_name(name, spelled)
-    if found.because or wanted.get(network, True):
+    found = tf_encoder_name(name, spelled)
+    if found.reason or wanted.get(network, True):
         return found
     one, other = ("discriminator", "generator") if generator else ("generator", "discriminator")
-    return Foreign(name, because=f"belongs to the {one}; the head is the {other}'s")
+    return ReleaseTensor(name, reason=f"belongs to the {one}; the head is the {other}'s")

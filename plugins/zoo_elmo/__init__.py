@@ -3,21 +3,21 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.config import Config, ConfigMap
 from zoo.errors import UsageError
-from zoo.family import Family, Head, NewTokenizer
-from zoo.heads import usual
-from zoo.hookspecs import hookimpl
+from zoo.families.base import Family, Head, TokenizerTrainSpec
+from zoo.families.config import Config, ConfigMap
+from zoo.families.heads import standard_head
+from zoo.plugins.hookspecs import hookimpl
 from zoo_elmo.config import CONFIG_MAP, ElmoConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from zoo.tokenization import SourceFiles, TextTokenizer
+    from zoo.tokenizers import SourceFiles, TextTokenizer
 
 _INPUTS = {"character_ids": "batch tokens max_characters", "attention_mask": "batch tokens"}
 _HEADS = {
-    "none": usual("none", inputs=_INPUTS, summary="a vector for each word, of all layers"),
+    "none": standard_head("none", inputs=_INPUTS, summary="a vector for each word, of all layers"),
     "bidirectional-lm": Head(
         (),
         dict.fromkeys(("forward_logits", "backward_logits"), "batch tokens vocab_size"),
@@ -48,8 +48,8 @@ class ElmoFamily(Family):
     weight_format: ClassVar[str] = "hdf5"
     default_checkpoint: ClassVar[str] = "elmo-original"
     special_tokens: ClassVar[Mapping[str, str]] = {"bos": "<S>", "eos": "</S>", "unk": "<UNK>"}
-    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
-        "words": NewTokenizer(("<S>", "</S>", "<UNK>"))
+    new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
+        "words": TokenizerTrainSpec(("<S>", "</S>", "<UNK>"))
     }
     objectives: ClassVar[Mapping[str, str]] = {
         "bidirectional-lm": "zoo_elmo.objective:BidirectionalLm"
@@ -59,13 +59,13 @@ class ElmoFamily(Family):
         """Return the heads."""
         return _HEADS
 
-    def claims(self, hub: Mapping[str, Any]) -> bool:
+    def matches_config(self, hub: Mapping[str, Any]) -> bool:
         """Tell its options by their two parts."""
         return all(isinstance(hub.get(part), dict) for part in ("char_cnn", "lstm"))
 
-    def to_hub(self, config: ElmoConfig, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def to_hf(self, config: ElmoConfig, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Translate back, without what no ``options.json`` says; see ``Family``."""
-        found = super().to_hub(config, extra)
+        found = super().to_hf(config, extra)
         return {key: value for key, value in found.items() if key not in _NEVER_SAID}
 
     def text_tokenizer(self, config: ElmoConfig) -> "TextTokenizer":

@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from zoo.config import Config, ConfigMap
+from zoo.families.config import Config, ConfigMap
 
 CHARACTERS: Final = 262  # 256 bytes, 5 marks (see zoo_elmo.characters), and 0 for "no character"
 PAPER = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))

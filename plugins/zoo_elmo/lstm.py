@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.recurrent import State, Tensors, walk
+from zoo.nn.layers.recurrent import RecurrentState, Tensors, scan
 from zoo_elmo.config import ElmoConfig
 
 FORGET_BIAS = 1.0  # added to the forget gate's bias when it is used, and not in the file
@@ -37,7 +37,7 @@ class ProjectedLstm(nn.Module):
         projected = outputs < self.size
         self.projection = nn.Parameter(torch.empty(self.size, outputs)) if projected else None
 
-    def forward(self, x: Tensor, mask: Tensor, state: State) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor, state: RecurrentState) -> Tensor:
         """Return the output after each word, (batch, tokens, outputs).
 
         A word that is not real leaves output and cell as they are.
@@ -60,7 +60,7 @@ class ProjectedLstm(nn.Module):
             return torch.where(real, new[0], output), torch.where(real, new[1], cell)
 
         words = given, mask.unsqueeze(-1)
-        found, ended = walk(step, begin, words, reverse=self.from_the_right)
+        found, ended = scan(step, begin, words, reverse=self.from_the_right)
         for name, each in zip(self.kept, ended, strict=True):
             state.after(name, each)
         return found
@@ -96,7 +96,7 @@ class BidirectionalLstm(nn.Module):
         self.dropout = nn.Dropout(config.dropout)
         self.skip = config.skip_connections and number > 0
 
-    def forward(self, x: Tensor, mask: Tensor, state: State) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor, state: RecurrentState) -> Tensor:
         """Return (batch, tokens, hidden), zero where there is no word.
 
         Args:

@@ -25,9 +25,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.activations import activation
-from zoo.nn.highway import Highway
-from zoo.nn.recurrent import State
+from zoo.nn.layers.activations import activation
+from zoo.nn.layers.highway import Highway
+from zoo.nn.layers.recurrent import RecurrentState
 from zoo_elmo.config import CHARACTERS, ElmoConfig
 from zoo_elmo.lstm import BidirectionalLstm, ProjectedLstm
 
@@ -104,8 +104,8 @@ class Elmo(nn.Module):
         if mix:
             self.layers.append(Mix(config.lstm_layers + 1, learned=config.mix))
 
-    def trunk(
-        self, character_ids: Tensor, attention_mask: Tensor | None, state: State | None
+    def backbone(
+        self, character_ids: Tensor, attention_mask: Tensor | None, state: RecurrentState | None
     ) -> list[Tensor]:
         """Return the word vectors and what each LSTM layer returns; see ``forward``."""
         mask = (character_ids > 0).any(-1)
@@ -113,7 +113,7 @@ class Elmo(nn.Module):
             mask = mask & (attention_mask > 0)
         return self.above(self.embeddings(character_ids) * mask.unsqueeze(-1), mask, state)
 
-    def above(self, vectors: Tensor, mask: Tensor, state: State | None) -> list[Tensor]:
+    def above(self, vectors: Tensor, mask: Tensor, state: RecurrentState | None) -> list[Tensor]:
         """Return the word vectors and what each LSTM layer makes of them.
 
         Args:
@@ -122,7 +122,7 @@ class Elmo(nn.Module):
             mask: (batch, tokens), true where there is a word.
             state: see ``forward``.
         """
-        found, state = [vectors], state or State()
+        found, state = [vectors], state or RecurrentState()
         for layer in self.layers:
             if isinstance(layer, BidirectionalLstm):
                 found.append(layer(found[-1], mask, state))
@@ -132,7 +132,7 @@ class Elmo(nn.Module):
         self,
         character_ids: Tensor,
         attention_mask: Tensor | None = None,
-        state: State | None = None,
+        state: RecurrentState | None = None,
     ) -> dict[str, Tensor]:
         """Return the outputs of the head by name.
 
@@ -142,7 +142,7 @@ class Elmo(nn.Module):
                 word that is not padding counts.
             state: of what the batch before ended with; ``None`` begins with zeros.
         """
-        return self.outputs(self.trunk(character_ids, attention_mask, state))
+        return self.outputs(self.backbone(character_ids, attention_mask, state))
 
     def outputs(self, layers: list[Tensor]) -> dict[str, Tensor]:
         """Return the head's outputs, from all layers."""

@@ -37,14 +37,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.config import Config
 from zoo.data.corpus import Split
-from zoo.data.random import generator
+from zoo.data.rng import generator
 from zoo.errors import UsageError
-from zoo.nn.recurrent import State
-from zoo.objectives.base import Batch, Objective, Options, Outcome, Row, Rows
-from zoo.objectives.sampled import Sample, SampledOptions, draw, word_losses
-from zoo.objectives.vocabulary import Ids, Vocabulary
+from zoo.families.config import Config
+from zoo.nn.layers.recurrent import RecurrentState
+from zoo.objectives.base import Batch, Example, ExampleDataset, LossOutput, Objective, Options
+from zoo.objectives.examples.vocabulary import Ids, TokenizerView
+from zoo.objectives.losses.sampled_softmax import (
+    SampledOptions,
+    SampledWords,
+    log_uniform_sample,
+    sampled_softmax_loss,
+)
 from zoo_elmo.characters import BEGIN_SENTENCE, END_SENTENCE, boundary, word_ids
 from zoo_elmo.config import ElmoConfig
 
@@ -52,7 +57,7 @@ WAYS = ("forward", "backward")  # the loss terms
 _PLANES = ("forward", "forward_targets", "backward", "backward_targets")  # read and told
 
 
-class Windows(Rows):
+class Windows(ExampleDataset):
     """The steps of both streams, cut into rows. What is left at their end fills no row.
 
     Args:
@@ -63,8 +68,10 @@ class Windows(Rows):
 
     def __init__(self, objective: "BidirectionalLm", split: Split, seed: int) -> None:
         self.split, self.length = split, objective.length
-        self.sampled = objective.options.samples is not None
-        self.begin, self.end = (objective.vocabulary.role(role) for role in ("bos", "eos"))
+        self.sampled = objective.options.num_sampled is not None
+        self.begin, self.end = (
+            objective.vocabulary.special_token_id(role) for role in ("bos", "eos")
+        )
         counts = np.diff(split.documents)
         order = generator(seed, "documents").permutation(len(counts))
         counts, firsts = counts[order], split.documents[:-1][order]
@@ -77,7 +84,7 @@ class Windows(Rows):
         """See ``Rows``."""
         return int(self.steps[-1]) // self.length
 
-    def row(self, index: int, rng: np.random.Generator) -> Row:
+    def row(self, index: int, rng: np.random.Generator) -> Example:
         """See ``Rows``. What is drawn is a seed for the sample."""
         first = index * self.length
         at = int(np.searchsorted(self.steps, first, side="right")) - 1
@@ -88,7 +95,7 @@ class Windows(Rows):
             pieces.append(np.stack(steps)[:, max(first - start, 0) : first + self.length - start])
             at += 1
         forward, backward = np.split(np.concatenate(pieces, axis=1), 2)
-        return Row(
+        return Example(
             dict(zip(_PLANES, (*forward, *backward[:, ::-1]), strict=True)),
             values={"sample": rng.integers(2**63, size=1)} if self.sampled else {},
             counts=dict.fromkeys(WAYS, self.length),
@@ -114,12 +121,12 @@ class BidirectionalLm(Objective):
     name: ClassVar[str] = "bidirectional-lm"
     head: ClassVar[str] = "bidirectional-lm"
     options_type: ClassVar[type[Options]] = SampledOptions
-    recurrent: ClassVar[bool] = True
-    spelled: ClassVar[bool] = True
+    stateful: ClassVar[bool] = True
+    char_inputs: ClassVar[bool] = True
     config: ElmoConfig
 
     def __init__(
-        self, vocabulary: Vocabulary, config: Config, length: int, options: Any = None
+        self, vocabulary: TokenizerView, config: Config, length: int, options: Any = None
     ) -> None:
         super().__init__(vocabulary, config, length, options)
         kind = type(vocabulary.tokenizer.model).__name__
@@ -128,8 +135,8 @@ class BidirectionalLm(Objective):
                 f"{self.name} reads whole words, and the tokenizer ({kind}) has pieces of words",
                 "train one with `--tokenizer train`",
             )
-        self.unknown = vocabulary.role("unk")
-        told = max(vocabulary.role(role) for role in ("bos", "eos", "unk"))
+        self.unknown = vocabulary.special_token_id("unk")
+        told = max(vocabulary.special_token_id(role) for role in ("bos", "eos", "unk"))
         if told >= config.vocab_size:
             raise UsageError(
                 f"config.vocab_size is {config.vocab_size}, and words of the tokenizer that are "
@@ -139,7 +146,7 @@ class BidirectionalLm(Objective):
         self.options.check_samples(config.vocab_size)
 
     @property
-    def terms(self) -> Mapping[str, float]:
+    def loss_weights(self) -> Mapping[str, float]:
         """See ``Objective``: the mean of both directions."""
         return dict.fromkeys(WAYS, 0.5)
 
@@ -152,16 +159,16 @@ class BidirectionalLm(Objective):
         for word, number in known.items():
             found[number] = word_ids(word, room)
         for role, mark in (("bos", BEGIN_SENTENCE), ("eos", END_SENTENCE)):
-            found[self.vocabulary.role(role)] = boundary(mark, room)
+            found[self.vocabulary.special_token_id(role)] = boundary(mark, room)
         return found
 
-    def rows(self, split: Split, seed: int) -> Rows:
+    def rows(self, split: Split, seed: int) -> ExampleDataset:
         """See ``Objective``."""
         return Windows(self, split, seed)
 
-    def collate(self, rows: Sequence[Row]) -> Batch:
+    def collate(self, rows: Sequence[Example]) -> Batch:
         """See ``Objective``; the vector of a word is computed once, wherever it stands."""
-        planes = np.array([[row.planes[name] for row in rows] for name in _PLANES])
+        planes = np.array([[row.arrays[name] for row in rows] for name in _PLANES])
         read, told = planes[::2], planes[1::2]
         used, places = np.unique(read, return_inverse=True)
         arrays = {
@@ -172,23 +179,29 @@ class BidirectionalLm(Objective):
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         if "sample" in rows[0].values:
             source = torch.Generator().manual_seed(int(rows[0].values["sample"][0]))
-            drawn = [draw(self.config.vocab_size, self.options.samples, source) for _ in WAYS]
+            drawn = [
+                log_uniform_sample(self.config.vocab_size, self.options.num_sampled, source)
+                for _ in WAYS
+            ]
             words, tries = zip(*drawn, strict=True)
             tensors |= {"samples": torch.stack(words), "tries": torch.tensor(tries)}
         counts = {way: sum(row.counts[way] for row in rows) for way in WAYS}
         return Batch(tensors, counts, rows=len(rows), tokens=len(rows) * self.length)
 
-    def loss(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> Outcome:
+    def loss(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> LossOutput:
         """See ``Objective``; the memory is what every LSTM ended with."""
         learner: Any = model
         spelled = learner.embeddings(tensors["character_ids"].unsqueeze(0)).squeeze(0)
         halves = zip(tensors["places"], spelled.chunk(2, dim=-1), strict=True)
         vectors = torch.cat([F.embedding(places, half) for places, half in halves], dim=-1)
-        mask, state = torch.ones_like(tensors["places"][0], dtype=torch.bool), State(tensors)
+        mask, state = (
+            torch.ones_like(tensors["places"][0], dtype=torch.bool),
+            RecurrentState(tensors),
+        )
         seen = learner.directions(learner.above(vectors, mask, state))
         sampled, sums = model.training and "samples" in tensors, {}
         for k, way in enumerate(WAYS):
-            sample = Sample(tensors["samples"][k], tensors["tries"][k]) if sampled else None
+            sample = SampledWords(tensors["samples"][k], tensors["tries"][k]) if sampled else None
             hidden, told = seen[k].flatten(0, 1), tensors["targets"][k].flatten()
-            sums[way] = word_losses(learner.head, hidden, told, sample).sum()
-        return Outcome(sums, memory=state.ended)
+            sums[way] = sampled_softmax_loss(learner.head, hidden, told, sample).sum()
+        return LossOutput(sums, recurrent_state=state.ended)

@@ -1,11 +1,11 @@
 """How ELMo is pretrained: allenai/bilm-tf, ``bilm/training.py`` and ``bin/train_elmo.py``."""
 
-from zoo.training.optimizers import OptimizerSettings
-from zoo.training.schedules import ScheduleSettings
-from zoo.training.settings import Recipe
+from zoo.training.config.schema import Recipe
+from zoo.training.optim.lr_scheduler import LRSchedulerConfig
+from zoo.training.optim.optimizers import OptimizerConfig
 
 OBJECTIVE = "bidirectional-lm"
-CONSTANT = ScheduleSettings(name="constant")
+CONSTANT = LRSchedulerConfig(name="constant")
 WINDOW = 20  # words
 ROWS = 3 * 128  # devices, and rows of each
 TOKENS = 768_648_884  # of the 1 Billion Word Benchmark, as the released code has it
@@ -24,24 +24,24 @@ def recipe(size: str) -> Recipe:
             objective=OBJECTIVE,
             config={"dropout": 0.0},
             vocab_size=4096,
-            length=WINDOW,
-            batch_tokens=32 * WINDOW,
-            steps=500,
-            optimizer=OptimizerSettings(learning_rate=0.03),
-            schedule=ScheduleSettings(name="cosine", warmup=20, end=0.1),
+            seq_len=WINDOW,
+            global_batch_tokens=32 * WINDOW,
+            max_steps=500,
+            optimizer=OptimizerConfig(learning_rate=0.03),
+            lr_scheduler=LRSchedulerConfig(name="cosine", warmup_steps=20, min_lr_ratio=0.1),
         )
     places = ROWS * WINDOW
     return Recipe(
         objective=OBJECTIVE,
-        options={"samples": 8192},
-        length=WINDOW,
-        batch_tokens=places,
-        steps=EPOCHS * (TOKENS // places),
-        optimizer=OptimizerSettings(
+        objective_args={"num_sampled": 8192},
+        seq_len=WINDOW,
+        global_batch_tokens=places,
+        max_steps=EPOCHS * (TOKENS // places),
+        optimizer=OptimizerConfig(
             name="adagrad",
             learning_rate=0.2,
-            accumulator=1 / WINDOW**2,
-            clip=10.0 / WINDOW,
+            initial_accumulator_value=1 / WINDOW**2,
+            max_grad_norm=10.0 / WINDOW,
         ),
-        schedule=CONSTANT,
+        lr_scheduler=CONSTANT,
     )

@@ -6,8 +6,8 @@ from typing import Any
 
 from zoo.checkpoint import TokenizerInfo
 from zoo.errors import UsageError
-from zoo.tokenization import Encoded, TextTokenizer
-from zoo.tokenization.text import unreadable
+from zoo.tokenizers import Encoded, TextTokenizer
+from zoo.tokenizers.tokenizer import unreadable
 from zoo_elmo.characters import sentence_ids
 
 BEGIN, END = "<S>", "</S>"  # how results show the boundaries of a sentence

@@ -6,8 +6,8 @@ columns for the gates i, j, f and o.
 
 from collections.abc import Collection
 
-from zoo.foreign import Foreign
 from zoo.weights import Rule, Transpose, WeightMap
+from zoo.weights.releases import ReleaseTensor
 from zoo_elmo.config import CHARACTERS, ElmoConfig
 
 _CELL = "RNN_{way}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
@@ -80,17 +80,17 @@ def _mix(config: ElmoConfig) -> list[Rule]:
     ]
 
 
-def from_tensorflow(names: Collection[str], head: str) -> dict[str, Foreign]:
+def from_tensorflow(names: Collection[str], head: str) -> dict[str, ReleaseTensor]:
     """Say what the tensors are that the code saves while it trains (training.py, dump_weights)."""
     return {name: _trained(name) for name in names}
 
 
-def _trained(name: str) -> Foreign:
+def _trained(name: str) -> ReleaseTensor:
     if name.endswith("/Adagrad"):
-        return Foreign(name, because="a slot of the optimizer, not a weight")
+        return ReleaseTensor(name, reason="a slot of the optimizer, not a weight")
     if name in ("global_step", "train_perplexity"):
-        return Foreign(name, because="says how far training went, not a weight")
+        return ReleaseTensor(name, reason="says how far training went, not a weight")
     own = name.removeprefix("lm/")
     for theirs, dumped in _TRAINED.items():
         own = own.replace(theirs, dumped)
-    return Foreign(own)
+    return ReleaseTensor(own)

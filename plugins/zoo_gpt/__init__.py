@@ -3,20 +3,20 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from zoo.config import Config, ConfigMap
-from zoo.family import Family, Head, NewTokenizer
-from zoo.heads import usual
-from zoo.hookspecs import hookimpl
+from zoo.families.base import Family, Head, TokenizerTrainSpec
+from zoo.families.config import Config, ConfigMap
+from zoo.families.heads import standard_head
+from zoo.plugins.hookspecs import hookimpl
 from zoo_gpt.config import CONFIG_MAPS, GptConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from zoo.tokenization import SourceFiles
+    from zoo.tokenizers import SourceFiles
 
 # architectures: GPT-2's, then GPT's
 _HEADS = {
-    "none": usual("none", "GPT2", "OpenAIGPT"),
+    "none": standard_head("none", "GPT2", "OpenAIGPT"),
     "causal-lm": Head(
         ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel"),
         {"logits": "batch tokens vocab_size"},
@@ -30,9 +30,9 @@ _HEADS = {
         "which of several texts it is, and which token comes next in each",
         dict.fromkeys(("input_ids", "attention_mask"), "batch choices tokens"),
     ),
-    "sequence-classification": usual("sequence-classification", "GPT2", "OpenAIGPT"),
-    "token-classification": usual("token-classification", "GPT2"),
-    "question-answering": usual("question-answering", "GPT2"),
+    "sequence-classification": standard_head("sequence-classification", "GPT2", "OpenAIGPT"),
+    "token-classification": standard_head("token-classification", "GPT2"),
+    "question-answering": standard_head("question-answering", "GPT2"),
 }
 
 
@@ -48,8 +48,8 @@ class Gpt(Family):
     special_tokens: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("bos", "eos", "unk"), "<|endoftext|>"
     )
-    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
-        "byte-level-bpe": NewTokenizer(last=("<|endoftext|>",))
+    new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
+        "byte-level-bpe": TokenizerTrainSpec(last=("<|endoftext|>",))
     }
 
     def heads(self) -> Mapping[str, Head]:
@@ -72,7 +72,7 @@ class Gpt(Family):
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build GPT-2's tokenizer of bytes, or the first GPT's of words."""
-        from zoo.tokenization import byte_level_bpe_tokenizer, word_bpe_tokenizer
+        from zoo.tokenizers import byte_level_bpe_tokenizer, word_bpe_tokenizer
 
         if files.json_if_any("config.json").get("model_type") == "openai-gpt":
             return word_bpe_tokenizer(files, roles={"unk": "<unk>"})

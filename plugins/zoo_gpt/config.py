@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, Literal
 
-from zoo.config import Activation, Config, ConfigMap, alike
+from zoo.families.config import Activation, Config, ConfigMap, same_names
 
 
 class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,7 +78,7 @@ class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 _KEYS = {
-    **alike("vocab_size", "initializer_range", "pad_token_id"),
+    **same_names("vocab_size", "initializer_range", "pad_token_id"),
     "n_positions": "max_positions",
     "n_embd": "hidden_size",
     "n_layer": "num_layers",

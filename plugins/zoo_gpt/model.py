@@ -13,22 +13,22 @@ leaves them, with one more norm after the last block, and in the depth-scaled st
 that feed the residual path. A text is classified by its last token's vector (Radford et al. 2018,
 section 3.2).
 
-What a batch is and how a text is written, ``zoo.nn.causal`` says. No segments are told apart.
+What a batch is and how a text is written, ``zoo.nn.decoder`` says. No segments are told apart.
 """
 
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from zoo.nn.assembly import Assembly, Reader
 from zoo.nn.blocks import PostNormBlock, PreNormBlock
-from zoo.nn.causal import CausalLM, CausalStack, LastToken, last_places
-from zoo.nn.encoder import Encoder, blocks, embeddings, self_attention
-from zoo.nn.heads import LinearHead, at_places
+from zoo.nn.decoder import CausalBackbone, CausalLM, CausalSequenceClassifier, last_token_index
+from zoo.nn.encoder import Encoder, make_blocks, make_embeddings, make_self_attention
+from zoo.nn.factory import ModelFactory, ModelParts
+from zoo.nn.heads import LinearHead, gather_rows
 from zoo_gpt.config import GptConfig
 
 
-class Gpt(CausalStack):
+class Gpt(CausalBackbone):
     """The trunk, which all heads share.
 
     Args:
@@ -42,11 +42,11 @@ class Gpt(CausalStack):
 
         def attention(number: int) -> nn.Module:
             scale = config.attention_scale(number)
-            return self_attention(config, causal=True, scale=scale)
+            return make_self_attention(config, causal=True, scale=scale)
 
-        layers = blocks(config, kind, attention=attention, intermediate_size=config.inner_size)
+        layers = make_blocks(config, kind, attention=attention, intermediate_size=config.inner_size)
         top["final_norm"] = norm if config.norm == "pre" else None
-        super().__init__(embeddings(config, norm=False), layers, **top)
+        super().__init__(make_embeddings(config, norm=False), layers, **top)
         self.pad_token_id = config.pad_token_id
 
 
@@ -76,40 +76,42 @@ class MultipleChoice(CausalLM, Gpt):
         mask = None if attention_mask is None else attention_mask.flatten(0, 1)
         ids, shape = input_ids.flatten(0, 1), input_ids.shape
         if mc_token_ids is None:
-            places = last_places(ids, mask, self.pad_token_id)
+            places = last_token_index(ids, mask, self.pad_token_id)
         else:
             places = mc_token_ids.flatten()
         hidden = self.encode(ids, mask)
         return {
             "logits": self.scores(hidden).view(*shape, -1),  # (batch, choices, tokens, vocabulary)
-            "mc_logits": self.choice(at_places(hidden, places)).view(shape[:2]),  # (batch, choices)
+            "mc_logits": self.choice(gather_rows(hidden, places)).view(
+                shape[:2]
+            ),  # (batch, choices)
         }
 
 
-class GptAssembly(Assembly):
+class GptFactory(ModelFactory):
     """The family's trunk under the usual heads and its own."""
 
-    trunk_type: ClassVar[type[Encoder]] = Gpt
+    backbone_type: ClassVar[type[Encoder]] = Gpt
 
-    def reader(self, head: str) -> Reader:
-        """See ``Assembly``."""
+    def build_head(self, head: str) -> ModelParts:
+        """See ``ModelFactory``."""
         labels, vocabulary = len(self.config.labels), self.config.vocab_size
         if head == "sequence-classification":
-            return LastToken, None, nn.Linear(self.width, labels, bias=False)
+            return CausalSequenceClassifier, None, nn.Linear(self.width, labels, bias=False)
         if head in ("causal-lm", "multiple-choice"):
             tied = self.config.tie_embeddings
             table = None if tied else nn.Linear(self.width, vocabulary, bias=False)
             return CausalLM if head == "causal-lm" else MultipleChoice, None, table
-        return super().reader(head)
+        return super().build_head(head)
 
-    def tokens(self, outputs: int) -> nn.Module:
-        """See ``Assembly``; the published models say no other dropout."""
+    def token_head(self, outputs: int) -> nn.Module:
+        """See ``ModelFactory``; the published models say no other dropout."""
         return LinearHead(self.width, outputs, dropout=0.1)
 
 
 def build(config: GptConfig, head: str) -> Encoder:
     """Return a model with fresh weights, those on GPT-2's residual path smaller with depth."""
-    model = GptAssembly(config).build(head)
+    model = GptFactory(config).build(head)
     if config.norm == "pre":
         std = config.initializer_range / (2 * config.num_layers) ** 0.5
         for name, parameter in model.layers.named_parameters():

@@ -4,9 +4,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from zoo.training.optimizers import OptimizerSettings
-from zoo.training.schedules import ScheduleSettings
-from zoo.training.settings import Recipe
+from zoo.training.config.schema import Recipe
+from zoo.training.optim.lr_scheduler import LRSchedulerConfig
+from zoo.training.optim.optimizers import OptimizerConfig
 
 OBJECTIVE = "causal-lm"
 BROWN: dict[str, Any] = {"betas": (0.9, 0.95), "weight_decay": 0.1}
@@ -49,9 +49,9 @@ def _recipe(
 ) -> Recipe:
     return Recipe(
         objective=OBJECTIVE,
-        length=length,
-        batch_tokens=rows * length,
-        steps=steps,
-        optimizer=OptimizerSettings(learning_rate=rate, **adam),
-        schedule=ScheduleSettings(name="cosine", warmup=warmup, end=end),
+        seq_len=length,
+        global_batch_tokens=rows * length,
+        max_steps=steps,
+        optimizer=OptimizerConfig(learning_rate=rate, **adam),
+        lr_scheduler=LRSchedulerConfig(name="cosine", warmup_steps=warmup, min_lr_ratio=end),
     )

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection
 
-from zoo.foreign import Foreign
-from zoo.weights import Drop, Rule, Transpose, WeightMap, is_arange, is_low, is_triangle
-from zoo.weights.encoder import module_rule
-from zoo.weights.heads import HeadNames, next_token, with_head
+from zoo.weights import Ignore, Rule, Transpose, WeightMap, is_arange, is_causal_mask, is_mask_value
+from zoo.weights.encoder_rules import module_rule
+from zoo.weights.head_rules import HeadNames, lm_head_rules, with_head
+from zoo.weights.releases import ReleaseTensor
 from zoo_gpt.config import GptConfig
 
 _PREFIX = "transformer."
@@ -17,10 +17,10 @@ _PARTS = ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2"
 
 def weights(config: GptConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    width, trunk, labels = config.hidden_size, _trunk(config), len(config.labels)
+    width, trunk, labels = config.hidden_size, _backbone(config), len(config.labels)
     match head:
         case "causal-lm":
-            return next_token(trunk, config, _tokens(config), own=not config.tie_embeddings)
+            return lm_head_rules(trunk, config, _tokens(config), own=not config.tie_embeddings)
         case "multiple-choice":
             choice = module_rule("multiple_choice_head.summary", "choice", 1, width)
             return weights(config, "causal-lm").plus(choice)
@@ -33,7 +33,7 @@ def _tokens(config: GptConfig) -> str:
     return _PREFIX + ("wte.weight" if config.norm == "pre" else "tokens_embed.weight")
 
 
-def _trunk(config: GptConfig) -> WeightMap:
+def _backbone(config: GptConfig) -> WeightMap:
     width, inner, pre = config.hidden_size, config.inner_size, config.norm == "pre"
     positions = _PREFIX + ("wpe.weight" if pre else "positions_embed.weight")
     final = [Rule(_PREFIX + "ln_f.{p}", "final_norm.{p}", (width,))] if pre else []
@@ -50,9 +50,11 @@ def _trunk(config: GptConfig) -> WeightMap:
             *final,
         ],
         drops=[
-            Drop(_LAYER + "attn.bias", "a buffer: what a token may look at", is_triangle),
-            Drop(_LAYER + "attn.masked_bias", "a buffer: the score of what it may not", is_low),
-            Drop(_PREFIX + "position_ids", "a buffer: 0, 1, 2, ...", is_arange),
+            Ignore(_LAYER + "attn.bias", "a buffer: what a token may look at", is_causal_mask),
+            Ignore(
+                _LAYER + "attn.masked_bias", "a buffer: the score of what it may not", is_mask_value
+            ),
+            Ignore(_PREFIX + "position_ids", "a buffer: 0, 1, 2, ...", is_arange),
         ],
         legacy={"g": "weight", "b": "bias", "w": "weight"},  # of the first release
         prefix=_PREFIX,
@@ -65,19 +67,19 @@ def _in_layer(theirs: str, ours: str, shape: tuple[int, ...]) -> Rule:
     return Rule(f"{_LAYER}{theirs}.{{p}}", f"layers.{{i}}.{ours}.{{p}}", shape, Transpose())
 
 
-def from_npy(names: Collection[str], head: str) -> dict[str, Foreign]:
+def from_npy(names: Collection[str], head: str) -> dict[str, ReleaseTensor]:
     """Say what the arrays of OpenAI's release of the first GPT are, which have no names."""
     return {name: _numbered(int(name)) for name in names}
 
 
-def _numbered(number: int) -> Foreign:
+def _numbered(number: int) -> ReleaseTensor:
     """Say what an array is by its number (finetune-transformer-lm, train.py).
 
     Kernels are those of convolutions over one token, with a first axis of that size.
     """
     if number < len(_FIRST):
-        return Foreign(_PREFIX + _FIRST[number])
+        return ReleaseTensor(_PREFIX + _FIRST[number])
     layer, place = divmod(number - len(_FIRST), 2 * len(_PARTS))
     part, which = divmod(place, 2)
     last = ("weight", "bias")[which]
-    return Foreign(f"{_PREFIX}h.{layer}.{_PARTS[part]}.{last}", squeezed=True)
+    return ReleaseTensor(f"{_PREFIX}h.{layer}.{_PARTS[part]}.{last}", squeezed=True)

@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.config import Config, ConfigMap
-from zoo.encoder import EncoderFamily, encoder_heads
-from zoo.family import Family, Head, NewTokenizer
-from zoo.hookspecs import hookimpl
+from zoo.families.base import Family, Head, TokenizerTrainSpec
+from zoo.families.config import Config, ConfigMap
+from zoo.families.encoder import EncoderFamily, encoder_heads
+from zoo.plugins.hookspecs import hookimpl
 from zoo_roberta.config import CONFIG_MAP, CONFIG_MAPS, SPECIAL_TOKENS, RobertaConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from zoo.tokenization import SourceFiles
+    from zoo.tokenizers import SourceFiles
 
 
 class Roberta(EncoderFamily):
@@ -25,8 +25,9 @@ class Roberta(EncoderFamily):
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "roberta-base"
     special_tokens: ClassVar[Mapping[str, str]] = SPECIAL_TOKENS
-    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = dict.fromkeys(
-        ("byte-level-bpe", "unigram"), NewTokenizer(("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",))
+    new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = dict.fromkeys(
+        ("byte-level-bpe", "unigram"),
+        TokenizerTrainSpec(("<s>", "<pad>", "</s>", "<unk>"), ("<mask>",)),
     )
     # in the order of the model types
     named_heads: ClassVar[Mapping[str, Head]] = encoder_heads(
@@ -42,9 +43,9 @@ class Roberta(EncoderFamily):
         every = super().inputs(config)
         return every if config.type_vocab_size > 1 else every[:2]
 
-    def longest(self, config: RobertaConfig) -> int:
+    def max_seq_len(self, config: RobertaConfig) -> int:
         """Return how many tokens a text may have."""
-        return config.longest
+        return config.max_seq_len
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the byte-level BPE tokenizer, or the SentencePiece one."""

@@ -4,8 +4,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from zoo.config import ConfigMap
-from zoo.encoder import FIXED, KEYS, EncoderConfig
+from zoo.families.config import ConfigMap
+from zoo.families.encoder import FIXED, KEYS, EncoderConfig
 
 ModelType = Literal["roberta", "xlm-roberta", "camembert"]
 
@@ -40,14 +40,14 @@ class RobertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fie
             ValueError: a field is out of its range, or two contradict each other.
         """
         super().__post_init__()
-        if self.longest < 1:
+        if self.max_seq_len < 1:
             raise ValueError(
                 f"max_positions {self.max_positions} leaves no position for a text: they begin "
                 f"behind pad_token_id {self.pad_token_id}"
             )
 
     @property
-    def longest(self) -> int:
+    def max_seq_len(self) -> int:
         """How many tokens a text may have."""
         return self.max_positions - self.pad_token_id - 1
 

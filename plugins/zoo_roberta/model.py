@@ -19,10 +19,10 @@ from typing import Any
 
 from torch import Tensor
 
-from zoo.nn.assembly import Assembly, Pooled
-from zoo.nn.embeddings import Embeddings
-from zoo.nn.encoder import Encoder, blocks, embeddings, masked_token_head
-from zoo.nn.heads import DenseHead, FirstToken, LinearHead, MaskedTokenHead
+from zoo.nn.encoder import Encoder, make_blocks, make_embeddings, make_mlm_head
+from zoo.nn.factory import ModelFactory, Pooled
+from zoo.nn.heads import DenseHead, FirstTokenPooler, LinearHead, MLMHead
+from zoo.nn.layers.embeddings import Embeddings
 from zoo_roberta.config import RobertaConfig
 
 
@@ -45,29 +45,29 @@ class CountedEmbeddings(Embeddings):
         return super().at(position_ids + self.padding + 1)
 
 
-class RobertaAssembly(Assembly):
+class RobertaFactory(ModelFactory):
     """The usual parts, but for positions and heads."""
 
-    def trunk(self) -> dict[str, Any]:
-        """See ``Assembly``."""
-        inputs = embeddings(self.config, CountedEmbeddings)
+    def backbone(self) -> dict[str, Any]:
+        """See ``ModelFactory``."""
+        inputs = make_embeddings(self.config, CountedEmbeddings)
         inputs.padding = self.config.pad_token_id
-        return {"embeddings": inputs, "layers": blocks(self.config)}
+        return {"embeddings": inputs, "layers": make_blocks(self.config)}
 
-    def masked(self) -> MaskedTokenHead:
-        """See ``Assembly``."""
-        return masked_token_head(self.config, "gelu")
+    def masked_lm_head(self) -> MLMHead:
+        """See ``ModelFactory``."""
+        return make_mlm_head(self.config, "gelu")
 
-    def text(self, outputs: int) -> Pooled:
-        """See ``Assembly``."""
+    def sequence_head(self, outputs: int) -> Pooled:
+        """See ``ModelFactory``."""
         drops = {"dropout": self.dropout, "inner_dropout": self.dropout}
-        return FirstToken(), DenseHead(self.width, outputs, act="tanh", **drops)
+        return FirstTokenPooler(), DenseHead(self.width, outputs, act="tanh", **drops)
 
-    def choice(self) -> Pooled:
-        """See ``Assembly``."""
+    def choice_head(self) -> Pooled:
+        """See ``ModelFactory``."""
         return self.pooler(), LinearHead(self.width, 1, self.config.dropout)
 
 
 def build(config: RobertaConfig, head: str) -> Encoder:
     """Return a model with fresh weights."""
-    return RobertaAssembly(config).build(head)
+    return RobertaFactory(config).build(head)

@@ -1,11 +1,16 @@
 """How RoBERTa is pretrained (arXiv:1907.11692, table 9)."""
 
-from zoo.training.optimizers import OptimizerSettings
-from zoo.training.schedules import ScheduleSettings
-from zoo.training.settings import Recipe, brief
+from zoo.training.config.schema import Recipe, smoke_test_recipe
+from zoo.training.optim.lr_scheduler import LRSchedulerConfig
+from zoo.training.optim.optimizers import OptimizerConfig
 
 OBJECTIVE = "masked-lm"  # section 4.1: masks are drawn anew each time; 4.2: without pairs
-OPTIONS = {"choose": "tokens", "rate": 0.15, "mask": 0.8, "random": 0.1}  # section 2.3, as BERT
+OPTIONS = {
+    "mask_strategy": "tokens",
+    "mask_prob": 0.15,
+    "mask_token_prob": 0.8,
+    "random_token_prob": 0.1,
+}  # section 2.3, as BERT
 BETAS = (0.9, 0.98)  # table 9
 # table 9: the highest rate, and the updates until then
 RATES = {"base": (6e-4, 24_000), "large": (4e-4, 30_000)}
@@ -20,16 +25,18 @@ def recipe(size: str) -> Recipe:
     """
     if size == "tiny":
         shorter = {"max_positions": 130}
-        return brief(OBJECTIVE, learning_rate=1e-3, betas=BETAS, options=OPTIONS, config=shorter)
+        return smoke_test_recipe(
+            OBJECTIVE, learning_rate=1e-3, betas=BETAS, objective_args=OPTIONS, config=shorter
+        )
     rate, warmup = RATES["large" if size.endswith("large") else "base"]
     return Recipe(
         objective=OBJECTIVE,
-        options=OPTIONS,
-        length=512,
-        batch_tokens=8192 * 512,  # "8k"
-        steps=500_000,
-        optimizer=OptimizerSettings(
-            learning_rate=rate, betas=BETAS, eps=1e-6, weight_decay=0.01, clip=None
+        objective_args=OPTIONS,
+        seq_len=512,
+        global_batch_tokens=8192 * 512,  # "8k"
+        max_steps=500_000,
+        optimizer=OptimizerConfig(
+            learning_rate=rate, betas=BETAS, eps=1e-6, weight_decay=0.01, max_grad_norm=None
         ),
-        schedule=ScheduleSettings(name="linear", warmup=warmup),
+        lr_scheduler=LRSchedulerConfig(name="linear", warmup_steps=warmup),
     )

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from zoo.tokenization import (
-    DOUBLED,
+from zoo.tokenizers import (
+    CLS_SEP_SEP,
     SourceFiles,
     byte_level_bpe_tokenizer,
     piece_model,
@@ -29,14 +29,14 @@ def tokenizer(files: SourceFiles) -> "Tokenizer":
         return byte_level_bpe_tokenizer(
             files,
             roles=SPECIAL_TOKENS,
-            template=DOUBLED,
+            template=CLS_SEP_SEP,
             trim_offsets=True,
             mask_takes_space=True,
         )
     return sentencepiece_tokenizer(
         files,
         roles=SPECIAL_TOKENS,
-        template=DOUBLED,
+        template=CLS_SEP_SEP,
         last=("<mask>",),
         mask_takes_space=True,
         **(_CAMEMBERT if _is_camembert(files) else _XLM),

@@ -1,8 +1,8 @@
 """RoBERTa's tensors: the Hub's names and ours."""
 
 from zoo.weights import WeightMap
-from zoo.weights.encoder import trunk
-from zoo.weights.heads import HeadNames, MaskedNames, with_head
+from zoo.weights.encoder_rules import backbone_rules
+from zoo.weights.head_rules import HeadNames, MaskedNames, with_head
 from zoo_roberta.config import RobertaConfig
 
 _NAMES = HeadNames(
@@ -20,4 +20,4 @@ _NAMES = HeadNames(
 
 def weights(config: RobertaConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    return with_head(trunk(config, "roberta."), config, head, _NAMES)
+    return with_head(backbone_rules(config, "roberta."), config, head, _NAMES)

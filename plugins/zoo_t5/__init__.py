@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.config import Config, ConfigMap, Translation
-from zoo.family import Family, Head, NewTokenizer
-from zoo.heads import usual
-from zoo.hookspecs import hookimpl
+from zoo.families.base import Family, Head, TokenizerTrainSpec
+from zoo.families.config import Config, ConfigMap, TranslatedConfig
+from zoo.families.heads import standard_head
+from zoo.plugins.hookspecs import hookimpl
 from zoo_t5.config import CONFIG_MAPS, T5Config
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from zoo.tokenization import SourceFiles
+    from zoo.tokenizers import SourceFiles
 
 _WRITES = {
     "input_ids": "batch tokens",
@@ -31,7 +31,7 @@ _HEADS = {
         "a vector for each token of a source and of a target",
         _WRITES,
     ),
-    "encoder": usual(
+    "encoder": standard_head(
         "none", "T5Encoder", "MT5Encoder", summary="the encoder alone: a vector for each token"
     ),
     "seq2seq-lm": Head(
@@ -41,11 +41,11 @@ _HEADS = {
         "what a text is turned into, token by token",
         _WRITES,
     ),
-    "sequence-classification": usual("sequence-classification", "T5", "MT5"),
-    "token-classification": usual(
+    "sequence-classification": standard_head("sequence-classification", "T5", "MT5"),
+    "token-classification": standard_head(
         "token-classification", "T5", "MT5", summary="classes of tokens, by the encoder"
     ),
-    "question-answering": usual("question-answering", "T5", "MT5"),
+    "question-answering": standard_head("question-answering", "T5", "MT5"),
 }
 _TIE, _SCALE = "tie_word_embeddings", "scale_decoder_outputs"
 
@@ -60,8 +60,8 @@ class T5(Family):
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "t5-small"
     special_tokens: ClassVar[Mapping[str, str]] = {"eos": "</s>", "unk": "<unk>", "pad": "<pad>"}
-    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
-        "unigram": NewTokenizer(("<pad>", "</s>", "<unk>"), sentinels=100)
+    new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
+        "unigram": TokenizerTrainSpec(("<pad>", "</s>", "<unk>"), sentinels=100)
     }
     objectives: ClassVar[Mapping[str, str]] = {"bert-style": "zoo_t5.objectives:BertStyle"}
 
@@ -73,7 +73,7 @@ class T5(Family):
         """See ``Family``."""
         return config.series
 
-    def from_hub(self, hub: Mapping[str, Any], where: str = "config.json") -> Translation:
+    def from_hf(self, hub: Mapping[str, Any], where: str = "config.json") -> TranslatedConfig:
         """Translate, where one key follows from another.
 
         A model whose vectors are not scaled has a table of its own, unless the file has none:
@@ -91,15 +91,15 @@ class T5(Family):
         else:
             scaled = hub.setdefault(_SCALE, hub.get(_TIE, True) is not False)
             hub[_TIE] = hub.get(_TIE, True) if scaled else False
-        found = super().from_hub(hub, where)
-        return replace(found, stated=frozenset({"output_table"})) if untied else found
+        found = super().from_hf(hub, where)
+        return replace(found, declared_optional=frozenset({"output_table"})) if untied else found
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the SentencePiece tokenizer, whose sentinels stand for hidden spans."""
-        from zoo.tokenization import CLOSED, sentencepiece_tokenizer
+        from zoo.tokenizers import EOS_ONLY, sentencepiece_tokenizer
 
         return sentencepiece_tokenizer(
-            files, roles=self.special_tokens, template=CLOSED, sentinels=100
+            files, roles=self.special_tokens, template=EOS_ONLY, sentinels=100
         )
 
 

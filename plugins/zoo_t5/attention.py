@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.activations import activate, activation
 from zoo.nn.attention import Attention
-from zoo.nn.writing import Memory
+from zoo.nn.generation import KeysAndValues
+from zoo.nn.layers.activations import activate, activation
 from zoo_t5.config import T5Config
 
 
@@ -65,23 +65,29 @@ class CrossAttention(Attention):
         self.kv = nn.Linear(config.hidden_size, 2 * config.inner_size, bias=False)
         self.out = nn.Linear(config.inner_size, config.hidden_size, bias=False)
 
-    def memory(self, source: Tensor) -> Memory:
+    def keys_and_values(self, source: Tensor) -> KeysAndValues:
         """Return keys and values of what the encoder returned, (batch, tokens, hidden)."""
         keys, values = self.split(self.kv(source), 2)
         return keys, values
 
-    def forward(self, x: Tensor, memory: Memory | Tensor, mask: Tensor | None) -> Tensor:
+    def forward(
+        self, x: Tensor, keys_and_values: KeysAndValues | Tensor, mask: Tensor | None
+    ) -> Tensor:
         """Gather from the source what each token of the target looks for.
 
         Args:
             x: (batch, tokens, hidden) of the target.
-            memory: see ``memory``; or the source itself, of which it is made.
+            keys_and_values: see ``memory``; or the source itself, of which it is made.
             mask: added to the scores, (batch, 1, 1, tokens of the source), or ``None``.
 
         Returns:
             (batch, tokens, hidden).
         """
-        keys, values = self.memory(memory) if isinstance(memory, Tensor) else memory
+        keys, values = (
+            self.keys_and_values(keys_and_values)
+            if isinstance(keys_and_values, Tensor)
+            else keys_and_values
+        )
         (queries,) = self.split(self.q(x), 1)
         return self.mix(queries, keys, values, mask)
 

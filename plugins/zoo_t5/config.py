@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any, Literal
 
-from zoo.config import Config, ConfigMap, alike
+from zoo.families.config import Config, ConfigMap, same_names
 
 FeedForward = Literal["relu", "gelu", "silu", "gated-relu", "gated-gelu", "gated-silu"]
 
@@ -127,9 +127,9 @@ SIZES = {
     **{f"mt5-{name}": T5Config(**shape, **_GATED, **_OWN) for name, shape in _LATER.items()},
 }
 _KEYS = {
-    **alike("vocab_size", "num_layers", "num_decoder_layers", "num_heads"),
-    **alike("classifier_dropout", "initializer_factor"),
-    **alike("pad_token_id", "eos_token_id", "decoder_start_token_id"),
+    **same_names("vocab_size", "num_layers", "num_decoder_layers", "num_heads"),
+    **same_names("classifier_dropout", "initializer_factor"),
+    **same_names("pad_token_id", "eos_token_id", "decoder_start_token_id"),
     "d_model": "hidden_size",
     "d_kv": "head_size",
     "d_ff": "intermediate_size",

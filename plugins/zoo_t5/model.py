@@ -27,12 +27,12 @@ import torch
 from torch import Tensor, nn
 
 from zoo.nn.attention import padding_mask
-from zoo.nn.cache import KeyValueCache
-from zoo.nn.heads import DenseHead, Labels, LinearHead, Spans, at_places
-from zoo.nn.writing import State, Writer
+from zoo.nn.generation import DecodeState, GenerationMixin
+from zoo.nn.heads import ClassifierMixin, DenseHead, LinearHead, SpanMixin, gather_rows
+from zoo.nn.kv_cache import KeyValueCache
 from zoo_t5.attention import RelativePositions
 from zoo_t5.config import T5Config
-from zoo_t5.trunk import Encoder, EncoderDecoder, Trunk, looking_back
+from zoo_t5.trunk import Encoder, EncoderDecoder, T5Backbone, causal_bias_mask
 
 
 class BareEncoderDecoder(EncoderDecoder):
@@ -46,7 +46,7 @@ class BareEncoderDecoder(EncoderDecoder):
         return {"last_hidden_state": target, "encoder_last_hidden_state": source}
 
 
-class Seq2SeqState(State):
+class Seq2SeqState(DecodeState):
     """See ``State``."""
 
     _biases: Tensor | None = None
@@ -59,10 +59,10 @@ class Seq2SeqState(State):
         return self._biases[..., -keys:]  # the last key is the token itself
 
 
-class Seq2SeqLM(Writer, EncoderDecoder):
-    """Which token comes next in the target? Also a ``zoo.generation.Decoder``."""
+class Seq2SeqLM(GenerationMixin, EncoderDecoder):
+    """Which token comes next in the target? Also a ``zoo.inference.generation.Decoder``."""
 
-    state_type: ClassVar[type[State]] = Seq2SeqState
+    state_type: ClassVar[type[DecodeState]] = Seq2SeqState
 
     def __init__(self, config: T5Config) -> None:
         super().__init__(config)
@@ -77,32 +77,32 @@ class Seq2SeqLM(Writer, EncoderDecoder):
         return self.outputs(self.hidden(input_ids, attention_mask, decoder_input_ids)[1])
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """See ``NextToken``."""
+        """See ``LMHeadMixin``."""
         return super().scores(hidden * self.scale)
 
-    def begin(self, inputs: Mapping[str, Tensor], room: int) -> State:
-        """Read the sources; see ``Writer``."""
+    def init_state(self, inputs: Mapping[str, Tensor], max_new_tokens: int) -> DecodeState:
+        """Read the sources; see ``GenerationMixin``."""
         mask = inputs.get("attention_mask")
         source = self.encode(inputs["input_ids"], mask)
-        memory = [layer.cross.memory(source) for layer in self.decoder.layers]  # type: ignore[operator, union-attr]
-        return Seq2SeqState(KeyValueCache(len(memory), room), mask, memory)
+        memory = [layer.cross.keys_and_values(source) for layer in self.decoder.layers]  # type: ignore[operator, union-attr]
+        return Seq2SeqState(KeyValueCache(len(memory), max_new_tokens), mask, memory)
 
-    def first(self, input_ids: Tensor) -> Tensor:
-        """See ``Writer``."""
+    def decoder_input_ids(self, input_ids: Tensor) -> Tensor:
+        """See ``GenerationMixin``."""
         return torch.full_like(input_ids[:, :1], self.config.decoder_start_token_id)
 
-    def read(self, tokens: Tensor, state: Seq2SeqState) -> Tensor:
-        """See ``Writer``."""
+    def forward_with_cache(self, tokens: Tensor, state: Seq2SeqState) -> Tensor:
+        """See ``GenerationMixin``."""
         x, queries, past = self.embeddings(tokens), tokens.shape[1], state.cache.length
         if queries == 1:
             bias = state.bias(self.decoder.positions)
         else:
-            bias = self.decoder.bias(x, looking_back(x, queries, past), past)
+            bias = self.decoder.bias(x, causal_bias_mask(x, queries, past), past)
         mask = padding_mask(state.mask, x.dtype)
-        return self.decoder.run(x, bias, state.memory, mask, state.cache)
+        return self.decoder.run(x, bias, state.cross_attention_cache, mask, state.cache)
 
 
-class TokenClassification(Labels, Encoder):
+class TokenClassification(ClassifierMixin, Encoder):
     """What is said of each token, by the encoder: (batch, tokens, labels)."""
 
     def __init__(self, config: T5Config) -> None:
@@ -110,7 +110,7 @@ class TokenClassification(Labels, Encoder):
         self.head = LinearHead(config.hidden_size, len(config.labels), config.classifier_dropout)
 
 
-class SequenceClassification(Labels, EncoderDecoder):
+class SequenceClassification(ClassifierMixin, EncoderDecoder):
     """What is said of the text as a whole, read off the decoder where the text ends."""
 
     def __init__(self, config: T5Config) -> None:
@@ -124,10 +124,10 @@ class SequenceClassification(Labels, EncoderDecoder):
         places = torch.arange(tokens, device=hidden.device)
         real = places if attention_mask is None else places * attention_mask
         ends = torch.where(input_ids == self.config.eos_token_id, places + tokens, real).argmax(1)
-        return self.outputs(at_places(hidden, ends))
+        return self.outputs(gather_rows(hidden, ends))
 
 
-class QuestionAnswering(Spans, EncoderDecoder):
+class QuestionAnswering(SpanMixin, EncoderDecoder):
     """Where in the text an answer starts, and where it ends."""
 
     def __init__(self, config: T5Config) -> None:
@@ -139,7 +139,7 @@ class QuestionAnswering(Spans, EncoderDecoder):
         return self.outputs(self.reread(input_ids, attention_mask))
 
 
-_HEADS: dict[str, type[Trunk]] = {
+_HEADS: dict[str, type[T5Backbone]] = {
     "none": BareEncoderDecoder,
     "encoder": Encoder,
     "seq2seq-lm": Seq2SeqLM,
@@ -149,7 +149,7 @@ _HEADS: dict[str, type[Trunk]] = {
 }
 
 
-def build(config: T5Config, head: str) -> Trunk:
+def build(config: T5Config, head: str) -> T5Backbone:
     """Return a model with fresh weights, drawn as the released code draws them.
 
     Matrices keep the size of what they are given; queries are smaller, in place of a division

@@ -5,9 +5,9 @@ from typing import ClassVar
 import numpy as np
 
 from zoo.objectives.base import Options
-from zoo.objectives.corruption import MaskTokens, NoiseOptions
-from zoo.objectives.noise import Noise
-from zoo.objectives.vocabulary import Ids
+from zoo.objectives.denoising import MaskTokens, NoiseOptions
+from zoo.objectives.examples.span_noise import Noise
+from zoo.objectives.examples.vocabulary import Ids
 
 
 class SwapOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -40,7 +40,7 @@ class BertStyle(MaskTokens):
     options_type: ClassVar[type[Options]] = SwapOptions
 
     def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
-        """See ``Corruption``."""
+        """See ``DenoisingObjective``."""
         masked, target = super().corrupted(text, noise, rng)
         swapped = noise & (rng.random(len(text)) < self.options.random)
         others = rng.choice(self.vocabulary.ordinary, size=len(text))

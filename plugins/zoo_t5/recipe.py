@@ -6,13 +6,13 @@ paper), and neither decay nor a limit on the gradient's norm: the released code 
 
 from typing import Any
 
-from zoo.training.optimizers import OptimizerSettings
-from zoo.training.schedules import ScheduleSettings
-from zoo.training.settings import Recipe
+from zoo.training.config.schema import Recipe
+from zoo.training.optim.lr_scheduler import LRSchedulerConfig
+from zoo.training.optim.optimizers import OptimizerConfig
 
 OBJECTIVE = "span-corruption"
-ADAFACTOR = OptimizerSettings(name="adafactor", learning_rate=0.01, clip=None)
-INVERSE_ROOT = ScheduleSettings(name="inverse-sqrt-flat", warmup=10_000)
+ADAFACTOR = OptimizerConfig(name="adafactor", learning_rate=0.01, max_grad_norm=None)
+INVERSE_ROOT = LRSchedulerConfig(name="inverse-sqrt-constant-warmup", warmup_steps=10_000)
 NO_DROPOUT = {"dropout": 0.0}  # models/t5.1.1.base.gin of the released code; mT5, section 3.2
 
 
@@ -31,10 +31,10 @@ def recipe(size: str) -> Recipe:
 def _adafactor(rows: int, length: int, steps: int, **changes: Any) -> Recipe:
     return Recipe(
         objective=OBJECTIVE,
-        length=length,
-        batch_tokens=rows * length,
-        steps=steps,
+        seq_len=length,
+        global_batch_tokens=rows * length,
+        max_steps=steps,
         optimizer=ADAFACTOR,
-        schedule=INVERSE_ROOT,
+        lr_scheduler=INVERSE_ROOT,
         **changes,
     )

@@ -5,9 +5,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.nn.attention import SelfAttention, causal_mask, packed_mask, padding_mask
-from zoo.nn.cache import KeyValueCache, LayerCache
-from zoo.nn.encoder import embeddings
-from zoo.nn.writing import Memory
+from zoo.nn.encoder import make_embeddings
+from zoo.nn.generation import KeysAndValues
+from zoo.nn.kv_cache import KeyValueCache, LayerCache
 from zoo_t5.attention import CrossAttention, FeedForward, RelativePositions, RMSNorm
 from zoo_t5.config import T5Config
 
@@ -39,7 +39,7 @@ class Block(nn.Module):
         x: Tensor,
         bias: Tensor,
         cache: LayerCache | None = None,
-        memory: Memory | Tensor | None = None,
+        keys_and_values: KeysAndValues | Tensor | None = None,
         memory_mask: Tensor | None = None,
     ) -> Tensor:
         """Transform each token.
@@ -48,15 +48,15 @@ class Block(nn.Module):
             x: (batch, tokens, hidden).
             bias: added to the scores, (batch or 1, heads, tokens, keys).
             cache: keys and values of earlier tokens.
-            memory: keys and values of the source, or the source itself, in a decoder.
+            keys_and_values: keys and values of the source, or the source itself, in a decoder.
             memory_mask: added to the scores of those, or ``None``.
 
         Returns:
             (batch, tokens, hidden).
         """
         x = self._add(x, self.attention(self.attention_norm(x), bias, cache))
-        if memory is not None:
-            x = self._add(x, self.cross(self.cross_norm(x), memory, memory_mask))
+        if keys_and_values is not None:
+            x = self._add(x, self.cross(self.cross_norm(x), keys_and_values, memory_mask))
         return self._add(x, self.ffn(self.ffn_norm(x)))
 
     def _add(self, x: Tensor, part: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ class Stack(nn.Module):
         self,
         x: Tensor,
         bias: Tensor,
-        memory: list[Memory] | Tensor | None = None,
+        keys_and_values: list[KeysAndValues] | Tensor | None = None,
         memory_mask: Tensor | None = None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
@@ -99,7 +99,7 @@ class Stack(nn.Module):
         Args:
             x: their embeddings, (batch, tokens, hidden).
             bias: added to the scores, (batch or 1, heads, tokens, those in the cache and these).
-            memory: of each block, see ``Block``; or the source itself, where it is read once.
+            keys_and_values: of each block, see ``Block``; or the source itself, where it is read once.
             memory_mask: as ``padding_mask`` or ``packed_mask`` makes it for the source.
             cache: these tokens are added to it.
 
@@ -108,18 +108,20 @@ class Stack(nn.Module):
         """
         for number, layer in enumerate(self.layers):
             own = cache.layers[number] if cache else None
-            source = memory[number] if isinstance(memory, list) else memory
+            source = (
+                keys_and_values[number] if isinstance(keys_and_values, list) else keys_and_values
+            )
             x = layer(x, bias, own, source, memory_mask)
         return self.dropout(self.final_norm(x))  # type: ignore[no-any-return]
 
 
-def looking_back(like: Tensor, queries: int, past: int = 0) -> Tensor | None:
+def causal_bias_mask(like: Tensor, queries: int, past: int = 0) -> Tensor | None:
     """Keep the tokens of a target from looking ahead; see ``causal_mask``."""
     real = like.new_ones(1, past + queries)
     return causal_mask(real, queries=queries, past=past, like=like)
 
 
-class Trunk(Stack):
+class T5Backbone(Stack):
     """The encoder and its embeddings, which all heads share.
 
     Args:
@@ -129,7 +131,7 @@ class Trunk(Stack):
     def __init__(self, config: T5Config) -> None:
         super().__init__(config, config.num_layers, decoder=False)
         self.config = config
-        self.embeddings = embeddings(config, positions=False, norm=False)
+        self.embeddings = make_embeddings(config, positions=False, norm=False)
 
     def encode(self, input_ids: Tensor, mask: Tensor | None) -> Tensor:
         """Return (batch, tokens, hidden) for a source and its mask, (batch, tokens) each."""
@@ -137,7 +139,7 @@ class Trunk(Stack):
         return self.run(x, self.bias(x, padding_mask(mask, x.dtype)))
 
 
-class Encoder(Trunk):
+class Encoder(T5Backbone):
     """The encoder by itself: a vector for each token of a text."""
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Tensor]:
@@ -149,7 +151,7 @@ class Encoder(Trunk):
         return {"last_hidden_state": hidden}
 
 
-class EncoderDecoder(Trunk):
+class EncoderDecoder(T5Backbone):
     """Both halves."""
 
     def __init__(self, config: T5Config) -> None:
@@ -186,7 +188,7 @@ class EncoderDecoder(Trunk):
             before: Tensor | None = packed_mask(ours, ours, x.dtype, causal=True)
         else:
             within = across = padding_mask(theirs, x.dtype)
-            before = looking_back(x, decoder_input_ids.shape[1])
+            before = causal_bias_mask(x, decoder_input_ids.shape[1])
         source = self.run(x, self.bias(x, within))
         # through the table alone: those who watch the embeddings look at the source's
         y = self.embeddings.dropout(F.embedding(decoder_input_ids, self.embeddings.tokens.weight))

@@ -1,7 +1,7 @@
 """T5's tensors: the Hub's names and ours."""
 
-from zoo.weights import Concat, Drop, Rule, Tied, WeightMap
-from zoo.weights.heads import HeadNames, next_token, with_head
+from zoo.weights import Concat, Ignore, Rule, TiedAlias, WeightMap
+from zoo.weights.head_rules import HeadNames, lm_head_rules, with_head
 from zoo_t5.config import T5Config
 
 _TOKENS = "shared.weight"
@@ -20,7 +20,7 @@ def weights(config: T5Config, head: str) -> WeightMap:
     if head == "seq2seq-lm":
         # a file that the Hub's library wrote may say tied and hold a table
         own = config.output_table
-        return next_token(trunk, config, _TOKENS, own=own, optional="output_table")
+        return lm_head_rules(trunk, config, _TOKENS, own=own, optional="output_table")
     return with_head(trunk, config, "none" if head == "encoder" else head, _NAMES)
 
 
@@ -32,7 +32,7 @@ def _encoder(config: T5Config, prefix: str) -> WeightMap:
             Rule(table, "embeddings.tokens.weight", (config.vocab_size, width)),
             *_stack(config, prefix + "encoder.", ""),
         ],
-        ties=[Tied(f"{prefix}encoder.embed_tokens.weight", to=table)],
+        ties=[TiedAlias(f"{prefix}encoder.embed_tokens.weight", to=table)],
         prefix=prefix,
         counts={"i": config.num_layers, "j": config.decoder_layers},
     )
@@ -40,14 +40,14 @@ def _encoder(config: T5Config, prefix: str) -> WeightMap:
 
 def _both(config: T5Config, prefix: str) -> WeightMap:
     theirs = prefix + "decoder."
-    unused = Drop(
+    unused = Ignore(
         f"{theirs}block.0.layer.1.EncDecAttention.{_RELATIVE}",
         "attention to the source has no positions; the first release stored a table it never read",
     )
     return _encoder(config, prefix).plus(
         *_stack(config, theirs, "decoder."),
         drops=[unused],
-        ties=[Tied(f"{theirs}embed_tokens.weight", to=prefix + _TOKENS)],
+        ties=[TiedAlias(f"{theirs}embed_tokens.weight", to=prefix + _TOKENS)],
     )
 
 

@@ -1,6 +1,6 @@
 """``zoo run`` as a user types it: where texts come from, what is written, what is refused.
 
-What the tasks compute is compared in ``tests/tasks``; here one number of each is.
+What the tasks compute is compared in ``tests/inference/tasks``; here one number of each is.
 """
 
 import json
@@ -17,7 +17,7 @@ import transformers
 from tests.checkpoints import Make
 from tests.warm import zoo
 from zoo.convert import convert
-from zoo.references import Source
+from zoo.hub.source import CheckpointDir
 
 TASKS = {
     "embed": "BertModel",
@@ -45,7 +45,7 @@ def refused(done: "subprocess.CompletedProcess[str]", *what: str) -> None:
 @pytest.fixture
 def model(hub_checkpoint: Make, tmp_path: Path) -> Path:
     """A sentence encoder in our layout; the source lies beside it."""
-    convert(Source(hub_checkpoint("BertModel"), "source"), tmp_path / "ours")
+    convert(CheckpointDir(hub_checkpoint("BertModel"), "source"), tmp_path / "ours")
     return tmp_path / "ours"
 
 

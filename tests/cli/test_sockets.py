@@ -57,7 +57,7 @@ def local_commands(source: Path, tmp_path: Path) -> list[Sequence[object]]:
         ("export", model, "--onnx", "-o", graph),
         ("run", "embed", graph, "ab cd"),
         ("corpus", "build", Path(__file__), "--tokenizer", model, "-o", tmp_path / "corpus"),
-        ("pretrain", "bert", "--steps", 2, "--device", "cpu", "-o", run),
+        ("pretrain", "bert", "--max-steps", 2, "--device", "cpu", "-o", run),
         ("verify", run / "model"),
         ("plugins",),
         ("doctor",),

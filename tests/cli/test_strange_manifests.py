@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.backends.making import make_checkpoint
+from tests.inference.making import make_checkpoint
 from zoo.cli import _run
 from zoo.export.export import export_onnx
 
@@ -70,7 +70,7 @@ def test_every_key_of_another_type(
     assert not faults, faults[:5]
 
 
-@pytest.mark.parametrize("command", [["verify", "--no-reference"], ["bench", "--rounds", "1"]])
+@pytest.mark.parametrize("command", [["verify", "--no-parity"], ["bench", "--rounds", "1"]])
 @pytest.mark.parametrize("kind", ["model", "export"])
 @pytest.mark.long
 def test_every_key_of_another_type_in_commands_that_compute(

@@ -10,13 +10,13 @@ from safetensors.numpy import load_file, save_file
 from tests.checkpoints import Make
 from tests.warm import zoo
 from zoo.convert import convert
-from zoo.convert.write import digest
-from zoo.references import Source
+from zoo.convert.safetensors_writer import hash_file
+from zoo.hub.source import CheckpointDir
 
 
 @pytest.fixture
 def model(hub_checkpoint: Make, tmp_path: Path) -> Path:
-    convert(Source(hub_checkpoint(), "source"), tmp_path / "ours")
+    convert(CheckpointDir(hub_checkpoint(), "source"), tmp_path / "ours")
     return tmp_path / "ours"
 
 
@@ -33,7 +33,7 @@ def outcomes(text: str) -> dict[str, str]:
 def forge(model: Path, name: str) -> None:
     """Write a file's digest into the manifest, as somebody would who wants it to pass."""
     manifest = json.loads((model / "zoo.json").read_text())
-    known = digest(model / name)
+    known = hash_file(model / name)
     manifest["files"][name] = {"bytes": known.bytes, "blake3": known.blake3}
     del manifest["digest"]
     (model / "zoo.json").write_text(json.dumps(manifest))
@@ -48,7 +48,7 @@ def test_a_sound_checkpoint(model: Path) -> None:
 
 
 def test_json(model: Path) -> None:
-    done = zoo("verify", model, "--json", "--no-reference")
+    done = zoo("verify", model, "--json", "--no-parity")
     value = json.loads(done.stdout)
     assert value["ok"] is True
     assert [check["name"] for check in value["checks"]] == [
@@ -86,7 +86,7 @@ def test_a_model_that_is_sensitive_to_rounding(hub_checkpoint: Make, tmp_path: P
     ):
         tensors[name][:] = value
     save_file(tensors, source / "model.safetensors")
-    convert(Source(source, "source"), tmp_path / "ours")
+    convert(CheckpointDir(source, "source"), tmp_path / "ours")
     done = zoo("verify", tmp_path / "ours")
     assert done.returncode == 0, done.stdout
     assert "in logits, in float64; float32 rounds more" in done.stdout
@@ -98,7 +98,7 @@ def test_values_that_are_no_numbers(hub_checkpoint: Make, tmp_path: Path) -> Non
     tensors = load_file(source / "model.safetensors")
     tensors["bert.encoder.layer.1.output.dense.bias"][0] = np.nan
     save_file(tensors, source / "model.safetensors")
-    convert(Source(source, "source"), tmp_path / "ours")
+    convert(CheckpointDir(source, "source"), tmp_path / "ours")
     done = zoo("verify", tmp_path / "ours")
     assert done.returncode == 3
     assert outcomes(done.stdout)["transformers"] == "failed"
@@ -142,7 +142,7 @@ def test_a_manifest_that_leads_outside(model: Path) -> None:
     manifest["files"]["../source/config.json"] = manifest["files"]["config.json"]
     del manifest["digest"]
     (model / "zoo.json").write_text(json.dumps(manifest))
-    done = zoo("verify", model, "--no-reference")
+    done = zoo("verify", model, "--no-parity")
     assert done.returncode == 3
     assert "outside" in done.stdout
 
@@ -183,7 +183,7 @@ def test_a_classifier_without_a_padding_id(tmp_path: Path) -> None:
     )
     model = transformers.GPT2ForSequenceClassification(config)
     model.save_pretrained(tmp_path / "source")
-    convert(Source(tmp_path / "source", "source"), tmp_path / "ours")
+    convert(CheckpointDir(tmp_path / "source", "source"), tmp_path / "ours")
     done = zoo("verify", tmp_path / "ours")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "largest difference" in done.stdout and "in logits" in done.stdout
@@ -193,10 +193,10 @@ def test_a_corpus_a_run_and_its_checkpoint(tmp_path: Path) -> None:
     corpus, run = tmp_path / "corpus", tmp_path / "run"
     settings = {
         "vocab_size": 300,
-        "length": 32,
-        "batch_tokens": 256,
-        "steps": 2,
-        "schedule.warmup": 1,
+        "seq_len": 32,
+        "global_batch_tokens": 256,
+        "max_steps": 2,
+        "lr_scheduler.warmup_steps": 1,
     }
     options = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
     done = zoo("pretrain", "bert", "--size", "tiny", "-o", run, *options)

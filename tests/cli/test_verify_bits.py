@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.backends.making import make_checkpoint
+from tests.inference.making import make_checkpoint
+from zoo.conformance.verify import verify
 from zoo.errors import SourceError, VerificationError
 from zoo.export.export import export_onnx
-from zoo.verify import verify
 
 KINDS = ("model", "export")
 

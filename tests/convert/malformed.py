@@ -14,11 +14,11 @@ from typing import Any
 
 from zoo.convert import convert
 from zoo.errors import ZooError
-from zoo.family import Family
-from zoo.formats import TensorInfo
+from zoo.families.base import Family
+from zoo.hub.source import CheckpointDir
+from zoo.io.tensors.formats import TensorInfo
+from zoo.io.tensors.safetensors import header_bytes
 from zoo.plugins import all_families
-from zoo.references import Source
-from zoo.safetensors import header_bytes
 
 WRONG: tuple[Any, ...] = (
     *(None, "", "x", "1e5", "\u0000", "é" * 300, True, False),
@@ -68,14 +68,14 @@ def bugs(folder: Path, family: Family, cases: int) -> Iterator[str]:
     config, heads = family.sizes()["tiny"], list(family.heads())
     folder.mkdir()
     write_weights(folder / "model.safetensors", family, config, heads[0])
-    hub = family.to_hub(config)
+    hub = family.to_hf(config)
     every = list(texts(hub))
     options: list[dict[str, Any]] = [{}, {"head": heads[0]}, {"head": heads[-1], "init_head": True}]
     chosen = random.Random(family.name).sample(every, min(cases, len(every))) if cases else every
     for text, more in zip(chosen, itertools.cycle(options), strict=False):
         (folder / family.config_files[0]).write_text(text, "utf-8")
         try:
-            convert(Source(folder, "source"), None, dry_run=True, **more)
+            convert(CheckpointDir(folder, "source"), None, dry_run=True, **more)
         except ZooError as error:
             if error.exit_code == 1 or len(str(error)) > 2000 or "\n" in str(error):
                 yield f"{family.name} {text[:200]}: {str(error)[:300]}"

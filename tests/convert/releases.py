@@ -10,12 +10,12 @@ import transformers
 from safetensors.torch import load_file
 
 from zoo.checkpoint import load_checkpoint
-from zoo.convert import Report, convert
-from zoo.references import Source
+from zoo.convert import ConversionReport, convert
+from zoo.hub.source import CheckpointDir
 from zoo.testing.golden import Golden
 
 TESTS = Path(__file__).parents[1]
-DATA = TESTS / "data" / "releases"
+DATA = TESTS / "fixtures" / "releases"
 
 
 def golden(name: str) -> Golden:
@@ -30,9 +30,9 @@ def published(path: Path, stem: str, config_file: str, config: dict[str, Any]) -
     return path
 
 
-def converted(source: Path, head: str | None = None) -> tuple[Report, Path]:
+def converted(source: Path, head: str | None = None) -> tuple[ConversionReport, Path]:
     target = source.parent / f"{source.name}-ours"
-    return convert(Source(source, str(source)), target, head=head), target
+    return convert(CheckpointDir(source, str(source)), target, head=head), target
 
 
 def assert_computes(path: Path, expected: Golden) -> None:
@@ -51,7 +51,7 @@ def assert_computes(path: Path, expected: Golden) -> None:
 def as_the_reference_has_it(path: Path, expected: Golden) -> Any:
     """Take a checkpoint back to the Hub's layout and into the reference library."""
     hub = path.parent / "hub"
-    convert(Source(path, str(path)), hub, to="hub")
+    convert(CheckpointDir(path, str(path)), hub, to="hub")
     kind = getattr(transformers, expected.hub_config["architectures"][0])
     model, loading = kind.from_pretrained(hub, output_loading_info=True)
     assert not any(loading.values()), loading

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from zoo.formats import TensorInfo
+from zoo.io.tensors.formats import TensorInfo
+from zoo.io.tensors.safetensors import header_bytes
 from zoo.plugins import get_family
-from zoo.safetensors import header_bytes
 
 CONFIG = {
     "model_type": "bert",
@@ -24,7 +24,7 @@ def sparse_checkpoint(
     hub = {**CONFIG, **changes}
     (path / "config.json").write_text(json.dumps(hub))
     family = get_family("bert")
-    rules = family.weights(family.from_hub(hub).config, "none")
+    rules = family.weights(family.from_hf(hub).config, "none")
     tensors = {
         rules.written(name): TensorInfo(dtype, shape)
         for entry in rules.entries()

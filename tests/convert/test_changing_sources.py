@@ -11,9 +11,9 @@ import pytest
 
 from tests.convert.sparse import sparse_checkpoint
 from zoo.convert import convert
-from zoo.convert.write import Digests
+from zoo.convert.safetensors_writer import BackgroundHasher
 from zoo.errors import VerificationError
-from zoo.references import Source
+from zoo.hub.source import CheckpointDir
 
 
 def shrink(path: Path) -> None:
@@ -59,13 +59,13 @@ def test_a_change_after_the_last_read_is_found_as_well(
     sparse_checkpoint(
         source, vocab_size=90, hidden_size=32, num_hidden_layers=1, intermediate_size=64
     )
-    wait = Digests.wait_for_disk
+    wait = BackgroundHasher.wait_for_disk
 
-    def change_then_wait(digests: Digests) -> None:
+    def change_then_wait(digests: BackgroundHasher) -> None:
         (source / name).write_bytes((source / name).read_bytes())
         wait(digests)
 
-    monkeypatch.setattr(Digests, "wait_for_disk", change_then_wait)
+    monkeypatch.setattr(BackgroundHasher, "wait_for_disk", change_then_wait)
     with pytest.raises(VerificationError, match=f"{name} was changed while it was converted"):
-        convert(Source(source, "source"), tmp_path / "out")
+        convert(CheckpointDir(source, "source"), tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]

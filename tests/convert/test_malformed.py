@@ -12,7 +12,7 @@ from tests.processes import run_limited
 from zoo.checkpoint import load_checkpoint
 from zoo.convert import convert
 from zoo.errors import SourceError, VerificationError, ZooError
-from zoo.references import Source
+from zoo.hub.source import CheckpointDir
 
 MB = 1_000_000
 
@@ -60,7 +60,7 @@ def test_files_that_are_no_files(hub_checkpoint: Make, name: str, kind: str) -> 
     else:
         (source / name).mkdir()
     with pytest.raises(SourceError):
-        convert(Source(source, "source"), None, dry_run=True)
+        convert(CheckpointDir(source, "source"), None, dry_run=True)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_files_that_are_no_files(hub_checkpoint: Make, name: str, kind: str) -> 
     ],
 )
 def test_an_index_of_our_own_layout(hub_checkpoint: Make, tmp_path: Path, content: str) -> None:
-    convert(Source(hub_checkpoint(), "source"), tmp_path / "ours")
+    convert(CheckpointDir(hub_checkpoint(), "source"), tmp_path / "ours")
     (tmp_path / "ours" / "model.safetensors.index.json").write_text(content)
     with pytest.raises(ZooError) as caught:
         load_checkpoint(tmp_path / "ours").open_weights()
@@ -84,4 +84,4 @@ def test_class_names_that_are_none(hub_checkpoint: Make) -> None:
     config = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps({**config, "architectures": 3}))
     with pytest.raises(VerificationError, match="architectures = 3 is not a list of names"):
-        convert(Source(source, "source"), None, dry_run=True)
+        convert(CheckpointDir(source, "source"), None, dry_run=True)

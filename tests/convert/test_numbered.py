@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from tests.convert.releases import as_the_reference_has_it, assert_computes, converted, golden
-from tests.tokenization.trained import pieces, words
+from tests.tokenizers.trained import pieces, words
 from zoo.errors import VerificationError
 from zoo.plugins import get_family
 from zoo.testing.golden import Golden
-from zoo.tokenization import SourceFiles
+from zoo.tokenizers import SourceFiles
 
 
 def numbered(path: Path, cuts: tuple[int, ...] = (100, 777, 778)) -> Golden:

@@ -10,10 +10,10 @@ from tests.checkpoints import Make
 from tests.hub.hub_server import Hub
 from zoo.checkpoint import load_checkpoint
 from zoo.cli import cli
-from zoo.convert.find import find_config
-from zoo.convert.source import open_source
+from zoo.convert.inspect import find_config
+from zoo.convert.open import open_source
 from zoo.errors import UsageError, VerificationError
-from zoo.references import Source
+from zoo.hub.source import CheckpointDir
 
 SAID = ("model_type", "architectures")
 
@@ -28,13 +28,13 @@ def without(path: Path, *keys: str, **more: object) -> Path:
 
 def test_the_class_says_it(hub_checkpoint: Make) -> None:
     path = without(hub_checkpoint(), "model_type")
-    assert open_source(Source(path, "source")).family.name == "bert"
+    assert open_source(CheckpointDir(path, "source")).family.name == "bert"
 
 
 def test_the_class_says_which_of_a_familys_model_types(tmp_path: Path) -> None:
     config = {"architectures": ["MT5ForConditionalGeneration"], "d_model": 8}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert find_config(Source(tmp_path, "source"))[2]["model_type"] == "mt5"
+    assert find_config(CheckpointDir(tmp_path, "source"))[2]["model_type"] == "mt5"
 
 
 def test_the_user_says_it(hub_checkpoint: Make, tmp_path: Path) -> None:
@@ -62,9 +62,9 @@ def test_the_registry_says_it(hub: Hub, hub_checkpoint: Make) -> None:
 def test_nobody_says_it(hub_checkpoint: Make) -> None:
     path = without(hub_checkpoint(), *SAID)
     with pytest.raises(VerificationError, match=r"no model_type.*--model-type"):
-        open_source(Source(path, "source"))
+        open_source(CheckpointDir(path, "source"))
 
 
 def test_a_contradiction(hub_checkpoint: Make) -> None:
     with pytest.raises(UsageError, match="'bert', and not 'electra'"):
-        open_source(Source(hub_checkpoint(), "source", model_type="electra"))
+        open_source(CheckpointDir(hub_checkpoint(), "source", model_type="electra"))

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.checkpoints import Make
-from zoo import paths
 from zoo.convert import convert
-from zoo.references import Source, resolve_checkpoint
+from zoo.convert.on_first_use import resolve_checkpoint
+from zoo.hub.source import CheckpointDir
+from zoo.io import paths
 
 
 def test_a_directory_is_converted_once(hub_checkpoint: Make, tmp_path: Path) -> None:
@@ -82,7 +83,7 @@ def test_another_head_of_a_model_in_the_store_follows_it(
     paths = []
     for name in ("one", "two"):
         architecture = "BertForMaskedLM" if name == "one" else "BertForPreTraining"
-        convert(Source(hub_checkpoint(architecture, name), name), stored)
+        convert(CheckpointDir(hub_checkpoint(architecture, name), name), stored)
         paths.append(resolve_checkpoint("mine", head="none").path)
         shutil.rmtree(stored)
     contents = [(path / "model.safetensors").read_bytes() for path in paths]

@@ -12,15 +12,15 @@ import zoo
 from tests.families import elmo_numpy
 from tests.families.elmo_files import GOLDEN, published
 from zoo.cli import main
+from zoo.conformance.verify import verify
 from zoo.convert import convert
 from zoo.errors import SourceError, UsageError, VerificationError
-from zoo.references import Source
-from zoo.verify import verify
+from zoo.hub.source import CheckpointDir
 from zoo_elmo.characters import sentence_ids
 
 
-def source(path: Path) -> Source:
-    return Source(path, str(path))
+def source(path: Path) -> CheckpointDir:
+    return CheckpointDir(path, str(path))
 
 
 def arrays(path: Path) -> dict[str, Any]:

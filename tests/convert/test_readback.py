@@ -7,9 +7,9 @@ from typing import Any, Literal
 import pytest
 
 from tests.checkpoints import VOCABULARY, Make
-from zoo.convert import convert, layouts
+from zoo.convert import convert, writers
 from zoo.errors import VerificationError
-from zoo.references import Source
+from zoo.hub.source import CheckpointDir
 
 BOTH = pytest.mark.parametrize("to", ["zoo", "hub"])
 To = Literal["zoo", "hub"]
@@ -19,7 +19,7 @@ def refused(source: Path, to: To, **options: Any) -> str:
     """Convert, which must fail and leave nothing; return the message."""
     before = sorted(source.parent.iterdir())
     with pytest.raises(VerificationError) as caught:
-        convert(Source(source, "source"), source.parent / "out", to=to, **options)
+        convert(CheckpointDir(source, "source"), source.parent / "out", to=to, **options)
     assert sorted(source.parent.iterdir()) == before
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -71,12 +71,12 @@ def test_a_file_that_is_not_what_was_meant(
     change: dict[str, Any],
     said: str,
 ) -> None:
-    write = layouts._write
+    write = writers._write
 
     def write_wrongly(staging: Path, files: dict[str, bytes]) -> list[Path]:
         return write(staging, files | {file: json.dumps(json.loads(files[file]) | change).encode()})
 
-    monkeypatch.setattr(layouts, "_write", write_wrongly)
+    monkeypatch.setattr(writers, "_write", write_wrongly)
     message = refused(hub_checkpoint("BertModel"), to)
     assert "cannot be read back" in message and said in message
 
@@ -85,11 +85,11 @@ def test_a_file_that_is_not_what_was_meant(
 def test_another_configuration_than_was_meant(
     hub_checkpoint: Make, monkeypatch: pytest.MonkeyPatch, to: To
 ) -> None:
-    write = layouts._write
+    write = writers._write
 
     def write_wrongly(staging: Path, files: dict[str, bytes]) -> list[Path]:
         text = files["config.json"].decode().replace("1e-12", "1e-11")
         return write(staging, files | {"config.json": text.encode()})
 
-    monkeypatch.setattr(layouts, "_write", write_wrongly)
+    monkeypatch.setattr(writers, "_write", write_wrongly)
     assert "layer_norm_eps is 1e-11, not 1e-12" in refused(hub_checkpoint("BertModel"), to)

@@ -65,7 +65,7 @@ def test_electra_holds_two_networks(tmp_path: Path, case: str) -> None:
     assert (report.family, report.head, report.format) == ("electra", case, "tensorflow")
     assert_computes(ours, golden(f"electra/{case}"))
     other = {"masked-lm": "discriminator", "replaced-token-detection": "generator"}[case]
-    reasons = {name: drop.because for name, drop in report.closed.drops.items()}
+    reasons = {name: drop.reason for name, drop in report.closed.drops.items()}
     assert "generator's scores" in reasons.pop("temperature")
     assert "optimizer" in reasons.pop("global_step")
     slots = {n for n, because in reasons.items() if n.endswith(("adam_m", "adam_v"))}
@@ -130,7 +130,7 @@ def test_electra_shares_embeddings(tmp_path: Path) -> None:
 def test_electra_shares_everything(tmp_path: Path) -> None:
     report, ours = converted(electra(tmp_path / "tied", "all", "masked-lm"), "masked-lm")
     assert_computes(ours, golden("electra/masked-lm"))
-    left = [n for n, d in report.closed.drops.items() if "discriminator" in d.because]
+    left = [n for n, d in report.closed.drops.items() if "discriminator" in d.reason]
     assert {name.split("/")[0] for name in left} == {"discriminator_predictions"}
 
 
@@ -148,7 +148,7 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     """Neither network is there, and what is there no rule knows."""
     config = golden("electra/masked-lm").hub_config
     source = published(tmp_path / "other", "none", "config.json", config)
-    for file in (TESTS / "data" / "tensorflow").glob("kinds.ckpt.*"):
+    for file in (TESTS / "fixtures" / "tensorflow").glob("kinds.ckpt.*"):
         (source / file.name).write_bytes(file.read_bytes())
     with pytest.raises(VerificationError, match=r"missing from the file.*no rule knows") as caught:
         converted(source)
@@ -210,7 +210,7 @@ def test_elmo_while_it_is_trained(tmp_path: Path) -> None:
     report, ours = converted(source)
     assert (report.family, report.head, report.format) == ("elmo", "bidirectional-lm", "tensorflow")
     assert_computes(ours, expected)
-    reasons = {name: drop.because for name, drop in report.closed.drops.items()}
+    reasons = {name: drop.reason for name, drop in report.closed.drops.items()}
     slots = {f"lm/softmax/{which}/Adagrad" for which in "Wb"}
     assert reasons.keys() == slots | {"global_step", "train_perplexity"}
     assert all("optimizer" in reasons[name] for name in slots)

@@ -9,11 +9,11 @@ from safetensors.torch import load_file
 
 from tests.checkpoints import Make
 from zoo.checkpoint import load_checkpoint
-from zoo.convert import convert, layouts
-from zoo.convert.write import write_weights
+from zoo.conformance.verify import verify
+from zoo.convert import convert, writers
+from zoo.convert.safetensors_writer import write_weights
 from zoo.errors import VerificationError
-from zoo.references import Source
-from zoo.verify import verify
+from zoo.hub.source import CheckpointDir
 
 INDEX = "model.safetensors.index.json"
 
@@ -22,11 +22,11 @@ INDEX = "model.safetensors.index.json"
 def sharded(hub_checkpoint: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkpoint in shards of at most 8 kB, but for tensors that are larger."""
     monkeypatch.setattr(
-        layouts, "write_weights", lambda *a, **k: write_weights(*a, **k, shard_bytes=8192)
+        writers, "write_weights", lambda *a, **k: write_weights(*a, **k, shard_bytes=8192)
     )
     source = hub_checkpoint()
-    convert(Source(source, "source"), tmp_path / "ours")
-    convert(Source(tmp_path / "ours", "ours"), tmp_path / "back", to="hub")
+    convert(CheckpointDir(source, "source"), tmp_path / "ours")
+    convert(CheckpointDir(tmp_path / "ours", "ours"), tmp_path / "back", to="hub")
     return tmp_path
 
 

@@ -9,11 +9,13 @@ import torch
 import transformers
 from safetensors.numpy import load_file
 
-from zoo.convert import Report, convert
+from zoo.convert import ConversionReport, convert
+from zoo.convert.on_first_use import resolve_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError
-from zoo.references import Source, obtain, resolve, resolve_checkpoint
+from zoo.hub.reference import resolve
+from zoo.hub.source import CheckpointDir, locate_or_download
 
-DATA = Path(__file__).parents[1] / "data" / "tensorflow"
+DATA = Path(__file__).parents[1] / "fixtures" / "tensorflow"
 STEM = "bert_model.ckpt"
 CONFIG = {
     "vocab_size": 19,
@@ -43,8 +45,8 @@ def source(tmp_path: Path) -> Path:
     return folder
 
 
-def ours(source: Path, target: Path) -> Report:
-    return convert(Source(source, str(source)), target)
+def ours(source: Path, target: Path) -> ConversionReport:
+    return convert(CheckpointDir(source, str(source)), target)
 
 
 def test_every_weight_arrives_and_slots_are_left_out(source: Path, tmp_path: Path) -> None:
@@ -54,7 +56,7 @@ def test_every_weight_arrives_and_slots_are_left_out(source: Path, tmp_path: Pat
     weights = [n for n in given if n.startswith(("bert|", "cls|")) and "adam" not in n]
     assert sum(len(move.names) for move in report.closed.moves) == len(weights)
     assert len(report.closed.drops) == 2 * len(weights) + 1
-    assert all("optimizer" in drop.because for drop in report.closed.drops.values())
+    assert all("optimizer" in drop.reason for drop in report.closed.drops.values())
     stored = load_file(tmp_path / "ours" / "model.safetensors")
     layer = "bert|encoder|layer_1|attention|self|"
     qkv = [given[f"{layer}{part}|kernel"].T for part in ("query", "key", "value")]
@@ -69,7 +71,7 @@ def test_every_weight_arrives_and_slots_are_left_out(source: Path, tmp_path: Pat
 def test_the_reference_library_computes_with_it(source: Path, tmp_path: Path) -> None:
     """Worked from TensorFlow's values by the formula of modeling.py, in float64."""
     ours(source, tmp_path / "ours")
-    convert(Source(tmp_path / "ours", "ours"), tmp_path / "hub", to="hub")
+    convert(CheckpointDir(tmp_path / "ours", "ours"), tmp_path / "hub", to="hub")
     kind = getattr(transformers, "BertForPreTraining")  # noqa: B009 (it is typed wrongly)
     model, loading = kind.from_pretrained(tmp_path / "hub", output_loading_info=True)
     assert not any(loading.values()), loading
@@ -124,7 +126,7 @@ def test_one_of_several_is_named_by_its_path(source: Path, tmp_path: Path, end: 
     with pytest.raises(UsageError, match="several"):
         ours(source, tmp_path / "ours")
     named = resolve(str(source / f"{STEM}{end}"))
-    report = convert(obtain(named), tmp_path / "ours")
+    report = convert(locate_or_download(named), tmp_path / "ours")
     assert (report.format, report.head) == ("tensorflow", "pretraining")
     assert report.sources.keys() >= {f"{STEM}.index", "bert_config.json", "vocab.txt"}
     assert not [name for name in report.sources if name.startswith("kinds")]
@@ -137,7 +139,7 @@ def test_one_of_several_is_named_by_its_path(source: Path, tmp_path: Path, end: 
 def test_a_path_that_is_no_checkpoint_says_so(source: Path) -> None:
     next(source.glob("*.data-*")).unlink()
     with pytest.raises(SourceError, match="no weights in a known format"):
-        convert(obtain(resolve(str(source / STEM))), source / "ours")
+        convert(locate_or_download(resolve(str(source / STEM))), source / "ours")
     with pytest.raises(UsageError, match=r"gone\.ckpt does not exist"):
         resolve(str(source / "gone.ckpt"))
 

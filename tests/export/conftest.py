@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.making import make_checkpoint
+from tests.inference.making import make_checkpoint
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.export.export import export_onnx
 from zoo.export.report import ExportReport

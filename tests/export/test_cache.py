@@ -17,34 +17,34 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from tests.backends.making import make_checkpoint, store
 from tests.export.conftest import Exported
-from tests.generation import conftest as gpt
-from tests.generation import test_encoder_decoder as t5
-from zoo.backends import open_session, writer
-from zoo.bench import measure
+from tests.inference.generation import conftest as gpt
+from tests.inference.generation import test_encoder_decoder as t5
+from tests.inference.making import make_checkpoint, store
 from zoo.checkpoint import Checkpoint, load_checkpoint
-from zoo.cli.info import command as info
+from zoo.cli.models.info import command as info
+from zoo.conformance.verify import verify
 from zoo.errors import UsageError, VerificationError
 from zoo.export.export import export_onnx
 from zoo.export.graph import EXTERNAL_OVER
-from zoo.generation.decoder import Decoder, pad
-from zoo.generation.search import generate, stream
-from zoo.generation.settings import Settings
+from zoo.families.random_inputs import random_inputs
+from zoo.inference import open_session, ort_generation
+from zoo.inference.bench import measure
+from zoo.inference.generation.config import GenerationConfig
+from zoo.inference.generation.decoder import Decoder, pad
+from zoo.inference.generation.generate import generate, stream
 from zoo.nn.attention import causal_mask
-from zoo.nn.cache import KeyValueCache
-from zoo.nn.causal import CausalLM
-from zoo.nn.encoder import embeddings, self_attention
-from zoo.nn.writing import State, Writer
-from zoo.testing.draws import draw_inputs
-from zoo.verify import verify
+from zoo.nn.decoder import CausalLM
+from zoo.nn.encoder import make_embeddings, make_self_attention
+from zoo.nn.generation import DecodeState, GenerationMixin
+from zoo.nn.kv_cache import KeyValueCache
 from zoo_gpt import Gpt
 from zoo_t5 import T5
 
 MODELS = ("second", "first", "plain", "later")  # of each, how it is made is below
 SETTINGS = [
     {},
-    {"beams": 4, "length_penalty": 0.5},
+    {"num_beams": 4, "length_penalty": 0.5},
     {"seed": 3, "temperature": 1.5, "top_k": 20},
 ]
 
@@ -93,7 +93,7 @@ def batch(checkpoint: Checkpoint, count: int = 5) -> dict[str, Tensor]:
 @pytest.mark.parametrize("name", MODELS)
 def test_64_greedy_tokens_are_those_of_torch(written: Callable[[str], Exported], name: str) -> None:
     ours, theirs = decoders(written(name))
-    inputs, settings = batch(written(name)[0]), Settings(max_new_tokens=64)
+    inputs, settings = batch(written(name)[0]), GenerationConfig(max_new_tokens=64)
     found = generate(theirs, inputs, settings)
     assert found == generate(ours, inputs, settings)
     assert [len(row) for row in found] == [64] * 5 and len({t for row in found for t in row}) > 5
@@ -105,13 +105,13 @@ def test_every_search_finds_the_texts_of_torch(
     written: Callable[[str], Exported], name: str, settings: dict[str, Any]
 ) -> None:
     ours, theirs = decoders(written(name))
-    inputs, how = batch(written(name)[0], 7), Settings(max_new_tokens=24, **settings)
+    inputs, how = batch(written(name)[0], 7), GenerationConfig(max_new_tokens=24, **settings)
     free = generate(theirs, inputs, how)
     ends = [free[0][9], free[3][4]]  # so that rows are done one after the other
-    found = generate(theirs, inputs, how, ends=ends)
-    assert found == generate(ours, inputs, how, ends=ends)
+    found = generate(theirs, inputs, how, eos_token_ids=ends)
+    assert found == generate(ours, inputs, how, eos_token_ids=ends)
     assert len({len(row) for row in found}) > 2
-    if "beams" not in settings:
+    if "num_beams" not in settings:
         single = {key: tensor[:1] for key, tensor in inputs.items()}
         assert list(stream(theirs, single, how)) == free[0]
 
@@ -120,9 +120,11 @@ def test_long_prompts_are_read_in_pieces(
     written: Callable[[str], Exported], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = decoders(written("second"))
-    inputs, settings = batch(written("second")[0]), Settings(max_new_tokens=8)
+    inputs, settings = batch(written("second")[0]), GenerationConfig(max_new_tokens=8)
     assert inputs["input_ids"].shape[1] == 9
-    monkeypatch.setattr(writer, "PIECE", 4 * 5 * 61)  # so many scores as four tokens of a row have
+    monkeypatch.setattr(
+        ort_generation, "PIECE", 4 * 5 * 61
+    )  # so many scores as four tokens of a row have
     assert generate(theirs, inputs, settings) == generate(ours, inputs, settings)
 
 
@@ -131,7 +133,8 @@ def test_a_run_is_the_model_as_it_is(written: Callable[[str], Exported], name: s
     checkpoint, graph, report = written(name)
     spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
     inputs = {
-        key: tensor.numpy() for key, tensor in draw_inputs(spec, checkpoint.config, (9, 4)).items()
+        key: tensor.numpy()
+        for key, tensor in random_inputs(spec, checkpoint.config, (9, 4)).items()
     }
     sessions = [open_session(checkpoint, "cpu"), open_session(graph)]
     expected, found = (session.run(inputs)["logits"] for session in sessions)
@@ -141,7 +144,7 @@ def test_a_run_is_the_model_as_it_is(written: Callable[[str], Exported], name: s
     assert report.cache and report.max_rel <= 1e-5
     assert {check.past for check in report.checks} > {0} and report.argmax_agreement == 1
     assert {check.outcome for check in verify(graph.path)} == {"ok"}
-    times = measure(checkpoint, sessions, batch=2, tokens=6, rounds=1)
+    times = measure(checkpoint, sessions, batch_size=2, seq_len=6, iterations=1)
     assert [found.backend for found in times] == ["cpu", "onnx"]
 
 
@@ -166,7 +169,9 @@ def test_a_continuation_by_the_names_that_others_know(written: Callable[[str], E
         mask = np.concatenate([mask, np.ones_like(ids)], 1)
         found.append(ids[:, 0].tolist())
     inputs = {"input_ids": torch.tensor([[5, 9, 11], [8, 3, 2]])}
-    expected = generate(open_session(checkpoint).decoder(), inputs, Settings(max_new_tokens=20))
+    expected = generate(
+        open_session(checkpoint).decoder(), inputs, GenerationConfig(max_new_tokens=20)
+    )
     assert [list(row) for row in zip(*found, strict=True)] == expected
 
 
@@ -196,18 +201,18 @@ def test_the_graphs_of_an_encoder_and_a_decoder(written: Callable[[str], Exporte
     assert graph.manifest.files.keys() == {*report.graphs, *data, "config.json"}
 
 
-class Solo(Writer):
+class Solo(GenerationMixin):
     """A model of nobody's: one layer of attention, and no positions."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
-        self.embeddings = embeddings(config, positions=False, norm=False)
-        self.layers, self.head = nn.ModuleList([self_attention(config, causal=True)]), None
+        self.embeddings = make_embeddings(config, positions=False, norm=False)
+        self.layers, self.head = nn.ModuleList([make_self_attention(config, causal=True)]), None
 
-    def begin(self, inputs: Mapping[str, Tensor], room: int) -> State:
-        return State(KeyValueCache(1, room), inputs.get("attention_mask"))
+    def init_state(self, inputs: Mapping[str, Tensor], max_new_tokens: int) -> DecodeState:
+        return DecodeState(KeyValueCache(1, max_new_tokens), inputs.get("attention_mask"))
 
-    def read(self, tokens: Tensor, state: State) -> Tensor:
+    def forward_with_cache(self, tokens: Tensor, state: DecodeState) -> Tensor:
         x, past = self.embeddings(tokens), state.cache.length
         mask = causal_mask(state.mask, queries=tokens.shape[1], past=past, like=x)
         return x + self.layers[0](x, mask, state.cache.layers[0])  # type: ignore[no-any-return]
@@ -232,7 +237,10 @@ def test_a_family_that_only_says_how_it_reads(tmp_path: Path) -> None:
     export_onnx(checkpoint, tmp_path / "graph")
     graph = changed(load_checkpoint(tmp_path / "graph"), family=SoloFamily())
     ours, theirs = (open_session(one).decoder() for one in (checkpoint, graph))
-    for settings in (Settings(max_new_tokens=64), Settings(max_new_tokens=20, beams=3)):
+    for settings in (
+        GenerationConfig(max_new_tokens=64),
+        GenerationConfig(max_new_tokens=20, num_beams=3),
+    ):
         found = generate(theirs, batch(checkpoint), settings)
         assert found == generate(ours, batch(checkpoint), settings)
 
@@ -240,10 +248,10 @@ def test_a_family_that_only_says_how_it_reads(tmp_path: Path) -> None:
 class Forgetful(CausalLM):
     """Reads tokens as if they stood at the beginning, once it is exported."""
 
-    def read(self, tokens: Tensor, state: State) -> Tensor:
+    def forward_with_cache(self, tokens: Tensor, state: DecodeState) -> Tensor:
         if torch.compiler.is_exporting():
             return self.encode(tokens, position_ids=None, cache=state.cache)
-        return super().read(tokens, state)
+        return super().forward_with_cache(tokens, state)
 
 
 class ForgetfulGpt(Gpt):
@@ -306,7 +314,7 @@ def test_float16(tmp_path: Path) -> None:
     report = export_onnx(checkpoint, tmp_path / "graph", dtype="float16")
     graph = load_checkpoint(tmp_path / "graph")
     assert "F32" not in graph.manifest.dtypes and 1e-5 < report.max_rel < 2e-2
-    inputs, settings = batch(checkpoint, 2), Settings(max_new_tokens=9, beams=2)
+    inputs, settings = batch(checkpoint, 2), GenerationConfig(max_new_tokens=9, num_beams=2)
     found = generate(open_session(graph).decoder(), inputs, settings)
     assert [len(row) for row in found] == [9, 9]
 

@@ -13,16 +13,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.backends.making import make_checkpoint
 from tests.export.conftest import Exported
-from zoo.backends.loading import load_model
+from tests.inference.making import make_checkpoint
 from zoo.checkpoint import Checkpoint
 from zoo.errors import PluginError, UsageError, VerificationError
 from zoo.export.export import export_onnx
 from zoo.export.report import ShapeCheck
-from zoo.export.spec import OnnxSpec
 from zoo.export.validate import batches, compare, difference, require_equal
-from zoo.family import Family
+from zoo.families.base import Family
+from zoo.families.onnx import OnnxSpec
+from zoo.inference.load_model import load_model
 from zoo.nn.heads import Pooler
 from zoo_bert import Bert
 from zoo_bert.model import build

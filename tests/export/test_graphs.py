@@ -9,15 +9,15 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.backends.making import draw_batch, make_checkpoint
 from tests.export.conftest import Exported
-from zoo.backends import open_session
+from tests.inference.making import draw_batch, make_checkpoint
 from zoo.checkpoint import load_checkpoint
-from zoo.convert.write import digest
+from zoo.conformance.verify import verify
+from zoo.convert.safetensors_writer import hash_file
 from zoo.errors import UsageError
 from zoo.export.export import export_onnx
+from zoo.inference import open_session
 from zoo.plugins import get_family
-from zoo.verify import verify
 
 HEADS = list(get_family("bert").heads())
 BATCHES = [[1], [13, 7, 1, 4], [40, 21], [2, 2, 2]]
@@ -76,7 +76,7 @@ def test_the_manifest_has_the_result_of_the_gate(
     assert {"torch", "onnx", "onnxscript", "onnxruntime"} == export["versions"].keys()
     assert (
         export["weights"]["model.safetensors"]["blake3"]
-        == digest(checkpoint.path / "model.safetensors").blake3
+        == hash_file(checkpoint.path / "model.safetensors").blake3
     )
     shapes = [(check["batch"], check["tokens"]) for check in export["checks"]]
     assert len(set(shapes)) >= 3 and (1, 1) in shapes and 40 in [tokens for _, tokens in shapes]

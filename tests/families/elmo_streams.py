@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from tests.objectives.words import vocabulary
 from zoo.data.corpus import Split
-from zoo.data.random import generator
-from zoo.objectives.base import Outcome, Row
-from zoo.objectives.sampled import SampledOptions
+from zoo.data.rng import generator
+from zoo.objectives.base import Example, LossOutput
+from zoo.objectives.losses.sampled_softmax import SampledOptions
 from zoo_elmo import ElmoFamily
 from zoo_elmo.config import SIZES
 from zoo_elmo.objective import BidirectionalLm
@@ -24,11 +24,11 @@ BEGIN, END = 0, 1
 
 
 def objective(length: int, samples: int | None = None, **config: Any) -> BidirectionalLm:
-    options = SampledOptions(samples=samples)
+    options = SampledOptions(num_sampled=samples)
     return BidirectionalLm(WORDS, replace(CONFIG, **config), length, options)
 
 
-def rows(split: Split, length: int, samples: int | None = None, seed: int = 0) -> list[Row]:
+def rows(split: Split, length: int, samples: int | None = None, seed: int = 0) -> list[Example]:
     laid = objective(length, samples).rows(split, seed)
     return [laid.row(index, generator(seed, index)) for index in range(len(laid))]
 
@@ -46,8 +46,8 @@ def random_split(words: int, seed: int = 0) -> Split:
 
 def learner(task: BidirectionalLm, seed: int = 0) -> Any:
     torch.manual_seed(seed)
-    return task.learner(ELMO, task.config).double()
+    return task.model(ELMO, task.config).double()
 
 
-def losses(outcome: Outcome) -> dict[str, float]:
+def losses(outcome: LossOutput) -> dict[str, float]:
     return {way: float(total.detach()) for way, total in outcome.sums.items()}

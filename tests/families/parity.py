@@ -11,19 +11,24 @@ from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from zoo.conformance.hf_reference import (
+    Difference,
+    compare_with_reference,
+    hub_state,
+    reference_model,
+)
 from zoo.convert import convert
-from zoo.family import Family
-from zoo.formats import TensorInfo
-from zoo.references import Source
-from zoo.testing.draws import draw_inputs, draw_weights
-from zoo.testing.oracle import Difference, compare_with_reference, hub_state, reference_model
+from zoo.families.base import Family
+from zoo.families.random_inputs import random_inputs, randomize_weights
+from zoo.hub.source import CheckpointDir
+from zoo.io.tensors.formats import TensorInfo
 
 
 def random_model(family: Family, config: Any, head: str) -> nn.Module:
     with torch.device("meta"):
         model = family.model(config, head)
     model = model.double().to_empty(device="cpu").eval()
-    draw_weights(model)
+    randomize_weights(model)
     return model
 
 
@@ -63,7 +68,7 @@ def assert_equal_at_all_lengths(family: Family, config: Any, head: str) -> None:
     for dtype, lengths in itertools.product((torch.float64, torch.float32), ((1,), (17, 9))):
         assert_batch_equal(model.to(dtype), reference.to(dtype), spec, config, lengths)
     # a model that chooses takes a row of texts: one of them is enough to compare
-    inputs = draw_inputs(spec, config, (longest,))
+    inputs = random_inputs(spec, config, (longest,))
     if head == "multiple-choice":
         inputs = {name: tensor[:, :1] for name, tensor in inputs.items()}
     with torch.no_grad():
@@ -91,7 +96,7 @@ def assert_no_farther_from_exact(
 def assert_batch_equal(
     model: nn.Module, reference: nn.Module, spec: Any, config: Any, lengths: tuple[int, ...]
 ) -> None:
-    inputs = draw_inputs(spec, config, lengths)
+    inputs = random_inputs(spec, config, lengths)
     with torch.no_grad():
         ours, theirs = model(**inputs), reference(**inputs)
     tensors = [value for value in theirs.values() if isinstance(value, torch.Tensor)]
@@ -133,13 +138,13 @@ def assert_there_and_back(
     weights = hub_state(family.weights(config, head), model.float().state_dict())
     weights = {name: tensor.to(getattr(torch, dtype)) for name, tensor in weights.items()}
     kind = getattr(transformers, architecture)
-    hub = {**family.to_hub(config), **extra, "architectures": [architecture]}
+    hub = {**family.to_hf(config), **extra, "architectures": [architecture]}
     source, ours, back = folder / "source", folder / "ours", folder / "back"
     source.mkdir()
     save_file({n: t.contiguous() for n, t in weights.items()}, source / "model.safetensors")
     (source / "config.json").write_text(json.dumps(hub))
-    assert convert(Source(source, str(source)), ours).head == head
-    convert(Source(ours, str(ours)), back, to="hub")
+    assert convert(CheckpointDir(source, str(source)), ours).head == head
+    convert(CheckpointDir(ours, str(ours)), back, to="hub")
     after = load_file(back / "model.safetensors")
     assert after.keys() == weights.keys()
     assert all(torch.equal(after[name], tensor) for name, tensor in weights.items())

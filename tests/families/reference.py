@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.families import parity
 from zoo.errors import VerificationError
-from zoo.family import Family
+from zoo.families.base import Family
 
 Changes = Mapping[str, Any]  # fields of a configuration, and their values
 
@@ -76,7 +76,7 @@ class ReferenceTests:
 
     def test_every_key_of_the_reference_is_known(self) -> None:
         kind = getattr(transformers, self.family.architecture(self.default, "none"))
-        found = self.family.from_hub(kind.config_class().to_dict())
+        found = self.family.from_hf(kind.config_class().to_dict())
         assert found.config == self.default and found.unknown == ()
 
     def test_what_is_not_implemented_is_refused_by_name(
@@ -84,7 +84,7 @@ class ReferenceTests:
     ) -> None:
         (key, value), named = refusal
         with pytest.raises(VerificationError, match=named):
-            self.family.from_hub({"model_type": self.family.model_types[0], key: value})
+            self.family.from_hf({"model_type": self.family.model_types[0], key: value})
 
     def test_there_and_back(self, head: str, variant: Changes, tmp_path: Path) -> None:
         config = replace(self.small, **variant)

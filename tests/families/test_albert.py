@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from tests.families import parity
 from tests.families.reference import ReferenceTests
 from zoo.checkpoint import load_checkpoint
-from zoo.formats import TensorInfo
+from zoo.conformance.hf_reference import compare_with_reference
+from zoo.conformance.verify import verify
+from zoo.families.random_inputs import random_inputs
+from zoo.io.tensors.formats import TensorInfo
 from zoo.testing.conformance import FamilyTests
-from zoo.testing.draws import draw_inputs
-from zoo.testing.oracle import compare_with_reference
-from zoo.verify import verify
-from zoo.weights import account_for
+from zoo.weights import match_tensors
 from zoo_albert import Albert
 from zoo_albert.config import SIZES, AlbertConfig
 
@@ -90,13 +90,13 @@ def test_every_layer_is_seen_though_all_share_their_block(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("changes", [{}, {"num_groups": 2, "blocks_in_group": 2}], ids=str)
 def test_a_session_returns_every_layers_vectors(changes: dict[str, Any], tmp_path: Path) -> None:
-    from zoo.backends import open_session
+    from zoo.inference import open_session
 
     config = replace(SMALL, **changes)
     parity.assert_there_and_back(ALBERT, config, "none", tmp_path)
     checkpoint = load_checkpoint(tmp_path / "ours")
     session = open_session(checkpoint, backend="cpu")
-    inputs = draw_inputs(ALBERT.onnx(config, "none"), config, (7, 3))
+    inputs = random_inputs(ALBERT.onnx(config, "none"), config, (7, 3))
     states = session.hidden_states({name: tensor.numpy() for name, tensor in inputs.items()})
     assert len(states) == session.layers == 1 + 3 * config.blocks_in_group
     reference = transformers.AlbertModel.from_pretrained(
@@ -112,7 +112,7 @@ def test_a_session_returns_every_layers_vectors(changes: dict[str, Any], tmp_pat
 
 def test_keys_of_the_first_release_are_known() -> None:
     first = {"down_scale_factor": 1, "gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0}
-    found = ALBERT.from_hub({"model_type": "albert", **first})
+    found = ALBERT.from_hf({"model_type": "albert", **first})
     assert found.unknown == () and found.extra["down_scale_factor"] == 1
 
 
@@ -124,6 +124,6 @@ def test_the_published_file_is_accounted_for() -> None:
     file["albert.embeddings.position_ids"] = TensorInfo("I64", (1, 40))
     file["albert.pooler.weight"] = TensorInfo("F32", (48, 48))
     file["albert.pooler.bias"] = TensorInfo("F32", (48,))
-    account = account_for(weights, file)
-    account.require_closed("test")
+    account = match_tensors(weights, file)
+    account.raise_if_incomplete("test")
     assert len(account.ties) == 2 and len(account.drops) == 3

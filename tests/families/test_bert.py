@@ -20,13 +20,13 @@ from tests.families.parity import (
     published,
     random_model,
 )
-from zoo.config import Activation
+from zoo.conformance.hf_reference import compare_with_reference, reference_model
 from zoo.errors import VerificationError
-from zoo.formats import TensorInfo
+from zoo.families.config import Activation
+from zoo.families.random_inputs import random_inputs
+from zoo.io.tensors.formats import TensorInfo
 from zoo.testing.conformance import FamilyTests
-from zoo.testing.draws import draw_inputs
-from zoo.testing.oracle import compare_with_reference, reference_model
-from zoo.weights import account_for
+from zoo.weights import match_tensors
 from zoo_bert import Bert
 from zoo_bert.config import SIZES, BertConfig
 
@@ -80,7 +80,7 @@ def test_other_widths_equal_the_reference(size: str, head: str) -> None:
 def test_a_padded_text_of_full_length_equals_the_reference() -> None:
     config = SIZES["tiny"]
     model = random_model(BERT, config, "none")
-    inputs = draw_inputs(BERT.onnx(config, "none"), config, (512, 300, 1))
+    inputs = random_inputs(BERT.onnx(config, "none"), config, (512, 300, 1))
     found = compare_with_reference(BERT, config, "none", model, inputs=inputs)
     assert max(d.absolute for d in found.outputs.values()) <= 1e-9
 
@@ -239,8 +239,8 @@ def test_the_first_releases_file_is_accounted_for() -> None:
     file["cls.predictions.decoder.weight"] = file["bert.embeddings.word_embeddings.weight"]
     file["cls.predictions.decoder.bias"] = file["cls.predictions.bias"]
     file["bert.embeddings.position_ids"] = TensorInfo("I64", (1, 40))
-    account = account_for(BERT.weights(SMALL, "pretraining"), file)
-    account.require_closed("test")
+    account = match_tensors(BERT.weights(SMALL, "pretraining"), file)
+    account.raise_if_incomplete("test")
     assert account.ties == {
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
@@ -254,9 +254,9 @@ def test_a_left_over_pooler_is_dropped_with_a_reason(head: str) -> None:
     file = published(BERT, SMALL, head)
     file["bert.pooler.dense.weight"] = TensorInfo("F32", (48, 48))
     file["bert.pooler.dense.bias"] = TensorInfo("F32", (48,))
-    account = account_for(BERT.weights(SMALL, head), file)
-    account.require_closed("test")
-    assert {drop.because for drop in account.drops.values()} == {
+    account = match_tensors(BERT.weights(SMALL, head), file)
+    account.raise_if_incomplete("test")
+    assert {drop.reason for drop in account.drops.values()} == {
         "the Hub's class for this head has no pooler"
     }
 
@@ -265,28 +265,28 @@ def test_what_distillation_left_behind_is_dropped_with_a_reason() -> None:
     file = published(BERT, SMALL, "pretraining")
     file |= {f"fit_denses.{n}.weight": TensorInfo("F32", (768, 48)) for n in range(4)}
     file |= {f"fit_denses.{n}.bias": TensorInfo("F32", (768,)) for n in range(4)}
-    account = account_for(BERT.weights(SMALL, "pretraining"), file)
-    account.require_closed("test")
+    account = match_tensors(BERT.weights(SMALL, "pretraining"), file)
+    account.raise_if_incomplete("test")
     assert len(account.drops) == 8
     file["fit_denses.4.bias"] = TensorInfo("F32", (768,))
-    assert account_for(BERT.weights(SMALL, "pretraining"), file).unexpected
+    assert match_tensors(BERT.weights(SMALL, "pretraining"), file).unexpected
 
 
 @pytest.mark.parametrize("head", ["pretraining", "sequence-classification"])
 def test_a_pooler_that_a_head_needs_must_be_there(head: str) -> None:
     file = published(BERT, SMALL, head)
     del file["bert.pooler.dense.weight"], file["bert.pooler.dense.bias"]
-    account = account_for(BERT.weights(SMALL, head), file)
+    account = match_tensors(BERT.weights(SMALL, head), file)
     assert account.missing == ("bert.pooler.dense.weight", "bert.pooler.dense.bias")
 
 
 def test_the_file_decides_whether_the_trunk_has_a_pooler() -> None:
     file = published(BERT, replace(SMALL, pooler=False), "none")
-    account = account_for(BERT.weights(SMALL, "none"), file)
-    account.require_closed("test")
+    account = match_tensors(BERT.weights(SMALL, "none"), file)
+    account.raise_if_incomplete("test")
     assert account.absent == ("pooler",)
     file["pooler.dense.bias"] = TensorInfo("F32", (48,))
-    half = account_for(BERT.weights(SMALL, "none"), file)
+    half = match_tensors(BERT.weights(SMALL, "none"), file)
     assert half.missing == ("bert.pooler.dense.weight",)
 
 

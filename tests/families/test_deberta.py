@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from transformers.models.deberta import modeling_deberta
 from transformers.models.deberta_v2 import modeling_deberta_v2
 
-from tests.backends.making import make_checkpoint
 from tests.families.parity import (
     assert_equal,
     assert_equal_at_all_lengths,
@@ -24,20 +23,21 @@ from tests.families.parity import (
     published,
     random_model,
 )
-from tests.tokenization.directories import write
-from tests.tokenization.trained import BRACKETS, bracketed, byte_level
-from zoo.backends import open_session
+from tests.inference.making import make_checkpoint
+from tests.tokenizers.directories import write
+from tests.tokenizers.trained import BRACKETS, bracketed, byte_level
 from zoo.checkpoint import load_checkpoint
+from zoo.conformance.hf_reference import compare_with_reference, hub_state
+from zoo.conformance.verify import verify
 from zoo.errors import UsageError, VerificationError
 from zoo.export.export import export_onnx
-from zoo.formats import TensorInfo
-from zoo.nn.relative import shift
+from zoo.families.random_inputs import random_inputs
+from zoo.inference import open_session
+from zoo.io.tensors.formats import TensorInfo
+from zoo.nn.layers.relative import shift
 from zoo.testing.conformance import FamilyTests
-from zoo.testing.draws import draw_inputs
-from zoo.testing.oracle import compare_with_reference, hub_state
-from zoo.tokenization import SourceFiles
-from zoo.verify import verify
-from zoo.weights import account_for
+from zoo.tokenizers import SourceFiles
+from zoo.weights import match_tensors
 from zoo_deberta import Deberta, attention
 from zoo_deberta.config import SIZES, DebertaConfig
 from zoo_deberta.positions import bucket
@@ -201,10 +201,10 @@ def test_what_is_kept_and_grouped_equals_the_reference(
     monkeypatch.setattr(attention, "GROUP", group)
     model: Any = random_model(DEBERTA, VERSIONS[version], "masked-lm")
     names = list(model.state_dict())
-    model.quicken()
+    model.optimize_for_inference()
     assert list(model.state_dict()) == names
     for lengths in ((1,), (9, 7, 4), (40, 12)):
-        inputs = draw_inputs(DEBERTA.onnx(VERSIONS[version], "masked-lm"), FIRST, lengths)
+        inputs = random_inputs(DEBERTA.onnx(VERSIONS[version], "masked-lm"), FIRST, lengths)
         found = compare_with_reference(
             DEBERTA, VERSIONS[version], "masked-lm", model, inputs=inputs, tolerance=1e-9
         )
@@ -213,15 +213,15 @@ def test_what_is_kept_and_grouped_equals_the_reference(
 
 def test_a_quickened_model_can_still_be_trained() -> None:
     model: Any = random_model(DEBERTA, THIRD, "none").requires_grad_(True)
-    model.quicken()
-    inputs = draw_inputs(DEBERTA.onnx(THIRD, "none"), THIRD, (9, 4))
+    model.optimize_for_inference()
+    inputs = random_inputs(DEBERTA.onnx(THIRD, "none"), THIRD, (9, 4))
     model(**inputs)["last_hidden_state"].square().sum().backward()
     assert model.relative.weight.grad.abs().sum() > 0
     with torch.no_grad():  # what gradients are taken of is not what was kept
         stale = model(**inputs)["last_hidden_state"]
         model.relative.weight.mul_(-1)
         assert torch.equal(model(**inputs)["last_hidden_state"], stale)
-        model.quicken()
+        model.optimize_for_inference()
     fresh = model(**inputs)["last_hidden_state"].detach()
     with torch.no_grad():
         found = model(**inputs)["last_hidden_state"]
@@ -230,10 +230,10 @@ def test_a_quickened_model_can_still_be_trained() -> None:
 
 def test_a_quickened_model_can_still_be_traced() -> None:
     model: Any = random_model(DEBERTA, THIRD, "none")
-    inputs = draw_inputs(DEBERTA.onnx(THIRD, "none"), THIRD, (9, 4))
+    inputs = random_inputs(DEBERTA.onnx(THIRD, "none"), THIRD, (9, 4))
     with torch.no_grad():
         expected = model(**inputs)["last_hidden_state"]
-        model.quicken()
+        model.optimize_for_inference()
         traced = torch.export.export(model, (), inputs).module()
         found = traced(**inputs)["last_hidden_state"]
     assert (found - expected).abs().max() <= 1e-12
@@ -343,7 +343,7 @@ def test_heads_of_the_released_code(version: str, head: str) -> None:
     config = replace(VERSIONS[version], enhanced_decoder=True, conv_groups=1)
     model = random_model(DEBERTA, config, head)
     released = Released(config, hub_state(DEBERTA.weights(config, head), model.state_dict()))
-    inputs = draw_inputs(DEBERTA.onnx(config, head), config, (21, 12))
+    inputs = random_inputs(DEBERTA.onnx(config, head), config, (21, 12))
     with torch.no_grad():
         found = model(**inputs)
     for row, length in enumerate((21, 12)):
@@ -360,7 +360,7 @@ def test_the_decoder_is_not_the_last_block() -> None:
     plain = random_model(DEBERTA, THIRD, "masked-lm")
     state = {n: t for n, t in model.state_dict().items() if not n.startswith("positions.")}
     plain.load_state_dict(state)
-    inputs = draw_inputs(DEBERTA.onnx(THIRD, "masked-lm"), THIRD, (9,))
+    inputs = random_inputs(DEBERTA.onnx(THIRD, "masked-lm"), THIRD, (9,))
     with torch.no_grad():
         assert (model(**inputs)["logits"] - plain(**inputs)["logits"]).abs().max() > 0.1
 
@@ -400,8 +400,8 @@ def test_both_names_of_the_masked_token_head_are_read(asked: bool) -> None:
     file = published(DEBERTA, other, "masked-lm")
     file["cls.predictions.decoder.weight"] = TensorInfo("F32", (101, 48))
     file["cls.predictions.decoder.bias"] = TensorInfo("F32", (101,))
-    account = account_for(DEBERTA.weights(present, "masked-lm"), file)
-    account.require_closed("test")
+    account = match_tensors(DEBERTA.weights(present, "masked-lm"), file)
+    account.raise_if_incomplete("test")
     assert len(account.renamed) == 5 and len(account.ties) == 2
 
 
@@ -409,9 +409,9 @@ def test_both_names_of_the_masked_token_head_are_read(asked: bool) -> None:
 def test_a_table_without_a_decoder_is_dropped_with_a_reason(head: str) -> None:
     config = replace(THIRD, enhanced_decoder=True)
     table = {"deberta.embeddings.position_embeddings.weight": TensorInfo("F32", (40, 48))}
-    account = account_for(DEBERTA.weights(config, head), published(DEBERTA, config, head) | table)
-    account.require_closed("test")
-    assert [drop.because for drop in account.drops.values()] == [
+    account = match_tensors(DEBERTA.weights(config, head), published(DEBERTA, config, head) | table)
+    account.raise_if_incomplete("test")
+    assert [drop.reason for drop in account.drops.values()] == [
         "absolute positions, which only masked-token heads decode with"
     ]
 
@@ -424,9 +424,9 @@ def test_what_training_added_to_the_tables_is_dropped_with_a_reason(head: str) -
         "deberta.embeddings.word_embeddings._weight": TensorInfo("F16", (101, 48)),
         "deberta.embeddings.position_embeddings._weight": TensorInfo("F16", (40, 48)),
     }
-    account = account_for(DEBERTA.weights(config, head), published(DEBERTA, config, head) | added)
-    account.require_closed("test")
-    assert {drop.because for drop in account.drops.values()} == {
+    account = match_tensors(DEBERTA.weights(config, head), published(DEBERTA, config, head) | added)
+    account.raise_if_incomplete("test")
+    assert {drop.reason for drop in account.drops.values()} == {
         "what training added; the sum is there"
     }
 
@@ -435,10 +435,10 @@ def test_the_file_decides_whether_there_is_a_decoder() -> None:
     config = replace(THIRD, enhanced_decoder=True)
     file = published(DEBERTA, config, "masked-lm")
     weights = DEBERTA.weights(config, "masked-lm")
-    assert account_for(weights, file).present == ("enhanced_decoder",)
+    assert match_tensors(weights, file).present == ("enhanced_decoder",)
     del file["deberta.embeddings.position_embeddings.weight"]
-    account = account_for(weights, file)
-    account.require_closed("test")
+    account = match_tensors(weights, file)
+    account.raise_if_incomplete("test")
     assert account.absent == ("enhanced_decoder",)
 
 
@@ -467,19 +467,19 @@ def test_parameter_counts_are_the_published_ones(size: str, expected: int) -> No
 def test_every_key_of_the_reference_is_known(kind: str) -> None:
     reference = getattr(transformers, kind)()
     hub = json.loads(json.dumps(reference.to_dict()))
-    found = DEBERTA.from_hub(hub)
+    found = DEBERTA.from_hf(hub)
     assert found.unknown == () and isinstance(found.config, DebertaConfig)
     assert DEBERTA.model_type(found.config) == reference.model_type
-    back = DEBERTA.to_hub(found.config, found.extra)
+    back = DEBERTA.to_hf(found.config, found.extra)
     anew = {"architectures", "dtype", "problem_type"}
     assert {key: back[key] for key in hub.keys() - anew} == {k: hub[k] for k in hub.keys() - anew}
 
 
 def test_defaults_are_those_of_the_version() -> None:
-    first = DEBERTA.from_hub({"model_type": "deberta"}).config
+    first = DEBERTA.from_hf({"model_type": "deberta"}).config
     assert isinstance(first, DebertaConfig)
     assert (first.vocab_size, first.hidden_size, first.num_layers) == (50265, 768, 12)
-    second = DEBERTA.from_hub({"model_type": "deberta-v2"}).config
+    second = DEBERTA.from_hf({"model_type": "deberta-v2"}).config
     assert replace(DebertaConfig(), legacy_names=False) == second
 
 
@@ -512,9 +512,9 @@ def test_keys_of_published_files_are_known() -> None:
         "pooler_hidden_size": 1536,
         "pooling": {"dropout": 0, "hidden_act": "gelu"},
     }
-    found = DEBERTA.from_hub(hub)
+    found = DEBERTA.from_hf(hub)
     assert found.config == SIZES["v2-xlarge"] and found.unknown == ()
-    assert hub.items() <= DEBERTA.to_hub(found.config, found.extra).items()
+    assert hub.items() <= DEBERTA.to_hf(found.config, found.extra).items()
 
 
 @pytest.mark.parametrize(
@@ -539,7 +539,7 @@ def test_keys_of_published_files_are_known() -> None:
 def test_what_is_not_implemented_is_refused_by_name(key: str, value: object) -> None:
     ours = {"pos_att_type": "position_terms", "norm_rel_ebd": "norm_rel_ebd"}.get(key, key)
     with pytest.raises(VerificationError, match=ours):
-        DEBERTA.from_hub({"model_type": "deberta-v2", "relative_attention": True, key: value})
+        DEBERTA.from_hf({"model_type": "deberta-v2", "relative_attention": True, key: value})
 
 
 @pytest.mark.parametrize(
@@ -548,7 +548,7 @@ def test_what_is_not_implemented_is_refused_by_name(key: str, value: object) -> 
 )
 def test_the_first_version_refuses_what_came_later(key: str, value: object) -> None:
     with pytest.raises(VerificationError, match=key):
-        DEBERTA.from_hub({"model_type": "deberta", key: value})
+        DEBERTA.from_hf({"model_type": "deberta", key: value})
 
 
 @pytest.mark.parametrize(
@@ -625,7 +625,7 @@ def test_a_graph_equals_torch_at_every_length(version: str, head: str, tmp_path:
     torch_session = open_session(checkpoint, "cpu")
     spec = DEBERTA.onnx(checkpoint.config, head)
     for lengths in ((1,), (40, 21), (3, 9, 30)):
-        batch = {n: t.numpy() for n, t in draw_inputs(spec, checkpoint.config, lengths).items()}
+        batch = {n: t.numpy() for n, t in random_inputs(spec, checkpoint.config, lengths).items()}
         expected, found = torch_session.run(batch), graph.run(batch)
         for name, array in expected.items():
             assert abs(array - found[name]).max() <= 1e-5 * abs(array).max(), (name, lengths)
@@ -634,7 +634,7 @@ def test_a_graph_equals_torch_at_every_length(version: str, head: str, tmp_path:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_padding_does_not_overflow_in_half_precision(dtype: torch.dtype) -> None:
     model = random_model(DEBERTA, SECOND, "none")
-    inputs = draw_inputs(DEBERTA.onnx(SECOND, "none"), SECOND, (40, 1))
+    inputs = random_inputs(DEBERTA.onnx(SECOND, "none"), SECOND, (40, 1))
     with torch.no_grad():
         exact = model(**inputs)["last_hidden_state"]
         half = model.to(dtype)(**inputs)["last_hidden_state"]

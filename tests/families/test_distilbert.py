@@ -59,14 +59,14 @@ class TestDistilBert(ReferenceTests, FamilyTests):
 
 def test_keys_of_older_releases_are_known() -> None:
     older = {"tie_weights_": True, "sinusoidal_pos_embds": False, "output_past": True}
-    found = DISTILBERT.from_hub({"model_type": "distilbert", **older})
+    found = DISTILBERT.from_hf({"model_type": "distilbert", **older})
     assert found.config == SIZES["base"] and found.unknown == ()
 
 
 def test_other_spellings_are_heard_and_contradictions_are_not() -> None:
-    assert DISTILBERT.from_hub({"hidden_size": 96}).config == DistilBertConfig(hidden_size=96)
+    assert DISTILBERT.from_hf({"hidden_size": 96}).config == DistilBertConfig(hidden_size=96)
     with pytest.raises(VerificationError, match=r"hidden_size = 96 contradicts dim = 48"):
-        DISTILBERT.from_hub({"dim": 48, "hidden_size": 96})
+        DISTILBERT.from_hf({"dim": 48, "hidden_size": 96})
 
 
 def test_segments_are_not_told_apart() -> None:

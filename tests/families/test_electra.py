@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from tests.families.parity import published
 from tests.families.reference import ReferenceTests
-from zoo.formats import TensorInfo
+from zoo.io.tensors.formats import TensorInfo
 from zoo.testing.conformance import FamilyTests
-from zoo.weights import account_for
+from zoo.weights import match_tensors
 from zoo_electra import Electra
 from zoo_electra.config import SIZES, ElectraConfig
 
@@ -77,14 +77,14 @@ def test_a_map_between_equal_widths_is_dropped_with_a_reason() -> None:
     config = replace(SMALL, embedding_size=48)
     head = "replaced-token-detection"
     reference = transformers.ElectraForPreTraining(
-        transformers.ElectraConfig(**ELECTRA.to_hub(config))
+        transformers.ElectraConfig(**ELECTRA.to_hf(config))
     )
     assert not hasattr(reference.electra, "embeddings_project")
     file = published(ELECTRA, config, head)
     file["electra.embeddings_project.weight"] = TensorInfo("F32", (48, 48))
     file["electra.embeddings_project.bias"] = TensorInfo("F32", (48,))
-    account = account_for(ELECTRA.weights(config, head), file)
-    account.require_closed("test")
+    account = match_tensors(ELECTRA.weights(config, head), file)
+    account.raise_if_incomplete("test")
     assert set(account.drops) == {
         "electra.embeddings_project.weight",
         "electra.embeddings_project.bias",

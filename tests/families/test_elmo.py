@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from tests.families import elmo_numpy
+from zoo.conformance.hf_reference import hub_state
 from zoo.errors import UsageError, VerificationError
-from zoo.nn.recurrent import State
+from zoo.families.random_inputs import random_inputs, randomize_weights
+from zoo.nn.layers.recurrent import RecurrentState
 from zoo.testing.conformance import FamilyTests
-from zoo.testing.draws import draw_inputs, draw_weights
-from zoo.testing.oracle import hub_state
 from zoo_elmo import ElmoFamily
 from zoo_elmo.characters import sentence_ids, word_ids
 from zoo_elmo.config import SIZES, ElmoConfig
@@ -38,7 +38,7 @@ class TestElmo(FamilyTests):
 def random_model(config: ElmoConfig, head: str, scale: float = 1.5) -> Elmo:
     model = ELMO.model(config, head).double().eval()
     assert isinstance(model, Elmo)
-    draw_weights(model)
+    randomize_weights(model)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(scale)
@@ -48,11 +48,11 @@ def random_model(config: ElmoConfig, head: str, scale: float = 1.5) -> Elmo:
 def as_numpy(config: ElmoConfig, head: str, model: Elmo) -> tuple[dict[str, Any], Any]:
     """Return options and weights as files would hold them."""
     hub = hub_state(ELMO.weights(config, head), model.state_dict())
-    return ELMO.to_hub(config), {name: tensor.numpy() for name, tensor in hub.items()}
+    return ELMO.to_hf(config), {name: tensor.numpy() for name, tensor in hub.items()}
 
 
 def batch(config: ElmoConfig, lengths: tuple[int, ...], seed: int = 0) -> Tensor:
-    return draw_inputs(ELMO.onnx(config, "none"), config, lengths, seed=seed)["character_ids"]
+    return random_inputs(ELMO.onnx(config, "none"), config, lengths, seed=seed)["character_ids"]
 
 
 # Parity with the independent model
@@ -155,12 +155,12 @@ def test_state_is_carried_row_by_row() -> None:
     model = random_model(CLIPPED, "none")
     options, weights = as_numpy(CLIPPED, "none", model)
     memories: list[elmo_numpy.Memory] = [{}, {}, {}]
-    state = State()
+    state = RecurrentState()
     for seed, lengths in enumerate([(5, 3), (2, 6, 4), (3,), (4, 1, 2)]):
         ids = batch(CLIPPED, lengths, seed)
         with torch.no_grad():
-            found = model.trunk(ids, None, state)
-        state = State(state.ended)
+            found = model.backbone(ids, None, state)
+        state = RecurrentState(state.ended)
         for row, length in enumerate(lengths):
             sentence = ids[row, :length].tolist()
             expected = elmo_numpy.layers(options, weights, sentence, memories[row])
@@ -172,24 +172,24 @@ def test_state_is_not_kept_without_being_asked() -> None:
     model = random_model(CLIPPED, "none")
     ids = batch(CLIPPED, (5, 3))
 
-    def run(state: State | None) -> Tensor:
+    def run(state: RecurrentState | None) -> Tensor:
         with torch.no_grad():
             found: Tensor = model(ids, state=state)["last_hidden_state"]
         return found
 
-    state = State()
-    first, second = run(state), run(State(state.ended))
+    state = RecurrentState()
+    first, second = run(state), run(RecurrentState(state.ended))
     assert (first - second).abs().max() > 1e-3
     assert torch.equal(run(state), first)  # it begins as it did before
     assert torch.equal(run(None), first) and torch.equal(run(None), first)
 
 
 def test_gradients_stop_at_what_was_carried() -> None:
-    model, state = random_model(CLIPPED, "none"), State()
+    model, state = random_model(CLIPPED, "none"), RecurrentState()
     for seed in range(2):
         loss = model(batch(CLIPPED, (4, 2), seed), state=state)["last_hidden_state"].square().sum()
         loss.backward()  # a graph kept over batches would be freed, and raise
-        state = State(state.ended)
+        state = RecurrentState(state.ended)
 
 
 def test_a_word_of_zeros_is_padding_without_a_mask() -> None:
@@ -274,7 +274,7 @@ def test_parameter_counts_are_the_published_ones(size: str, count: int) -> None:
 
 
 def options(**changes: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(ELMO.to_hub(TINY)))
+    found: dict[str, Any] = json.loads(json.dumps(ELMO.to_hf(TINY)))
     for key, value in changes.items():
         group, _, name = key.partition("__")
         if name:
@@ -287,9 +287,9 @@ def options(**changes: Any) -> dict[str, Any]:
 def test_options_of_training_are_understood_and_carried_along() -> None:
     training = {"n_epochs": 10, "batch_size": 128, "all_clip_norm_val": 10.0, "unroll_steps": 20}
     hub = options(bidirectional=True, char_cnn__n_characters=261, **training)
-    found = ELMO.from_hub(hub)
+    found = ELMO.from_hf(hub)
     assert found.config == TINY and not found.unknown
-    back = json.loads(json.dumps(ELMO.to_hub(TINY, found.extra)))
+    back = json.loads(json.dumps(ELMO.to_hf(TINY, found.extra)))
     assert back == {**hub, "char_cnn": {**hub["char_cnn"], "n_characters": 262}}
 
 
@@ -309,7 +309,7 @@ def test_options_of_training_are_understood_and_carried_along() -> None:
 )
 def test_options_that_are_not_implemented_are_refused(changes: Any, named: str) -> None:
     with pytest.raises(VerificationError, match=named):
-        ELMO.from_hub(options(**changes))
+        ELMO.from_hf(options(**changes))
 
 
 def test_declaring_the_family_imports_nothing_heavy() -> None:

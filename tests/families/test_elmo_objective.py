@@ -28,19 +28,19 @@ from tests.families.elmo_streams import (
 )
 from tests.objectives.words import vocabulary
 from zoo.checkpoint import TokenizerInfo
+from zoo.conformance.hf_reference import hub_state
 from zoo.data.corpus import Split
-from zoo.data.random import generator
+from zoo.data.rng import generator
 from zoo.errors import UsageError
-from zoo.objectives.base import Row
-from zoo.objectives.sampled import SampledOptions
-from zoo.objectives.vocabulary import Vocabulary
-from zoo.testing.oracle import hub_state
+from zoo.objectives.base import Example
+from zoo.objectives.examples.vocabulary import TokenizerView
+from zoo.objectives.losses.sampled_softmax import SampledOptions
 from zoo_elmo.characters import sentence_ids, word_ids
 from zoo_elmo.objective import BidirectionalLm
 
 
-def planes(row: Row) -> dict[str, list[int]]:
-    return {name: plane.tolist() for name, plane in row.planes.items()}
+def planes(row: Example) -> dict[str, list[int]]:
+    return {name: plane.tolist() for name, plane in row.arrays.items()}
 
 
 # What is told
@@ -95,8 +95,8 @@ def test_rows_one_after_the_other_are_the_streams(
         read = [word for text in streams for word in text[:-1]][:end]
         told = [word for text in streams for word in text[1:]][:end]
         turn = -1 if way == "backward" else 1
-        assert [w for row in found for w in row.planes[way].tolist()[::turn]] == read
-        assert [w for row in found for w in row.planes[f"{way}_targets"].tolist()[::turn]] == told
+        assert [w for row in found for w in row.arrays[way].tolist()[::turn]] == read
+        assert [w for row in found for w in row.arrays[f"{way}_targets"].tolist()[::turn]] == told
 
 
 def test_words_are_read_as_they_are_spelled() -> None:
@@ -118,7 +118,7 @@ def test_words_outside_the_vocabulary_are_read_by_their_characters_and_told_as_u
     read = batch.tensors["character_ids"][batch.tensors["places"]].tolist()
     begin, three, four, last, end = sentence_ids(["w3", "w4w4", "w39"], CONFIG.max_characters)
     assert read == [[[begin, three, four, begin, last]], [[last, end, three, four, end]]]
-    unknown = WORDS.role("unk")
+    unknown = WORDS.special_token_id("unk")
     assert batch.tensors["targets"].tolist() == [
         [[3, unknown, END, unknown, END]],
         [[BEGIN, unknown, BEGIN, 3, unknown]],
@@ -137,9 +137,9 @@ def test_the_last_characters_of_a_long_word_are_left_out() -> None:
 # The loss
 
 
-def by_hand(model: Any, task: BidirectionalLm, windows: list[Row]) -> dict[str, float]:
+def by_hand(model: Any, task: BidirectionalLm, windows: list[Example]) -> dict[str, float]:
     """Read both streams word by word, window after window; the state goes on."""
-    options = ELMO.to_hub(task.config)
+    options = ELMO.to_hf(task.config)
     state = hub_state(ELMO.weights(task.config, task.head), model.state_dict())
     weights = {name: tensor.numpy() for name, tensor in state.items()}
     table, bias = weights["softmax/W"], weights["softmax/b"]
@@ -147,11 +147,11 @@ def by_hand(model: Any, task: BidirectionalLm, windows: list[Row]) -> dict[str, 
     found = {"forward": 0.0, "backward": 0.0}
     for row, (way, name) in itertools.product(windows, enumerate(found)):
         turn = -1 if name == "backward" else 1
-        read = task.characters[row.planes[name][::turn]].tolist()
+        read = task.characters[row.arrays[name][::turn]].tolist()
         hidden = [elmo_numpy.word_vector(options, weights, word) for word in read]
         for layer in range(task.config.lstm_layers):
             hidden = elmo_numpy.lstm(options, weights, hidden, (way, layer), memory)
-        for vector, target in zip(hidden, row.planes[f"{name}_targets"][::turn], strict=True):
+        for vector, target in zip(hidden, row.arrays[f"{name}_targets"][::turn], strict=True):
             scores = table @ vector + bias
             found[name] += np.log(np.exp(scores).sum()) - scores[target]
     return found
@@ -166,10 +166,10 @@ def test_the_loss_is_that_of_a_loop(skip: bool) -> None:
     found = {"forward": 0.0, "backward": 0.0}
     for row in windows:
         outcome = task.loss(model, task.collate([row]).tensors | tensors)
-        tensors = outcome.memory
+        tensors = outcome.recurrent_state
         found = {way: found[way] + total for way, total in losses(outcome).items()}
     assert found == pytest.approx(by_hand(model, task, windows), rel=1e-12)
-    assert task.terms == {"forward": 0.5, "backward": 0.5}
+    assert task.loss_weights == {"forward": 0.5, "backward": 0.5}
 
 
 def test_in_windows_a_stream_is_what_it_is_at_once() -> None:
@@ -182,7 +182,7 @@ def test_in_windows_a_stream_is_what_it_is_at_once() -> None:
     parts = []
     for row in rows(split, 4)[:6]:
         outcome = task.loss(model, task.collate([row]).tensors | memory)
-        memory = outcome.memory
+        memory = outcome.recurrent_state
         parts.append(losses(outcome))
     for way, total in at_once.items():
         assert abs(sum(part[way] for part in parts) - total) <= 1e-12 * total
@@ -194,7 +194,7 @@ def test_gradients_stop_where_a_window_begins() -> None:
     task = objective(4)
     first, second = rows(random_split(30), 4)[:2]
     model = learner(task)
-    memory = task.loss(model, task.collate([first]).tensors).memory
+    memory = task.loss(model, task.collate([first]).tensors).recurrent_state
     assert memory and not any(tensor.requires_grad for tensor in memory.values())
     sizes = {name.rpartition(".")[2]: tensor.shape for name, tensor in memory.items()}
     assert sizes == {"output": (1, CONFIG.projection_size), "cell": (1, CONFIG.lstm_size)}
@@ -211,7 +211,7 @@ def test_the_sample_is_a_function_of_the_first_row() -> None:
     task = objective(4, samples=9)
     one, two, other = rows(random_split(60), 4, samples=9)[:3]
 
-    def drawn(*batch: Row) -> list[list[int]]:
+    def drawn(*batch: Example) -> list[list[int]]:
         found: list[list[int]] = task.collate(batch).tensors["samples"].tolist()
         return found
 
@@ -253,7 +253,7 @@ def test_the_sampled_loss_is_that_of_the_formula_and_validation_has_all_words() 
 
 def test_pieces_of_words_are_refused() -> None:
     tokenizer = Tokenizer(models.WordPiece({"<UNK>": 0}, unk_token="<UNK>"))
-    words = Vocabulary(tokenizer, TokenizerInfo(special=ROLES), 1)
+    words = TokenizerView(tokenizer, TokenizerInfo(special=ROLES), 1)
     with pytest.raises(UsageError, match=r"WordPiece.*has pieces of words"):
         BidirectionalLm(words, CONFIG, 5)
 
@@ -262,4 +262,4 @@ def test_a_sample_is_smaller_than_the_vocabulary() -> None:
     with pytest.raises(UsageError, match=r"samples is 40, and the vocabulary has 40 words"):
         objective(5, samples=40)
     with pytest.raises(ValueError, match="samples is 0"):
-        SampledOptions(samples=0)
+        SampledOptions(num_sampled=0)

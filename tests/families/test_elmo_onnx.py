@@ -13,14 +13,14 @@ import pytest
 import zoo
 from tests.families import elmo_numpy
 from tests.families.elmo_files import published
-from zoo.backends import open_session
-from zoo.bench import measure
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.cli import main
 from zoo.convert import convert
 from zoo.export.export import export_onnx
 from zoo.export.report import ExportReport
-from zoo.references import Source
+from zoo.hub.source import CheckpointDir
+from zoo.inference import open_session
+from zoo.inference.bench import measure
 from zoo.testing.golden import Golden
 from zoo_elmo.characters import sentence_ids
 
@@ -30,7 +30,7 @@ Exported = Callable[[str], tuple[Golden, Path, ExportReport]]
 
 def converted(folder: Path, case: str) -> tuple[Checkpoint, Golden]:
     theirs, golden = published(folder / "theirs", case)
-    convert(Source(theirs, str(theirs)), folder / "model")
+    convert(CheckpointDir(theirs, str(theirs)), folder / "model")
     return load_checkpoint(folder / "model"), golden
 
 
@@ -128,5 +128,5 @@ def test_texts_through_the_graph(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_its_speed_is_measured_on_words_of_characters(tmp_path: Path) -> None:
     checkpoint, _ = converted(tmp_path, "none-mixed")
     session = open_session(checkpoint, "cpu")
-    first, again = measure(checkpoint, [session, session], batch=2, tokens=9, rounds=1)
+    first, again = measure(checkpoint, [session, session], batch_size=2, seq_len=9, iterations=1)
     assert first.tokens == 18 and first.difference == again.difference == 0

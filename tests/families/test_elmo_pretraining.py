@@ -22,52 +22,52 @@ from tests.families.elmo_streams import (
 from tests.warm import zoo
 from zoo.errors import UsageError
 from zoo.objectives.base import Batch
-from zoo.objectives.sampled import SampledOptions
-from zoo.training.keeping import collect, give_back
-from zoo.training.lesson import Lesson
-from zoo.training.loop import Trainer
-from zoo.training.optimizers import OptimizerSettings
-from zoo.training.ranks import Ranks
-from zoo.training.recovery import Saved
-from zoo.training.schedules import ScheduleSettings
-from zoo.training.settings import Settings
-from zoo.training.start import begin
-from zoo.training.state import State
-from zoo.training.trees import merged
-from zoo.training.wrapping import wrap
+from zoo.objectives.losses.sampled_softmax import SampledOptions
+from zoo.training.config.overrides import deep_merge
+from zoo.training.config.schema import TrainConfig
+from zoo.training.distributed.context import DistContext
+from zoo.training.distributed.parallelize import parallelize
+from zoo.training.entrypoints import train
+from zoo.training.loss_module import LossModule
+from zoo.training.optim.lr_scheduler import LRSchedulerConfig
+from zoo.training.optim.optimizers import OptimizerConfig
+from zoo.training.state.checkpoints import CheckpointMeta
+from zoo.training.state.recovery import Saved
+from zoo.training.state.state_dict import load_trainer_state_dict, trainer_state_dict
+from zoo.training.step import TrainStep
 from zoo_elmo.config import SIZES
 
-HERE = Ranks(0, 1, torch.device("cpu"))
+HERE = DistContext(0, 1, torch.device("cpu"))
 
 
-def settings(**changes: Any) -> Settings:
+def settings(**changes: Any) -> TrainConfig:
     known: dict[str, Any] = {
         "objective": "bidirectional-lm",
         "family": "elmo",
-        "length": 5,
-        "batch_tokens": 20,
-        "steps": 40,
-        "optimizer": OptimizerSettings(
-            name="adagrad", learning_rate=0.2, accumulator=1 / 25, clip=2.0
+        "seq_len": 5,
+        "global_batch_tokens": 20,
+        "max_steps": 40,
+        "optimizer": OptimizerConfig(
+            name="adagrad", learning_rate=0.2, initial_accumulator_value=1 / 25, max_grad_norm=2.0
         ),
-        "schedule": ScheduleSettings(name="constant"),
+        "lr_scheduler": LRSchedulerConfig(name="constant"),
     }
-    return Settings(**known | changes)
+    return TrainConfig(**known | changes)
 
 
-def trainer(rows_at_once: int = 4, samples: int | None = None, **config: Any) -> Trainer:
+def trainer(rows_at_once: int = 4, samples: int | None = None, **config: Any) -> TrainStep:
     task = objective(5, samples, **config)
     micros = [range(k, k + rows_at_once) for k in range(0, 4, rows_at_once)]
-    return Trainer(Lesson(task, learner(task)), settings(), HERE, micros)
+    return TrainStep(LossModule(task, learner(task)), settings(), HERE, micros)
 
 
-def batches(of: Trainer, step: int, samples: int | None = None) -> list[Batch]:
+def batches(of: TrainStep, step: int, samples: int | None = None) -> list[Batch]:
     """Four lanes of a stream, each in windows of five words."""
     every = rows(random_split(900), 5, samples)
     lane = len(every) // 4
     found = [every[place * lane + step % lane] for place in range(4)]
     task = of.lesson.objective
-    return [task.collate(found[micro.start : micro.stop]) for micro in of.micros]
+    return [task.collate(found[micro.start : micro.stop]) for micro in of.micro_batches]
 
 
 def test_the_loss_falls() -> None:
@@ -76,8 +76,8 @@ def test_the_loss_falls() -> None:
     before = taught.validate(batches(taught, 50, 20))["loss"]
     assert before == pytest.approx(np.log(40), rel=0.1)
     for step in range(30):
-        taught.update(batches(taught, step % 3, 20))
-    assert taught.totals.read(task.terms)["loss"] > 0
+        taught.train_step(batches(taught, step % 3, 20))
+    assert taught.totals.read(task.loss_weights)["loss"] > 0
     after = taught.validate(batches(taught, 1, 20))["loss"]
     assert after < before - 0.3
 
@@ -87,8 +87,8 @@ def test_in_validation_every_row_begins_with_zeros() -> None:
     task = taught.lesson.objective
     windows = rows(random_split(50), 5)[:3]
     found = taught.validate([task.collate([row]) for row in windows])
-    alone = [losses(task.loss(taught.lesson.learner, task.collate([r]).tensors)) for r in windows]
-    mean = sum(each[way] * share for each in alone for way, share in task.terms.items()) / 15
+    alone = [losses(task.loss(taught.lesson.model, task.collate([r]).tensors)) for r in windows]
+    mean = sum(each[way] * share for each in alone for way, share in task.loss_weights.items()) / 15
     assert found["loss"] == pytest.approx(mean, rel=1e-9)
 
 
@@ -96,8 +96,8 @@ def test_in_parts_a_batch_is_what_it_is_at_once() -> None:
     whole, parts = trainer(4), trainer(2)
     for step in range(3):  # the parts have memories of their own
         for taught in (whole, parts):
-            taught.update(batches(taught, step))
-    assert len(parts.memories) == 2 and len(whole.memories) == 1
+            taught.train_step(batches(taught, step))
+    assert len(parts.recurrent_states) == 2 and len(whole.recurrent_states) == 1
     for one, other in zip(whole.lesson.parameters(), parts.lesson.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
 
@@ -106,30 +106,30 @@ def test_in_parts_a_batch_is_what_it_is_at_once() -> None:
 def test_it_goes_on_to_the_bit_where_it_was_saved(rows_at_once: int, tmp_path: Path) -> None:
     whole, half = (trainer(rows_at_once, samples=20, dropout=0.1) for _ in range(2))
     for step in range(5):
-        whole.update(batches(whole, step, 20))
+        whole.train_step(batches(whole, step, 20))
     for step in range(3):
-        half.update(batches(half, step, 20))
-    kept = collect(half)
+        half.train_step(batches(half, step, 20))
+    kept = trainer_state_dict(half)
     assert set(kept["memory"]) and all(len(tensor) == 4 for tensor in kept["memory"].values())
     resumed = trainer(rows_at_once, samples=20, dropout=0.1)
     groups = {k: {n: t.clone() for n, t in v.items()} for k, v in kept.items()}
-    give_back(resumed, groups, Saved(tmp_path, State(step=3)))
+    load_trainer_state_dict(resumed, groups, Saved(tmp_path, CheckpointMeta(step=3)))
     resumed.step = 3
     for step in range(3, 5):
-        resumed.update(batches(resumed, step, 20))
+        resumed.train_step(batches(resumed, step, 20))
     for one, other in zip(whole.lesson.parameters(), resumed.lesson.parameters(), strict=True):
         assert torch.equal(one, other)
     assert torch.equal(whole.totals.values["forward"], resumed.totals.values["forward"])
-    for name, tensor in whole.memories[0].items():
-        assert torch.equal(tensor, resumed.memories[0][name])
+    for name, tensor in whole.recurrent_states[0].items():
+        assert torch.equal(tensor, resumed.recurrent_states[0][name])
 
 
 def test_computing_a_window_again_changes_nothing() -> None:
     plain, again = trainer(), trainer()
-    again.wrapped = wrap(again.lesson, settings(recompute=True), HERE)
+    again.wrapped = parallelize(again.lesson, settings(gradient_checkpointing=True), HERE)
     for step in range(2):
         for taught in (plain, again):
-            taught.accumulate(batches(taught, step))
+            taught.forward_backward(batches(taught, step))
     for one, other in zip(plain.lesson.parameters(), again.lesson.parameters(), strict=True):
         assert one.grad is not None and other.grad is not None
         torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-14)
@@ -142,8 +142,8 @@ def test_computing_a_window_again_changes_nothing() -> None:
 def test_recipes_can_be_followed(size: str) -> None:
     recipe = ELMO.recipe(size)
     assert recipe.objective in ELMO.objectives
-    assert recipe.batch_tokens % recipe.length == 0
-    SampledOptions(**recipe.options)
+    assert recipe.global_batch_tokens % recipe.seq_len == 0
+    SampledOptions(**recipe.objective_args)
 
 
 def test_a_corpus_may_have_more_words_than_are_told(isolated: None, tmp_path: Path) -> None:
@@ -153,24 +153,24 @@ def test_a_corpus_may_have_more_words_than_are_told(isolated: None, tmp_path: Pa
     Path(text).write_text("\n\n".join(lines))
     tokens = ["--tokenizer", "train", "--family", "elmo", "--vocab-size", "90"]
     assert zoo("corpus", "build", text, "-o", corpus, *tokens).returncode == 0
-    few = ["--steps", "2", "--batch-tokens", "80", "--set", "config.vocab_size=30"]
+    few = ["--max-steps", "2", "--global-batch-tokens", "80", "--set", "config.vocab_size=30"]
     done = zoo("pretrain", "elmo", "-o", run, "--data", corpus, *few, "--device", "cpu")
     assert done.returncode == 0, done.stderr
     written = json.loads((Path(run) / "model" / "config.json").read_text())
     assert written["config"]["vocab_size"] == 30
 
 
-SMALL = {"length": 10, "batch_tokens": 40, "steps": 2, "vocab_size": 300}
+SMALL = {"seq_len": 10, "global_batch_tokens": 40, "max_steps": 2, "vocab_size": 300}
 
 
 def started(path: Path, **changes: Any) -> Path:
-    begin(merged({"family": "elmo", **SMALL}, changes), {}, path, HERE)
+    train(deep_merge({"family": "elmo", **SMALL}, changes), {}, path, HERE)
     return path / "model"
 
 
 def test_a_run_goes_on_from_a_model_with_its_words(isolated: None, tmp_path: Path) -> None:
     first = started(tmp_path / "first")
-    model = started(tmp_path / "second", start={"model": str(first)})
+    model = started(tmp_path / "second", init_from={"model": str(first)})
     assert (model / "tokenizer.json").read_bytes() == (first / "tokenizer.json").read_bytes()
     weights = tmp_path / "second" / "checkpoints" / "step-00000000" / "weights.safetensors"
     assert load_file(weights).keys() == load_file(first / "model.safetensors").keys()
@@ -185,11 +185,11 @@ def test_what_was_published_learns_to_tell_words_that_it_did_not_know(
     source, golden = published(tmp_path / "published")
     start: dict[str, Any] = {"model": str(source)}
     with pytest.raises(UsageError, match=r"has no tokenizer\.json; --tokenizer train makes one"):
-        started(tmp_path / "run", start=start)
+        started(tmp_path / "run", init_from=start)
     new: dict[str, Any] = {"tokenizer": "train"}
     with pytest.raises(UsageError, match=r"has no head, .* --set start\.fresh=\[head\]"):
-        started(tmp_path / "run", start=start, data=new)
-    model = started(tmp_path / "run", start={**start, "fresh": ["head"]}, data=new)
+        started(tmp_path / "run", init_from=start, data=new)
+    model = started(tmp_path / "run", init_from={**start, "new_modules": ["head"]}, data=new)
     written = json.loads((model / "config.json").read_text())
     assert written["config"]["vocab_size"] == 300 != golden.hub_config.get("n_tokens_vocab")
 
@@ -204,7 +204,16 @@ def test_words_that_are_always_told_must_be_among_those_told(
 
 def test_what_a_run_leaves_behind_gives_vectors(isolated: None, tmp_path: Path) -> None:
     run, bare = str(tmp_path / "run"), str(tmp_path / "bare")
-    few = ["--steps", "2", "--batch-tokens", "80", "--set", "vocab_size=300", "--device", "cpu"]
+    few = [
+        "--max-steps",
+        "2",
+        "--global-batch-tokens",
+        "80",
+        "--set",
+        "vocab_size=300",
+        "--device",
+        "cpu",
+    ]
     assert zoo("pretrain", "elmo", "-o", run, *few).returncode == 0
     written = json.loads((Path(run) / "model" / "config.json").read_text())
     assert (written["head"], written["config"]["vocab_size"]) == ("bidirectional-lm", 300)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import transformers
 
-from tests.tokenization.directories import Content, uncased, write
-from tests.tokenization.texts import prose
-from tests.tokenization.trained import byte_level, lowercase, plain
+from tests.tokenizers.directories import Content, uncased, write
+from tests.tokenizers.texts import prose
+from tests.tokenizers.trained import byte_level, lowercase, plain
 from zoo.plugins import get_family
-from zoo.tokenization import SourceFiles
+from zoo.tokenizers import SourceFiles
 
 BYTES: dict[str, Content] = dict(zip(("vocab.json", "merges.txt"), byte_level(), strict=True))
 # as the published tokenizer.json has it; without it, this reference gives the mask no space
@@ -33,7 +33,7 @@ EXTRA = [" ", "a <mask> b", "[MASK] x", "Ünïcödé, ``quotes''", "tab\tand  sp
 
 
 # From ALBERT's model file this reference does not build what the original code does, which takes
-# a comma off a digit: there, sentencepiece itself is what tests/tokenization compares with.
+# a comma off a digit: there, sentencepiece itself is what tests/tokenizers compares with.
 SHIPPED = [name for name in CASES if name != "albert"]
 
 

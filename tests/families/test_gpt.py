@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from torch import nn
 
 from tests.families.parity import assert_batch_equal, assert_equal, published, random_model
+from zoo.conformance.hf_reference import reference_model
 from zoo.errors import UsageError, VerificationError
-from zoo.formats import TensorInfo
+from zoo.families.random_inputs import random_inputs
+from zoo.hub.registry import builtin, entry_config
+from zoo.io.tensors.formats import TensorInfo
 from zoo.nn.attention import SelfAttention
-from zoo.registry import builtin, configuration
 from zoo.testing.conformance import FamilyTests
-from zoo.testing.draws import draw_inputs
-from zoo.testing.oracle import reference_model
-from zoo.weights import account_for
+from zoo.weights import match_tensors
 from zoo_gpt import Gpt
 from zoo_gpt.config import SIZES, GptConfig
 
@@ -109,7 +109,7 @@ def test_base_size_equals_the_reference(size: str, head: str) -> None:
 @pytest.mark.parametrize("head", ["none", "causal-lm", "sequence-classification"])
 def test_padding_on_the_left_changes_nothing(config: GptConfig, head: str) -> None:
     model = random_model(GPT, config, head)
-    inputs = draw_inputs(GPT.onnx(config, head), config, (9,))
+    inputs = random_inputs(GPT.onnx(config, head), config, (9,))
     padded = {n: nn.functional.pad(t, (5, 0), value=0) for n, t in inputs.items()}
     padded["input_ids"][:, :5] = 7
     with torch.no_grad():
@@ -164,7 +164,7 @@ def test_registry_rows_have_the_count_of_their_configuration() -> None:
     rows = {name: row for name, row in builtin().items() if row.family == "gpt"}
     assert rows.keys() >= {"openai-gpt", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"}
     for name, row in rows.items():
-        config = configuration(name, row)
+        config = entry_config(name, row)
         assert isinstance(config, GptConfig) and row.head is not None and row.head is not None
         assert GPT.weights(config, row.head).parameters() == row.parameters, name
 
@@ -177,14 +177,14 @@ def test_registry_rows_have_the_count_of_their_configuration() -> None:
 )
 def test_every_key_of_the_reference_is_known(kind: str, size: str) -> None:
     hub = getattr(transformers, kind)().to_dict()
-    found = GPT.from_hub(hub)
+    found = GPT.from_hf(hub)
     assert found.config == SIZES[size]
     assert found.unknown == ()
 
 
 def test_an_empty_configuration_means_the_references_defaults() -> None:
-    assert GPT.from_hub({"model_type": "gpt2"}).config == SIZES["small"]
-    assert GPT.from_hub({"model_type": "openai-gpt"}).config == SIZES["gpt"]
+    assert GPT.from_hf({"model_type": "gpt2"}).config == SIZES["small"]
+    assert GPT.from_hf({"model_type": "openai-gpt"}).config == SIZES["gpt"]
 
 
 def test_keys_have_two_spellings() -> None:
@@ -196,24 +196,24 @@ def test_keys_have_two_spellings() -> None:
     }
     own = {"n_embd": 64, "n_layer": 3, "n_head": 8, "n_positions": 99}
     for model_type in GPT.model_types:
-        found = GPT.from_hub({"model_type": model_type, **general})
-        assert found == GPT.from_hub({"model_type": model_type, **own})
-        assert found.extra == {} and GPT.to_hub(found.config, {}).keys() >= own.keys()
+        found = GPT.from_hf({"model_type": model_type, **general})
+        assert found == GPT.from_hf({"model_type": model_type, **own})
+        assert found.extra == {} and GPT.to_hf(found.config, {}).keys() >= own.keys()
 
 
 def test_two_spellings_that_differ_are_refused() -> None:
     with pytest.raises(VerificationError, match="hidden_size = 64 contradicts n_embd = 32"):
-        GPT.from_hub({"model_type": "gpt2", "hidden_size": 64, "n_embd": 32})
+        GPT.from_hf({"model_type": "gpt2", "hidden_size": 64, "n_embd": 32})
 
 
 def test_the_first_gpts_gelu_is_the_approximation() -> None:
-    config = GPT.from_hub({"model_type": "openai-gpt", "afn": "gelu"}).config
+    config = GPT.from_hf({"model_type": "openai-gpt", "afn": "gelu"}).config
     assert isinstance(config, GptConfig) and config.activation == "gelu_new"
-    assert GPT.to_hub(config)["afn"] == "gelu"
+    assert GPT.to_hf(config)["afn"] == "gelu"
     with pytest.raises(VerificationError, match="afn = 'tanh' is not implemented"):
-        GPT.from_hub({"model_type": "openai-gpt", "afn": "tanh"})
+        GPT.from_hf({"model_type": "openai-gpt", "afn": "tanh"})
     with pytest.raises(VerificationError, match="afn has no word for 'tanh'"):
-        GPT.to_hub(replace(FIRST, activation="tanh"))
+        GPT.to_hf(replace(FIRST, activation="tanh"))
 
 
 def test_published_configurations_are_known() -> None:
@@ -229,8 +229,8 @@ def test_published_configurations_are_known() -> None:
     first |= {"n_special": 0, "predict_special_tokens": True, "vocab_size": 40478}
     second = {"model_type": "gpt2", "activation_function": "gelu_new", "n_ctx": 1024}
     second |= {"n_positions": 1024, "vocab_size": 50257, "bos_token_id": 50256}
-    assert GPT.from_hub({**first, **shape, **summary}).unknown == ()
-    assert GPT.from_hub({**second, **shape, **summary}).unknown == ()
+    assert GPT.from_hf({**first, **shape, **summary}).unknown == ()
+    assert GPT.from_hf({**second, **shape, **summary}).unknown == ()
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_published_configurations_are_known() -> None:
 )
 def test_what_is_not_implemented_is_refused_by_name(key: str, value: object) -> None:
     with pytest.raises(VerificationError, match=key):
-        GPT.from_hub({"model_type": "gpt2", key: value})
+        GPT.from_hf({"model_type": "gpt2", key: value})
 
 
 @pytest.mark.parametrize(
@@ -286,10 +286,10 @@ def test_the_first_files_are_accounted_for(config: GptConfig) -> None:
     }
     buffers = {f"h.{i}.attn.bias": TensorInfo("F32", (1, 1, 40, 40)) for i in range(3)}
     buffers |= {f"h.{i}.attn.masked_bias": TensorInfo("F32", ()) for i in range(3)}
-    account = account_for(GPT.weights(config, "causal-lm"), bare | buffers)
-    account.require_closed("test")
+    account = match_tensors(GPT.weights(config, "causal-lm"), bare | buffers)
+    account.raise_if_incomplete("test")
     assert account.drops.keys() == buffers.keys()
-    assert all(drop.must for drop in account.drops.values())
+    assert all(drop.value_check for drop in account.drops.values())
 
 
 def test_names_of_the_first_release_are_known() -> None:
@@ -299,8 +299,8 @@ def test_names_of_the_first_release_are_known() -> None:
         stem, _, end = name.rpartition(".")
         norm = stem.endswith(("ln_1", "ln_2")) and end == "weight"
         old[name if "embed" in name else f"{stem}.{'g' if norm else ends[end]}"] = info
-    account = account_for(GPT.weights(FIRST, "none"), old)
-    account.require_closed("test")
+    account = match_tensors(GPT.weights(FIRST, "none"), old)
+    account.raise_if_incomplete("test")
     assert len(account.renamed) == 3 * 12
 
 
@@ -326,7 +326,7 @@ def test_there_and_back(architecture: str, tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
     from zoo.convert import convert
-    from zoo.references import Source
+    from zoo.hub.source import CheckpointDir
 
     kind = getattr(transformers, architecture)
     config = kind.config_class(vocab_size=31, n_embd=16, n_layer=2, n_head=2, n_positions=9)
@@ -334,9 +334,9 @@ def test_there_and_back(architecture: str, tmp_path: Path) -> None:
     for parameter in model.parameters():
         nn.init.normal_(parameter)
     model.save_pretrained(tmp_path / "hub")
-    report = convert(Source(tmp_path / "hub", "test"), tmp_path / "ours")
+    report = convert(CheckpointDir(tmp_path / "hub", "test"), tmp_path / "ours")
     assert report.head == CLASSES[architecture]
-    convert(Source(tmp_path / "ours", "test"), tmp_path / "back", to="hub")
+    convert(CheckpointDir(tmp_path / "ours", "test"), tmp_path / "back", to="hub")
     before, after = (load_file(tmp_path / d / "model.safetensors") for d in ("hub", "back"))
     if architecture == "OpenAIGPTDoubleHeadsModel":  # it alone stores the table by its other name
         before["transformer.tokens_embed.weight"] = before.pop("lm_head.weight")

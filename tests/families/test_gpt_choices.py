@@ -8,11 +8,11 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from tests.backends.making import make_checkpoint
 from tests.families.parity import random_model
+from tests.inference.making import make_checkpoint
+from zoo.conformance.hf_reference import Difference, reference_model
 from zoo.export.export import export_onnx
-from zoo.testing.draws import draw_inputs
-from zoo.testing.oracle import Difference, reference_model
+from zoo.families.random_inputs import random_inputs
 from zoo_gpt import Gpt
 from zoo_gpt.config import SIZES, GptConfig
 
@@ -43,7 +43,7 @@ def test_outputs_equal_the_reference(size: str) -> None:
     config = CONFIGS[size]
     model = random_model(GPT, config, HEAD)
     reference = reference_model(GPT, config, HEAD, model.state_dict())
-    inputs = draw_inputs(GPT.onnx(config, HEAD), config, (9, 4, 1))
+    inputs = random_inputs(GPT.onnx(config, HEAD), config, (9, 4, 1))
     last = inputs["attention_mask"].sum(-1) - 1  # (batch, choices)
     for dtype in (torch.float64, torch.float32):
         model, reference = model.to(dtype), reference.to(dtype)
@@ -60,7 +60,7 @@ def test_outputs_equal_the_reference(size: str) -> None:
 
 def test_the_last_token_is_found_on_either_side_of_padding_and_without_a_mask() -> None:
     model = random_model(GPT, SMALL, HEAD)
-    inputs = draw_inputs(GPT.onnx(SMALL, HEAD), SMALL, (9,))
+    inputs = random_inputs(GPT.onnx(SMALL, HEAD), SMALL, (9,))
     with torch.no_grad():
         expected = model(**inputs)["mc_logits"]
         for sides in ((5, 0), (0, 5)):
@@ -80,6 +80,6 @@ def test_the_graph_passes_the_gate(tmp_path: Path) -> None:
 
 def test_the_dropout_before_a_choice_is_kept() -> None:
     for model_type in GPT.model_types:
-        found = GPT.from_hub({"model_type": model_type, "summary_first_dropout": 0.3})
+        found = GPT.from_hf({"model_type": model_type, "summary_first_dropout": 0.3})
         assert isinstance(found.config, GptConfig) and found.config.choice_dropout == 0.3
-        assert GPT.to_hub(found.config, found.extra)["summary_first_dropout"] == 0.3
+        assert GPT.to_hf(found.config, found.extra)["summary_first_dropout"] == 0.3

@@ -9,10 +9,10 @@ import torch
 import transformers
 from click.testing import CliRunner
 
-from tests.tokenization.trained import words
-from zoo.cli.run import command
+from tests.tokenizers.trained import words
+from zoo.cli.inference.run import command
 from zoo.convert import convert
-from zoo.references import Source
+from zoo.hub.source import CheckpointDir
 
 TEXTS = ["The quick brown fox", "it was the best of times , it was", "zzz caf\u00e9 !"]
 
@@ -35,7 +35,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if "ln_" in name and name.endswith("weight"):
             parameter.data += 1
     model.save_pretrained(path)
-    convert(Source(path, "test"), path.parent / "ours")
+    convert(CheckpointDir(path, "test"), path.parent / "ours")
     return path
 
 
@@ -49,7 +49,7 @@ def run(*arguments: str) -> str:
 def test_texts_are_the_references(published: Path, beams: int) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(published)
     reference: Any = transformers.OpenAIGPTLMHeadModel.from_pretrained(published)
-    options = ("--max-new-tokens", "15", "--beams", str(beams))
+    options = ("--max-new-tokens", "15", "--num-beams", str(beams))
     lines = run(str(published.parent / "ours"), *TEXTS, *options).splitlines()
     for text, line in zip(TEXTS, lines, strict=True):
         ids = tokenizer(text, return_tensors="pt").input_ids

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from tests.families import parity
 from tests.families.reference import ReferenceTests
-from zoo.formats import TensorInfo
+from zoo.conformance.hf_reference import reference_model
+from zoo.io.tensors.formats import TensorInfo
 from zoo.testing.conformance import FamilyTests
-from zoo.testing.oracle import reference_model
-from zoo.weights import account_for
+from zoo.weights import match_tensors
 from zoo_roberta import Roberta
 from zoo_roberta.config import SIZES, RobertaConfig
 
@@ -92,10 +92,10 @@ def test_positions_count_what_is_not_padding_wherever_it_stands() -> None:
 @pytest.mark.parametrize("kind", ["Roberta", "XLMRoberta", "Camembert"])
 def test_every_key_of_its_relatives_is_known(kind: str) -> None:
     hub = getattr(transformers, f"{kind}Config")()
-    found = ROBERTA.from_hub(hub.to_dict())
+    found = ROBERTA.from_hf(hub.to_dict())
     assert found.unknown == () and isinstance(found.config, RobertaConfig)
     assert found.config.model_type == hub.model_type
-    assert found.config == ROBERTA.from_hub({"model_type": hub.model_type}).config
+    assert found.config == ROBERTA.from_hf({"model_type": hub.model_type}).config
     assert found.config == replace(
         RobertaConfig(), model_type=hub.model_type, vocab_size=hub.vocab_size
     )
@@ -112,8 +112,8 @@ def test_the_published_file_is_accounted_for() -> None:
     file["roberta.embeddings.position_ids"] = TensorInfo("I64", (1, 42))
     file["roberta.pooler.dense.weight"] = TensorInfo("F32", (48, 48))
     file["roberta.pooler.dense.bias"] = TensorInfo("F32", (48,))
-    account = account_for(weights, file)
-    account.require_closed("test")
+    account = match_tensors(weights, file)
+    account.raise_if_incomplete("test")
     assert len(account.ties) == 2 and len(account.drops) == 3
 
 

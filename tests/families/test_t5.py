@@ -14,22 +14,22 @@ from torch import Tensor, nn
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from tests.families import parity
-from zoo.backends.loading import load_model
 from zoo.checkpoint import load_checkpoint
-from zoo.convert import convert
-from zoo.errors import VerificationError
-from zoo.export.export import export_onnx
-from zoo.formats import TensorInfo
-from zoo.references import Source
-from zoo.testing.conformance import FamilyTests
-from zoo.testing.draws import draw_inputs
-from zoo.testing.oracle import (
+from zoo.conformance.hf_reference import (
     Difference,
     compare_with_reference,
     named_outputs,
     reference_model,
 )
-from zoo.weights import account_for
+from zoo.convert import convert
+from zoo.errors import VerificationError
+from zoo.export.export import export_onnx
+from zoo.families.random_inputs import random_inputs
+from zoo.hub.source import CheckpointDir
+from zoo.inference.load_model import load_model
+from zoo.io.tensors.formats import TensorInfo
+from zoo.testing.conformance import FamilyTests
+from zoo.weights import match_tensors
 from zoo_t5 import T5
 from zoo_t5.attention import RelativePositions, buckets
 from zoo_t5.config import SIZES, T5Config
@@ -104,7 +104,7 @@ def test_mt5_equals_the_reference(head: str) -> None:
 @pytest.mark.parametrize("head", HEADS)
 def test_a_padded_text_of_full_length_equals_the_reference(head: str) -> None:
     config = replace(SMALL, num_layers=2)
-    inputs = draw_inputs(FAMILY.onnx(config, head), config, (512, 300, 1))
+    inputs = random_inputs(FAMILY.onnx(config, head), config, (512, 300, 1))
     assert_equal_to_reference(config, head, inputs)
 
 
@@ -151,7 +151,7 @@ def test_base_equals_the_reference(size: str, head: str) -> None:
     for dtype in (torch.float64, torch.float32):
         model, reference = model.to(dtype), reference.to(dtype)
         for lengths in ((1,), (17, 9), (512,)):
-            inputs = draw_inputs(FAMILY.onnx(config, head), config, lengths)
+            inputs = random_inputs(FAMILY.onnx(config, head), config, lengths)
             with torch.no_grad():
                 ours, found = model(**inputs), reference(**inputs)
             for name, theirs in named_outputs(found, list(ours)).items():
@@ -226,7 +226,7 @@ def test_parameter_counts_are_the_published_ones(size: str, count: int) -> None:
 
 @pytest.mark.parametrize("kind", [transformers.T5Config, transformers.MT5Config])
 def test_every_key_of_the_reference_is_known(kind: Any) -> None:
-    found = FAMILY.from_hub(kind().to_dict())
+    found = FAMILY.from_hf(kind().to_dict())
     assert found.unknown == ()
     expected = SIZES["small"] if kind.model_type == "t5" else SIZES["mt5-small"]
     assert replace(found.config, num_decoder_layers=None) == expected
@@ -291,10 +291,10 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("size", PUBLISHED)
 def test_published_configurations_are_read(size: str) -> None:
-    found = FAMILY.from_hub(PUBLISHED[size])
+    found = FAMILY.from_hf(PUBLISHED[size])
     assert replace(found.config, num_decoder_layers=None) == SIZES[size]
     assert found.unknown == ()
-    back = FAMILY.to_hub(found.config, found.extra)
+    back = FAMILY.to_hf(found.config, found.extra)
     assert {key: back.get(key) for key in PUBLISHED[size]} == {
         **PUBLISHED[size],
         **({"architectures": None} if "architectures" in PUBLISHED[size] else {}),
@@ -322,7 +322,7 @@ def test_published_configurations_are_read(size: str) -> None:
 )
 def test_what_cannot_be_computed_is_refused_by_name(hub: dict[str, Any], named: str) -> None:
     with pytest.raises(VerificationError, match=named):
-        FAMILY.from_hub({"model_type": "t5", **hub})
+        FAMILY.from_hf({"model_type": "t5", **hub})
 
 
 # Weights as they are published
@@ -334,8 +334,8 @@ def test_the_first_releases_file_is_accounted_for() -> None:
     file |= dict.fromkeys(aliases, file["shared.weight"])
     unused = "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
     file[unused] = TensorInfo("F32", (32, 3))
-    account = account_for(FAMILY.weights(SMALL, "seq2seq-lm"), file)
-    account.require_closed("test")
+    account = match_tensors(FAMILY.weights(SMALL, "seq2seq-lm"), file)
+    account.raise_if_incomplete("test")
     assert account.ties == dict.fromkeys(aliases, "shared.weight")
     assert list(account.drops) == [unused]
 
@@ -343,21 +343,21 @@ def test_the_first_releases_file_is_accounted_for() -> None:
 def test_a_file_with_the_alias_alone_is_accounted_for() -> None:
     file = parity.published(FAMILY, SMALL, "encoder")
     file["encoder.embed_tokens.weight"] = file.pop("shared.weight")
-    account_for(FAMILY.weights(SMALL, "encoder"), file).require_closed("test")
+    match_tensors(FAMILY.weights(SMALL, "encoder"), file).raise_if_incomplete("test")
 
 
 def test_the_file_decides_whether_there_is_a_table_where_the_scale_allows_both() -> None:
     """The reference library writes ``tie_word_embeddings: true`` for every model."""
-    hub = {**FAMILY.to_hub(replace(SMALL, **LATER)), "tie_word_embeddings": True}
-    config = FAMILY.from_hub(hub).config
+    hub = {**FAMILY.to_hf(replace(SMALL, **LATER)), "tie_word_embeddings": True}
+    config = FAMILY.from_hf(hub).config
     assert isinstance(config, T5Config) and config.output_table and not config.scale_outputs
     file = parity.published(FAMILY, config, "seq2seq-lm")
-    account = account_for(FAMILY.weights(config, "seq2seq-lm"), file)
-    account.require_closed("test")
+    account = match_tensors(FAMILY.weights(config, "seq2seq-lm"), file)
+    account.raise_if_incomplete("test")
     assert account.present == ("output_table",)
     del file["lm_head.weight"]
-    account = account_for(FAMILY.weights(config, "seq2seq-lm"), file)
-    account.require_closed("test")
+    account = match_tensors(FAMILY.weights(config, "seq2seq-lm"), file)
+    account.raise_if_incomplete("test")
     assert account.absent == ("output_table",)
 
 
@@ -389,11 +389,11 @@ def test_fresh_weights_have_the_references_scale() -> None:
     torch.manual_seed(0)
     config = replace(SIZES["v1.1-small"], vocab_size=2000, num_layers=1)
     ours = FAMILY.model(config, "seq2seq-lm")
-    hub = transformers.T5Config(**FAMILY.to_hub(config))
+    hub = transformers.T5Config(**FAMILY.to_hf(config))
     theirs = transformers.T5ForConditionalGeneration(hub)
     names = {name: tensor for name, tensor in theirs.state_dict().items() if "lm_head" not in name}
     for entry in FAMILY.weights(config, "seq2seq-lm").entries():
-        parts = entry.op.to_hub(ours.state_dict()[entry.target].numpy())
+        parts = entry.op.to_hf(ours.state_dict()[entry.target].numpy())
         for name, part in zip(entry.sources, parts, strict=True):
             wanted = names[name].std().item() if name in names else 1.0
             assert abs(part.std() - wanted) <= 0.1 * wanted, name
@@ -405,7 +405,7 @@ def test_float16_saturates_like_the_reference() -> None:
     with torch.no_grad():
         model.get_parameter("layers.0.ffn.down.weight").mul_(1e5).clamp_(-6e4, 6e4)
     reference = reference_model(FAMILY, config, "encoder", model.state_dict()).half()
-    inputs = draw_inputs(FAMILY.onnx(config, "encoder"), config, (9, 4))
+    inputs = random_inputs(FAMILY.onnx(config, "encoder"), config, (9, 4))
     with torch.no_grad():
         ours = model.half()(**inputs)["last_hidden_state"]
         theirs: Tensor = reference(**inputs).last_hidden_state
@@ -438,10 +438,10 @@ def test_what_the_reference_writes_is_read(changes: dict[str, Any], tmp_path: Pa
     reference.save_pretrained(tmp_path / "hub")
     hub = json.loads((tmp_path / "hub" / "config.json").read_text())
     assert hub["tie_word_embeddings"] is True
-    convert(Source(tmp_path / "hub", "hub"), tmp_path / "ours")
+    convert(CheckpointDir(tmp_path / "hub", "hub"), tmp_path / "ours")
     checkpoint = load_checkpoint(tmp_path / "ours")
     assert replace(checkpoint.config, num_decoder_layers=2) == config
-    inputs = draw_inputs(FAMILY.onnx(config, "seq2seq-lm"), config, (9, 4))
+    inputs = random_inputs(FAMILY.onnx(config, "seq2seq-lm"), config, (9, 4))
     with torch.no_grad():
         found, expected = load_model(checkpoint)(**inputs), model(**inputs)
     assert torch.equal(found["logits"], expected["logits"])
@@ -455,7 +455,7 @@ def test_a_file_that_says_untied_and_lacks_the_table_is_not_whole(tmp_path: Path
     path = tmp_path / "hub" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"tie_word_embeddings": False}))
     with pytest.raises(VerificationError, match=r"missing from the file .lm_head\.weight"):
-        convert(Source(tmp_path / "hub", "hub"), tmp_path / "ours", head="seq2seq-lm")
+        convert(CheckpointDir(tmp_path / "hub", "hub"), tmp_path / "ours", head="seq2seq-lm")
     assert not (tmp_path / "ours").exists()
 
 
@@ -465,15 +465,15 @@ def test_the_encoder_is_taken_out_of_a_whole_model(tmp_path: Path) -> None:
     reference.save_pretrained(tmp_path / "hub")
     for source in ("hub", "ours"):
         target = tmp_path / f"encoder-of-{source}"
-        report = convert(Source(tmp_path / source, source), target, head="encoder")
-        assert all("encoder was asked for" in d.because for d in report.closed.drops.values())
+        report = convert(CheckpointDir(tmp_path / source, source), target, head="encoder")
+        assert all("encoder was asked for" in d.reason for d in report.closed.drops.values())
         encoder: Any = load_model(load_checkpoint(target))
-        inputs = draw_inputs(FAMILY.onnx(SMALL, "encoder"), SMALL, (9, 4))
+        inputs = random_inputs(FAMILY.onnx(SMALL, "encoder"), SMALL, (9, 4))
         with torch.no_grad():
             found = encoder(**inputs)["last_hidden_state"]
             expected = model.encode(inputs["input_ids"], inputs["attention_mask"])  # type: ignore[operator]
         assert torch.equal(found, expected)
-        convert(Source(tmp_path / "hub", "hub"), tmp_path / "ours", force=True)
+        convert(CheckpointDir(tmp_path / "hub", "hub"), tmp_path / "ours", force=True)
 
 
 @pytest.mark.parametrize(
@@ -484,6 +484,6 @@ def test_it_exports(head: str, tmp_path: Path) -> None:
     model = random_model(config, head).float()
     reference: Any = reference_model(FAMILY, config, head, model.state_dict())
     reference.save_pretrained(tmp_path / "hub")
-    convert(Source(tmp_path / "hub", "hub"), tmp_path / "ours", head=head)
+    convert(CheckpointDir(tmp_path / "hub", "hub"), tmp_path / "ours", head=head)
     report = export_onnx(load_checkpoint(tmp_path / "ours"), tmp_path / "graph")
     assert report.validated and report.max_rel <= 1e-5

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from tests import warm
-from tests.backends.making import make_checkpoint
 from tests.checkpoints import Make
-from tests.corpus.making import paragraphs, trained
+from tests.data.making import paragraphs, trained
+from tests.inference.making import make_checkpoint
 from tests.reporting import record
 from tests.training.runs import assert_same, options
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests import warm
 from tests.checkpoints import Make
-from tests.corpus.making import paragraphs
+from tests.data.making import paragraphs
 from tests.disks import fill, read_only, small_disk
 from tests.hub.hub_server import Hub
 from tests.processes import run_limited
@@ -55,7 +55,7 @@ QUICK: dict[str, Words] = {
     ),
     "run, which converts": lambda i, disk: ("run", "embed", i.source, "a b"),
     "fetch": lambda i, disk: ("fetch", "org/name"),
-    "fetch --lock": lambda i, disk: ("fetch", "org/name", "--lock", disk / "zoo.lock"),
+    "fetch --lock": lambda i, disk: ("fetch", "org/name", "--lock", disk / "zoo.hub.lockfile"),
 }
 SLOW: dict[str, Words] = {
     "export": lambda i, disk: ("export", i.model, "--onnx", "-o", disk / "out"),
@@ -146,7 +146,7 @@ for words in {commands!r}:
     except SystemExit as end:
         assert not end.code, words
 """
-TIMED = ("speed.jsonl", "report.html", "run.json")  # files in which a run keeps its times
+TIMED = ("performance.jsonl", "report.html", "run.json")  # files in which a run keeps its times
 
 
 def written(folder: Path, program: str, home: Path) -> dict[str, bytes]:

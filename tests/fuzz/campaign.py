@@ -170,7 +170,12 @@ def campaign(
     until = time.time() + seconds
     workers = []
     for number in range(jobs):
-        order = {"cases": cases[number::jobs], "seed": seed, "until": until, "keep": str(keep)}
+        order = {
+            "cases": cases[number::jobs],
+            "seed": seed,
+            "until": until,
+            "save_total_limit": str(keep),
+        }
         worker = subprocess.Popen(
             [sys.executable, "-m", "tests.fuzz.campaign"],
             stdin=subprocess.PIPE,
@@ -228,7 +233,7 @@ def lines(summaries: Mapping[str, Summary]) -> list[str]:
 def _main() -> None:
     order = json.load(sys.stdin)
     answers = os.fdopen(os.dup(1), "w")
-    keep = Path(order["keep"])
+    keep = Path(order["save_total_limit"])
     for outcome in work(order["cases"], order["seed"], order["until"], keep):
         print(json.dumps(asdict(outcome)), file=answers, flush=True)
 

@@ -125,7 +125,7 @@ class Runner:
             code = run_zoo(command, folder)
             stderr = (folder / "err").read_text("utf-8", "backslashreplace")
             if code:
-                failure = refusal_fault(code, stderr, scene, reader.also_named)
+                failure = refusal_fault(code, stderr, scene, reader.names())
                 failure = failure or _left_behind(scene, before)
                 _write(folder, code, failure, stderr)
                 return
@@ -153,14 +153,9 @@ def refusal_fault(code: int, stderr: str, folder: Path, also_named: Sequence[str
         return "control characters on standard error"
     if len(errors[0]) > 3000:
         return f"a line of {len(errors[0])} characters"
-    if not _names_a_file(errors[0], folder) and not any(n in errors[0] for n in also_named):
+    if not any(name in errors[0] for name in (*also_named, *(p.name for p in _files(folder)))):
         return "names no file"
     return ""
-
-
-def _names_a_file(line: str, folder: Path) -> bool:
-    names = {path.name for path in folder.rglob("*")}
-    return any(name in line for name in names)
 
 
 def _left_behind(scene: Path, before: set[Path]) -> str:

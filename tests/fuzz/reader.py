@@ -32,6 +32,10 @@ class Reader(ABC):
     also_named: ClassVar[Sequence[str]] = ()
     unusual: ClassVar[bool] = True
 
+    def names(self) -> list[str]:
+        """Return what an error may name beside the files that are there: a target may be gone."""
+        return [*self.also_named, *(Path(target).name for target in self.targets)]
+
     @abstractmethod
     def make(self, folder: Path) -> None:
         """Write the sound example, and beside it what ``check`` compares with."""

@@ -129,7 +129,7 @@ def test_trees_are_written_as_they_were_read() -> None:
 
 
 def test_messages_are_written_as_they_were_read() -> None:
-    from tests.tokenization.trained import plain
+    from tests.tokenizers.trained import plain
 
     data = plain()
     fields = parse_message(data)

@@ -17,9 +17,9 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from zoo.conformance.hf_reference import named_outputs
+from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.plugins import get_family
-from zoo.testing.draws import draw_inputs, draw_weights
-from zoo.testing.oracle import named_outputs
 
 Case = tuple[str, dict[str, Any], dict[str, Any]]  # head, configuration, options of the class
 
@@ -180,11 +180,11 @@ def make(family_name: str, case: Case, path: Path) -> None:
     if changes.get("tie_word_embeddings") is False:  # some classes tie a fresh model all the same
         untie(model)
     let_norms_be_exact(model)
-    draw_weights(model, seed=len(path.name))
+    randomize_weights(model, seed=len(path.name))
     weights, hub_config = published(model)
-    ours = family.from_hub(hub_config).config
+    ours = family.from_hf(hub_config).config
     spec = family.onnx(ours, head)
-    inputs = draw_inputs(spec, ours, (10, 4, 1))
+    inputs = random_inputs(spec, ours, (10, 4, 1))
     with torch.no_grad():
         found = model.double().eval()(**inputs, **ends(model, inputs))
     # the last output, a pooler's, is not there where an option took the pooler away

@@ -1,7 +1,7 @@
 """Write the weights of golden files as the code of their first releases saved them.
 
     pip install tensorflow-cpu safetensors    # in an environment of its own
-    PYTHONPATH=. python tests/golden/make_releases.py tests/data/releases
+    PYTHONPATH=. python tests/golden/make_releases.py tests/fixtures/releases
 
 Made with TensorFlow 2.21.0 (``tf.compat.v1.train.Saver``). What the weights compute is in the
 golden files, by the reference library and, for the bidirectional language model, by numpy. Names

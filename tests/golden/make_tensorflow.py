@@ -1,7 +1,7 @@
 """Write the small TensorFlow 1 checkpoint that the tests read, with TensorFlow itself.
 
     pip install tensorflow-cpu          # in an environment of its own
-    python tests/golden/make_tensorflow.py tests/data/tensorflow
+    python tests/golden/make_tensorflow.py tests/fixtures/tensorflow
 
 Made with TensorFlow 2.21.0 (``tf.compat.v1.train.Saver``). ``values.npz`` holds what TensorFlow was
 given. The names are those of Google's release of BERT, with the slots of its optimizer.

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from zoo.errors import UsageError, ZooError
-from zoo.io.atomic import atomic_directory, atomic_write
-from zoo.io.staging import remove_stale_staging
+from zoo.io.output.atomic import atomic_directory, atomic_write
+from zoo.io.output.staging import remove_stale_staging
 
 
 def tree(folder: Path) -> dict[str, str]:
@@ -185,7 +185,7 @@ def interrupted_after(step: str, count: int) -> Iterator[None]:
 def replacement(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How a directory is replaced, which depends on the system."""
     if request.param == "by two renames":
-        monkeypatch.setattr("zoo.io.atomic._exchange", lambda *_: False)
+        monkeypatch.setattr("zoo.io.output.atomic._exchange", lambda *_: False)
     return str(request.param)
 
 
@@ -193,7 +193,7 @@ def replacement(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 def test_an_interrupt_between_the_renames_loses_nothing(
     old: Path, work: Path, renames: int, left: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zoo.io.atomic._exchange", lambda *_: False)
+    monkeypatch.setattr("zoo.io.output.atomic._exchange", lambda *_: False)
     with (
         pytest.raises(KeyboardInterrupt),
         interrupted_after("rename", renames),

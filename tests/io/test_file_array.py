@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zoo.io import file_array
-from zoo.io.file_array import DataFile, FileArray
-from zoo.spans import blocks, copy_span, same_spans
+from zoo.io.tensors import file_array
+from zoo.io.tensors.file_array import DataFile, FileArray
+from zoo.io.tensors.file_range import blocks, copy_range, ranges_equal
 
 SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
 
@@ -73,7 +73,7 @@ def test_it_is_turned_as_numpy_does(
                 np.concatenate(pieces or [expected.reshape(-1)]).tolist()
                 == expected.ravel().tolist()
             )
-            if span := stored.span:
+            if span := stored.file_range:
                 content = path.read_bytes()[span.offset : span.offset + span.length]
                 assert content == expected.tobytes()
 
@@ -91,7 +91,7 @@ def test_what_numpy_refuses(tmp_path: Path) -> None:
 def test_large_matrices_the_other_way_round_are_read_in_bands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zoo.spans.WINDOW", 4096)
+    monkeypatch.setattr("zoo.io.tensors.file_range.WINDOW", 4096)
     monkeypatch.setattr(file_array, "WINDOW", 4096)
     stored, array = pair(tmp_path / "file", (96, 120))
     pieces = [(one, other) for one, other in blocks(stored.T, array.T)]
@@ -102,10 +102,10 @@ def test_large_matrices_the_other_way_round_are_read_in_bands(
 
 def test_spans_are_copied_and_compared(tmp_path: Path) -> None:
     stored, array = pair(tmp_path / "one", (40, 30))
-    assert stored.span is not None
+    assert stored.file_range is not None
     with (tmp_path / "two").open("wb") as file:
-        if not copy_span(stored.span, file.fileno()):
+        if not copy_range(stored.file_range, file.fileno()):
             pytest.skip("the file system copies nothing within the kernel")
     assert (tmp_path / "two").read_bytes() == array.tobytes()
     copied = FileArray.stored(DataFile(tmp_path / "two", 0), "<f4", (40, 30), 0)
-    assert copied.span is not None and same_spans(stored.span, copied.span)
+    assert copied.file_range is not None and ranges_equal(stored.file_range, copied.file_range)

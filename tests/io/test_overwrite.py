@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from zoo.errors import UsageError
-from zoo.io.overwrite import check_target
+from zoo.io.output.overwrite import check_target
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from zoo.io.atomic import atomic_directory, atomic_write
-from zoo.io.staging import discard, remove_stale_staging
+from zoo.io.output.atomic import atomic_directory, atomic_write
+from zoo.io.output.staging import discard, remove_stale_staging
 
 DIRECTORY = """
 import sys, time

@@ -8,9 +8,9 @@ import pytest
 from blake3 import blake3
 
 from zoo.errors import SourceError, VerificationError
-from zoo.io import verified
-from zoo.io.verified import FOLDER, file_blake3, require_blake3
-from zoo.paths import home
+from zoo.io.digests import verified
+from zoo.io.digests.verified import FOLDER, file_blake3, require_blake3
+from zoo.io.paths import home
 
 
 def entries() -> list[Path]:

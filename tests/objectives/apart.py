@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from zoo.objectives.packing import pack, plain
+from zoo.objectives.examples.packing import pack, unframed
 
 LENGTHS = (7, 1, 12, 5)
 
@@ -24,12 +24,12 @@ def assert_apart(model: Any, vocab_size: int, *, positions: bool = False) -> Non
         positions: whether scores depend on them.
     """
     texts = drawn(vocab_size)
-    packed = pack([plain(text) for text in texts], length=sum(LENGTHS) + 3, pad=0)
-    row = {k: torch.from_numpy(v)[None] for k, v in packed.planes(types=False).items()}
+    packed = pack([unframed(text) for text in texts], length=sum(LENGTHS) + 3, pad=0)
+    row = {k: torch.from_numpy(v)[None] for k, v in packed.arrays(types=False).items()}
     with torch.no_grad():
         hidden = model.encode(**row)
         found = model.scores(hidden, row["position_ids"]) if positions else model.scores(hidden)
         for number, text in enumerate(texts, 1):
             alone = model(torch.from_numpy(text)[None])["logits"][0]
-            mine = found[0][packed.attention_mask == number]
+            mine = found[0][packed.document_ids == number]
             assert (mine - alone).abs().max() < 1e-12, number

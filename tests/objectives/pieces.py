@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 
 from zoo.checkpoint import TokenizerInfo
-from zoo.objectives.packing import Packed, pack
-from zoo.objectives.vocabulary import Ids, Vocabulary
+from zoo.objectives.examples.packing import PackedRow, pack
+from zoo.objectives.examples.vocabulary import Ids, TokenizerView
 
 SIZE = 64
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -21,7 +21,7 @@ def goes_on(number: int) -> bool:
     return number > MASK and number % 3 == 0
 
 
-def vocabulary(size: int = SIZE) -> Vocabulary:
+def vocabulary(size: int = SIZE) -> TokenizerView:
     """``[CLS] first [SEP] second [SEP]``, of segments 0 and 1."""
     pieces = [f"##{n}" if goes_on(n) else f"w{n}" for n in range(len(ROLES), size)]
     tokens = {token: number for number, token in enumerate([*ROLES.values(), *pieces])}
@@ -33,23 +33,23 @@ def vocabulary(size: int = SIZE) -> Vocabulary:
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[("[CLS]", CLS), ("[SEP]", SEP)],
     )
-    return Vocabulary(tokenizer, TokenizerInfo(special=dict(ROLES)), size)
+    return TokenizerView(tokenizer, TokenizerInfo(special=dict(ROLES)), size)
 
 
 WORDS = vocabulary()
 
 
-def packed(*texts: Sequence[int], length: int = 0) -> Packed:
+def packed(*texts: Sequence[int], length: int = 0) -> PackedRow:
     """A row of texts in their frames."""
-    framed = [WORDS.single.put(np.array(text, dtype=np.int64)) for text in texts]
+    framed = [WORDS.single.wrap(np.array(text, dtype=np.int64)) for text in texts]
     return pack(framed, length=length or sum(len(f[0]) for f in framed), pad=PAD)
 
 
-def split_words(row: Packed) -> list[list[int]]:
+def split_words(row: PackedRow) -> list[list[int]]:
     """The places of each word, found token by token."""
     found: list[list[int]] = []
-    for place in np.flatnonzero(row.own).tolist():
-        within = place > 0 and row.own[place - 1]
+    for place in np.flatnonzero(row.is_text).tolist():
+        within = place > 0 and row.is_text[place - 1]
         if within and goes_on(int(row.input_ids[place])):
             found[-1].append(place)
         else:

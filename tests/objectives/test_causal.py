@@ -12,15 +12,15 @@ from msgspec.structs import replace
 
 from tests.families.parity import random_model
 from tests.objectives.words import ROLES, counted, labels, split, texts, vocabulary
+from zoo.conformance.hf_reference import reference_model
 from zoo.data.corpus import Split
-from zoo.data.random import generator
+from zoo.data.rng import generator
 from zoo.objectives import objective_type
-from zoo.objectives.base import Row
+from zoo.objectives.base import Example
 from zoo.objectives.causal import CausalLanguageModelling
-from zoo.objectives.masked import inputs
-from zoo.objectives.vocabulary import Vocabulary
+from zoo.objectives.examples.vocabulary import TokenizerView
+from zoo.objectives.masked import model_inputs
 from zoo.plugins import get_family
-from zoo.testing.oracle import reference_model
 from zoo_gpt.config import GptConfig
 
 GPT = get_family("gpt")
@@ -30,20 +30,20 @@ NO_END = vocabulary(roles={"unk": "<unk>"}, sentinels=0, size=500)
 RNG = generator(0, "unused")
 
 
-def objective(length: int, words: Vocabulary = WORDS) -> CausalLanguageModelling:
+def objective(length: int, words: TokenizerView = WORDS) -> CausalLanguageModelling:
     return CausalLanguageModelling(words, SMALL, length)
 
 
-def rows(found: Split, length: int, words: Vocabulary = WORDS, seed: int = 0) -> list[Row]:
+def rows(found: Split, length: int, words: TokenizerView = WORDS, seed: int = 0) -> list[Example]:
     laid = objective(length, words).rows(found, seed)
     return [laid.row(index, RNG) for index in range(len(laid))]
 
 
-def read(row: Row) -> list[list[int]]:
-    return texts(row.planes["input_ids"], row.planes["attention_mask"])
+def read(row: Example) -> list[list[int]]:
+    return texts(row.arrays["input_ids"], row.arrays["attention_mask"])
 
 
-def told(row: Row) -> list[list[int]]:
+def told(row: Example) -> list[list[int]]:
     return labels(row, "input_ids", "attention_mask")
 
 
@@ -52,9 +52,9 @@ def told(row: Row) -> list[list[int]]:
 
 def test_a_document_is_told_from_what_stands_before_it_to_its_end() -> None:
     (row,) = rows(split([5, 6, 7]), 6)
-    assert row.planes["input_ids"].tolist() == [1, 5, 6, 7, 0, 0]
-    assert row.planes["attention_mask"].tolist() == [1, 1, 1, 1, 0, 0]
-    assert row.planes["position_ids"].tolist() == [0, 1, 2, 3, 0, 0]
+    assert row.arrays["input_ids"].tolist() == [1, 5, 6, 7, 0, 0]
+    assert row.arrays["attention_mask"].tolist() == [1, 1, 1, 1, 0, 0]
+    assert row.arrays["position_ids"].tolist() == [0, 1, 2, 3, 0, 0]
     assert told(row) == [[5, 6, 7, 1]]
     assert row.counts == {"causal-lm": 4}
 
@@ -63,15 +63,15 @@ def test_a_document_that_is_cut_has_no_false_end_and_goes_on() -> None:
     first, second = rows(split([5, 6, 7, 8]), 3)
     assert (read(first), told(first)) == ([[1, 5, 6]], [[5, 6, 7]])
     assert (read(second), told(second)) == ([[7, 8]], [[8, 1]])
-    assert second.planes["position_ids"].tolist() == [0, 1, 0]
+    assert second.arrays["position_ids"].tolist() == [0, 1, 0]
 
 
 def test_documents_share_a_row() -> None:
     (row,) = rows(split([5, 6, 7], [8, 9]), 8)
     assert sorted(read(row)) == [[1, 5, 6, 7], [1, 8, 9]]
     assert sorted(told(row)) == [[5, 6, 7, 1], [8, 9, 1]]
-    assert sorted(row.planes["attention_mask"].tolist())[0] == 0
-    assert set(row.planes["attention_mask"].tolist()) == {0, 1, 2}
+    assert sorted(row.arrays["attention_mask"].tolist())[0] == 0
+    assert set(row.arrays["attention_mask"].tolist()) == {0, 1, 2}
 
 
 def test_without_an_end_token_nothing_is_added() -> None:
@@ -105,7 +105,7 @@ def test_an_epoch_tells_every_token_and_every_end_once(
         assert set(values) == tokens - set(starts)
     assert set(values.values()) <= {1}
     for row in found:
-        assert row.counts["causal-lm"] == np.count_nonzero(row.planes["attention_mask"])
+        assert row.counts["causal-lm"] == np.count_nonzero(row.arrays["attention_mask"])
         for read_ids, targets in zip(read(row), told(row), strict=True):
             assert read_ids[1:] == targets[:-1]  # each next is the next
 
@@ -114,7 +114,7 @@ def test_an_epoch_tells_every_token_and_every_end_once(
 @given(st.integers(65, 4000), st.integers(64, 512))
 def test_a_long_document_leaves_no_place_empty_but_at_its_end(size: int, length: int) -> None:
     found = rows(counted([size]), length)
-    assert all(row.planes["attention_mask"].all() for row in found[:-1])
+    assert all(row.arrays["attention_mask"].all() for row in found[:-1])
     assert len(found) == -(-(size + 1) // length)
 
 
@@ -131,7 +131,7 @@ def test_the_layout_is_a_function_of_the_seed() -> None:
     found = counted([9, 3, 20, 14, 1, 30])
 
     def drawn(seed: int) -> list[list[int]]:
-        return [row.planes["input_ids"].tolist() for row in rows(found, 16, seed=seed)]
+        return [row.arrays["input_ids"].tolist() for row in rows(found, 16, seed=seed)]
 
     assert drawn(1) == drawn(1) != drawn(2)
 
@@ -172,7 +172,7 @@ def test_texts_that_share_a_row_are_as_they_are_alone(name: str) -> None:
     model: Any = random_model(GPT, CONFIGS[name], "causal-lm")
     (row,) = rows(counted([6, 1, 12, 4]), 32)
     tensors = objective(32).collate([row]).tensors
-    packed = model.encode(**inputs(tensors))[0]
+    packed = model.encode(**model_inputs(tensors))[0]
     for number, text in enumerate(read(row), 1):
         alone = model(input_ids=torch.tensor([text]))["logits"][0]
         here = model.scores(packed[tensors["attention_mask"][0] == number])
@@ -215,12 +215,12 @@ def test_a_family_that_reads_both_ways_cannot_learn_it() -> None:
 def test_every_size_has_a_recipe(size: str) -> None:
     recipe = GPT.recipe(size)
     assert recipe.objective == "causal-lm"
-    assert recipe.length <= GPT.sizes()[size].max_positions
+    assert recipe.seq_len <= GPT.sizes()[size].max_positions
 
 
 def test_the_recipes_are_the_papers() -> None:
     first, second = GPT.recipe("gpt"), GPT.recipe("xl")
-    assert (first.length, first.batch_tokens // first.length) == (512, 64)
-    assert (first.optimizer.learning_rate, first.schedule.warmup) == (2.5e-4, 2000)
-    assert (second.length, second.batch_tokens // second.length) == (1024, 512)
+    assert (first.seq_len, first.global_batch_tokens // first.seq_len) == (512, 64)
+    assert (first.optimizer.learning_rate, first.lr_scheduler.warmup_steps) == (2.5e-4, 2000)
+    assert (second.seq_len, second.global_batch_tokens // second.seq_len) == (1024, 512)
     assert second.optimizer.learning_rate == 2e-4

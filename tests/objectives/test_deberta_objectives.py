@@ -11,15 +11,19 @@ from msgspec.structs import replace
 from tests.families.parity import random_model
 from tests.objectives.apart import assert_apart
 from tests.objectives.words import vocabulary
-from tests.training.runs import train
+from tests.training.runs import run_training
 from zoo.checkpoint import load_checkpoint
-from zoo.data.random import generator
-from zoo.objectives.base import read_options
+from zoo.conformance.hf_reference import reference_model
+from zoo.data.rng import generator
+from zoo.objectives.base import parse_options
+from zoo.objectives.examples.packing import pack, unframed
 from zoo.objectives.masked import MaskedLanguageModelling
-from zoo.objectives.packing import pack, plain
-from zoo.objectives.replaced import REPLACED, ReplacedTokenDetection, generator_config
+from zoo.objectives.replaced_token_detection import (
+    REPLACED,
+    ReplacedTokenDetection,
+    generator_config,
+)
 from zoo.plugins import get_family
-from zoo.testing.oracle import reference_model
 from zoo_deberta.config import SIZES, DebertaConfig
 
 DEBERTA = get_family("deberta")
@@ -67,9 +71,9 @@ def test_gradients_of_texts_that_share_a_row() -> None:
     """What is learnt, too: without gradients, attention takes another path."""
     model: Any = random_model(DEBERTA, SHAPES["third"], "masked-lm")
     texts = [np.arange(3, 12), np.arange(20, 25)]
-    packed = pack([plain(text) for text in texts], length=16, pad=0)
-    row = {k: torch.from_numpy(v)[None] for k, v in packed.planes(types=False).items()}
-    real = packed.attention_mask > 0
+    packed = pack([unframed(text) for text in texts], length=16, pad=0)
+    row = {k: torch.from_numpy(v)[None] for k, v in packed.arrays(types=False).items()}
+    real = packed.document_ids > 0
     model.scores(model.encode(**row))[0][real].square().sum().backward()
     together = {name: p.grad.clone() for name, p in model.named_parameters()}
     model.zero_grad()
@@ -84,7 +88,7 @@ def test_masked_tokens_are_decoded_at_their_places_alone() -> None:
     config = SHAPES["third"]
     found = MaskedLanguageModelling(WORDS, config, 16)
     model: Any = random_model(DEBERTA, config, "masked-lm")
-    row = found.masked(pack([plain(np.arange(3, 19))], length=16, pad=0), generator(0, "m"))
+    row = found.masked(pack([unframed(np.arange(3, 19))], length=16, pad=0), generator(0, "m"))
     tensors = found.collate([row]).tensors
     outcome = found.loss(model, tensors)
     logits = model(tensors["input_ids"])["logits"].flatten(0, 1)[tensors["places"]]
@@ -97,7 +101,7 @@ def test_masked_loss_equals_the_reference_where_it_computes_the_same() -> None:
     config = SHAPES["no-decoder"]
     found = MaskedLanguageModelling(WORDS, config, 16)
     model = random_model(DEBERTA, config, "masked-lm")
-    row = found.masked(pack([plain(np.arange(3, 17))], length=16, pad=0), generator(0, "m"))
+    row = found.masked(pack([unframed(np.arange(3, 17))], length=16, pad=0), generator(0, "m"))
     batch = found.collate([row])
     tensors = batch.tensors
     labels = torch.full_like(tensors["input_ids"], -100)
@@ -110,8 +114,8 @@ def test_masked_loss_equals_the_reference_where_it_computes_the_same() -> None:
 
 
 def detection(config: DebertaConfig, **changes: Any) -> ReplacedTokenDetection:
-    options = {**DEBERTA.recipe("tiny").options, **changes}
-    read = read_options(ReplacedTokenDetection.options_type, options, REPLACED)
+    options = {**DEBERTA.recipe("tiny").objective_args, **changes}
+    read = parse_options(ReplacedTokenDetection.options_type, options, REPLACED)
     return ReplacedTokenDetection(WORDS, config, 16, read)
 
 
@@ -119,8 +123,8 @@ def detection(config: DebertaConfig, **changes: Any) -> ReplacedTokenDetection:
 def test_the_generators_embeddings_are_not_taught_by_the_discriminator(term: str) -> None:
     found = detection(SHAPES["third"])
     torch.manual_seed(0)
-    pair: Any = found.learner(DEBERTA, found.config)
-    row = found.masked(pack([plain(np.arange(3, 19))], length=16, pad=0), generator(0, "m"))
+    pair: Any = found.model(DEBERTA, found.config)
+    row = found.masked(pack([unframed(np.arange(3, 19))], length=16, pad=0), generator(0, "m"))
     found.loss(pair, found.collate([row]).tensors).sums[term].backward()  # type: ignore[no-untyped-call]
     reached = {name for name, p in pair.named_parameters() if p.grad is not None}
     assert ("generator.embeddings.tokens.weight" in reached) == (term == "masked-lm")
@@ -134,8 +138,8 @@ def test_the_generators_embeddings_are_not_taught_by_the_discriminator(term: str
 )
 def test_generators_are_those_of_the_released_configurations(size: str, layers: int) -> None:
     """As wide as the discriminator, and half as deep: experiments/language_model/rtd_*.json."""
-    options = read_options(
-        ReplacedTokenDetection.options_type, DEBERTA.recipe(size).options, REPLACED
+    options = parse_options(
+        ReplacedTokenDetection.options_type, DEBERTA.recipe(size).objective_args, REPLACED
     )
     found = generator_config(SIZES[size], options)  # type: ignore[arg-type]
     assert found == replace(SIZES[size], num_layers=layers)
@@ -148,7 +152,7 @@ def test_every_size_has_a_recipe() -> None:
 
 
 def test_a_run_leaves_a_discriminator_with_summed_embeddings(tmp_path: Path) -> None:
-    run = train(tmp_path / "run", "deberta", steps=3)
+    run = run_training(tmp_path / "run", "deberta", max_steps=3)
     model, made = (load_checkpoint(run / name) for name in ("model", "generator"))
     assert (model.model.head, made.model.head) == (REPLACED, "masked-lm")
     from safetensors.torch import load_file

@@ -21,16 +21,22 @@ from tests.objectives.pieces import (
     packed,
     rows,
 )
+from zoo.conformance.hf_reference import reference_model
 from zoo.data.corpus import Split
-from zoo.data.random import generator
+from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.objectives import objective_type
-from zoo.objectives.base import Row, read_options
-from zoo.objectives.choosing import Chosen
-from zoo.objectives.masked import MASKED, MaskedLanguageModelling, MaskedOptions, hide, inputs
-from zoo.objectives.packing import Packed, pack
+from zoo.objectives.base import Example, parse_options
+from zoo.objectives.examples.masking import MaskSelection
+from zoo.objectives.examples.packing import PackedRow, pack
+from zoo.objectives.masked import (
+    MASKED,
+    MaskedLanguageModelling,
+    MaskedOptions,
+    apply_mask,
+    model_inputs,
+)
 from zoo.plugins import get_family
-from zoo.testing.oracle import reference_model
 
 FAMILIES = ("bert", "roberta", "albert", "distilbert", "electra")
 
@@ -52,7 +58,7 @@ def corpus(seed: int = 0, documents: int = 30) -> Split:
     return Split.of([[document] for document in made])
 
 
-def made(found: MaskedLanguageModelling, split: Split) -> list[Row]:
+def made(found: MaskedLanguageModelling, split: Split) -> list[Example]:
     laid = found.rows(split, 0)
     return [laid.row(k, generator(1, k)) for k in range(len(laid))]
 
@@ -63,19 +69,19 @@ def made(found: MaskedLanguageModelling, split: Split) -> list[Row]:
 @pytest.mark.parametrize("choose", ["tokens", "words", "ngrams", "spans"])
 @settings(deadline=None, max_examples=60)
 @given(row=rows, seed=st.integers(0, 2**32))
-def test_labels_are_where_they_should_be(choose: Any, row: Packed, seed: int) -> None:
+def test_labels_are_where_they_should_be(choose: Any, row: PackedRow, seed: int) -> None:
     found = objective(choose=choose).masked(row, generator(seed))
-    _, places = found.places["places"]
-    hidden = found.planes["input_ids"]
-    assert row.own[places].all()
+    _, places = found.positions["places"]
+    hidden = found.arrays["input_ids"]
+    assert row.is_text[places].all()
     assert found.values["labels"].tolist() == row.input_ids[places].tolist()
     assert found.counts == {MASKED: len(places)}
-    assert len(places) <= max(1, round(0.15 * row.own.sum()))
+    assert len(places) <= max(1, round(0.15 * row.is_text.sum()))
     others = np.setdiff1d(np.arange(len(hidden)), places)
     assert hidden[others].tolist() == row.input_ids[others].tolist()
     assert set(hidden[places].tolist()).isdisjoint({0, 1, CLS, SEP})
-    assert found.planes["attention_mask"].tolist() == row.attention_mask.tolist()
-    assert found.planes["position_ids"].tolist() == row.position_ids.tolist()
+    assert found.arrays["attention_mask"].tolist() == row.document_ids.tolist()
+    assert found.arrays["position_ids"].tolist() == row.position_ids.tolist()
 
 
 @pytest.mark.parametrize("choose", ["tokens", "words", "ngrams", "spans"])
@@ -83,12 +89,12 @@ def test_shares(choose: Any) -> None:
     row, rng = packed(generator(3).integers(5, SIZE, size=400).tolist()), generator(4)
     told = masks = kept = fates = 0
     for _ in range(200):
-        chosen = objective(choose=choose).chosen(row, rng)
-        first = np.diff(chosen.fates, prepend=-1) > 0
-        hidden = hide(row.input_ids, chosen, WORDS, MaskedOptions(), rng)[chosen.places]
-        told += len(chosen.places)
+        chosen = objective(choose=choose).selection(row, rng)
+        first = np.diff(chosen.group_ids, prepend=-1) > 0
+        hidden = apply_mask(row.input_ids, chosen, WORDS, MaskedOptions(), rng)[chosen.positions]
+        told += len(chosen.positions)
         masks += int((hidden == MASK)[first].sum())
-        kept += int((hidden == row.input_ids[chosen.places])[first].sum())
+        kept += int((hidden == row.input_ids[chosen.positions])[first].sum())
         fates += int(first.sum())
     assert 0.14 * 400 * 200 < told <= 60 * 200  # 60 = 0.15 * 400; whole words may fit worse
     assert binomial(masks, fates, 0.8)
@@ -96,29 +102,33 @@ def test_shares(choose: Any) -> None:
 
 
 def test_a_span_has_one_fate() -> None:
-    chosen = Chosen(np.arange(1, 9), np.repeat([0, 1, 2], [3, 1, 4]))
+    chosen = MaskSelection(np.arange(1, 9), np.repeat([0, 1, 2], [3, 1, 4]))
     row = packed(range(5, 13))
     for seed in range(50):
-        hidden = hide(row.input_ids, chosen, WORDS, MaskedOptions(random=0.0), generator(seed))
+        hidden = apply_mask(
+            row.input_ids, chosen, WORDS, MaskedOptions(random_token_prob=0.0), generator(seed)
+        )
         for span in (slice(1, 4), slice(4, 5), slice(5, 9)):
             masked = hidden[span] == MASK
             assert masked.all() or (hidden[span] == row.input_ids[span]).all()
 
 
 def test_replacements_are_any_ordinary_token() -> None:
-    row, chosen = packed([5] * 400), Chosen(np.arange(1, 401), np.arange(400))
+    row, chosen = packed([5] * 400), MaskSelection(np.arange(1, 401), np.arange(400))
     seen: set[int] = set()
     for seed in range(10):
-        options = MaskedOptions(mask=0.0, random=1.0)
-        seen |= set(hide(row.input_ids, chosen, WORDS, options, generator(seed))[1:-1].tolist())
+        options = MaskedOptions(mask_token_prob=0.0, random_token_prob=1.0)
+        seen |= set(
+            apply_mask(row.input_ids, chosen, WORDS, options, generator(seed))[1:-1].tolist()
+        )
     assert seen == set(range(5, SIZE))
 
 
 def test_a_hand_worked_row() -> None:
     """Nine of ten tokens become the mask, where all that are chosen do."""
     row = objective(rate=0.9, mask=1.0, random=0.0).masked(packed(range(5, 15)), generator(0))
-    (left,) = np.flatnonzero(row.planes["input_ids"][1:-1] != MASK).tolist()
-    assert row.planes["input_ids"].tolist() == [
+    (left,) = np.flatnonzero(row.arrays["input_ids"][1:-1] != MASK).tolist()
+    assert row.arrays["input_ids"].tolist() == [
         CLS,
         *[MASK] * left,
         5 + left,
@@ -133,14 +143,14 @@ def test_masks_are_drawn_anew_each_time() -> None:
     laid = objective().rows(corpus(), 0)
     one, two = (laid.row(0, generator(0, "train", step, 0)) for step in (0, 1))
     again = laid.row(0, generator(0, "train", 0, 0))
-    assert one.places["places"][1].tolist() != two.places["places"][1].tolist()
-    assert one.planes["input_ids"].tolist() == again.planes["input_ids"].tolist()
+    assert one.positions["places"][1].tolist() != two.positions["places"][1].tolist()
+    assert one.arrays["input_ids"].tolist() == again.arrays["input_ids"].tolist()
 
 
 def test_segments_are_given_to_models_that_tell_them_apart() -> None:
-    assert "token_type_ids" in made(objective("bert"), corpus())[0].planes
+    assert "token_type_ids" in made(objective("bert"), corpus())[0].arrays
     for family in ("roberta", "distilbert"):
-        assert "token_type_ids" not in made(objective(family), corpus())[0].planes
+        assert "token_type_ids" not in made(objective(family), corpus())[0].arrays
 
 
 @pytest.mark.parametrize(
@@ -148,13 +158,13 @@ def test_segments_are_given_to_models_that_tell_them_apart() -> None:
     [
         ({"rate": 1.0}, "rate is 1.0"),
         ({"mask": 0.9, "random": 0.2}, "no shares of a whole"),
-        ({"choose": "letters"}, "Invalid enum value 'letters'"),
+        ({"mask_strategy": "letters"}, "Invalid enum value 'letters'"),
         ({"rates": 0.1}, "'rates'"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        read_options(MaskedOptions, options, MASKED)
+        parse_options(MaskedOptions, options, MASKED)
 
 
 def test_a_family_without_the_head() -> None:
@@ -172,12 +182,12 @@ def test_a_packed_text_is_read_as_if_it_were_alone(name: str) -> None:
     model: Any = random_model(get_family(name), config, "masked-lm")
     texts = numbers([5, 6, 7], [8], list(range(9, 21)))
     pairs = getattr(config, "type_vocab_size", 0) > 1
-    framed = [WORDS.pair.put(t, t) if pairs else WORDS.single.put(t) for t in texts]
+    framed = [WORDS.pair.wrap(t, t) if pairs else WORDS.single.wrap(t) for t in texts]
     row = pack(framed, length=60, pad=0)
-    given = {name: torch.from_numpy(p)[None] for name, p in row.planes(types=pairs).items()}
+    given = {name: torch.from_numpy(p)[None] for name, p in row.arrays(types=pairs).items()}
     with torch.no_grad():
         together = model.scores(model.encode(**given))[0]
-        for first, (ids, types, _) in zip(row.firsts, framed, strict=True):
+        for first, (ids, types, _) in zip(row.start_positions, framed, strict=True):
             alone = {"input_ids": torch.from_numpy(ids)[None]}
             if pairs:
                 alone["token_type_ids"] = torch.from_numpy(types)[None]
@@ -185,20 +195,20 @@ def test_a_packed_text_is_read_as_if_it_were_alone(name: str) -> None:
             assert (together[first : first + len(ids)] - expected).abs().max() < 1e-12
 
 
-def reference_batch(rows: list[Row]) -> dict[str, torch.Tensor]:
+def reference_batch(rows: list[Example]) -> dict[str, torch.Tensor]:
     """The rows as the reference library takes them: marks for tokens, -100 for no label."""
-    batch: dict[str, Any] = {n: np.stack([row.planes[n] for row in rows]) for n in rows[0].planes}
+    batch: dict[str, Any] = {n: np.stack([row.arrays[n] for row in rows]) for n in rows[0].arrays}
     labels = np.full(batch["input_ids"].shape, -100)
     for number, row in enumerate(rows):
-        labels[number, row.places["places"][1]] = row.values["labels"]
+        labels[number, row.positions["places"][1]] = row.values["labels"]
     batch |= {"labels": labels, "attention_mask": (batch["attention_mask"] > 0).astype(int)}
     del batch["position_ids"]
     return {name: torch.from_numpy(array) for name, array in batch.items()}
 
 
-def one_a_row(rows: list[Row]) -> list[Row]:
+def one_a_row(rows: list[Example]) -> list[Example]:
     """The rows that hold one text; the reference library knows of no others."""
-    return [row for row in rows if row.planes["attention_mask"].max() == 1]
+    return [row for row in rows if row.arrays["attention_mask"].max() == 1]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -228,6 +238,6 @@ def test_only_what_is_hidden_is_scored() -> None:
     model.head.register_forward_hook(lambda _, given, out: shapes.append(tuple(out.shape)))
     found.loss(model, batch.tensors)
     assert shapes == [(batch.counts[MASKED], SIZE)]
-    assert set(inputs(batch.tensors)) == {
+    assert set(model_inputs(batch.tensors)) == {
         "input_ids", "attention_mask", "token_type_ids", "position_ids"
     }  # fmt: skip

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.objectives.words import vocabulary
-from zoo.data.random import generator
-from zoo.objectives.prefix import Crossed, PrefixLm, cuts
-from zoo.objectives.vocabulary import Ids
+from zoo.data.rng import generator
+from zoo.objectives.examples.vocabulary import Ids
+from zoo.objectives.prefix import PrefixLm, PrefixRowBudget, draw_split_points
 from zoo_t5.config import T5Config
 
 WORDS = vocabulary([f"w{number}" for number in range(3000)])
@@ -22,7 +22,7 @@ def objective(length: int) -> PrefixLm:
 
 def filled(length: int, asked: list[int]) -> list[int]:
     """Return the texts of a row that is asked to take texts of some lengths."""
-    row, found = Crossed(length), []
+    row, found = PrefixRowBudget(length), []
     for each in asked:
         if (taken := min(each, row.most())) > 0:
             row.add(taken)
@@ -36,7 +36,7 @@ def filled(length: int, asked: list[int]) -> list[int]:
 )
 def test_both_rows_hold_whatever_is_drawn(length: int, asked: list[int], seed: int) -> None:
     sizes = np.array(filled(length, asked))
-    found = cuts(sizes, length, generator(seed, "row"))
+    found = draw_split_points(sizes, length, generator(seed, "row"))
     assert (found >= np.minimum(1, sizes - 1)).all() and (found < sizes).all()
     assert (found + 1).sum() <= length
     assert (sizes - found + 1).sum() <= length
@@ -55,7 +55,9 @@ def test_a_prefix_and_the_rest_are_the_text(asked: list[int], seed: int) -> None
 
 def drawn(sizes: list[int], length: int, count: int) -> Ids:
     """Return many draws of where texts are cut, (count, texts)."""
-    return np.array([cuts(np.array(sizes), length, generator(n, "row")) for n in range(count)])
+    return np.array(
+        [draw_split_points(np.array(sizes), length, generator(n, "row")) for n in range(count)]
+    )
 
 
 @pytest.mark.parametrize("sizes", [[5], [5, 5], [60, 5, 7, 50]])

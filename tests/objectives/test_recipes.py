@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from zoo.objectives import objective_type
-from zoo.objectives.base import read_options
+from zoo.objectives.base import parse_options
 from zoo.plugins import get_family
-from zoo.training.settings import gather
+from zoo.training.config.schema import build_config
 
 FAMILIES = ("bert", "roberta", "albert", "distilbert", "deberta")
 
@@ -17,12 +17,12 @@ FAMILIES = ("bert", "roberta", "albert", "distilbert", "deberta")
 def test_every_size_has_settings_that_fit(name: str) -> None:
     family = get_family(name)
     for size, config in family.sizes().items():
-        found: Any = gather({"family": name, "size": size}, {})
+        found: Any = build_config({"family": name, "size": size}, {})
         kind = objective_type(family, config, found.objective)
-        read_options(kind.options_type, found.options, found.objective)
+        parse_options(kind.options_type, found.options, found.objective)
         fitted: Any = replace(config, **found.config)
         assert getattr(fitted, "longest", fitted.max_positions) >= found.length
-        assert found.schedule.warmup < found.steps
+        assert found.lr_scheduler.warmup_steps < found.steps
 
 
 def test_what_papers_say() -> None:
@@ -31,22 +31,27 @@ def test_what_papers_say() -> None:
         get_family(name).recipe(size)
         for name, size in (("bert", "base"), ("roberta", "large"), ("albert", "xlarge-v1"))
     )
-    assert (bert.objective, bert.steps, bert.batch_tokens) == (
+    assert (bert.objective, bert.max_steps, bert.global_batch_tokens) == (
         "masked-lm+next-sentence", 1_000_000, 131_072,
     )  # fmt: skip
     # A.2: rows of 128 tokens for 90 % of the steps, then of 512, and 256 of them throughout
-    whole: Any = gather({"family": "bert", "size": "base"}, {})
-    assert (whole.short.length, whole.short_steps, whole.length) == (128, 900_000, 512)
+    whole: Any = build_config({"family": "bert", "size": "base"}, {})
+    assert (whole.seq_len_warmup.seq_len, whole.short_steps, whole.length) == (128, 900_000, 512)
     assert whole.rows == 256
-    assert gather({"family": "bert", "size": "base", "length": 128}, {}).short is None
-    assert (bert.optimizer.learning_rate, bert.schedule.warmup) == (1e-4, 10_000)
+    assert (
+        build_config({"family": "bert", "size": "base", "seq_len": 128}, {}).seq_len_warmup is None
+    )
+    assert (bert.optimizer.learning_rate, bert.lr_scheduler.warmup_steps) == (1e-4, 10_000)
     assert (roberta.objective, roberta.optimizer.betas) == ("masked-lm", (0.9, 0.98))
-    assert (roberta.optimizer.learning_rate, roberta.schedule.warmup) == (4e-4, 30_000)
-    assert (albert.objective, albert.options["choose"]) == ("masked-lm+sentence-order", "ngrams")
+    assert (roberta.optimizer.learning_rate, roberta.lr_scheduler.warmup_steps) == (4e-4, 30_000)
+    assert (albert.objective, albert.objective_args["mask_strategy"]) == (
+        "masked-lm+sentence-order",
+        "ngrams",
+    )
     # microsoft/DeBERTa: max_ngram of experiments/language_model/mlm.sh, max_gram of rtd_task.py
     deberta = get_family("deberta")
     sizes = [each for each in deberta.sizes() if each != "tiny"]
-    chosen = {each: deberta.recipe(each).options["choose"] for each in sizes}
+    chosen = {each: deberta.recipe(each).objective_args["mask_strategy"] for each in sizes}
     assert {each for each in sizes if chosen[each] == "tokens"} == {
         each for each in sizes if each.startswith("v3-")
     }

@@ -11,16 +11,16 @@ from msgspec.structs import replace
 
 from tests.families.parity import random_model
 from tests.objectives.words import counted, labels, split, texts, vocabulary
+from zoo.conformance.hf_reference import reference_model
 from zoo.data.corpus import Split
-from zoo.data.random import generator
+from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.objectives import objective_type
-from zoo.objectives.base import Row, pick, read_options
+from zoo.objectives.base import Example, gather_positions, parse_options
+from zoo.objectives.examples.seq2seq_packing import plan_decoder_length
+from zoo.objectives.examples.vocabulary import TokenizerView
 from zoo.objectives.seq2seq import Seq2SeqObjective
-from zoo.objectives.twofold import twofold
-from zoo.objectives.vocabulary import Vocabulary
 from zoo.plugins import get_family
-from zoo.testing.oracle import reference_model
 from zoo_t5.config import T5Config
 
 T5 = get_family("t5")
@@ -49,27 +49,29 @@ NAMES = [
 ]
 
 
-def objective(name: str, length: int, words: Vocabulary = WORDS, **given: Any) -> Seq2SeqObjective:
+def objective(
+    name: str, length: int, words: TokenizerView = WORDS, **given: Any
+) -> Seq2SeqObjective:
     kind = objective_type(T5, SMALL, name)
-    made = kind(words, SMALL, length, read_options(kind.options_type, given, name))
+    made = kind(words, SMALL, length, parse_options(kind.options_type, given, name))
     assert isinstance(made, Seq2SeqObjective)
     return made
 
 
-def rows(task: Seq2SeqObjective, found: Split, seed: int = 0) -> list[Row]:
+def rows(task: Seq2SeqObjective, found: Split, seed: int = 0) -> list[Example]:
     laid = task.rows(found, seed)
     return [laid.row(index, generator(seed, "row", index)) for index in range(len(laid))]
 
 
-def sources(row: Row) -> list[list[int]]:
-    return texts(row.planes["input_ids"], row.planes["attention_mask"])
+def sources(row: Example) -> list[list[int]]:
+    return texts(row.arrays["input_ids"], row.arrays["attention_mask"])
 
 
-def read(row: Row) -> list[list[int]]:
-    return texts(row.planes["decoder_input_ids"], row.planes["decoder_attention_mask"])
+def read(row: Example) -> list[list[int]]:
+    return texts(row.arrays["decoder_input_ids"], row.arrays["decoder_attention_mask"])
 
 
-def told(row: Row) -> list[list[int]]:
+def told(row: Example) -> list[list[int]]:
     return labels(row, "decoder_input_ids", "decoder_attention_mask")
 
 
@@ -80,10 +82,10 @@ def test_a_row_by_hand() -> None:
     # of 4 tokens one is noise, always the last; 3 places to write for 5 to read, or 6 for 10
     (row,) = rows(objective("span-corruption", 10), split([50, 51, 52, 53]))
     mark = 442
-    assert row.planes["input_ids"].tolist() == [50, 51, 52, mark, EOS, 0, 0, 0, 0, 0]
-    assert row.planes["attention_mask"].tolist() == [1] * 5 + [0] * 5
-    assert row.planes["decoder_input_ids"].tolist() == [0, mark, 53, 0, 0, 0]
-    assert row.planes["decoder_attention_mask"].tolist() == [1] * 3 + [0] * 3
+    assert row.arrays["input_ids"].tolist() == [50, 51, 52, mark, EOS, 0, 0, 0, 0, 0]
+    assert row.arrays["attention_mask"].tolist() == [1] * 5 + [0] * 5
+    assert row.arrays["decoder_input_ids"].tolist() == [0, mark, 53, 0, 0, 0]
+    assert row.arrays["decoder_attention_mask"].tolist() == [1] * 3 + [0] * 3
     assert told(row) == [[mark, 53, EOS]]
     assert row.counts == {"seq2seq-lm": 3}
 
@@ -95,7 +97,7 @@ def test_a_row_of_two_texts_by_hand() -> None:
     for source, target in zip(sources(row), told(row), strict=True):
         assert [a for a, b in zip(source, target, strict=True) if a != b] == [442]
     for plane in ("attention_mask", "decoder_attention_mask"):
-        assert row.planes[plane].tolist() == [1] * 5 + [2] * 5
+        assert row.arrays[plane].tolist() == [1] * 5 + [2] * 5
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -149,7 +151,7 @@ AT_MOST = {"replace-spans": 0.07}  # how long a source and a target of its texts
 def test_few_places_stay_empty(name: str, lengths: tuple[int, ...]) -> None:
     found = rows(objective(name, 128, MANY), counted(lengths, first=104))[:-1]
     planes = [
-        np.concatenate([row.planes[plane] for row in found])
+        np.concatenate([row.arrays[plane] for row in found])
         for plane in ("attention_mask", "decoder_attention_mask")
     ]
     empty = np.mean(np.concatenate(planes) == 0)
@@ -161,16 +163,16 @@ def test_the_published_rows() -> None:
     words = vocabulary(sentinels=100, size=40_000)
     task = objective("span-corruption", 512, words)
     (row,) = rows(task, counted([568], first=103))
-    assert row.planes["input_ids"].shape == (512,)
-    assert row.planes["decoder_input_ids"].shape == (114,)
-    assert row.planes["attention_mask"].all() and row.planes["decoder_attention_mask"].all()
+    assert row.arrays["input_ids"].shape == (512,)
+    assert row.arrays["decoder_input_ids"].shape == (114,)
+    assert row.arrays["attention_mask"].all() and row.arrays["decoder_attention_mask"].all()
 
 
 def test_stretches_that_run_out_of_sentinels_share_a_row() -> None:
     task = objective("span-corruption", 512, vocabulary(sentinels=4, size=40_000))
     first = rows(task, counted([3000], first=30))[0]
-    assert first.planes["attention_mask"].max() > 3
-    assert np.count_nonzero(first.planes["attention_mask"]) > 0.9 * 512
+    assert first.arrays["attention_mask"].max() > 3
+    assert np.count_nonzero(first.arrays["attention_mask"]) > 0.9 * 512
 
 
 @settings(deadline=None, max_examples=60)
@@ -180,7 +182,7 @@ def test_what_fits_by_measure_fits_in_both_rows(length: int, asked: list[int], r
         noise = round(tokens * rate)
         return tokens - noise, noise + 1
 
-    measure, decoder_length = twofold(lengths, counted(asked), length)
+    measure, decoder_length = plan_decoder_length(lengths, counted(asked), length)
     row, source, target = measure(), 0, 0
     for each in asked:
         taken = min(each, row.most())
@@ -207,7 +209,7 @@ def test_rows_follow_from_seed_and_generator() -> None:
     task, found = objective("span-corruption", 64), counted([100, 30, 80, 7])
 
     def drawn(seed: int) -> list[list[int]]:
-        return [row.planes["input_ids"].tolist() for row in rows(task, found, seed)]
+        return [row.arrays["input_ids"].tolist() for row in rows(task, found, seed)]
 
     assert drawn(1) == drawn(1) != drawn(2)
 
@@ -258,7 +260,9 @@ def test_texts_that_share_a_row_are_as_they_are_alone(name: str, version: str) -
     )
     packed = hidden[0]
     assert numbers.max() > 2
-    together = summed(model.scores(pick(packed[None], tensors["places"])), tensors["labels"])
+    together = summed(
+        model.scores(gather_positions(packed[None], tensors["places"])), tensors["labels"]
+    )
     each_text = zip(sources(row), read(row), told(row), strict=True)
     for number, (source, before, target) in enumerate(each_text, 1):
         alone = model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([before]))[
@@ -295,7 +299,7 @@ def test_every_size_has_a_recipe(size: str) -> None:
 
 def test_the_recipes_are_the_papers() -> None:
     first, later, many = (T5.recipe(size) for size in ("base", "v1.1-base", "mt5-base"))
-    assert (first.length, first.batch_tokens, first.steps) == (512, 2**16, 2**19)
-    assert first.optimizer.learning_rate == pytest.approx(1 / first.schedule.warmup**0.5)
+    assert (first.seq_len, first.global_batch_tokens, first.max_steps) == (512, 2**16, 2**19)
+    assert first.optimizer.learning_rate == pytest.approx(1 / first.lr_scheduler.warmup_steps**0.5)
     assert (first.config, later.config) == ({}, {"dropout": 0.0})
-    assert (many.length, many.batch_tokens, many.steps) == (1024, 2**20, 1_000_000)
+    assert (many.seq_len, many.global_batch_tokens, many.max_steps) == (1024, 2**20, 1_000_000)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tests.families.parity import random_model
 from tests.objectives.pieces import SIZE, WORDS, packed, rows
 from tests.objectives.test_masked import corpus, made, small
-from zoo.data.random import generator
+from zoo.data.rng import generator
+from zoo.families.random_inputs import randomize_weights
+from zoo.objectives.examples.packing import PackedRow
 from zoo.objectives.masked import MASKED
-from zoo.objectives.packing import Packed
 from zoo.objectives.span_boundary import BOUNDARY, SpanBoundary, boundaries
 from zoo.plugins import get_family
-from zoo.testing.draws import draw_weights
 
 
 def objective(family: str = "bert") -> SpanBoundary:
@@ -44,19 +44,19 @@ def test_tokens_behind_the_twentieth_are_not_told() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(row=rows, seed=st.integers(0, 2**32))
-def test_boundaries_are_seen_and_of_the_same_text(row: Packed, seed: int) -> None:
+def test_boundaries_are_seen_and_of_the_same_text(row: PackedRow, seed: int) -> None:
     found = objective().masked(row, generator(seed))
-    hidden = set(found.places["places"][1].tolist())
+    hidden = set(found.positions["places"][1].tolist())
     labels, where = found.values["span_labels"], found.values["span_offsets"]
-    left, right = found.places["lefts"][1], found.places["rights"][1]
+    left, right = found.positions["lefts"][1], found.positions["rights"][1]
     assert found.counts == {MASKED: len(hidden), BOUNDARY: len(labels)}
     for label, offset, before, behind in zip(labels, where, left, right, strict=True):
         place = before + 1 + offset
         assert before < place < behind
         assert hidden.issuperset(range(before + 1, behind))
         assert {before, behind}.isdisjoint(hidden)
-        assert row.own[[before, behind]].all()
-        assert len(set(row.attention_mask[before : behind + 1].tolist())) == 1
+        assert row.is_text[[before, behind]].all()
+        assert len(set(row.document_ids[before : behind + 1].tolist())) == 1
         assert row.input_ids[place] == label
 
 
@@ -73,8 +73,8 @@ def norm(x: Any, weight: Any, bias: Any, eps: float) -> Any:
 def test_the_loss_equals_the_formulas_of_the_paper(name: str) -> None:
     """Section 3.2: h0 = [left; right; position], h1, h2, and the cross-entropy of all tokens."""
     family, found = get_family(name), objective(name)
-    learner: Any = found.learner(family, found.config).double().eval()
-    draw_weights(learner)
+    learner: Any = found.model(family, found.config).double().eval()
+    randomize_weights(learner)
     batch = found.collate(made(found, corpus())[:8])
     assert batch.counts[BOUNDARY] > 10
     outcome = found.loss(learner, batch.tensors)
@@ -95,13 +95,13 @@ def test_the_loss_equals_the_formulas_of_the_paper(name: str) -> None:
     chances = scores - top - np.log(np.exp(scores - top).sum(-1, keepdims=True))
     expected = -chances[np.arange(len(h)), t["span_labels"]].sum()
     assert float(outcome.sums[BOUNDARY].detach()) == pytest.approx(expected, rel=1e-6)
-    assert set(outcome.sums) == set(found.terms) == {MASKED, BOUNDARY}
+    assert set(outcome.sums) == set(found.loss_weights) == {MASKED, BOUNDARY}
 
 
 def test_what_is_left_behind_has_no_boundary_head() -> None:
     found, bert = objective(), get_family("bert")
-    learner: Any = found.learner(bert, found.config)
-    network = found.networks(learner)["model"]
+    learner: Any = found.model(bert, found.config)
+    network = found.models_to_save(learner)["model"]
     plain = random_model(bert, found.config, "masked-lm")
     assert set(network.module.state_dict()) == set(plain.state_dict())
     assert network.head == "masked-lm"

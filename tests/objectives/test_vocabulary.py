@@ -9,13 +9,13 @@ from tokenizers import AddedToken, Tokenizer, models, processors
 from tests.objectives.pieces import CLS, MASK, PAD, SEP, SIZE, WORDS, goes_on, numbers
 from zoo.checkpoint import TokenizerInfo
 from zoo.errors import UsageError
-from zoo.objectives.vocabulary import Vocabulary
+from zoo.objectives.examples.vocabulary import TokenizerView
 
 
-def vocabulary(tokens: Sequence[str], size: int = 0) -> Vocabulary:
+def vocabulary(tokens: Sequence[str], size: int = 0) -> TokenizerView:
     tokenizer = Tokenizer(models.WordLevel({t: n for n, t in enumerate(tokens)}, tokens[0]))
     tokenizer.add_special_tokens([AddedToken(tokens[0], special=True)])
-    return Vocabulary(tokenizer, TokenizerInfo(special={"unk": tokens[0]}), size or len(tokens))
+    return TokenizerView(tokenizer, TokenizerInfo(special={"unk": tokens[0]}), size or len(tokens))
 
 
 def test_frames() -> None:
@@ -28,7 +28,7 @@ def test_frames() -> None:
 
 def test_a_frame_puts_what_the_tokenizer_puts() -> None:
     first, second = numbers([5, 7], [8, 10, 11])
-    ids, types, own = WORDS.pair.put(first, second)
+    ids, types, own = WORDS.pair.wrap(first, second)
     expected = WORDS.tokenizer.encode("w5 w7", "w8 w10 w11")
     assert ids.tolist() == expected.ids
     assert types.tolist() == expected.type_ids
@@ -42,7 +42,7 @@ def test_a_frame_of_two_tokens_between_texts() -> None:
     )
     assert found.single.parts == ((0,), ())
     assert found.pair.parts == ((0,), (0, 0), (0,))
-    assert found.single.put(*numbers([1]))[0].tolist() == [0, 1]
+    assert found.single.wrap(*numbers([1]))[0].tolist() == [0, 1]
 
 
 def test_no_frame() -> None:
@@ -50,11 +50,11 @@ def test_no_frame() -> None:
 
 
 def test_roles() -> None:
-    assert (WORDS.role("mask"), WORDS.pad) == (MASK, PAD)
+    assert (WORDS.special_token_id("mask"), WORDS.pad) == (MASK, PAD)
     found = vocabulary(["<unk>", "a"])
     assert found.pad == 0
     with pytest.raises(UsageError, match="the tokenizer has no mask token"):
-        found.role("mask")
+        found.special_token_id("mask")
 
 
 def test_special_and_ordinary_tokens_share_out_the_ids() -> None:

@@ -9,8 +9,8 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 from zoo.checkpoint import TokenizerInfo
 from zoo.data.corpus import Split
-from zoo.objectives.base import Row
-from zoo.objectives.vocabulary import Ids, Vocabulary
+from zoo.objectives.base import Example
+from zoo.objectives.examples.vocabulary import Ids, TokenizerView
 
 ROLES = {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
 
@@ -21,7 +21,7 @@ def vocabulary(
     roles: Mapping[str, str] = ROLES,
     sentinels: int = 100,
     size: int | None = None,
-) -> Vocabulary:
+) -> TokenizerView:
     """Special tokens first, then the words, then the sentinels, the last of which comes first."""
     marks = [f"<extra_id_{number}>" for number in reversed(range(sentinels))]
     special = list(dict.fromkeys(roles.values()))
@@ -29,7 +29,7 @@ def vocabulary(
     tokenizer = Tokenizer(models.WordLevel({t: n for n, t in enumerate(tokens)}, roles["unk"]))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer.add_special_tokens([AddedToken(t, special=True) for t in [*special, *marks]])
-    return Vocabulary(tokenizer, TokenizerInfo(special=dict(roles)), size or len(tokens))
+    return TokenizerView(tokenizer, TokenizerInfo(special=dict(roles)), size or len(tokens))
 
 
 def split(*documents: Sequence[int]) -> Split:
@@ -48,13 +48,13 @@ def texts(ids: Ids, numbers: Ids) -> list[list[int]]:
     return [ids[numbers == number].tolist() for number in range(1, numbers.max() + 1)]
 
 
-def labels(row: Row, plane: str, numbers: str) -> list[list[int]]:
+def labels(row: Example, plane: str, numbers: str) -> list[list[int]]:
     """Return what is told of each text of a row."""
-    name, places = row.places["places"]
+    name, places = row.positions["places"]
     assert name == plane
-    told = np.full(row.planes[plane].shape, -1)
+    told = np.full(row.arrays[plane].shape, -1)
     told[places] = row.values["labels"]
-    return texts(told, row.planes[numbers])
+    return texts(told, row.arrays[numbers])
 
 
 def spans(noise: NDArray[np.bool_]) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.backends.making import make_checkpoint, write_manifest
+from tests.inference.making import make_checkpoint, write_manifest
 from tests.plugins.laying import FAMILY, lay_out
 from tests.warm import zoo
 
@@ -39,7 +39,7 @@ def test_an_exception_in_a_file_of_a_plugin(
     model: Path, tmp_path: Path, files: dict[str, str], said: str
 ) -> None:
     site = lay_out(tmp_path / "site", files)
-    done = zoo("verify", model, "--no-reference", "--json", PYTHONPATH=str(site))
+    done = zoo("verify", model, "--no-parity", "--json", PYTHONPATH=str(site))
     assert done.returncode == 5, done.stderr
     assert done.stderr.count("\n") == 1
     assert "plugin mine (from zoo-mine 1.2) is broken: " in done.stderr
@@ -53,7 +53,7 @@ def test_an_exception_of_a_built_in_family_is_not_blamed_on_others(
     """The plugin is installed and takes no part."""
     site = lay_out(tmp_path / "site", {"model.py": "1 / 0\n"})
     path = make_checkpoint(tmp_path / "model", num_layers=1).path
-    done = zoo("verify", path, "--no-reference", PYTHONPATH=str(site))
+    done = zoo("verify", path, "--no-parity", PYTHONPATH=str(site))
     assert done.returncode == 0, done.stderr
 
 

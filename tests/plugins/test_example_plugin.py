@@ -29,7 +29,13 @@ SMALL: dict[str, Any] = {
     "intermediate_size": 48,
     "max_position_embeddings": 200,
 }
-RUN = {"vocab_size": 400, "length": 64, "batch_tokens": 512, "steps": 6, "schedule.warmup": 2}
+RUN = {
+    "vocab_size": 400,
+    "seq_len": 64,
+    "global_batch_tokens": 512,
+    "max_steps": 6,
+    "lr_scheduler.warmup_steps": 2,
+}
 TEXTS = ("a bad <mask> c", "<mask>", " ".join("abcdefgh" * 20) + " <mask>")
 
 

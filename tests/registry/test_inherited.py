@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from zoo import registry
+from zoo.hub import registry
 from zoo.plugins import get_family
 
 # by the published model that the copy names as its origin; the key's value as the copy has it
@@ -39,6 +39,6 @@ CARRIED: dict[str, tuple[str, dict[str, Any]]] = {
 def test_no_key_of_a_published_configuration_is_unknown(name: str) -> None:
     row = registry.builtin()[name]
     family = get_family(row.family)
-    config = registry.configuration(name, row)
+    config = registry.entry_config(name, row)
     _, keys = CARRIED[name]
-    assert family.from_hub(family.to_hub(config) | keys).unknown == ()
+    assert family.from_hf(family.to_hf(config) | keys).unknown == ()

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from tests.registry.published import WIDTHS, Published, published, span
-from zoo import registry
-from zoo.convert.find import model_type_of
+from zoo.convert.inspect import model_type_of
+from zoo.hub import registry
+from zoo.hub.source import CheckpointDir
 from zoo.plugins import get_family
-from zoo.references import Source
 
 FACTS = published()
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -66,19 +66,19 @@ def test_the_parameters_are_as_many_as_the_page_says(name: str) -> None:
 def test_the_configuration_is_read_whole_and_is_the_rows(name: str, tmp_path: Path) -> None:
     fact, row = FACTS[name], registry.builtin()[name]
     family = get_family(row.family)
-    source = Source(tmp_path, name, row=row)
+    source = CheckpointDir(tmp_path, name, row=row)
     said = with_model_type(fact, source)
-    translation = family.from_hub(said)
+    translation = family.from_hf(said)
     assert translation.unknown == ()
-    stated = msgspec.to_builtins(registry.configuration(name, row))
+    stated = msgspec.to_builtins(registry.entry_config(name, row))
     found = msgspec.to_builtins(translation.config)
     # a row that says None leaves a field to what it follows from, which a page may say
     kept = {k for k, v in stated.items() if not (v is None or k in UNSAID or "dropout" in k)}
     assert {k: found[k] for k in kept} == {k: stated[k] for k in kept}
-    assert family.claims(said)
+    assert family.matches_config(said)
 
 
-def with_model_type(fact: Published, source: Source) -> dict[str, object]:
+def with_model_type(fact: Published, source: CheckpointDir) -> dict[str, object]:
     """Return a configuration with the model type that is found for it, if it lacks one."""
     assert fact.config is not None
     return {"model_type": model_type_of(fact.config, source), **fact.config}

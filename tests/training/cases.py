@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from zoo.errors import UsageError
 from zoo.objectives import OBJECTIVES, objective_type
 from zoo.plugins import get_family, installed
-from zoo.training.settings import Settings
+from zoo.training.config.schema import TrainConfig
 
 
 def cases() -> Iterator[tuple[str, str]]:
@@ -23,7 +23,7 @@ def cases() -> Iterator[tuple[str, str]]:
             yield name, objective
 
 
-def dry(settings: Settings) -> Settings:
+def dry(settings: TrainConfig) -> TrainConfig:
     """The same without dropout, by whatever names the family has for its kinds."""
     from msgspec.structs import replace
 

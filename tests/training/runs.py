@@ -12,43 +12,45 @@ from pathlib import Path
 from typing import Any
 
 from tests import warm
-from zoo.training.ranks import Ranks
-from zoo.training.settings import Settings, gather
-from zoo.training.start import begin
-from zoo.training.state import Tensors, checkpoints, load_tensors, read_state
-from zoo.training.trees import merged
+from zoo.training.config.overrides import deep_merge
+from zoo.training.config.schema import TrainConfig, build_config
+from zoo.training.distributed.context import DistContext
+from zoo.training.entrypoints import train
+from zoo.training.state.checkpoints import Tensors, list_checkpoints, load_tensors, read_state
 
 SMALL: Mapping[str, Any] = {
     "vocab_size": 400,
-    "length": 64,
-    "batch_tokens": 256,
-    "micro_tokens": 128,
-    "steps": 12,
-    "log_every": 1,
-    "validate_every": 4,
-    "validation_rows": 4,
-    "save_every": 3,
-    "schedule": {"warmup": 2},
+    "seq_len": 64,
+    "global_batch_tokens": 256,
+    "micro_batch_tokens": 128,
+    "max_steps": 12,
+    "logging_steps": 1,
+    "eval_steps": 4,
+    "eval_sequences": 4,
+    "save_steps": 3,
+    "lr_scheduler": {"warmup_steps": 2},
 }
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 
 
-def small(family: str, **changes: Any) -> Settings:
-    return gather({"family": family}, merged(SMALL, changes))
+def small(family: str, **changes: Any) -> TrainConfig:
+    return build_config({"family": family}, deep_merge(SMALL, changes))
 
 
 def tree(family: str, **changes: Any) -> dict[str, Any]:
-    return {"family": family, **merged(SMALL, changes)}
+    return {"family": family, **deep_merge(SMALL, changes)}
 
 
-def train(path: Path, family: str, **changes: Any) -> Path:
-    begin(tree(family, **changes), {}, path, Ranks.join("cpu"))
+def run_training(path: Path, family: str, **changes: Any) -> Path:
+    train(tree(family, **changes), {}, path, DistContext.join("cpu"))
     return path
 
 
 def options(**changes: Any) -> list[str]:
     """The small settings as options of the command line."""
-    return [f"--set={name}={json.dumps(value)}" for name, value in merged(SMALL, changes).items()]
+    return [
+        f"--set={name}={json.dumps(value)}" for name, value in deep_merge(SMALL, changes).items()
+    ]
 
 
 def command(*arguments: str) -> list[str]:
@@ -79,12 +81,12 @@ def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[str]") 
 
 
 def lines(run: Path) -> int:
-    log = run / "log.jsonl"
+    log = run / "metrics.jsonl"
     return log.read_bytes().count(b"\n") if log.exists() else 0
 
 
 def records(run: Path, split: str = "train") -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [record for record in found if record["split"] == split]
 
 
@@ -102,8 +104,8 @@ def flip(path: Path, place: int = -1, bit: int = 0) -> None:
 
 
 def assert_same(one: Path, other: Path) -> None:
-    assert (one / "log.jsonl").read_bytes() == (other / "log.jsonl").read_bytes()
-    last, twin = (list(checkpoints(run).values())[-1] for run in (one, other))
+    assert (one / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
+    last, twin = (list(list_checkpoints(run).values())[-1] for run in (one, other))
     names = sorted(path.name for path in last.iterdir())
     assert last.name == twin.name
     assert filecmp.cmpfiles(last, twin, names, shallow=False)[0] == names
@@ -113,7 +115,7 @@ def assert_same(one: Path, other: Path) -> None:
 
 def cut(run: Path, step: int) -> None:
     """Take away what came after a checkpoint, as if the process had been killed before the next."""
-    for after, path in checkpoints(run).items():
+    for after, path in list_checkpoints(run).items():
         if after > step:
             shutil.rmtree(path)
     shutil.rmtree(run / "model")

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 
-from tests.training.runs import assert_same, cut, records, train
-from zoo.training.ranks import Ranks
-from zoo.training.start import go_on
+from tests.training.runs import assert_same, cut, records, run_training
+from zoo.training.distributed.context import DistContext
+from zoo.training.entrypoints import resume
 
 COMPILER = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
 pytestmark = [
@@ -19,17 +19,17 @@ pytestmark = [
 ]
 SETTINGS: dict[str, Any] = {
     "config": {"num_layers": 1, "dropout": 0.0, "attention_dropout": 0.0},
-    "steps": 4,
-    "save_every": 2,
-    "micro_tokens": None,
+    "max_steps": 4,
+    "save_steps": 2,
+    "micro_batch_tokens": None,
 }
 
 
 def test_compiled_losses_are_the_others_and_a_compiled_run_goes_on(tmp_path: Path) -> None:
     """In one process, so that what was compiled is used again."""
-    plain = train(tmp_path / "plain", "bert", objective="masked-lm", **SETTINGS)
+    plain = run_training(tmp_path / "plain", "bert", objective="masked-lm", **SETTINGS)
     counters.clear()
-    run = train(tmp_path / "run", "bert", objective="masked-lm", compile=True, **SETTINGS)
+    run = run_training(tmp_path / "run", "bert", objective="masked-lm", compile=True, **SETTINGS)
     assert counters["stats"]["unique_graphs"] > 0 and counters["frames"]["ok"] > 0
     for split in ("train", "validation"):
         expected = [record["loss"] for record in records(plain, split)]
@@ -38,5 +38,5 @@ def test_compiled_losses_are_the_others_and_a_compiled_run_goes_on(tmp_path: Pat
     broken = tmp_path / "broken"
     shutil.copytree(run, broken)
     cut(broken, 2)
-    go_on(broken, {}, {}, Ranks(0, 1, torch.device("cpu")))
+    resume(broken, {}, {}, DistContext(0, 1, torch.device("cpu")))
     assert_same(run, broken)

@@ -9,13 +9,13 @@ import torch
 
 from tests.training.cases import dry
 from tests.training.runs import small
-from zoo.testing.oracle import reference_model
-from zoo.training.feed import Feed
-from zoo.training.job import corpus_rows, prepare
-from zoo.training.lesson import Lesson
-from zoo.training.loop import Trainer
-from zoo.training.ranks import Ranks
-from zoo.training.schedules import rate
+from zoo.conformance.hf_reference import reference_model
+from zoo.training.dataloader import BatchLoader
+from zoo.training.distributed.context import DistContext
+from zoo.training.loss_module import LossModule
+from zoo.training.optim.lr_scheduler import lr_multiplier
+from zoo.training.setup import build_dataset, build_setup
+from zoo.training.step import TrainStep
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 STEPS = 50
@@ -62,14 +62,14 @@ def test_fifty_steps(family: str, objective: str) -> None:
         small(
             family,
             objective=objective,
-            steps=STEPS,
-            micro_tokens=None,
+            max_steps=STEPS,
+            micro_batch_tokens=None,
             optimizer={"learning_rate": 1e-3, "weight_decay": 0.01, "bias_correction": True},
         )
     )
-    job = prepare(settings)
+    job = build_setup(settings)
     torch.manual_seed(0)
-    learner = job.objective.learner(job.family, job.config)
+    learner = job.objective.model(job.family, job.config)
     state = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
     peer = reference_model(job.family, job.config, job.objective.head, state)
     peer.train()
@@ -86,20 +86,26 @@ def test_fifty_steps(family: str, objective: str) -> None:
         eps=chosen.eps,
         weight_decay=chosen.weight_decay,
     )
-    rows = corpus_rows(job, "train", settings.rows)
-    feed = Feed(job.objective, rows, seed=0, per_step=settings.rows, per_micro=settings.rows)
-    ranks = Ranks(0, 1, torch.device("cpu"))
-    trainer = Trainer(Lesson(job.objective, learner), settings, ranks, feed.micros)
+    rows = build_dataset(job, "train", settings.global_batch_size)
+    feed = BatchLoader(
+        job.objective,
+        rows,
+        seed=0,
+        global_batch_size=settings.global_batch_size,
+        micro_batch_size=settings.global_batch_size,
+    )
+    ranks = DistContext(0, 1, torch.device("cpu"))
+    trainer = TrainStep(LossModule(job.objective, learner), settings, ranks, feed.micro_batches)
     for step in range(STEPS):
         (batch,) = feed.make(step)
-        trainer.update([batch])
-        ours = trainer.totals.read(job.objective.terms)["loss"]
+        trainer.train_step([batch])
+        ours = trainer.totals.read(job.objective.loss_weights)["loss"]
         loss = loss_of(peer, separate(dict(batch.tensors)))
         for group in plain.param_groups:
-            group["lr"] = chosen.learning_rate * rate(settings.schedule, step, STEPS)
+            group["lr"] = chosen.learning_rate * lr_multiplier(settings.lr_scheduler, step, STEPS)
         plain.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(peer.parameters(), chosen.clip or float("inf"))
+        torch.nn.utils.clip_grad_norm_(peer.parameters(), chosen.max_grad_norm or float("inf"))
         plain.step()
         assert ours == pytest.approx(loss.item(), abs=1e-4), step
     feed.close()

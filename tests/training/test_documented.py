@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from zoo.cli.pretrain import command
-from zoo.cli.training import chosen, tree
-from zoo.training.settings import Settings, gather
+from zoo.cli.training.options import chosen, tree
+from zoo.cli.training.pretrain import command
+from zoo.training.config.schema import TrainConfig, build_config
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/pretraining.md", "docs/pretraining-curves.md")
@@ -26,7 +26,7 @@ def typed() -> list[str]:
 def test_every_setting_is_named() -> None:
     page = (ROOT / "docs/pretraining.md").read_text(encoding="utf-8")
     told = set(re.findall(r"`(?:--)?([a-z_]+)", page)) | set(re.findall(r" --([a-z]+)", page))
-    assert {field.name for field in msgspec.structs.fields(Settings)} <= told | {"family"}
+    assert {field.name for field in msgspec.structs.fields(TrainConfig)} <= told | {"family"}
 
 
 def test_they_are_found() -> None:
@@ -38,6 +38,6 @@ def test_a_command_is_understood(line: str) -> None:
     ctx = command.make_context("pretrain", shlex.split(line))
     options = {name: value for name, value in ctx.params.items() if name not in OF_THE_RUN}
     changes = chosen(ctx, options)
-    if changes.pop("start", None):  # a model that is not here
-        changes.pop("options", None)
-    gather(tree(ctx.params["what"]), changes)
+    if changes.pop("init_from", None):  # a model that is not here
+        changes.pop("objective_args", None)
+    build_config(tree(ctx.params["what"]), changes)

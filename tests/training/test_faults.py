@@ -7,17 +7,17 @@ import pytest
 import torch
 
 from tests.disks import small_disk
-from tests.training.runs import finish, options, records, small, tensors, train, tree
+from tests.training.runs import finish, options, records, run_training, small, tensors, tree
 from zoo.errors import UsageError, VerificationError
-from zoo.training.feed import Feed
-from zoo.training.job import corpus_rows, prepare
-from zoo.training.lesson import Lesson
-from zoo.training.loop import Trainer
-from zoo.training.ranks import Ranks
-from zoo.training.settings import gather
-from zoo.training.start import begin
-from zoo.training.state import checkpoints
-from zoo.training.trees import assignment, read_file
+from zoo.training.config.overrides import parse_override, read_file
+from zoo.training.config.schema import build_config
+from zoo.training.dataloader import BatchLoader
+from zoo.training.distributed.context import DistContext
+from zoo.training.entrypoints import train
+from zoo.training.loss_module import LossModule
+from zoo.training.setup import build_dataset, build_setup
+from zoo.training.state.checkpoints import list_checkpoints
+from zoo.training.step import TrainStep
 
 __all__ = ["small_disk"]
 pytestmark = pytest.mark.usefixtures("shared_home")
@@ -62,7 +62,7 @@ def test_a_corpus_that_was_changed_is_refused_before_the_first_step(
 ) -> None:
     """Tokens in another order have the same length, and the same ids."""
     corpus = tmp_path / "corpus"
-    shutil.copytree(prepare(small(FAMILY)).corpus.path, corpus)
+    shutil.copytree(build_setup(small(FAMILY)).corpus.path, corpus)
     content = bytearray((corpus / name).read_bytes())
     content[100:102], content[102:104] = content[102:104], content[100:102]
     (corpus / name).write_bytes(content)
@@ -80,13 +80,13 @@ def test_a_corpus_that_is_not_there(tmp_path: Path) -> None:
     ("assignment", "said"),
     [
         ("optimizer.learning_rat=1", "did you mean learning_rate"),
-        ("step=5", "did you mean steps"),
+        ("max_step=5", "did you mean max_steps"),
         ("config.num_layer=2", "did you mean num_layers"),
-        ("steps=many", "steps"),
-        ("average=2", "average is 2"),
+        ("max_steps=many", "max_steps"),
+        ("ema_decay=2", "ema_decay is 2"),
         ("seed=99999999999999999999", "seed is 99999999999999999999"),
-        ("optimizer.clip=-1", "clip is -1"),
-        ("batch_tokens=8", "batch_tokens is 8"),
+        ("optimizer.max_grad_norm=-1", "max_grad_norm is -1"),
+        ("global_batch_tokens=8", "global_batch_tokens is 8"),
         ("config.vocab_size=7", "config.vocab_size is 7"),
         ("config.max_positions=16", "the model has 16 positions"),
         ("size=huge", "has no size 'huge'"),
@@ -94,9 +94,9 @@ def test_a_corpus_that_is_not_there(tmp_path: Path) -> None:
         ("objective=masked-lm", "has no head 'masked-lm'"),
         ("nonsense", "is not key=value"),
         ("vocab_size=1000000000", "vocab_size is 1000000000, and at most 4,000,000"),
-        ("length=1000000000", "length is 1000000000, and at most 1,048,576"),
-        ("batch_tokens=1000000000000", "batch_tokens is 1000000000000, and at most"),
-        ("validation_rows=-1", "validation_rows is -1"),
+        ("seq_len=1000000000", "seq_len is 1000000000, and at most 1,048,576"),
+        ("global_batch_tokens=1000000000000", "global_batch_tokens is 1000000000000, and at most"),
+        ("eval_sequences=-1", "eval_sequences is -1"),
         ("config.num_layers=1000000000", "num_layers"),
         ("config.hidden_size=1000000000", "GiB"),
         ("config.max_positions=1000000000", "parameters with these settings, which take"),
@@ -117,9 +117,9 @@ def test_a_setting_that_does_not_do(tmp_path: Path, assignment: str, said: str) 
     ("line", "said"),
     [
         ("family: gtp", "did you mean gpt"),
-        ("steps: many", "at `$.steps`"),
+        ("max_steps: many", "at `$.max_steps`"),
         ("size: {tiny: 1}", "size is {'tiny': 1}"),
-        ("length: long", "length is 'long'"),
+        ("seq_len: long", "seq_len is 'long'"),
         ("objective: [1]", "objective is [1]"),
         ("optimizer: {betas: 1}", "betas"),
         ("config: {num_layers: [1]}", "num_layers"),
@@ -147,10 +147,10 @@ def test_a_device_that_is_not_there(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("number", ["5e-4", "5E-04", "+5.e-4", "0.5e-3", "5.0e-4", "0.0005"])
 def test_numbers_may_be_written_as_usual(tmp_path: Path, number: str) -> None:
     (tmp_path / "settings.yaml").write_text(f"family: gpt\noptimizer:\n  learning_rate: {number}\n")
-    given = assignment(f"optimizer.learning_rate={number}")
+    given = parse_override(f"optimizer.learning_rate={number}")
     for found in ({"family": "gpt", **given}, read_file(tmp_path / "settings.yaml")):
-        assert gather(found, {}).optimizer.learning_rate == 0.0005
-    assert assignment("a=5e") == {"a": "5e"} and assignment("a=12") == {"a": 12}
+        assert build_config(found, {}).optimizer.learning_rate == 0.0005
+    assert parse_override("a=5e") == {"a": "5e"} and parse_override("a=12") == {"a": 12}
 
 
 def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
@@ -165,38 +165,40 @@ def test_there_is_nothing_to_resume(tmp_path: Path) -> None:
 def test_infinity_stops_a_run_and_the_last_checkpoint_is_good(tmp_path: Path) -> None:
     """The second update overflows, which no loss would show before the third."""
     run = tmp_path / "run"
-    steep = {"optimizer": {"learning_rate": 3e38, "clip": None}, "save_every": 1}
+    steep = {"optimizer": {"learning_rate": 3e38, "max_grad_norm": None}, "save_steps": 1}
     with pytest.raises(VerificationError, match=r"step 2: .*, first in the weights embeddings"):
-        train(run, FAMILY, **steep)
-    assert list(checkpoints(run)) == [1]
-    groups = tensors(checkpoints(run)[1])
+        run_training(run, FAMILY, **steep)
+    assert list(list_checkpoints(run)) == [1]
+    groups = tensors(list_checkpoints(run)[1])
     assert all(bool(weight.isfinite().all()) for weight in groups["weights"].values())
     assert all(record["loss"] < float("inf") for record in records(run))
 
 
 def test_infinity_in_validation_stops_a_run(tmp_path: Path) -> None:
     """Weights that are finite, and too large for what follows from them."""
-    steep = {"optimizer": {"learning_rate": 1e20, "clip": None}, "validate_every": 1}
+    steep = {"optimizer": {"learning_rate": 1e20, "max_grad_norm": None}, "eval_steps": 1}
     with pytest.raises(VerificationError, match=r"step 1: .* first in the output of layers\.0"):
-        train(tmp_path / "run", FAMILY, **steep, schedule={"warmup": 0})
+        run_training(tmp_path / "run", FAMILY, **steep, lr_scheduler={"warmup_steps": 0})
 
 
 def test_the_layer_is_named() -> None:
     """A weight of the second block is set to infinity, and its block is the first to show it."""
-    job = prepare(small(FAMILY))
-    lesson = Lesson(job.objective, job.objective.learner(job.family, job.config))
-    rows = corpus_rows(job, "train", 4)
-    feed = Feed(job.objective, rows, seed=0, per_step=4, per_micro=4)
-    trainer = Trainer(lesson, job.settings, Ranks(0, 1, torch.device("cpu")), feed.micros)
+    job = build_setup(small(FAMILY))
+    lesson = LossModule(job.objective, job.objective.model(job.family, job.config))
+    rows = build_dataset(job, "train", 4)
+    feed = BatchLoader(job.objective, rows, seed=0, global_batch_size=4, micro_batch_size=4)
+    trainer = TrainStep(
+        lesson, job.settings, DistContext(0, 1, torch.device("cpu")), feed.micro_batches
+    )
     with torch.no_grad():
-        lesson.learner.get_parameter("layers.1.ffn.up.bias").fill_(float("inf"))
+        lesson.model.get_parameter("layers.1.ffn.up.bias").fill_(float("inf"))
     with pytest.raises(VerificationError, match=r"step 1: .* the weights layers\.1\.ffn\.up\.bias"):
-        trainer.update(feed.make(0))
+        trainer.train_step(feed.make(0))
     with torch.no_grad():
-        lesson.learner.get_parameter("layers.1.ffn.up.bias").fill_(3e38)
-        lesson.learner.get_parameter("layers.1.ffn.up.weight").fill_(3e38)
+        lesson.model.get_parameter("layers.1.ffn.up.bias").fill_(3e38)
+        lesson.model.get_parameter("layers.1.ffn.up.weight").fill_(3e38)
     with pytest.raises(VerificationError, match=r"the output of layers\.1\.ffn"):
-        trainer.update(feed.make(0))
+        trainer.train_step(feed.make(0))
     feed.close()
 
 
@@ -209,4 +211,4 @@ def test_a_full_disk_while_saving(small_disk: Path) -> None:
 
 def test_rows_that_do_not_split_over_processes() -> None:
     with pytest.raises(UsageError, match="4 rows a step do not split into 3 processes"):
-        begin(tree(FAMILY), {}, Path("nowhere"), Ranks(0, 3, torch.device("cpu")))
+        train(tree(FAMILY), {}, Path("nowhere"), DistContext(0, 3, torch.device("cpu")))

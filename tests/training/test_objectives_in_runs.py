@@ -8,43 +8,45 @@ import pytest
 import torch
 
 from tests.training.cases import cases, dry
-from tests.training.runs import records, small, train
+from tests.training.runs import records, run_training, small
 from zoo.checkpoint import load_checkpoint
-from zoo.training.feed import Feed
-from zoo.training.job import Job, corpus_rows, prepare
-from zoo.training.lesson import Lesson
-from zoo.training.loop import Trainer
-from zoo.training.ranks import Ranks
-from zoo.verify import verify
+from zoo.conformance.verify import verify
+from zoo.training.dataloader import BatchLoader
+from zoo.training.distributed.context import DistContext
+from zoo.training.loss_module import LossModule
+from zoo.training.setup import TrainSetup, build_dataset, build_setup
+from zoo.training.step import TrainStep
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 CASES = sorted(cases())
-HERE = Ranks(0, 1, torch.device("cpu"))
+HERE = DistContext(0, 1, torch.device("cpu"))
 
 
-def trainer(job: Job, rows_at_once: int) -> tuple[Trainer, Feed]:
+def trainer(job: TrainSetup, rows_at_once: int) -> tuple[TrainStep, BatchLoader]:
     torch.manual_seed(0)
-    lesson = Lesson(job.objective, job.objective.learner(job.family, job.config).double())
-    rows = corpus_rows(job, "train", 4)
-    feed = Feed(job.objective, rows, seed=0, per_step=4, per_micro=rows_at_once)
-    return Trainer(lesson, job.settings, HERE, feed.micros), feed
+    lesson = LossModule(job.objective, job.objective.model(job.family, job.config).double())
+    rows = build_dataset(job, "train", 4)
+    feed = BatchLoader(
+        job.objective, rows, seed=0, global_batch_size=4, micro_batch_size=rows_at_once
+    )
+    return TrainStep(lesson, job.settings, HERE, feed.micro_batches), feed
 
 
 @pytest.mark.parametrize(("family", "objective"), CASES)
 def test_a_split_batch_gives_the_same_gradients(family: str, objective: str) -> None:
     """In float64 and without dropout, so that the formula alone is compared."""
-    job = prepare(dry(small(family, objective=objective)))
+    job = build_setup(dry(small(family, objective=objective)))
     found = []
     for rows_at_once in (4, 1, 3):
         taught, feed = trainer(job, rows_at_once)
-        totals = taught.accumulate(feed.make(0))
+        totals = taught.forward_backward(feed.make(0))
         feed.close()
         gradients = {
             name: parameter.grad
-            for name, parameter in taught.lesson.learner.named_parameters()
+            for name, parameter in taught.lesson.model.named_parameters()
             if parameter.grad is not None
         }
-        found.append((gradients, totals.read(job.objective.terms)))
+        found.append((gradients, totals.read(job.objective.loss_weights)))
     (whole, losses), *parts = found
     assert whole
     for gradients, other in parts:
@@ -58,14 +60,14 @@ def test_a_split_batch_gives_the_same_gradients(family: str, objective: str) -> 
 def test_it_is_learnt_and_the_result_is_a_checkpoint(
     family: str, objective: str, tmp_path: Path
 ) -> None:
-    run = train(
+    run = run_training(
         tmp_path / "run",
         family,
         objective=objective,
-        steps=30,
-        micro_tokens=None,
-        validate_every=10,
-        save_every=30,
+        max_steps=30,
+        micro_batch_tokens=None,
+        eval_steps=10,
+        save_steps=30,
     )
     validation = [record["loss"] for record in records(run, "validation")]
     assert validation[-1] < validation[0]

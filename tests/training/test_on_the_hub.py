@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.runs import train
+from tests.training.runs import run_training
 from zoo.convert import convert
-from zoo.references import obtain, resolve
+from zoo.hub.reference import resolve
+from zoo.hub.source import locate_or_download
 
 transformers = pytest.importorskip("transformers", reason="compares with the library")
 pytestmark = pytest.mark.usefixtures("shared_home")
@@ -14,9 +15,9 @@ pytestmark = pytest.mark.usefixtures("shared_home")
 
 @pytest.mark.parametrize("family", ["gpt", "roberta", "t5"])
 def test_texts_begin_and_end_with_the_tokens_of_its_vocabulary(family: str, tmp_path: Path) -> None:
-    run = train(tmp_path / "run", family, steps=1)
+    run = run_training(tmp_path / "run", family, max_steps=1)
     hub = tmp_path / "hub"
-    convert(obtain(resolve(str(run / "model"))), hub, to="hub")
+    convert(locate_or_download(resolve(str(run / "model"))), hub, to="hub")
     config = transformers.AutoConfig.from_pretrained(hub)
     tokenizer = transformers.AutoTokenizer.from_pretrained(hub)
     assert config.eos_token_id == tokenizer.eos_token_id is not None

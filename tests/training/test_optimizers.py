@@ -10,8 +10,13 @@ import transformers
 from numpy.typing import NDArray
 from torch import nn
 
-from zoo.training.groups import parameter_groups
-from zoo.training.optimizers import OptimizerSettings, clip, make_optimizer, set_rates
+from zoo.training.optim.optimizers import (
+    OptimizerConfig,
+    clip_grad_norm,
+    make_optimizer,
+    set_hyperparams,
+)
+from zoo.training.optim.param_groups import parameter_groups
 
 Array = NDArray[np.float64]
 STEPS = 7
@@ -34,24 +39,24 @@ def learning_rate(step: int) -> float:
     return [0.0, 0.1, 0.2, 0.3, 0.2, 0.1, 0.05][step]
 
 
-def settings(name: str, **more: Any) -> OptimizerSettings:
+def settings(name: str, **more: Any) -> OptimizerConfig:
     shared = {"learning_rate": 0.3, "betas": (B1, B2), "eps": EPS}
     shared["weight_decay"] = 0.0 if name == "adagrad" else DECAY
-    return msgspec.convert({"name": name, **shared, **more}, OptimizerSettings)
+    return msgspec.convert({"name": name, **shared, **more}, OptimizerConfig)
 
 
-def updates(own: nn.Module, given: OptimizerSettings, steps: range) -> torch.optim.Optimizer:
+def updates(own: nn.Module, given: OptimizerConfig, steps: range) -> torch.optim.Optimizer:
     optimizer = make_optimizer(parameter_groups(own, given), given)
     go_on(own, optimizer, given, steps)
     return optimizer
 
 
-def go_on(own: nn.Module, optimizer: Any, given: OptimizerSettings, steps: range) -> None:
+def go_on(own: nn.Module, optimizer: Any, given: OptimizerConfig, steps: range) -> None:
     for step in steps:
         for parameter in own.parameters():
             drawn = torch.from_numpy(gradient(step, tuple(parameter.shape)))
             parameter.grad = drawn.to(parameter.dtype)
-        set_rates(optimizer, given, learning_rate(step), step)
+        set_hyperparams(optimizer, given, learning_rate(step), step)
         optimizer.step()
 
 
@@ -113,7 +118,9 @@ def test_each_layer_has_its_rate(correction: bool) -> None:
         name: by_hand(p.detach().numpy().copy(), formula, scales[name.rpartition(".")[0]])
         for name, p in own.named_parameters()
     }
-    updates(own, settings("adamw", bias_correction=correction, layer_decay=0.5), range(STEPS))
+    updates(
+        own, settings("adamw", bias_correction=correction, layerwise_lr_decay=0.5), range(STEPS)
+    )
     for name, parameter in own.named_parameters():
         found = parameter.detach().numpy()
         np.testing.assert_allclose(found, expected[name], rtol=0, atol=1e-12)
@@ -168,7 +175,7 @@ def test_adafactor_leaves_a_row_without_gradient_as_it_is() -> None:
     optimizer = make_optimizer(parameter_groups(own, given), given)
     own.weight.grad = torch.full_like(own.weight, 1e-6)
     own.weight.grad[1] = 0.0
-    set_rates(optimizer, given, 0.1, 0)
+    set_hyperparams(optimizer, given, 0.1, 0)
     optimizer.step()
     assert torch.equal(own.weight[1], before[1])
     assert own.weight.isfinite().all() and not torch.equal(own.weight[0], before[0])
@@ -180,7 +187,7 @@ def test_lamb_takes_no_ratio_of_zeros() -> None:
     given = settings("lamb")
     optimizer = make_optimizer(parameter_groups(own, given), given)
     own.weight.grad = torch.ones_like(own.weight)
-    set_rates(optimizer, given, 0.1, 0)
+    set_hyperparams(optimizer, given, 0.1, 0)
     optimizer.step()
     expected = torch.full_like(own.weight, -0.1 / (1 + EPS))
     torch.testing.assert_close(own.weight.detach(), expected, rtol=0, atol=1e-12)
@@ -191,7 +198,7 @@ def test_adagrad_is_that_of_tensorflow(accumulator: float) -> None:
     """accum += g * g; var -= lr * g / sqrt(accum): tensorflow/core/kernels/training_ops.cc."""
     own = model()
     expected = [p.detach().numpy().copy() for p in own.parameters()]
-    updates(own, settings("adagrad", accumulator=accumulator), range(STEPS))
+    updates(own, settings("adagrad", initial_accumulator_value=accumulator), range(STEPS))
     for parameter, weight in zip(own.parameters(), expected, strict=True):
         total = np.full_like(weight, accumulator)
         for step in range(STEPS):
@@ -204,13 +211,13 @@ def test_adagrad_is_that_of_tensorflow(accumulator: float) -> None:
 def test_adagrad_sees_no_difference_between_a_scale_of_the_loss_and_one_of_its_sums() -> None:
     """What a recipe makes use of: released code may multiply a loss, and the zoo shows means."""
     own, scaled = model(), model()
-    updates(own, settings("adagrad", accumulator=1 / 400), range(STEPS))
-    given = settings("adagrad", accumulator=1.0)
+    updates(own, settings("adagrad", initial_accumulator_value=1 / 400), range(STEPS))
+    given = settings("adagrad", initial_accumulator_value=1.0)
     optimizer = make_optimizer(parameter_groups(scaled, given), given)
     for step in range(STEPS):
         for parameter in scaled.parameters():
             parameter.grad = 20 * torch.from_numpy(gradient(step, tuple(parameter.shape)))
-        set_rates(optimizer, given, learning_rate(step), step)
+        set_hyperparams(optimizer, given, learning_rate(step), step)
         optimizer.step()
     for a, b in zip(own.parameters(), scaled.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
@@ -249,7 +256,7 @@ def test_a_parameter_without_a_gradient_is_left_alone(name: str) -> None:
     own, given = model(), settings(name)
     optimizer = make_optimizer(parameter_groups(own, given), given)
     before = [parameter.detach().clone() for parameter in own.parameters()]
-    set_rates(optimizer, given, 0.1, 0)
+    set_hyperparams(optimizer, given, 0.1, 0)
     optimizer.step()
     assert all(torch.equal(a, b) for a, b in zip(before, own.parameters(), strict=True))
     if name != "adagrad":  # whose sums do not begin with zeros
@@ -277,7 +284,7 @@ def flat(own: nn.Module) -> Array:
 def test_gradients_are_scaled_to_the_limit() -> None:
     own = with_gradients(3.0)
     before = flat(own)
-    norm = clip(iter(own.parameters()), 0.5)
+    norm = clip_grad_norm(iter(own.parameters()), 0.5)
     assert float(norm) == pytest.approx(np.linalg.norm(before))
     np.testing.assert_allclose(flat(own), before * 0.5 / np.linalg.norm(before), rtol=2e-6)
 
@@ -286,7 +293,7 @@ def test_gradients_are_scaled_to_the_limit() -> None:
 def test_gradients_within_the_limit_stay_as_they_are(limit: float | None) -> None:
     own = with_gradients(1.0)
     before = flat(own)
-    assert float(clip(own.parameters(), limit)) == pytest.approx(np.linalg.norm(before))
+    assert float(clip_grad_norm(own.parameters(), limit)) == pytest.approx(np.linalg.norm(before))
     assert np.array_equal(flat(own), before)
 
 
@@ -297,7 +304,7 @@ def test_a_norm_that_is_not_finite_is_returned(value: float, limit: float | None
     first = next(own.parameters())
     assert first.grad is not None
     first.grad[0, 0] = value
-    assert not clip(own.parameters(), limit).isfinite()
+    assert not clip_grad_norm(own.parameters(), limit).isfinite()
 
 
 def wrong() -> Iterator[tuple[dict[str, Any], str]]:
@@ -306,16 +313,16 @@ def wrong() -> Iterator[tuple[dict[str, Any], str]]:
     yield {"eps": 0.0}, "eps is 0"
     yield {"betas": (0.9, 1.0)}, "betas are"
     yield {"weight_decay": -0.1}, "weight_decay is -0.1"
-    yield {"layer_decay": 0.0}, "layer_decay is 0"
-    yield {"accumulator": 0.0}, "accumulator is 0"
+    yield {"layerwise_lr_decay": 0.0}, "layerwise_lr_decay is 0"
+    yield {"initial_accumulator_value": 0.0}, "initial_accumulator_value is 0"
     yield {"name": "adagrad", "weight_decay": 0.1}, "adagrad has none"
-    yield {"clip": 0.0}, "clip is 0"
-    yield {"clip": math.nan}, "clip is nan"
+    yield {"max_grad_norm": 0.0}, "max_grad_norm is 0"
+    yield {"max_grad_norm": math.nan}, "max_grad_norm is nan"
 
 
 @pytest.mark.parametrize(("given", "message"), list(wrong()))
 def test_what_cannot_be_meant_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        OptimizerSettings(**{"learning_rate": 0.1, **given})
+        OptimizerConfig(**{"learning_rate": 0.1, **given})
     with pytest.raises(msgspec.ValidationError, match=message):
-        msgspec.convert({"learning_rate": 0.1, **given}, OptimizerSettings)
+        msgspec.convert({"learning_rate": 0.1, **given}, OptimizerConfig)

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zoo.errors import VerificationError
-from zoo.training.charts import BOTTOM, LEFT, RIGHT, TOP, Axis, Line, chart, label, thin
-from zoo.training.journal import LOG, Journal
-from zoo.training.report import duration, number, write_report
+from zoo.report.svg import BOTTOM, LEFT, RIGHT, TOP, Axis, Series, downsample, label, line_chart
+from zoo.training.logging.jsonl import LOG, JsonlLogger
+from zoo.training.logging.report import format_count, format_duration, write_report
 
 VOID = {"meta", "br"}
 EVIL = "<script>alert('&')</script>"
@@ -54,11 +54,11 @@ class Page(HTMLParser):
 
 def write_run(run: Path, steps: int = 40) -> None:
     run.mkdir(exist_ok=True)
-    settings = {"family": EVIL, "size": "tiny", "objective": "replaced", "steps": 40}
+    settings = {"family": EVIL, "size": "tiny", "objective": "replaced", "max_steps": 40}
     (run / "config.yaml").write_text(yaml.safe_dump(settings))
     manifest = {"command": ["zoo", "pretrain", EVIL], "parameters": 1_234_567, "corpus": "/a/books"}
     (run / "run.json").write_text(json.dumps(manifest))
-    with Journal(run) as journal:
+    with JsonlLogger(run) as journal:
         for step in range(1, steps + 1):
             losses = {"generator": 9 - step / 10, EVIL: 0.5}
             metrics = {"accuracy": step / 100}
@@ -105,14 +105,16 @@ def test_it_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert write_report(tmp_path).stat().st_ino != before
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "config.yaml",
-        "log.jsonl",
+        "metrics.jsonl",
+        "performance.jsonl",
         "report.html",
         "run.json",
-        "speed.jsonl",
     ]
 
 
-@pytest.mark.parametrize("missing", ["config.yaml", "run.json", "log.jsonl", "speed.jsonl", "*"])
+@pytest.mark.parametrize(
+    "missing", ["config.yaml", "run.json", "metrics.jsonl", "performance.jsonl", "*"]
+)
 def test_what_is_missing_is_left_out(tmp_path: Path, missing: str) -> None:
     write_run(tmp_path)
     for path in tmp_path.glob(missing):
@@ -121,7 +123,7 @@ def test_what_is_missing_is_left_out(tmp_path: Path, missing: str) -> None:
 
 
 def test_the_first_lines_of_a_run(tmp_path: Path) -> None:
-    with Journal(tmp_path) as journal:
+    with JsonlLogger(tmp_path) as journal:
         journal.write({"step": 0, "split": "validation", "loss": 2.0})
     assert "2.0000" in Page(write_report(tmp_path)).text
 
@@ -135,7 +137,7 @@ def test_a_damaged_log_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_long_run_stays_small(tmp_path: Path) -> None:
-    with Journal(tmp_path) as journal:
+    with JsonlLogger(tmp_path) as journal:
         for step in range(5000):
             record = {"step": step, "loss": math.sin(step), "metrics": {"accuracy": 0.5}}
             journal.write({**record, "split": "train"})
@@ -150,7 +152,9 @@ def test_a_long_run_stays_small(tmp_path: Path) -> None:
 
 def test_points_lie_where_their_values_are() -> None:
     figure = ElementTree.fromstring(
-        chart("a & b", "nats", [Line("train", [(0, 0.0), (50, 4.0), (100, 10.0)]), Line("x", [])])
+        line_chart(
+            "a & b", "nats", [Series("train", [(0, 0.0), (50, 4.0), (100, 10.0)]), Series("x", [])]
+        )
     )
     (line,) = figure.iter("polyline")
     middle = BOTTOM - 0.4 * (BOTTOM - TOP)
@@ -206,21 +210,21 @@ def test_thinning_keeps_peaks_and_order() -> None:
     draw = random.Random(0)
     points = [(float(step), draw.gauss(0, 1)) for step in range(12_345)]
     points[777], points[9_999] = (777.0, 50.0), (9_999.0, -50.0)
-    kept = thin(points)
+    kept = downsample(points)
     assert len(kept) <= 1000 and kept == sorted(kept) and set(kept) <= set(points)
     assert {(777.0, 50.0), (9_999.0, -50.0)} <= set(kept)
-    assert thin(points[:1000]) == points[:1000]
+    assert downsample(points[:1000]) == points[:1000]
 
 
 def test_counts_and_times_as_people_write_them() -> None:
-    assert [number(n) for n in (0, 999, 9_999, 13_548_000, 16.4e9)] == [
+    assert [format_count(n) for n in (0, 999, 9_999, 13_548_000, 16.4e9)] == [
         "",
         "999",
         "9,999",
         "13.5 M",
         "16.4 B",
     ]
-    assert [duration(s) for s in (4.21, 123, 3900, 180_000)] == [
+    assert [format_duration(s) for s in (4.21, 123, 3900, 180_000)] == [
         "4.2 s",
         "2 min 3 s",
         "1 h 5 min",

@@ -18,16 +18,16 @@ from tests.training.runs import (
     lines,
     options,
     records,
+    run_training,
     start,
-    train,
     wait_until,
 )
 from zoo.errors import Interrupted, UsageError
-from zoo.training.lock import locked
-from zoo.training.ranks import Ranks
-from zoo.training.signals import Stop
-from zoo.training.start import go_on
-from zoo.training.state import checkpoints
+from zoo.training.distributed.context import DistContext
+from zoo.training.entrypoints import resume
+from zoo.training.graceful_shutdown import StopSignal
+from zoo.training.state.checkpoints import list_checkpoints
+from zoo.training.state.lock import locked
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 FAMILY = "gpt"  # with dropout, so that its draws must come again, too
@@ -37,18 +37,18 @@ FAMILY = "gpt"  # with dropout, so that its draws must come again, too
 def unbroken(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ZOO_HOME", str(training_home))
-        return train(tmp_path_factory.mktemp("unbroken") / "run", FAMILY, average=0.9)
+        return run_training(tmp_path_factory.mktemp("unbroken") / "run", FAMILY, ema_decay=0.9)
 
 
 def test_killed_twice_in_mid_step(unbroken: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    first = [FAMILY, *options(average=0.9), "-o", str(run)]
+    first = [FAMILY, *options(ema_decay=0.9), "-o", str(run)]
     for arguments, seen in ((first, 5), (["--resume", str(run)], 10)):
         process = start(*arguments)
         wait_until(lambda seen=seen: lines(run) >= seen, process)  # type: ignore[misc]
         process.kill()
         process.communicate()
-        assert list(checkpoints(run))[-1] < 12
+        assert list(list_checkpoints(run))[-1] < 12
     done = finish("--resume", str(run))
     assert done.returncode == 0, done.stderr
     assert_same(unbroken, run)
@@ -57,37 +57,37 @@ def test_killed_twice_in_mid_step(unbroken: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
 def test_a_signal_saves_and_stops(unbroken: Path, tmp_path: Path, number: int) -> None:
     run = tmp_path / "run"
-    process = start(FAMILY, *options(average=0.9, save_every=1000), "-o", str(run))
+    process = start(FAMILY, *options(ema_decay=0.9, save_steps=1000), "-o", str(run))
     wait_until(lambda: lines(run) >= 3, process)
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130, said
-    (step,) = checkpoints(run)
+    (step,) = list_checkpoints(run)
     assert said.strip().splitlines()[-1] == (
         f"error: interrupted; step {step} of 12 is saved; zoo pretrain --resume {run} goes on"
     )
     assert 1 <= step < 12
     done = finish("--resume", str(run))
     assert done.returncode == 0, done.stderr
-    assert (run / "log.jsonl").read_bytes() == (unbroken / "log.jsonl").read_bytes()
+    assert (run / "metrics.jsonl").read_bytes() == (unbroken / "metrics.jsonl").read_bytes()
 
 
 def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     run = tmp_path / "run"
     # a step takes so long that the first signal cannot have been answered
-    process = start(FAMILY, *options(batch_tokens=64000, steps=100), "-o", str(run))
+    process = start(FAMILY, *options(global_batch_tokens=64000, max_steps=100), "-o", str(run))
     wait_until(run.exists, process)
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=20)
     assert process.returncode == 130
-    assert not checkpoints(run)
+    assert not list_checkpoints(run)
 
 
 def test_a_second_process_is_refused_while_one_is_at_work(tmp_path: Path) -> None:
     """Two would write one log: it must stay as it is, and the first goes on."""
     run = tmp_path / "run"
-    process = start(FAMILY, *options(steps=100_000), "-o", str(run))
+    process = start(FAMILY, *options(max_steps=100_000), "-o", str(run))
     wait_until(lambda: lines(run) >= 3, process)
     done = finish("--resume", str(run))
     assert process.poll() is None and done.returncode == 2
@@ -105,7 +105,7 @@ def test_what_killed_processes_left_behind_is_removed(unbroken: Path, tmp_path: 
     shutil.copytree(unbroken, run)
     cut(run, 9)
     kept = run / "checkpoints" / "step-00000009.bak"  # somebody's copy
-    shutil.copytree(checkpoints(run)[9], kept)
+    shutil.copytree(list_checkpoints(run)[9], kept)
     torn = [
         "checkpoints/.step-00000012.zoo-01234567",
         "checkpoints/step-00000003",
@@ -115,22 +115,22 @@ def test_what_killed_processes_left_behind_is_removed(unbroken: Path, tmp_path: 
     for name in torn:
         (run / name).mkdir()
         (run / name / "weights.safetensors").write_bytes(b"half")
-    go_on(run, {}, {}, Ranks.join("cpu"))
+    resume(run, {}, {}, DistContext.join("cpu"))
     assert not [name for name in torn if (run / name).exists()] and kept.exists()
     assert_same(unbroken, run)
 
 
 def test_resuming_what_is_finished_changes_nothing(unbroken: Path) -> None:
-    before = (unbroken / "log.jsonl").read_bytes()
+    before = (unbroken / "metrics.jsonl").read_bytes()
     done = finish("--resume", str(unbroken))
     assert done.returncode == 0, done.stderr
-    assert (unbroken / "log.jsonl").read_bytes() == before
+    assert (unbroken / "metrics.jsonl").read_bytes() == before
 
 
 def test_a_changed_setting_is_named(unbroken: Path) -> None:
-    done = finish("--resume", str(unbroken), "--set", "optimizer.clip=0.5")
+    done = finish("--resume", str(unbroken), "--set", "optimizer.max_grad_norm=0.5")
     assert done.returncode == 2
-    assert "optimizer.clip: 1.0 and 0.5" in done.stderr
+    assert "optimizer.max_grad_norm: 1.0 and 0.5" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -140,17 +140,17 @@ def test_settings_that_were_changed_where_they_are_kept_are_named(
     run = tmp_path / "run"
     shutil.copytree(unbroken, run)
     text = (run / "config.yaml").read_text()
-    assert "clip: 1.0" in text
-    (run / "config.yaml").write_text(text.replace("clip: 1.0", "clip: 0.5"))
+    assert "max_grad_norm: 1.0" in text
+    (run / "config.yaml").write_text(text.replace("max_grad_norm: 1.0", "max_grad_norm: 0.5"))
     with pytest.raises(UsageError, match=r"other settings: optimizer\.clip: 1\.0 and 0\.5;"):
-        go_on(run, {}, {}, Ranks.join("cpu"))
+        resume(run, {}, {}, DistContext.join("cpu"))
 
 
 def test_a_changed_corpus_is_refused(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("Once upon a time there was a fox.\n\n" * 400)
     run, data = tmp_path / "run", {"paths": [str(text)]}
-    train(run, FAMILY, data=data, steps=2)
+    run_training(run, FAMILY, data=data, max_steps=2)
     text.write_text("Once upon a time there was a hare.\n\n" * 400)
     done = finish("--resume", str(run))
     assert done.returncode == 2
@@ -164,7 +164,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_kept(
     run = tmp_path / "run"
     shutil.copytree(unbroken, run)
     shutil.rmtree(run / "model")
-    last = checkpoints(run)[12]
+    last = list_checkpoints(run)[12]
     if fault == "weights":
         flip(last / "weights.safetensors")
     elif fault == "state":
@@ -172,10 +172,10 @@ def test_a_damaged_checkpoint_is_passed_over_and_kept(
     elif fault == "missing":
         (last / "state.json").unlink()
     elif fault == "step":  # a sound one of another step, under this name
-        shutil.copy(checkpoints(run)[9] / "state.json", last / "state.json")
+        shutil.copy(list_checkpoints(run)[9] / "state.json", last / "state.json")
     else:
-        other = train(tmp_path / "other", FAMILY, average=0.9, seed=1)
-        shutil.copytree(checkpoints(other)[12], last, dirs_exist_ok=True)
+        other = run_training(tmp_path / "other", FAMILY, ema_decay=0.9, seed=1)
+        shutil.copytree(list_checkpoints(other)[12], last, dirs_exist_ok=True)
     done = finish("--resume", str(run))
     assert done.returncode == 0, done.stderr
     (warning,) = [line for line in done.stderr.splitlines() if "warning" in line]
@@ -191,30 +191,30 @@ def test_a_changed_log_ends_no_run_that_has_an_earlier_checkpoint(
     run = tmp_path / "run"
     shutil.copytree(unbroken, run)
     shutil.rmtree(run / "model")
-    flip(run / "log.jsonl", (run / "log.jsonl").read_bytes().rindex(b"loss") + 8)
+    flip(run / "metrics.jsonl", (run / "metrics.jsonl").read_bytes().rindex(b"loss") + 8)
     done = finish("--resume", str(run))
     assert done.returncode == 0, done.stderr
-    assert "log.jsonl was changed before byte" in done.stderr
+    assert "metrics.jsonl was changed before byte" in done.stderr
     assert_same(unbroken, run)
 
 
 def test_a_run_without_an_intact_checkpoint_is_refused(unbroken: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(unbroken, run)
-    for path in checkpoints(run).values():
+    for path in list_checkpoints(run).values():
         flip(path / "weights.safetensors")
     done = finish("--resume", str(run))
     assert done.returncode == 3
     (line,) = done.stderr.splitlines()
     assert "none of its 2 checkpoints is intact" in line
     assert "step-00000012/weights.safetensors was changed" in line
-    assert list(checkpoints(run)) == [9, 12]
+    assert list(list_checkpoints(run)) == [9, 12]
 
 
 def test_a_record_of_more_steps_than_the_run_has_is_refused(tmp_path: Path) -> None:
     """Without a digest, as one that was written by hand."""
-    run = train(tmp_path / "run", FAMILY, steps=2)
-    (path,) = checkpoints(run).values()
+    run = run_training(tmp_path / "run", FAMILY, max_steps=2)
+    (path,) = list_checkpoints(run).values()
     record = json.loads((path / "state.json").read_bytes())
     path.rename(path.with_name("step-1000000000"))
     path = path.with_name("step-1000000000")
@@ -233,20 +233,22 @@ def test_a_result_that_cannot_be_written_is_refused_before_the_first_step(
     shutil.copytree(unbroken, run)
     cut(run, 9)
     (run / "model").write_text("mine")
-    before = (run / "log.jsonl").read_bytes()
+    before = (run / "metrics.jsonl").read_bytes()
     done = finish("--resume", str(run))
     assert done.returncode == 2
     assert f"{run / 'model'} exists and is not a directory" in done.stderr
-    assert (run / "log.jsonl").read_bytes() == before
-    assert list(checkpoints(run)) == [9] and (run / "model").read_text() == "mine"
+    assert (run / "metrics.jsonl").read_bytes() == before
+    assert list(list_checkpoints(run)) == [9] and (run / "model").read_text() == "mine"
 
 
 def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
-    run = train(tmp_path / "run", FAMILY, keep=2, save_every=1, validate_every=1, steps=6)
+    run = run_training(
+        tmp_path / "run", FAMILY, save_total_limit=2, save_steps=1, eval_steps=1, max_steps=6
+    )
     losses = {record["step"]: record["loss"] for record in records(run, "validation")}
     best = min(losses, key=losses.__getitem__)
-    assert set(checkpoints(run)) == {5, 6, best}
-    state = json.loads((checkpoints(run)[6] / "state.json").read_bytes())
+    assert set(list_checkpoints(run)) == {5, 6, best}
+    state = json.loads((list_checkpoints(run)[6] / "state.json").read_bytes())
     assert state["best"] == [losses[best], best]
 
 
@@ -254,23 +256,23 @@ def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
 def test_a_run_that_is_resumed_at_every_step_does_not_drift(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    changes = {"steps": steps, "average": 0.9, "validate_every": 3, "save_every": steps}
-    whole, broken = train(tmp_path / "whole", FAMILY, **changes), tmp_path / "broken"
+    changes = {"max_steps": steps, "ema_decay": 0.9, "eval_steps": 3, "save_steps": steps}
+    whole, broken = run_training(tmp_path / "whole", FAMILY, **changes), tmp_path / "broken"
 
     @contextlib.contextmanager
-    def at_once() -> Iterator[Stop]:
-        stop = Stop()
+    def at_once() -> Iterator[StopSignal]:
+        stop = StopSignal()
         stop.asked = True
         yield stop
 
-    monkeypatch.setattr("zoo.training.start.stopping", at_once)
+    monkeypatch.setattr("zoo.training.entrypoints.handle_signals", at_once)
     with pytest.raises(Interrupted):
-        train(broken, FAMILY, **changes)
+        run_training(broken, FAMILY, **changes)
     for _ in range(steps - 2):
         with pytest.raises(Interrupted):
-            go_on(broken, {}, {}, Ranks.join("cpu"))
-    go_on(broken, {}, {}, Ranks.join("cpu"))
-    names = ("log.jsonl", "model/model.safetensors")
+            resume(broken, {}, {}, DistContext.join("cpu"))
+    resume(broken, {}, {}, DistContext.join("cpu"))
+    names = ("metrics.jsonl", "model/model.safetensors")
     different = [
         name for name in names if (whole / name).read_bytes() != (broken / name).read_bytes()
     ]

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import nn
 
-from tests.training.runs import records, small, train
+from tests.training.runs import records, run_training, small
 from zoo.plugins import get_family
-from zoo.training.feed import training_feed
-from zoo.training.job import prepare
-from zoo.training.ranks import Ranks
-from zoo.training.throughput import Throughput, _peak, peak_memory, training_flops
+from zoo.training.dataloader import train_dataloader
+from zoo.training.distributed.context import DistContext
+from zoo.training.logging.throughput import Throughput, _peak, peak_memory, training_flops
+from zoo.training.setup import build_setup
 
 CPU = torch.device("cpu")
 
@@ -53,7 +53,7 @@ def test_the_formula_of_palm() -> None:
 def test_time_that_is_paused_does_not_count_in_steps() -> None:
     clock = Clock()
     speed = Throughput(CPU, window=2, clock=clock)
-    speed.turn(6.0)
+    speed.reset(6.0)
     assert speed.tokens_per_second is None
     assert speed.record(0).keys() == {"step", "memory_bytes", "seconds"}
     for seconds in (100.0, 2.0, 3.0):  # the first is out of the window
@@ -103,7 +103,7 @@ def test_utilisation_on_a_device_lies_between_none_and_all() -> None:
     left @ left
     torch.cuda.synchronize()
     speed = Throughput(device)
-    speed.turn(2.0 * 4096**2)
+    speed.reset(2.0 * 4096**2)
     for _ in range(20):
         left @ left
         torch.cuda.synchronize()
@@ -122,13 +122,13 @@ def test_memory_grows_with_what_is_held() -> None:
 @pytest.mark.parametrize("family", ["t5", "gpt"])
 def test_what_a_decoder_reads_counts(tmp_path: Path, family: str) -> None:
     """By hand: sources are what is not padding, and a target has a token for each label."""
-    feed = training_feed(prepare(small(family)), Ranks(0, 1, CPU))
+    feed = train_dataloader(build_setup(small(family)), DistContext(0, 1, CPU))
     by_hand = 0
     for batch in feed.make(0):
         sources = int((batch.tensors["input_ids"] != 0).sum()) if family == "t5" else 0
         by_hand += sources + len(batch.tensors["labels"])
     feed.close()
-    run = train(tmp_path / "run", family, steps=1)
+    run = run_training(tmp_path / "run", family, max_steps=1)
     assert records(run)[0]["tokens"] == by_hand
-    speed = json.loads((run / "speed.jsonl").read_text().splitlines()[0])
+    speed = json.loads((run / "performance.jsonl").read_text().splitlines()[0])
     assert speed["tokens_per_second"] * speed["seconds_per_step"] == pytest.approx(by_hand)

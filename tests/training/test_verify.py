@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.runs import flip, train
-from zoo.io.checks import Check
-from zoo.training.state import checkpoints
-from zoo.training.verify import is_run, is_run_checkpoint, verify_run, verify_run_checkpoint
+from tests.training.runs import flip, run_training
+from zoo.io.digests.checks import Check
+from zoo.training.state.checkpoints import list_checkpoints
+from zoo.training.state.verify import (
+    is_run,
+    is_run_checkpoint,
+    verify_run,
+    verify_run_checkpoint,
+)
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 
@@ -18,7 +23,9 @@ pytestmark = pytest.mark.usefixtures("shared_home")
 def intact(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ZOO_HOME", str(training_home))
-        return train(tmp_path_factory.mktemp("intact") / "run", "gpt", average=0.9, steps=6)
+        return run_training(
+            tmp_path_factory.mktemp("intact") / "run", "gpt", ema_decay=0.9, max_steps=6
+        )
 
 
 @pytest.fixture
@@ -35,7 +42,7 @@ def assert_every_flip_is_named(run: Path, count: int) -> None:
     """Of the checkpoints, the settings and the log, which they cover."""
     rng = random.Random(0)
     files = sorted(path for path in (run / "checkpoints").rglob("*") if path.is_file())
-    files += [run / "run.json", run / "config.yaml", run / "log.jsonl"]
+    files += [run / "run.json", run / "config.yaml", run / "metrics.jsonl"]
     for number in range(count):
         file = files[number % len(files)]
         content = file.read_bytes()
@@ -72,7 +79,7 @@ def test_a_thousand_flipped_bits_are_named(run: Path) -> None:
 
 
 def test_a_checkpoint_is_checked_alone(run: Path) -> None:
-    path = checkpoints(run)[3]
+    path = list_checkpoints(run)[3]
     assert is_run_checkpoint(path) and not is_run(path)
     assert not failures(verify_run_checkpoint(path))
     (path / "more.safetensors").write_bytes(b"")
@@ -81,7 +88,7 @@ def test_a_checkpoint_is_checked_alone(run: Path) -> None:
 
 
 def test_a_file_that_file_managers_leave_is_no_fault(run: Path) -> None:
-    (checkpoints(run)[3] / ".DS_Store").write_bytes(b"")
+    (list_checkpoints(run)[3] / ".DS_Store").write_bytes(b"")
     assert not failures(verify_run(run))
 
 
@@ -93,6 +100,6 @@ def test_a_changed_model_and_damaged_events_are_named(run: Path) -> None:
 
 
 def test_a_log_without_its_end_is_named(run: Path) -> None:
-    log = run / "log.jsonl"
+    log = run / "metrics.jsonl"
     log.write_bytes(log.read_bytes()[:-1])
     assert "step-00000006" in {check.name for check in failures(verify_run(run))}

@@ -8,26 +8,41 @@ from typing import NoReturn
 import click
 
 import zoo
-from zoo.errors import nearest
+from zoo.errors import did_you_mean
 from zoo.io.signals import exit_on_signals, interrupt_on_termination
 
+# command -> the module that has it as ``command``, and its short help
 COMMANDS = {
-    "families": "List the model families and what each can do.",
-    "models": "List the checkpoints of the registry and of the store.",
-    "info": "Describe a model without loading it.",
-    "fetch": "Download a checkpoint without converting it.",
-    "convert": "Convert a checkpoint, with a closed account of every tensor.",
-    "verify": "Check a converted checkpoint: digests, account, round trip, parity.",
-    "pretrain": "Pretrain a model from raw text, resumable to the bit.",
-    "prove-resume": "Show that a killed run goes on exactly where it was.",
-    "prove-accumulation": "Show that a batch in parts gives the gradients of the whole.",
-    "run": "Run a task: embed, fill-mask, classify, generate, ...",
-    "export": "Export a model to ONNX, behind a gate.",
-    "corpus": "Turn texts into what models learn from.",
-    "bench": "Measure a model on one or several backends.",
-    "plugins": "List the plugins, where they come from, and their health.",
-    "doctor": "Check the installation.",
-    "completion": "Print the completion script for a shell.",
+    "families": ("zoo.cli.models.families", "List the model families and what each can do."),
+    "models": ("zoo.cli.models.models", "List the checkpoints of the registry and of the store."),
+    "info": ("zoo.cli.models.info", "Describe a model without loading it."),
+    "fetch": ("zoo.cli.models.fetch", "Download a checkpoint without converting it."),
+    "convert": (
+        "zoo.cli.models.convert",
+        "Convert a checkpoint, with a closed account of every tensor.",
+    ),
+    "verify": (
+        "zoo.cli.models.verify",
+        "Check a converted checkpoint: digests, account, round trip, parity.",
+    ),
+    "pretrain": (
+        "zoo.cli.training.pretrain",
+        "Pretrain a model from raw text, resumable to the bit.",
+    ),
+    "check": (
+        "zoo.cli.training.check",
+        "Check that training is exact: a resume, gradients of a batch in parts.",
+    ),
+    "run": ("zoo.cli.inference.run", "Run a task: embed, fill-mask, classify, generate, ..."),
+    "export": ("zoo.cli.models.export", "Export a model to ONNX, behind a gate."),
+    "corpus": ("zoo.cli.training.corpus", "Turn texts into what models learn from."),
+    "bench": ("zoo.cli.inference.bench", "Measure a model on one or several backends."),
+    "plugins": (
+        "zoo.cli.installation.plugins",
+        "List the plugins, where they come from, and their health.",
+    ),
+    "doctor": ("zoo.cli.installation.doctor", "Check the installation."),
+    "completion": ("zoo.cli.installation.completion", "Print the completion script for a shell."),
 }
 
 EXAMPLES = """\b
@@ -48,12 +63,15 @@ signal that ends a session: SIGTERM, SIGHUP, SIGQUIT)."""
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are modules beside this one, imported when they are used."""
+    """A group that imports the module of a command when the command is used.
 
-    def __init__(self, *args: object, table: dict[str, str], package: str, **more: object) -> None:
-        super().__init__(*args, **more)  # type: ignore[arg-type]
+    Args:
+        table: command -> its module, and its short help.
+    """
+
+    def __init__(self, *args: object, table: dict[str, tuple[str, str]], **options: object) -> None:
+        super().__init__(*args, **options)  # type: ignore[arg-type]
         self.table = table
-        self.package = package
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """See ``click.Group``."""
@@ -63,7 +81,7 @@ class LazyGroup(click.Group):
         """See ``click.Group``."""
         if cmd_name not in self.table:
             return None
-        module = importlib.import_module(f"{self.package}.{cmd_name.replace('-', '_')}")
+        module = importlib.import_module(self.table[cmd_name][0])
         command: click.Command = module.command
         return command
 
@@ -83,7 +101,8 @@ class LazyGroup(click.Group):
         name = args[0]
         if name not in self.table and not name.startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(
-                f"no command is called {name!r}; {nearest(name, list(self.table)) or 'see --help'}",
+                f"no command is called {name!r}; "
+                f"{did_you_mean(name, list(self.table)) or 'see --help'}",
                 ctx,
             )
         return super().resolve_command(ctx, args)
@@ -91,13 +110,12 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(self.table.items()))
+            formatter.write_dl([(name, text) for name, (_, text) in self.table.items()])
 
 
 @click.command(
     cls=LazyGroup,
     table=COMMANDS,
-    package="zoo.cli",
     epilog=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )

@@ -46,10 +46,10 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
         return error.exit_code
     if os.environ.get("ZOO_DEBUG") == "1":
         raise error
-    what, remedy, code = _described(error)
+    what, hint, code = _described(error)
     if isinstance(error, OSError) and error.filename == output.STDOUT:
         output.abandon_stdout()
-    output.fail(what, remedy, code, arguments)
+    output.fail(what, hint, code, arguments)
     return code
 
 
@@ -57,7 +57,7 @@ def _described(error: BaseException) -> tuple[str, str, int]:
     """Return what is wrong, the remedy and the exit code."""
     known = error if isinstance(error, ZooError) else _as_known(error)
     if known is not None:
-        return known.what, known.remedy, known.exit_code
+        return known.what, known.hint, known.exit_code
     what = f"this is a bug in zoo: {type(error).__name__}: {' '.join(str(error).split())}"
     return what, "ZOO_DEBUG=1 shows where; please report it", BUG
 

@@ -33,11 +33,11 @@ def _complete(ctx: click.Context, param: click.Parameter, text: str) -> "list[Co
     """Return the names and the directories here that begin so, or leave paths to the shell."""
     from click.shell_completion import CompletionItem
 
-    from zoo import registry
+    from zoo.hub import registry
+    from zoo.hub.reference import stored_names
     from zoo.plugins import installed
-    from zoo.references import stored_names
 
-    names = {*registry.rows(plugins=False), *installed(), *stored_names()}
+    names = {*registry.entries(plugins=False), *installed(), *stored_names()}
     names |= {path.name for path in Path().glob("[!.]*/")}
     found = sorted(name for name in names if name.startswith(text))
     return [CompletionItem(name) for name in found] or [CompletionItem(text, type="dir")]

@@ -149,13 +149,13 @@ def markdown(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in every]
 
 
-def fail(what: str, remedy: str, code: int, arguments: Sequence[str]) -> None:
+def fail(what: str, hint: str, code: int, arguments: Sequence[str]) -> None:
     """Write an error as one line, and as a JSON object if one was asked for."""
-    line = "; ".join(shorten(escape_controls(part)) for part in (what, remedy) if part)
+    line = "; ".join(shorten(escape_controls(part)) for part in (what, hint) if part)
     note(f"error: {line}")
     if "--json" in arguments:
         with contextlib.suppress(OSError):
-            json_line({"error": what, "remedy": remedy, "exit_code": code})
+            json_line({"error": what, "hint": hint, "exit_code": code})
 
 
 def shorten(text: str, limit: int = 1200) -> str:

@@ -1,6 +1,6 @@
 """Converting checkpoints, from any layout that is known to ours or back to the Hub's."""
 
-from zoo.convert.report import Report
-from zoo.convert.run import convert
+from zoo.convert.conversion import convert
+from zoo.convert.report import ConversionReport
 
-__all__ = ["Report", "convert"]
+__all__ = ["ConversionReport", "convert"]

@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from zoo.errors import UsageError, VerificationError, nearest
-from zoo.formats import STORAGE
-from zoo.spans import blocks
+from zoo.errors import UsageError, VerificationError, did_you_mean
+from zoo.io.tensors.file_range import blocks
+from zoo.io.tensors.formats import STORAGE
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from zoo.io.file_array import FileArray
+    from zoo.io.tensors.file_array import FileArray
 
     Array = NDArray[np.generic[Any]]
 
@@ -43,7 +43,7 @@ def parse_dtype(text: str | None) -> str | None:
     if text not in NAMES:
         raise UsageError(
             f"no dtype is called {text!r}",
-            nearest(text, list(NAMES)) or f"known: {', '.join(NAMES)}",
+            did_you_mean(text, list(NAMES)) or f"known: {', '.join(NAMES)}",
         )
     return NAMES[text]
 
@@ -52,7 +52,7 @@ def cast(array: "Array", stored: str, wanted: str | None, name: str) -> "Array":
     """Convert an array in memory from one storage dtype to another, rounding to nearest even.
 
     Args:
-        array: in storage dtype, see ``zoo.formats``.
+        array: in storage dtype, see ``zoo.io.tensors.formats``.
         stored: its safetensors code.
         wanted: the code to convert to; ``None``, or a tensor of integers, leaves it as it is.
         name: the tensor's name, for messages.
@@ -60,20 +60,20 @@ def cast(array: "Array", stored: str, wanted: str | None, name: str) -> "Array":
     Raises:
         VerificationError: a finite value does not fit into the wanted dtype.
     """
-    if target(stored, wanted) == stored:
+    if output_dtype(stored, wanted) == stored:
         return array
     import numpy as np
 
     values = array.view(numpy_dtype(stored))
     with np.errstate(over="ignore"):
-        result = values.astype(numpy_dtype(target(stored, wanted)))
+        result = values.astype(numpy_dtype(output_dtype(stored, wanted)))
     wide = values.astype(np.float64, copy=False) if stored in EXTENDED else values
     if not np.array_equal(np.isfinite(wide), np.isfinite(result.astype(np.float64, copy=False))):
         raise VerificationError(
             f"{name} has values that do not fit into {LONG[wanted or stored]}",
             "choose bfloat16 or float32",
         )
-    return result.view(STORAGE[target(stored, wanted)])
+    return result.view(STORAGE[output_dtype(stored, wanted)])
 
 
 def cast_pieces(
@@ -87,14 +87,14 @@ def cast_pieces(
     Raises:
         VerificationError: a finite value does not fit into the wanted dtype.
     """
-    if target(stored, wanted) == stored:
+    if output_dtype(stored, wanted) == stored:
         yield array
         return
     for (block,) in blocks(array):
         yield cast(block, stored, wanted, name)
 
 
-def target(stored: str, wanted: str | None) -> str:
+def output_dtype(stored: str, wanted: str | None) -> str:
     """Return the code a tensor ends up with."""
     return wanted if wanted and stored in FLOATING else stored
 

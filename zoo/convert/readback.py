@@ -2,16 +2,18 @@
 
 from pathlib import Path
 
-from zoo.config import Config
-from zoo.convert.heads import Plan, plan_conversion
-from zoo.convert.side import Tokenizer, tokenizer_of, vocabulary_of
-from zoo.convert.source import open_source
+from zoo.convert.infer_head import ConversionPlan, plan_conversion
+from zoo.convert.open import open_source
+from zoo.convert.tokenizer import SourceTokenizer, read_source_tokenizer, unique_vocabulary
 from zoo.errors import VerificationError, ZooError
+from zoo.families.config import Config
+from zoo.hub.source import CheckpointDir
 from zoo.io.untrusted import parsing
-from zoo.references import Source
 
 
-def check_readable(staging: Path, published: Path, plan: Plan, tokenizer: Tokenizer | None) -> None:
+def check_readable(
+    staging: Path, published: Path, plan: ConversionPlan, tokenizer: SourceTokenizer | None
+) -> None:
     """Check that a directory says of the model what was meant, when it is read as any other.
 
     Args:
@@ -24,14 +26,16 @@ def check_readable(staging: Path, published: Path, plan: Plan, tokenizer: Tokeni
         VerificationError: it cannot be read, or says something else.
     """
     try:
-        opened = open_source(Source(staging, str(published)))
+        opened = open_source(CheckpointDir(staging, str(published)))
         with opened.reader:
             again = plan_conversion(opened, plan.head)
             _check_config(again.config, plan.config)
             if opened.pooling != plan.opened.pooling:
                 raise VerificationError(f"pooling is {opened.pooling}, not {plan.opened.pooling}")
             if tokenizer is not None and opened.family.text_tokenizer(plan.config) is None:
-                _check_tokenizer(tokenizer_of(again.opened, None, again.config), tokenizer, staging)
+                _check_tokenizer(
+                    read_source_tokenizer(again.opened, None, again.config), tokenizer, staging
+                )
     except ZooError as error:
         what = error.what.replace(str(staging), published.name)
         raise VerificationError(
@@ -47,7 +51,7 @@ def _check_config(again: Config, meant: Config) -> None:
             raise VerificationError(f"{name} is {one!r:.80}, not {other!r:.80}")
 
 
-def _check_tokenizer(again: Tokenizer | None, meant: Tokenizer, staging: Path) -> None:
+def _check_tokenizer(again: SourceTokenizer | None, meant: SourceTokenizer, staging: Path) -> None:
     if again is None:
         raise VerificationError("the tokenizer is missing")
     if _vocabulary(again.json, staging) != _vocabulary(meant.json, staging):
@@ -60,4 +64,4 @@ def _vocabulary(json: bytes, staging: Path) -> dict[str, int]:
     path = staging / "tokenizer.json"
     with parsing(path, "a tokenizer"):
         backend = Backend.from_str(json.decode())
-    return vocabulary_of(backend, str(path))
+    return unique_vocabulary(backend, str(path))

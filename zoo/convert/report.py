@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any, Self
 
 from zoo.checkpoint import FileDigest
-from zoo.convert.dtypes import LONG, target
-from zoo.convert.heads import Plan
-from zoo.convert.source import Opened
-from zoo.weights import Account, Entry
+from zoo.convert.dtypes import LONG, output_dtype
+from zoo.convert.infer_head import ConversionPlan
+from zoo.convert.open import OpenCheckpoint
+from zoo.weights import MappingReport, TensorMapping
 
 LISTED = 8
 
 
 @dataclass(frozen=True)
-class Report:
+class ConversionReport:
     """What a conversion did, or would do.
 
     Attributes:
@@ -43,7 +43,7 @@ class Report:
     family: str
     head: str
     format: str
-    closed: Account
+    closed: MappingReport
     parameters: int
     hidden_size: int
     dtypes: Mapping[str, int]
@@ -57,10 +57,12 @@ class Report:
     files: Mapping[str, FileDigest] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, opened: Opened, plan: Plan, dtype: str | None, tokenizer: bool) -> Self:
+    def of(
+        cls, opened: OpenCheckpoint, plan: ConversionPlan, dtype: str | None, tokenizer: bool
+    ) -> Self:
         """Describe a plan."""
-        codes = Counter(target(move.dtype, dtype) for move in plan.account.moves)
-        changed = any(target(move.dtype, dtype) != move.dtype for move in plan.account.moves)
+        codes = Counter(output_dtype(move.dtype, dtype) for move in plan.account.moves)
+        changed = any(output_dtype(move.dtype, dtype) != move.dtype for move in plan.account.moves)
         main = codes.most_common(1)[0][0] if codes else "F32"
         fresh = len(plan.account.fresh)
         names = Counter({LONG.get(code, code): n for code, n in codes.items()})
@@ -96,7 +98,7 @@ class Report:
         return {
             "mapped": sum(len(move.names) for move in closed.moves),
             "tensors": len(closed.moves) + len(closed.fresh),
-            "dropped": {name: drop.because for name, drop in closed.drops.items()},
+            "dropped": {name: drop.reason for name, drop in closed.drops.items()},
             "tied": dict(closed.ties),
             "prefix": closed.prefix,
             "renamed": dict(closed.renamed),
@@ -129,7 +131,7 @@ class Report:
         mapped = sum(len(move.names) for move in closed.moves)
         yield f"  mapped       {mapped} tensors to {len(closed.moves)} ({dtypes})"
         yield f"  prefix       {closed.prefix or 'none'}"
-        yield from _listed("dropped", {n: d.because for n, d in closed.drops.items()}, ": ")
+        yield from _listed("dropped", {n: d.reason for n, d in closed.drops.items()}, ": ")
         yield from _listed("tied", closed.ties, " = ")
         yield from self._renamed()
         yield from _listed("initialised", {e.target: "" for e in closed.fresh}, "")
@@ -150,7 +152,7 @@ class Report:
             yield f"  old names    {count}, such as {old} for {new}"
 
 
-def _written(plan: Plan) -> list[Entry]:
+def _written(plan: ConversionPlan) -> list[TensorMapping]:
     return [*(move.entry for move in plan.account.moves), *plan.account.fresh]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from zoo.errors import VerificationError
 
-State = tuple[int, ...]
+FileState = tuple[int, ...]
 
 
 class FileStates:
@@ -22,7 +22,7 @@ class FileStates:
     """
 
     def __init__(self, directories: Iterable[Path]) -> None:
-        self._states: dict[Path, State] = {}
+        self._states: dict[Path, FileState] = {}
         for directory in directories:
             for path in (*directory.glob("*"), *directory.glob("*/*.json")):
                 with contextlib.suppress(OSError):  # it may be gone again, or be unreadable
@@ -45,7 +45,7 @@ class FileStates:
                 )
 
 
-def _state(path: Path) -> State:
+def _state(path: Path) -> FileState:
     status = os.stat(path)
     if not stat.S_ISREG(status.st_mode):
         return (status.st_dev, status.st_ino)

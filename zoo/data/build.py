@@ -17,23 +17,23 @@ import numpy as np
 import zoo
 from zoo.checkpoint import TOKENIZER, FileDigest, encode
 from zoo.data.corpus import LAYOUT, MANIFEST, TRAIN, VALIDATION, Corpus, CorpusRecord
-from zoo.data.encoding import Encoder, chunks, encode_all, joined, select, vocabulary_size
-from zoo.data.held_out import HeldOut
-from zoo.data.read import Reading, documents, find
-from zoo.data.tokenizer import Given, ToTrain
-from zoo.data.write import SHARD, SplitWriter
+from zoo.data.encoding import DocumentTokenizer, chunks, encode_all, joined, select, vocabulary_size
+from zoo.data.readers import ReaderConfig, documents, expand_paths
+from zoo.data.shard_writer import SHARD, SplitWriter
+from zoo.data.split import ValidationSplit
+from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.errors import SourceError, UsageError, VerificationError
-from zoo.io.atomic import atomic_directory
-from zoo.io.digests import file_digest
-from zoo.io.sealed import UNSEALED, seal
-from zoo.progress import progress
+from zoo.io.digests.files import file_digest
+from zoo.io.digests.sealed import NO_DIGEST, add_digest
+from zoo.io.output.atomic import atomic_directory
+from zoo.io.progress import progress
 
 Dtype = Literal["uint16", "uint32"]
 ALONE = 8 << 20  # bytes of sources up to which starting processes takes longer than it saves
 
 
 @dataclass(frozen=True)
-class Plan:
+class CorpusSpec:
     """What a corpus is to be made of.
 
     Attributes:
@@ -46,18 +46,18 @@ class Plan:
     """
 
     paths: Sequence[str | Path]
-    tokenizer: Given | ToTrain
-    reading: Reading = field(default_factory=Reading)
-    validation: float = 0.01
-    validation_paths: Sequence[str | Path] = ()
+    tokenizer: ExistingTokenizer | TokenizerToTrain
+    reader: ReaderConfig = field(default_factory=ReaderConfig)
+    eval_fraction: float = 0.01
+    eval_paths: Sequence[str | Path] = ()
     seed: int = 0
 
     @cached_property
     def files(self) -> dict[str, list[Path]]:
         """The files of each split; ``validation`` is among them where it has its own."""
-        found = {TRAIN: find(self.paths)}
-        if self.validation_paths:
-            found[VALIDATION] = find(self.validation_paths)
+        found = {TRAIN: expand_paths(self.paths)}
+        if self.eval_paths:
+            found[VALIDATION] = expand_paths(self.eval_paths)
         return found
 
     @cached_property
@@ -72,9 +72,9 @@ class Plan:
 
     def settings(self) -> dict[str, Any]:
         """Say what the corpus depends on, besides the files."""
-        held = "given" if self.validation_paths else self.validation
+        held = "given" if self.eval_paths else self.eval_fraction
         return {
-            **msgspec.to_builtins(self.reading),
+            **msgspec.to_builtins(self.reader),
             "validation": held,
             "seed": self.seed,
             "tokenizer": self.tokenizer.settings(),
@@ -82,7 +82,7 @@ class Plan:
 
 
 def build(
-    plan: Plan,
+    plan: CorpusSpec,
     target: Path,
     *,
     workers: int | None = None,
@@ -113,8 +113,10 @@ def build(
         (staging / TOKENIZER).write_bytes(tokenizer.json)
         size = _size(tokenizer)
         dtype: Dtype = "uint16" if size <= 1 << 16 else "uint32"
-        encoder = Encoder(tokenizer.json, tokenizer.info, plan.reading.sentences, dtype)
-        names = [TRAIN, VALIDATION] if plan.validation or plan.validation_paths else [TRAIN]
+        encoder = DocumentTokenizer(
+            tokenizer.json, tokenizer.info, plan.reader.sentence_splitter, dtype
+        )
+        names = [TRAIN, VALIDATION] if plan.eval_fraction or plan.eval_paths else [TRAIN]
         writers = {name: SplitWriter(staging, name, dtype, shard) for name in names}
         try:
             _fill(plan, encoder, held, writers, workers or _processes(sources))
@@ -138,36 +140,36 @@ def build(
             sources={_listed(name): digest for name, digest in sources.items()},
             settings=plan.settings(),
             splits=splits,
-            digest=UNSEALED,
+            digest=NO_DIGEST,
         )
-        (staging / MANIFEST).write_bytes(seal(encode(record)))
+        (staging / MANIFEST).write_bytes(add_digest(encode(record)))
     return Corpus(target)
 
 
-def _held_out(plan: Plan) -> HeldOut:
+def _held_out(plan: CorpusSpec) -> ValidationSplit:
     """Choose documents for validation; fail early where there are none at all."""
-    read = documents(plan.files[TRAIN], plan.reading)
+    read = documents(plan.files[TRAIN], plan.reader)
     first = next(read, None)
     if first is None:
         raise SourceError(
             f"there is no text in {', '.join(map(str, plan.paths))}", "give files with text"
         )
-    share = 0.0 if plan.validation_paths else plan.validation
+    share = 0.0 if plan.eval_paths else plan.eval_fraction
     if not 0 <= share < 1:
         raise UsageError(f"--validation {share} is no share of the documents", "such as 0.01")
-    return HeldOut((text for part in ([first], read) for text in part), share, plan.seed)
+    return ValidationSplit((text for part in ([first], read) for text in part), share, plan.seed)
 
 
-def _training_texts(plan: Plan, held: HeldOut) -> Iterator[list[str]]:
+def _training_texts(plan: CorpusSpec, held: ValidationSplit) -> Iterator[list[str]]:
     """Yield the texts that a tokenizer may be trained on."""
     number = 0
-    for chunk in chunks(documents(plan.files[TRAIN], plan.reading)):
+    for chunk in chunks(documents(plan.files[TRAIN], plan.reader)):
         kept = ~held.choose(number, len(chunk))
         number += len(chunk)
         yield [joined(text) for text, keep in zip(chunk, kept.tolist(), strict=True) if keep]
 
 
-def _size(tokenizer: Given) -> int:
+def _size(tokenizer: ExistingTokenizer) -> int:
     from tokenizers import Tokenizer
 
     return vocabulary_size(Tokenizer.from_buffer(tokenizer.json))
@@ -180,9 +182,9 @@ def _processes(sources: Mapping[str, FileDigest]) -> int:
 
 
 def _fill(
-    plan: Plan,
-    encoder: Encoder,
-    held: HeldOut,
+    plan: CorpusSpec,
+    encoder: DocumentTokenizer,
+    held: ValidationSplit,
     writers: Mapping[str, SplitWriter],
     workers: int,
 ) -> None:
@@ -190,7 +192,7 @@ def _fill(
     with progress("tokenizing documents", None) as advance:
         for name, files in plan.files.items():
             number = 0
-            for found in encode_all(encoder, documents(files, plan.reading), workers):
+            for found in encode_all(encoder, documents(files, plan.reader), workers):
                 count = len(found.documents)
                 out = held.choose(number, count) if name == TRAIN else np.ones(count, dtype=bool)
                 number += count
@@ -212,7 +214,7 @@ def _stamp(file: Path) -> tuple[int, ...]:
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
 
 
-def _check_unchanged(plan: Plan) -> None:
+def _check_unchanged(plan: CorpusSpec) -> None:
     """Check that files are what they were when they were hashed, before they were read.
 
     A change of the time of change alone may be one of permissions: then the contents decide.

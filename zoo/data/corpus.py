@@ -19,8 +19,9 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from zoo.checkpoint import TOKENIZER, FileDigest, Record, TokenizerInfo
+from zoo.checkpoint import TOKENIZER, FileDigest, JsonStruct, TokenizerInfo
 from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.io.digests.sealed import check_digest
 from zoo.io.files import read_regular
 from zoo.io.json import read_json_record
 from zoo.io.limits import (
@@ -28,7 +29,6 @@ from zoo.io.limits import (
     MAX_CORPUS_MANIFEST_VALUES,
     MAX_CORPUS_TOKENIZER_BYTES,
 )
-from zoo.io.sealed import check_seal
 
 MANIFEST, LAYOUT = "corpus.json", 1
 TRAIN, VALIDATION = "train", "validation"
@@ -37,7 +37,7 @@ Tokens = NDArray[np.integer[Any]]
 Offsets = NDArray[np.int64]
 
 
-class SplitRecord(Record):
+class SplitRecord(JsonStruct):
     """What a split holds.
 
     Attributes:
@@ -58,7 +58,7 @@ class SplitRecord(Record):
         return [file for file in names if file in self.files]
 
 
-class CorpusRecord(Record):
+class CorpusRecord(JsonStruct):
     """``corpus.json``.
 
     Attributes:
@@ -71,7 +71,7 @@ class CorpusRecord(Record):
         sources: the files that were read, in order.
         settings: how they were read and split.
         splits: name -> what it holds.
-        digest: of this file, see ``zoo.io.sealed``; empty in corpora of versions that had none.
+        digest: of this file, see ``zoo.io.digests.sealed``; empty in corpora of versions that had none.
     """
 
     zoo: int
@@ -157,7 +157,7 @@ class Corpus:
             )
         if self.record.digest:
             content = read_regular(path / MANIFEST, "manifest", MAX_CORPUS_MANIFEST_BYTES)
-            check_seal(path / MANIFEST, content, self.record.digest, remedy=REBUILD)
+            check_digest(path / MANIFEST, content, self.record.digest, hint=REBUILD)
         for name, split in self.record.splits.items():
             self._check_record(name, split)
 
@@ -218,9 +218,9 @@ class Corpus:
         return content
 
     def _map(self, file: str, record: SplitRecord, dtype: str) -> NDArray[Any]:
-        from zoo.paths import inside
+        from zoo.io.paths import safe_join
 
-        path = inside(self.path, file, MANIFEST)
+        path = safe_join(self.path, file, MANIFEST)
         kind = np.dtype(dtype).newbyteorder("<")
         if not path.is_file() or path.stat().st_size != record.files[file].bytes:
             raise VerificationError(f"{path} is missing or not as long as {MANIFEST} says", REBUILD)

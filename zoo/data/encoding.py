@@ -38,7 +38,7 @@ MOST = 4096  # of them
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedDocuments:
     """Documents as tokens.
 
     Attributes:
@@ -54,7 +54,7 @@ class Encoded:
 
 
 @dataclass(frozen=True)
-class Encoder:
+class DocumentTokenizer:
     """Turns documents into tokens. It can be sent to another process.
 
     Attributes:
@@ -95,7 +95,7 @@ class Encoder:
             numbers[sorted(special)] = unknown
         return numbers
 
-    def encode(self, documents: Sequence[str]) -> Encoded:
+    def encode(self, documents: Sequence[str]) -> EncodedDocuments:
         """Tokenize documents."""
         texts, spans = zip(*(self._laid_out(document) for document in documents), strict=True)
         with rust_parsing("the tokenizer", "a tokenizer"):
@@ -103,7 +103,7 @@ class Encoder:
         ids = chain.from_iterable(encoding.ids for encoding in found)
         total = sum(map(len, found))
         cuts = [_lengths(encoding, each) for encoding, each in zip(found, spans, strict=True)]
-        return Encoded(
+        return EncodedDocuments(
             tokens=self._ordinary[np.fromiter(ids, np.int64, total)],
             sentences=np.concatenate(cuts),
             documents=np.array([len(cut) for cut in cuts], dtype=np.int64),
@@ -143,11 +143,13 @@ def joined(document: str) -> str:
     return " ".join(_lines(document))
 
 
-def select(found: Encoded, chosen: NDArray[np.bool_]) -> Encoded:
+def select(found: EncodedDocuments, chosen: NDArray[np.bool_]) -> EncodedDocuments:
     """Return some of the documents; ``chosen`` is (documents,)."""
     sentences = np.repeat(chosen, found.documents)
     tokens = np.repeat(sentences, found.sentences)
-    return Encoded(found.tokens[tokens], found.sentences[sentences], found.documents[chosen])
+    return EncodedDocuments(
+        found.tokens[tokens], found.sentences[sentences], found.documents[chosen]
+    )
 
 
 def vocabulary_size(tokenizer: "Tokenizer") -> int:
@@ -169,7 +171,9 @@ def chunks(documents: Iterable[str]) -> Iterator[list[str]]:
         yield held
 
 
-def encode_all(encoder: Encoder, documents: Iterable[str], workers: int) -> Iterator[Encoded]:
+def encode_all(
+    encoder: DocumentTokenizer, documents: Iterable[str], workers: int
+) -> Iterator[EncodedDocuments]:
     """Tokenize documents, in order.
 
     Args:
@@ -185,7 +189,7 @@ def encode_all(encoder: Encoder, documents: Iterable[str], workers: int) -> Iter
         return
     with tempfile.NamedTemporaryFile() as file, _pool(encoder, file, workers) as pool:
         todo = chunks(documents)
-        doing: deque[Future[Encoded]] = deque()
+        doing: deque[Future[EncodedDocuments]] = deque()
         try:
             doing.extend(_begin(pool, chunk) for chunk in islice(todo, 2 * workers))
             while doing:
@@ -201,7 +205,7 @@ def encode_all(encoder: Encoder, documents: Iterable[str], workers: int) -> Iter
             pool.shutdown(cancel_futures=True)
 
 
-def _pool(encoder: Encoder, file: IO[bytes], workers: int) -> ProcessPoolExecutor:
+def _pool(encoder: DocumentTokenizer, file: IO[bytes], workers: int) -> ProcessPoolExecutor:
     """Prepare processes, none of which is started yet.
 
     They read the tokenizer from a file: through the pipe that starts a process, what is large
@@ -216,7 +220,7 @@ def _pool(encoder: Encoder, file: IO[bytes], workers: int) -> ProcessPoolExecuto
     return ProcessPoolExecutor(workers, context, initializer=_prepare, initargs=what)
 
 
-def _begin(pool: ProcessPoolExecutor, chunk: list[str]) -> "Future[Encoded]":
+def _begin(pool: ProcessPoolExecutor, chunk: list[str]) -> "Future[EncodedDocuments]":
     """Hand a chunk to a process, which is started now if all others are busy.
 
     A new process would import the program that is run, whose ``__main__`` may well be a script
@@ -230,10 +234,10 @@ def _begin(pool: ProcessPoolExecutor, chunk: list[str]) -> "Future[Encoded]":
         sys.modules["__main__"] = main
 
 
-_encoder: Encoder | None = None  # of a process that tokenizes
+_encoder: DocumentTokenizer | None = None  # of a process that tokenizes
 
 
-def _prepare(path: str, encoder: Encoder) -> None:
+def _prepare(path: str, encoder: DocumentTokenizer) -> None:
     """Set up a process: one thread, no mind of its own about Ctrl-C, no life after its parent."""
     import multiprocessing
     import threading
@@ -252,6 +256,6 @@ def _prepare(path: str, encoder: Encoder) -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def _work(chunk: list[str]) -> Encoded:
+def _work(chunk: list[str]) -> EncodedDocuments:
     assert _encoder is not None, "_prepare ran"
     return _encoder.encode(chunk)

@@ -6,20 +6,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.checkpoint import TOKENIZER, TokenizerInfo, is_checkpoint, load_checkpoint
-from zoo.data.spread import Texts, spread
+from zoo.data.subsample import Texts, subsample
 from zoo.errors import UsageError
 from zoo.io.limits import MAX_NEW_VOCABULARY
 
 if TYPE_CHECKING:
-    from zoo.family import Family, NewTokenizer
-    from zoo.references import Reference
+    from zoo.families.base import Family, TokenizerTrainSpec
+    from zoo.hub.reference import Reference
 
 TRAIN = "train"
 SAMPLE = 100_000_000  # characters
 
 
 @dataclass(frozen=True)
-class Given:
+class ExistingTokenizer:
     """A tokenizer that is there.
 
     Attributes:
@@ -36,13 +36,13 @@ class Given:
 
         return {"blake3": blake3(self.json).hexdigest()}
 
-    def make(self, texts: Texts) -> "Given":
+    def make(self, texts: Texts) -> "ExistingTokenizer":
         """Return it."""
         return self
 
 
 @dataclass(frozen=True)
-class ToTrain:
+class TokenizerToTrain:
     """A tokenizer that is to be trained.
 
     Attributes:
@@ -55,7 +55,7 @@ class ToTrain:
 
     family: "Family"
     kind: str
-    new: "NewTokenizer"
+    new: "TokenizerTrainSpec"
     size: int
     sample: int = SAMPLE
 
@@ -68,7 +68,7 @@ class ToTrain:
         kind: str | None = None,
         lowercase: bool | None = None,
         sample: int = SAMPLE,
-    ) -> "ToTrain":
+    ) -> "TokenizerToTrain":
         """Describe a family's tokenizer.
 
         Args:
@@ -108,12 +108,12 @@ class ToTrain:
         }
         return found if self.sample == SAMPLE else {**found, "sample": self.sample}
 
-    def make(self, texts: Texts) -> Given:
-        """Train it on a sample; see ``zoo.data.spread`` and ``zoo.tokenization.train``."""
-        from zoo.tokenization import SourceFiles, describe
-        from zoo.tokenization.stored import load
-        from zoo.tokenization.train import train
-        from zoo.tokenization.wordpiece import DEFAULTS
+    def make(self, texts: Texts) -> ExistingTokenizer:
+        """Train it on a sample; see ``zoo.data.subsample`` and ``zoo.tokenizers.train``."""
+        from zoo.tokenizers import SourceFiles, tokenizer_info
+        from zoo.tokenizers.tokenizer_json import load
+        from zoo.tokenizers.train import train
+        from zoo.tokenizers.wordpiece import DEFAULTS
 
         roles = self.family.special_tokens or DEFAULTS
         with tempfile.TemporaryDirectory() as scratch:
@@ -121,18 +121,18 @@ class ToTrain:
             train(
                 self.kind,
                 self.new,
-                spread(texts, self.sample),
+                subsample(texts, self.sample),
                 files.directory,
                 size=self.size,
                 unknown=roles["unk"],
             )
             # no family's published models have words, so none reads them as files
             tokenizer = load(files) if self.kind == "words" else self.family.tokenizer(files)
-            info = describe(files, tokenizer, roles)
-        return Given(tokenizer.to_str(pretty=True).encode(), info)
+            info = tokenizer_info(files, tokenizer, roles)
+        return ExistingTokenizer(tokenizer.to_str(pretty=True).encode(), info)
 
 
-def given(text: str, family: "Family | None" = None, **hub: Any) -> Given:
+def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> ExistingTokenizer:
     """Return the tokenizer of a model, or of another corpus.
 
     Args:
@@ -145,31 +145,32 @@ def given(text: str, family: "Family | None" = None, **hub: Any) -> Given:
         SourceError, VerificationError: see ``obtain`` and ``Family.tokenizer``.
     """
     from zoo.data.corpus import MANIFEST, Corpus
-    from zoo.references import obtain, resolve
-    from zoo.tokenization import describe, has_tokenizer
+    from zoo.hub.reference import resolve
+    from zoo.hub.source import locate_or_download
+    from zoo.tokenizers import has_tokenizer, tokenizer_info
 
     reference = resolve(text)
     if reference.path is not None and (reference.path / MANIFEST).is_file():
         corpus = Corpus(reference.path)
-        return Given(corpus.tokenizer_json(), corpus.record.tokenizer)
+        return ExistingTokenizer(corpus.tokenizer_json(), corpus.record.tokenizer)
     if reference.path is not None and is_checkpoint(reference.path):
         return _of_checkpoint(reference.path)
-    source = obtain(reference, **hub, tokenizer_alone=True)
+    source = locate_or_download(reference, **hub, tokenizer_alone=True)
     if not has_tokenizer(source.files):
         raise UsageError(f"{text} has no tokenizer files", "give another --tokenizer")
     family = family or _family(reference)
     tokenizer = family.tokenizer(source.files)
-    info = describe(source.files, tokenizer, family.special_tokens)
-    return Given(tokenizer.to_str(pretty=True).encode(), info)
+    info = tokenizer_info(source.files, tokenizer, family.special_tokens)
+    return ExistingTokenizer(tokenizer.to_str(pretty=True).encode(), info)
 
 
-def _of_checkpoint(path: Path) -> Given:
+def _of_checkpoint(path: Path) -> ExistingTokenizer:
     info = load_checkpoint(path).model.tokenizer
     if info is None:
         raise UsageError(f"{path} has no {TOKENIZER}", "give another --tokenizer")
-    from zoo.tokenization.stored import read_checked
+    from zoo.tokenizers.tokenizer_json import read_checked
 
-    return Given(read_checked(path / TOKENIZER), info)
+    return ExistingTokenizer(read_checked(path / TOKENIZER), info)
 
 
 def _family(reference: "Reference") -> "Family":
@@ -178,12 +179,12 @@ def _family(reference: "Reference") -> "Family":
     Raises:
         UsageError: neither does.
     """
+    from zoo.hub.registry import line_of
     from zoo.plugins import family_of_model_type, get_family
-    from zoo.registry import place_of
-    from zoo.tokenization import SourceFiles
+    from zoo.tokenizers import SourceFiles
 
     if reference.row is not None:
-        return get_family(reference.row.family, place_of(reference.text))
+        return get_family(reference.row.family, line_of(reference.text))
     found = None
     if reference.path is not None:
         model_type = SourceFiles(reference.path).json_if_any("config.json").get("model_type")

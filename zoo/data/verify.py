@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from zoo.checkpoint import TOKENIZER, FileDigest
 from zoo.data.corpus import MANIFEST, REBUILD, Corpus, Offsets, Split
 from zoo.errors import VerificationError
-from zoo.io.checks import Check, run_check
-from zoo.io.digests import check_files, check_strays, file_digest
+from zoo.io.digests.checks import Check, run_check
+from zoo.io.digests.files import check_files, check_strays, file_digest
 from zoo.io.untrusted import parsing
 
 BLOCK = 1 << 20  # numbers that are looked at together
@@ -63,7 +63,7 @@ def require_intact(
     Raises:
         VerificationError: a file was changed, or its numbers contradict the manifest.
     """
-    check_files(corpus.path, listed_files(corpus), MANIFEST, remedy=REBUILD, digest=digest)
+    check_files(corpus.path, listed_files(corpus), MANIFEST, hint=REBUILD, digest=digest)
     check_tokenizer(corpus)
     if contents:
         check_contents(corpus)
@@ -86,8 +86,8 @@ def check_digests(corpus: Corpus) -> str:
         VerificationError: a file is missing, changed, or not in the manifest.
     """
     files = listed_files(corpus)
-    detail = check_files(corpus.path, files, MANIFEST, remedy=REBUILD)
-    check_strays(corpus.path, files, MANIFEST, remedy="remove them")
+    detail = check_files(corpus.path, files, MANIFEST, hint=REBUILD)
+    check_strays(corpus.path, files, MANIFEST, hint="remove them")
     return detail
 
 

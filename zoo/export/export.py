@@ -9,11 +9,10 @@ import onnx
 import torch
 
 import zoo
-from zoo.backends.graphs import Graphs
 from zoo.checkpoint import (
     CONFIG,
+    FORMAT_VERSION,
     GRAPH,
-    LAYOUT,
     MANIFEST,
     TOKENIZER,
     Checkpoint,
@@ -22,7 +21,7 @@ from zoo.checkpoint import (
     encode,
 )
 from zoo.convert.dtypes import LONG, parse_dtype
-from zoo.convert.write import digest
+from zoo.convert.safetensors_writer import hash_file
 from zoo.errors import UsageError, VerificationError
 from zoo.export.graph import (
     EXTERNAL_OVER,
@@ -31,15 +30,16 @@ from zoo.export.graph import (
     min_onnxruntime,
 )
 from zoo.export.report import ExportReport
-from zoo.export.spec import PAST
 from zoo.export.validate import compare, compare_with_cache, require_equal, worst
-from zoo.export.write import Written, example_shape, write_graphs
-from zoo.io.atomic import atomic_directory
+from zoo.export.write import WrittenGraph, example_shape, write_graphs
+from zoo.families.onnx import PAST
+from zoo.inference.ort_decoder import OrtDecoder
+from zoo.io.output.atomic import atomic_directory
+from zoo.io.progress import progress
 from zoo.plugins import installed
-from zoo.progress import progress
 
 if TYPE_CHECKING:
-    from zoo.export.spec import OnnxSpec
+    from zoo.families.onnx import OnnxSpec
 
 DTYPES = ("float32", "float16")
 PACKAGES = ("torch", "onnx", "onnxscript", "onnxruntime")
@@ -68,7 +68,7 @@ def export_onnx(
         opset: the ONNX operator set, by default one that old runtimes know and new ones run
             fastest.
         force: replace the target if it exists and `zoo` wrote it.
-        managed: replace whatever is there; see ``zoo.io.overwrite``.
+        managed: replace whatever is there; see ``zoo.io.output.overwrite``.
         dtype: what the graph computes in, ``float32`` (the default) or ``float16``.
         cache: whether the graphs take keys and values, and return them; by default where the
             model writes with them. They compute what those without compute, for every token, and
@@ -127,7 +127,7 @@ def _check_weights(checkpoint: Checkpoint) -> dict[str, FileDigest]:
                 "export the checkpoint that it was made of",
             )
         with checkpoint.open_weights():  # says what is wrong with a file, where something is
-            found[path.name] = digest(path)
+            found[path.name] = hash_file(path)
         if found[path.name].blake3 != _digest_of(checkpoint, path.name):
             raise VerificationError(
                 f"{path} is not the file that {checkpoint.path / MANIFEST} describes",
@@ -147,16 +147,16 @@ def _gate(
     folder: Path,
     model: onnx.ModelProto,
     dtype: str,
-    graphs: list[Written],
+    graphs: list[WrittenGraph],
     weights: dict[str, FileDigest],
 ) -> ExportReport:
-    from zoo.backends.loading import load_model
+    from zoo.inference.load_model import load_model
 
     traced, tolerance = example_shape(spec), spec.tolerance[dtype]
     reference = load_model(checkpoint, torch.float32)
     cache = any(name.startswith(f"{PAST}.") for name in graphs[-1].spec.inputs)
     if cache:
-        session = Graphs([folder / graph.file for graph in graphs])
+        session = OrtDecoder([folder / graph.file for graph in graphs])
         checks = compare_with_cache(reference, session, spec, checkpoint.config, traced)
     else:
         checks = compare(reference, folder / GRAPH, spec, checkpoint.config, traced)
@@ -189,12 +189,12 @@ def _write_side_files(
     codes = [STORED.get(t.data_type, "") for model in models for t in model.graph.initializer]
     before, plugin = checkpoint.manifest, installed().get(checkpoint.family.name)
     manifest = Manifest(
-        zoo=LAYOUT,
+        zoo=FORMAT_VERSION,
         created_by={
             "plm-zoo": zoo.__version__,
             **({plugin.distribution: plugin.version} if plugin else {}),
         },
-        files={path.name: digest(path) for path in sorted(staging.iterdir())},
+        files={path.name: hash_file(path) for path in sorted(staging.iterdir())},
         source=before.source,
         licence=before.licence,
         training=before.training,

@@ -7,7 +7,7 @@ import onnx
 
 from zoo.checkpoint import DATA
 from zoo.errors import UsageError, VerificationError
-from zoo.export.spec import OnnxSpec, axis_sum
+from zoo.families.onnx import OnnxSpec, axis_sum
 
 if TYPE_CHECKING:
     from torch.onnx import ONNXProgram

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from zoo.checkpoint import DECODER, ENCODER, GRAPH
-from zoo.export.spec import LOGITS, PAST, PAST_TOKENS, PRESENT, Axes, OnnxSpec, axis_sum
 from zoo.export.trace import Example
-from zoo.nn.cache import KeyValueCache, LayerCache
-from zoo.nn.writing import State, Writer
+from zoo.families.onnx import LOGITS, PAST, PAST_TOKENS, PRESENT, Axes, OnnxSpec, axis_sum
+from zoo.nn.generation import DecodeState, GenerationMixin
+from zoo.nn.kv_cache import KeyValueCache, LayerCache
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ MASK = "attention_mask"
 NEW = 3  # tokens of the traced batch that are read, after those in the cache
 
 
-class Part(NamedTuple):
+class GraphToTrace(NamedTuple):
     """One graph of an export.
 
     Attributes:
@@ -44,7 +44,7 @@ class Part(NamedTuple):
     spec: OnnxSpec
 
 
-class Given(LayerCache):
+class TracedLayerCache(LayerCache):
     """One layer's keys and values as a graph is given them; what is added makes new ones."""
 
     def __init__(self, keys: Tensor, values: Tensor) -> None:
@@ -61,7 +61,7 @@ class Given(LayerCache):
         self._keys, self._values = keys, values
 
 
-class Continuation(nn.Module):
+class DecoderWithPast(nn.Module):
     """A model that reads tokens after those of a cache, and returns scores and a larger cache.
 
     Args:
@@ -69,7 +69,7 @@ class Continuation(nn.Module):
         kinds: what each layer is given, see ``OWN``.
     """
 
-    def __init__(self, model: Writer, kinds: Sequence[str]) -> None:
+    def __init__(self, model: GenerationMixin, kinds: Sequence[str]) -> None:
         super().__init__()
         self.model, self.kinds = model, kinds
 
@@ -85,39 +85,41 @@ class Continuation(nn.Module):
         """
         size = len(self.kinds)
         layers = [past_key_values[at : at + size] for at in range(0, len(past_key_values), size)]
-        given = [Given(keys, values) for keys, values, *_ in layers]
+        given = [TracedLayerCache(keys, values) for keys, values, *_ in layers]
         cache = KeyValueCache(0)
         cache.layers = [*given]
         memory = [(layer[2], layer[3]) for layer in layers if size > 2]
         state = self.model.state_type(cache, attention_mask, memory)
-        scores = self.model.scores(self.model.read(input_ids, state))
+        scores = self.model.scores(self.model.forward_with_cache(input_ids, state))
         return {LOGITS: scores, **_named(PRESENT, self.kinds[:2], [one.pair for one in given])}
 
 
-class Target(Continuation):
+class Seq2SeqDecoderWithPast(DecoderWithPast):
     """The same for a model with an encoder, whose mask is of the source."""
 
     def forward(
         self, input_ids: Tensor, encoder_attention_mask: Tensor, past_key_values: list[Tensor]
     ) -> dict[str, Tensor]:
-        """See ``Continuation``."""
+        """See ``DecoderWithPast``."""
         return super().forward(input_ids, encoder_attention_mask, past_key_values)
 
 
-class Source(nn.Module):
+class EncoderGraph(nn.Module):
     """The encoder, and the keys and values of what it returns for each block of the decoder."""
 
-    def __init__(self, model: Writer) -> None:
+    def __init__(self, model: GenerationMixin) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
         """Read a source and its mask, (batch, tokens) each."""
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
-        return _named(PRESENT, SOURCE, self.model.begin(inputs, 0).memory)
+        return _named(PRESENT, SOURCE, self.model.init_state(inputs, 0).cross_attention_cache)
 
 
-def with_cache(model: Writer, spec: OnnxSpec, example: Mapping[str, Tensor]) -> list[Part]:
+def with_cache(
+    model: GenerationMixin, spec: OnnxSpec, example: Mapping[str, Tensor]
+) -> list[GraphToTrace]:
     """Return the graphs that a model generates with.
 
     Args:
@@ -133,47 +135,57 @@ def with_cache(model: Writer, spec: OnnxSpec, example: Mapping[str, Tensor]) -> 
         state = _read(model, {"input_ids": ids, "attention_mask": mask[:, :past]}, ids[:, :past])
         axes: dict[str, Axes] = {"input_ids": ("batch", "tokens"), MASK: ("batch", "all_tokens")}
         known = {"input_ids": ids[:, past:], MASK: mask}
-        return [_part(GRAPH, Continuation(model, OWN), state, spec, axes, known)]
+        return [_part(GRAPH, DecoderWithPast(model, OWN), state, spec, axes, known)]
     past = target.shape[1] - NEW
     state = _read(model, example, target[:, :past])
     axes = {"input_ids": ("batch", spec.outputs[LOGITS][1]), f"encoder_{MASK}": ("batch", "tokens")}
     known = {"input_ids": target[:, past:], f"encoder_{MASK}": mask}
     return [
         _source(model, state, spec, {"input_ids": ids, MASK: mask}),
-        _part(DECODER, Target(model, TARGET + SOURCE), state, spec, axes, known),
+        _part(DECODER, Seq2SeqDecoderWithPast(model, TARGET + SOURCE), state, spec, axes, known),
     ]
 
 
-def _read(model: Writer, inputs: Mapping[str, Tensor], tokens: Tensor) -> State:
+def _read(model: GenerationMixin, inputs: Mapping[str, Tensor], tokens: Tensor) -> DecodeState:
     with torch.no_grad():
-        state = model.begin(inputs, 0)
-        model.read(tokens, state)
+        state = model.init_state(inputs, 0)
+        model.forward_with_cache(tokens, state)
     return state
 
 
-def _source(model: Writer, state: State, spec: OnnxSpec, example: Mapping[str, Tensor]) -> Part:
-    outputs = _named(PRESENT, SOURCE, [[_axes(t, "tokens") for t in pair] for pair in state.memory])
+def _source(
+    model: GenerationMixin, state: DecodeState, spec: OnnxSpec, example: Mapping[str, Tensor]
+) -> GraphToTrace:
+    outputs = _named(
+        PRESENT,
+        SOURCE,
+        [[_axes(t, "tokens") for t in pair] for pair in state.cross_attention_cache],
+    )
     inputs = {name: spec.inputs[name] for name in example}
-    return Part(ENCODER, Source(model), example, replace(spec, inputs=inputs, outputs=outputs))
+    return GraphToTrace(
+        ENCODER, EncoderGraph(model), example, replace(spec, inputs=inputs, outputs=outputs)
+    )
 
 
 def _part(
     file: str,
-    module: Continuation,
-    state: State,
+    module: DecoderWithPast,
+    state: DecodeState,
     spec: OnnxSpec,
     axes: Mapping[str, Axes],
     known: Mapping[str, Tensor],
-) -> Part:
+) -> GraphToTrace:
     own = [[layer.keys.clone(), layer.values.clone()] for layer in state.cache.layers]
-    held = [[*pair, *more] for pair, more in zip_longest(own, state.memory, fillvalue=())]
+    held = [
+        [*pair, *more] for pair, more in zip_longest(own, state.cross_attention_cache, fillvalue=())
+    ]
     tokens = str(spec.outputs[LOGITS][1])
     places = [PAST_TOKENS, PAST_TOKENS, "tokens", "tokens"]
     given = [[_axes(*pair) for pair in zip(layer, places, strict=False)] for layer in held]
     returned = [[_axes(tensor, axis_sum(PAST_TOKENS, tokens)) for tensor in pair] for pair in own]
     longest = spec.limits.get(tokens)
     limits = {} if longest is None else {PAST_TOKENS: longest, "all_tokens": longest}
-    return Part(
+    return GraphToTrace(
         file,
         module,
         {**known, PAST: [tensor for layer in held for tensor in layer]},

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
-from zoo.checkpoint import FileDigest, Record
+from zoo.checkpoint import FileDigest, JsonStruct
 
 
-class Difference(Record):
+class Difference(JsonStruct):
     """How far one output of the graph is from torch's, at places that are not padding.
 
     Attributes:
@@ -23,7 +23,7 @@ class Difference(Record):
     argmax: float | None = None
 
 
-class ShapeCheck(Record):
+class ShapeCheck(JsonStruct):
     """A comparison on one batch.
 
     Attributes:
@@ -57,7 +57,7 @@ class ShapeCheck(Record):
         return min(shares, default=None)
 
 
-class Graph(Record):
+class Graph(JsonStruct):
     """A file with a graph.
 
     Attributes:
@@ -71,7 +71,7 @@ class Graph(Record):
     external_data: str | None
 
 
-class ExportReport(Record):
+class ExportReport(JsonStruct):
     """An exported model, and the result of its gate.
 
     Attributes:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.errors import PluginError, VerificationError
-from zoo.export.spec import PAST_TOKENS, OnnxSpec
+from zoo.families.onnx import PAST_TOKENS, OnnxSpec
 
 Example = Mapping[str, Tensor | list[Tensor]]
 

@@ -9,13 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from zoo.backends.graphs import Graphs
-from zoo.backends.runtime import run_graph, start
-from zoo.config import Config
 from zoo.errors import VerificationError
 from zoo.export.report import Difference, ShapeCheck
-from zoo.export.spec import LOGITS, OnnxSpec
-from zoo.testing.draws import axis_lengths, draw_inputs
+from zoo.families.config import Config
+from zoo.families.onnx import LOGITS, OnnxSpec
+from zoo.families.random_inputs import axis_lengths, random_inputs
+from zoo.inference.ort import create_session, run_graph
+from zoo.inference.ort_decoder import OrtDecoder
 
 UNLIMITED = 256  # the longest input that is tried where a model takes any length
 
@@ -34,10 +34,10 @@ def compare(
         config: the model's, for the range of the tokens.
         traced: batch and tokens of the traced example, which is not tried.
     """
-    session = start(graph)
+    session = create_session(graph)
     checks: list[ShapeCheck] = []
     for lengths in batches(spec.limits.get("tokens", UNLIMITED), traced):
-        inputs = draw_inputs(spec, config, lengths, seed=len(checks))
+        inputs = random_inputs(spec, config, lengths, seed=len(checks))
         with torch.inference_mode():
             expected = {name: value.numpy() for name, value in model(**inputs).items()}
         arrays = {name: value.numpy() for name, value in inputs.items()}
@@ -51,7 +51,7 @@ def compare(
 
 
 def compare_with_cache(
-    model: nn.Module, graphs: Graphs, spec: OnnxSpec, config: Config, traced: tuple[int, int]
+    model: nn.Module, graphs: OrtDecoder, spec: OnnxSpec, config: Config, traced: tuple[int, int]
 ) -> list[ShapeCheck]:
     """Compare like ``compare``, where graphs keep keys and values.
 
@@ -69,7 +69,7 @@ def compare_with_cache(
     checks: list[ShapeCheck] = []
     axes = spec.outputs[LOGITS]
     for number, lengths in enumerate(batches(spec.limits.get("tokens", UNLIMITED), traced)):
-        inputs = draw_inputs(spec, config, lengths, seed=number)
+        inputs = random_inputs(spec, config, lengths, seed=number)
         with torch.inference_mode():
             expected = model(**inputs)[LOGITS].numpy()
         arrays = {name: value.numpy() for name, value in inputs.items()}
@@ -98,15 +98,15 @@ def _check(lengths: Sequence[int], outputs: dict[str, Difference], past: int = 0
     return ShapeCheck(batch=batch, tokens=tokens, padding=padding, outputs=outputs, past=past)
 
 
-def batches(longest: int, traced: tuple[int, int]) -> list[list[int]]:
+def batches(max_seq_len: int, traced: tuple[int, int]) -> list[list[int]]:
     """Return the real tokens of each row of each batch, for at least three other shapes.
 
     Args:
-        longest: how many tokens the model takes.
+        max_seq_len: how many tokens the model takes.
         traced: the batch and tokens to leave out.
     """
-    sizes = [(1, 1), (3, 17), (2, 64), (2, longest), (5, 5), (4, 3), (3, 2)]
-    shapes = dict.fromkeys((batch, min(tokens, longest)) for batch, tokens in sizes)
+    sizes = [(1, 1), (3, 17), (2, 64), (2, max_seq_len), (5, 5), (4, 3), (3, 2)]
+    shapes = dict.fromkeys((batch, min(tokens, max_seq_len)) for batch, tokens in sizes)
     kept = [shape for shape in shapes if shape != traced][:4]
     return [
         [max(1, tokens - row * tokens // batch) for row in range(batch)] for batch, tokens in kept

@@ -6,21 +6,21 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from zoo.backends.loading import load_model
 from zoo.checkpoint import GRAPH, Checkpoint
 from zoo.errors import UsageError
 from zoo.export.graph import write_graph
-from zoo.export.parts import Part, with_cache
+from zoo.export.parts import GraphToTrace, with_cache
 from zoo.export.report import Graph
-from zoo.export.spec import LOGITS, OnnxSpec
 from zoo.export.trace import trace
-from zoo.nn.writing import Writer
-from zoo.testing.draws import draw_inputs
+from zoo.families.onnx import LOGITS, OnnxSpec
+from zoo.families.random_inputs import random_inputs
+from zoo.inference.load_model import load_model
+from zoo.nn.generation import GenerationMixin
 
 EXAMPLE = (8, 5)  # real tokens of each row of the traced batch
 
 
-class Written(NamedTuple):
+class WrittenGraph(NamedTuple):
     """A graph that was written.
 
     Attributes:
@@ -51,7 +51,7 @@ def write_graphs(
     dtype: str,
     cache: bool | None,
     external_over: int,
-) -> list[Written]:
+) -> list[WrittenGraph]:
     """Trace and write; what the exporter holds in memory is gone when this returns.
 
     Args:
@@ -72,22 +72,22 @@ def write_graphs(
     for part in _parts(model, checkpoint, spec, cache):
         program = trace(part.module, part.example, part.spec, opset)
         external = write_graph(program, folder / part.file, opset, external_over)
-        found.append(Written(part.file, part.spec, external))
+        found.append(WrittenGraph(part.file, part.spec, external))
     return found
 
 
 def _parts(
     model: nn.Module, checkpoint: Checkpoint, spec: OnnxSpec, cache: bool | None
-) -> list[Part]:
-    example = draw_inputs(spec, checkpoint.config, _lengths(spec))
-    if isinstance(model, Writer) and list(spec.outputs) == [LOGITS] and cache is not False:
+) -> list[GraphToTrace]:
+    example = random_inputs(spec, checkpoint.config, _lengths(spec))
+    if isinstance(model, GenerationMixin) and list(spec.outputs) == [LOGITS] and cache is not False:
         return with_cache(model, spec, example)
     if cache:
         raise UsageError(
             f"a model with the head {checkpoint.head_name} keeps no keys and values",
             "leave --cache out",
         )
-    return [Part(GRAPH, model, example, spec)]
+    return [GraphToTrace(GRAPH, model, example, spec)]
 
 
 def example_shape(spec: OnnxSpec) -> tuple[int, int]:

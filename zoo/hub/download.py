@@ -21,7 +21,7 @@ from zoo.hub.errors import HubRequest
 from zoo.hub.files import Hasher
 from zoo.hub.metadata import RemoteFile, repo_folder
 from zoo.hub.retry import DigestMismatch, TransientError, with_retries
-from zoo.progress import Advance
+from zoo.io.progress import Advance
 
 PIECE = 4 << 20
 PROGRESS = 10_000  # a try that brings less than one in so many bytes of a file makes no progress

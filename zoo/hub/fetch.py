@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zoo.errors import SourceError, VerificationError
-from zoo.hub.files import hash_file, writing
+from zoo.hub.files import hash_file, map_os_errors
 from zoo.io.limits import HUB_FILE_BYTES, check_limit
 from zoo.io.locks import file_lock
-from zoo.progress import Advance, progress
+from zoo.io.progress import Advance, progress
 
 if TYPE_CHECKING:
     from zoo.checkpoint import FileDigest
+    from zoo.hub.lockfile import Lock
     from zoo.hub.metadata import CommitMetadata, RemoteFile
-    from zoo.lock import Lock
 
 LOG = logging.getLogger("zoo")
 DEFAULT_BRANCH = "main"
@@ -73,7 +73,7 @@ def fetch(
     branch = DEFAULT_BRANCH if revision is None else revision
     check_names(repo, branch)
     root = Path(constants.HF_HUB_CACHE)
-    with writing(root, NO_ROOM):
+    with map_os_errors(root, NO_ROOM):
         pinned = lock.pin(repo, revision) if lock else None
         checkout = _open(repo, pinned or branch, root, offline or is_offline(), lock)
         names = list(dict.fromkeys(select(sorted(checkout.listing))))

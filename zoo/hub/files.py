@@ -8,7 +8,7 @@ from pathlib import Path
 
 from zoo.checkpoint import FileDigest
 from zoo.errors import SourceError, UsageError
-from zoo.io.atomic import UNWRITABLE
+from zoo.io.output.atomic import UNWRITABLE
 
 PIECE = 4 << 20
 SHA256_LENGTH = 64
@@ -66,12 +66,12 @@ def hash_file(path: Path, etag: str = "") -> tuple[FileDigest, bool]:
 
 
 @contextlib.contextmanager
-def writing(path: Path, remedy: str) -> Iterator[None]:
+def map_os_errors(path: Path, hint: str) -> Iterator[None]:
     """Turn failures of the disk into one line.
 
     Args:
         path: the file or folder that is written, for failures that name none.
-        remedy: what to do where there is no room or no permission.
+        hint: what to do where there is no room or no permission.
 
     Raises:
         UsageError: there is no room, no permission, or something in the way.
@@ -82,5 +82,5 @@ def writing(path: Path, remedy: str) -> Iterator[None]:
     except OSError as error:
         name = error.filename or path
         if error.errno in {*UNWRITABLE, errno.EEXIST, errno.EISDIR}:
-            raise UsageError(f"cannot write {name}: {error.strerror}", remedy) from error
+            raise UsageError(f"cannot write {name}: {error.strerror}", hint) from error
         raise SourceError(f"{name}: {error.strerror or error}") from error

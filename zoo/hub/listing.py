@@ -13,8 +13,8 @@ from zoo.hub.errors import HubRequest, without_token
 from zoo.hub.metadata import RemoteFile
 from zoo.hub.retry import with_retries
 from zoo.io.limits import HUB_LISTED_FILES, HUB_LISTING_BYTES, check_limit
+from zoo.io.paths import safe_join
 from zoo.io.terminal import escape_controls
-from zoo.paths import inside
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 REVISION = re.compile(r"\w[\w.+@/-]*")
@@ -86,7 +86,7 @@ def _check_file_name(name: str, source: str) -> None:
         raise VerificationError(
             f"{source} names {name!r}, which has control characters", "do not use this checkpoint"
         )
-    inside(Path(), name, source)
+    safe_join(Path(), name, source)
 
 
 def record_revision(repo: str, revision: str, commit: str) -> None:

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import msgspec
 
-from zoo.checkpoint import FileDigest, Record, decode, encode
+from zoo.checkpoint import FileDigest, JsonStruct, decode, encode
 from zoo.errors import VerificationError
-from zoo.io.atomic import atomic_write
-from zoo.paths import home
+from zoo.io.output.atomic import atomic_write
+from zoo.io.paths import home
 
 LAYOUT = 1
 
 
-class RemoteFile(Record):
+class RemoteFile(JsonStruct):
     """A file as the Hub describes it.
 
     Attributes:
@@ -29,7 +29,7 @@ class RemoteFile(Record):
     etag: str
 
 
-class CommitMetadata(Record):
+class CommitMetadata(JsonStruct):
     """What is known of a commit.
 
     Attributes:

@@ -16,12 +16,12 @@ class TransientError(SourceError):
 
     Args:
         what: see ``ZooError``.
-        remedy: see ``ZooError``.
+        hint: see ``ZooError``.
         wait: seconds that the Hub asks to wait, if it does.
     """
 
-    def __init__(self, what: str, remedy: str = "", wait: float | None = None) -> None:
-        super().__init__(what, remedy)
+    def __init__(self, what: str, hint: str = "", wait: float | None = None) -> None:
+        super().__init__(what, hint)
         self.wait = wait
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 if TYPE_CHECKING:
-    from zoo.nn.cache import LayerCache
+    from zoo.nn.kv_cache import LayerCache
 
 
 def padding_mask(attention_mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from zoo.nn.ffn import FeedForward
+from zoo.nn.layers.ffn import FeedForward
 
 
 class PostNormBlock(nn.Module):

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from zoo.nn.attention import SelfAttention, packed_mask, padding_mask
 from zoo.nn.blocks import PostNormBlock
-from zoo.nn.embeddings import Embeddings
-from zoo.nn.heads import Labels, MaskedTokenHead, Reading, Spans
+from zoo.nn.heads import ClassifierMixin, HeadMixin, MLMHead, SpanMixin
+from zoo.nn.layers.embeddings import Embeddings
 
 
-class Encoder(Reading):
+class Encoder(HeadMixin):
     """The trunk, which all heads share. A subclass says in ``outputs`` what is read off it.
 
     Args:
@@ -74,9 +74,9 @@ class Encoder(Reading):
             mask = packed_mask(attention_mask, attention_mask, x.dtype)
         for number in self.order:
             x = self.layers[number](x, mask)
-        return self.finish(x)
+        return self.apply_final_norm(x)
 
-    def finish(self, x: Tensor) -> Tensor:
+    def apply_final_norm(self, x: Tensor) -> Tensor:
         """Normalise what the last block returned, where a norm follows it."""
         return x if self.final_norm is None else self.final_norm(x)
 
@@ -85,12 +85,12 @@ class Encoder(Reading):
         found = {"last_hidden_state": hidden}
         return found if self.pooler is None else {**found, "pooler_output": self.pooler(hidden)}
 
-    def read(self, hidden: Tensor, *more: Any) -> Tensor:
+    def apply_head(self, hidden: Tensor, *more: Any) -> Tensor:
         """Run the head on each token's vector, or on the text's where there is a pooler."""
-        return super().read(hidden if self.pooler is None else self.pooler(hidden), *more)
+        return super().apply_head(hidden if self.pooler is None else self.pooler(hidden), *more)
 
 
-class Classifier(Labels, Encoder):
+class Classifier(ClassifierMixin, Encoder):
     """What is said of each token; with a pooler, of the text: (batch, [tokens,] labels)."""
 
 
@@ -107,7 +107,7 @@ class MaskedLM(Encoder):
         return self.head(hidden, self.embeddings.tokens)  # type: ignore[no-any-return]
 
 
-class PairedLM(MaskedLM):
+class MLMWithPairHead(MaskedLM):
     """Which token stood at each place, and whether two texts belong together.
 
     Attributes:
@@ -122,14 +122,14 @@ class PairedLM(MaskedLM):
         """See ``Encoder``."""
         return {**super().outputs(hidden), self.pair_output: self.pair_scores(hidden[:, 0])}
 
-    def pair_scores(self, firsts: Tensor) -> Tensor:
+    def pair_scores(self, start_positions: Tensor) -> Tensor:
         """Score pairs of texts: (n, hidden) of their first tokens to (n, scores)."""
         assert self.head is not None and self.pooler is not None, "build gives it both"
-        pooled = self.pooler(firsts[:, None])
+        pooled = self.pooler(start_positions[:, None])
         return self.head.get_submodule(self.pair_head)(pooled)  # type: ignore[no-any-return]
 
 
-class TokenScores(Encoder):
+class TokenDiscriminator(Encoder):
     """One number for each token: (batch, tokens)."""
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
@@ -141,10 +141,10 @@ class TokenScores(Encoder):
 
         Positions are given for packed rows alone, for heads that look at a text's first token.
         """
-        return self.read(hidden).squeeze(-1)
+        return self.apply_head(hidden).squeeze(-1)
 
 
-class QuestionAnswering(Spans, Encoder):
+class QuestionAnswering(SpanMixin, Encoder):
     """Where the answer starts and where it ends: (batch, tokens) each."""
 
 
@@ -166,7 +166,7 @@ class MultipleChoice(Classifier):
         return {"logits": scores.view(input_ids.shape[:2])}
 
 
-def embeddings(
+def make_embeddings(
     config: Any,
     kind: type[Embeddings] = Embeddings,
     *,
@@ -195,7 +195,7 @@ def embeddings(
     )
 
 
-def self_attention(config: Any, **changes: Any) -> SelfAttention:
+def make_self_attention(config: Any, **changes: Any) -> SelfAttention:
     """Return attention of the shape that a configuration says.
 
     Args:
@@ -210,7 +210,7 @@ def self_attention(config: Any, **changes: Any) -> SelfAttention:
     )
 
 
-def blocks(
+def make_blocks(
     config: Any,
     kind: Callable[..., PostNormBlock] = PostNormBlock,
     *,
@@ -235,19 +235,19 @@ def blocks(
         "dropout": config.dropout,
     }
     return [
-        kind(attention(number) if attention else self_attention(config), **usual | changes)
+        kind(attention(number) if attention else make_self_attention(config), **usual | changes)
         for number in range(config.num_layers if count is None else count)
     ]
 
 
-def masked_token_head(config: Any, act: str | None = None) -> MaskedTokenHead:
+def make_mlm_head(config: Any, act: str | None = None) -> MLMHead:
     """Return the head of masked language models of the shape that a configuration says.
 
     Args:
         config: an ``EncoderConfig``.
         act: name of the activation, if it is not the blocks'.
     """
-    return MaskedTokenHead(
+    return MLMHead(
         hidden_size=config.hidden_size,
         embedding_size=getattr(config, "embedding_size", None),
         vocab_size=config.vocab_size,

@@ -6,21 +6,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.activations import activation
-from zoo.nn.skinny import quicken, skinny_linear
+from zoo.nn.layers.activations import activation
+from zoo.nn.layers.small_batch_linear import optimize_for_inference, small_batch_linear
 
 
-def at_places(hidden: Tensor, places: Tensor) -> Tensor:
+def gather_rows(hidden: Tensor, positions: Tensor) -> Tensor:
     """Take one vector of each row.
 
     Args:
         hidden: (batch, tokens, hidden).
-        places: (batch,), int64.
+        positions: (batch,), int64.
 
     Returns:
         (batch, hidden).
     """
-    return hidden[torch.arange(places.shape[0], device=places.device), places]
+    return hidden[torch.arange(positions.shape[0], device=positions.device), positions]
 
 
 class Pooler(nn.Linear):
@@ -41,7 +41,7 @@ class Pooler(nn.Linear):
         return self.act(super().forward(self.dropout(hidden[:, 0])))
 
 
-class FirstToken(nn.Module):
+class FirstTokenPooler(nn.Module):
     """A vector for the whole text: the first token's, as it is."""
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ class DenseHead(nn.Module):
         return self.out(self.inner_dropout(inner))  # type: ignore[no-any-return]
 
 
-class MaskedTokenHead(nn.Module):
+class MLMHead(nn.Module):
     """Scores over the vocabulary for each token, by likeness to the token embeddings.
 
     Args:
@@ -145,7 +145,7 @@ class MaskedTokenHead(nn.Module):
         return F.linear(self.norm(self.act(self.dense(hidden))), table, self.bias)
 
 
-class Reading(nn.Module):
+class HeadMixin(nn.Module):
     """A part of models: a head that reads vectors.
 
     Attributes:
@@ -154,30 +154,30 @@ class Reading(nn.Module):
 
     head: nn.Module | None
 
-    def read(self, hidden: Tensor, *more: Any) -> Tensor:
+    def apply_head(self, hidden: Tensor, *more: Any) -> Tensor:
         """Run the head on vectors, (..., hidden)."""
         assert self.head is not None, "a trunk without a head gives vectors alone"
         return self.head(hidden, *more)  # type: ignore[no-any-return]
 
 
-class Labels(Reading):
+class ClassifierMixin(HeadMixin):
     """A part of models: what a head says of each vector, (..., hidden) to (..., labels)."""
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """Return the model's outputs for vectors that the head reads."""
-        return {"logits": self.read(hidden)}
+        return {"logits": self.apply_head(hidden)}
 
 
-class Spans(Reading):
+class SpanMixin(HeadMixin):
     """A part of models: where in a text an answer starts and ends, by a head of width 2."""
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """Return the model's outputs, (batch, tokens) each, for (batch, tokens, hidden)."""
-        start, end = self.read(hidden).unbind(dim=-1)
+        start, end = self.apply_head(hidden).unbind(dim=-1)
         return {"start_logits": start, "end_logits": end}
 
 
-class NextToken(nn.Module):
+class LMHeadMixin(nn.Module):
     """A part of models that write: scores of what comes next, by likeness to the token embeddings.
 
     Attributes:
@@ -189,19 +189,19 @@ class NextToken(nn.Module):
     head: Any
 
     @property
-    def table(self) -> Tensor:
+    def output_embeddings(self) -> Tensor:
         """What hidden vectors are compared with, (vocabulary, hidden)."""
         table = self.embeddings.tokens if self.head is None else self.head
         return table.weight  # type: ignore[no-any-return]
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Score every token of the vocabulary: (..., hidden) to (..., vocabulary)."""
-        return skinny_linear(hidden, self.table)
+        return small_batch_linear(hidden, self.output_embeddings)
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """Return the model's outputs for vectors, (batch, tokens, hidden)."""
         return {"logits": self.scores(hidden)}
 
-    def quicken(self) -> None:
+    def optimize_for_inference(self) -> None:
         """Prepare to generate on a CPU."""
-        quicken(self)
+        optimize_for_inference(self)

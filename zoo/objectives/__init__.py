@@ -4,26 +4,26 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from zoo.errors import UsageError, nearest
+from zoo.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
-    from zoo.family import Family
+    from zoo.families.base import Family
     from zoo.objectives.base import Objective
 
 # name -> where its class is
 OBJECTIVES: Mapping[str, str] = {
     "causal-lm": "zoo.objectives.causal:CausalLanguageModelling",
-    "deshuffling": "zoo.objectives.corruption:Deshuffling",
-    "drop-tokens": "zoo.objectives.corruption:DropTokens",
-    "mask-tokens": "zoo.objectives.corruption:MaskTokens",
+    "deshuffling": "zoo.objectives.denoising:Deshuffling",
+    "drop-tokens": "zoo.objectives.denoising:DropTokens",
+    "mask-tokens": "zoo.objectives.denoising:MaskTokens",
     "masked-lm": "zoo.objectives.masked:MaskedLanguageModelling",
-    "masked-lm+next-sentence": "zoo.objectives.pairs:NextSentence",
-    "masked-lm+sentence-order": "zoo.objectives.pairs:SentenceOrder",
+    "masked-lm+next-sentence": "zoo.objectives.sentence_pairs:NextSentence",
+    "masked-lm+sentence-order": "zoo.objectives.sentence_pairs:SentenceOrder",
     "masked-lm+span-boundary": "zoo.objectives.span_boundary:SpanBoundary",
     "prefix-lm": "zoo.objectives.prefix:PrefixLm",
-    "replace-spans": "zoo.objectives.corruption:ReplaceSpans",
-    "replaced-token-detection": "zoo.objectives.replaced:ReplacedTokenDetection",
-    "span-corruption": "zoo.objectives.corruption:SpanCorruption",
+    "replace-spans": "zoo.objectives.denoising:ReplaceSpans",
+    "replaced-token-detection": "zoo.objectives.replaced_token_detection:ReplacedTokenDetection",
+    "span-corruption": "zoo.objectives.denoising:SpanCorruption",
 }
 
 
@@ -37,11 +37,11 @@ def objective_type(family: "Family", config: Any, name: str) -> "type[Objective]
     if name not in known:
         raise UsageError(
             f"no objective is called {name!r}",
-            nearest(name, list(known)) or f"there are {', '.join(sorted(known))}",
+            did_you_mean(name, list(known)) or f"there are {', '.join(sorted(known))}",
         )
     module, _, attribute = known[name].partition(":")
     found: type[Objective] = getattr(importlib.import_module(module), attribute)
-    reason = found.unfit(family, config)
+    reason = found.unsupported_reason(family, config)
     if reason is not None:
         raise UsageError(f"{family.name} cannot learn {name}: {reason}", "see `zoo families`")
     return found

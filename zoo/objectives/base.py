@@ -18,15 +18,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.errors import UsageError, nearest
+from zoo.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from zoo.config import Config
     from zoo.data.corpus import Split
-    from zoo.family import Family
-    from zoo.objectives.vocabulary import Vocabulary
+    from zoo.families.base import Family
+    from zoo.families.config import Config
+    from zoo.objectives.examples.vocabulary import TokenizerView
 
 Array = NDArray[np.int64]
 
@@ -50,22 +50,22 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 @dataclass(frozen=True)
-class Row:
+class Example:
     """One row of a batch.
 
     Attributes:
-        planes: name -> one value for each place of the row, (length,); all rows of a run have
+        arrays: name -> one value for each place of the row, (length,); all rows of a run have
             the same planes and lengths.
         values: name -> as many values as the row happens to have, such as the labels of masked
             tokens.
-        places: name -> a plane, and places in it, as many as the row happens to have. In a
+        positions: name -> a plane, and places in it, as many as the row happens to have. In a
             batch they count through all rows of that plane.
         counts: loss term -> how many of this row its sum is over.
     """
 
-    planes: Mapping[str, NDArray[Any]]
+    arrays: Mapping[str, NDArray[Any]]
     values: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    places: Mapping[str, tuple[str, Array]] = field(default_factory=dict)
+    positions: Mapping[str, tuple[str, Array]] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -87,23 +87,23 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LossOutput:
     """What an objective says of a batch.
 
     Attributes:
         sums: loss term -> its sum over the batch, a scalar that gradients flow from.
         metrics: name -> a sum and a count, scalars without gradients.
-        memory: what a recurrent model keeps for the next step, without gradients; (rows, ...)
+        recurrent_state: what a recurrent model keeps for the next step, without gradients; (rows, ...)
             each. It is among the tensors that are given to the loss of that step.
     """
 
     sums: "dict[str, Tensor]"
     metrics: "dict[str, tuple[Tensor, Tensor]]" = field(default_factory=dict)
-    memory: "dict[str, Tensor]" = field(default_factory=dict)
+    recurrent_state: "dict[str, Tensor]" = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Network:
+class TrainedModel:
     """A network that a run leaves behind.
 
     Attributes:
@@ -117,7 +117,7 @@ class Network:
     head: str
 
 
-class Rows(ABC):
+class ExampleDataset(ABC):
     """A corpus laid out in rows, for one objective and seed."""
 
     @abstractmethod
@@ -125,7 +125,7 @@ class Rows(ABC):
         """Return how many rows there are."""
 
     @abstractmethod
-    def row(self, index: int, rng: np.random.Generator) -> Row:
+    def row(self, index: int, rng: np.random.Generator) -> Example:
         """Make a row.
 
         Args:
@@ -147,39 +147,39 @@ class Objective(ABC):
         name: what ``--objective`` calls it.
         head: the head of the model that it teaches.
         options_type: what can be chosen.
-        terms: loss term -> its weight in the sum that is minimised.
-        recurrent: whether rows go on where those of the step before ended, and the model keeps
+        loss_weights: loss term -> its weight in the sum that is minimised.
+        stateful: whether rows go on where those of the step before ended, and the model keeps
             its state between steps.
-        spelled: whether tokens are read by how they are spelled: then a corpus may have more than
+        char_inputs: whether tokens are read by how they are spelled: then a corpus may have more than
             the model's vocabulary, which is of what is told.
     """
 
     name: ClassVar[str]
     head: ClassVar[str]
     options_type: ClassVar[type[Options]] = Options
-    recurrent: ClassVar[bool] = False
-    spelled: ClassVar[bool] = False
+    stateful: ClassVar[bool] = False
+    char_inputs: ClassVar[bool] = False
 
     def __init__(
-        self, vocabulary: "Vocabulary", config: "Config", length: int, options: Any = None
+        self, vocabulary: "TokenizerView", config: "Config", length: int, options: Any = None
     ) -> None:
         self.vocabulary, self.config, self.length = vocabulary, config, length
         self.options: Any = self.options_type() if options is None else options
 
     @property
-    def terms(self) -> Mapping[str, float]:
+    def loss_weights(self) -> Mapping[str, float]:
         """Loss term -> its weight; here one term, named like the objective."""
         return {self.name: 1.0}
 
     @classmethod
-    def unfit(cls, family: "Family", config: "Config") -> str | None:
+    def unsupported_reason(cls, family: "Family", config: "Config") -> str | None:
         """Say why a model cannot be taught this, or ``None`` if it can; here it needs the head."""
         if cls.head in family.heads():
             return None
         return f"{family.name} has no head {cls.head!r}"
 
     @abstractmethod
-    def rows(self, split: "Split", seed: int) -> Rows:
+    def rows(self, split: "Split", seed: int) -> ExampleDataset:
         """Lay out a corpus.
 
         Raises:
@@ -187,7 +187,7 @@ class Objective(ABC):
         """
 
     @abstractmethod
-    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> Outcome:
+    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
         """Compare what a model says with what is right.
 
         Args:
@@ -195,25 +195,25 @@ class Objective(ABC):
             tensors: those of a ``Batch``, on the model's device.
         """
 
-    def learner(self, family: "Family", config: "Config") -> "nn.Module":
+    def model(self, family: "Family", config: "Config") -> "nn.Module":
         """Build what is trained; here the model with its head."""
         return family.model(config, self.head)
 
-    def networks(self, learner: "nn.Module") -> dict[str, Network]:
+    def models_to_save(self, model: "nn.Module") -> dict[str, TrainedModel]:
         """Return what a run leaves behind; here the model.
 
         The first, called ``model``, is what the run was for.
         """
-        return {"model": Network(learner, self.config, self.head)}
+        return {"model": TrainedModel(model, self.config, self.head)}
 
-    def settle(
-        self, learner: "nn.Module", networks: Mapping[str, Network], given: Collection[str]
+    def after_load(
+        self, model: "nn.Module", models: Mapping[str, TrainedModel], given: Collection[str]
     ) -> "list[Tensor]":
         """Let what depends on weights follow, after networks were given other ones; here nothing.
 
         Args:
-            learner: what ``learner`` returned.
-            networks: what ``networks`` returned for it.
+            model: what ``learner`` returned.
+            models: what ``networks`` returned for it.
             given: the names of those whose weights were set.
 
         Returns:
@@ -221,22 +221,24 @@ class Objective(ABC):
         """
         return []
 
-    def collate(self, rows: Sequence[Row]) -> Batch:
+    def collate(self, rows: Sequence[Example]) -> Batch:
         """Put rows side by side; ``attention_mask`` says which places are no padding."""
         import torch
 
         first = rows[0]
-        arrays = {name: np.stack([row.planes[name] for row in rows]) for name in first.planes}
+        arrays = {name: np.stack([row.arrays[name] for row in rows]) for name in first.arrays}
         for name in first.values:
             arrays[name] = np.concatenate([row.values[name] for row in rows])
-        for name, (plane, _) in first.places.items():
-            stride = first.planes[plane].shape[0]
+        for name, (plane, _) in first.positions.items():
+            stride = first.arrays[plane].shape[0]
             arrays[name] = np.concatenate(
-                [row.places[name][1] + k * stride for k, row in enumerate(rows)]
+                [row.positions[name][1] + k * stride for k, row in enumerate(rows)]
             )
         return Batch(
             tensors={name: torch.from_numpy(array) for name, array in arrays.items()},
-            counts={term: sum(row.counts.get(term, 0) for row in rows) for term in self.terms},
+            counts={
+                term: sum(row.counts.get(term, 0) for row in rows) for term in self.loss_weights
+            },
             rows=len(rows),
             tokens=sum(
                 int(np.count_nonzero(array))
@@ -246,12 +248,14 @@ class Objective(ABC):
         )
 
 
-def pick(hidden: "Tensor", places: "Tensor") -> "Tensor":
+def gather_positions(hidden: "Tensor", positions: "Tensor") -> "Tensor":
     """Return the vectors at some places: (batch, tokens, width) to (n, width)."""
-    return hidden.flatten(0, 1).index_select(0, places)
+    return hidden.flatten(0, 1).index_select(0, positions)
 
 
-def token_loss(model: Any, hidden: "Tensor", tensors: "Mapping[str, Tensor]", term: str) -> Outcome:
+def masked_token_loss(
+    model: Any, hidden: "Tensor", tensors: "Mapping[str, Tensor]", term: str
+) -> LossOutput:
     """Score the tokens that are to be told, and those alone.
 
     Args:
@@ -261,11 +265,11 @@ def token_loss(model: Any, hidden: "Tensor", tensors: "Mapping[str, Tensor]", te
             ``labels``, (n,) each.
         term: name of the loss term.
     """
-    scores = model.scores(pick(hidden, tensors["places"])).float()
-    return score_loss(scores, tensors["labels"], term)
+    scores = model.scores(gather_positions(hidden, tensors["places"])).float()
+    return cross_entropy_sum(scores, tensors["labels"], term)
 
 
-def score_loss(scores: "Tensor", labels: "Tensor", term: str) -> Outcome:
+def cross_entropy_sum(scores: "Tensor", labels: "Tensor", term: str) -> LossOutput:
     """Compare scores with what is right.
 
     Args:
@@ -276,13 +280,13 @@ def score_loss(scores: "Tensor", labels: "Tensor", term: str) -> Outcome:
     from torch.nn import functional as F
 
     right = (scores.detach().argmax(-1) == labels).sum()
-    return Outcome(
+    return LossOutput(
         sums={term: F.cross_entropy(scores, labels, reduction="sum")},
         metrics={"accuracy": (right, right.new_tensor(len(labels)))},
     )
 
 
-def read_options(kind: type[Options], given: Mapping[str, Any], objective: str) -> Options:
+def parse_options(kind: type[Options], given: Mapping[str, Any], objective: str) -> Options:
     """Read what was chosen about an objective.
 
     Raises:
@@ -293,7 +297,7 @@ def read_options(kind: type[Options], given: Mapping[str, Any], objective: str) 
         if name not in known:
             raise UsageError(
                 f"the objective {objective} has no option {name!r}",
-                nearest(name, known) or f"it has {', '.join(known) or 'none'}",
+                did_you_mean(name, known) or f"it has {', '.join(known) or 'none'}",
             )
     try:
         return msgspec.convert(dict(given), kind)

@@ -18,11 +18,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from zoo.data.layout import Framed, lay_out
-from zoo.objectives.base import Batch, Objective, Outcome, Row, Rows, token_loss
-from zoo.objectives.masked import inputs
-from zoo.objectives.packing import pack, plain
-from zoo.objectives.vocabulary import Ids, Vocabulary
+from zoo.data.packing import FramedBudget, pack_documents
+from zoo.objectives.base import (
+    Batch,
+    Example,
+    ExampleDataset,
+    LossOutput,
+    Objective,
+    masked_token_loss,
+)
+from zoo.objectives.examples.packing import pack, unframed
+from zoo.objectives.examples.vocabulary import Ids, TokenizerView
+from zoo.objectives.masked import model_inputs
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -32,16 +39,16 @@ if TYPE_CHECKING:
 CAUSAL = "causal-lm"  # the loss term
 
 
-def ends(vocabulary: Vocabulary) -> tuple[Ids, Ids]:
+def boundary_tokens(vocabulary: TokenizerView) -> tuple[Ids, Ids]:
     """Return what stands before a document and after it: a token each, or nothing."""
     if "eos" not in vocabulary.info.special:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    after = vocabulary.role("eos")
-    before = vocabulary.role("bos") if "bos" in vocabulary.info.special else after
+    after = vocabulary.special_token_id("eos")
+    before = vocabulary.special_token_id("bos") if "bos" in vocabulary.info.special else after
     return np.array([before]), np.array([after])
 
 
-class Transitions:
+class ShiftedDocuments:
     """A split, counted in steps from one token to the next.
 
     Args:
@@ -57,7 +64,7 @@ class Transitions:
         self._steps: Offsets = np.cumsum([0, *np.maximum(steps, 0)], dtype=np.int64)
 
     def document_starts(self) -> "Offsets":
-        """See ``zoo.data.layout.Documents``; in transitions."""
+        """See ``zoo.data.packing.Documents``; in transitions."""
         return self._steps
 
     def read(self, start: int, end: int) -> Ids:
@@ -79,28 +86,28 @@ class Transitions:
         return np.concatenate(pieces)
 
 
-class CausalRows(Rows):
+class CausalRows(ExampleDataset):
     """Rows of transitions."""
 
     def __init__(self, objective: "CausalLanguageModelling", split: "Split", seed: int) -> None:
         self.length, self.pad = objective.length, objective.vocabulary.pad
-        self.steps = Transitions(split, *ends(objective.vocabulary))
-        measure = partial(Framed, self.length, around=0)
-        self.layout = lay_out(self.steps, length=self.length, measure=measure, seed=seed)
+        self.steps = ShiftedDocuments(split, *boundary_tokens(objective.vocabulary))
+        measure = partial(FramedBudget, self.length, around=0)
+        self.layout = pack_documents(self.steps, length=self.length, measure=measure, seed=seed)
 
     def __len__(self) -> int:
         """See ``Rows``."""
         return len(self.layout)
 
-    def row(self, index: int, rng: np.random.Generator) -> Row:
+    def row(self, index: int, rng: np.random.Generator) -> Example:
         """See ``Rows``; nothing is drawn."""
         tokens = [self.steps.read(*stretch) for stretch in self.layout.row(index)]
-        packed = pack([plain(each[:-1]) for each in tokens], length=self.length, pad=self.pad)
+        packed = pack([unframed(each[:-1]) for each in tokens], length=self.length, pad=self.pad)
         labels = np.concatenate([each[1:] for each in tokens])
-        return Row(
-            packed.planes(types=False),
+        return Example(
+            packed.arrays(types=False),
             values={"labels": labels},
-            places={"places": ("input_ids", np.flatnonzero(packed.attention_mask))},
+            positions={"places": ("input_ids", np.flatnonzero(packed.document_ids))},
             counts={CAUSAL: len(labels)},
         )
 
@@ -111,11 +118,11 @@ class CausalLanguageModelling(Objective):
     name: ClassVar[str] = CAUSAL
     head: ClassVar[str] = "causal-lm"
 
-    def rows(self, split: "Split", seed: int) -> Rows:
+    def rows(self, split: "Split", seed: int) -> ExampleDataset:
         """See ``Objective``."""
         return CausalRows(self, split, seed)
 
-    def collate(self, rows: Sequence[Row]) -> Batch:
+    def collate(self, rows: Sequence[Example]) -> Batch:
         """See ``Objective``. Where each row is one text and full, nothing is said of masks and
         positions, which attention is faster without.
         """
@@ -124,7 +131,7 @@ class CausalLanguageModelling(Objective):
             del batch.tensors["attention_mask"], batch.tensors["position_ids"]
         return batch
 
-    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> Outcome:
+    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
         """See ``Objective``."""
         learner: Any = model
-        return token_loss(learner, learner.encode(**inputs(tensors)), tensors, CAUSAL)
+        return masked_token_loss(learner, learner.encode(**model_inputs(tensors)), tensors, CAUSAL)

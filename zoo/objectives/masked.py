@@ -11,10 +11,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from zoo.objectives.base import Objective, Options, Outcome, Row, Rows, token_loss
-from zoo.objectives.choosing import Choice, Chosen, choose
-from zoo.objectives.packing import Packed, Stretches
-from zoo.objectives.vocabulary import Ids, Vocabulary
+from zoo.objectives.base import (
+    Example,
+    ExampleDataset,
+    LossOutput,
+    Objective,
+    Options,
+    masked_token_loss,
+)
+from zoo.objectives.examples.masking import MaskSelection, MaskStrategy, select_mask_positions
+from zoo.objectives.examples.packing import PackedDataset, PackedRow
+from zoo.objectives.examples.vocabulary import Ids, TokenizerView
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -28,18 +35,18 @@ class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What can be chosen about masking.
 
     Attributes:
-        choose: what is chosen: single ``tokens``, whole ``words``, up to three words in a row
+        mask_strategy: what is chosen: single ``tokens``, whole ``words``, up to three words in a row
             (``ngrams``), or ``spans`` of up to ten that are masked, replaced or kept together;
-            see ``zoo.objectives.choosing``.
-        rate: the share of tokens that is chosen.
-        mask: of those, the share that becomes the mask.
-        random: of those, the share that becomes any token; the rest stays as it is.
+            see ``zoo.objectives.examples.masking``.
+        mask_prob: the share of tokens that is chosen.
+        mask_token_prob: of those, the share that becomes the mask.
+        random_token_prob: of those, the share that becomes any token; the rest stays as it is.
     """
 
-    choose: Choice = "tokens"
-    rate: float = 0.15
-    mask: float = 0.8
-    random: float = 0.1
+    mask_strategy: MaskStrategy = "tokens"
+    mask_prob: float = 0.15
+    mask_token_prob: float = 0.8
+    random_token_prob: float = 0.1
 
     def __post_init__(self) -> None:
         """Refuse shares that are none.
@@ -47,15 +54,21 @@ class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Raises:
             ValueError: a share is outside of its range.
         """
-        self.check_share("rate")
-        if min(self.mask, self.random) < 0 or self.mask + self.random > 1:
-            raise ValueError(f"mask {self.mask} and random {self.random} are no shares of a whole")
+        self.check_share("mask_prob")
+        if (
+            min(self.mask_token_prob, self.random_token_prob) < 0
+            or self.mask_token_prob + self.random_token_prob > 1
+        ):
+            raise ValueError(
+                f"mask_token_prob = {self.mask_token_prob} and random_token_prob = "
+                f"{self.random_token_prob} add up to more than 1"
+            )
 
 
-def hide(
+def apply_mask(
     ids: Ids,
-    chosen: Chosen,
-    vocabulary: Vocabulary,
+    chosen: MaskSelection,
+    vocabulary: TokenizerView,
     options: MaskedOptions,
     rng: np.random.Generator,
 ) -> Ids:
@@ -63,25 +76,25 @@ def hide(
     hidden, (places, fates) = ids.copy(), chosen
     draws = rng.random(int(fates[-1]) + 1)[fates] if len(fates) else np.zeros(0)
     others = vocabulary.ordinary[rng.integers(len(vocabulary.ordinary), size=len(places))]
-    masked = draws < options.mask
-    replaced = ~masked & (draws < options.mask + options.random)
-    hidden[places[masked]] = vocabulary.role("mask")
+    masked = draws < options.mask_token_prob
+    replaced = ~masked & (draws < options.mask_token_prob + options.random_token_prob)
+    hidden[places[masked]] = vocabulary.special_token_id("mask")
     hidden[places[replaced]] = others[replaced]
     return hidden
 
 
-class MaskedRows(Rows):
+class MaskedRows(ExampleDataset):
     """Rows of single texts with some tokens hidden."""
 
     def __init__(self, objective: "MaskedLanguageModelling", split: "Split", seed: int) -> None:
         self.objective = objective
-        self.texts = Stretches(split, objective.vocabulary, objective.length, seed)
+        self.texts = PackedDataset(split, objective.vocabulary, objective.length, seed)
 
     def __len__(self) -> int:
         """See ``Rows``."""
         return len(self.texts)
 
-    def row(self, index: int, rng: np.random.Generator) -> Row:
+    def row(self, index: int, rng: np.random.Generator) -> Example:
         """See ``Rows``."""
         return self.objective.masked(self.texts.packed(index), rng)
 
@@ -93,32 +106,36 @@ class MaskedLanguageModelling(Objective):
     head: ClassVar[str] = "masked-lm"
     options_type: ClassVar[type[Options]] = MaskedOptions
 
-    def rows(self, split: "Split", seed: int) -> Rows:
+    def rows(self, split: "Split", seed: int) -> ExampleDataset:
         """See ``Objective``.
 
         Raises:
             UsageError: the tokenizer has no mask, or a row has no place for text.
         """
-        self.vocabulary.role("mask")
+        self.vocabulary.special_token_id("mask")
         return MaskedRows(self, split, seed)
 
-    def masked(self, packed: Packed, rng: np.random.Generator) -> Row:
+    def masked(self, packed: PackedRow, rng: np.random.Generator) -> Example:
         """Hide tokens of a row."""
-        return self.hidden(packed, self.chosen(packed, rng), rng)
+        return self.hidden(packed, self.selection(packed, rng), rng)
 
-    def chosen(self, packed: Packed, rng: np.random.Generator) -> Chosen:
+    def selection(self, packed: PackedRow, rng: np.random.Generator) -> MaskSelection:
         """Choose the tokens of a row that are to be hidden."""
-        budget = max(1, round(self.options.rate * int(packed.own.sum())))
-        return choose(self.options.choose, packed, budget, rng, self.vocabulary.starts_word)
+        budget = max(1, round(self.options.mask_prob * int(packed.is_text.sum())))
+        return select_mask_positions(
+            self.options.mask_strategy, packed, budget, rng, self.vocabulary.starts_word
+        )
 
-    def hidden(self, packed: Packed, chosen: Chosen, rng: np.random.Generator) -> Row:
+    def hidden(self, packed: PackedRow, chosen: MaskSelection, rng: np.random.Generator) -> Example:
         """Hide what was chosen."""
-        planes, places = packed.planes(types=self.has_types), chosen.places
-        planes["input_ids"] = hide(packed.input_ids, chosen, self.vocabulary, self.options, rng)
-        return Row(
+        planes, places = packed.arrays(types=self.has_types), chosen.positions
+        planes["input_ids"] = apply_mask(
+            packed.input_ids, chosen, self.vocabulary, self.options, rng
+        )
+        return Example(
             planes,
             values={"labels": packed.input_ids[places]},
-            places={"places": ("input_ids", places)},
+            positions={"places": ("input_ids", places)},
             counts={MASKED: len(places)},
         )
 
@@ -127,21 +144,21 @@ class MaskedLanguageModelling(Objective):
         """Whether the model tells segments apart."""
         return getattr(self.config, "type_vocab_size", 0) > 1
 
-    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> Outcome:
+    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
         """See ``Objective``."""
-        hidden = model.encode(**inputs(tensors))  # type: ignore[operator]
+        hidden = model.encode(**model_inputs(tensors))  # type: ignore[operator]
         return masked_loss(model, hidden, tensors)
 
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
 
 
-def inputs(tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
+def model_inputs(tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
     """Return what an encoder takes of a batch."""
     return {name: tensors[name] for name in INPUTS if name in tensors}
 
 
-def masked_loss(model: Any, hidden: "Tensor", tensors: "Mapping[str, Tensor]") -> Outcome:
+def masked_loss(model: Any, hidden: "Tensor", tensors: "Mapping[str, Tensor]") -> LossOutput:
     """Score the hidden tokens, and those alone.
 
     Args:
@@ -149,4 +166,4 @@ def masked_loss(model: Any, hidden: "Tensor", tensors: "Mapping[str, Tensor]") -
         hidden: (batch, tokens, width).
         tensors: with ``places`` and ``labels``, (n,) each.
     """
-    return token_loss(model, hidden, tensors, MASKED)
+    return masked_token_loss(model, hidden, tensors, MASKED)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from zoo.data.layout import Measure
+from zoo.data.packing import BudgetFactory
+from zoo.objectives.examples.vocabulary import Ids
 from zoo.objectives.seq2seq import Seq2SeqObjective
-from zoo.objectives.vocabulary import Ids
 
 if TYPE_CHECKING:
     from zoo.data.corpus import Split
@@ -24,7 +24,7 @@ LEAST = 2  # places of either row that a text takes at least: a token, and one t
 THICK = 16  # tokens of a text that the room left for others counts on
 
 
-class Crossed:
+class PrefixRowBudget:
     """A row of the encoder and one of the decoder, equally long, for texts of two sorts.
 
     A text takes ``LEAST`` places of one row, and of the other one as many as it has tokens, at
@@ -44,18 +44,18 @@ class Crossed:
         return int(self.free[1] > self.free[0])
 
     def most(self) -> int:
-        """See ``zoo.data.layout.Filling``; leaves room for texts of the other sort."""
+        """See ``zoo.data.packing.RowBudget``; leaves room for texts of the other sort."""
         own, other = self.free[self.sort], self.free[1 - self.sort]
         return own - LEAST - other // THICK if other >= LEAST else 0
 
     def add(self, tokens: int) -> None:
-        """See ``zoo.data.layout.Filling``."""
+        """See ``zoo.data.packing.RowBudget``."""
         sort = self.sort
         self.free[sort] -= max(tokens, LEAST)
         self.free[1 - sort] -= LEAST
 
 
-def cuts(sizes: Ids, length: int, rng: np.random.Generator) -> Ids:
+def draw_split_points(sizes: Ids, length: int, rng: np.random.Generator) -> Ids:
     """Draw where each text of a row is cut, (texts,).
 
     One draw decides for all: the share that the first sort reads and the second writes. Rounding
@@ -63,14 +63,14 @@ def cuts(sizes: Ids, length: int, rng: np.random.Generator) -> Ids:
     further on, or before.
 
     Args:
-        sizes: (texts,), tokens of each; they fit into ``Crossed``.
+        sizes: (texts,), tokens of each; they fit into ``PrefixRowBudget``.
         length: places in each row.
         rng: for the draws.
 
     Returns:
         how many tokens of each are read: at least one, and not all; none of a single token.
     """
-    row, sorts = Crossed(length), []
+    row, sorts = PrefixRowBudget(length), []
     for size in sizes.tolist():
         sorts.append(row.sort)
         row.add(size)
@@ -92,11 +92,11 @@ class PrefixLm(Seq2SeqObjective):
 
     name: ClassVar[str] = "prefix-lm"
 
-    def measure(self, split: "Split") -> tuple[Measure, int]:
+    def measure(self, split: "Split") -> tuple[BudgetFactory, int]:
         """See ``Seq2SeqObjective``."""
-        return partial(Crossed, self.length), self.length
+        return partial(PrefixRowBudget, self.length), self.length
 
     def examples(self, texts: Sequence[Ids], rng: np.random.Generator) -> Sequence[tuple[Ids, Ids]]:
         """See ``Seq2SeqObjective``."""
-        found = cuts(np.array([len(text) for text in texts]), self.length, rng)
+        found = draw_split_points(np.array([len(text) for text in texts]), self.length, rng)
         return [(text[:cut], text[cut:]) for text, cut in zip(texts, found.tolist(), strict=True)]

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from zoo.data.layout import Measure, lay_out
-from zoo.objectives.base import Objective, Outcome, Row, Rows, token_loss
-from zoo.objectives.packing import Packed, pack, plain
-from zoo.objectives.vocabulary import Ids
+from zoo.data.packing import BudgetFactory, pack_documents
+from zoo.objectives.base import Example, ExampleDataset, LossOutput, Objective, masked_token_loss
+from zoo.objectives.examples.packing import PackedRow, pack, unframed
+from zoo.objectives.examples.vocabulary import Ids
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -33,12 +33,12 @@ class Seq2SeqObjective(Objective):
     head: ClassVar[str] = SEQ2SEQ
 
     @property
-    def terms(self) -> Mapping[str, float]:
+    def loss_weights(self) -> Mapping[str, float]:
         """See ``Objective``; the same term for all of them."""
         return {SEQ2SEQ: 1.0}
 
     @abstractmethod
-    def measure(self, split: "Split") -> tuple[Measure, int]:
+    def measure(self, split: "Split") -> tuple[BudgetFactory, int]:
         """Return how rows are filled, and how many places the decoder's rows have.
 
         Sources and targets of all texts that fill a row fit, with a token that ends each.
@@ -51,11 +51,11 @@ class Seq2SeqObjective(Objective):
     def examples(self, texts: Sequence[Ids], rng: np.random.Generator) -> Sequence[tuple[Ids, Ids]]:
         """Return source and target, (n,) each, without ends, of each of a row's texts."""
 
-    def rows(self, split: "Split", seed: int) -> Rows:
+    def rows(self, split: "Split", seed: int) -> ExampleDataset:
         """See ``Objective``."""
         return Seq2SeqRows(self, split, seed)
 
-    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> Outcome:
+    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
         """See ``Objective``."""
         learner: Any = model
         _, hidden = learner.hidden(
@@ -64,24 +64,24 @@ class Seq2SeqObjective(Objective):
             tensors["decoder_input_ids"],
             tensors["decoder_attention_mask"],
         )
-        return token_loss(learner, hidden, tensors, SEQ2SEQ)
+        return masked_token_loss(learner, hidden, tensors, SEQ2SEQ)
 
 
-class Seq2SeqRows(Rows):
+class Seq2SeqRows(ExampleDataset):
     """Rows of sources, and of the targets that belong to them."""
 
     def __init__(self, objective: Seq2SeqObjective, split: "Split", seed: int) -> None:
         self.objective, self.split = objective, split
-        self.end = objective.vocabulary.role("eos")
+        self.end = objective.vocabulary.special_token_id("eos")
         self.start: int = objective.config.decoder_start_token_id  # type: ignore[attr-defined]
         measure, self.decoder_length = objective.measure(split)
-        self.layout = lay_out(split, length=objective.length, measure=measure, seed=seed)
+        self.layout = pack_documents(split, length=objective.length, measure=measure, seed=seed)
 
     def __len__(self) -> int:
         """See ``Rows``."""
         return len(self.layout)
 
-    def row(self, index: int, rng: np.random.Generator) -> Row:
+    def row(self, index: int, rng: np.random.Generator) -> Example:
         """See ``Rows``."""
         texts = [self.split.read(*stretch) for stretch in self.layout.row(index)]
         examples = self.objective.examples(texts, rng)
@@ -91,19 +91,19 @@ class Seq2SeqRows(Rows):
             [np.append(self.start, target[:-1]) for target in targets], self.decoder_length
         )
         labels = np.concatenate(targets)
-        return Row(
+        return Example(
             {
                 "input_ids": sources.input_ids,
-                "attention_mask": sources.attention_mask,
+                "attention_mask": sources.document_ids,
                 "decoder_input_ids": read.input_ids,
-                "decoder_attention_mask": read.attention_mask,
+                "decoder_attention_mask": read.document_ids,
             },
             values={"labels": labels},
-            places={"places": ("decoder_input_ids", np.flatnonzero(read.attention_mask))},
+            positions={"places": ("decoder_input_ids", np.flatnonzero(read.document_ids))},
             counts={SEQ2SEQ: len(labels)},
         )
 
-    def _packed(self, texts: list[Ids], length: int) -> Packed:
+    def _packed(self, texts: list[Ids], length: int) -> PackedRow:
         return pack(
-            [plain(text) for text in texts], length=length, pad=self.objective.vocabulary.pad
+            [unframed(text) for text in texts], length=length, pad=self.objective.vocabulary.pad
         )

@@ -19,21 +19,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.init import init_weights
-from zoo.objectives.base import Network, Options, Outcome, Row, pick
-from zoo.objectives.choosing import Choice, stretches
+from zoo.nn.layers.init import init_weights
+from zoo.objectives.base import Example, LossOutput, Options, TrainedModel, gather_positions
+from zoo.objectives.examples.masking import MaskStrategy, label_runs
+from zoo.objectives.examples.packing import PackedRow
+from zoo.objectives.examples.vocabulary import Ids
 from zoo.objectives.masked import (
     MASKED,
     MaskedLanguageModelling,
     MaskedOptions,
-    inputs,
     masked_loss,
+    model_inputs,
 )
-from zoo.objectives.packing import Packed
-from zoo.objectives.vocabulary import Ids
 
 if TYPE_CHECKING:
-    from zoo.family import Family
+    from zoo.families.base import Family
 
 BOUNDARY = "span-boundary"  # the loss term
 LONGEST, WIDTH = 20, 200
@@ -42,7 +42,7 @@ LONGEST, WIDTH = 20, 200
 class SpanOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What can be chosen about masking; here, spans are chosen if nothing is said."""
 
-    choose: Choice = "spans"
+    mask_strategy: MaskStrategy = "spans"
 
 
 class BoundaryHead(nn.Module):
@@ -84,7 +84,7 @@ class BoundaryHead(nn.Module):
         return F.linear(x, table, self.bias)
 
 
-class WithBoundaries(nn.Module):
+class ModelWithSBO(nn.Module):
     """A model, and what is learnt beside it.
 
     Args:
@@ -104,72 +104,76 @@ class SpanBoundary(MaskedLanguageModelling):
     options_type: ClassVar[type[Options]] = SpanOptions
 
     @property
-    def terms(self) -> Mapping[str, float]:
+    def loss_weights(self) -> Mapping[str, float]:
         """See ``Objective``: the plain sum of both (section 3.2)."""
         return {MASKED: 1.0, BOUNDARY: 1.0}
 
-    def learner(self, family: "Family", config: Any) -> nn.Module:
+    def model(self, family: "Family", config: Any) -> nn.Module:
         """See ``Objective``; with the head for boundaries."""
         model: Any = family.model(config, self.head)
         vocabulary, width = model.embeddings.tokens.weight.shape
         head = BoundaryHead(config.hidden_size, width, vocabulary, config.layer_norm_eps)
         init_weights(head, std=config.initializer_range)
-        return WithBoundaries(model, head)
+        return ModelWithSBO(model, head)
 
-    def networks(self, learner: nn.Module) -> dict[str, Network]:
+    def models_to_save(self, model: nn.Module) -> dict[str, TrainedModel]:
         """See ``Objective``; without the head for boundaries."""
-        assert isinstance(learner, WithBoundaries), "learner made it"
-        return super().networks(learner.model)
+        assert isinstance(model, ModelWithSBO), "learner made it"
+        return super().models_to_save(model.model)
 
-    def masked(self, packed: Packed, rng: np.random.Generator) -> Row:
+    def masked(self, packed: PackedRow, rng: np.random.Generator) -> Example:
         """Hide tokens of a row, and note where their spans' boundaries are."""
-        chosen = self.chosen(packed, rng)
+        chosen = self.selection(packed, rng)
         row = self.hidden(packed, chosen, rng)
-        places, where, left, right = boundaries(packed, chosen.places)
+        places, where, left, right = boundaries(packed, chosen.positions)
         return replace(
             row,
             values={**row.values, "span_labels": packed.input_ids[places], "span_offsets": where},
-            places={**row.places, "lefts": ("input_ids", left), "rights": ("input_ids", right)},
+            positions={
+                **row.positions,
+                "lefts": ("input_ids", left),
+                "rights": ("input_ids", right),
+            },
             counts={**row.counts, BOUNDARY: len(places)},
         )
 
-    def loss(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> Outcome:
+    def loss(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> LossOutput:
         """See ``Objective``."""
         trunk: Any = model.model
-        hidden = trunk.encode(**inputs(tensors))
+        hidden = trunk.encode(**model_inputs(tensors))
         found = masked_loss(trunk, hidden, tensors)
         scores = model.boundaries(  # type: ignore[operator]
-            pick(hidden, tensors["lefts"]),
-            pick(hidden, tensors["rights"]),
+            gather_positions(hidden, tensors["lefts"]),
+            gather_positions(hidden, tensors["rights"]),
             tensors["span_offsets"],
             trunk.embeddings.tokens.weight,
         ).float()
         labels = tensors["span_labels"]
         right = (scores.detach().argmax(-1) == labels).sum()
-        return Outcome(
+        return LossOutput(
             {**found.sums, BOUNDARY: F.cross_entropy(scores, labels, reduction="sum")},
             {**found.metrics, "boundary_accuracy": (right, right.new_tensor(len(labels)))},
         )
 
 
-def boundaries(packed: Packed, places: Ids) -> tuple[Ids, Ids, Ids, Ids]:
+def boundaries(packed: PackedRow, positions: Ids) -> tuple[Ids, Ids, Ids, Ids]:
     """Find the tokens around hidden spans.
 
     Args:
         packed: the row.
-        places: (n,), what is hidden, in order; neighbours in one text are of one span.
+        positions: (n,), what is hidden, in order; neighbours in one text are of one span.
 
     Returns:
         for the tokens that are told from a boundary, (m,) each: their places, where in the span
         they stand, and the places before and behind the span.
     """
-    texts = np.append(packed.attention_mask, 0)
-    own = np.append(packed.own, False)  # so that the place before the first is none either
-    span = stretches(places, texts)
-    first = places[np.diff(span, prepend=-1) > 0]
+    texts = np.append(packed.document_ids, 0)
+    own = np.append(packed.is_text, False)  # so that the place before the first is none either
+    span = label_runs(positions, texts)
+    first = positions[np.diff(span, prepend=-1) > 0]
     last = first + np.bincount(span, minlength=len(first)) - 1
     left, right = first - 1, last + 1
     inside = own[left] & own[right] & (texts[left] == texts[first]) & (texts[right] == texts[first])
-    where = places - first[span]
+    where = positions - first[span]
     told = inside[span] & (where < LONGEST)
-    return places[told], where[told], left[span][told], right[span][told]
+    return positions[told], where[told], left[span][told], right[span][told]

@@ -1,7 +1,7 @@
 """Finding and loading plugins: one when one is needed, all when all are asked for."""
 
-from zoo.plugins.discovery import Found, claimed, installed
-from zoo.plugins.loading import PluginWarning, broken, go_on_without, hooks_of, load
+from zoo.plugins.discovery import PluginInfo, entry_points_by_name, installed
+from zoo.plugins.loading import PluginWarning, broken, hooks_of, load, warn_or_raise
 from zoo.plugins.provided import (
     all_families,
     all_formats,
@@ -12,18 +12,18 @@ from zoo.plugins.provided import (
 )
 
 __all__ = [
-    "Found",
+    "PluginInfo",
     "PluginWarning",
     "all_families",
     "all_formats",
     "broken",
-    "claimed",
+    "entry_points_by_name",
     "family_of_model_type",
     "format_named",
     "get_family",
-    "go_on_without",
     "hooks_of",
     "installed",
     "load",
     "registry_files",
+    "warn_or_raise",
 ]

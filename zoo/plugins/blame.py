@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 
 from zoo.errors import PluginError
-from zoo.plugins.discovery import Found, claimed
+from zoo.plugins.discovery import PluginInfo, entry_points_by_name
 from zoo.plugins.loading import broken
 
 OURS = "plm-zoo"
@@ -64,10 +64,10 @@ def _described(error: BaseException, module: str, path: str, number: int) -> str
     return f"{kind}: {message} ({place})" if message else f"{kind} ({place})"
 
 
-def _third_parties() -> dict[str, Found]:
+def _third_parties() -> dict[str, PluginInfo]:
     """Return package -> plugin, for plugins of other distributions than zoo's own."""
     try:
-        plugins = [plugin for rivals in claimed().values() for plugin in rivals]
+        plugins = [plugin for rivals in entry_points_by_name().values() for plugin in rivals]
     except PluginError:  # it is shown where a command asks for plugins
         return {}
     return {_package(p.module): p for p in plugins if p.distribution != OURS}

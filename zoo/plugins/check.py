@@ -16,10 +16,10 @@ from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any
 
 from zoo.io.limits import PLUGIN_CHECK_SECONDS
-from zoo.plugins.discovery import Found
+from zoo.plugins.discovery import PluginInfo
 
 if TYPE_CHECKING:
-    from zoo.family import Family
+    from zoo.families.base import Family
 
 TESTS = ("tests", "test", "conftest")
 
@@ -87,7 +87,7 @@ def problems(name: str) -> Iterator[str]:
         yield from _family_problems(family)
 
 
-def _modules(plugin: Found) -> Iterable[str]:
+def _modules(plugin: PluginInfo) -> Iterable[str]:
     """Return the modules of a plugin's package, its tests left out."""
     first = plugin.module.partition(":")[0].strip()
     yield first

@@ -9,12 +9,12 @@ import os
 from dataclasses import dataclass
 from importlib import metadata
 
-from zoo import hookspecs
-from zoo.errors import PluginError, nearest
+from zoo.errors import PluginError, did_you_mean
+from zoo.plugins import hookspecs
 
 
 @dataclass(frozen=True)
-class Found:
+class PluginInfo:
     """An installed plugin, imported or not.
 
     Attributes:
@@ -31,16 +31,16 @@ class Found:
 
 
 @functools.cache
-def claimed() -> dict[str, list[Found]]:
+def entry_points_by_name() -> dict[str, list[PluginInfo]]:
     """Return the plugins that claim a name, by name, restricted by ``$ZOO_PLUGINS``; imports none.
 
     Raises:
         PluginError: ``$ZOO_PLUGINS`` names one that is not installed.
     """
-    found: dict[str, list[Found]] = {}
+    found: dict[str, list[PluginInfo]] = {}
     for point in metadata.entry_points(group=hookspecs.GROUP):
         dist = point.dist
-        plugin = Found(
+        plugin = PluginInfo(
             point.name, dist.name if dist else "?", dist.version if dist else "?", point.value
         )
         rivals = found.setdefault(point.name, [])
@@ -50,17 +50,17 @@ def claimed() -> dict[str, list[Found]]:
 
 
 @functools.cache
-def installed() -> dict[str, Found]:
+def installed() -> dict[str, PluginInfo]:
     """Return the installed plugins by name, restricted by ``$ZOO_PLUGINS``; imports none.
 
     Raises:
         PluginError: two distributions claim one name, or ``$ZOO_PLUGINS`` names one that is
             not installed.
     """
-    return {name: only(rivals) for name, rivals in claimed().items()}
+    return {name: only(rivals) for name, rivals in entry_points_by_name().items()}
 
 
-def only(rivals: list[Found]) -> Found:
+def only(rivals: list[PluginInfo]) -> PluginInfo:
     """Return the one plugin that claims a name.
 
     Raises:
@@ -75,7 +75,7 @@ def only(rivals: list[Found]) -> Found:
     return rivals[0]
 
 
-def _allowed(found: dict[str, list[Found]]) -> dict[str, list[Found]]:
+def _allowed(found: dict[str, list[PluginInfo]]) -> dict[str, list[PluginInfo]]:
     """Apply ``$ZOO_PLUGINS``. Plugins of formats alone, ours included, are named there too."""
     wanted = os.environ.get("ZOO_PLUGINS")
     if wanted is None:
@@ -85,6 +85,6 @@ def _allowed(found: dict[str, list[Found]]) -> dict[str, list[Found]]:
         if name not in found:
             raise PluginError(
                 f"$ZOO_PLUGINS names {name}, which is not installed",
-                nearest(name, list(found)) or f"installed: {', '.join(sorted(found))}",
+                did_you_mean(name, list(found)) or f"installed: {', '.join(sorted(found))}",
             )
     return {name: found[name] for name in found if name in (*names, "converters")}

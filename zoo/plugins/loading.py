@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from zoo import hookspecs
-from zoo.errors import PluginError, UsageError, nearest
-from zoo.plugins.discovery import Found, claimed, only
+from zoo.errors import PluginError, UsageError, did_you_mean
+from zoo.plugins import hookspecs
+from zoo.plugins.discovery import PluginInfo, entry_points_by_name, only
 
 if TYPE_CHECKING:
     import pluggy
@@ -39,11 +39,11 @@ def load(name: str) -> Any:
     """
     import pluggy
 
-    plugins = claimed()
+    plugins = entry_points_by_name()
     if name not in plugins:
         raise UsageError(
             f"no plugin is called {name!r}",
-            nearest(name, list(plugins)) or f"installed: {', '.join(sorted(plugins))}",
+            did_you_mean(name, list(plugins)) or f"installed: {', '.join(sorted(plugins))}",
         )
     plugin, hooks = only(plugins[name]), manager()
     if hooks.has_plugin(name):
@@ -62,7 +62,7 @@ def load(name: str) -> Any:
     return module
 
 
-def go_on_without(error: PluginError) -> None:
+def warn_or_raise(error: PluginError) -> None:
     """Make a line of warning of a broken plugin, or an error if ``ZOO_STRICT_PLUGINS=1``."""
     if os.environ.get("ZOO_STRICT_PLUGINS") == "1":
         raise error
@@ -74,7 +74,7 @@ def _warn_once(line: str) -> None:
     warnings.warn(line, PluginWarning, stacklevel=3)
 
 
-def broken(plugin: Found, why: str) -> PluginError:
+def broken(plugin: PluginInfo, why: str) -> PluginError:
     """Return the error of a plugin that does not work."""
     line = " ".join(why.split())
     return PluginError(

@@ -3,16 +3,16 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo.errors import PluginError, UsageError, nearest
-from zoo.plugins.discovery import Found, installed
-from zoo.plugins.loading import broken, go_on_without, load, manager
+from zoo.errors import PluginError, UsageError, did_you_mean
+from zoo.plugins.discovery import PluginInfo, installed
+from zoo.plugins.loading import broken, load, manager, warn_or_raise
 
 if TYPE_CHECKING:
-    from zoo.family import Family
-    from zoo.formats import Format
+    from zoo.families.base import Family
+    from zoo.io.tensors.formats import Format
 
 
-def _of(name: str, hook: str) -> list[Any]:
+def _implementations(name: str, hook: str) -> list[Any]:
     """Return what one plugin's hook returns."""
     load(name)
     hooks = manager()
@@ -31,8 +31,8 @@ def _of(name: str, hook: str) -> list[Any]:
 
 def _returned(hook: str) -> type:
     """Return what a hook's values must be instances of."""
-    from zoo.family import Family
-    from zoo.formats import Format
+    from zoo.families.base import Family
+    from zoo.io.tensors.formats import Format
 
     kinds: dict[str, type] = {"zoo_families": Family, "zoo_formats": Format}
     return kinds.get(hook, Path)
@@ -44,7 +44,7 @@ def families_of(name: str) -> "list[Family]":
     Raises:
         PluginError: it is broken.
     """
-    return _of(name, "zoo_families")
+    return _implementations(name, "zoo_families")
 
 
 def _of_all(hook: str) -> list[tuple[str, Any]]:
@@ -52,9 +52,9 @@ def _of_all(hook: str) -> list[tuple[str, Any]]:
     found = []
     for name in installed():
         try:
-            found += [(name, item) for item in _of(name, hook)]
+            found += [(name, item) for item in _implementations(name, hook)]
         except PluginError as error:
-            go_on_without(error)
+            warn_or_raise(error)
     return found
 
 
@@ -70,7 +70,7 @@ def get_family(name: str, mentioned_in: str = "") -> "Family":
         PluginError: its plugin is broken, or two plugins provide it.
     """
     if name in installed():
-        for family in _of(name, "zoo_families"):
+        for family in _implementations(name, "zoo_families"):
             if family.name == name:
                 return family  # type: ignore[no-any-return]
     families = all_families()
@@ -78,7 +78,7 @@ def get_family(name: str, mentioned_in: str = "") -> "Family":
         place = f"{mentioned_in}: " if mentioned_in else ""
         raise UsageError(
             f"{place}no family is called {name!r}",
-            nearest(name, list(families)) or f"available: {', '.join(sorted(families))}",
+            did_you_mean(name, list(families)) or f"available: {', '.join(sorted(families))}",
         )
     return families[name]
 
@@ -106,7 +106,7 @@ def all_families() -> "dict[str, Family]":
 def family_of_model_type(model_type: str) -> "Family | None":
     """Return the family that answers for a Hub ``model_type``, or ``None``."""
     if model_type in installed():
-        for family in _of(model_type, "zoo_families"):
+        for family in _implementations(model_type, "zoo_families"):
             if model_type in family.model_types:
                 return family  # type: ignore[no-any-return]
     for family in all_families().values():
@@ -133,6 +133,6 @@ def format_named(name: str) -> "Format":
     raise UsageError(f"no installed plugin knows the format {name}", "see `zoo plugins`")
 
 
-def registry_files() -> list[tuple[Found, Path]]:
+def registry_files() -> list[tuple[PluginInfo, Path]]:
     """Return the registry files that plugins bring, each with its plugin."""
     return [(installed()[name], path) for name, path in _of_all("zoo_checkpoints")]

@@ -24,18 +24,18 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor, nn
 
-from zoo.config import Config
+from zoo.conformance.smoke_train import smoke_train
 from zoo.errors import UsageError
 from zoo.export.parts import NEW, with_cache
-from zoo.export.spec import LOGITS
 from zoo.export.trace import Example
-from zoo.family import Family
-from zoo.formats import TensorInfo
-from zoo.nn.writing import Writer
-from zoo.testing.draws import CHOICES, axis_lengths, draw_inputs, draw_weights
+from zoo.families.base import Family
+from zoo.families.config import Config
+from zoo.families.onnx import LOGITS
+from zoo.families.random_inputs import CHOICES, axis_lengths, random_inputs, randomize_weights
+from zoo.io.tensors.formats import TensorInfo
+from zoo.nn.generation import GenerationMixin
 from zoo.testing.golden import Golden
-from zoo.testing.short_run import losses
-from zoo.weights import account_for
+from zoo.weights import match_tensors
 
 LENGTHS = (7, 3, 1)
 UNLIMITED = 256  # tokens that are tried where a model takes any number
@@ -77,12 +77,12 @@ class FamilyTests:
     def model(self, head: str, dtype: torch.dtype = torch.float64) -> nn.Module:
         """Return a model that is ready to run, with random weights."""
         model = self.family.model(self.config, head).to(dtype).eval()
-        draw_weights(model)
+        randomize_weights(model)
         return model
 
     def inputs(self, head: str, **options: Any) -> dict[str, Tensor]:
         """Return a batch of three texts of different length."""
-        return draw_inputs(self.family.onnx(self.config, head), self.config, LENGTHS, **options)
+        return random_inputs(self.family.onnx(self.config, head), self.config, LENGTHS, **options)
 
     def run(self, model: nn.Module, inputs: Example) -> dict[str, Tensor]:
         """Run a model without keeping what gradients need."""
@@ -102,8 +102,8 @@ class FamilyTests:
     def test_config_survives_the_hub(self, size: str) -> None:
         """A configuration comes back equal from the Hub's keys, written as JSON."""
         config: Config = self.family.sizes()[size]
-        hub = json.loads(json.dumps(self.family.to_hub(config)))
-        back = self.family.from_hub(hub)
+        hub = json.loads(json.dumps(self.family.to_hf(config)))
+        back = self.family.from_hf(hub)
         assert back.config == config
         assert not back.unknown, f"the family writes keys that it does not know: {back.unknown}"
 
@@ -120,7 +120,7 @@ class FamilyTests:
                 except ValueError as error:
                     assert field.name in str(error)
                     continue
-                inputs = draw_inputs(self.family.onnx(config, "none"), config, LENGTHS)
+                inputs = random_inputs(self.family.onnx(config, "none"), config, LENGTHS)
                 found = self.run(self.family.model(config, "none").eval(), inputs)
                 assert all(tensor.isfinite().all() for tensor in found.values()), field.name
 
@@ -153,8 +153,8 @@ class FamilyTests:
             for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
         }
         for wrapper in ("", "module.", "_orig_mod."):
-            account = account_for(weights, {wrapper + name: info for name, info in hub.items()})
-            account.require_closed(f"{self.family.name} with head {head}, names {wrapper}...")
+            account = match_tensors(weights, {wrapper + name: info for name, info in hub.items()})
+            account.raise_if_incomplete(f"{self.family.name} with head {head}, names {wrapper}...")
 
     def test_tensors_survive_the_hub_bit_for_bit(self, head: str) -> None:
         """Every tensor comes back from the Hub's layout as it was."""
@@ -163,7 +163,7 @@ class FamilyTests:
             hub = [random.integers(0, 1 << 16, s, np.uint16) for s in entry.source_shapes]
             ours = entry.op.to_ours(hub, entry.shape)
             assert ours.shape == entry.shape, entry.target
-            back = entry.op.to_hub(ours)
+            back = entry.op.to_hf(ours)
             assert all(map(np.array_equal, hub, back)) and len(back) == len(hub), entry.target
 
     def test_weights_survive_a_file(self, head: str, tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ class FamilyTests:
             self.model(head),
             self.inputs(head),
         )
-        if not isinstance(model, Writer) or list(spec.outputs) != [LOGITS]:
+        if not isinstance(model, GenerationMixin) or list(spec.outputs) != [LOGITS]:
             return
         for part in with_cache(model, spec, inputs):
             found = self.run(part.module, part.example)
@@ -248,7 +248,7 @@ class FamilyTests:
         """An input of the declared length has a place for every token."""
         spec = self.family.onnx(self.config, head)
         longest = spec.limits.get("tokens", UNLIMITED)
-        found = self.run(self.model(head), draw_inputs(spec, self.config, (longest, 1)))
+        found = self.run(self.model(head), random_inputs(spec, self.config, (longest, 1)))
         assert all(tensor.isfinite().all() for tensor in found.values())
 
     def test_what_is_left_out_is_neutral(self, head: str) -> None:
@@ -304,7 +304,7 @@ class FamilyTests:
             self.family.recipe("tiny")
         except UsageError:
             return
-        found = losses(self.family, self.config, tmp_path / "run")
+        found = smoke_train(self.family, self.config, tmp_path / "run")
         assert np.isfinite(found).all()
         assert np.mean(found[-5:]) < np.mean(found[:5])
 

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import VerificationError
-from zoo.safetensors import SafetensorsReader
+from zoo.io.tensors.safetensors import SafetensorsReader
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from zoo.config import Config
-    from zoo.family import Family
+    from zoo.families.base import Family
+    from zoo.families.config import Config
 
     Arrays = dict[str, NDArray[np.generic[Any]]]
 
@@ -58,13 +58,13 @@ class Golden:
         Raises:
             VerificationError: a tensor is left over, missing or of another shape.
         """
-        from zoo.formats import TensorInfo
-        from zoo.weights import account_for
+        from zoo.io.tensors.formats import TensorInfo
+        from zoo.weights import match_tensors
 
-        config = family.from_hub(self.hub_config).config
+        config = family.from_hf(self.hub_config).config
         tensors = {name: TensorInfo("F32", a.shape) for name, a in self.weights.items()}
-        account = account_for(family.weights(config, self.head), tensors)
-        account.require_closed(f"golden file of {family.name} with head {self.head}")
+        account = match_tensors(family.weights(config, self.head), tensors)
+        account.raise_if_incomplete(f"golden file of {family.name} with head {self.head}")
         if account.absent:
             import msgspec
 
@@ -74,6 +74,6 @@ class Golden:
             arrays = [self.weights[name] for name in move.names]
             state[move.entry.target] = move.entry.op.to_ours(arrays, move.entry.shape)
         for name, drop in account.drops.items():
-            if drop.must is not None and not drop.must(self.weights[name]):
-                raise VerificationError(f"{name} holds other values than {drop.because}")
+            if drop.value_check is not None and not drop.value_check(self.weights[name]):
+                raise VerificationError(f"{name} holds other values than {drop.reason}")
         return config, state

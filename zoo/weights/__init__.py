@@ -1,26 +1,26 @@
 """Weights: one list of rules imports, exports and checks a family's tensors. Torch-free."""
 
-from zoo.weights.account import Account, Move, account_for, check_counts
-from zoo.weights.buffers import is_arange, is_low, is_triangle
-from zoo.weights.ops import ByHead, Concat, Op, Same, Transpose
-from zoo.weights.rules import Drop, Entry, Rule, Tied, WeightMap
+from zoo.weights.buffers import is_arange, is_causal_mask, is_mask_value
+from zoo.weights.matching import MappingReport, TensorCopy, check_counts, match_tensors
+from zoo.weights.ops import Concat, DeinterleaveQKV, Identity, Op, Transpose
+from zoo.weights.rules import Ignore, Rule, TensorMapping, TiedAlias, WeightMap
 
 __all__ = [
-    "Account",
-    "ByHead",
     "Concat",
-    "Drop",
-    "Entry",
-    "Move",
+    "DeinterleaveQKV",
+    "Identity",
+    "Ignore",
+    "MappingReport",
     "Op",
     "Rule",
-    "Same",
-    "Tied",
+    "TensorCopy",
+    "TensorMapping",
+    "TiedAlias",
     "Transpose",
     "WeightMap",
-    "account_for",
     "check_counts",
     "is_arange",
-    "is_low",
-    "is_triangle",
+    "is_causal_mask",
+    "is_mask_value",
+    "match_tensors",
 ]

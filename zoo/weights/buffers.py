@@ -14,7 +14,7 @@ def is_arange(array: "NDArray[np.generic[Any]]") -> bool:
     return np.array_equal(array.reshape(-1), np.arange(array.size))
 
 
-def is_triangle(array: "NDArray[np.generic[Any]]") -> bool:
+def is_causal_mask(array: "NDArray[np.generic[Any]]") -> bool:
     """Whether a buffer says that each token sees those before it and itself."""
     import numpy as np
 
@@ -22,6 +22,6 @@ def is_triangle(array: "NDArray[np.generic[Any]]") -> bool:
     return bool(square.shape[0] == square.shape[1] and np.array_equal(square, np.tri(len(square))))
 
 
-def is_low(array: "NDArray[np.generic[Any]]") -> bool:
+def is_mask_value(array: "NDArray[np.generic[Any]]") -> bool:
     """Whether a buffer holds one score that leaves no weight to what has it."""
     return array.size == 1 and float(array.reshape(-1)[0]) <= -1e4

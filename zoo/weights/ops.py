@@ -28,41 +28,41 @@ class Op(ABC):
         """Return the shapes of the Hub tensors that make up one of ours."""
 
     @abstractmethod
-    def pieces(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
+    def chunks(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
         """Return arrays whose elements, one after the other, are our tensor: no copy is made."""
 
     @abstractmethod
-    def to_hub(self, array: "Array") -> "tuple[Array, ...]":
+    def to_hf(self, array: "Array") -> "tuple[Array, ...]":
         """Undo the operation, as views where possible."""
 
     def to_ours(self, arrays: "Sequence[Array]", shape: Shape) -> "Array":
         """Return our tensor as one array of the given shape."""
         import numpy as np
 
-        pieces = self.pieces(arrays)
+        pieces = self.chunks(arrays)
         if len(pieces) == 1:
             return pieces[0].reshape(shape)
         return np.concatenate([piece.reshape(-1) for piece in pieces]).reshape(shape)
 
 
 @dataclass(frozen=True)
-class Same(Op):
+class Identity(Op):
     """The tensor as it is."""
 
     def hub_shapes(self, shape: Shape) -> tuple[Shape, ...]:
         """See ``Op``."""
         return (shape,)
 
-    def pieces(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
+    def chunks(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
         """See ``Op``."""
         return arrays
 
-    def to_hub(self, array: "Array") -> "tuple[Array, ...]":
+    def to_hf(self, array: "Array") -> "tuple[Array, ...]":
         """See ``Op``."""
         return (array,)
 
 
-SAME = Same()
+SAME = Identity()
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ class Transpose(Op):
         """See ``Op``."""
         return (shape[::-1],)
 
-    def pieces(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
+    def chunks(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
         """See ``Op``."""
         return [array.T for array in arrays]  # written by blocks of rows
 
-    def to_hub(self, array: "Array") -> "tuple[Array, ...]":
+    def to_hf(self, array: "Array") -> "tuple[Array, ...]":
         """See ``Op``."""
         return (array.T,)
 
@@ -101,11 +101,11 @@ class Concat(Op):
         """See ``Op``."""
         return tuple((rows, *shape[1:]) for rows in self._rows(shape[0]))
 
-    def pieces(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
+    def chunks(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
         """See ``Op``."""
         return arrays  # row-major: joining along axis 0 is writing one after the other
 
-    def to_hub(self, array: "Array") -> "tuple[Array, ...]":
+    def to_hf(self, array: "Array") -> "tuple[Array, ...]":
         """See ``Op``."""
         rows = self._rows(array.shape[0])
         starts = [sum(rows[:k]) for k in range(len(rows))]
@@ -119,7 +119,7 @@ class Concat(Op):
 
 
 @dataclass(frozen=True)
-class ByHead(Same):
+class DeinterleaveQKV(Identity):
     """Query, key and value joined head by head; here, all heads of one stand together.
 
     Attributes:
@@ -128,11 +128,11 @@ class ByHead(Same):
 
     heads: int
 
-    def pieces(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
+    def chunks(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
         """See ``Op``."""
         return [part for parts in self._swapped(arrays[0], self.heads, 3) for part in parts]
 
-    def to_hub(self, array: "Array") -> "tuple[Array, ...]":
+    def to_hf(self, array: "Array") -> "tuple[Array, ...]":
         """See ``Op``."""
         return (self._swapped(array, 3, self.heads).reshape(array.shape),)
 

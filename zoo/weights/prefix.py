@@ -7,13 +7,13 @@ from zoo.errors import VerificationError
 from zoo.weights.rules import WeightMap
 
 
-def find_prefix(weights: WeightMap, names: Iterable[str], trunk: set[str]) -> str:
+def find_prefix(weights: WeightMap, names: Iterable[str], backbone: set[str]) -> str:
     """Return what stands in front of the trunk's tensors in a file.
 
     Args:
         weights: the family's map.
         names: the tensor names of the file.
-        trunk: the Hub names of the trunk, without ``weights.prefix``.
+        backbone: the Hub names of the trunk, without ``weights.prefix``.
 
     Raises:
         VerificationError: two prefixes match equally many tensors.
@@ -22,7 +22,7 @@ def find_prefix(weights: WeightMap, names: Iterable[str], trunk: set[str]) -> st
     for name in names:
         present = weights.current(name)
         cuts = [0, *(k + 1 for k, c in enumerate(present) if c == ".")]
-        votes.update(present[:cut] for cut in cuts if present[cut:] in trunk)
+        votes.update(present[:cut] for cut in cuts if present[cut:] in backbone)
     ranked = votes.most_common(2)
     if len(ranked) == 2 and ranked[0][1] == ranked[1][1]:
         found = sorted(p for p, n in votes.items() if n == ranked[0][1])
@@ -34,14 +34,14 @@ def find_prefix(weights: WeightMap, names: Iterable[str], trunk: set[str]) -> st
 
 
 def canonical_names(
-    weights: WeightMap, names: Iterable[str], trunk: set[str], prefix: str
+    weights: WeightMap, names: Iterable[str], backbone: set[str], prefix: str
 ) -> dict[str, str]:
     """Map each name of a file to the name that the rules use.
 
     Args:
         weights: the family's map.
         names: the tensor names of the file.
-        trunk: the Hub names of the trunk, without ``weights.prefix``.
+        backbone: the Hub names of the trunk, without ``weights.prefix``.
         prefix: what stands in front of them in the file.
 
     Returns:
@@ -52,7 +52,7 @@ def canonical_names(
     for name in names:
         present = weights.current(name)
         rest = present.removeprefix(prefix)
-        if present.startswith(prefix) and rest in trunk:
+        if present.startswith(prefix) and rest in backbone:
             found[name] = weights.prefix + rest
         else:
             found[name] = present.removeprefix(outer)

@@ -45,22 +45,22 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Drop:
+class Ignore:
     """A Hub tensor that is left out.
 
     Attributes:
         source: template of its name.
-        because: the reason, printed in the account.
-        must: a check of its values where only known values may go, such as ``is_arange``.
+        reason: the reason, printed in the account.
+        value_check: a check of its values where only known values may go, such as ``is_arange``.
     """
 
     source: str
-    because: str
-    must: "Callable[[NDArray[np.generic[Any]]], bool] | None" = None
+    reason: str
+    value_check: "Callable[[NDArray[np.generic[Any]]], bool] | None" = None
 
 
 @dataclass(frozen=True)
-class Tied:
+class TiedAlias:
     """A Hub tensor that is another name for the one that a rule reads.
 
     Attributes:
@@ -75,7 +75,7 @@ class Tied:
 
 
 @dataclass(frozen=True)
-class Entry:
+class TensorMapping:
     """A rule for one tensor of ours: every placeholder filled in."""
 
     sources: tuple[str, ...]
@@ -106,8 +106,8 @@ class WeightMap:
     """
 
     rules: Sequence[Rule]
-    drops: Sequence[Drop] = ()
-    ties: Sequence[Tied] = ()
+    drops: Sequence[Ignore] = ()
+    ties: Sequence[TiedAlias] = ()
     legacy: Mapping[str, str] = field(default_factory=dict)
     prefix: str = ""
     counts: Mapping[str, int] = field(default_factory=dict)
@@ -115,8 +115,8 @@ class WeightMap:
     def plus(
         self,
         *rules: Rule,
-        drops: Sequence[Drop] = (),
-        ties: Sequence[Tied] = (),
+        drops: Sequence[Ignore] = (),
+        ties: Sequence[TiedAlias] = (),
     ) -> Self:
         """Return the map with a head's rules added."""
         return replace(
@@ -126,7 +126,7 @@ class WeightMap:
             ties=(*self.ties, *ties),
         )
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[TensorMapping]:
         """Expand the rules: one entry for each tensor of ours, in the order of the list."""
         return [entry for rule in self.rules for entry in self._expand(rule)]
 
@@ -151,7 +151,7 @@ class WeightMap:
                 found[owner] = (*found.get(owner, ()), tie.source.format(**b))
         return found
 
-    def dropped(self) -> dict[str, Drop]:
+    def dropped(self) -> dict[str, Ignore]:
         """Expand the drops by Hub name."""
         return {
             drop.source.format(**b): drop
@@ -180,13 +180,13 @@ class WeightMap:
                 return name[: len(name) - len(old)] + new
         return name
 
-    def _expand(self, rule: Rule) -> Iterator[Entry]:
+    def _expand(self, rule: Rule) -> Iterator[TensorMapping]:
         sources = (rule.source,) if isinstance(rule.source, str) else rule.source
         for bound in self._bindings(*sources):
             target = rule.target.format(**bound)
             shape = rule.shape[:1] if bound.get("p") == "bias" else rule.shape
             names = tuple(source.format(**bound) for source in sources)
-            yield Entry(names, target, shape, rule.op, rule.optional)
+            yield TensorMapping(names, target, shape, rule.op, rule.optional)
 
     def _bindings(self, *templates: str) -> Iterator[dict[str, str]]:
         """Yield the values of placeholders, in every combination.

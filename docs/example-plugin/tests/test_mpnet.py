@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from zoo_mpnet import MPNet
 from zoo_mpnet.config import SIZES, MPNetConfig
 
+from zoo.conformance.hf_reference import compare_with_reference
 from zoo.errors import VerificationError
+from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.testing.conformance import FamilyTests
-from zoo.testing.draws import draw_inputs, draw_weights
-from zoo.testing.oracle import compare_with_reference
-from zoo.tokenization import SourceFiles
+from zoo.tokenizers import SourceFiles
 
 ENDS = ["<s>", "<pad>", "</s>", "<unk>"]
 WORDS = [*ENDS, "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "<mask>"]
@@ -37,8 +37,8 @@ class TestMPNet(FamilyTests):
         """To 1e-9 in float64, at distances in every bucket."""
         config = replace(self.config, pooler=pooler, activation="relu")
         model = self.family.model(config, head).double()
-        draw_weights(model)
-        inputs = draw_inputs(self.family.onnx(config, head), config, (120, 60, 1))
+        randomize_weights(model)
+        inputs = random_inputs(self.family.onnx(config, head), config, (120, 60, 1))
         found = compare_with_reference(self.family, config, head, model, inputs=inputs)
         assert max(difference.absolute for difference in found.outputs.values()) <= 1e-9
         assert found.first_diverging is None
@@ -81,14 +81,14 @@ def test_every_size_has_a_recipe(size: str) -> None:
     family = MPNet()
     recipe = family.recipe(size)
     assert recipe.objective == "masked-lm"
-    assert recipe.length <= family.longest(SIZES[size])
+    assert recipe.seq_len <= family.max_seq_len(SIZES[size])
 
 
 def test_texts_that_share_a_row_do_not_see_each_other() -> None:
     """Each gets the scores that it has alone."""
     config = replace(SIZES["tiny"], vocab_size=1000)
     model: Any = MPNet().model(config, "masked-lm").double().eval()
-    draw_weights(model)
+    randomize_weights(model)
     texts = [torch.arange(2, 50), torch.arange(300, 420)]
     planes = {
         "input_ids": torch.cat(texts),

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from zoo.config import Config, ConfigMap
-from zoo.encoder import EncoderFamily, encoder_heads
-from zoo.family import Family, Head, NewTokenizer
-from zoo.hookspecs import hookimpl
+from zoo.families.base import Family, Head, TokenizerTrainSpec
+from zoo.families.config import Config, ConfigMap
+from zoo.families.encoder import EncoderFamily, encoder_heads
+from zoo.plugins.hookspecs import hookimpl
 from zoo_mpnet.config import CONFIG_MAP, PAD, MPNetConfig
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from zoo.tokenization import SourceFiles
+    from zoo.tokenizers import SourceFiles
 
 _EVERY = encoder_heads("MPNet", pooler=True)
 
@@ -33,22 +33,24 @@ class MPNet(EncoderFamily):
         "mask": "<mask>",
         "unk": "[UNK]",
     }
-    new_tokenizers: ClassVar[Mapping[str, NewTokenizer]] = {
-        "wordpiece": NewTokenizer(("<s>", "<pad>", "</s>", "[UNK]"), ("<mask>",), lowercase=True)
+    new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
+        "wordpiece": TokenizerTrainSpec(
+            ("<s>", "<pad>", "</s>", "[UNK]"), ("<mask>",), lowercase=True
+        )
     }
     named_heads: ClassVar[Mapping[str, Head]] = {
         name: _EVERY[name] for name in ("none", "masked-lm")
     }
 
-    def longest(self, config: MPNetConfig) -> int:
+    def max_seq_len(self, config: MPNetConfig) -> int:
         """Return how many tokens a text may have."""
         return config.max_positions - PAD - 1
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the WordPiece tokenizer."""
-        from zoo.tokenization import DOUBLED, wordpiece_tokenizer
+        from zoo.tokenizers import CLS_SEP_SEP, wordpiece_tokenizer
 
-        return wordpiece_tokenizer(files, roles=self.special_tokens, template=DOUBLED)
+        return wordpiece_tokenizer(files, roles=self.special_tokens, template=CLS_SEP_SEP)
 
 
 @hookimpl

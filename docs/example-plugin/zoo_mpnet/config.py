@@ -2,8 +2,8 @@
 
 from typing import Final, Literal
 
-from zoo.config import ConfigMap
-from zoo.encoder import KEYS, EncoderConfig
+from zoo.families.config import ConfigMap
+from zoo.families.encoder import KEYS, EncoderConfig
 
 # Fixed in the released code, whatever a configuration says.
 PAD: Final = 1

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from zoo.nn.attention import packed_mask, padding_mask
-from zoo.nn.embeddings import Embeddings
-from zoo.nn.encoder import blocks, embeddings, masked_token_head
+from zoo.nn.encoder import make_blocks, make_embeddings, make_mlm_head
 from zoo.nn.heads import Pooler
-from zoo.nn.init import init_weights
+from zoo.nn.layers.embeddings import Embeddings
+from zoo.nn.layers.init import init_weights
 from zoo_mpnet.config import BUCKETS, PAD, MPNetConfig
 
 # Where the wide buckets start: 8 times the powers of the root, rounded up. Whole numbers, because
@@ -54,11 +54,11 @@ class MPNet(nn.Module):
 
     def __init__(self, config: MPNetConfig, head: str) -> None:
         super().__init__()
-        self.embeddings = embeddings(config, CountedEmbeddings)
+        self.embeddings = make_embeddings(config, CountedEmbeddings)
         self.relative_bias = nn.Embedding(BUCKETS, config.num_heads)
-        self.layers = nn.ModuleList(blocks(config))
+        self.layers = nn.ModuleList(make_blocks(config))
         self.pooler = Pooler(config.hidden_size) if head == "none" and config.pooler else None
-        self.head = masked_token_head(config, "gelu") if head == "masked-lm" else None
+        self.head = make_mlm_head(config, "gelu") if head == "masked-lm" else None
         init_weights(self, std=config.initializer_range)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Tensor]:

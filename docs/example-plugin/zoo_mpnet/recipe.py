@@ -6,23 +6,23 @@ are the batch. The paper's own objective, which ``zoo`` lacks, has some tokens p
 permuted order, too.
 """
 
-from zoo.training.optimizers import OptimizerSettings
-from zoo.training.schedules import ScheduleSettings
-from zoo.training.settings import Recipe, brief
+from zoo.training.config.schema import Recipe, smoke_test_recipe
+from zoo.training.optim.lr_scheduler import LRSchedulerConfig
+from zoo.training.optim.optimizers import OptimizerConfig
 
 BASE = Recipe(
     objective="masked-lm",
-    options={"choose": "words"},
-    length=512,
-    batch_tokens=16 * 16 * 32 * 512,
-    steps=125_000,
-    optimizer=OptimizerSettings(
-        learning_rate=5e-4, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.01, clip=None
+    objective_args={"mask_strategy": "words"},
+    seq_len=512,
+    global_batch_tokens=16 * 16 * 32 * 512,
+    max_steps=125_000,
+    optimizer=OptimizerConfig(
+        learning_rate=5e-4, betas=(0.9, 0.98), eps=1e-6, weight_decay=0.01, max_grad_norm=None
     ),
-    schedule=ScheduleSettings(name="linear", warmup=10_000),
+    lr_scheduler=LRSchedulerConfig(name="linear", warmup_steps=10_000),
 )
 # what two cores do in a few minutes
-TINY = brief("masked-lm", learning_rate=1e-3)
+TINY = smoke_test_recipe("masked-lm", learning_rate=1e-3)
 
 
 def recipe(size: str) -> Recipe:

@@ -1,6 +1,6 @@
 """MPNet's tensors: the Hub's names and ours."""
 
-from zoo.weights import Concat, Drop, Rule, Tied, WeightMap, is_arange
+from zoo.weights import Concat, Ignore, Rule, TiedAlias, WeightMap, is_arange
 from zoo_mpnet.config import BUCKETS, MPNetConfig
 
 _LAYER = "mpnet.encoder.layer.{i}."
@@ -26,7 +26,7 @@ def weights(config: MPNetConfig, head: str) -> WeightMap:
             _in_layer("output.dense", "ffn.down", (width, inner)),
             _in_layer("output.LayerNorm", "ffn_norm", (width,)),
         ],
-        drops=[Drop("mpnet.embeddings.position_ids", "a buffer: 0, 1, 2, ...", is_arange)],
+        drops=[Ignore("mpnet.embeddings.position_ids", "a buffer: 0, 1, 2, ...", is_arange)],
         prefix="mpnet.",
         counts={"i": config.num_layers},
     )
@@ -36,8 +36,8 @@ def weights(config: MPNetConfig, head: str) -> WeightMap:
             Rule("lm_head.layer_norm.{p}", "head.norm.{p}", (width,)),
             Rule("lm_head.bias", "head.bias", (vocabulary,)),
             ties=[
-                Tied("lm_head.decoder.weight", to=_TOKENS),
-                Tied("lm_head.decoder.bias", to="lm_head.bias"),
+                TiedAlias("lm_head.decoder.weight", to=_TOKENS),
+                TiedAlias("lm_head.decoder.bias", to="lm_head.bias"),
             ],
         )
     pooler = Rule("mpnet.pooler.dense.{p}", "pooler.{p}", (width, width), optional="pooler")

@@ -68,7 +68,7 @@ class Configuration(Reader):
             if name in sound and array.tobytes() != sound[name].tobytes():
                 return f"{name} differs"
         return (
-            must_succeed(["verify", RESULT, "--no-reference"], folder)
+            must_succeed(["verify", RESULT, "--no-parity"], folder)
             or must_succeed(["convert", RESULT, "--to", "hub", "-o", BACK], folder)
             or self._keys(folder)
         )

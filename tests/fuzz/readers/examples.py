@@ -54,7 +54,7 @@ _BOTH = ("weight", "bias")
 def released(folder: Path) -> None:
     """Write a checkpoint as the authors of its family released it, in TensorFlow's format."""
     folder.mkdir(parents=True)
-    for path in (TESTS / "data" / "releases").glob(f"{RELEASE}.*"):
+    for path in (TESTS / "fixtures" / "releases").glob(f"{RELEASE}.*"):
         shutil.copy(path, folder)
     config = golden("electra", "masked-lm").hub_config
     (folder / "config.json").write_text(json.dumps(config, indent=1))
@@ -64,9 +64,9 @@ def hub_model(folder: Path, family: str, vocab_size: int) -> Path:
     """Write a model with random weights in the Hub's layout, without a tokenizer."""
     from msgspec.structs import replace
 
-    from tests.backends.making import store
+    from tests.inference.making import store
+    from zoo.families.random_inputs import randomize_weights
     from zoo.plugins import get_family
-    from zoo.testing.draws import draw_weights
 
     scratch = folder.parent / "scratch"
     plugin = get_family(family)
@@ -75,7 +75,7 @@ def hub_model(folder: Path, family: str, vocab_size: int) -> Path:
     shape = {name: size for name, size in wanted.items() if hasattr(tiny, name)}
     config = replace(tiny, **shape, vocab_size=vocab_size)
     model = plugin.model(config, "none")
-    draw_weights(model, seed=1)
+    randomize_weights(model, seed=1)
     store(scratch / "made", model, plugin, config, "none")
     zoo(scratch, ["convert", "made", "--to", "hub", "-o", str(folder)])
     shutil.rmtree(scratch)

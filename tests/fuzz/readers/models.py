@@ -26,13 +26,13 @@ def make_model(folder: Path) -> None:
 
 def seal(folder: Path) -> None:
     """State the digests of a model's files as they are."""
-    from zoo.convert.write import digest
+    from zoo.convert.safetensors_writer import hash_file
 
     path = folder / "zoo.json"
     manifest = json.loads(path.read_bytes())
     for name in manifest["files"]:
         if (folder / name).is_file() and not (folder / name).is_symlink():
-            stated = digest(folder / name)
+            stated = hash_file(folder / name)
             manifest["files"][name] = {"bytes": stated.bytes, "blake3": stated.blake3}
     path.write_text(json.dumps(manifest))
 
@@ -50,7 +50,7 @@ class Manifest(Reader):
         (folder / "sound.json").write_text(zoo(folder / "scene", EMBED))
 
     def commands(self, random: Random) -> list[list[str]]:
-        verify = ["verify", MODEL, "--no-reference"]
+        verify = ["verify", MODEL, "--no-parity"]
         return random.choice(([verify], [EMBED], [["info", MODEL, "--json"]]))
 
     def check(self, folder: Path) -> str:

@@ -55,15 +55,15 @@ class SealedCorpus(Corpus):
     targets = (f"{CORPUS}/*/*.bin", f"{CORPUS}/*.json")
 
     def seal(self, folder: Path) -> None:
-        from zoo.convert.write import digest
+        from zoo.convert.safetensors_writer import hash_file
 
         path = folder / CORPUS / "corpus.json"
         manifest = json.loads(path.read_bytes())
         for split in manifest["splits"].values():
             for name in split["files"]:
-                file = digest(folder / CORPUS / name)
+                file = hash_file(folder / CORPUS / name)
                 split["files"][name] = {"bytes": file.bytes, "blake3": file.blake3}
-        manifest["tokenizer_digest"] = digest(folder / CORPUS / "tokenizer.json").blake3
+        manifest["tokenizer_digest"] = hash_file(folder / CORPUS / "tokenizer.json").blake3
         path.write_text(json.dumps(manifest))
 
     def check(self, folder: Path) -> str:
@@ -79,7 +79,7 @@ class Resumed(Reader):
         f"{RUN}/checkpoints/*/*",
         f"{RUN}/config.yaml",
         f"{RUN}/run.json",
-        f"{RUN}/log.jsonl",
+        f"{RUN}/metrics.jsonl",
     )
 
     def make(self, folder: Path) -> None:

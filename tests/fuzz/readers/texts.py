@@ -64,10 +64,10 @@ class Registry(Reader):
 
 
 class LockFile(Reader):
-    """``zoo.lock`` beside a model of the store that was made from a locked commit."""
+    """``zoo.hub.lockfile`` beside a model of the store that was made from a locked commit."""
 
     name = "lock"
-    targets = ("zoo.lock",)
+    targets = ("zoo.hub.lockfile",)
 
     def make(self, folder: Path) -> None:
         make_model(folder / "made")
@@ -79,7 +79,7 @@ class LockFile(Reader):
         (model / "zoo.json").write_text(json.dumps(manifest | {"source": source}))
         pinned = {"revision": "c" * 40, "files": source["files"]}
         lock = {"zoo": 1, "models": {"someone/model@main": pinned}}
-        (folder / "scene" / "zoo.lock").write_text(json.dumps(lock, indent=1))
+        (folder / "scene" / "zoo.hub.lockfile").write_text(json.dumps(lock, indent=1))
         (folder / "sound.json").write_text(zoo(folder / "scene", EMBED))
 
     def commands(self, random: Random) -> list[list[str]]:
@@ -93,7 +93,7 @@ class LockFile(Reader):
         """Every commit and digest that the file states for this model is the model's."""
         path = folder / "home" / "models" / MODEL / "zoo.json"
         made_of = json.loads(path.read_bytes())["source"]
-        lock = folder / "zoo.lock"
+        lock = folder / "zoo.hub.lockfile"
         if not lock.exists():
             return ""
         for key, pinned in json.loads(lock.read_bytes())["models"].items():
@@ -110,20 +110,29 @@ RECIPE: Mapping[str, Any] = {
     "size": "tiny",
     "objective": "causal-lm",
     "steps": 1,
-    "batch_tokens": 64,
-    "micro_tokens": 64,
+    "global_batch_tokens": 64,
+    "micro_batch_tokens": 64,
     "length": 32,
-    "log_every": 1,
-    "validate_every": 1,
-    "validation_rows": 1,
-    "save_every": 1,
+    "logging_steps": 1,
+    "eval_steps": 1,
+    "eval_sequences": 1,
+    "save_steps": 1,
     "config": {"num_layers": 1, "hidden_size": 32, "num_heads": 2, "dropout": 0.1},
     "optimizer": {"learning_rate": 0.001, "betas": [0.9, 0.99], "weight_decay": 0.01},
     "schedule": {"warmup": 2},
     "seed": 1,
     "data": {"paths": ["texts/one.txt"], "tokenizer": "train"},
 }
-SMALL = ["--steps", "1", "--batch-tokens", "64", "--set", "length=32", "--set", "micro_tokens=64"]
+SMALL = [
+    "--max-steps",
+    "1",
+    "--global-batch-tokens",
+    "64",
+    "--set",
+    "length=32",
+    "--set",
+    "micro_batch_tokens=64",
+]
 SENTENCES = [f"The {w} sat on the mat. It was a {w}, said Bell." for w in ("cat", "dog", "bat")]
 
 
@@ -156,7 +165,14 @@ class Recipe(Reader):
 
         stated = yaml.load((folder / "settings.yaml").read_bytes(), yaml.SafeLoader)
         noted = yaml.load((folder / "the-run" / "config.yaml").read_bytes(), yaml.SafeLoader)
-        overridden = {"steps", "batch_tokens", "length", "micro_tokens", "data", "config"}
+        overridden = {
+            "steps",
+            "global_batch_tokens",
+            "length",
+            "micro_batch_tokens",
+            "data",
+            "config",
+        }
         for key in stated.keys() - overridden:
             if isinstance(stated[key], int | str) and stated[key] != noted.get(key):
                 return f"{key} is {noted.get(key)}, and the file states {stated[key]}"

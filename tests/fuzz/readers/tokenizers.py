@@ -132,7 +132,7 @@ class SentencePiece(Tokenizer):
     targets = (*[f"{SOURCE}/spiece.model"] * 4, f"{SOURCE}/tokenizer_config.json")
 
     def files(self) -> Mapping[str, str | bytes]:
-        from tests.tokenization.trained import padded
+        from tests.tokenizers.trained import padded
 
         config = {"extra_ids": 0, "additional_special_tokens": [], "model_max_length": 30}
         return {"spiece.model": padded(), "tokenizer_config.json": json.dumps(config)}
@@ -227,7 +227,7 @@ def _differences(expected: Mapping[str, int], actual: Mapping[str, int]) -> str:
 def _byte_level() -> tuple[str, str]:
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    from tests.tokenization.texts import prose
+    from tests.tokenizers.texts import prose
 
     tokenizer: Any = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

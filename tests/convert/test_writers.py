@@ -1,0 +1,275 @@
+"""Conversion in both directions, against files and classes of the reference library."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from tests.checkpoints import Make
+from zoo.checkpoint import load_checkpoint
+from zoo.convert import convert
+from zoo.errors import UsageError
+from zoo.hub.source import CheckpointDir
+
+HEADS = {
+    "none": "BertModel",
+    "masked-lm": "BertForMaskedLM",
+    "pretraining": "BertForPreTraining",
+    "sequence-classification": "BertForSequenceClassification",
+    "token-classification": "BertForTokenClassification",
+    "question-answering": "BertForQuestionAnswering",
+    "multiple-choice": "BertForMultipleChoice",
+}
+
+
+def from_hub(path: Path) -> CheckpointDir:
+    return CheckpointDir(path, str(path))
+
+
+def rewrite(path: Path, change: dict[str, torch.Tensor]) -> None:
+    save_file(change, path / "model.safetensors", {"format": "pt"})
+
+
+def tensors(path: Path) -> dict[str, torch.Tensor]:
+    return load_file(path / "model.safetensors")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("head", HEADS)
+def test_there_and_back(hub_checkpoint: Make, tmp_path: Path, head: str, dtype: str) -> None:
+    source = hub_checkpoint(HEADS[head], dtype=dtype)
+    report = convert(from_hub(source), tmp_path / "ours")
+    assert report.head == head
+    back = tmp_path / "back"
+    convert(from_hub(tmp_path / "ours"), back, to="hub")
+    before, after = tensors(source), tensors(back)
+    assert before.keys() == after.keys()
+    for name, tensor in before.items():
+        assert after[name].dtype == tensor.dtype
+        assert torch.equal(after[name], tensor), name
+    kind = getattr(transformers, HEADS[head])
+    _, loading = kind.from_pretrained(back, output_loading_info=True)
+    assert not any(loading.values()), loading
+    assert kind.from_pretrained(back).config.to_dict() == {
+        **kind.from_pretrained(source).config.to_dict(),
+        "_name_or_path": str(back),
+    }
+
+
+def test_the_same_from_hub_to_hub(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint()
+    convert(from_hub(source), tmp_path / "back", to="hub")
+    before, after = tensors(source), tensors(tmp_path / "back")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+
+
+def test_a_trunk_without_pooler(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint("BertModel")
+    rewrite(source, {n: t for n, t in tensors(source).items() if "pooler" not in n})
+    report = convert(from_hub(source), tmp_path / "ours")
+    assert report.closed.absent == ("pooler",)
+    assert load_checkpoint(tmp_path / "ours").model.config["pooler"] is False
+    convert(from_hub(tmp_path / "ours"), tmp_path / "back", to="hub")
+    assert tensors(tmp_path / "back").keys() == tensors(source).keys()
+
+
+def test_half_a_pooler_is_missing_the_other_half(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint("BertModel")
+    rewrite(source, {n: t for n, t in tensors(source).items() if n != "pooler.dense.bias"})
+    with pytest.raises(Exception, match=r"1 missing from the file \(bert\.pooler\.dense\.bias\)"):
+        convert(from_hub(source), tmp_path / "ours")
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.", "corrector."])
+def test_a_prefix_of_a_wrapper_is_found(hub_checkpoint: Make, tmp_path: Path, prefix: str) -> None:
+    source = hub_checkpoint()
+    convert(from_hub(source), tmp_path / "plain")
+    rewrite(source, {prefix + name: tensor for name, tensor in tensors(source).items()})
+    report = convert(from_hub(source), tmp_path / "ours")
+    assert report.closed.prefix == prefix + "bert."
+    ours, plain = tensors(tmp_path / "ours"), tensors(tmp_path / "plain")
+    assert ours.keys() == plain.keys()
+    assert all(torch.equal(ours[name], plain[name]) for name in plain)
+
+
+def test_legacy_names_of_norms(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint()
+    convert(from_hub(source), tmp_path / "plain")
+    old = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+            "LayerNorm.bias", "LayerNorm.beta"
+        ): tensor
+        for name, tensor in tensors(source).items()
+    }
+    assert old.keys() != tensors(source).keys()
+    rewrite(source, old)
+    report = convert(from_hub(source), tmp_path / "ours")
+    assert (
+        len(report.closed.renamed) == 2 * 6
+    )  # the embeddings' norm, two in each layer, the head's
+    ours, plain = tensors(tmp_path / "ours"), tensors(tmp_path / "plain")
+    assert all(torch.equal(ours[name], plain[name]) for name in plain)
+
+
+def test_what_old_checkpoints_store_twice(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint()
+    stored = tensors(source)
+    extra = {
+        "bert.embeddings.position_ids": torch.arange(40)[None],
+        "cls.predictions.decoder.weight": stored["bert.embeddings.word_embeddings.weight"].clone(),
+        "cls.predictions.decoder.bias": stored["cls.predictions.bias"].clone(),
+    }
+    rewrite(source, stored | extra)
+    report = convert(from_hub(source), tmp_path / "ours")
+    assert list(report.closed.drops) == ["bert.embeddings.position_ids"]
+    assert report.closed.ties.keys() == extra.keys() - {"bert.embeddings.position_ids"}
+
+
+def test_untied_embeddings_are_kept_apart(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint("BertForMaskedLM", tie_word_embeddings=False)
+    stored = tensors(source)
+    rewrite(
+        source, stored | {"cls.predictions.bias": stored["cls.predictions.decoder.bias"].clone()}
+    )
+    convert(from_hub(source), tmp_path / "ours")
+    convert(from_hub(tmp_path / "ours"), tmp_path / "back", to="hub")
+    before, after = tensors(source), tensors(tmp_path / "back")
+    assert "cls.predictions.decoder.weight" in after
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], before[name]) for name in after)
+    kind = getattr(transformers, HEADS["masked-lm"])
+    _, loading = kind.from_pretrained(tmp_path / "back", output_loading_info=True)
+    assert not any(loading.values()), loading
+
+
+def test_a_head_less_is_dropped_with_a_reason(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint()
+    report = convert(from_hub(source), tmp_path / "ours", head="none")
+    reasons = {drop.reason for drop in report.closed.drops.values()}
+    assert len(report.closed.drops) == 7
+    assert all("none was asked for" in reason for reason in reasons)
+
+
+def test_from_our_layout_to_another_head(hub_checkpoint: Make, tmp_path: Path) -> None:
+    convert(from_hub(hub_checkpoint()), tmp_path / "ours")
+    report = convert(from_hub(tmp_path / "ours"), tmp_path / "bare", head="none")
+    assert report.closed.closed
+    assert all(name.startswith("head.") for name in report.closed.drops)
+    assert load_checkpoint(tmp_path / "bare").head_name == "none"
+
+
+def test_a_new_head_only_when_asked_for(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint("BertForMaskedLM")
+    head = "sequence-classification"
+    with pytest.raises(Exception, match="--init-head"):
+        convert(from_hub(source), tmp_path / "ours", head=head)
+    assert not (tmp_path / "ours").exists()
+    report = convert(
+        from_hub(source), tmp_path / "ours", head=head, init_head=True, labels=["no", "yes", "?"]
+    )
+    fresh = {entry.target for entry in report.closed.fresh}
+    assert fresh == {"head.weight", "head.bias", "pooler.weight", "pooler.bias"}
+    stored = tensors(tmp_path / "ours")
+    assert stored["head.weight"].shape == (3, 32)
+    assert 0.01 < float(stored["pooler.weight"].std()) < 0.03
+    assert not stored["head.bias"].any()
+    assert load_checkpoint(tmp_path / "ours").config.labels == ("no", "yes", "?")
+
+
+@pytest.mark.parametrize(
+    ("labels", "head", "says"),
+    [
+        (["no", "yes"], None, "masked-lm has no outputs that labels name"),
+        (["no", "no"], "sequence-classification", "empty or given twice: no, no"),
+        (["no", ""], "sequence-classification", "empty or given twice"),
+    ],
+)
+def test_labels_are_for_a_head_that_has_some(
+    hub_checkpoint: Make, tmp_path: Path, labels: list[str], head: str | None, says: str
+) -> None:
+    source = from_hub(hub_checkpoint("BertForMaskedLM"))
+    with pytest.raises(UsageError, match=says):
+        convert(source, tmp_path / "ours", head=head, init_head=True, labels=labels)
+    assert not (tmp_path / "ours").exists()
+
+
+def test_a_missing_trunk_is_never_initialised(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint("BertForMaskedLM")
+    gone = "bert.encoder.layer.1.output.dense.weight"
+    rewrite(source, {n: t for n, t in tensors(source).items() if n != gone})
+    with pytest.raises(Exception, match=gone):
+        convert(
+            from_hub(source),
+            tmp_path / "ours",
+            head="sequence-classification",
+            init_head=True,
+        )
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float64"])
+def test_another_dtype_is_the_reference_librarys_rounding(
+    hub_checkpoint: Make, tmp_path: Path, name: str
+) -> None:
+    source = hub_checkpoint()
+    report = convert(from_hub(source), tmp_path / "back", to="hub", dtype=name)
+    assert any(f"exact: the source, in {name}, was rebuilt" in line for line in report.lines())
+    wanted = getattr(torch, name)
+    after = tensors(tmp_path / "back")
+    for key, tensor in tensors(source).items():
+        assert torch.equal(after[key], tensor.to(wanted)), key
+
+
+def test_values_that_do_not_fit_are_refused(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint()
+    stored = tensors(source)
+    stored["cls.predictions.bias"][3] = 70_000.0
+    rewrite(source, stored)
+    with pytest.raises(Exception, match=r"head\.bias has values that do not fit into float16"):
+        convert(from_hub(source), tmp_path / "ours", dtype="float16")
+    assert not (tmp_path / "ours").exists()
+
+
+def test_signs_of_zero_and_payloads_of_nan_survive(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint()
+    stored = tensors(source)
+    odd = torch.tensor([0x7FC12345, -0x80000000, 0x7F800000], dtype=torch.int32)
+    stored["cls.predictions.bias"][:3] = odd.view(torch.float32)
+    rewrite(source, stored)
+    convert(from_hub(source), tmp_path / "ours")
+    kept = tensors(tmp_path / "ours")["head.bias"][:3]
+    assert kept.view(torch.int32).tolist() == odd.tolist()
+
+
+def test_keys_that_are_not_known_are_carried_along(hub_checkpoint: Make, tmp_path: Path) -> None:
+    source = hub_checkpoint()
+    config = json.loads((source / "config.json").read_text())
+    config |= {"my_note": {"a": [1, 2]}, "directionality": "bidi"}
+    (source / "config.json").write_text(json.dumps(config))
+    report = convert(from_hub(source), tmp_path / "ours")
+    assert report.unknown == ("my_note",)
+    convert(from_hub(tmp_path / "ours"), tmp_path / "back", to="hub")
+    back = json.loads((tmp_path / "back" / "config.json").read_text())
+    assert {key: back.get(key) for key in config} == config
+
+
+def test_the_manifest_says_what_was_read_and_written(hub_checkpoint: Make, tmp_path: Path) -> None:
+    from blake3 import blake3
+
+    source = hub_checkpoint()
+    convert(from_hub(source), tmp_path / "ours")
+    manifest = json.loads((tmp_path / "ours" / "zoo.json").read_text())
+    assert manifest["round_trip"] == "exact"
+    assert set(manifest["files"]) == {"config.json", "model.safetensors", "tokenizer.json"}
+    assert set(manifest["source"]["files"]) == {"config.json", "model.safetensors", "vocab.txt"}
+    for folder, files in (
+        (tmp_path / "ours", manifest["files"]),
+        (source, manifest["source"]["files"]),
+    ):
+        for name, known in files.items():
+            data = (folder / name).read_bytes()
+            assert known["bytes"] == len(data)
+            assert known["blake3"] == blake3(data).hexdigest()

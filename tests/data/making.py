@@ -1,0 +1,52 @@
+"""Texts, tokenizers and corpora for these tests."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from tests.tokenizers.texts import prose
+from zoo.data.build import CorpusSpec, build
+from zoo.data.corpus import Corpus, Split
+from zoo.data.readers import ReaderConfig
+from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
+from zoo.plugins import get_family
+
+# two documents of two sentences and of one, with what trips up tokenizers and rules
+SMALL = "Mr. Bell rang. \u201cWho is it?\u201d\nasked the cat.\n\nHe wrote [MASK] \u00e9\u00e0.\n"
+
+
+def paragraphs(count: int = 60) -> list[str]:
+    """English in paragraphs, a line each."""
+    found = " ".join(line.strip() for line in prose(4000) if line.strip()).split(". ")
+    return [". ".join(found[k * 5 : k * 5 + 5]) + "." for k in range(count)]
+
+
+def trained(family: str, size: int = 800, kind: str | None = None) -> ExistingTokenizer:
+    """A tokenizer that is trained on the paragraphs."""
+    return TokenizerToTrain.of(get_family(family), size=size, kind=kind).make(
+        lambda: [paragraphs()]
+    )
+
+
+def built(target: Path, *paths: Path, **options: Any) -> Corpus:
+    """A corpus of files; by default nothing is held out, and words are pieces of text."""
+    make = {k: options.pop(k) for k in ("workers", "force", "shard") if k in options}
+    reading = ReaderConfig(
+        **{k: options.pop(k) for k in ReaderConfig.__struct_fields__ if k in options}
+    )
+    options = {"tokenizer": trained("bert"), "validation": 0.0, **options}
+    return build(CorpusSpec(paths, reader=reading, **options), target, **make)
+
+
+def contents(split: Split) -> list[list[list[int]]]:
+    """A split as documents of sentences of ids."""
+    starts = [int(k) for k in split.sentences]
+    sentences = [split.read(a, b).tolist() for a, b in pairwise(starts)]
+    return [sentences[a:b] for a, b in pairwise(int(k) for k in split.documents)]
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    """Every file of a directory but the manifest."""
+    found: Sequence[Path] = sorted(p for p in path.rglob("*") if p.is_file())
+    return {str(p.relative_to(path)): p.read_bytes() for p in found if p.name != "corpus.json"}

@@ -1,0 +1,248 @@
+"""What is written, compared with what the tokenizer library says of the same texts."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from blake3 import blake3
+from tokenizers import Tokenizer
+
+from tests.data.making import SMALL, built, contents, files_of, paragraphs, trained
+from tests.processes import run_limited
+from tests.reporting import record
+from zoo.data.corpus import Corpus
+from zoo.data.corpus_cache import cached_corpus
+from zoo.data.tokenizer import TokenizerToTrain, load_tokenizer
+from zoo.errors import UsageError
+from zoo.plugins import get_family
+
+KINDS = [("bert", None), ("roberta", None), ("t5", None), ("elmo", None)]
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n\n".join(paragraphs()), "utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("family", "kind"), KINDS)
+def test_tokens_are_those_of_each_document_as_a_whole(
+    tmp_path: Path, texts: Path, family: str, kind: str | None
+) -> None:
+    tokenizer = trained(family, kind=kind)
+    split = built(tmp_path / "out", texts, tokenizer=tokenizer).split("train")
+    naive = Tokenizer.from_buffer(tokenizer.json)
+    found = contents(split)
+    assert len(found) == len(paragraphs())
+    for document, text in zip(found, paragraphs(), strict=True):
+        wanted = naive.encode(text.strip(), add_special_tokens=False).ids
+        assert [token for sentence in document for token in sentence] == wanted
+
+
+@pytest.mark.parametrize(
+    ("family", "space"), [("bert", ""), ("roberta", " "), ("gpt", " "), ("t5", "")]
+)
+def test_sentences_have_the_tokens_that_they_have_alone(
+    tmp_path: Path, texts: Path, family: str, space: str
+) -> None:
+    tokenizer = trained(family)
+    lines = [line.strip() for text in paragraphs() for line in text.split(". ") if line.strip()]
+    texts.write_text("\n".join(lines), "utf-8")
+    split = built(tmp_path / "out", texts, tokenizer=tokenizer, sentences="line").split("train")
+    naive = Tokenizer.from_buffer(tokenizer.json)
+    (document,) = contents(split)
+    assert len(document) == len(lines)
+    for number, (found, line) in enumerate(zip(document, lines, strict=True)):
+        before = space if number else ""
+        assert found == naive.encode(before + line, add_special_tokens=False).ids
+
+
+def test_what_has_no_tokens_is_no_sentence_and_no_document(tmp_path: Path) -> None:
+    nothing = "\u200b"  # which the tokenizer removes
+    (tmp_path / "a.txt").write_text(f"One\n{nothing}\ntwo\n\n{nothing}\n\nthree", "utf-8")
+    split = built(tmp_path / "out", tmp_path / "a.txt", sentences="line").split("train")
+    assert [len(document) for document in contents(split)] == [2, 1]
+
+
+def test_documents_and_sentences_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(SMALL, "utf-8")
+    corpus = built(tmp_path / "out", tmp_path / "a.txt")
+    decode = Tokenizer.from_buffer(corpus.tokenizer_json()).decode
+    found = [[decode(ids).replace(" ", "") for ids in d] for d in contents(corpus.split("train"))]
+    assert [len(document) for document in found] == [2, 1]
+    assert found[0][0] == "mr.bellrang."
+    assert found[0][1].endswith("askedthecat.")
+
+
+@pytest.mark.parametrize(("family", "kind"), [*KINDS, ("gpt", None), ("deberta", "byte-level-bpe")])
+def test_text_that_spells_a_special_token_is_text(
+    tmp_path: Path, family: str, kind: str | None
+) -> None:
+    tokenizer = trained(family, kind=kind)
+    special = [token for role, token in tokenizer.info.special.items() if role != "unk"]
+    (tmp_path / "a.txt").write_text(" x ".join([*special, "<extra_id_3>", "word"]), "utf-8")
+    split = built(tmp_path / "out", tmp_path / "a.txt", tokenizer=tokenizer).split("train")
+    naive = Tokenizer.from_buffer(tokenizer.json)
+    forbidden = {naive.token_to_id(t) for t in (*special, "<extra_id_3>")}
+    unknown = naive.token_to_id(tokenizer.info.special["unk"])
+    found = [token for sentence in contents(split)[0] for token in sentence]
+    assert not set(found) & (forbidden - {unknown, None})
+    if family not in ("t5", "elmo"):  # whose unknown token stands for what they never saw
+        shown = naive.decode(found, skip_special_tokens=False).replace(" ", "")
+        wanted = (tmp_path / "a.txt").read_text().replace(" ", "")
+        assert shown.lower() == wanted.lower()
+
+
+def test_the_files_are_as_the_manifest_says(tmp_path: Path, texts: Path) -> None:
+    built(tmp_path / "out", texts, validation=0.2)
+    manifest = json.loads((tmp_path / "out/corpus.json").read_text("utf-8"))
+    listed = {n: f for split in manifest["splits"].values() for n, f in split["files"].items()}
+    found = files_of(tmp_path / "out")
+    assert manifest["tokenizer_digest"] == blake3(found.pop("tokenizer.json")).hexdigest()
+    assert listed.keys() == found.keys()
+    for name, content in found.items():
+        assert listed[name] == {"bytes": len(content), "blake3": blake3(content).hexdigest()}
+    (digest,) = manifest["sources"].values()
+    assert digest["blake3"] == blake3(texts.read_bytes()).hexdigest()
+    train = manifest["splits"]["train"]
+    ends = np.frombuffer(found["train/sentences.bin"], "<i8")
+    assert (len(ends), ends[-1]) == (train["sentences"] + 1, train["tokens"])
+    assert len(found["train/tokens-00000.bin"]) == 2 * train["tokens"]
+    assert len(np.frombuffer(found["train/documents.bin"], "<i8")) == train["documents"] + 1
+
+
+@pytest.mark.parametrize("shard", [1, 300, 1000, 1 << 20])
+def test_a_document_lies_in_one_shard(tmp_path: Path, texts: Path, shard: int) -> None:
+    whole = built(tmp_path / "whole", texts).split("train")
+    split = built(tmp_path / "out", texts, shard=shard).split("train")
+    assert contents(split) == contents(whole)
+    ends = np.cumsum([len(s) for s in split.shards])
+    starts = split.document_starts()
+    assert set(ends) <= set(starts.tolist())
+    longest = 2 * np.diff(starts).max()
+    assert all(2 * len(s) <= max(shard, longest) for s in split.shards)
+    if shard == 1:
+        assert len(split.shards) == len(split.documents) - 1
+    if shard == 1000:  # none could have taken in the next document
+        sizes = [2 * len(s) for s in split.shards]
+        nexts = [2 * int(starts[np.searchsorted(starts, e) + 1] - e) for e in ends[:-1]]
+        assert all(a + b > shard for a, b in zip(sizes, nexts, strict=False))
+
+
+def test_nothing_depends_on_how_many_work_or_on_chunks(
+    tmp_path: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zoo.data.encoding.CHUNK", 2000)
+    built(tmp_path / "one", texts, validation=0.1, workers=1)
+    built(tmp_path / "two", texts, validation=0.1, workers=2)
+    monkeypatch.undo()
+    built(tmp_path / "big", texts, validation=0.1, workers=1)
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "two") == files_of(tmp_path / "big")
+
+
+def test_the_held_out_documents_are_others_and_stay_the_same(tmp_path: Path, texts: Path) -> None:
+    def splits(name: str, **options: object) -> tuple[list[str], list[str]]:
+        corpus = built(tmp_path / name, texts, **{"validation": 0.2, **options})
+        train, held = (contents(corpus.split(split)) for split in ("train", "validation"))
+        return [str(document) for document in train], [str(document) for document in held]
+
+    everything = [
+        str(document) for document in contents(built(tmp_path / "0", texts).split("train"))
+    ]
+    train, held = splits("a")
+    assert sorted(train + held) == sorted(everything)
+    assert 4 <= len(held) <= 22  # of 60; odds of 1 in 1,000 that it is not
+    assert splits("b") == (train, held)
+    assert splits("c", seed=1)[1] != held
+    texts.write_text("\n\n".join([*paragraphs(), "More is added. It changes little."]), "utf-8")
+    assert splits("d")[1][: len(held)] == held
+    assert len(splits("e", validation=0.0001)[1]) == 1
+
+
+def test_other_files_can_be_held_out(tmp_path: Path, texts: Path) -> None:
+    (tmp_path / "v.txt").write_text("Held out. Both.\n\nAnd this.", "utf-8")
+    corpus = built(tmp_path / "out", texts, validation_paths=[tmp_path / "v.txt"], validation=0.5)
+    assert len(corpus.split("train").documents) == 61
+    assert [len(d) for d in contents(corpus.split("validation"))] == [2, 1]
+    assert len(corpus.record.sources) == 2
+
+
+def test_large_vocabularies_take_four_bytes(tmp_path: Path, texts: Path) -> None:
+    tokenizer = Tokenizer.from_buffer(trained("bert").json)
+    tokenizer.add_tokens([f"extra{k}" for k in range(70_000)])
+    big = trained("bert").__class__(tokenizer.to_str().encode(), trained("bert").info)
+    (tmp_path / "a.txt").write_text("One extra69999 here.", "utf-8")
+    corpus = built(tmp_path / "out", tmp_path / "a.txt", tokenizer=big)
+    assert corpus.record.dtype == "uint32"
+    assert tokenizer.token_to_id("extra69999") in contents(corpus.split("train"))[0][0]
+
+
+def test_the_cache_goes_by_contents(tmp_path: Path, texts: Path) -> None:
+    family = get_family("bert")
+    tokenizer = TokenizerToTrain.of(family, size=500)
+    first = cached_corpus([texts], tokenizer)
+    copy = tmp_path / "copy" / "texts.txt"
+    copy.parent.mkdir()
+    copy.write_bytes(texts.read_bytes())
+    when = (first.path / "corpus.json").stat().st_mtime_ns
+    again = cached_corpus([copy], tokenizer)
+    assert again.path == first.path
+    assert (again.path / "corpus.json").stat().st_mtime_ns == when
+    assert cached_corpus([texts], TokenizerToTrain.of(family, size=501)).path != first.path
+    assert cached_corpus([texts], tokenizer, seed=1).path != first.path
+    copy.write_text("Other text. Much shorter.\n\nBut two documents.", "utf-8")
+    assert cached_corpus([copy], tokenizer).path != first.path
+    assert cached_corpus([first.path], tokenizer).path == first.path
+
+
+def test_the_packaged_corpus_needs_nothing_else() -> None:
+    corpus = cached_corpus([], TokenizerToTrain.of(get_family("electra"), size=1000))
+    assert corpus.record.vocab_size == 1000
+    train, held = corpus.split("train"), corpus.split("validation")
+    assert len(train.documents) + len(held.documents) - 2 == 34
+    assert train.tokens > 50_000
+    assert held.tokens > 1000
+
+
+def test_a_corpus_gives_its_tokenizer_to_another(tmp_path: Path, texts: Path) -> None:
+    first = built(tmp_path / "first", texts)
+    found = load_tokenizer(str(first.path))
+    assert (found.json, found.info) == (first.tokenizer_json(), first.record.tokenizer)
+
+
+def test_a_tokenizer_that_was_exchanged_is_noticed(tmp_path: Path, texts: Path) -> None:
+    corpus = built(tmp_path / "out", texts)
+    with (corpus.path / "tokenizer.json").open("ab") as file:
+        file.write(b" ")
+    with pytest.raises(Exception, match=r"tokenizer\.json is not the file that"):
+        Corpus(corpus.path).tokenizer_json()
+    with pytest.raises(UsageError, match="no split 'validation'"):
+        corpus.split("validation")
+
+
+@pytest.mark.parametrize("megabytes", [3, pytest.param(2000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("end", ["\n\n", " "], ids=["documents", "one line"])
+def test_memory_does_not_grow_with_the_texts(tmp_path: Path, megabytes: int, end: str) -> None:
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer" / "tokenizer.json").write_bytes(trained("bert").json)
+    text = (" ".join(paragraphs()) + end).encode()
+    with (tmp_path / "a.txt").open("wb") as file:
+        for _ in range(megabytes * 1_000_000 // len(text) + 1):
+            file.write(text)
+    done = run_limited(
+        [
+            *("zoo", "corpus", "build", tmp_path / "a.txt", "-o", tmp_path / "out"),
+            *("--tokenizer", tmp_path / "tokenizer", "--family", "bert", "--workers", "1"),
+        ],
+        seconds=7200,
+        OMP_NUM_THREADS="1",
+    )
+    small = done.returncode == 0 and done.peak_total_bytes < 1 << 30
+    if megabytes == 2000:
+        measured = f"peak {done.peak_total_bytes / 1e6:.0f} MB of all processes together"
+        record("large-corpus", cases=1, failures=int(not small), measured=measured)
+    assert small, done.stderr
+    splits = Corpus(tmp_path / "out").record.splits
+    assert sum(split.tokens for split in splits.values()) > megabytes * 100_000

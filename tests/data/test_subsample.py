@@ -1,0 +1,97 @@
+"""What a tokenizer is trained on: everything that is small, and a bounded part of what is not."""
+
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.data.making import built, files_of, paragraphs
+from zoo.data import subsample as module
+from zoo.data.subsample import PIECE, Texts, subsample
+from zoo.data.tokenizer import SAMPLE, TokenizerToTrain
+from zoo.plugins import get_family
+
+
+def batches(texts: list[str], size: int = 7) -> Texts:
+    return lambda: [texts[k : k + size] for k in range(0, len(texts), size)]
+
+
+def flat(found: Texts) -> list[str]:
+    return [text for batch in found() for text in batch]
+
+
+def test_what_is_small_is_taken_as_it_is() -> None:
+    texts = batches(paragraphs())
+    total = sum(map(len, paragraphs()))
+    assert subsample(texts, total) is texts
+    assert subsample(texts, total - 1) is not texts
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=200), st.integers(1, 2000))
+def test_a_sample_is_as_large_as_is_asked_and_in_order(sizes: list[int], most: int) -> None:
+    texts = [f"{number:04}" + " " * size for number, size in enumerate(sizes)]
+    found = flat(subsample(batches(texts), most))
+    assert [text for text in texts if text in set(found)] == found
+    if sum(map(len, texts)) > most:
+        assert most - 304 <= sum(map(len, found)) <= most + 304
+    else:
+        assert found == texts
+
+
+def test_a_sample_is_from_all_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PIECE", 50)
+    words = [f"word{number:05}" for number in range(20_000)]
+    texts = [" ".join(words[:15_000]), *words[15_000:]]  # one long text, and many short ones
+    found = flat(subsample(batches(texts), 20_000))
+    numbers = [int(word[4:]) for text in found for word in text.split()]
+    assert numbers == sorted(set(numbers))  # no word is cut, none comes twice
+    assert 2000 <= len(numbers) <= 2230  # 10 characters each, or 9 with no space behind
+    long = [n for n in numbers if n < 15_000]
+    assert np.diff([0, *long, 15_000]).max() < 150
+    assert np.diff([15_000, *numbers[len(long) :], 20_000]).max() < 30
+
+
+def test_memory_is_that_of_the_sample() -> None:
+    def texts() -> Iterator[list[str]]:
+        for number in range(400):
+            yield [f"{number} " * (PIECE // 2)]  # 20 million characters in all
+
+    tracemalloc.start()
+    found = flat(subsample(texts, 400_000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert sum(map(len, found)) <= 400_000 + PIECE
+    assert peak < 2_000_000
+
+
+@pytest.mark.parametrize(("family", "kind"), [("bert", None), ("roberta", None), ("t5", None)])
+def test_a_corpus_that_fits_has_the_tokenizer_of_all_its_texts(
+    family: str, kind: str | None
+) -> None:
+    texts, total = batches(paragraphs()), sum(map(len, paragraphs()))
+    made = [
+        TokenizerToTrain.of(get_family(family), size=700, sample=sample).make(texts).json
+        for sample in (total, 10 * total, total // 4)
+    ]
+    assert made[0] == made[1] != made[2]
+
+
+def test_a_corpus_says_of_what_its_tokenizer_was_trained(tmp_path: Path) -> None:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n\n".join(paragraphs()), encoding="utf-8")
+    of = get_family("bert")
+    usual, small, again = (
+        built(
+            tmp_path / str(number), path, tokenizer=TokenizerToTrain.of(of, size=500, sample=most)
+        )
+        for number, most in enumerate((SAMPLE, 5000, 5000))
+    )
+    assert "sample" not in usual.record.settings["tokenizer"]
+    assert small.record.settings["tokenizer"]["sample"] == 5000
+    assert usual.tokenizer_json() != small.tokenizer_json()
+    assert files_of(small.path) == files_of(again.path)

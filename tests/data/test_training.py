@@ -1,0 +1,162 @@
+"""Trained tokenizers: as their families want them, always the same, read by transformers."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import transformers
+from tokenizers import Tokenizer
+
+from tests.data.making import paragraphs, trained
+from tests.tokenizers.texts import prose, torture
+from zoo.data.encoding import DocumentTokenizer
+from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
+from zoo.families.base import Family
+from zoo.plugins import all_families, get_family
+from zoo.tokenizers import SourceFiles, hub_tokenizer_files
+from zoo.tokenizers.train import train
+from zoo.tokenizers.wordpiece import DEFAULTS
+
+CASES = [
+    ("bert", "wordpiece", "bert"),
+    ("electra", "wordpiece", "electra"),
+    ("distilbert", "wordpiece", "distilbert"),
+    ("roberta", "byte-level-bpe", "roberta"),
+    ("roberta", "unigram", "xlm-roberta"),
+    ("gpt", "byte-level-bpe", "gpt2"),
+    ("deberta", "byte-level-bpe", "deberta"),
+    ("deberta", "unigram", "deberta-v2"),
+    ("albert", "unigram", "albert"),
+    ("t5", "unigram", "t5"),
+]
+TEXTS = [*prose()[5000:5600], *torture()]
+
+
+def written(family: Family, kind: str, directory: Path, size: int = 800) -> Path:
+    """The files as training writes them."""
+    directory.mkdir()
+    roles = family.special_tokens or DEFAULTS
+    new = family.new_tokenizers[kind]
+    train(kind, new, lambda: [paragraphs()], directory, size=size, unknown=roles["unk"])
+    return directory
+
+
+@pytest.mark.parametrize(("name", "kind", "model_type"), CASES)
+def test_what_goes_to_the_hub_is_read_with_equal_ids(
+    tmp_path: Path, name: str, kind: str, model_type: str
+) -> None:
+    found = trained(name, kind=kind)
+    for file, content in hub_tokenizer_files(found.json, found.info).items():
+        (tmp_path / file).write_bytes(content)
+    peer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    ours = Tokenizer.from_buffer(found.json)
+    for text in TEXTS:
+        assert ours.encode(text).ids == peer(text)["input_ids"], text
+    assert peer.pad_token == found.info.special.get("pad")
+
+
+@pytest.mark.parametrize(("name", "kind", "model_type"), [c for c in CASES if c[1] != "unigram"])
+def test_the_files_themselves_are_read_with_equal_ids(
+    tmp_path: Path, name: str, kind: str, model_type: str
+) -> None:
+    family = get_family(name)
+    directory = written(family, kind, tmp_path / "files")
+    (directory / "config.json").write_text(json.dumps({"model_type": model_type}))
+    peer = transformers.AutoTokenizer.from_pretrained(directory)
+    ours = family.tokenizer(SourceFiles(directory))
+    for text in TEXTS:
+        if family.special_tokens.get("mask", "[MASK]") not in text:  # see benchmarks/tokenization
+            assert ours.encode(text).ids == peer(text)["input_ids"], text
+
+
+def test_every_family_can_have_one_of_the_size_that_is_asked_for() -> None:
+    for family in all_families().values():
+        for kind in family.new_tokenizers:
+            found = trained(family.name, kind=kind, size=777)
+            tokenizer = Tokenizer.from_buffer(found.json)
+            new = family.new_tokenizers[kind]
+            assert tokenizer.get_vocab_size() == 777
+            assert [tokenizer.id_to_token(k) for k in range(len(new.first))] == list(new.first)
+            last = [*new.last, *(f"<extra_id_{k}>" for k in reversed(range(new.sentinels)))]
+            ids = [tokenizer.token_to_id(token) for token in last]
+            assert ids == list(range(777 - len(last), 777))
+            special = {
+                t.content for t in tokenizer.get_added_tokens_decoder().values() if t.special
+            }
+            if kind != "words":
+                assert special == {*new.first, *last}
+
+
+def test_sentinels_are_those_of_the_published_models() -> None:
+    found = trained("t5")
+    tokenizer = Tokenizer.from_buffer(found.json)
+    assert [tokenizer.token_to_id(t) for t in ("<pad>", "</s>", "<unk>")] == [0, 1, 2]
+    assert tokenizer.token_to_id("<extra_id_0>") == 799
+    ids = tokenizer.encode("Fill <extra_id_0> in <extra_id_1> now").ids
+    assert [i for i in ids if i >= 700] == [799, 798]
+    assert ids[-1] == 1
+
+
+def test_words_are_in_the_order_of_their_frequency() -> None:
+    from collections import Counter
+
+    counts = Counter(word for text in paragraphs() for word in text.split())
+    wanted = sorted(counts, key=lambda word: (-counts[word], word))
+    vocabulary = Tokenizer.from_buffer(trained("elmo", size=300).json).get_vocab()
+    found = sorted(vocabulary, key=lambda word: vocabulary[word])
+    assert found[:3] == ["<S>", "</S>", "<UNK>"]
+    assert found[3:] == wanted[:297]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "byte-level-bpe", "unigram", "words"])
+def test_training_is_the_same_every_time(kind: str) -> None:
+    """In other processes, whose hash tables are in another order, with other numbers of threads."""
+    name = {"wordpiece": "bert", "unigram": "t5", "words": "elmo"}.get(kind, "roberta")
+    program = (
+        "from tests.data.making import trained\n"
+        f"import hashlib; print(hashlib.sha256(trained({name!r}, 1500, {kind!r}).json).hexdigest())"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"RAYON_NUM_THREADS": threads, "PATH": ""},
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for threads in ("1", "2", "2")
+    ]
+    assert len(set(runs)) == 1
+
+
+def test_case_can_be_kept() -> None:
+    family = get_family("bert")
+    cased = TokenizerToTrain.of(family, size=800, lowercase=False).make(lambda: [paragraphs()])
+    both: list[ExistingTokenizer] = [cased, trained("bert")]
+    upper = [any(t[:1].isupper() for t in Tokenizer.from_buffer(g.json).get_vocab()) for g in both]
+    assert upper == [True, False]
+
+
+def test_only_the_commonest_characters_are_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("zoo.tokenizers.train.ALPHABET", 20)
+    texts = ["abcdefghijklmnopqrs tuv" * 50, "\u4e2d\u6587 xyz"]
+    for name in ("bert", "t5"):
+        found = TokenizerToTrain.of(get_family(name), size=160).make(lambda: [texts])
+        letters = {t for t in Tokenizer.from_buffer(found.json).get_vocab() if len(t) == 1}
+        assert "a" in letters
+        assert not letters & set("\u4e2d\u6587xyz")
+
+
+def test_a_text_full_of_special_tokens_teaches_nothing_about_them() -> None:
+    texts = ["<s> <s> <s><mask></s> [MASK] [MASK] word " * 50, *paragraphs()[:5]]
+    for name, kind in (("roberta", "byte-level-bpe"), ("bert", "wordpiece"), ("t5", "unigram")):
+        found = TokenizerToTrain.of(get_family(name), size=500, kind=kind).make(lambda: [texts])
+        tokenizer = Tokenizer.from_buffer(found.json)
+        ids = set(
+            DocumentTokenizer(found.json, found.info, "rule", "uint16").encode(texts[:1]).tokens
+        )
+        marks = {token for role, token in found.info.special.items() if role != "unk"}
+        assert not ids & {tokenizer.token_to_id(mark) for mark in marks}

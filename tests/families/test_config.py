@@ -1,0 +1,197 @@
+"""Keys that follow from others, and shapes that cannot be built."""
+
+from typing import Any
+
+import pytest
+
+from zoo.errors import VerificationError
+from zoo.families.config import Config, ConfigMap, same_names
+
+
+class Shape(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Says two things of one kind."""
+
+    vocab_size: int = 7
+    width: int = 6
+    parts: int = 2
+    scale: float | None = None
+    reach: int = -1
+    inner_dropout: float = 0.0
+    end_token_id: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.refuse({"thin parts": self.part < 1, "uneven parts": self.width % self.parts > 0})
+
+    @property
+    def part(self) -> int:
+        return self.width // self.parts
+
+
+KEYS = {"d": "width", "n": "parts", "s": "scale", "r": "reach", "p": "inner_dropout"}
+MAP = ConfigMap(keys=KEYS, follows={"d_part": "part", "d_too": "width"})
+
+
+@pytest.mark.parametrize("said", [{}, {"d_part": 4}, {"d_part": 4, "d_too": 12}])
+def test_what_follows_may_be_said_and_is_carried_along(said: dict[str, int]) -> None:
+    hub = {"d": 12, "n": 3, **said}
+    found = MAP.to_ours(hub, Shape)
+    assert found.config == Shape(width=12, parts=3)
+    assert found.extra == said and found.unknown == ()
+    back = MAP.to_hf(found.config, found.extra)
+    assert {key: back.get(key) for key in ("d", "n", "d_part", "d_too")} == {
+        "d_part": None,
+        "d_too": None,
+        **hub,
+    }
+
+
+@pytest.mark.parametrize(("key", "value", "right"), [("d_part", 6, "4"), ("d_too", None, "12")])
+def test_another_value_is_refused_by_name(key: str, value: object, right: str) -> None:
+    with pytest.raises(VerificationError, match=f"{key} = {value} contradicts") as refused:
+        MAP.to_ours({"d": 12, "n": 3, key: value}, Shape)
+    assert right in str(refused.value.hint)
+
+
+def test_a_shape_says_the_first_thing_that_is_wrong() -> None:
+    with pytest.raises(ValueError, match="thin parts"):
+        Shape(parts=7)
+    with pytest.raises(VerificationError, match="uneven parts"):
+        MAP.to_ours({"n": 4}, Shape)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("d", 0, "d = 0 is not positive"),
+        ("n", -2, "n = -2 is not positive"),
+        ("s", 0, "s = 0 is not positive"),
+        ("s", float("nan"), "s = nan is not positive"),
+        ("r", -2, "r = -2 is less than -1"),
+        ("p", -0.1, r"p = -0.1 is not in \[0, 1\)"),
+        ("p", 1, r"p = 1 is not in \[0, 1\)"),
+        ("p", float("nan"), r"p = nan is not in \[0, 1\)"),
+    ],
+)
+def test_a_number_out_of_its_range_is_refused_by_key_and_by_field(
+    key: str, value: Any, said: str
+) -> None:
+    with pytest.raises(VerificationError, match=f"^in/config.json: {said}$") as refused:
+        MAP.to_ours({key: value}, Shape, "in/config.json")
+    assert refused.value.exit_code == 3 and "\n" not in str(refused.value)
+    wrong = said.partition(" is ")[2]
+    with pytest.raises(ValueError, match=f"^{KEYS[key]} is {value}, which is {wrong}$"):
+        Shape(**{KEYS[key]: value})
+
+
+def test_what_stands_for_nothing_is_in_range() -> None:
+    assert MAP.to_ours({"r": -1, "p": 0, "s": None}, Shape).config == Shape()
+    assert MAP.to_ours({"r": 0, "s": 1e-9}, Shape).config == Shape(reach=0, scale=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"vocab_size": 0}, "vocab_size is 0"),
+        ({"end_token_id": 7}, "end_token_id 7 is outside the vocabulary of 7"),
+        ({"end_token_id": -1}, "end_token_id -1 is outside the vocabulary of 7"),
+        ({"labels": ()}, "labels"),
+    ],
+)
+def test_a_shape_without_words_or_labels_is_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Shape(**changes)
+
+
+class Stack(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Has what most models have."""
+
+    vocab_size: int = 7
+    hidden_size: int = 6
+    num_layers: int = 2
+
+
+def test_common_words_for_a_shape_stand_for_a_familys_own() -> None:
+    table = ConfigMap(
+        keys={**same_names("vocab_size"), "width": "hidden_size", "depth": "num_layers"}
+    )
+    found = table.to_ours({"hidden_size": 8, "num_hidden_layers": 3, "vocab_size": 9}, Stack)
+    assert found.config == Stack(vocab_size=9, hidden_size=8, num_layers=3) and found.extra == {}
+    assert {"vocab_size": 9, "width": 8, "depth": 3}.items() <= table.to_hf(found.config).items()
+    with pytest.raises(VerificationError, match="hidden_size = 8 contradicts width = 6"):
+        table.to_ours({"hidden_size": 8, "width": 6}, Stack)
+
+
+def test_a_common_word_that_a_family_uses_otherwise_is_its_own() -> None:
+    table = ConfigMap(keys={"width": "hidden_size"}, ignored={"hidden_size": "no longer read"})
+    found = table.to_ours({"hidden_size": 8, "num_hidden_layers": 3}, Stack)
+    assert found.config == Stack() and found.unknown == ("num_hidden_layers",)
+
+
+STRETCHED = {"rope_scaling.type": ("linear", "default", None)}
+
+
+@pytest.mark.parametrize("spelling", ["type", "rope_type"])
+def test_a_nested_key_is_looked_at_where_no_field_is_in_its_group(spelling: str) -> None:
+    table = ConfigMap(
+        keys={"d": "width"},
+        fixed=STRETCHED,
+        aliases={"rope_scaling.rope_type": "rope_scaling.type"},
+    )
+    with pytest.raises(VerificationError, match=r"rope_scaling\.type = 'yarn' is not implemented"):
+        table.to_ours({"rope_scaling": {spelling: "yarn"}}, Shape)
+    found = table.to_ours({"d": 4, "rope_scaling": {spelling: "linear", "factor": 2}}, Shape)
+    assert found.config == Shape(width=4) and found.unknown == ("rope_scaling.factor",)
+    assert table.to_hf(found.config, found.extra)["rope_scaling"] == {
+        "type": "linear",
+        "factor": 2,
+    }
+
+
+@pytest.mark.parametrize("table", ["ignored", "follows"])
+def test_every_table_may_name_nested_keys(table: str) -> None:
+    known = ConfigMap(keys={"d": "width"}, **{table: {"group.key": "width"}})  # type: ignore[arg-type]
+    found = known.to_ours({"d": 4, "group": {"key": 4}}, Shape)
+    assert found.unknown == () and found.extra == {"group.key": 4}
+
+
+@pytest.mark.parametrize("empty", [None, {}])
+def test_an_empty_group_stays_what_it_is(empty: object) -> None:
+    table = ConfigMap(keys={"d": "width"}, fixed=STRETCHED)
+    found = table.to_ours({"d": 4, "rope_scaling": empty}, Shape)
+    assert table.to_hf(found.config, found.extra)["rope_scaling"] == empty
+    nested = ConfigMap(keys={"rope_scaling.width": "width"})
+    found = nested.to_ours({"rope_scaling": empty}, Shape)
+    assert nested.to_hf(found.config, found.extra)["rope_scaling"] == {"width": 6}
+    assert found.extra == {"rope_scaling": empty}
+
+
+def test_a_key_with_a_dot_is_not_taken_for_a_nested_one() -> None:
+    table = ConfigMap(keys={"d": "width"}, fixed=STRETCHED)
+    with pytest.raises(VerificationError, match="has a dot in its name"):
+        table.to_ours({"rope_scaling.type": "yarn"}, Shape)
+    assert table.to_ours({"another.key": 1}, Shape).extra == {"another.key": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"vocab_size": 2**31}, "vocab_size is 2147483648, which is over 2,147,483,647"),
+        ({"num_layers": 10**9}, "num_layers is 1000000000, which is over 10,000"),
+        ({"num_layers": 10**400}, "which is over 10,000"),
+        ({"hidden_size": 10**10}, "hidden_size is 10000000000"),
+    ],
+)
+def test_absurd_numbers_are_refused(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Stack(**changes)
+
+
+def test_as_many_labels_as_memory_are_refused_before_they_are_named() -> None:
+    with pytest.raises(VerificationError, match="num_labels is 10,000,000,000"):
+        MAP.to_ours({"num_labels": 10**10}, Shape)
+
+
+def test_an_infinite_number_is_refused() -> None:
+    with pytest.raises(VerificationError, match="s = inf is not finite"):
+        MAP.to_ours({"s": float("inf")}, Shape)

@@ -1,0 +1,183 @@
+"""The registry: strict decoding, a user's own rows, and counts that are derived by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from zoo.convert.inspect import config_files, files_to_download
+from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.hub import registry
+from zoo.hub.reference import resolve
+from zoo.hub.source import locate_or_download
+from zoo.plugins import get_family
+from zoo.tokenizers.source_files import VOCABULARIES
+
+ROW = """
+family: bert
+repo: someone/something
+head: none
+parameters: 1
+size: tiny
+"""
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "registry.yaml"
+    path.write_text(text)
+    return path
+
+
+def entry(**changes: str) -> str:
+    lines = dict(line.split(": ") for line in ROW.strip().splitlines()) | changes
+    return "mine:\n" + "".join(f"  {key}: {value}\n" for key, value in lines.items())
+
+
+def test_an_unknown_key_names_file_entry_and_field(tmp_path: Path) -> None:
+    path = write(tmp_path, entry(licnce="mit"))
+    with pytest.raises(VerificationError, match=r"registry\.yaml: mine: .*licnce"):
+        registry.read_registry(path)
+
+
+def test_a_wrong_type_names_file_entry_and_field(tmp_path: Path) -> None:
+    path = write(tmp_path, entry(parameters="many"))
+    with pytest.raises(VerificationError, match=r"registry\.yaml: mine: parameters: .*int"):
+        registry.read_registry(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (entry(revision='"a\\nerror: b"'), "mine: revision: .*regex"),
+        (entry(page='"\\e[2J"', repo="~"), "mine: page: .*regex"),
+        (entry(family="a" * 2000), "mine: family: .*length <= 1000"),
+        ('"a\\nb": {family: bert, repo: a/b}', r"'a\\nb' cannot be a name"),
+        ("[" * 50_000, "nesting of YAML is"),
+        ("mine: !!python/name:os.system", "tags"),
+        ("mine: 1", "mine: .*object"),
+        ("- mine", "not a map of names"),
+    ],
+    ids=lambda value: str(value[:25]),
+)
+def test_a_hostile_registry_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(VerificationError, match=message) as refused:
+        registry.read_registry(path)
+    assert str(refused.value).startswith(str(path))
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 500
+
+
+def test_a_missing_field_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path, "mine:\n  family: bert\n")
+    with pytest.raises(VerificationError, match=r"mine: .*repo"):
+        registry.read_registry(path)
+
+
+def test_what_is_not_on_the_hub_says_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path))
+    write(tmp_path, "mine: {family: bert, page: 'https://example.org/mine'}\n")
+    with pytest.raises(SourceError, match=r"mine is not on the Hub") as caught:
+        locate_or_download(resolve("mine"))
+    assert "https://example.org/mine" in str(caught.value)
+
+
+def test_a_name_given_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(VerificationError, match="given twice"):
+        registry.read_registry(write(tmp_path, entry() + entry()))
+
+
+@pytest.mark.parametrize("text", ["- a\n- b\n", "just text", "a: [1, 2\n", "\tx: 1"])
+def test_other_shapes_are_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(VerificationError):
+        registry.read_registry(write(tmp_path, text))
+
+
+def test_yaml_runs_no_code(tmp_path: Path) -> None:
+    text = "mine: !!python/object/apply:os.system ['touch owned']\n"
+    with pytest.raises(VerificationError):
+        registry.read_registry(write(tmp_path, text))
+
+
+def test_a_users_registry_adds_to_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path))
+    write(tmp_path, entry())
+    assert resolve("mine").repo == "someone/something"
+    assert "bert-base-uncased" in registry.entries()
+
+
+def test_family_and_repository_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path))
+    write(tmp_path, "mine: {family: bert, repo: someone/something}\n")
+    reference = resolve("mine")
+    assert (reference.kind, reference.repo) == ("registry", "someone/something")
+
+
+def test_a_users_row_does_not_replace_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path))
+    write(tmp_path, entry().replace("mine:", "bert-base-uncased:"))
+    with pytest.raises(VerificationError, match="already in the built-in registry"):
+        registry.entries()
+
+
+@pytest.mark.parametrize("name", sorted(registry.builtin()))
+def test_every_row_has_the_parameters_of_its_size(name: str) -> None:
+    row = registry.builtin()[name]
+    family = get_family(row.family)
+    config = registry.entry_config(name, row)
+    assert row.head is not None and row.head in family.heads()
+    assert family.weights(config, row.head).parameters() == row.parameters
+
+
+@pytest.mark.parametrize("name", sorted(registry.builtin()))
+def test_every_row_says_which_files_a_conversion_reads(name: str) -> None:
+    """All that it names are read, a configuration, weights and, but for character models, a
+    vocabulary are among them, and licence and citation are said.
+    """
+    row = registry.builtin()[name]
+    where = row.repo or str(row.page)
+    assert set(files_to_download(row.files, where, allow_pickle=True)) == set(row.files)
+    assert config_files(row.files)
+    by_words = get_family(row.family).text_tokenizer(registry.entry_config(name, row)) is None
+    assert not by_words or any(set(known) <= set(row.files) for known in VOCABULARIES)
+    assert row.licence and row.citation
+
+
+def test_a_reference_is_resolved_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    assert resolve("bert").name == "bert-base-uncased"
+    assert resolve("someone/else").kind == "hub"
+    assert resolve("bert-base-cased").kind == "registry"
+    stored = tmp_path / "home" / "models" / "bert-base-cased"
+    stored.mkdir(parents=True)
+    (stored / "zoo.json").write_text("{}")
+    assert resolve("bert-base-cased").kind == "store"
+    assert resolve("bert-base-cased", revision="v2").kind == "registry"
+    (tmp_path / "bert-base-cased").mkdir()
+    assert resolve("bert-base-cased").kind == "path"
+
+
+@pytest.mark.parametrize("text", ["./nothing", "/no/such/place", "~/nothing-here"])
+def test_a_path_that_is_not_there_is_not_looked_up_elsewhere(text: str) -> None:
+    with pytest.raises(UsageError, match="does not exist"):
+        resolve(text)
+
+
+@pytest.mark.parametrize("text", ["../nowhere", "", "a/../b", "x/y/z"])
+def test_names_do_not_leave_the_store(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path))
+    with pytest.raises(UsageError):
+        resolve(text)
+
+
+def test_an_error_in_the_registry_of_the_user_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path))
+    (tmp_path / "registry.yaml").write_text("mine: {family: gpt, page: x, size: huge}")
+    with pytest.raises(VerificationError, match=r"registry\.yaml: mine: gpt has no size 'huge'"):
+        registry.entry_config("mine", registry.entries()["mine"])

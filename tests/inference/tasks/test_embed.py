@@ -1,0 +1,159 @@
+import random
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.inference.tasks.conftest import Small
+from zoo.api import Model
+from zoo.checkpoint import Pooling
+from zoo.inference.tasks.base import TaskWarning
+from zoo.inference.tasks.embed import Embed
+from zoo.inference.tasks.records import as_records
+
+SENTENCES = [
+    "A cat sits on the mat.",
+    "",
+    "Na\u00efve caf\u00e9 \u4e2d\u6587 \U0001f600!",
+    "word " * 400,
+    "It was the best of times, it was the worst of times, it was the age of wisdom.",
+    "Hm",
+]
+
+
+def pooled(model: Model, pooling: Pooling | None) -> Model:
+    """Return the same model with other words on how to pool."""
+    described = msgspec.structs.replace(model.checkpoint.model, pooling=pooling)
+    return Model(replace(model.checkpoint, model=described), model.session)
+
+
+def reference(source: Path, texts: list[str], max_tokens: int) -> "NDArray[np.float32]":
+    """Embed as the model's card does: one text at a time, so that nothing is padded."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer, network = AutoTokenizer.from_pretrained(source), AutoModel.from_pretrained(source)
+    rows = []
+    for text in texts:
+        inputs = tokenizer(text, truncation=True, max_length=max_tokens, return_tensors="pt")
+        with torch.inference_mode():
+            hidden = network.eval()(**inputs).last_hidden_state[0]
+        rows.append(torch.nn.functional.normalize(hidden.mean(dim=0), dim=0).numpy())
+    return np.stack(rows)
+
+
+@pytest.mark.filterwarnings("ignore::zoo.tasks.base.TaskWarning")
+def test_a_real_encoder_gives_the_reference_embeddings(encoder: Model, packaged: Path) -> None:
+    vectors = encoder.embed(SENTENCES)
+    assert vectors.shape == (len(SENTENCES), 384)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors, reference(packaged, SENTENCES, 256), atol=1e-5)
+
+
+def test_truncation_is_reported_in_the_record_and_summed_up(encoder: Model) -> None:
+    task = Embed(encoder.checkpoint, encoder.session)
+    with pytest.warns(TaskWarning, match=r"1 text was cut at 256 tokens, 146 tokens in all"):
+        results = list(task.run(as_records(SENTENCES)))
+    assert [result.get("truncated") for result in results] == [None, None, None, 146, None, None]
+    with pytest.warns(TaskWarning, match="2 texts were cut at 4 tokens"):
+        cut = Embed(encoder.checkpoint, encoder.session, max_tokens=4)
+        assert [r.get("truncated") for r in cut.run(as_records(SENTENCES[::4]))] == [5, 19]
+
+
+def test_nothing_is_said_where_nothing_is_cut(encoder: Model) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        encoder.embed(SENTENCES[:3])
+
+
+def test_results_come_in_input_order_whatever_their_length(encoder: Model) -> None:
+    texts = [" ".join(["word"] * n) for n in range(60)]
+    random.Random(0).shuffle(texts)
+    task = Embed(encoder.checkpoint, encoder.session, max_batch_tokens=128)
+    results = list(task.run(as_records(texts)))
+    assert [result["text"] for result in results] == texts
+    alone = np.stack([encoder.embed([text])[0] for text in texts])
+    np.testing.assert_allclose([r["embedding"] for r in results], alone, atol=1e-6)
+
+
+def test_embeddings_do_not_depend_on_the_token_budget(encoder: Model) -> None:
+    texts = [" ".join(["a tale of two cities"] * n) for n in range(40)]
+    few, many = (
+        Embed(encoder.checkpoint, encoder.session, max_batch_tokens=budget).vectors(
+            as_records(texts)
+        )
+        for budget in (64, 4096)
+    )
+    np.testing.assert_allclose(few, many, atol=1e-6)
+
+
+MODES = ["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_pooling_mode_pools_the_tokens_of_the_text_alone(small: Small, mode: Any) -> None:
+    model, _ = small("BertModel")
+    texts = ["a b c d e", "f", ""]
+    vectors = pooled(model, Pooling(mode=mode)).embed(texts)
+    for text, vector in zip(texts, vectors, strict=True):
+        hidden = model.features([text])[0]["layers"]["2"].astype(np.float64)
+        places = np.arange(1, len(hidden) + 1)[:, None]
+        expected = {
+            "mean": hidden.mean(axis=0),
+            "cls": hidden[0],
+            "max": hidden.max(axis=0),
+            "mean_sqrt_len_tokens": hidden.sum(axis=0) / len(hidden) ** 0.5,
+            "weightedmean": (hidden * places).sum(axis=0) / places.sum(),
+            "lasttoken": hidden[-1],
+        }
+        np.testing.assert_allclose(vector, expected[mode], atol=1e-5)
+
+
+def test_a_checkpoint_that_does_not_say_how_it_pools_is_pooled_by_the_mean(small: Small) -> None:
+    model, _ = small("BertModel")
+    with pytest.warns(TaskWarning, match="does not say how it pools"):
+        vectors = model.embed(["a b", "c"])
+    np.testing.assert_allclose(vectors, pooled(model, Pooling()).embed(["a b", "c"]), atol=1e-6)
+    assert not np.allclose(np.linalg.norm(vectors, axis=1), 1)
+
+
+def test_the_encoder_may_ask_for_lower_case(small: Small) -> None:
+    model, _ = small("BertModel")
+    tokenizer = model.checkpoint.path / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text().replace('"lowercase": true', '"lowercase": false'))
+    assert model.features(["A"])[0]["tokens"] == ["[CLS]", "[UNK]", "[SEP]"]
+    lower = pooled(model, Pooling(lowercase=True))
+    np.testing.assert_array_equal(lower.embed(["A B"]), lower.embed(["a b"]))
+    exact = pooled(model, Pooling())
+    assert not np.allclose(exact.embed(["A B"]), exact.embed(["a b"]))
+
+
+def test_the_shortest_of_all_limits_counts(small: Small) -> None:
+    model, _ = small("BertModel", max_position_embeddings=12)
+    limits = [
+        Embed(pooled(model, Pooling(max_tokens=limit)).checkpoint, model.session).max_tokens
+        for limit in (None, 5, 50)
+    ]
+    assert limits == [12, 5, 12]
+
+
+def test_what_was_cut_is_said_every_time(encoder: Model) -> None:
+    program = (
+        "import sys, zoo\n"
+        "model = zoo.load(sys.argv[1], backend='cpu')\n"
+        "for _ in range(2): model.embed(['word ' * 300])"
+    )
+    command = [sys.executable, "-c", program, str(encoder.checkpoint.path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stderr.count("1 text was cut at 256 tokens") == 2
+
+
+def test_no_texts_give_no_vectors(encoder: Model) -> None:
+    assert encoder.embed([]).shape == (0, 384)

@@ -1,0 +1,191 @@
+"""generate: from texts to continuations, from Python and from the command line."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from zoo.api import Model
+from zoo.checkpoint import load_checkpoint
+from zoo.cli.inference.run import command
+from zoo.convert import convert
+from zoo.errors import UsageError
+from zoo.hub.source import CheckpointDir
+from zoo.inference import open_session
+from zoo.inference.tasks.base import TaskWarning
+from zoo.io.terminal import escape_controls
+
+SENTENCES = [
+    "the cat sat on the mat.",
+    "a dog ran to the caf\u00e9.",
+    "\u65e5\u672c \U0001f600",
+    "",
+]
+LONGEST = 64
+MakeSource = Callable[..., Path]
+
+
+def train_tokenizer(path: Path) -> int:
+    """Write the files of a byte-level tokenizer; return how many tokens it has."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    end = "<|endoftext|>"
+    trainer = trainers.BpeTrainer(vocab_size=290, special_tokens=[end], initial_alphabet=alphabet)
+    tokenizer.train_from_iterator(SENTENCES[:3], trainer)
+    tokenizer.save(str(path / "tokenizer.json"))
+    named = {"bos_token": end, "eos_token": end, "unk_token": end, "model_max_length": LONGEST}
+    (path / "tokenizer_config.json").write_text(json.dumps(named))
+    return tokenizer.get_vocab_size()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> MakeSource:
+    def make(architecture: str = "GPT2LMHeadModel") -> Path:
+        import transformers
+
+        path = tmp_path / "hub"
+        path.mkdir()
+        size = train_tokenizer(path)
+        kind = getattr(transformers, architecture)
+        model = kind(
+            kind.config_class(
+                vocab_size=size, n_embd=32, n_layer=2, n_head=4, n_positions=LONGEST, eos_token_id=0
+            )
+        )
+        generator = torch.Generator().manual_seed(3)
+        for name, parameter in model.named_parameters():
+            torch.nn.init.normal_(parameter, std=0.25, generator=generator)
+            if "ln_" in name and name.endswith("weight"):
+                parameter.data += 1
+        model.save_pretrained(path)
+        convert(CheckpointDir(path, "test"), tmp_path / "ours")
+        return tmp_path / "ours"
+
+    return make
+
+
+@pytest.fixture
+def path(source: MakeSource) -> Path:
+    return source()
+
+
+def opened(path: Path, backend: str = "cpu") -> Model:
+    checkpoint = load_checkpoint(path)
+    return Model(checkpoint, open_session(checkpoint, backend))
+
+
+def test_the_texts_are_the_references(path: Path) -> None:
+    import transformers
+
+    hub = path.parent / "hub"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(hub)
+    reference: Any = transformers.GPT2LMHeadModel.from_pretrained(hub)
+    for options in ({}, {"num_beams": 3}):
+        found = opened(path).generate(SENTENCES[:3], max_new_tokens=12, **options)
+        for text, result in zip(SENTENCES, found, strict=False):
+            ids = tokenizer(text, return_tensors="pt")
+            theirs: Any = reference.generate(
+                **ids,
+                max_new_tokens=12,
+                do_sample=False,
+                num_beams=options.get("num_beams", 1),
+                pad_token_id=0,
+            )
+            told = tokenizer.decode(theirs[0, ids.input_ids.shape[1] :], skip_special_tokens=True)
+            assert result == {
+                "text": text,
+                "generated": told,
+                "stopped": "end" if theirs[0, -1] == 0 else "length",
+            }
+
+
+def test_an_empty_text_starts_from_the_token_that_begins_texts(path: Path) -> None:
+    model = opened(path)
+    (result,) = model.generate([""], max_new_tokens=5)
+    assert result["text"] == "" and result["generated"]
+    (named,) = model.generate(["<|endoftext|>"], max_new_tokens=5)
+    assert named["generated"] == result["generated"]
+
+
+def test_streamed_pieces_are_the_text(path: Path) -> None:
+    model = opened(path)
+    for settings in ({"max_new_tokens": 25}, {"max_new_tokens": 25, "seed": 5, "temperature": 3.0}):
+        whole = model.generate(SENTENCES[:1], **settings)[0]["generated"]
+        pieces = list(model.stream(SENTENCES[0], **settings))
+        assert "".join(pieces) == whole and len(pieces) > 3
+    with pytest.raises(UsageError, match="stream without beams"):
+        next(model.stream("a", num_beams=2))
+
+
+def test_batches_change_no_text(path: Path) -> None:
+    model, settings = opened(path), {"max_new_tokens": 20, "seed": 1, "temperature": 1.5}
+    texts = [SENTENCES[k % 4] for k in range(10)]
+    together = model.generate(texts, **settings)
+    assert together == model.generate(texts, token_budget=1, **settings)
+    # the same text at several places is continued in several ways
+    assert len({result["generated"] for result in together if result["text"] == texts[0]}) == 3
+
+
+def test_a_text_must_leave_room(path: Path) -> None:
+    model, text = opened(path), "the cat " * 40
+    with pytest.raises(UsageError, match=r"text 2 has \d+ tokens, and the model takes 44"):
+        model.generate(["a", text])
+    with pytest.warns(TaskWarning, match="1 text was cut at 10 tokens"):
+        (cut,) = model._run("generate", [text], max_tokens=10)
+    assert cut["truncated"] > 10 and cut["generated"]
+    with pytest.raises(UsageError, match="64 new tokens leave no room"):
+        model.generate(["a"], max_new_tokens=64)
+    assert len(model.generate(["a"], max_new_tokens=63)) == 1
+
+
+def test_onnx_runtime_writes_the_same(path: Path) -> None:
+    model, torchs = opened(path, "onnx"), opened(path)  # which exports it, through the gate
+    searches: list[dict[str, Any]] = [{}, {"num_beams": 3}, {"seed": 1, "temperature": 1.5}]
+    for settings in searches:
+        found = model.generate(SENTENCES, max_new_tokens=20, **settings)
+        assert found == torchs.generate(SENTENCES, max_new_tokens=20, **settings)
+    pieces = list(model.stream(SENTENCES[0], max_new_tokens=20))
+    assert "".join(pieces) == torchs.generate(SENTENCES[:1])[0]["generated"]
+    out = run(str(path), *SENTENCES[:2], "--backend", "onnx")
+    assert [json.loads(line) for line in out.splitlines()] == torchs.generate(SENTENCES[:2])
+    ids = torch.tensor([[3, 4, 5], [6, 7, 0]]).numpy()
+    mask = torch.tensor([[1, 1, 1], [1, 1, 0]]).numpy()
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    difference = model.session.run(inputs)["logits"] - torchs.session.run(inputs)["logits"]
+    assert abs(difference[mask == 1]).max() < 1e-4
+
+
+def test_a_head_that_does_not_generate_says_what_does(source: MakeSource) -> None:
+    model = opened(source("GPT2Model"))
+    with pytest.raises(UsageError, match="--head causal-lm"):
+        model.generate(["a"])
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(command, ["generate", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_command_writes_json_lines(path: Path) -> None:
+    out = run(str(path), *SENTENCES[:2], "--max-new-tokens", "7", "--num-beams", "2")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert lines == opened(path).generate(SENTENCES[:2], max_new_tokens=7, num_beams=2)
+
+
+def test_the_command_streams_plain_text(path: Path) -> None:
+    options = ("--max-new-tokens", "9", "--seed", "4", "--top-k", "20", "--top-p", "0.9")
+    streamed = run(str(path), *SENTENCES[:2], "--stream", *options)
+    lines = [json.loads(line) for line in run(str(path), *SENTENCES[:2], *options).splitlines()]
+    written = "".join(line["generated"] + "\n" for line in lines)
+    assert streamed == escape_controls(written, keep="\n\t")  # random weights, random characters
+    with pytest.raises(UsageError, match="leave one out"):
+        run(str(path), "a", "--stream", "--json")

@@ -1,0 +1,41 @@
+import numpy as np
+import pytest
+
+from zoo.checkpoint import Pooling
+from zoo.inference.tasks.pooling import pool
+
+# two texts, of 3 tokens and of 1; what stands in the padding must not matter
+HIDDEN = np.array(
+    [[[1, -1], [2, -4], [6, -1]], [[5, -2], [99, 99], [-99, 99]]],
+    np.float32,
+)
+MASK = np.array([[True, True, True], [True, False, False]])
+BY_HAND: dict[str, list[list[float]]] = {
+    "mean": [[3, -2], [5, -2]],
+    "cls": [[1, -1], [5, -2]],
+    "max": [[6, -1], [5, -2]],
+    "mean_sqrt_len_tokens": [[9 / 3**0.5, -6 / 3**0.5], [5, -2]],
+    "weightedmean": [[(1 + 4 + 18) / 6, (-1 - 8 - 3) / 6], [5, -2]],
+    "lasttoken": [[6, -1], [5, -2]],
+}
+
+
+@pytest.mark.parametrize("mode", BY_HAND)
+def test_pooling_equals_what_is_worked_out_by_hand(mode: str) -> None:
+    vectors = pool(HIDDEN, MASK, Pooling(mode=mode))  # type: ignore[arg-type]
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors, BY_HAND[mode], rtol=1e-6)
+
+
+@pytest.mark.parametrize("mode", BY_HAND)
+def test_normalised_vectors_have_length_one(mode: str) -> None:
+    vectors = pool(HIDDEN, MASK, Pooling(mode=mode, normalize=True))  # type: ignore[arg-type]
+    plain = np.array(BY_HAND[mode])
+    expected = plain / np.sqrt((plain**2).sum(axis=1, keepdims=True))
+    np.testing.assert_allclose(vectors, expected, rtol=1e-6)
+
+
+def test_a_vector_of_zeros_stays_one() -> None:
+    zeros = np.zeros((1, 2, 3), np.float32)
+    vectors = pool(zeros, np.ones((1, 2), bool), Pooling(normalize=True))
+    assert vectors.tolist() == [[0, 0, 0]]

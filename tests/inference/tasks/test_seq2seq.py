@@ -1,0 +1,172 @@
+"""seq2seq: from texts to what a model makes of them, from Python and from the command line."""
+
+import json
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+
+from tests.tokenizers.texts import prose
+from zoo.api import Model
+from zoo.checkpoint import load_checkpoint
+from zoo.cli.inference.run import command
+from zoo.convert import convert
+from zoo.errors import UsageError
+from zoo.export.export import export_onnx
+from zoo.hub.source import CheckpointDir
+from zoo.inference import open_session
+from zoo.inference.tasks.base import TaskWarning
+
+TEXTS = ["The cat sat on the mat.", "translate: a dog ran to the house, quickly", "", "Why?"]
+PIECES, SENTINELS = 700, 100
+LIMIT = 40
+
+
+@cache
+def spiece() -> bytes:
+    """A sentencepiece model file with the special tokens where published ones have them."""
+    import sentencepiece
+
+    with tempfile.TemporaryDirectory() as scratch:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(prose(2500)),
+            model_prefix=f"{scratch}/m",
+            vocab_size=PIECES,
+            num_threads=1,
+            minloglevel=2,
+            pad_id=0,
+            eos_id=1,
+            unk_id=2,
+            bos_id=-1,
+        )
+        return (Path(scratch) / "m.model").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import transformers
+
+    path = tmp_path_factory.mktemp("seq2seq") / "hub"
+    kind: Any = transformers.T5Config
+    config = kind(
+        vocab_size=PIECES + SENTINELS,
+        d_model=32,
+        d_kv=8,
+        d_ff=48,
+        num_layers=2,
+        num_heads=4,
+        feed_forward_proj="gated-gelu",
+        tie_word_embeddings=False,
+        decoder_start_token_id=0,
+    )
+    model: Any = transformers.T5ForConditionalGeneration(config)
+    model.lm_head.weight = torch.nn.Parameter(torch.empty(config.vocab_size, 32))
+    generator = torch.Generator().manual_seed(6)
+    for name, parameter in model.named_parameters():
+        scale = 0.3 if parameter.dim() == 1 else 1.5 * parameter.shape[-1] ** -0.5
+        torch.nn.init.normal_(parameter, std=scale, generator=generator)
+        if "layer_norm" in name:
+            parameter.data += 1
+    model.save_pretrained(path)
+    (path / "spiece.model").write_bytes(spiece())
+    (path / "tokenizer_config.json").write_text(
+        json.dumps({"model_max_length": LIMIT, "extra_ids": SENTINELS})
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def path(hub: Path) -> Path:
+    convert(CheckpointDir(hub, "test"), hub.parent / "ours")
+    return hub.parent / "ours"
+
+
+def opened(path: Path, backend: str = "cpu") -> Model:
+    checkpoint = load_checkpoint(path)
+    return Model(checkpoint, open_session(checkpoint, backend))
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_the_texts_are_the_references(hub: Path, path: Path, beams: int) -> None:
+    import sentencepiece
+    import transformers
+
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=spiece())
+    reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(hub)
+    found = opened(path).seq2seq(TEXTS, max_new_tokens=12, beams=beams)
+    for text, result in zip(TEXTS, found, strict=True):
+        ids = [*pieces.encode(text), pieces.eos_id()]
+        theirs: list[int] = reference.generate(
+            torch.tensor([ids]), max_new_tokens=12, do_sample=False, num_beams=beams
+        )[0].tolist()[1:]
+        ended = theirs[-1] == pieces.eos_id()
+        told = [token for token in theirs if 2 <= token < PIECES]  # neither special nor sentinel
+        assert result["text"] == text
+        assert result["stopped"] == ("end" if ended else "length")
+        assert result["generated"].replace(" ", "") == pieces.decode(told).replace(" ", "")
+    assert len({result["generated"] for result in found}) == len(TEXTS)
+
+
+def test_a_long_text_is_cut_and_says_so(path: Path) -> None:
+    model = opened(path)
+    with pytest.warns(TaskWarning, match=f"cut at {LIMIT} tokens"):
+        (result,) = model.seq2seq(["the cat sat on the mat " * 20], max_new_tokens=LIMIT + 5)
+    assert result["truncated"] > 0 and result["generated"]
+
+
+def test_batches_change_no_text(path: Path) -> None:
+    model = opened(path)
+    settings: dict[str, Any] = {"max_new_tokens": 9, "seed": 1, "temperature": 1.5}
+    texts = [TEXTS[k % 4] for k in range(8)]
+    together = model.seq2seq(texts, **settings)
+    assert together == model._run("seq2seq", texts, token_budget=1, **settings)
+
+
+def test_streamed_pieces_are_the_text(path: Path) -> None:
+    model = opened(path)
+    whole = model.seq2seq(TEXTS[:1], max_new_tokens=15)[0]["generated"]
+    assert "".join(model.stream(TEXTS[0], max_new_tokens=15)) == whole
+
+
+def test_other_tasks_say_what_this_model_does(path: Path) -> None:
+    with pytest.raises(UsageError, match="seq2seq"):
+        opened(path).generate(["a"])
+
+
+def test_the_encoder_embeds_and_the_graph_agrees(hub: Path, path: Path, tmp_path: Path) -> None:
+    convert(CheckpointDir(hub, "test"), tmp_path / "encoder", head="encoder")
+    vectors = opened(tmp_path / "encoder").embed(TEXTS)
+    graph = opened(tmp_path / "encoder", "onnx").embed(TEXTS)
+    assert vectors.shape == (4, 32) and abs(vectors - graph).max() <= 1e-5
+
+
+def test_a_directory_of_graphs_writes_the_same(path: Path, tmp_path: Path) -> None:
+    export_onnx(load_checkpoint(path), tmp_path / "graphs")
+    model, torchs = opened(tmp_path / "graphs", "auto"), opened(path)
+    assert model.session.backend == "onnx"
+    searches: list[dict[str, Any]] = [{}, {"num_beams": 3}, {"seed": 1, "temperature": 1.5}]
+    for settings in searches:
+        found = model.seq2seq(TEXTS, max_new_tokens=12, **settings)
+        assert found == torchs.seq2seq(TEXTS, max_new_tokens=12, **settings)
+    streamed = run(str(tmp_path / "graphs"), TEXTS[0], "--stream")
+    assert streamed == torchs.seq2seq(TEXTS[:1])[0]["generated"] + "\n"
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(command, ["seq2seq", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_command_writes_json_lines_or_streams(path: Path) -> None:
+    options = ("--max-new-tokens", "7")
+    out = run(str(path), *TEXTS[:2], *options, "--num-beams", "2")
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert lines == opened(path).seq2seq(TEXTS[:2], max_new_tokens=7, num_beams=2)
+    greedy = opened(path).seq2seq(TEXTS[:2], max_new_tokens=7)
+    streamed = run(str(path), *TEXTS[:2], *options, "--stream")
+    assert streamed == "".join(result["generated"] + "\n" for result in greedy)

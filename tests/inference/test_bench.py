@@ -1,0 +1,54 @@
+"""Measuring sessions side by side, whatever they read; no figures where answers differ."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from tests.inference.making import make_checkpoint, write_manifest
+from zoo.checkpoint import Checkpoint, load_checkpoint
+from zoo.errors import VerificationError
+from zoo.inference import open_session
+from zoo.inference.bench import measure
+from zoo.plugins import get_family
+
+WORK: dict[str, Any] = {"batch": 3, "tokens": 16, "rounds": 2}
+
+
+def sequences(path: Path, **changes: Any) -> Checkpoint:
+    """A model that reads a source and a target."""
+    return make_checkpoint(path, "seq2seq-lm", family=get_family("t5"), num_layers=1, **changes)
+
+
+def test_a_source_and_a_target_are_read_on_every_backend(tmp_path: Path) -> None:
+    checkpoint = sequences(tmp_path / "model")
+    sessions = [open_session(checkpoint, backend, threads=1) for backend in ("cpu", "onnx")]
+    first, second = measure(checkpoint, sessions, **WORK)
+    assert (first.backend, second.backend) == ("cpu", "onnx")
+    assert first.difference == 0 < second.difference < 1e-4
+    for found in (first, second):
+        assert len(found.seconds) == 2 and found.tokens == 48
+        assert found.tokens_per_second == 48 / found.median
+
+
+def test_models_that_differ_are_not_timed(tmp_path: Path) -> None:
+    checkpoint = sequences(tmp_path / "one")
+    other = sequences(tmp_path / "other", scale_outputs=False)
+    sessions = [open_session(one, "cpu", threads=1) for one in (checkpoint, other)]
+    with pytest.raises(VerificationError, match="differs from cpu"):
+        measure(checkpoint, sessions, **WORK)
+
+
+def test_no_numbers_are_no_agreement(tmp_path: Path) -> None:
+    checkpoint = sequences(tmp_path / "one")
+    other = sequences(tmp_path / "other")
+    weights = load_file(other.path / "model.safetensors")
+    next(tensor for tensor in weights.values() if tensor.ndim == 1)[:] = np.nan
+    save_file(weights, other.path / "model.safetensors")
+    write_manifest(other.path)
+    other = load_checkpoint(other.path)
+    sessions = [open_session(one, "cpu", threads=1) for one in (checkpoint, other)]
+    with pytest.raises(VerificationError, match="differs from cpu by nan"):
+        measure(checkpoint, sessions, **WORK)

@@ -1,0 +1,199 @@
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from tests.inference.making import draw_batch, make_checkpoint
+from zoo.checkpoint import Checkpoint, encode, load_checkpoint
+from zoo.errors import UsageError, VerificationError
+from zoo.export.export import export_onnx
+from zoo.inference import BackendWarning, open_session
+from zoo.io.paths import home
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    return make_checkpoint(tmp_path_factory.mktemp("source") / "model", num_layers=1)
+
+
+@pytest.fixture(scope="module")
+def split(source: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+    """An export whose weights are in a file of their own."""
+    target = tmp_path_factory.mktemp("split") / "graph"
+    report = export_onnx(source, target, external_over=1000)
+    assert report.graphs["model.onnx"].external_data == "model.onnx.data"
+    return load_checkpoint(target)
+
+
+@pytest.fixture
+def copy(split: Checkpoint, tmp_path: Path) -> Checkpoint:
+    """The same, to be damaged."""
+    target = tmp_path / "graph"
+    target.mkdir()
+    for path in split.path.iterdir():
+        (target / path.name).write_bytes(path.read_bytes())
+    return load_checkpoint(target)
+
+
+def test_weights_in_a_file_of_their_own(source: Checkpoint, split: Checkpoint) -> None:
+    names = {path.name for path in split.path.iterdir()}
+    assert names == {"model.onnx", "model.onnx.data", "config.json", "zoo.json"}
+    assert split.manifest.files.keys() == names - {"zoo.json"}
+    assert (split.path / "model.onnx").stat().st_size < 50_000
+    model = onnx.load(split.path / "model.onnx", load_external_data=False)
+    entries = [entry for tensor in model.graph.initializer for entry in tensor.external_data]
+    places = {entry.value for entry in entries if entry.key == "location"}
+    assert places == {"model.onnx.data"}
+    batch = draw_batch([40, 3])
+    ours, theirs = (open_session(c).run(batch)["pooler_output"] for c in (split, source))
+    assert np.abs(ours - theirs).max() < 1e-5
+
+
+def test_inputs_that_are_absent_are_neutral(split: Checkpoint) -> None:
+    session = open_session(split)
+    ids = draw_batch([6, 6])["input_ids"]
+    alone = session.run({"input_ids": ids})
+    spelled = session.run(
+        {"token_type_ids": ids * 0, "attention_mask": ids * 0 + 1, "input_ids": ids}
+    )
+    assert all(np.array_equal(alone[name], spelled[name]) for name in session.outputs)
+
+
+def test_only_the_outputs_asked_for(split: Checkpoint) -> None:
+    assert list(open_session(split).run(draw_batch([3]), ["pooler_output"])) == ["pooler_output"]
+
+
+def test_wrong_inputs_are_told_before_the_runtime_sees_them(split: Checkpoint) -> None:
+    session = open_session(split)
+    with pytest.raises(UsageError, match="holds -1, where values from 0 to 299 are"):
+        session.run({"input_ids": np.array([[-1]])})
+    with pytest.raises(UsageError, match="at most 40"):
+        session.run({"input_ids": np.ones((1, 41), int)})
+    with pytest.raises(UsageError, match="no output is called"):
+        session.run(draw_batch([2]), ["hidden"])
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [flip, Path.unlink, lambda path: path.write_bytes(b"")])
+@pytest.mark.parametrize("name", ["model.onnx.data", "model.onnx"])
+def test_a_damaged_file_is_refused(
+    copy: Checkpoint, name: str, damage: Callable[[Path], object]
+) -> None:
+    damage(copy.path / name)
+    with pytest.raises(VerificationError, match=f"{name} is not the file that .*zoo.json"):
+        open_session(copy)
+
+
+def test_a_graph_that_was_not_validated_warns(copy: Checkpoint) -> None:
+    export = {**(copy.manifest.export or {}), "validated": False}
+    manifest = msgspec.structs.replace(copy.manifest, export=export)
+    (copy.path / "zoo.json").write_bytes(encode(manifest))
+    with pytest.warns(BackendWarning, match="did not pass the export gate"):
+        open_session(load_checkpoint(copy.path))
+
+
+def test_what_the_runtime_refuses_is_one_line(copy: Checkpoint) -> None:
+    from zoo.inference.ort import create_session
+
+    model = onnx.load(copy.path / "model.onnx")
+    model.graph.node[0].op_type = "NoSuchOperator"
+    onnx.save(model, copy.path / "model.onnx")
+    with pytest.raises(VerificationError, match="ONNX Runtime refuses it") as caught:
+        create_session(copy.path / "model.onnx")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_directory_with_a_graph_alone(split: Checkpoint) -> None:
+    assert open_session(split).backend == "onnx"
+    assert open_session(split, "onnx", dtype="float32").dtype == "float32"
+    with pytest.raises(UsageError, match="no weights for torch; use --backend onnx"):
+        open_session(split, "cpu")
+    with pytest.raises(UsageError, match="holds a graph in float32, not float16"):
+        open_session(split, dtype="float16")
+    with pytest.raises(UsageError, match="the onnx backend does not expose single layers"):
+        open_session(split).hidden_states(draw_batch([2]))
+
+
+def test_threads(split: Checkpoint) -> None:
+    batch = draw_batch([30, 3])
+    one = open_session(split, threads=1)
+    assert one._session.get_session_options().intra_op_num_threads == 1  # type: ignore[attr-defined]
+    assert np.abs(one.run(batch)["pooler_output"]).max() > 0
+
+
+def test_cuda_needs_its_own_runtime(split: Checkpoint) -> None:
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        with pytest.raises(UsageError, match="has no CUDA; install onnxruntime-gpu"):
+            open_session(split, "onnx", "cuda:0")
+        return
+    assert open_session(split, "onnx", "cuda:0").device == "cuda:0"
+
+
+def test_weights_are_exported_once_and_kept(source: Checkpoint) -> None:
+    batch = draw_batch([9, 4])
+    first = open_session(source, "onnx").run(batch)["pooler_output"]
+    (graph,) = (home() / "onnx").glob("*/model.onnx")
+    made = graph.stat()
+    second = open_session(source, "onnx").run(batch)["pooler_output"]
+    assert graph.stat().st_ino == made.st_ino and graph.stat().st_mtime_ns == made.st_mtime_ns
+    assert np.array_equal(first, second)
+    expected = open_session(source, "cpu").run(batch)["pooler_output"]
+    assert np.abs(first - expected).max() < 1e-5
+    assert b"torch" not in _modules(source), "a kept graph runs without torch"
+    flip(graph)
+    repaired = open_session(source, "onnx").run(batch)["pooler_output"]
+    assert np.array_equal(first, repaired) and graph.stat().st_ino != made.st_ino
+
+
+def _modules(checkpoint: Checkpoint) -> set[bytes]:
+    """Return what a process imports that runs a checkpoint in ONNX Runtime."""
+    code = (
+        "import sys; from pathlib import Path;"
+        "from zoo.backends import open_session; from zoo.checkpoint import load_checkpoint;"
+        "session = open_session(load_checkpoint(Path(sys.argv[1])), 'onnx');"
+        "session.run({'input_ids': [[1, 2]]}); print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(checkpoint.path)], capture_output=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+def test_two_processes_that_export_at_once(source: Checkpoint) -> None:
+    code = (
+        "import sys; from pathlib import Path; import numpy as np;"
+        "from zoo.backends import open_session; from zoo.checkpoint import load_checkpoint;"
+        "session = open_session(load_checkpoint(Path(sys.argv[1])), 'onnx', threads=1);"
+        "print(session.run({'input_ids': np.arange(8).reshape(2, 4)})['pooler_output'].sum())"
+    )
+    command = [sys.executable, "-c", code, str(source.path)]
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ)
+        for _ in range(2)
+    ]
+    results = [process.communicate(timeout=120) for process in running]
+    assert [process.returncode for process in running] == [0, 0], results
+    assert results[0] == results[1] and results[0][1] == b""
+    names = sorted(path.name for path in (home() / "onnx").iterdir())
+    assert len(names) == 1, names
+
+
+def test_a_home_that_cannot_be_written(
+    source: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ZOO_HOME", str(tmp_path / "file"))
+    with pytest.raises(UsageError, match="set ZOO_HOME to a folder you can write to"):
+        open_session(source, "onnx")

@@ -1,0 +1,106 @@
+"""What reads from left to right: where tokens stand, and a text in steps against the whole."""
+
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from zoo.families.random_inputs import randomize_weights
+from zoo.inference.generation.decoder import Decoder
+from zoo.nn.blocks import PreNormBlock
+from zoo.nn.decoder import (
+    CausalLM,
+    CausalSequenceClassifier,
+    last_token_index,
+    position_ids_from_mask,
+)
+from zoo.nn.encoder import make_blocks, make_embeddings, make_self_attention
+
+SHAPE = SimpleNamespace(
+    vocab_size=11,
+    hidden_size=8,
+    num_layers=2,
+    num_heads=2,
+    intermediate_size=12,
+    max_positions=9,
+    activation="gelu",
+    dropout=0.0,
+    attention_dropout=0.0,
+    layer_norm_eps=1e-5,
+)
+IDS = torch.tensor([[0, 0, 3, 4, 5], [6, 7, 8, 9, 10]])
+MASK = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
+
+
+def parts() -> Any:
+    attention = partial(make_self_attention, SHAPE, causal=True)
+    layers = make_blocks(SHAPE, PreNormBlock, attention=lambda _: attention())
+    return {"embeddings": make_embeddings(SHAPE, norm=False), "layers": list(layers)}
+
+
+def test_a_block_normalises_what_enters_its_parts() -> None:
+    attention, x = nn.Linear(8, 8, bias=False), torch.randn(2, 3, 8)
+    block = PreNormBlock(
+        attention, hidden_size=8, intermediate_size=12, act="relu", layer_norm_eps=0.1, dropout=0.0
+    )
+    randomize_weights(block)
+
+    def normed(y: Tensor, norm: nn.LayerNorm) -> Tensor:
+        centred = y - y.mean(-1, keepdim=True)
+        root = (centred.square().mean(-1, keepdim=True) + 0.1).sqrt()
+        return centred / root * norm.weight + norm.bias
+
+    y = x + normed(x, block.attention_norm) @ attention.weight.T
+    up = normed(y, block.ffn_norm) @ block.ffn.up.weight.T + block.ffn.up.bias
+    expected = y + up.clamp(min=0) @ block.ffn.down.weight.T + block.ffn.down.bias
+    assert torch.allclose(block(x), expected, atol=1e-5)
+
+
+def test_the_first_real_token_stands_at_the_first_place() -> None:
+    assert position_ids_from_mask(IDS, None, 3).tolist() == [[3, 4, 5, 6, 7]]
+    assert position_ids_from_mask(IDS, MASK, 0).tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]]
+    assert position_ids_from_mask(IDS[:, 3:], MASK, 3).tolist() == [[1, 2], [3, 4]]
+    right = torch.tensor([[1, 1, 0]])
+    assert position_ids_from_mask(IDS[:1, :3], right, 0).tolist() == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("mask", "pad", "expected"),
+    [
+        (None, None, [4, 4]),
+        (None, 5, [3, 4]),
+        (torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]), None, [2, 4]),
+        (torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]), 3, [1, 4]),
+    ],
+)
+def test_neither_mask_nor_id_calls_the_last_token_padding(
+    mask: Tensor | None, pad: int | None, expected: list[int]
+) -> None:
+    assert last_token_index(IDS, mask, pad).tolist() == expected
+
+
+def test_steps_give_what_the_whole_text_gives() -> None:
+    model = CausalLM(**parts()).double()
+    randomize_weights(model)
+    assert isinstance(model, Decoder)
+    whole = model(IDS, MASK)["logits"]
+    found, state = model.prefill({"input_ids": IDS[:, :3], "attention_mask": MASK[:, :3]}, 1)
+    assert (found - whole[:, 2]).abs().max() < 1e-12
+    state.select(torch.tensor([1, 0]))  # rows may change places between steps
+    for place in (3, 4):
+        found = model.step(IDS[:, place].flip(0), state).flip(0)
+        assert (found - whole[:, place]).abs().max() < 1e-12
+
+
+def test_a_text_is_judged_by_its_last_token() -> None:
+    model = CausalSequenceClassifier(**parts(), head=nn.Linear(8, 3)).double()
+    model.pad_token_id = 9
+    randomize_weights(model)
+    vectors = model.encode(IDS, MASK)
+    expected = model.apply_head(torch.stack([vectors[0, 4], vectors[1, 4]]))
+    assert torch.equal(model(IDS, MASK)["logits"], expected)
+    alone = model.encode(IDS[1:, :3])[0, 2]
+    assert torch.allclose(model(IDS[1:, [0, 1, 2, 3, 3]])["logits"][0], model.apply_head(alone))

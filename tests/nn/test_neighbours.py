@@ -1,0 +1,40 @@
+"""What depends on how far apart tokens are: scores by difference, and convolutions."""
+
+import pytest
+import torch
+
+from zoo.nn.layers.convolution import TokenConvolution
+from zoo.nn.layers.relative import relative_shift
+
+TEXTS = torch.tensor([[1, 1, 1, 1, 2, 2, 2, 0], [1, 2, 2, 2, 2, 2, 3, 3]])
+
+
+def test_scores_by_difference_are_those_of_every_pair() -> None:
+    content = torch.randn(2, 3, 5, 4, dtype=torch.float64)
+    table = torch.randn(2, 4, 10, dtype=torch.float64)  # a column for each of -4 to 5
+    found = relative_shift(content, table)
+    assert found.shape == (2, 3, 5, 5)
+    for place in range(5):
+        for other in range(5):
+            expected = torch.einsum(
+                "hbd,hd->hb", content[:, :, place], table[..., other - place + 4]
+            )
+            assert torch.allclose(found[:, :, place, other], expected)
+
+
+@pytest.mark.parametrize(("kernel", "groups"), [(1, 1), (3, 2), (5, 1)])
+def test_each_of_a_rows_texts_is_convolved_as_if_alone(kernel: int, groups: int) -> None:
+    convolution = TokenConvolution(4, kernel, groups).double()
+    x = torch.randn(2, 8, 4, dtype=torch.float64)
+    found = convolution(x, TEXTS)
+    weight, bias, half = convolution.weight, convolution.get_parameter("bias"), kernel // 2
+    for row, place in ((row, place) for row in range(2) for place in range(8)):
+        expected = bias.clone()
+        for other in range(max(place - half, 0), min(place + half + 1, 8)):
+            if TEXTS[row, other] == TEXTS[row, place]:
+                mixed = weight[..., other - place + half]  # (4, 4 / groups)
+                own = x[row, other].view(groups, 1, -1).expand(-1, 4 // groups, -1).reshape(4, -1)
+                expected = expected + (mixed * own).sum(-1)
+        assert torch.allclose(found[row, place], expected)
+    alone = convolution(x[:1, :4])
+    assert torch.allclose(found[:1, :4], alone) and alone.shape == (1, 4, 4)

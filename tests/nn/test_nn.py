@@ -1,0 +1,130 @@
+"""The blocks against their formulas, written out."""
+
+import math
+
+import pytest
+import torch
+
+from zoo.families.random_inputs import randomize_weights
+from zoo.nn.attention import SelfAttention, padding_mask
+from zoo.nn.heads import MLMHead
+from zoo.nn.layers.activations import activation
+from zoo.nn.layers.embeddings import Embeddings
+from zoo.nn.layers.highway import Highway
+
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_a_masked_key_has_no_weight_and_no_row_overflows(dtype: torch.dtype) -> None:
+    mask = padding_mask(torch.tensor([[1, 1, 0], [0, 0, 0]]), dtype)
+    assert mask is not None and mask.shape == (2, 1, 1, 3) and mask.dtype is dtype
+    scores = torch.tensor([-500.0, 3.0, 500.0], dtype=dtype) + mask
+    assert scores.isfinite().all()
+    weights = scores.softmax(-1)
+    assert weights[0, 0, 0, 2] == 0 and weights[0].sum() == 1
+    assert weights[1].isfinite().all()
+
+
+def test_no_mask_stays_no_mask() -> None:
+    assert padding_mask(None, torch.float32) is None
+
+
+def test_attention_is_its_formula() -> None:
+    attention = SelfAttention(hidden_size=12, num_heads=3, dropout=0.0).double()
+    randomize_weights(attention)
+    x = torch.randn(2, 5, 12, dtype=torch.float64)
+    mask = padding_mask(torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]), x.dtype)
+    assert mask is not None
+    q, k, v = (attention.qkv(x)[..., n * 12 : n * 12 + 12] for n in range(3))
+    mixed = torch.zeros_like(x)
+    for head in range(3):
+        part = slice(head * 4, head * 4 + 4)
+        scores = q[..., part] @ k[..., part].mT / math.sqrt(4) + mask[:, 0]
+        mixed[..., part] = scores.softmax(-1) @ v[..., part]
+    expected = attention.out(mixed)
+    assert (attention(x, mask) - expected).abs().max() < 1e-12
+
+
+def test_what_padding_holds_does_not_matter_to_the_bit() -> None:
+    attention = SelfAttention(hidden_size=8, num_heads=2, dropout=0.0)
+    x = torch.randn(1, 6, 8)
+    mask = padding_mask(torch.tensor([[1, 1, 1, 1, 0, 0]]), x.dtype)
+    other = x.clone()
+    other[:, 4:] = 1e4
+    assert torch.equal(attention(x, mask)[:, :4], attention(other, mask)[:, :4])
+
+
+@pytest.mark.parametrize(
+    ("name", "at_one"),
+    [
+        ("gelu", 0.5 * (1 + math.erf(1 / math.sqrt(2)))),
+        ("gelu_new", 0.5 * (1 + math.tanh(math.sqrt(2 / math.pi) * 1.044715))),
+        ("gelu_pytorch_tanh", 0.5 * (1 + math.tanh(math.sqrt(2 / math.pi) * 1.044715))),
+        ("relu", 1.0),
+        ("silu", 1 / (1 + math.exp(-1))),
+        ("tanh", math.tanh(1)),
+    ],
+)
+def test_activations_are_their_formulas(name: str, at_one: float) -> None:
+    function = activation(name)
+    assert abs(function(torch.ones(1, dtype=torch.float64)).item() - at_one) < 1e-15
+    assert abs(function(torch.zeros(1, dtype=torch.float64)).item()) == 0
+
+
+def test_an_unknown_activation_is_refused() -> None:
+    with pytest.raises(ValueError, match="'swiglu' is not one of gelu, "):
+        activation("swiglu")
+
+
+def test_embeddings_are_a_normalised_sum() -> None:
+    embeddings = Embeddings(
+        vocab_size=9,
+        max_positions=6,
+        type_vocab_size=2,
+        hidden_size=4,
+        layer_norm_eps=1e-3,
+        dropout=0.0,
+    ).double()
+    randomize_weights(embeddings)
+    assert embeddings.types is not None and embeddings.norm is not None
+    ids, types = torch.tensor([[3, 8, 3]]), torch.tensor([[0, 1, 1]])
+    x = embeddings.tokens.weight[ids] + embeddings.types.weight[types]
+    x = x + embeddings.positions.weight[torch.arange(3)]
+    x = (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + 1e-3).sqrt()
+    expected = x * embeddings.norm.weight + embeddings.norm.bias
+    assert (embeddings(ids, types) - expected).abs().max() < 1e-12
+
+
+def test_a_text_longer_than_the_positions_is_an_error() -> None:
+    embeddings = Embeddings(
+        vocab_size=9,
+        max_positions=6,
+        type_vocab_size=2,
+        hidden_size=4,
+        layer_norm_eps=1e-3,
+        dropout=0.0,
+    )
+    with pytest.raises(RuntimeError):
+        embeddings(torch.zeros(1, 7, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_masked_token_head_scores_against_the_right_table(tied: bool) -> None:
+    head = MLMHead(hidden_size=4, vocab_size=9, act="relu", layer_norm_eps=1e-3, tied=tied)
+    embeddings = torch.nn.Embedding(9, 4)
+    hidden = torch.randn(2, 3, 4)
+    with torch.no_grad():
+        before = head(hidden, embeddings)
+        embeddings.weight.mul_(2)
+        after = head(hidden, embeddings)
+    assert before.shape == (2, 3, 9)
+    assert torch.equal(after, 2 * before) if tied else torch.equal(after, before)
+
+
+def test_a_highway_is_its_formula() -> None:
+    layer, x = Highway(5).double(), torch.randn(2, 3, 5, dtype=torch.float64)
+    randomize_weights(layer)
+    gate = 1 / (1 + (-(x @ layer.carry.weight.T + layer.carry.bias)).exp())
+    new = (x @ layer.transform.weight.T + layer.transform.bias).clamp(min=0)
+    assert torch.allclose(layer(x), gate * new + (1 - gate) * x)

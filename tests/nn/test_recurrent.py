@@ -1,0 +1,58 @@
+"""Going over tokens in turn, against a loop over each row's own; and what is remembered of rows."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from zoo.nn.layers.recurrent import RecurrentState, Tensors, scan
+
+LENGTHS = (4, 1, 3)
+
+
+def step(held: Tensors, token: Tensors) -> Tensors:
+    """A sum that fades, and a count; of what is real."""
+    (total, count), (given, real) = held, token
+    return torch.where(real, total / 2 + given, total), count + real
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_each_row_goes_over_its_own_tokens(reverse: bool) -> None:
+    given = torch.arange(24.0).view(3, 4, 2)
+    mask = torch.arange(4) < torch.tensor(LENGTHS)[:, None]
+    begin = torch.ones(3, 2), torch.zeros(3, 1)
+    found, (total, count) = scan(step, begin, (given, mask[..., None]), reverse=reverse)
+    assert found.shape == (3, 4, 2) and count.flatten().tolist() == list(LENGTHS)
+    for row, length in enumerate(LENGTHS):
+        held = torch.ones(2)
+        for place in range(length)[:: -1 if reverse else 1]:
+            held = held / 2 + given[row, place]
+            assert torch.equal(found[row, place], held)
+        assert torch.equal(total[row], held)
+
+
+def test_a_graph_goes_over_any_number_of_tokens() -> None:
+    class Layer(torch.nn.Module):
+        def forward(self, given: Tensor, mask: Tensor) -> Tensor:
+            begin = given.new_ones(given.shape[0], 2), given.new_zeros(given.shape[0], 1)
+            return scan(step, begin, (given, mask[..., None]), reverse=True)[0]
+
+    def inputs(tokens: int) -> tuple[Tensor, Tensor]:
+        return torch.randn(3, tokens, 2), torch.arange(tokens) < torch.tensor(LENGTHS)[:, None]
+
+    tokens = torch.export.Dim("tokens", min=2, max=64)
+    graph = torch.export.export(Layer(), inputs(4), dynamic_shapes=({1: tokens}, {1: tokens}))
+    for given in map(inputs, (4, 7)):
+        assert torch.equal(graph.module()(*given), Layer()(*given))
+
+
+def test_rows_go_on_where_they_ended() -> None:
+    first, rows = RecurrentState(), torch.arange(3.0)[:, None].requires_grad_()
+    assert not first.before("cell", torch.zeros(3, 1)).any()
+    first.after("cell", rows)
+    assert not first.ended["cell"].requires_grad
+    fewer = RecurrentState(first.ended)
+    assert fewer.before("cell", torch.zeros(2, 1)).tolist() == [[0], [1]]
+    fewer.after("cell", torch.tensor([[5.0], [6.0]]))
+    more = RecurrentState(fewer.ended)
+    assert more.before("cell", torch.zeros(4, 1)).tolist() == [[5], [6], [2], [0]]
+    assert not more.before("output", torch.zeros(4, 1)).any()

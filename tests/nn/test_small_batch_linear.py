@@ -1,0 +1,58 @@
+"""The product for a few rows: what the ordinary one gives, with gradients left to that."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from zoo.nn.layers.small_batch_linear import (
+    SmallBatchLinear,
+    optimize_for_inference,
+    small_batch_linear,
+)
+
+
+@pytest.mark.parametrize("shape", [(1,), (3,), (4,), (5,), (2, 2), (6, 1), (15,), (16,)], ids=str)
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize(
+    ("outputs", "inputs"), [(70, 40), (192, 768), (200, 768), (131, 800), (40, 3000)]
+)
+def test_it_is_the_ordinary_product(
+    shape: tuple[int, ...], biased: bool, outputs: int, inputs: int
+) -> None:
+    torch.manual_seed(0)
+    x, weight = torch.randn(*shape, inputs), torch.randn(outputs, inputs)
+    bias = torch.randn(outputs) if biased else None
+    expected = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
+    with torch.inference_mode():
+        found = small_batch_linear(x, weight, bias)
+        assert found.shape == expected.shape and found.is_contiguous()
+        assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
+        strided = weight.t().contiguous().t()
+        assert (small_batch_linear(x, strided, bias) - expected).abs().max() < 1e-3
+        exact = small_batch_linear(
+            x.double(), weight.double(), None if bias is None else bias.double()
+        )
+        assert torch.equal(exact, expected)
+
+
+def test_a_quickened_model_keeps_its_parameters_and_its_gradients() -> None:
+    model = nn.Sequential(nn.Linear(8, 6), nn.LayerNorm(6), nn.Linear(6, 5, bias=False))
+    x, names = torch.randn(2, 8), dict(model.named_parameters())
+    before = model(x)
+    optimize_for_inference(model)
+    assert type(model[0]) is SmallBatchLinear and type(model[1]) is nn.LayerNorm
+    assert all(names[name] is value for name, value in model.named_parameters())
+    model(x).sum().backward()
+    assert names["0.weight"].grad is not None
+    with torch.inference_mode():
+        assert torch.allclose(model(x), before, atol=1e-6)
+
+
+def test_parts_of_larger_tensors_are_multiplied_as_they_are() -> None:
+    torch.manual_seed(0)
+    weight, x = torch.randn(307, 768)[7:], torch.randn(10, 1536)[5:, 1::2]
+    assert weight.storage_offset() and not x.is_contiguous()
+    with torch.inference_mode():
+        found = small_batch_linear(x, weight)
+    assert (found - F.linear(x.double(), weight.double())).abs().max() < 1e-3

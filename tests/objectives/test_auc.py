@@ -1,0 +1,53 @@
+"""The area under the curve, as the count of all pairs by hand gives it."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zoo.objectives.losses.auc import auc_counts
+
+KINDS = st.sampled_from(["wanted", "other", "padding"])
+FEW = st.sampled_from([-1.5, 0.0, 0.25, 3.0])  # so that many scores are equal
+SCORES = st.one_of(FEW, st.floats(-(2.0**90), 2.0**90, width=32))
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.tuples(SCORES, KINDS), max_size=40))
+def test_pairs_are_those_counted_by_hand(drawn: list[tuple[float, str]]) -> None:
+    scores = torch.tensor([score for score, _ in drawn], dtype=torch.float32)
+    wanted, other = (
+        torch.tensor([kind == name for _, kind in drawn], dtype=torch.bool)
+        for name in ("wanted", "other")
+    )
+    won, pairs = auc_counts(scores, wanted, other)
+    by_hand = [
+        1.0 if a > b else 0.5 if a == b else 0.0
+        for a, one in drawn
+        for b, another in drawn
+        if (one, another) == ("wanted", "other")
+    ]
+    assert (won.item(), pairs.item()) == (sum(by_hand), len(by_hand))
+
+
+def test_rows_count_together_as_the_area_under_the_curve() -> None:
+    rng = np.random.default_rng(0)
+    wanted = rng.random((16, 128)) < 0.1
+    scores = rng.normal(size=(16, 128)).astype(np.float32) + wanted
+    won, pairs = auc_counts(*map(torch.from_numpy, (scores, wanted, ~wanted)))
+    thresholds = np.sort(scores.flatten())[::-1]
+    true = [np.mean(scores[wanted] >= each) for each in thresholds]
+    false = [np.mean(scores[~wanted] >= each) for each in thresholds]
+    area = np.trapezoid([0, *true], [0, *false])
+    assert won.item() / pairs.item() == pytest.approx(area, rel=1e-9)
+    assert 0.7 < area < 0.8  # a normal with its mean at 1 above one with its mean at 0: 0.76
+
+
+def test_counts_are_exact_where_there_are_more_than_float32_tells_apart() -> None:
+    tokens = 1 << 16
+    scores = torch.arange(tokens)
+    wanted = scores % 2 == 1
+    won, pairs = auc_counts(scores.float(), wanted, ~wanted)
+    half = tokens // 2
+    assert (won.item(), pairs.item()) == (half * (half + 1) / 2, half**2)

@@ -1,0 +1,169 @@
+"""What is chosen to be hidden: never too much, never a special token, whole where it should be."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.objectives.pieces import WORDS, binomial, packed, rows, split_words
+from zoo.data.rng import generator
+from zoo.objectives.examples.masking import (
+    MaskSelection,
+    MaskStrategy,
+    Words,
+    label_runs,
+    ngrams,
+    select_mask_positions,
+    spans,
+    words,
+)
+from zoo.objectives.examples.packing import PackedRow
+
+HOWS: list[MaskStrategy] = ["tokens", "words", "ngrams", "spans"]
+budgets, seeds = st.integers(1, 40), st.integers(0, 2**32)
+
+
+def chosen(how: MaskStrategy, row: PackedRow, budget: int, seed: int) -> MaskSelection:
+    return select_mask_positions(how, row, budget, generator(seed), WORDS.starts_word)
+
+
+def runs(places: list[int], row: PackedRow) -> list[list[int]]:
+    """Places in stretches, one after the other."""
+    found: list[list[int]] = []
+    for place in places:
+        same = found and found[-1][-1] == place - 1
+        same = same and row.document_ids[place] == row.document_ids[place - 1]
+        if same:
+            found[-1].append(place)
+        else:
+            found.append([place])
+    return found
+
+
+@pytest.mark.parametrize("how", HOWS)
+@settings(deadline=None, max_examples=60)
+@given(row=rows, budget=budgets, seed=seeds)
+def test_never_too_much_never_twice_never_special(
+    how: MaskStrategy, row: PackedRow, budget: int, seed: int
+) -> None:
+    places, fates = chosen(how, row, budget, seed)
+    assert len(places) == len(fates) <= budget
+    assert (np.diff(places) > 0).all()
+    assert row.is_text[places].all()
+    assert chosen(how, row, budget, seed).positions.tolist() == places.tolist()
+
+
+@settings(deadline=None, max_examples=60)
+@given(row=rows, budget=budgets, seed=seeds)
+def test_tokens_are_as_many_as_may_be(row: PackedRow, budget: int, seed: int) -> None:
+    places, fates = chosen("tokens", row, budget, seed)
+    assert len(places) == min(budget, row.is_text.sum())
+    assert fates.tolist() == list(range(len(places)))
+
+
+@pytest.mark.parametrize("how", ["words", "ngrams", "spans"])
+@settings(deadline=None, max_examples=60)
+@given(row=rows, budget=budgets, seed=seeds)
+def test_words_are_whole(how: MaskStrategy, row: PackedRow, budget: int, seed: int) -> None:
+    hidden = set(chosen(how, row, budget, seed).positions.tolist())
+    for word in split_words(row):
+        assert hidden.issuperset(word) or hidden.isdisjoint(word)
+
+
+@settings(deadline=None, max_examples=60)
+@given(row=rows, budget=budgets, seed=seeds)
+def test_no_word_that_fits_is_left(row: PackedRow, budget: int, seed: int) -> None:
+    hidden = set(chosen("words", row, budget, seed).positions.tolist())
+    left = [len(word) for word in split_words(row) if hidden.isdisjoint(word)]
+    assert not left or min(left) > budget - len(hidden)
+
+
+@settings(deadline=None, max_examples=60)
+@given(row=rows, budget=budgets, seed=seeds)
+def test_the_tokens_of_a_span_share_a_fate(row: PackedRow, budget: int, seed: int) -> None:
+    places, fates = chosen("spans", row, budget, seed)
+    expected = [k for k, run in enumerate(runs(places.tolist(), row)) for _ in run]
+    assert fates.tolist() == expected
+
+
+@settings(deadline=None, max_examples=60)
+@given(row=rows)
+def test_words_are_those_that_a_loop_finds(row: PackedRow) -> None:
+    found, expected = Words.find(row, WORDS.starts_word), split_words(row)
+    assert found.bounds == [(word[0], word[-1] + 1) for word in expected]
+    texts = [int(row.document_ids[word[0]]) for word in expected]
+    behind = [max(k for k, text in enumerate(texts) if text == t) + 1 for t in texts]
+    assert found.stops == behind
+
+
+def test_a_hand_worked_row() -> None:
+    """A word starts where a text does, even with a piece that goes on."""
+    row = packed([5, 6, 6, 7], [9, 8])  # CLS 5 ##6 ##6 7 SEP CLS ##9 8 SEP
+    found = Words.find(row, WORDS.starts_word)
+    assert found.bounds == [(1, 4), (4, 5), (7, 8), (8, 9)]
+    assert found.stops == [2, 2, 4, 4]
+    # of three tokens, either the first word alone or the three others
+    for seed in range(20):
+        places = chosen("words", row, 3, seed).positions.tolist()
+        assert places in ([1, 2, 3], [4, 7, 8])
+    assert label_runs(np.array([1, 2, 3, 4, 7, 8]), row.document_ids).tolist() == [0] * 4 + [1] * 2
+
+
+def test_stretches_of_two_texts_that_touch_are_two() -> None:
+    texts = np.array([1, 1, 2, 2])
+    assert label_runs(np.arange(4), texts).tolist() == [0, 0, 1, 1]
+
+
+def long_row(count: int) -> PackedRow:
+    return packed([5 + 3 * (k % 2) for k in range(count)])  # each token is a word
+
+
+def test_every_token_is_as_likely() -> None:
+    row, counts = long_row(20), np.zeros(22, int)
+    for seed in range(4000):
+        counts[chosen("tokens", row, 3, seed).positions] += 1
+    assert counts[[0, -1]].tolist() == [0, 0]
+    assert all(binomial(count, 4000, 3 / 20) for count in counts[1:-1].tolist())
+
+
+def test_every_word_is_as_likely() -> None:
+    row = packed([5, 6, 7, 8, 9, 10] * 4)
+    found = Words.find(row, WORDS.starts_word)
+    counts = np.zeros(len(found.bounds), int)
+    for seed in range(4000):
+        counts += np.frombuffer(words(found, 2, generator(seed)), np.uint8)
+    single = np.array([end - start == 1 for start, end in found.bounds])
+    alike = counts[single].tolist()
+    assert all(binomial(count, sum(alike), 1 / len(alike)) for count in alike)
+
+
+def test_the_length_of_ngrams() -> None:
+    """6, 3 and 2 elevenths: a budget of 3 is one run of three words for n = 3 alone."""
+    row = long_row(2000)
+    found, three = Words.find(row, WORDS.starts_word), 0
+    for seed in range(2000):
+        taken = np.frombuffer(ngrams(found, 3, generator(seed)), np.uint8)
+        assert taken.sum() == 3
+        places = np.flatnonzero(taken)
+        three += int(places[-1] - places[0] == 2)
+    assert binomial(three, 2000, 2 / 11)
+
+
+def test_the_length_of_spans() -> None:
+    """Geometric with 0.2, cut off behind ten: the paper's mean is 3.8."""
+    found = Words.find(long_row(40), WORDS.starts_word)
+    lengths = [sum(spans(found, np.array([9]), 40, generator(seed))) for seed in range(4000)]
+    weights = np.array([0.2 * 0.8**k for k in range(10)])
+    weights /= weights.sum()
+    assert round(float(weights @ np.arange(1, 11)), 1) == 3.8
+    for length, weight in enumerate(weights.tolist(), 1):
+        assert binomial(lengths.count(length), 4000, weight)
+    assert set(lengths) == set(range(1, 11))
+
+
+def test_a_span_starts_with_the_anchors_word() -> None:
+    row = packed([5, 6, 6, 7, 8])
+    found = Words.find(row, WORDS.starts_word)
+    for seed in range(50):
+        taken = spans(found, np.array([3]), 4, generator(seed))  # the second ##6
+        assert bytes(taken) in (b"\1\0\0", b"\1\1\0")

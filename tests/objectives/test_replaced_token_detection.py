@@ -1,0 +1,337 @@
+"""Replaced tokens: samples, labels, losses that equal the reference library's, and gradients."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from msgspec.structs import replace
+from torch import Tensor, nn
+
+from tests.families.parity import random_model
+from tests.objectives.apart import assert_apart
+from tests.objectives.words import vocabulary
+from tests.training.runs import run_training
+from zoo.checkpoint import load_checkpoint
+from zoo.conformance.hf_reference import reference_model
+from zoo.convert import convert
+from zoo.data.rng import generator
+from zoo.errors import UsageError
+from zoo.families.random_inputs import randomize_weights
+from zoo.hub.source import CheckpointDir
+from zoo.inference import open_session
+from zoo.objectives import objective_type
+from zoo.objectives.base import Batch, Example
+from zoo.objectives.examples.packing import pack, unframed
+from zoo.objectives.replaced_token_detection import (
+    REPLACED,
+    ReplacedOptions,
+    ReplacedTokenDetection,
+    discriminator_loss,
+    generator_config,
+    sample_from_logits,
+)
+from zoo.plugins import get_family
+from zoo_electra.config import SIZES, ElectraConfig
+
+MASKED = "masked-lm"
+ELECTRA = get_family("electra")
+SMALL = ElectraConfig(
+    vocab_size=200,
+    embedding_size=24,
+    hidden_size=48,
+    num_layers=2,
+    num_heads=4,
+    intermediate_size=80,
+    max_positions=40,
+    dropout=0.0,
+    attention_dropout=0.0,
+)
+ROLES = {"pad": "[PAD]", "mask": "[MASK]", "unk": "[UNK]"}
+WORDS = vocabulary(roles=ROLES, sentinels=0, words=[f"w{n}" for n in range(150)], size=200)
+LENGTH = 32
+FEW = slice(3, 8)  # the tokens of texts, which generators favour: some samples are right
+
+
+def objective(config: Any = SMALL, **options: Any) -> ReplacedTokenDetection:
+    return ReplacedTokenDetection(WORDS, config, LENGTH, ReplacedOptions(**options))
+
+
+def drawn_rows(found: ReplacedTokenDetection, count: int = 6) -> list[Example]:
+    """Rows of one text each, of several lengths."""
+    rng = np.random.default_rng(1)
+    texts = [
+        unframed(rng.integers(FEW.start, FEW.stop, size=LENGTH - 3 * (n % 3))) for n in range(count)
+    ]
+    packed = [pack([text], length=LENGTH, pad=0) for text in texts]
+    return [found.masked(each, generator(0, "masks", n)) for n, each in enumerate(packed)]
+
+
+def learner(found: ReplacedTokenDetection, family: Any = ELECTRA) -> Any:
+    torch.manual_seed(0)
+    pair: Any = found.model(family, found.config).double().eval()
+    for parameter in pair.parameters():
+        parameter.data.mul_(3)  # so that more hangs on it than on a fresh one
+    pair.generator.head.bias.data[FEW] += 5.0
+    return pair
+
+
+# Sampling
+
+
+def test_samples_are_as_frequent_as_they_are_probable() -> None:
+    scores = torch.randn(1, 40, generator=torch.Generator().manual_seed(0)) * 2
+    count = 200_000
+    uniforms = torch.from_numpy(generator(0, "u").random(count, dtype=np.float32))
+    found = np.bincount(
+        sample_from_logits(scores.expand(count, -1), uniforms).numpy(), minlength=40
+    )
+    expected = scores.double().softmax(-1)[0].numpy() * count
+    chi_square = float(((found - expected) ** 2 / expected).sum())
+    assert chi_square < 73  # 39 degrees of freedom: one draw in a thousand is above 72.1
+
+
+def test_samples_at_the_edges() -> None:
+    lowest = float("-inf")
+    scores = torch.tensor([[lowest, 1.0, lowest, 1.0, lowest]]).expand(4, -1)
+    almost_one = float(np.nextafter(np.float32(1), np.float32(0)))
+    uniforms = torch.tensor([0.0, 0.4999, 0.5, almost_one])
+    assert sample_from_logits(scores, uniforms).tolist() == [
+        1,
+        1,
+        3,
+        3,
+    ]  # never one without a probability
+
+
+def test_the_last_token_is_taken_where_rounding_leaves_none() -> None:
+    scores = torch.randn(500, 30_000, generator=torch.Generator().manual_seed(0))
+    scores[:, -7:] = float("-inf")
+    almost_one = torch.full((500,), float(np.nextafter(np.float32(1), np.float32(0))))
+    assert sample_from_logits(scores, almost_one).max() < 30_000 - 7
+
+
+def test_samples_do_not_depend_on_how_rows_are_batched() -> None:
+    found = objective()
+    rows, model = drawn_rows(found), learner(found)
+    seen: list[Tensor] = []
+    model.discriminator.encode = _noting(model.discriminator.encode, seen)
+    for batches in ([rows], [rows[:1], rows[1:4], rows[4:]], [rows]):
+        for batch in batches:
+            found.loss(model, found.collate(batch).tensors)
+    whole, *parts, again = seen
+    assert torch.equal(whole, torch.cat(parts)) and torch.equal(whole, again)
+
+
+def _noting(encode: Any, seen: list[Tensor]) -> Any:
+    def noted(**given: Tensor) -> Tensor:
+        seen.append(given["input_ids"])
+        return encode(**given)  # type: ignore[no-any-return]
+
+    return noted
+
+
+# Rows
+
+
+def test_what_a_row_says() -> None:
+    for row in drawn_rows(objective()):
+        ids, (_, places) = row.arrays["input_ids"], row.positions["places"]
+        tokens = int(np.count_nonzero(row.arrays["attention_mask"]))
+        assert row.counts == {MASKED: len(places), REPLACED: tokens}
+        assert row.values["uniforms"].shape == row.values["labels"].shape == places.shape
+        told = ids[places] != row.values["labels"]
+        assert set(ids[places][told].tolist()) <= {
+            WORDS.special_token_id("mask")
+        }  # nothing is made up
+
+
+def test_terms_have_the_papers_weights() -> None:
+    assert objective().loss_weights == {MASKED: 1.0, REPLACED: 50.0}
+    assert objective(weight=10.0).loss_weights == {MASKED: 1.0, REPLACED: 10.0}
+
+
+# Losses
+
+
+def outcome_and_corrupted(found: ReplacedTokenDetection) -> tuple[Any, Any, Batch, Tensor]:
+    model, batch = learner(found), found.collate(drawn_rows(found))
+    seen: list[Tensor] = []
+    model.discriminator.encode = _noting(model.discriminator.encode, seen)
+    outcome = found.loss(model, batch.tensors)
+    return outcome, model, batch, seen[0]
+
+
+def test_losses_equal_the_reference() -> None:
+    found = objective(generator=0.5)
+    outcome, model, batch, corrupted = outcome_and_corrupted(found)
+    tensors = batch.tensors
+    labels = torch.full_like(tensors["input_ids"], -100)
+    labels.view(-1)[tensors["places"]] = tensors["labels"]
+    real = tensors["attention_mask"]
+    given = {"attention_mask": real, "token_type_ids": torch.zeros_like(real)}
+    masked = reference(found.generator, MASKED, model.generator)
+    theirs = masked(input_ids=tensors["input_ids"], labels=labels, **given).loss
+    mine = outcome.sums[MASKED] / batch.counts[MASKED]
+    assert mine.item() == pytest.approx(theirs.item(), rel=1e-6)
+
+    original = torch.where(labels < 0, tensors["input_ids"], labels)
+    detecting = reference(SMALL, REPLACED, model.discriminator)
+    wrong = (corrupted != original).long()
+    theirs = detecting(input_ids=corrupted, labels=wrong, **given).loss
+    mine = outcome.sums[REPLACED] / batch.counts[REPLACED]
+    assert mine.item() == pytest.approx(theirs.item(), rel=1e-6)
+    # a sample that is the original counts as original; what was not chosen is never replaced
+    assert 0 < wrong.sum() < batch.counts[MASKED]
+    assert not (wrong.bool() & (labels < 0)).any()
+    assert outcome.metrics["replaced"] == (wrong.sum(), batch.counts[REPLACED])
+
+
+def reference(config: Any, head: str, model: nn.Module) -> Any:
+    return reference_model(ELECTRA, config, head, model.state_dict()).double().eval()
+
+
+class Said(nn.Module):
+    """A discriminator that gives fixed answers."""
+
+    def __init__(self, scores: Tensor) -> None:
+        super().__init__()
+        self.answers = scores
+
+    def encode(self, **given: Tensor) -> Tensor:
+        return given["input_ids"]
+
+    def scores(self, hidden: Tensor, position_ids: Tensor | None) -> Tensor:
+        return self.answers
+
+
+def test_metrics_by_hand() -> None:
+    # replaced: yes yes no no, padding; said: yes no no yes, yes
+    said = Said(torch.tensor([[2.0, -1.0, -3.0, 4.0, 5.0]]))
+    given = {"input_ids": torch.zeros(1, 5), "attention_mask": torch.tensor([[1, 1, 2, 2, 0]])}
+    found = discriminator_loss(said, given, torch.tensor([[True, True, False, False, False]]))
+    pairs = {name: (float(a), int(b)) for name, (a, b) in found.metrics.items()}
+    probable = torch.tensor([2.0, -1.0, -3.0, 4.0]).sigmoid()
+    for name, part in (("replaced", probable[:2]), ("original", probable[2:])):
+        assert pairs.pop(f"probability_{name}") == pytest.approx((float(part.sum()), 2))
+    assert pairs == {
+        "accuracy": (2, 4),
+        "accuracy_replaced": (1, 2),
+        "accuracy_original": (1, 2),
+        "area_under_curve": (2, 4),  # 2 > -3 and -1 > -3; 4 is above both
+        "replaced": (2, 4),
+    }
+    by_hand = np.log1p(np.exp([-2.0, 1.0, -3.0, 4.0])).sum()
+    assert found.sums[REPLACED].item() == pytest.approx(by_hand, rel=1e-6)
+
+
+@pytest.mark.parametrize("head", [MASKED, REPLACED])
+def test_texts_of_a_row_do_not_see_each_other(head: str) -> None:
+    assert_apart(random_model(ELECTRA, SMALL, head), 200, positions=head == REPLACED)
+
+
+# Gradients
+
+
+def gradients(found: ReplacedTokenDetection, term: str) -> dict[str, Tensor | None]:
+    model = learner(found)
+    loss = found.loss(model, found.collate(drawn_rows(found)).tensors).sums[term]
+    loss.backward()  # type: ignore[no-untyped-call]
+    return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("sharing", ["tied", "gradient-disentangled", "none"])
+def test_detection_teaches_the_generator_nothing_but_what_is_shared(sharing: str) -> None:
+    grads = gradients(objective(sharing=sharing), REPLACED)
+    reached = {n for n, g in grads.items() if n.startswith("generator.") and g is not None}
+    shared = {f"generator.embeddings.{n}.weight" for n in ("tokens", "positions", "types", "norm")}
+    shared |= {"generator.embeddings.norm.bias"}
+    assert reached == (shared if sharing == "tied" else set())
+    assert all(g is not None for n, g in grads.items() if n.startswith("discriminator."))
+
+
+@pytest.mark.parametrize("sharing", ["tied", "gradient-disentangled", "none"])
+def test_masked_tokens_teach_the_discriminator_nothing(sharing: str) -> None:
+    grads = gradients(objective(sharing=sharing), MASKED)
+    assert all(g is None for n, g in grads.items() if n.startswith("discriminator."))
+
+
+def test_residuals_start_at_zero_and_are_summed_in_the_end() -> None:
+    found = objective(sharing="gradient-disentangled")
+    model = learner(found)
+    source, target = model.generator.embeddings, model.discriminator.embeddings
+    assert not target.tokens.delta.any()
+    randomize_weights(target.tokens)
+    ids = torch.arange(SMALL.vocab_size)
+    summed = source.tokens.weight + target.tokens.delta
+    assert torch.equal(target.tokens(ids), summed)
+    result = found.models_to_save(model)["model"].module
+    fresh: Any = ELECTRA.model(SMALL, REPLACED).double()
+    fresh.load_state_dict(result.state_dict())
+    assert torch.equal(fresh.embeddings.tokens.weight, summed)
+    row = {"input_ids": ids[None, :20]}
+    assert torch.equal(fresh(**row)["logits"], model.discriminator(**row)["logits"])
+    assert target.tokens is model.discriminator.embeddings.tokens  # as it was
+
+
+# The generator
+
+
+@pytest.mark.parametrize(
+    ("size", "part", "width", "heads"), [("small", 1 / 4, 64, 1), ("base", 1 / 3, 256, 4)]
+)
+def test_generators_are_those_of_the_released_code(
+    size: str, part: float, width: int, heads: int
+) -> None:
+    found = generator_config(SIZES[size], ReplacedOptions(generator_width_ratio=part))
+    changes = {"hidden_size": width, "num_heads": heads, "intermediate_size": 4 * width}
+    assert found == replace(SIZES[size], **changes)
+
+
+def test_published_generators_follow_from_their_discriminators() -> None:
+    for size, part in (("small", 1.0), ("base", 1 / 3), ("large", 1 / 4)):
+        found = generator_config(SIZES[size], ReplacedOptions(generator_width_ratio=part))
+        assert found == SIZES[f"{size}-generator"]
+
+
+def test_what_cannot_be_learnt_says_why() -> None:
+    with pytest.raises(UsageError, match="bert has no head 'replaced-token-detection'"):
+        objective_type(get_family("bert"), None, REPLACED)
+    with pytest.raises(UsageError, match="gpt has no head 'masked-lm' for a generator"):
+        objective_type(get_family("gpt"), None, REPLACED)
+    with pytest.raises(UsageError, match="does not split into num_heads"):
+        objective(replace(SMALL, hidden_size=400), generator=0.5)
+    deberta = get_family("deberta").sizes()["tiny"]
+    with pytest.raises(UsageError, match="embeddings of a generator that is 32 wide"):
+        objective(deberta)
+
+
+# A run
+
+
+def test_a_run_leaves_two_networks_that_the_reference_loads(tmp_path: Path) -> None:
+    run = run_training(tmp_path / "run", "electra", max_steps=4)
+    ids = torch.arange(5, 25)[None]
+    kinds: dict[str, Any] = {
+        "model": transformers.ElectraForPreTraining,
+        "generator": transformers.ElectraForMaskedLM,
+    }
+    tables = []
+    for name, kind in kinds.items():
+        ours, hub = run / name, tmp_path / f"hub-{name}"
+        convert(CheckpointDir(ours, str(ours)), hub, to="hub")
+        loaded, loading = kind.from_pretrained(hub, output_loading_info=True)
+        assert not any(loading.values()), loading
+        with torch.no_grad():
+            theirs = loaded.eval()(ids).logits
+            mine = zoo_logits(ours, ids)
+        assert (mine - theirs).abs().max() <= 1e-5 * theirs.abs().max()
+        tables.append(loaded.electra.embeddings.word_embeddings.weight)
+    assert torch.equal(*tables)  # tied
+
+
+def zoo_logits(path: Path, ids: Tensor) -> Tensor:
+    found = open_session(load_checkpoint(path), device="cpu").run({"input_ids": ids.numpy()})
+    return torch.from_numpy(found["logits"])

@@ -1,0 +1,58 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import zoo
+from tests.inference.tasks.conftest import Small
+from zoo.errors import UsageError
+
+
+@pytest.mark.parametrize("backend", ["auto", "cpu", "onnx"])
+def test_a_directory_is_loaded_on_any_backend(small: Small, backend: zoo.api.Backend) -> None:
+    made, source = small("BertModel")
+    expected = made.features(["a b", "c"])
+    for path in (made.checkpoint.path, str(source)):
+        model = zoo.load(path, backend=backend, threads=1, offline=True)
+        assert model.session.backend == ("cpu" if backend == "auto" else backend)
+        for ours, theirs in zip(model.features(["a b", "c"]), expected, strict=True):
+            assert ours["tokens"] == theirs["tokens"]
+            np.testing.assert_allclose(ours["layers"]["2"], theirs["layers"]["2"], atol=1e-5)
+    assert repr(model) == (
+        f"<zoo model {model.checkpoint.path.name}: none, {model.session.backend} on cpu, float32>"
+    )
+
+
+def test_single_layers_need_torch(small: Small) -> None:
+    made, _ = small("BertModel")
+    model = zoo.load(made.checkpoint.path, backend="onnx")
+    with pytest.raises(UsageError, match=r"does not expose single layers.*--backend cpu"):
+        model.features(["a"], layers=[0])
+
+
+@pytest.mark.filterwarnings("ignore::zoo.tasks.base.TaskWarning")
+def test_a_single_string_is_not_taken_for_a_list_of_letters(small: Small) -> None:
+    model, _ = small("BertModel")
+    with pytest.raises(UsageError, match="a single string was given for texts; put it into a list"):
+        model.embed("a b")
+
+
+@pytest.mark.filterwarnings("ignore::zoo.tasks.base.TaskWarning")
+def test_any_iterable_will_do(small: Small) -> None:
+    model, _ = small("BertModel")
+    assert model.embed(text for text in ("a", "b", "c")).shape == (3, 32)
+
+
+def test_a_name_that_nothing_has_is_refused() -> None:
+    with pytest.raises(UsageError, match="no model is called 'all-minilm-l6-v3'; did you mean"):
+        zoo.load("all-minilm-l6-v3")
+
+
+def test_importing_zoo_and_its_tasks_is_cheap() -> None:
+    code = (
+        "import sys, zoo, zoo.api, zoo.tasks, zoo.tasks.inputs, zoo.tasks.embed;"
+        "print(sorted({'torch', 'numpy', 'tokenizers', 'onnxruntime'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

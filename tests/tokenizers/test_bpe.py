@@ -1,0 +1,260 @@
+"""BPE over bytes and within words: ids, offsets and decoded text equal to the reference's."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tokenizers.directories import CONFIG, TOKENIZER, Content, flags, write
+from tests.tokenizers.test_reference import assert_equal
+from tests.tokenizers.texts import prose, torture
+from tests.tokenizers.trained import BRACKETS, END, byte_level, words
+from zoo.errors import SourceError, VerificationError
+from zoo.tokenizers import (
+    CLS_SEP,
+    CLS_SEP_SEP,
+    SourceFiles,
+    TextTokenizer,
+    byte_level_bpe_tokenizer,
+    hub_tokenizer_files,
+    tokenizer_info,
+    word_bpe_tokenizer,
+)
+
+ENDED = {role: END for role in ("bos", "eos", "unk")}
+ANGLES = {
+    "bos": "<s>",
+    "eos": "</s>",
+    "unk": "<unk>",
+    "sep": "</s>",
+    "pad": "<pad>",
+    "cls": "<s>",
+    "mask": "<mask>",
+}
+SQUARES = {"sep": "[SEP]", "unk": "[UNK]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
+SQUARES |= {"bos": "[CLS]", "eos": "[SEP]"}
+Build = Callable[[SourceFiles], Any]
+
+
+def doubled(files: SourceFiles) -> Any:
+    return byte_level_bpe_tokenizer(files, roles=ANGLES, template=CLS_SEP_SEP, trim_offsets=True)
+
+
+def bare(files: SourceFiles) -> Any:
+    return byte_level_bpe_tokenizer(files, roles=ENDED)
+
+
+def bracketed(files: SourceFiles) -> Any:
+    return byte_level_bpe_tokenizer(files, roles=SQUARES, template=CLS_SEP, mask_takes_space=True)
+
+
+def by_words(files: SourceFiles) -> Any:
+    return word_bpe_tokenizer(files, roles={"unk": "<unk>"})
+
+
+def files_of(vocabulary: tuple[str, str], **config: Any) -> dict[str, Content]:
+    names = dict(zip(("vocab.json", "merges.txt"), vocabulary, strict=True))
+    return {**names, **({CONFIG: config} if config else {})}
+
+
+def count(vocabulary: tuple[str, str]) -> int:
+    return len(json.loads(vocabulary[0]))
+
+
+MASK = {"__type": "AddedToken", "content": "<mask>", **flags(lstrip=True, special=True)}
+CASES: dict[str, tuple[str, Build, Callable[[], dict[str, Content]]]] = {
+    "doubled": ("roberta", doubled, lambda: files_of(byte_level())),
+    "doubled, space first": (
+        "roberta",
+        doubled,
+        lambda: files_of(byte_level(), add_prefix_space=True, model_max_length=512),
+    ),
+    "doubled, whole offsets": (
+        "roberta",
+        doubled,
+        lambda: files_of(byte_level(), trim_offsets=False),
+    ),
+    "doubled, mask with its space": (
+        "roberta",
+        doubled,
+        lambda: files_of(byte_level(), mask_token=MASK),
+    ),
+    "doubled, added tokens": (
+        "roberta",
+        doubled,
+        lambda: {
+            **files_of(byte_level(), additional_special_tokens=["<ent>"]),
+            "added_tokens.json": {"<ent>": count(byte_level()), "NewYork": count(byte_level()) + 1},
+            "special_tokens_map.json": {"mask_token": MASK},
+        },
+    ),
+    "bare": ("gpt2", bare, lambda: files_of(byte_level((END,)))),
+    "bare, space first": (
+        "gpt2",
+        bare,
+        lambda: files_of(byte_level((END,)), add_prefix_space=True),
+    ),
+    "bare, begun": ("gpt2", bare, lambda: files_of(byte_level((END,)), add_bos_token=True)),
+    "bare, begun and ended": (
+        "gpt2",
+        bare,
+        lambda: files_of(byte_level((END,)), add_bos_token=True, add_eos_token=True),
+    ),
+    "bare, padded": ("gpt2", bare, lambda: files_of(byte_level((END,)), pad_token=END)),
+    "words": ("openai-gpt", by_words, lambda: files_of(words())),
+}
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
+    """The directories of all cases, and of each also what the reference makes of it."""
+    from transformers import AutoTokenizer
+
+    found = {}
+    for name, (model_type, _, files) in CASES.items():
+        model = {"config.json": {"model_type": model_type}}
+        where = tmp_path_factory.mktemp("case")
+        found[name] = write(where / "sources", {**model, **files()})
+        AutoTokenizer.from_pretrained(where / "sources").save_pretrained(where / "stored")
+        write(where / "stored", model)
+        found[f"{name}, stored"] = where / "stored"
+        (where / "both").mkdir()
+        for path in (*found[name].iterdir(), where / "stored" / TOKENIZER):
+            (where / "both" / path.name).write_bytes(path.read_bytes())
+        found[f"{name}, both"] = where / "both"
+    return found
+
+
+def ours(build: Build, directory: Path) -> TextTokenizer:
+    files = SourceFiles(directory)
+    tokenizer = build(files)
+    return TextTokenizer(tokenizer, tokenizer_info(files, tokenizer))
+
+
+@pytest.fixture(
+    scope="module",
+    params=[f"{name}{form}" for name in CASES for form in ("", ", stored", ", both")],
+)
+def both(request: pytest.FixtureRequest, cases: Mapping[str, Path]) -> Iterator[Any]:
+    from transformers import AutoTokenizer
+
+    name: str = request.param
+    build = CASES[name.removesuffix(", stored").removesuffix(", both")][1]
+    directory = cases[name]
+    yield ours(build, directory), AutoTokenizer.from_pretrained(directory)
+
+
+def test_torture_and_prose(both: tuple[TextTokenizer, Any]) -> None:
+    assert_equal(both, torture())
+    assert_equal(both, prose(600))
+
+
+def test_pairs_and_truncation(both: tuple[TextTokenizer, Any]) -> None:
+    lines = torture()
+    pairs = list(zip(lines, [*lines[7:], *lines[:7]], strict=True))
+    assert_equal(both, pairs)
+    assert_equal(both, pairs, max_tokens=17)
+    assert_equal(both, lines, max_tokens=9)
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_decoding(both: tuple[TextTokenizer, Any], skip: bool) -> None:
+    tokenizer, other = both
+    for encoded in tokenizer.encode([*torture(), *prose(300)], max_tokens=None):
+        wanted = other.decode(encoded.ids, skip_special_tokens=skip)
+        assert tokenizer.decode(encoded.ids, skip_special=skip) == wanted
+
+
+@pytest.mark.parametrize("lstrip", [True, False])
+def test_a_file_says_whether_the_mask_takes_a_space(tmp_path: Path, lstrip: bool) -> None:
+    """Whatever is usual in the family."""
+    from transformers import AutoTokenizer
+
+    mask = {"__type": "AddedToken", "content": "<mask>", **flags(lstrip=lstrip, special=True)}
+    config = files_of(byte_level(), mask_token=mask)
+    files = SourceFiles(write(tmp_path, {"config.json": {"model_type": "roberta"}, **config}))
+    wanted = AutoTokenizer.from_pretrained(tmp_path)("a <mask> b")["input_ids"]
+    for usual in (True, False):
+        found = byte_level_bpe_tokenizer(
+            files, roles=ANGLES, template=CLS_SEP_SEP, mask_takes_space=usual
+        )
+        assert found.encode("a <mask> b").ids == wanted
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_export_is_read_as_ours(cases: Mapping[str, Path], name: str, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    model_type, build, _ = CASES[name]
+    files = SourceFiles(cases[name])
+    built = build(files)
+    info = tokenizer_info(files, built)
+    written = hub_tokenizer_files(built.to_str().encode(), info)
+    target = write(tmp_path, {"config.json": {"model_type": model_type}, **written})
+    tokenizer, other = TextTokenizer(built, info), AutoTokenizer.from_pretrained(target)
+    assert_equal((tokenizer, other), [*torture(), *prose(200)])
+    again = ours(build, target)
+    for texts in (torture(), list(zip(torture(), prose(), strict=False))):
+        one, two = (each.encode(texts, max_tokens=None) for each in (tokenizer, again))
+        assert [each.ids for each in one] == [each.ids for each in two]
+
+
+def test_brackets_go_around_texts_as_the_original_code_has_them(tmp_path: Path) -> None:
+    # transformers 5 doubles the separator of a pair, which the model never saw
+    files = SourceFiles(write(tmp_path, files_of(byte_level(BRACKETS))))
+    tokenizer = bracketed(files)
+    found = tokenizer.encode("one", "two")
+    assert [found.tokens[0], *found.tokens[-1:]] == ["[CLS]", "[SEP]"]
+    assert found.tokens.count("[SEP]") == 2
+    assert found.type_ids[-1] == 1 and found.type_ids[0] == 0
+    wanted = [tokenizer.token_to_id(token) for token in ("[CLS]", "a", "[MASK]", ".", "[SEP]")]
+    assert tokenizer.encode("a  [MASK].").ids == wanted
+
+
+def test_roles_come_from_the_family_where_files_are_silent(tmp_path: Path) -> None:
+    files = SourceFiles(write(tmp_path, files_of(byte_level(), mask_token=MASK)))
+    found = tokenizer_info(files, doubled(files), ANGLES)
+    assert dict(found.special) == ANGLES
+
+
+def test_no_token_is_made_up(tmp_path: Path) -> None:
+    files = SourceFiles(write(tmp_path, files_of(byte_level((END,)))))
+    with pytest.raises(VerificationError, match=r"the vocabulary has no token <s>"):
+        doubled(files)
+    assert bare(files).get_vocab_size() == 1500
+
+
+def test_a_stored_tokenizer_stands_where_the_configuration_is_silent(
+    cases: Mapping[str, Path], tmp_path: Path
+) -> None:
+    stored = (cases["doubled, space first, stored"] / TOKENIZER).read_bytes()
+    files = SourceFiles(write(tmp_path, {TOKENIZER: stored, **files_of(byte_level())}))
+    assert doubled(files).encode("the").tokens == ["<s>", "\u0120the", "</s>"]
+
+
+BROKEN: dict[str, tuple[dict[str, Content], str]] = {
+    "a merge of three": ({"merges.txt": "a b c\n"}, r"merges.txt, line 1: 'a b c' is no pair"),
+    "a merge of unknown tokens": ({"merges.txt": "qqq zzz\n"}, r"merges.txt: "),
+    "a word for an id": ({"vocab.json": '{"a": "b"}'}, r"vocab.json: 'a' = 'b' is no id"),
+    "one id twice": ({"vocab.json": '{"a": 1, "b": 1}'}, r"vocab.json: 'b' = 1 is no id of its"),
+    "a list": ({"vocab.json": "[]"}, r"vocab.json is not a JSON object"),
+    "no text": ({"merges.txt": b"\xff\xfe"}, r"merges.txt is not UTF-8"),
+    "a word for a flag": ({CONFIG: {"add_prefix_space": "yes"}}, r"add_prefix_space = 'yes'"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_malformed_files_are_named_in_one_line(tmp_path: Path, name: str) -> None:
+    changed, message = BROKEN[name]
+    write(tmp_path, {**files_of(byte_level()), **changed})
+    with pytest.raises(VerificationError, match=message) as caught:
+        doubled(SourceFiles(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_merges_alone_are_no_tokenizer(tmp_path: Path) -> None:
+    write(tmp_path, {"merges.txt": byte_level()[1]})
+    with pytest.raises(SourceError, match=r"has neither tokenizer.json nor vocab.json with"):
+        doubled(SourceFiles(tmp_path))

@@ -1,0 +1,74 @@
+"""What goes out in the Hub's layout is read by others as we read it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tokenizers.directories import everything, stored, write
+from tests.tokenizers.test_reference import MODEL, assert_equal, ours
+from tests.tokenizers.texts import prose, torture
+from zoo.tokenizers import (
+    SourceFiles,
+    TextTokenizer,
+    hub_tokenizer_files,
+    tokenizer_info,
+    wordpiece_tokenizer,
+)
+
+
+def written(directory: Path, **options: Any) -> dict[str, bytes]:
+    files = SourceFiles(directory)
+    tokenizer = wordpiece_tokenizer(files)
+    text = tokenizer.to_str(pretty=True).encode()
+    return hub_tokenizer_files(text, tokenizer_info(files, tokenizer), **options)
+
+
+def load(directory: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(directory)
+
+
+@pytest.fixture(params=sorted(everything()))
+def exported(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[TextTokenizer, Path]:
+    source = write(tmp_path / "source", everything()[request.param])
+    target = write(tmp_path / "target", {"config.json": MODEL, **written(source)})
+    return ours(source), target
+
+
+def test_the_export_is_read_as_ours(exported: tuple[TextTokenizer, Path]) -> None:
+    tokenizer, target = exported
+    other = load(target)
+    assert_equal((tokenizer, other), [*torture(), *prose(300)])
+    assert_equal((tokenizer, other), list(zip(torture(), prose(), strict=False)), max_tokens=32)
+    for encoded in tokenizer.encode(torture(), max_tokens=None):
+        assert tokenizer.decode(encoded.ids) == other.decode(encoded.ids, skip_special_tokens=True)
+    for role, token in tokenizer.info.special.items():
+        assert getattr(other, f"{role}_token") == token
+    assert "token_type_ids" in other("first", "second")
+
+
+def test_the_export_is_read_back(exported: tuple[TextTokenizer, Path]) -> None:
+    tokenizer, target = exported
+    again = ours(target)
+    assert again.info == tokenizer.info
+    texts = torture()
+    for one, other in zip(
+        tokenizer.encode(texts, max_tokens=None), again.encode(texts, max_tokens=None), strict=True
+    ):
+        assert one.ids == other.ids
+
+
+def test_the_longest_input_goes_along(tmp_path: Path) -> None:
+    config = {"do_lower_case": True, "model_max_length": 384}
+    source = write(tmp_path / "a", {"tokenizer.json": stored(), "tokenizer_config.json": config})
+    target = write(tmp_path / "b", {"config.json": MODEL, **written(source)})
+    assert load(target).model_max_length == 384
+
+
+def test_the_model_says_which_inputs_it_takes(tmp_path: Path) -> None:
+    source = write(tmp_path / "a", everything()["as published"])
+    files = written(source, inputs=("input_ids", "attention_mask"))
+    target = write(tmp_path / "b", {"config.json": MODEL, **files})
+    assert set(load(target)("first", "second")) == {"input_ids", "attention_mask"}

@@ -1,0 +1,265 @@
+"""Model files are read as sentencepiece reads them, and refused in one line."""
+
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tokenizers.directories import CONFIG, Content, write
+from tests.tokenizers.texts import prose, torture
+from tests.tokenizers.trained import bracketed, lowercase, padded, pieces, plain
+from zoo.errors import SourceError, VerificationError
+from zoo.tokenizers import SourceFiles, piece_model, sentencepiece_tokenizer
+from zoo.tokenizers.sentencepiece.proto import PieceModel, read_piece_model
+
+UNKNOWN = {"unk": "<unk>"}
+
+
+def proto(content: bytes, change: Any = lambda _: None) -> Any:
+    from sentencepiece import sentencepiece_model_pb2
+
+    messages: Any = sentencepiece_model_pb2
+    model = messages.ModelProto.FromString(content)
+    change(model)
+    return model
+
+
+def changed(change: Any, content: bytes | None = None) -> bytes:
+    written: bytes = proto(content or plain(), change).SerializeToString()
+    return written
+
+
+def read(directory: Path, content: bytes) -> PieceModel:
+    write(directory, {"spiece.model": content})
+    return read_piece_model(SourceFiles(directory), "spiece.model")
+
+
+def build(directory: Path, content: bytes, **options: Any) -> Any:
+    files = SourceFiles(write(directory, {"spiece.model": content}))
+    return sentencepiece_tokenizer(files, **{"roles": UNKNOWN, **options})
+
+
+@pytest.mark.parametrize("make", [plain, padded, bracketed, lowercase])
+def test_everything_is_read(tmp_path: Path, make: Any) -> None:
+    content = make()
+    model, wanted = read(tmp_path, content), proto(content)
+    assert [tuple(piece) for piece in model.pieces] == [
+        (piece.piece, piece.score, piece.type) for piece in wanted.pieces
+    ]
+    spec = wanted.normalizer_spec
+    assert model.charsmap == spec.precompiled_charsmap
+    assert (model.leading_space, model.single_spaces) == (True, True)
+    assert (model.kind, model.unknown) == (1, wanted.trainer_spec.unk_id)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "bpe": {"kind": "bpe"},
+    "bpe, bytes": {"kind": "bpe", "byte_fallback": True},
+    "bytes": {"byte_fallback": True, "character_coverage": 0.98},
+    "as it is": {"normalization_rule_name": "identity"},
+    "spaces kept": {"normalization_rule_name": "identity", "remove_extra_whitespaces": False},
+    "no space first": {"add_dummy_prefix": False},
+    "several words": {"split_by_whitespace": False},
+    "folded": {"normalization_rule_name": "nfkc_cf"},
+    "symbols": {"user_defined_symbols": "(,),--,the"},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_is_followed(tmp_path: Path, name: str) -> None:
+    import sentencepiece
+
+    content = pieces(**OPTIONS[name])
+    tokenizer = build(tmp_path, content)
+    model = sentencepiece.SentencePieceProcessor(model_proto=content)
+    known = [model.id_to_piece(number) for number in range(model.get_piece_size())]
+    assert tokenizer.get_vocab() == {piece: number for number, piece in enumerate(known)}
+    for text in (*prose(2000), *torture()):
+        if "<s>" in text or text.startswith("\u0300a"):
+            continue
+        found, wanted = tokenizer.encode(text).ids, model.encode(text, out_type=int)
+        if found != wanted:  # another choice of the same pieces, or of equally probable ones
+            scores = [sum(map(model.get_score, ids)) for ids in (found, wanted)]
+            assert scores[0] == pytest.approx(scores[1], rel=1e-5), text
+        if model.unk_id() not in wanted:  # which sentencepiece writes with other spaces
+            assert tokenizer.decode(wanted) == model.decode(wanted)
+
+
+@pytest.mark.parametrize("name", ["bytes", "bpe, bytes"])
+def test_text_survives_where_bytes_stand_for_the_unknown(tmp_path: Path, name: str) -> None:
+    tokenizer = build(tmp_path, pieces(**OPTIONS[name]))
+    for text in ("中文 ★ ☆ \U0001d518", "naïve", "ß"):
+        found = tokenizer.decode(tokenizer.encode(text).ids)
+        assert found == unicodedata.normalize("NFKC", text)
+
+
+def test_control_symbols_are_never_made_of_text(tmp_path: Path) -> None:
+    tokenizer = build(tmp_path, plain())
+    assert tokenizer.encode("<s>").tokens == ["<s>"]
+    assert tokenizer.token_to_id("<s>") not in tokenizer.encode("\uff1cs\uff1e").ids
+
+
+def test_a_comma_is_kept_apart_from_the_digit_before_it(tmp_path: Path) -> None:
+    def add(model: Any) -> None:
+        for text in ("\u25812000,", "0,"):
+            model.pieces.add(piece=text, score=-1.0, type=1)
+
+    content = changed(add)
+    assert build(tmp_path, content).encode("in 2000, then").tokens[1] == "\u25812000,"
+    apart = build(tmp_path, content, split_digit_comma=True).encode("in 2000, then").tokens
+    assert "," in apart and not any(token[-2:-1].isdigit() for token in apart if "," in token)
+
+
+def test_sentinels_are_as_many_as_the_configuration_says(tmp_path: Path) -> None:
+    assert build(tmp_path, plain(), sentinels=3).get_vocab_size() == 703
+    tokenizer = build(write(tmp_path, {CONFIG: {"extra_ids": 0}}), plain(), sentinels=3)
+    assert tokenizer.get_vocab_size() == 700
+
+
+SPELLED: dict[str, Any] = {"lowercase": True, "strip_accents": True}
+
+
+def test_spelling_is_as_the_configuration_says(tmp_path: Path) -> None:
+    def spelled(**config: Any) -> str:
+        tokenizer = build(write(tmp_path, {CONFIG: config}), plain(), **SPELLED)
+        found: str = tokenizer.normalizer.normalize_str("Été")
+        return found
+
+    assert spelled() == "ete"
+    assert spelled(keep_accents=True) == "été"
+    assert spelled(do_lower_case=False) == "Ete"
+    assert spelled(do_lower_case=False, keep_accents=True) == "Été"
+
+
+def test_a_stored_tokenizer_is_spelled_as_the_configuration_says(tmp_path: Path) -> None:
+    stored = build(tmp_path / "a", plain(), **SPELLED).to_str()
+
+    def spelled(**config: Any) -> str:
+        files = SourceFiles(write(tmp_path / "b", {"tokenizer.json": stored, CONFIG: config}))
+        tokenizer = sentencepiece_tokenizer(files, roles=UNKNOWN, **SPELLED)
+        assert tokenizer.normalizer is not None
+        found: str = tokenizer.normalizer.normalize_str("Été \uff46")
+        return found
+
+    assert spelled() == "ete f"
+    assert spelled(keep_accents=True) == "été f"
+    assert spelled(do_lower_case=False) == "Ete f"
+    assert spelled(do_lower_case=False, tokenizer_class="PreTrainedTokenizerFast") == "ete f"
+
+
+def truncated(content: bytes) -> bytes:
+    return content[: len(content) // 3]
+
+
+def set_kind(model: Any) -> None:
+    model.trainer_spec.model_type = 3
+
+
+def set_suffix(model: Any) -> None:
+    model.trainer_spec.treat_whitespace_as_suffix = True
+
+
+def set_escape(model: Any) -> None:
+    model.normalizer_spec.escape_whitespaces = False
+
+
+def set_twice(model: Any) -> None:
+    model.pieces[9].piece = model.pieces[8].piece
+
+
+def set_score(model: Any) -> None:
+    model.pieces[9].score = float("nan")
+
+
+def set_null(model: Any) -> None:
+    model.pieces[9].piece = "a\0b"
+
+
+def set_long(model: Any) -> None:
+    model.pieces[9].piece = "a" * 8000
+
+
+def set_map(model: Any) -> None:
+    model.normalizer_spec.precompiled_charsmap = b"\xff\xff\xff\x7f"
+
+
+def set_unknown(model: Any) -> None:
+    model.trainer_spec.unk_id = 10**6
+
+
+def set_name(model: Any) -> None:
+    model.pieces[0].piece = "<other>"
+
+
+def set_symbol(model: Any) -> None:
+    model.pieces.add(piece="\u2026", score=0.0, type=4)
+
+
+BROKEN = {
+    "nothing": (b"", r"spiece.model is no sentencepiece model: it has no pieces"),
+    "a field without a number": (plain() + b"\0" * 8, r"a field has the number 0"),
+    "text": (b"[PAD]\n[UNK]\n", r"spiece.model is no sentencepiece model: "),
+    "cut": (b"cut", r"spiece.model is no sentencepiece model: it ends too early"),
+    "another kind": (set_kind, r"model_type = 3 is not implemented"),
+    "spaces at the end": (set_suffix, r"treat_whitespace_as_suffix is not implemented"),
+    "spaces as they are": (set_escape, r"escape_whitespaces = false is not implemented"),
+    "one piece twice": (set_twice, r"spiece.model: the piece '.*' has two ids"),
+    "no score": (set_score, r"a piece is .* score nan"),
+    "a piece with a null character": (set_null, r"a piece is b'a.x00b', of 3 bytes"),
+    "a long piece": (set_long, r"a piece is b'aaa.*', of 8000 bytes"),
+    "replacements": (set_map, r"spiece.model: its precompiled_charsmap is malformed"),
+    "an id that is none": (set_unknown, r"the unknown piece is 1000000, which is none"),
+    "no unknown piece": (set_name, r"spiece.model has no piece <unk>"),
+    "a symbol that is replaced": (set_symbol, r"the user-defined symbol '\u2026' is not impl"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_malformed_file_is_named_in_one_line(tmp_path: Path, name: str) -> None:
+    given, message = BROKEN[name]
+    content = truncated(plain()) if given == b"cut" else given
+    content = content if isinstance(content, bytes) else changed(content)
+    with pytest.raises(VerificationError, match=message) as caught:
+        build(tmp_path, content)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"split_by_punct": True}, r"split_by_punct = True is not implemented"),
+        ({"add_prefix_space": False}, r"add_prefix_space = False is not implemented"),
+        ({"do_lower_case": "no"}, r"do_lower_case = 'no'"),
+        ({"extra_ids": "many"}, r"extra_ids = 'many'"),
+    ],
+)
+def test_an_option_is_followed_or_refused(
+    tmp_path: Path, config: dict[str, Any], message: str
+) -> None:
+    write(tmp_path, {CONFIG: config})
+    with pytest.raises(VerificationError, match=message):
+        build(tmp_path, plain(), sentinels=1, lowercase=True)
+
+
+def test_any_bytes_are_read_or_refused(tmp_path: Path) -> None:
+    import random
+
+    draw, content = random.Random(0), plain()
+    map_at = content.index(proto(content).normalizer_spec.precompiled_charsmap[:64])
+    for turn in range(150):
+        broken = bytearray(content)
+        for _ in range(draw.choice((1, 3, 20))):
+            end = map_at if turn % 2 else len(broken)
+            broken[draw.randrange(end)] = draw.randrange(256)
+        try:
+            build(tmp_path, bytes(broken)).encode("Crème \uff46 ﬁ brûlée\u0301")
+        except VerificationError as error:
+            assert "spiece.model" in str(error) and "\n" not in str(error)
+
+
+def test_no_file_is_said_to_be_missing(tmp_path: Path) -> None:
+    files: dict[str, Content] = {CONFIG: {}}
+    assert piece_model(SourceFiles(write(tmp_path, files))) is None
+    with pytest.raises(SourceError, match=r"has neither tokenizer.json nor a model file of"):
+        sentencepiece_tokenizer(SourceFiles(tmp_path), roles=UNKNOWN)

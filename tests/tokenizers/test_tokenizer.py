@@ -1,0 +1,124 @@
+"""The tokenizer that tasks use."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tokenizers.directories import from_stored, write
+from tests.tokenizers.test_reference import ours
+from zoo.checkpoint import Checkpoint, Manifest, ModelFile, TokenizerInfo
+from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.plugins import get_family
+from zoo.tokenizers import TextTokenizer
+from zoo.tokenizers.tokenizer import Text
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> TextTokenizer:
+    return ours(write(tmp_path_factory.mktemp("text"), from_stored()["as published"]))
+
+
+def checkpoint(directory: Path, info: TokenizerInfo | None) -> Checkpoint:
+    family = get_family("bert")
+    model = ModelFile(zoo=1, family="bert", head="none", config={}, tokenizer=info)
+    manifest = Manifest(zoo=1, created_by={}, files={})
+    return Checkpoint(directory, model, manifest, family, family.sizes()["tiny"])
+
+
+def test_a_checkpoint_without_a_tokenizer_says_how_to_add_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"text tasks need; `zoo convert \.\.\. --tokenizer REF`"):
+        TextTokenizer.from_checkpoint(checkpoint(tmp_path, None))
+
+
+def test_a_checkpoint_with_a_tokenizer(tmp_path: Path, tokenizer: TextTokenizer) -> None:
+    (tmp_path / "tokenizer.json").write_text(tokenizer._tokenizer.to_str(), "utf-8")
+    loaded = TextTokenizer.from_checkpoint(checkpoint(tmp_path, tokenizer.info))
+    texts: list[Text] = ["Hello, world!", ("one", "two")]
+    mine, theirs = (each.encode(texts, max_tokens=None) for each in (loaded, tokenizer))
+    assert [e.ids for e in mine] == [e.ids for e in theirs]
+    assert loaded.max_tokens == 512
+
+
+def test_a_tokenizer_that_is_lost_or_damaged(tmp_path: Path) -> None:
+    described = checkpoint(tmp_path, TokenizerInfo(special={}))
+    with pytest.raises(SourceError, match=r"tokenizer.json: No such file"):
+        TextTokenizer.from_checkpoint(described)
+    (tmp_path / "tokenizer.json").write_text("{", "utf-8")
+    with pytest.raises(VerificationError, match=r"tokenizer.json is not JSON"):
+        TextTokenizer.from_checkpoint(described)
+
+
+def test_special_tokens_by_role(tokenizer: TextTokenizer) -> None:
+    assert (tokenizer.pad_id, tokenizer.mask_id, tokenizer.mask_token) == (0, 103, "[MASK]")
+    assert tokenizer.token_id("[SEP]") == 102 and tokenizer.token(102) == "[SEP]"
+    assert tokenizer.token_id("no such token") is None
+    with pytest.raises(UsageError, match="no token has the id 999999"):
+        tokenizer.token(999_999)
+
+
+def test_roles_that_nobody_plays(tokenizer: TextTokenizer) -> None:
+    bare = TextTokenizer(tokenizer._tokenizer, TokenizerInfo(special={}))
+    assert (bare.pad_id, bare.mask_id, bare.mask_token) == (0, None, None)
+
+
+def test_a_mask_in_the_text_is_not_put_around_it(tokenizer: TextTokenizer) -> None:
+    (found,) = tokenizer.encode(["a [MASK]"], max_tokens=None)
+    assert found.special == [True, False, False, True]
+    assert found.offsets == [(0, 0), (0, 1), (2, 8), (0, 0)]
+
+
+def test_offsets_count_characters(tokenizer: TextTokenizer) -> None:
+    text = "x\u200b 👨‍👩‍👧 E\u0301te\u0301 中文"
+    (found,) = tokenizer.encode([text], max_tokens=None)
+    words = [text[start:end] for start, end in found.offsets if end > start]
+    assert words[0] == "x" and words[-2:] == ["中", "文"] and words[2] == "E\u0301t"
+
+
+def test_offsets_can_be_left_out(tokenizer: TextTokenizer) -> None:
+    texts: list[Text] = ["a [MASK] of it", ("one", "two " * 9)]
+    with_them = tokenizer.encode(texts, max_tokens=8)
+    without = tokenizer.encode(texts, max_tokens=8, offsets=False)
+    for one, other in zip(with_them, without, strict=True):
+        assert (one.ids, one.type_ids) == (other.ids, other.type_ids)
+        assert (one.special, one.truncated) == (other.special, other.truncated)
+        with pytest.raises(AssertionError, match="keeps offsets"):
+            _ = other.offsets
+
+
+def test_nothing_to_do(tokenizer: TextTokenizer) -> None:
+    assert tokenizer.encode([], max_tokens=5) == []
+    (found,) = tokenizer.encode([""], max_tokens=2)
+    assert (found.n, found.truncated, found.ids) == (2, 0, [101, 102])
+
+
+@pytest.mark.parametrize(("text", "special"), [("a b", 2), (("a", "b"), 3)])
+def test_no_room_for_text(tokenizer: TextTokenizer, text: Any, special: int) -> None:
+    with pytest.raises(UsageError, match=f"leave no room for text: {special} are special"):
+        tokenizer.encode([text], max_tokens=special)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["fine", "half \ud800"], "text 2 holds half of a surrogate pair"),
+        ([("fine", "half \udfff")], "text 1 holds half of a surrogate pair"),
+        ([None], "text 1 is no text: None"),
+        ([("a", "b", "c")], "texts must be strings or pairs"),
+        ([7], "text 1 is no text: 7"),
+        ([("a", 7)], "text 1 is no text: 7"),
+    ],
+)
+def test_what_is_no_text_is_named(tokenizer: TextTokenizer, texts: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        tokenizer.encode(texts, max_tokens=None)
+
+
+def test_a_long_pair_does_not_cost_its_square(tokenizer: TextTokenizer) -> None:
+    import time
+
+    # the library's own truncation would make 30 million tokens of what it cuts
+    start = time.perf_counter()
+    (found,) = tokenizer.encode([("a " * 20_000, "b " * 20_000)], max_tokens=16)
+    assert time.perf_counter() - start < 5
+    assert (found.n, found.truncated) == (16, 40_003 - 16)

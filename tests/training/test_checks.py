@@ -1,0 +1,62 @@
+"""The proofs hold for what is right, of all rows that a run has, and fail for what is wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.training.runs import options, small
+from zoo.cli.training.check_accumulation import command as accumulation
+from zoo.cli.training.check_resume import command as resume
+from zoo.errors import VerificationError
+from zoo.objectives.sentence_pairs import NextSentence
+from zoo.training.checks import check_grad_accumulation
+
+pytestmark = pytest.mark.usefixtures("shared_home")
+SHORT: dict[str, Any] = {
+    "seq_len_warmup": {"seq_len": 32, "fraction": 0.5},
+    "micro_batch_tokens": 64,
+}
+
+
+def test_a_batch_in_parts_is_the_batch_also_of_shorter_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Micro-batches of the run are among the parts: 64 places are 2 short rows, and 1 long."""
+    seen: set[tuple[int, int]] = set()
+    collate = NextSentence.collate
+
+    def watched(self: NextSentence, rows: Any) -> Any:
+        seen.add((self.length, len(rows)))
+        return collate(self, rows)
+
+    monkeypatch.setattr(NextSentence, "collate", watched)
+    found = check_grad_accumulation(small("bert", **SHORT))
+    assert (found.rows, list(found.splits)) == (4, [1, 2])
+    assert max(found.splits.values()) < 1e-9
+    assert seen == {(length, rows) for length in (32, 64) for rows in (1, 2, 4)}
+
+
+def test_counts_that_are_wrong_for_short_rows_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    collate = NextSentence.collate
+
+    def wrong(self: NextSentence, rows: Any) -> Any:
+        batch = collate(self, rows)
+        if self.length == 32:
+            batch.counts["masked-lm"] += 1
+        return batch
+
+    monkeypatch.setattr(NextSentence, "collate", wrong)
+    with pytest.raises(VerificationError, match="changes by"):
+        check_grad_accumulation(small("bert", **SHORT))
+    check_grad_accumulation(small("bert"))
+
+
+def test_the_commands_say_what_they_found(tmp_path: Path) -> None:
+    said = CliRunner().invoke(accumulation, ["gpt", *options()])
+    assert said.exit_code == 0 and "4 rows in parts of 2: gradients differ by" in said.output
+    arguments = ["gpt", "--device", "cpu", "--max-steps", "4", *options(max_steps=4)]
+    said = CliRunner().invoke(resume, [*arguments, "--kills", "1"])
+    assert said.exit_code == 0, said.output
+    assert "exact: 4 steps, killed after" in said.output

@@ -1,0 +1,64 @@
+"""Two processes learn what one does from the same rows, and one goes on where two stopped."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.training.cases import cases
+from tests.training.distributed_program import losses
+from tests.training.runs import finish, options, records
+from zoo.training.distributed.context import DistContext
+from zoo.training.state.checkpoints import list_checkpoints
+
+pytestmark = pytest.mark.usefixtures("shared_home")
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+TORCHRUN += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]  # on any free port
+HERE = DistContext(0, 1, torch.device("cpu"))
+
+
+def torchrun(*arguments: str) -> None:
+    done = subprocess.run(
+        [*TORCHRUN, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
+    """All objectives in one launch, copied to both processes and, one of each family, split."""
+    names = [f"{family}:{objective}" for family, objective in sorted(cases())]
+    split = {name.split(":")[0]: f"{name}:shard" for name in names}
+    alone = {name: losses(name, HERE) for name in names}
+    output = tmp_path / "losses.json"
+    torchrun("-m", "tests.training.distributed_program", str(output), *names, *split.values())
+    for name, found in json.loads(output.read_text()).items():
+        assert found == pytest.approx(alone[name.removesuffix(":shard")], abs=1e-5), name
+
+
+@pytest.mark.parametrize("shard", [False, True], ids=["copied", "split"])
+def test_one_process_goes_on_where_two_stopped(tmp_path: Path, shard: bool) -> None:
+    dropout = {"config": {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0}}
+    arguments = ["gpt", *options(max_steps=6, **dropout), *(["--fsdp"] if shard else [])]
+    alone, run = tmp_path / "alone", tmp_path / "run"
+    assert finish(*arguments, "-o", str(alone)).returncode == 0
+    torchrun("-m", "zoo", "pretrain", "--device", "cpu", *arguments, "-o", str(run))
+    assert (run / "model" / "model.safetensors").is_file()
+    last = list(list_checkpoints(run).values())[-1]
+    assert (last / "shards").is_dir() == shard
+    assert not list(run.rglob("*.metadata")), "torch's own storage would be a pickle"
+    for path in sorted(last.rglob("*"), reverse=True):  # as if the last three steps never were
+        path.unlink() if path.is_file() else path.rmdir()
+    last.rmdir()
+    done = finish("--resume", str(run))
+    assert done.returncode == 0, done.stderr
+    expected = [record["loss"] for record in records(alone)]
+    assert [record["loss"] for record in records(run)] == pytest.approx(expected, abs=1e-5)

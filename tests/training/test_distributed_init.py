@@ -1,0 +1,44 @@
+"""Two processes begin with a model, on shorter rows at first, and go on, as one does."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.training.cases import dry
+from tests.training.runs import cut, finish, options, records, run_training, small
+from tests.training.test_distributed import torchrun
+from zoo.training.state.checkpoints import list_checkpoints
+
+pytestmark = pytest.mark.usefixtures("shared_home")
+SHORT = {
+    "max_steps": 6,
+    "save_steps": 1,
+    "save_total_limit": 9,
+    "seq_len_warmup": {"seq_len": 32, "fraction": 0.5},
+}
+
+
+@pytest.mark.parametrize(("shard", "left"), [(False, 0), (True, 2)], ids=["copied", "split"])
+def test_two_processes_begin_with_a_model_as_one_does(
+    tmp_path: Path, shard: bool, left: int
+) -> None:
+    """They go on, too, where nothing was learnt yet, and over the switch to longer rows.
+
+    The two hyphens are for ``torchrun``, which takes ``--init-from`` for an option of its own.
+    """
+    model = run_training(tmp_path / "first", "bert", max_steps=1) / "model"
+    changes = {**SHORT, "config": dry(small("bert")).config, "fsdp": shard}
+    arguments = ["bert", "--init-from", str(model), *options(**changes)]
+    alone, run = tmp_path / "alone", tmp_path / "run"
+    done = finish(*arguments, "-o", str(alone))
+    assert done.returncode == 0, done.stderr
+    program = ["-m", "--", "zoo", "pretrain", "--device", "cpu"]
+    torchrun(*program, *arguments, "-o", str(run))
+    expected = [record["loss"] for record in records(alone)]
+    assert [record["loss"] for record in records(run)] == pytest.approx(expected, abs=1e-5)
+    shutil.rmtree(tmp_path / "first")
+    cut(run, left)
+    assert list(list_checkpoints(run)) == list(range(left + 1))
+    torchrun(*program, "--resume", str(run))
+    assert [record["loss"] for record in records(run)] == pytest.approx(expected, abs=1e-5)

@@ -1,0 +1,77 @@
+"""Optimizers of parameters that are split over two processes, compared with one process."""
+
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, distributed, nn
+from torch.multiprocessing.spawn import spawn
+
+from tests.disks import small_disk
+from zoo.training.optim.ema import EMA
+from zoo.training.optim.optimizers import (
+    OptimizerConfig,
+    clip_grad_norm,
+    make_optimizer,
+    set_hyperparams,
+)
+from zoo.training.optim.param_groups import parameter_groups
+from zoo.training.state.distributed import save_shards
+
+__all__ = ["small_disk"]
+NAMES = ("adamw", "adafactor", "lamb", "adagrad")
+
+
+def trained(name: Any, sharded: bool) -> list[Tensor]:
+    """Return weights, their average and the last gradient's norm after a few updates."""
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 5), nn.LayerNorm(5), nn.Linear(5, 3, bias=False))
+    if sharded:
+        fully_shard(model)
+    decay = 0.0 if name == "adagrad" else 0.1
+    given = OptimizerConfig(name=name, learning_rate=0.1, weight_decay=decay, max_grad_norm=0.5)
+    optimizer = make_optimizer(parameter_groups(model, given), given)
+    average = EMA(model, 0.5)
+    for step in range(4):
+        optimizer.zero_grad()
+        model(torch.randn(4, 6)).square().mean().backward()  # the same on both
+        norm = clip_grad_norm(model.parameters(), given.max_grad_norm)
+        set_hyperparams(optimizer, given, 0.1, step)
+        optimizer.step()
+        optimizer.load_state_dict(optimizer.state_dict())
+        average.update(model)
+    return [whole(t) for t in (*model.parameters(), *average.tensors.values(), norm)]
+
+
+def whole(tensor: Any) -> Tensor:
+    found: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return found.detach()
+
+
+def process(rank: int, folder: str) -> None:
+    where = f"file://{folder}/rendezvous"
+    distributed.init_process_group("gloo", init_method=where, rank=rank, world_size=2)
+    found = {name: trained(name, sharded=True) for name in NAMES}
+    if rank == 0:
+        torch.save(found, f"{folder}/found.pt")
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+def test_two_processes_update_as_one_does(tmp_path: Path) -> None:
+    spawn(process, (str(tmp_path),), nprocs=2)  # type: ignore[no-untyped-call]
+    found = torch.load(tmp_path / "found.pt")
+    for name in NAMES:
+        for ours, alone in zip(found[name], trained(name, sharded=False), strict=True):
+            torch.testing.assert_close(ours, alone, rtol=1e-5, atol=1e-6)
+
+
+def test_a_full_disk_is_an_error_of_the_disk(small_disk: Path) -> None:
+    """And not one that only says that some process failed, which no handler takes."""
+    with pytest.raises(OSError) as caught:
+        save_shards(small_disk / "shards", {"weights": {"a": torch.zeros(1 << 20)}})
+    assert caught.value.errno == errno.ENOSPC

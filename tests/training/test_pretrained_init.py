@@ -1,0 +1,366 @@
+"""Runs that start with a model: it is what the reference library says it is, and nothing else."""
+
+import json
+import random
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from tests.checkpoints import VOCABULARY, Make, hub_checkpoint
+from tests.training.runs import SMALL, assert_same, cut, records
+from zoo.checkpoint import load_checkpoint
+from zoo.convert.on_first_use import resolve_checkpoint
+from zoo.errors import UsageError, VerificationError
+from zoo.io.tensors.safetensors import SafetensorsReader
+from zoo.objectives.base import Batch
+from zoo.training.config.overrides import deep_merge
+from zoo.training.config.schema import build_config
+from zoo.training.distributed.context import DistContext
+from zoo.training.entrypoints import resume, train
+from zoo.training.graceful_shutdown import StopSignal
+from zoo.training.setup import TrainSetup, build_setup
+from zoo.training.trainer import Trainer
+
+__all__ = ["hub_checkpoint"]
+HERE = DistContext(0, 1, torch.device("cpu"))
+DRY = {"dropout": 0.0, "attention_dropout": 0.0}
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    """Documents of sentences of the words that the tiny vocabulary has."""
+    rng = random.Random(0)
+
+    def sentence() -> str:
+        return " ".join(rng.choices("abcdefghij", k=rng.randint(3, 9))).capitalize() + "."
+
+    documents = ["\n".join(sentence() for _ in range(6)) for _ in range(60)]
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join(documents) + "\n")
+    return str(path)
+
+
+def tree(source: Path | str, text: str, family: str = "bert", **changes: Any) -> dict[str, Any]:
+    asked = {"family": family, "init_from": {"model": str(source)}, "data": {"paths": [text]}}
+    return deep_merge(
+        SMALL, asked, {"seq_len": 40, "global_batch_tokens": 160, "micro_batch_tokens": 80}, changes
+    )
+
+
+def started(path: Path, *arguments: Any, **changes: Any) -> Path:
+    train(tree(*arguments, **changes), {}, path, HERE)
+    return path
+
+
+def run_of(*arguments: Any, where: Path = Path("nowhere"), **changes: Any) -> Trainer:
+    job: TrainSetup = build_setup(build_config(tree(*arguments, **changes), {}))
+    return Trainer(job, where, HERE, StopSignal())
+
+
+def alone(batch: Batch) -> "list[dict[str, torch.Tensor]]":
+    """The texts of a batch by themselves, with what is to be told of each."""
+    found, tensors = [], batch.tensors
+    length = tensors["input_ids"].shape[1]
+    told = dict(zip(tensors["places"].tolist(), tensors["labels"].tolist(), strict=True))
+    for row, numbers in enumerate(tensors["attention_mask"]):
+        for number in range(1, int(numbers.max()) + 1):
+            places = torch.nonzero(numbers == number)[:, 0]
+            labels = [told.get(row * length + place, -100) for place in places.tolist()]
+            found.append(
+                {
+                    "input_ids": tensors["input_ids"][row, places][None],
+                    "token_type_ids": tensors["token_type_ids"][row, places][None],
+                    "labels": torch.tensor(labels)[None],
+                }
+            )
+    return found
+
+
+def reference_losses(source: Path, batches: Sequence[Batch]) -> dict[str, float]:
+    """What the reference library says of the texts, one by one."""
+    import transformers
+
+    model: Any = transformers.BertForPreTraining.from_pretrained(source)
+    sums, counts = {"masked-lm": 0.0, "next-sentence": 0.0}, {"masked-lm": 0, "next-sentence": 0}
+    with torch.no_grad():
+        for batch in batches:
+            pairs = iter(batch.tensors["pair_labels"])
+            for each in alone(batch):
+                labels = each.pop("labels")
+                said, label = model(**each), next(pairs)[None]
+                masked = said.prediction_logits.flatten(0, 1)
+                sums["masked-lm"] += float(
+                    F.cross_entropy(masked, labels.flatten(), reduction="sum")
+                )
+                sums["next-sentence"] += float(
+                    F.cross_entropy(said.seq_relationship_logits, label, reduction="sum")
+                )
+                counts["masked-lm"] += int((labels != -100).sum())
+                counts["next-sentence"] += 1
+    return {term: sums[term] / counts[term] for term in sums}
+
+
+def test_the_first_losses_are_the_model_s(hub_checkpoint: Make, text: str, tmp_path: Path) -> None:
+    source = hub_checkpoint()
+    run = started(tmp_path / "run", source, text, config=DRY, max_steps=1)
+    batches = run_of(source, text, config=DRY).train_dataloader.make(0)
+    expected = reference_losses(source, batches)
+    (record,) = records(run)
+    assert record["losses"] == pytest.approx(expected, rel=1e-5)
+
+
+def weights(path: Path) -> dict[str, Any]:
+    with SafetensorsReader([path]) as reader:
+        return {name: reader.read(name).copy() for name in reader.tensors}
+
+
+def test_all_is_taken_exactly_and_written_down(
+    hub_checkpoint: Make, text: str, tmp_path: Path
+) -> None:
+    source = hub_checkpoint(dtype="float16")
+    run = started(tmp_path / "run", source, text, max_steps=1)
+    checkpoint = resolve_checkpoint(str(source))
+    stored, first = (
+        weights(path)
+        for path in (
+            checkpoint.weight_files()[0],
+            run / "checkpoints" / "step-00000000" / "weights.safetensors",
+        )
+    )
+    assert first.keys() == stored.keys()
+    for name, value in stored.items():
+        assert first[name].dtype == "float32" and (first[name] == value).all(), name
+    manifest = json.loads((run / "run.json").read_bytes())["init_from"]
+    network = manifest["models"]["model"]
+    assert network["reference"] == str(source) and network["head"] == "pretraining"
+    assert network["files"]["model.safetensors"]["blake3"]
+    assert network["source"]["files"]["model.safetensors"]["blake3"]
+    assert "fresh" not in manifest and "left" not in network
+    result = load_checkpoint(run / "model")
+    assert result.config == checkpoint.config
+    assert (result.path / "tokenizer.json").read_bytes() == (
+        checkpoint.path / "tokenizer.json"
+    ).read_bytes()
+    assert result.manifest.training and result.manifest.training["init_from"]["models"]["model"]
+
+
+def test_what_is_missing_is_named_and_new_only_where_it_is_said(
+    hub_checkpoint: Make, text: str, tmp_path: Path
+) -> None:
+    source = hub_checkpoint("BertForMaskedLM")
+    with pytest.raises(UsageError, match=r"has no pooler, head\.next_sentence, which masked-lm\+"):
+        started(tmp_path / "run", source, text)
+    assert not (tmp_path / "run").exists()
+    said = ["pooler", "head.next_sentence"]
+    run = started(tmp_path / "run", source, text, init_from={"new_modules": said}, max_steps=1)
+    manifest = json.loads((run / "run.json").read_bytes())["init_from"]
+    assert {name.rpartition(".")[0] for name in manifest["new_parameters"]} == set(said)
+    with pytest.raises(UsageError, match=r"init_from\.new_modules has 'head\.dense'"):
+        started(tmp_path / "other", source, text, init_from={"new_modules": [*said, "head.dense"]})
+    with pytest.raises(UsageError, match="has no head, which masked-lm needs"):
+        run_of(hub_checkpoint("BertModel", "bare"), text, objective="masked-lm")
+
+
+def test_what_is_not_needed_is_left_and_written_down(
+    hub_checkpoint: Make, text: str, tmp_path: Path
+) -> None:
+    source = hub_checkpoint()
+    record = run_of(source, text, objective="masked-lm").pretrained
+    assert record is not None and not record.new_parameters
+    assert {name.split(".")[0] for name in record.models["model"].left} == {"pooler", "head"}
+    assert len(record.models["model"].left) == 4
+
+
+def test_heads_that_call_other_tensors_alike_are_told_apart(tmp_path: Path, text: str) -> None:
+    """DeBERTa's two heads both have a ``head.dense`` and a ``head.norm`` of the same shape."""
+    import transformers
+
+    small: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
+    config = transformers.DebertaV2Config(
+        vocab_size=100, intermediate_size=48, max_position_embeddings=40, **small
+    )
+    transformers.DebertaV2ForMaskedLM(config).save_pretrained(tmp_path / "source")
+    settings: dict[str, Any] = {"objective": "replaced-token-detection"}
+    settings |= {"data": {"tokenizer": "train"}, "objective_args": {"generator_width_ratio": 1.0}}
+    with pytest.raises(UsageError, match=r"has no generator, discriminator\.head, which"):
+        run_of(tmp_path / "source", text, "deberta", vocab_size=60, **settings)
+
+
+def test_a_model_of_another_family_is_refused(hub_checkpoint: Make, text: str) -> None:
+    with pytest.raises(UsageError, match="is of the family bert, not gpt; `zoo pretrain bert"):
+        run_of(hub_checkpoint(), text, "gpt")
+
+
+def test_a_corpus_with_other_tokens_is_refused(hub_checkpoint: Make, text: str) -> None:
+    """But where a tokenizer is named, it is meant."""
+    source, other = hub_checkpoint(), hub_checkpoint(name="other")
+    words = (other / "vocab.txt").read_text().split()
+    (other / "vocab.txt").write_text("\n".join([*words[:5], *words[:4:-1]]) + "\n")
+    corpus = str(run_of(other, text).job.corpus.path)
+    with pytest.raises(UsageError, match="another tokenizer than the model: '##a' is 6, not 15"):
+        run_of(source, corpus)
+    run_of(source, corpus, data={"tokenizer": str(other)})
+
+
+def test_a_checkpoint_that_was_changed_is_refused(
+    hub_checkpoint: Make, text: str, tmp_path: Path
+) -> None:
+    copied = tmp_path / "copied"
+    shutil.copytree(resolve_checkpoint(str(hub_checkpoint())).path, copied)
+    content = bytearray((copied / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (copied / "model.safetensors").write_bytes(content)
+    with pytest.raises(VerificationError, match="was changed"):
+        run_of(copied, text)
+
+
+@pytest.mark.parametrize("left", [0, 3, 6])
+def test_it_goes_on_bit_for_bit_without_the_model(
+    hub_checkpoint: Make, text: str, tmp_path: Path, left: int
+) -> None:
+    """Also where it was killed before its first checkpoint; neither source nor store is left."""
+    source = hub_checkpoint()
+    settings = {"max_steps": 9, "ema_decay": 0.9, "save_total_limit": 9}
+    unbroken = started(tmp_path / "unbroken", source, text, **settings)
+    broken = started(tmp_path / "broken", source, text, **settings)
+    cut(broken, left)
+    shutil.rmtree(source)
+    shutil.rmtree(tmp_path / "zoo-home")
+    resume(broken, {}, {}, HERE)
+    assert_same(unbroken, broken)
+
+
+def electra(folder: Path, kind: str, width: int, seed: int) -> Any:
+    import transformers
+
+    torch.manual_seed(seed)
+    config = transformers.ElectraConfig(
+        vocab_size=len(VOCABULARY),
+        embedding_size=16,
+        hidden_size=width,
+        num_hidden_layers=2,
+        num_attention_heads=1,
+        intermediate_size=4 * width,
+        max_position_embeddings=40,
+    )
+    return getattr(transformers, kind)(config)
+
+
+def electras(folder: Path) -> tuple[Path, Path]:
+    """A discriminator and a generator that share what stands before the map to the blocks."""
+    model, generator = (
+        electra(folder, *what)
+        for what in (("ElectraForPreTraining", 32, 0), ("ElectraForMaskedLM", 16, 1))
+    )
+    generator.electra.embeddings.load_state_dict(model.electra.embeddings.state_dict())
+    for name, each in (("model", model), ("generator", generator)):
+        each.save_pretrained(folder / name)
+        (folder / name / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    return folder / "model", folder / "generator"
+
+
+PAIR: dict[str, Any] = {"objective_args": {"generator_width_ratio": 0.5}, "config": DRY}
+
+
+def test_two_networks_start_with_a_checkpoint_each(text: str, tmp_path: Path) -> None:
+    import transformers
+
+    model, generator = electras(tmp_path)
+    start = {"generator": str(generator)}
+    run = run_of(model, text, "electra", init_from=start, **PAIR)
+    assert run.pretrained is not None and not run.pretrained.new_parameters
+    batch = run.train_dataloader.make(0)[0]
+    lesson: Any = run.loss_module.eval()
+    found = lesson(batch.tensors)
+    theirs: Any = transformers.ElectraForMaskedLM.from_pretrained(generator)
+    told = 0.0
+    with torch.no_grad():
+        for each in alone(batch):
+            labels = each.pop("labels").flatten()
+            logits = theirs(**each).logits.flatten(0, 1)
+            told += float(F.cross_entropy(logits, labels, reduction="sum"))
+    assert found.sums["masked-lm"].item() == pytest.approx(told, rel=1e-5)
+    judge: Any = transformers.ElectraForPreTraining.from_pretrained(model)
+    ids = torch.arange(5, 17)[None]
+    with torch.no_grad():
+        ours = lesson.model.discriminator(ids)["logits"]
+        assert torch.allclose(ours, judge(ids).logits, atol=1e-5)
+
+
+def test_a_generator_is_new_only_where_it_is_said(text: str, tmp_path: Path) -> None:
+    model, generator = electras(tmp_path)
+    with pytest.raises(UsageError, match="has no generator, which replaced-token-detection needs"):
+        run_of(model, text, "electra", **PAIR)
+    run = run_of(model, text, "electra", init_from={"new_modules": ["generator"]}, **PAIR)
+    assert run.pretrained is not None
+    assert {name.split(".")[0] for name in run.pretrained.new_parameters} == {"generator"}
+    learner: Any = run.loss_module.model
+    shared = learner.generator.embeddings.tokens.weight
+    assert shared is learner.discriminator.embeddings.tokens.weight
+    wide = {"generator": str(generator)}
+    with pytest.raises(
+        UsageError, match=r"hidden_size is 16, not 8; objective_args\.generator_width_ratio"
+    ):
+        run_of(
+            model, text, "electra", init_from=wide, objective_args={"generator_width_ratio": 0.25}
+        )
+    other = electra(tmp_path, "ElectraForMaskedLM", 16, 2)
+    other.save_pretrained(generator)
+    with pytest.raises(UsageError, match="is shared with the other network, whose values differ"):
+        run_of(model, text, "electra", init_from={"generator": str(generator)}, **PAIR)
+    apart = deep_merge(PAIR, {"objective_args": {"embedding_sharing": "none"}})
+    run_of(model, text, "electra", init_from={"generator": str(generator)}, **apart)
+
+
+def test_tables_that_are_sums_become_the_model_s(text: str, tmp_path: Path) -> None:
+    """Exactly where the generator is new, and to one rounding where both were there."""
+    settings = {
+        **SMALL,
+        "seq_len": 40,
+        "global_batch_tokens": 160,
+        "max_steps": 2,
+        "vocab_size": 100,
+    }
+    first = tmp_path / "first"
+    train({"family": "deberta", "data": {"paths": [text]}, **settings}, {}, first, HERE)
+    model = weights(first / "model" / "model.safetensors")
+    for start in ({"new_modules": ["generator"]}, {"generator": str(first / "generator")}):
+        run = run_of(first / "model", text, "deberta", init_from=start)
+        learner: Any = run.loss_module.model
+        plain = {k: v.numpy() for k, v in learner.plain_discriminator().state_dict().items()}
+        assert plain.keys() == model.keys()
+        for name, value in model.items():
+            far = abs(plain[name] - value).max()
+            assert far <= (0 if "fresh" in start else 1e-8), (name, start)
+        deltas = [d for n, d in learner.named_parameters() if n.endswith(".delta")]
+        assert deltas and all(bool(delta.any()) == ("generator" in start) for delta in deltas)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"size": "base"}, "size is base, and .* is most like tiny"),
+        ({"config": {"num_layers": 3}}, r"config\.num_layers would be 3, and .* has 2"),
+        ({"config": {"vocab_size": 99}}, r"config\.vocab_size would be 99"),
+        (
+            {"data": {"paths": [], "tokenizer": "train"}},
+            r"config\.vocab_size is 17, and the corpus",
+        ),
+        ({"init_from": {"generator": "bert"}}, "has no generator|no model is called"),
+        ({"init_from": {"modl": "x"}}, r"no setting init_from\.modl; did you mean model"),
+        ({"seq_len": 41}, "length is 41, and the model has 40 positions"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
+)
+def test_what_contradicts_the_model_is_refused(
+    hub_checkpoint: Make, text: str, changes: dict[str, Any], said: str
+) -> None:
+    if "generator" in changes.get("init_from", {}):
+        changes = {"init_from": {"generator": str(hub_checkpoint(name="other"))}}
+    with pytest.raises(UsageError, match=said):
+        run_of(hub_checkpoint(), text, **changes)

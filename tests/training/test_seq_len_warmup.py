@@ -1,0 +1,112 @@
+"""Rows that are shorter at first: a function of the step, which resuming cannot miss."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.training.runs import assert_same, cut, records, run_training, small, tree
+from zoo.errors import UsageError
+from zoo.training.dataloader import train_dataloader, validation_batches
+from zoo.training.distributed.context import DistContext
+from zoo.training.entrypoints import resume, train
+from zoo.training.setup import build_setup
+
+pytestmark = pytest.mark.usefixtures("shared_home")
+HERE = DistContext(0, 1, torch.device("cpu"))
+SHORT: dict[str, Any] = {
+    "seq_len_warmup": {"seq_len": 32, "fraction": 0.5},
+    "max_steps": 8,
+    "save_steps": 1,
+}
+SWITCH = 4
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ZOO_HOME", str(training_home))
+        return run_training(
+            tmp_path_factory.mktemp("short") / "run", "bert", save_total_limit=9, **SHORT
+        )
+
+
+@pytest.mark.parametrize("left", [SWITCH - 1, SWITCH, SWITCH + 1])
+def test_it_goes_on_bit_for_bit_around_the_switch(
+    unbroken: Path, tmp_path: Path, left: int
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(unbroken, run)
+    cut(run, left)
+    resume(run, {}, {}, HERE)
+    assert_same(unbroken, run)
+
+
+def test_rows_stay_as_many_and_are_as_long_as_the_step_says() -> None:
+    settings = small("bert", **SHORT)
+    assert (settings.global_batch_size, settings.seq_len_warmup_steps) == (4, SWITCH)
+    job = build_setup(settings)
+    feed, late = train_dataloader(job, HERE), train_dataloader(job, HERE, done=SWITCH)
+    assert late.before is None  # what is over is not laid out again
+    seen = set()
+    for step in range(8):
+        batches = feed.step(step)
+        length = 32 if step < SWITCH else 64
+        # 128 places at once: all four short rows, or two long ones
+        assert [b.tensors["input_ids"].shape for b in batches] == (
+            [(4, 32)] if length == 32 else [(2, 64)] * 2
+        )
+        assert all(b.tokens <= b.rows * length for b in batches)
+        assert all(int(b.tensors["position_ids"].max()) < length for b in batches)
+        if step >= SWITCH:
+            for one, other in zip(batches, late.make(step), strict=True):
+                for name, tensor in one.tensors.items():
+                    assert torch.equal(tensor, other.tensors[name])
+            seen |= {feed._index(step, place) for place in range(4)}
+    assert len(seen) == 4 * (8 - SWITCH)  # an epoch has each row once
+    assert {b.tensors["input_ids"].shape[1] for b in validation_batches(job, HERE)} == {64}
+    feed.close()
+    late.close()
+
+
+def test_what_is_counted_is_what_was_looked_at(unbroken: Path) -> None:
+    """Places that are no padding, of rows of two lengths; the rate knows nothing of the switch."""
+    feed = train_dataloader(build_setup(small("bert", **SHORT)), HERE)
+    total, plain = 0, records(unbroken)
+    for step, record in enumerate(plain):
+        total += sum(int((b.tensors["attention_mask"] > 0).sum()) for b in feed.make(step))
+        assert record["tokens"] == total
+    feed.close()
+    rates = [record["learning_rate"] for record in plain]
+    assert rates[2:] == sorted(rates[2:], reverse=True) and len(set(rates[2:])) == 6
+    speed = [json.loads(line) for line in (unbroken / "performance.jsonl").read_text().splitlines()]
+    assert [record["step"] for record in speed] == list(range(1, 9))
+    settings = json.loads((unbroken / "model" / "config.json").read_text())
+    assert settings["config"]["max_positions"] >= 64
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "said"),
+    [
+        ("bert", {"seq_len_warmup": {"seq_len": 64}}, "seq_len_warmup.seq_len is 64, not below 64"),
+        (
+            "bert",
+            {"seq_len_warmup": {"seq_len": 32, "fraction": 1.0}},
+            "seq_len_warmup.fraction is 1.0",
+        ),
+        (
+            "bert",
+            {"seq_len_warmup": {"lenght": 32}},
+            r"no setting seq_len_warmup\.lenght; there are seq_len, fraction",
+        ),
+        ("elmo", {"seq_len_warmup": {"seq_len": 10}}, "have one length"),
+    ],
+)
+def test_what_means_nothing_is_refused(
+    tmp_path: Path, family: str, changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        train(tree(family, **changes), {}, tmp_path / "run", HERE)

@@ -1,0 +1,420 @@
+"""The rule engine: operations invert, templates expand, prefixes are found, accounts close."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from zoo.errors import VerificationError
+from zoo.io.tensors.formats import TensorInfo
+from zoo.weights import (
+    Concat,
+    DeinterleaveQKV,
+    Identity,
+    Ignore,
+    MappingReport,
+    Op,
+    Rule,
+    TiedAlias,
+    Transpose,
+    WeightMap,
+    is_arange,
+    is_causal_mask,
+    is_mask_value,
+    match_tensors,
+)
+
+Array = NDArray[Any]
+
+# Operations
+
+STORAGE = st.sampled_from(["|u1", "<u2", "<f2", "<f4", "<f8", "<i8"])
+SIDE = st.integers(0, 5)
+
+
+@st.composite
+def concats(draw: st.DrawFn) -> tuple[Op, tuple[int, ...]]:
+    rest = tuple(draw(st.lists(SIDE, max_size=2)))
+    if draw(st.booleans()):
+        parts = draw(st.integers(1, 4))
+        return Concat(parts), (parts * draw(SIDE), *rest)
+    sizes = tuple(draw(st.lists(SIDE, min_size=1, max_size=4)))
+    return Concat(len(sizes), sizes), (sum(sizes), *rest)
+
+
+@st.composite
+def by_heads(draw: st.DrawFn) -> tuple[Op, tuple[int, ...]]:
+    heads = draw(st.integers(1, 4))
+    return DeinterleaveQKV(heads), (3 * heads * draw(SIDE), *draw(st.lists(SIDE, max_size=1)))
+
+
+CASES: st.SearchStrategy[tuple[Op, tuple[int, ...]]] = st.one_of(
+    st.tuples(st.just(Identity()), st.lists(SIDE, max_size=3).map(tuple)),
+    st.tuples(st.just(Transpose()), st.lists(SIDE, min_size=1, max_size=2).map(tuple)),
+    concats(),
+    by_heads(),
+)
+
+
+def random_bits(shape: tuple[int, ...], dtype: str, seed: int) -> Array:
+    """Any bit pattern may come: NaNs with a payload, negative zeros."""
+    count = int(np.prod(shape, dtype=int)) * np.dtype(dtype).itemsize
+    raw = np.random.default_rng(seed).integers(0, 256, count, np.uint8)
+    return raw.view(dtype).reshape(shape)
+
+
+@settings(deadline=None)  # other work on the machine is no fault
+@given(CASES, STORAGE, st.integers(0, 2**32))
+def test_operations_invert_to_the_bit(
+    case: tuple[Op, tuple[int, ...]], dtype: str, seed: int
+) -> None:
+    op, shape = case
+    hub = [random_bits(s, dtype, seed + k) for k, s in enumerate(op.hub_shapes(shape))]
+    ours = op.to_ours(hub, shape)
+    assert ours.shape == shape and ours.dtype == dtype
+    back = op.to_hf(ours)
+    assert [part.shape for part in back] == [part.shape for part in hub]
+    assert [part.tobytes() for part in back] == [part.tobytes() for part in hub]
+
+
+@settings(deadline=None)  # other work on the machine is no fault
+@given(CASES, STORAGE, st.integers(0, 2**32))
+def test_pieces_one_after_the_other_are_our_tensor(
+    case: tuple[Op, tuple[int, ...]], dtype: str, seed: int
+) -> None:
+    op, shape = case
+    hub = [random_bits(s, dtype, seed + k) for k, s in enumerate(op.hub_shapes(shape))]
+    joined = b"".join(piece.tobytes() for piece in op.chunks(hub))
+    assert joined == op.to_ours(hub, shape).tobytes()
+
+
+def test_concat_puts_parts_in_their_order() -> None:
+    q, k, v = (np.full((2, 3), n) for n in range(3))
+    assert Concat(3).to_ours([q, k, v], (6, 3))[:, 0].tolist() == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(("op", "rows"), [(Concat(3), 7), (Concat(2, sizes=(2, 3)), 6)])
+def test_concat_refuses_rows_that_do_not_split(op: Concat, rows: int) -> None:
+    with pytest.raises(ValueError, match=f"{rows} rows do not split"):
+        op.hub_shapes((rows, 2))
+
+
+def test_heads_of_one_part_come_to_stand_together() -> None:
+    rows = [f"{part}{head}" for head in range(2) for part in "qkv"]  # one row for each
+    found = DeinterleaveQKV(2).to_ours([np.array(rows)], (6,))
+    assert found.tolist() == ["q0", "q1", "k0", "k1", "v0", "v1"]
+
+
+def test_transpose_leaves_vectors_alone() -> None:
+    assert Transpose().hub_shapes((5,)) == ((5,),)
+    assert Transpose().hub_shapes((2, 5)) == ((5, 2),)
+
+
+# Templates
+
+TRUNK = WeightMap(
+    rules=[
+        Rule("net.words.weight", "tokens.weight", (10, 4)),
+        Rule("net.words.LayerNorm.{p}", "norm.{p}", (4,)),
+        Rule(
+            ("net.block.{i}.q.{p}", "net.block.{i}.k.{p}"), "layers.{i}.qk.{p}", (8, 4), Concat(2)
+        ),
+    ],
+    drops=[Ignore("net.words.position_ids", "a buffer", is_arange)],
+    legacy={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},
+    prefix="net.",
+    counts={"i": 2},
+)
+SCORES = TRUNK.plus(
+    Rule("cls.bias", "head.bias", (10,)),
+    Rule("net.pool.{p}", "pooler.{p}", (4, 4), optional="pooler"),
+    ties=[TiedAlias("cls.decoder.weight", to="net.words.weight")],
+)
+
+
+def file_of(weights: WeightMap, dtype: str = "F32") -> dict[str, TensorInfo]:
+    return {
+        weights.written(source): TensorInfo(dtype, shape)
+        for entry in weights.entries()
+        for source, shape in zip(entry.sources, entry.source_shapes, strict=True)
+    }
+
+
+def test_templates_expand_both_sides_alike() -> None:
+    found = {entry.target: entry for entry in TRUNK.entries()}
+    assert len(found) == 1 + 2 + 2 * 2
+    entry = found["layers.1.qk.weight"]
+    assert entry.sources == ("net.block.1.q.weight", "net.block.1.k.weight")
+    assert entry.shape == (8, 4) and entry.source_shapes == ((4, 4), (4, 4))
+    assert found["layers.1.qk.bias"].source_shapes == ((4,), (4,))
+
+
+def test_two_counts_run_over_every_pair() -> None:
+    weights = WeightMap([Rule("a.{i}.{j}", "b.{j}.{i}", (1,))], counts={"i": 2, "j": 3})
+    pairs = [(entry.sources[0], entry.target) for entry in weights.entries()]
+    assert len(pairs) == 6 and ("a.1.2", "b.2.1") in pairs
+
+
+def test_parameters_are_counted_without_ties() -> None:
+    assert TRUNK.parameters() == 40 + 8 + 2 * (32 + 8)
+    assert SCORES.parameters() == TRUNK.parameters() + 10 + 20
+
+
+def test_a_bare_trunk_is_written_without_prefix() -> None:
+    assert TRUNK.bare and TRUNK.written("net.words.weight") == "words.weight"
+    assert not SCORES.bare and SCORES.written("net.words.weight") == "net.words.weight"
+
+
+def test_ties_and_drops_expand() -> None:
+    weights = WeightMap(
+        rules=[Rule("words.{p}", "tokens.{p}", (2, 2))],
+        drops=[Ignore("old.{i}.{p}", "unused")],
+        ties=[
+            TiedAlias("copy.{p}", to="words.{p}"),
+            TiedAlias("kept.{p}", to="words.{p}", stored=True),
+        ],
+        counts={"i": 2},
+    )
+    assert weights.aliases()["copy.bias"] == "words.bias"
+    assert weights.copies() == {
+        "words.weight": ("kept.weight",),
+        "words.bias": ("kept.bias",),
+    }
+    assert sorted(weights.dropped()) == ["old.0.bias", "old.0.weight", "old.1.bias", "old.1.weight"]
+
+
+# Prefixes
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["", "net.", "module.", "module.net.", "_orig_mod.", "_orig_mod.module.net.", "x.net."],
+)
+def test_prefixes_of_a_bare_trunk_are_found(prefix: str) -> None:
+    file = {prefix + name: info for name, info in file_of(TRUNK).items()}
+    account = match_tensors(TRUNK, file)
+    account.raise_if_incomplete("test")
+    assert account.prefix == prefix
+    assert {name for move in account.moves for name in move.names} == set(file)
+
+
+@pytest.mark.parametrize("wrapper", ["", "module.", "_orig_mod.", "model.module."])
+def test_prefixes_of_wrappers_go_from_heads_too(wrapper: str) -> None:
+    file = {wrapper + name: info for name, info in file_of(SCORES).items()}
+    account = match_tensors(SCORES, file)
+    account.raise_if_incomplete("test")
+    assert account.prefix == wrapper + "net."
+
+
+def test_a_trunk_and_a_head_under_different_prefixes_do_not_match() -> None:
+    file = {f"module.{name}": info for name, info in file_of(SCORES).items()}
+    file["cls.bias"] = file.pop("module.cls.bias")
+    match_tensors(SCORES, file).raise_if_incomplete(
+        "test"
+    )  # the head's own name, as the rules have it
+    file["other.cls.bias"] = file.pop("cls.bias")
+    assert match_tensors(SCORES, file).missing == ("cls.bias",)
+
+
+def test_two_trunks_are_ambiguous() -> None:
+    twice = {p + name: info for p in ("first.", "second.") for name, info in file_of(TRUNK).items()}
+    with pytest.raises(VerificationError, match=r"2 trunks .*first\., second\."):
+        match_tensors(TRUNK, twice)
+
+
+def test_the_larger_of_two_trunks_is_the_trunk() -> None:
+    file = {f"net.{name}": info for name, info in file_of(TRUNK).items()}
+    file["teacher.words.weight"] = TensorInfo("F32", (10, 4))
+    account = match_tensors(TRUNK, file)
+    assert account.prefix == "net." and account.unexpected == ("teacher.words.weight",)
+
+
+def test_a_file_of_nothing_known_lacks_everything() -> None:
+    account = match_tensors(TRUNK, {"something": TensorInfo("F32", (1,))})
+    assert account.unexpected == ("something",)
+    assert len(account.missing) == len(file_of(TRUNK))
+
+
+# Legacy names
+
+
+@pytest.mark.parametrize(
+    ("name", "present"),
+    [
+        ("net.words.LayerNorm.gamma", "net.words.LayerNorm.weight"),
+        ("LayerNorm.beta", "LayerNorm.bias"),
+        ("net.words.MyLayerNorm.gamma", "net.words.MyLayerNorm.gamma"),
+        ("net.words.LayerNorm.gamma_2", "net.words.LayerNorm.gamma_2"),
+        ("net.LayerNorm.gamma.scale", "net.LayerNorm.gamma.scale"),
+        ("net.layer_scale.gamma", "net.layer_scale.gamma"),
+    ],
+)
+def test_legacy_names_match_whole_components_at_the_end(name: str, present: str) -> None:
+    assert TRUNK.current(name) == present
+
+
+def test_legacy_names_are_read_and_reported() -> None:
+    file = file_of(TRUNK)
+    file["words.LayerNorm.gamma"] = file.pop("words.LayerNorm.weight")
+    account = match_tensors(TRUNK, file)
+    account.raise_if_incomplete("test")
+    assert account.renamed == {"words.LayerNorm.gamma": "words.LayerNorm.weight"}
+
+
+def test_a_tensor_under_its_old_and_its_present_name_is_refused() -> None:
+    file = file_of(TRUNK)
+    file["words.LayerNorm.gamma"] = file["words.LayerNorm.weight"]
+    account = match_tensors(TRUNK, file)
+    assert "both are net.words.LayerNorm.weight" in account.shape_mismatches[0]
+    assert account.open_items == 1
+
+
+# Optional parts
+
+
+def without(file: Mapping[str, TensorInfo], *names: str) -> dict[str, TensorInfo]:
+    assert set(names) <= set(file)
+    return {name: info for name, info in file.items() if name not in names}
+
+
+def test_an_optional_part_is_there_or_not() -> None:
+    file = file_of(SCORES)
+    account = match_tensors(SCORES, file)
+    assert account.closed and account.present == ("pooler",) and account.absent == ()
+    account = match_tensors(SCORES, without(file, "net.pool.weight", "net.pool.bias"))
+    assert account.closed and account.present == () and account.absent == ("pooler",)
+    assert not any(move.entry.target.startswith("pooler") for move in account.moves)
+
+
+def test_half_of_an_optional_part_is_missing_the_other_half() -> None:
+    account = match_tensors(SCORES, without(file_of(SCORES), "net.pool.bias"))
+    assert account.missing == ("net.pool.bias",)
+
+
+# Ties
+
+
+def test_an_alias_beside_its_owner_is_tied() -> None:
+    file = file_of(SCORES) | {"cls.decoder.weight": TensorInfo("F32", (10, 4))}
+    account = match_tensors(SCORES, file)
+    assert account.closed and account.ties == {"cls.decoder.weight": "net.words.weight"}
+
+
+def test_an_alias_alone_stands_for_its_owner() -> None:
+    file = without(file_of(SCORES), "net.words.weight")
+    file["cls.decoder.weight"] = TensorInfo("F32", (10, 4))
+    account = match_tensors(SCORES, file)
+    assert account.closed and not account.ties
+    move = next(move for move in account.moves if move.entry.target == "tokens.weight")
+    assert move.names == ("cls.decoder.weight",)
+
+
+def test_an_alias_without_a_tie_is_left_over() -> None:
+    file = file_of(TRUNK) | {"cls.decoder.weight": TensorInfo("F32", (10, 4))}
+    assert match_tensors(TRUNK, file).unexpected == ("cls.decoder.weight",)
+
+
+# Drops
+
+
+def test_a_dropped_tensor_carries_its_reason_and_its_check() -> None:
+    file = file_of(TRUNK) | {"words.position_ids": TensorInfo("I64", (1, 6))}
+    account = match_tensors(TRUNK, file)
+    drop = account.drops["words.position_ids"]
+    assert account.closed and drop.reason == "a buffer" and drop.value_check is is_arange
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (np.arange(6)[None], True),
+        (np.arange(6, dtype=np.float32), True),
+        (np.arange(1, 7), False),
+        (np.array([0, 1, 2, 2]), False),
+        (np.zeros(3), False),
+    ],
+)
+def test_is_arange(values: Array, expected: bool) -> None:
+    assert is_arange(values) is expected
+
+
+# Open accounts
+
+
+def open_account() -> MappingReport:
+    file = without(file_of(TRUNK), "block.1.k.weight", "words.LayerNorm.bias")
+    file["words.weight"] = TensorInfo("F32", (11, 4))
+    file["extra.weight"] = TensorInfo("F32", (3,))
+    return match_tensors(TRUNK, file)
+
+
+def test_an_open_account_lists_what_is_wrong() -> None:
+    account = open_account()
+    assert not account.closed and account.open_items == 4
+    assert account.missing == ("net.words.LayerNorm.bias", "net.block.1.k.weight")
+    assert account.unexpected == ("extra.weight",)  # block.1.q is known, it lacks its partner
+    assert account.shape_mismatches == ("words.weight 11x4, not 10x4",)
+
+
+def test_an_open_account_stops_with_one_line() -> None:
+    with pytest.raises(VerificationError) as caught:
+        open_account().raise_if_incomplete("here")
+    line = str(caught.value)
+    for part in ("here", "words.weight 11x4, not 10x4", "net.block.1.k.weight", "extra.weight"):
+        assert part in line
+    assert "\n" not in line and caught.value.exit_code == 3
+
+
+def test_long_lists_are_cut() -> None:
+    with pytest.raises(VerificationError, match=r"11 missing .* and 5 more\)"):
+        match_tensors(TRUNK, {}).raise_if_incomplete("here")
+
+
+def test_parts_of_several_dtypes_are_refused() -> None:
+    file = file_of(TRUNK)
+    file["block.0.q.weight"] = TensorInfo("F16", (4, 4))
+    (line,) = match_tensors(TRUNK, file).shape_mismatches
+    assert line == "block.0.q.weight, block.0.k.weight: of several dtypes"
+
+
+def test_tensors_of_other_heads_are_left_out_only_on_request() -> None:
+    file = file_of(SCORES) | {"cls.other": TensorInfo("F32", (2,))}
+    assert match_tensors(SCORES, file).unexpected == ("cls.other",)
+    account = match_tensors(SCORES, file, ignored={"cls.other": "belongs to another head"})
+    assert account.closed and account.drops["cls.other"].reason == "belongs to another head"
+
+
+def test_a_new_head_starts_fresh_only_on_request() -> None:
+    file = {f"net.{name}": info for name, info in file_of(TRUNK).items()}
+    assert match_tensors(SCORES, file).missing == ("cls.bias",)
+    account = match_tensors(SCORES, file, init=("head.bias",))
+    assert account.closed and [entry.target for entry in account.fresh] == ["head.bias"]
+    missing = without(file, "net.words.weight")
+    assert match_tensors(SCORES, missing, init=("head.bias",)).missing == ("net.words.weight",)
+
+
+def test_half_of_a_tensor_is_not_started_afresh() -> None:
+    half = without(file_of(TRUNK), "block.0.k.bias")
+    account = match_tensors(TRUNK, half, init=("layers.0.qk.bias",))
+    assert account.missing == ("net.block.0.k.bias",) and not account.fresh
+
+
+def test_a_count_beyond_the_file_is_said_at_once() -> None:
+    weights = WeightMap([Rule("a.{i}", "b.{i}", (1,))], counts={"i": 10**12})
+    with pytest.raises(VerificationError, match=r"counts 1,000,000,000,000 layers, .* 1 tensors"):
+        match_tensors(weights, {"a.0": TensorInfo("float32", (1,))})
+
+
+def test_buffers_are_known_by_what_they_hold() -> None:
+    triangle = np.tril(np.ones((1, 1, 5, 5), np.uint8))
+    assert is_causal_mask(triangle) and is_causal_mask(triangle.astype(bool))
+    assert not is_causal_mask(triangle.transpose(0, 1, 3, 2)) and not is_causal_mask(
+        np.ones((1, 1, 5, 5))
+    )
+    assert not is_causal_mask(np.ones(5)) and not is_causal_mask(np.ones((1, 1, 5, 4)))
+    assert is_mask_value(np.array(-1e4)) and is_mask_value(np.array([-1e9]))
+    assert not is_mask_value(np.array(0.0)) and not is_mask_value(np.array([-1e4, -1e4]))

@@ -1,0 +1,1 @@
+"""Commands that run models: ``run`` and ``bench``."""

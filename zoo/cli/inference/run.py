@@ -1,0 +1,216 @@
+"""``zoo run``: one subcommand a task."""
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from zoo.cli import output
+from zoo.cli.options import backend_options, hub_options, json_option, reference_argument
+from zoo.inference.tasks import TASKS
+
+if TYPE_CHECKING:
+    from zoo.inference.tasks.records import TextExample
+
+EPILOG = """\b
+Examples:
+  zoo run {name} REF "a text" "another text"
+  zoo run {name} REF --input texts.txt > results.jsonl
+  cat texts.jsonl | zoo run {name} REF -
+
+Plain text is one text a line. JSON lines hold "text", perhaps "text_pair", and any other keys,
+which are carried to the output. Results are JSON lines, in input order; a text that is longer
+than the model takes is cut, and "truncated" says by how many tokens."""
+
+
+def generation_options(command: Any) -> Any:
+    """Add what a task that generates text takes."""
+    number, real = click.IntRange, click.FloatRange
+    options = [
+        click.option("--max-new-tokens", type=number(1), default=20, show_default=True),
+        click.option(
+            "--min-new-tokens", type=number(0), default=0, help="Minimum number of new tokens."
+        ),
+        click.option("--num-beams", type=number(1), default=1, help="Number of beams."),
+        click.option(
+            "--length-penalty",
+            type=float,
+            default=1.0,
+            help="Exponent of the length that beam scores are divided by.",
+        ),
+        click.option("--temperature", type=real(0, min_open=True), help="Sampling temperature."),
+        click.option("--top-k", type=number(1), help="Sample from the K most likely tokens."),
+        click.option(
+            "--top-p",
+            type=real(0, 1, min_open=True),
+            help="Sample from the smallest set of this probability.",
+        ),
+        click.option("--seed", type=number(0), help="Seed of the sampling."),
+        click.option("--stream", is_flag=True, help="Write plain text as it is generated."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+# options that one task alone takes
+OWN: dict[str, Callable[[Any], Any]] = {
+    "fill-mask": click.option(
+        "--top-k",
+        type=click.IntRange(1),
+        default=5,
+        show_default=True,
+        help="Number of predictions per mask.",
+    ),
+    "features": click.option(
+        "--layers", default="-1", show_default=True, metavar="N,...", help="0 is the embeddings."
+    ),
+    "generate": generation_options,
+    "seq2seq": generation_options,
+}
+
+
+class Tasks(click.Group):
+    """The tasks as subcommands, made when one is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """See ``click.Group``."""
+        return list(TASKS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """See ``click.Group``."""
+        return task_command(cmd_name) if cmd_name in TASKS else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a task; a mistyped name lists the nearest ones."""
+        from zoo.errors import did_you_mean
+
+        if args[0] not in TASKS and not args[0].startswith("-"):
+            hint = did_you_mean(args[0], list(TASKS)) or f"there are {', '.join(TASKS)}"
+            raise click.UsageError(f"no task is called {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+def task_command(name: str) -> click.Command:
+    """Return the subcommand of a task."""
+
+    def run(ref: str, texts: tuple[str, ...], as_json: bool, **options: Any) -> None:
+        if options.pop("stream", False):
+            _stream(name, ref, texts, as_json, options)
+            return
+        results = _counted(_results(name, ref, texts, options))
+        if as_json:
+            output.json_line({"task": name, "results": list(results)})
+            return
+        for result in results:
+            output.json_line(result)
+
+    run.__doc__ = TASKS[name][1]
+    decorators = [
+        click.command(name, epilog=EPILOG.format(name=name)),
+        reference_argument,
+        click.argument("texts", nargs=-1, metavar="[TEXT... | -]"),
+        click.option("--input", "source", metavar="FILE", help="Read texts from a file."),
+        click.option(
+            "--format",
+            "kind",
+            type=click.Choice(["auto", "text", "jsonl"]),
+            default="auto",
+            show_default=True,
+            help="Format of the input.",
+        ),
+        *([OWN[name]] if name in OWN else []),
+        click.option(
+            "--max-tokens", type=click.IntRange(1), help="Truncate texts to this number of tokens."
+        ),
+        click.option(
+            "--max-batch-tokens",
+            type=click.IntRange(1),
+            help="Maximum number of tokens per batch, with padding.",
+        ),
+        backend_options,
+        hub_options,
+        json_option,
+    ]
+    command: Any = run
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    assert isinstance(command, click.Command), "the last decorator makes a command"
+    return command
+
+
+def _counted(results: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Show how many texts are done, where results do not go to the same terminal."""
+    from zoo.io.progress import progress
+
+    if output.is_terminal():
+        yield from results
+        return
+    with progress("texts", None) as advance:
+        for result in results:
+            yield result
+            advance(1)
+
+
+def _stream(
+    name: str, ref: str, texts: tuple[str, ...], as_json: bool, options: dict[str, Any]
+) -> None:
+    """Write each text's continuation as it comes, and a line end behind it."""
+    from zoo.errors import UsageError
+
+    if as_json:
+        raise UsageError("--stream writes plain text, and --json does not", "leave one out")
+    task, records = _prepared(name, ref, texts, options)
+    for place, record in enumerate(records):
+        for piece in task.tell(record, place):
+            output.piece(piece)
+        output.line("")
+
+
+def _results(
+    name: str, ref: str, texts: tuple[str, ...], options: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    task, records = _prepared(name, ref, texts, options)
+    results: Iterator[dict[str, Any]] = task.run(records)
+    return results
+
+
+def _prepared(
+    name: str, ref: str, texts: tuple[str, ...], options: dict[str, Any]
+) -> "tuple[Any, Iterator[TextExample]]":
+    """Return the task, and what it is to work on."""
+    from zoo.convert.on_first_use import resolve_checkpoint
+    from zoo.inference import open_session
+    from zoo.inference.tasks import make_task
+    from zoo.inference.tasks.checks import require_head
+    from zoo.inference.tasks.inputs import read_records
+
+    records = read_records(texts, options.pop("source"), kind=options.pop("kind"))
+    hub = {key: options.pop(key) for key in ("revision", "offline", "lock")}
+    compute = {key: options.pop(key) for key in ("backend", "device", "dtype", "threads")}
+    if "layers" in options:
+        options["layers"] = _numbers(options["layers"])
+    checkpoint = resolve_checkpoint(ref, **hub)
+    require_head(checkpoint, name)  # before the weights are loaded, which takes its time
+    return make_task(name, checkpoint, open_session(checkpoint, **compute), **options), records
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    from zoo.errors import UsageError
+
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"--layers {text} is not a list of numbers", "such as 0,6,-1") from None
+
+
+command = Tasks(
+    "run",
+    help="Run a task over texts, and write JSON lines.",
+    epilog="""\b
+Examples:
+  zoo run embed all-minilm-l6-v2 "a text" "another text"
+  zoo run TASK --help    a task's options""",
+)

@@ -1,0 +1,1 @@
+"""Commands on the installation: ``plugins``, ``doctor`` and ``completion``."""

@@ -1,0 +1,1 @@
+"""Commands on checkpoints: ``convert``, ``verify``, ``export``, ``info``, ``fetch`` and lists."""

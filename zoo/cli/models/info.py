@@ -1,0 +1,127 @@
+"""``zoo info``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from zoo.cli.options import hub_options, json_option, reference_argument
+from zoo.cli.output import result
+
+if TYPE_CHECKING:
+    from zoo.hub.lockfile import Lock
+    from zoo.hub.reference import Reference
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  zoo info all-minilm-l6-v2
+  zoo info ./model --json"""
+)
+@reference_argument
+@hub_options
+@json_option
+def command(
+    ref: str, as_json: bool, revision: str | None, lock: Path | None, **options: Any
+) -> None:
+    """Describe a model without loading it.
+
+    A path is described from its files, a registry name from its row, and a Hub repository, or a
+    row that says no size, from its configuration, which alone is downloaded.
+    """
+    from zoo.checkpoint import is_checkpoint
+    from zoo.hub.lockfile import Lock
+    from zoo.hub.reference import resolve
+
+    opened = Lock.open(lock)  # before anything else: a damaged one is refused for every reference
+    found = resolve(ref, revision=revision)
+    value: dict[str, Any] = {"reference": ref, "kind": found.kind}
+    if is_checkpoint(found.path or found.stored):
+        value |= _checkpoint(found.path or found.stored)
+    elif found.path is not None:
+        value |= _directory(found)
+    elif found.kind == "registry" and found.row is not None and found.row.size:
+        value |= _row(found)
+    else:
+        value |= _repository(found, lock=opened, **options)
+    result(value, _lines(value), as_json=as_json)
+
+
+def _checkpoint(path: Path) -> dict[str, Any]:
+    from zoo.checkpoint import load_checkpoint
+
+    checkpoint = load_checkpoint(path)
+    manifest = msgspec.to_builtins(checkpoint.manifest)
+    return {
+        "path": str(path),
+        "family": checkpoint.family.name,
+        "head": checkpoint.head_name,
+        "tasks": list(checkpoint.head.tasks),
+        "parameters": checkpoint.weights.parameters(),
+        "config": msgspec.to_builtins(checkpoint.config),
+        "tokenizer": msgspec.to_builtins(checkpoint.model.tokenizer),
+        "pooling": msgspec.to_builtins(checkpoint.model.pooling),
+        **{key: manifest.get(key) for key in ("licence", "source", "dtypes", "export", "files")},
+    }
+
+
+def _directory(found: "Reference") -> dict[str, Any]:
+    from zoo.convert import convert
+    from zoo.hub.source import locate_or_download
+
+    return convert(locate_or_download(found), None, dry_run=True, allow_pickle=False).to_dict()
+
+
+def _row(found: "Reference") -> dict[str, Any]:
+    from zoo.hub import registry
+
+    assert found.row is not None, "kind registry has a row"
+    row = found.row
+    value = {"name": found.name, **msgspec.to_builtins(row)}
+    config = registry.entry_config(found.name, row)
+    return {**value, "config": msgspec.to_builtins(config), "stored": False}
+
+
+def _repository(found: "Reference", *, offline: bool, lock: "Lock | None") -> dict[str, Any]:
+    from zoo.convert.inspect import config_files, find_config
+    from zoo.errors import SourceError
+    from zoo.hub import fetch
+    from zoo.hub.source import CheckpointDir
+
+    if found.repo is None:
+        raise SourceError(f"{found.text} has no files to read")
+    fetched = fetch(
+        found.repo,
+        revision=found.revision,
+        select=config_files,
+        offline=offline,
+        lock=lock,
+    )
+    if not fetched.files:
+        raise SourceError(f"{found.repo} has no configuration that an installed family knows")
+    source = CheckpointDir(
+        fetched.directory, found.text, found.repo, digests=dict(fetched.files), row=found.row
+    )
+    _, family, hub = find_config(source)
+    return {
+        "repo": fetched.repo,
+        "revision": fetched.revision,
+        "family": family.name,
+        "model_type": hub.get("model_type"),
+        "architectures": hub.get("architectures"),
+        "config": hub,
+    }
+
+
+def _lines(value: dict[str, Any], indent: str = "") -> list[str]:
+    lines: list[str] = []
+    for key, item in value.items():
+        if isinstance(item, dict) and item:
+            lines += [f"{indent}{key}", *_lines(item, indent + "  ")]
+        elif item not in (None, {}, [], ()):
+            shown = f"{item:,}" if key == "parameters" else item
+            text = ", ".join(map(str, item)) if isinstance(item, list | tuple) else str(shown)
+            lines.append(f"{indent}{key:<18} {text}")
+    return lines

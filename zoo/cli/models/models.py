@@ -1,0 +1,44 @@
+"""``zoo models``."""
+
+import click
+import msgspec
+
+from zoo.cli.options import json_option
+from zoo.cli.output import result, table
+
+
+@click.command(epilog="Example: zoo models --json")
+@json_option
+def command(as_json: bool) -> None:
+    """List the checkpoints that have a name: the registry's, and those in the store."""
+    from zoo.hub import registry
+    from zoo.hub.reference import stored_names
+
+    stored = stored_names()
+    rows = registry.entries()
+    value = {
+        "registry": {name: msgspec.to_builtins(row) for name, row in rows.items()},
+        "stored": stored,
+    }
+    lines = [
+        (
+            name,
+            row.family,
+            row.head or "",
+            _count(row.parameters),
+            _where(name, stored),
+            row.repo or row.page or "",
+        )
+        for name, row in sorted(rows.items())
+    ]
+    lines += [(name, "", "", "", "stored", "") for name in stored if name not in rows]
+    header = ("model", "family", "head", "parameters", "here", "repository")
+    result(value, table(lines, header), as_json=as_json)
+
+
+def _count(parameters: int | None) -> str:
+    return "" if parameters is None else f"{parameters:,}"
+
+
+def _where(name: str, stored: list[str]) -> str:
+    return "stored" if name in stored else ""

@@ -1,0 +1,45 @@
+"""``zoo check accumulation``."""
+
+from typing import Any
+
+import click
+
+from zoo.cli.options import json_option
+from zoo.cli.output import result
+from zoo.cli.training.options import chosen, run_options, settings_file, tree, what_argument
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  zoo check accumulation settings.yaml
+  zoo check accumulation FAMILY --data books/ --global-batch-tokens 2048"""
+)
+@what_argument
+@run_options
+@click.option("--offline", is_flag=True, help="Open no connection; use what is here.")
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context, /, what: str | None, offline: bool, as_json: bool, **options: Any
+) -> None:
+    """Show that a batch in several parts gives the gradients of the whole.
+
+    The gradients of the first step are computed with your settings, in float64 and without
+    dropout, from the whole batch and from it in parts; they must agree to one part in a million.
+    """
+    if what is None:
+        raise click.UsageError("say which family or settings", ctx)
+    import msgspec
+
+    from zoo.training.checks import check_grad_accumulation
+    from zoo.training.config.schema import build_config, naming
+
+    with naming(settings_file(what)):
+        settings = build_config(tree(what), chosen(ctx, options), offline=offline)
+    found = check_grad_accumulation(settings, offline=offline)
+    lines = [
+        f"{found.rows} rows in parts of {size}: gradients differ by {far:.1e} at most"
+        for size, far in found.splits.items()
+    ]
+    result(msgspec.to_builtins(found), lines, as_json=as_json)

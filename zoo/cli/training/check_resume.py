@@ -1,0 +1,62 @@
+"""``zoo check resume``."""
+
+from typing import Any
+
+import click
+
+from zoo.cli.options import json_option
+from zoo.cli.output import result
+from zoo.cli.training.options import chosen, run_options, settings_file, tree, what_argument
+
+STEPS = 12
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  zoo check resume settings.yaml
+  zoo check resume FAMILY --data books/ --max-steps 40 --kills 5"""
+)
+@what_argument
+@run_options
+@click.option(
+    "--kills", type=click.IntRange(1), default=2, show_default=True, help="How often to kill it."
+)
+@click.option("--device", metavar="D", help="Such as cpu or cuda; by default CUDA if there.")
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    what: str | None,
+    kills: int,
+    device: str | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Kill a run at random moments, resume it, and compare it with an unbroken one.
+
+    Both runs are made here and removed again, with your settings, but for 12 steps unless
+    --max-steps says more, and checkpoints every few of them. Weights, optimizer and log must be the
+    same bit for bit.
+    """
+    if what is None:
+        raise click.UsageError("say which family or settings", ctx)
+    import msgspec
+
+    from zoo.training.checks import check_resume
+    from zoo.training.config.overrides import deep_merge
+    from zoo.training.config.schema import build_config, naming
+
+    changes = chosen(ctx, options)
+    steps = changes.get("max_steps", STEPS)
+    often = {"max_steps": steps, "save_steps": max(1, steps // 4), "logging_steps": 1}
+    with naming(settings_file(what)):
+        settings = build_config(tree(what), deep_merge(changes, often))
+    found = check_resume(msgspec.to_builtins(settings), kills=kills, device=device)
+    at = " and ".join(f"{lines} lines" for lines in found.kills)
+    line = (
+        f"exact: {found.steps} steps, killed after {at} of the log; "
+        f"{found.tensors} tensors and {found.log_bytes:,} bytes of log are the same"
+    )
+    result(msgspec.to_builtins(found), [line], as_json=as_json)

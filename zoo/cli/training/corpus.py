@@ -1,0 +1,174 @@
+"""``zoo corpus``."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from zoo.cli.options import force_option, json_option, seed_option
+from zoo.cli.output import result, table
+
+if TYPE_CHECKING:
+    from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
+
+
+@click.group(epilog="Example: zoo corpus build books/ -o corpus --tokenizer all-minilm-l6-v2")
+def command() -> None:
+    """Turn texts into what models learn from."""
+
+
+@command.command(
+    epilog="""\b
+Examples:
+  zoo corpus build books/ -o corpus --tokenizer all-minilm-l6-v2
+  zoo corpus build 'crawl/**/*.jsonl.zst' -o corpus --tokenizer ./model --text-field content
+  zoo corpus build novel.txt -o corpus --tokenizer train --family NAME --vocab-size 8000
+
+\b
+A directory stands for all files in it; .jsonl, .json and .parquet hold a text a
+row, every other file is text. .gz and .zst are unpacked."""
+)
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The directory to write."
+)
+@click.option(
+    "--tokenizer",
+    metavar="REF|train",
+    required=True,
+    help="A model's or a corpus's tokenizer, or one that is trained on the texts.",
+)
+@click.option("--family", metavar="F", help="Family that the tokenizer is trained for.")
+@click.option(
+    "--tokenizer-type",
+    type=click.Choice(["wordpiece", "byte-level-bpe", "unigram", "words"]),
+    help="Type of the tokenizer to train.  [default: the family's]",
+)
+@click.option(
+    "--vocab-size",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Vocabulary size of a trained tokenizer, with special tokens.  [default: 30000]",
+)
+@click.option(
+    "--lowercase/--cased", default=None, help="Whether a trained tokenizer lower-cases texts."
+)
+@click.option(
+    "--tokenizer-sample-chars",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Characters that a tokenizer is trained on, from all over the texts.  "
+    "[default: 100 million]",
+)
+@click.option(
+    "--document-separator",
+    type=click.Choice(["file", "blank-line", "line"]),
+    default="blank-line",
+    show_default=True,
+    help="Separator of documents in text files.",
+)
+@click.option(
+    "--sentence-splitter",
+    type=click.Choice(["rule", "line"]),
+    default="rule",
+    show_default=True,
+    help="Split sentences by rule, or take each line as one.",
+)
+@click.option("--text-field", metavar="NAME", default="text", show_default=True)
+@click.option(
+    "--eval-fraction",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.01,
+    show_default=True,
+    metavar="SHARE",
+    help="Fraction of the documents to hold out.",
+)
+@click.option(
+    "--eval-data",
+    multiple=True,
+    metavar="PATH",
+    help="Hold out these texts instead; may be repeated.",
+)
+@seed_option
+@click.option(
+    "--workers", type=click.IntRange(1), metavar="N", help="Number of tokenizer processes."
+)
+@click.option("--offline", is_flag=True, help="Open no connection; use what is here.")
+@force_option
+@json_option
+def build(
+    paths: tuple[str, ...],
+    output: Path,
+    workers: int | None,
+    force: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Tokenize texts into a corpus: memory-mapped shards, with a part held out.
+
+    Documents and sentences are kept. The corpus depends on the texts, the tokenizer and the seed
+    alone. Memory does not grow with the texts, but a document is held whole.
+    """
+    from zoo.data.build import CorpusSpec
+    from zoo.data.build import build as make
+    from zoo.data.readers import ReaderConfig
+    from zoo.io.output.overwrite import check_target
+
+    sources = [Path(path) for path in (options["tokenizer"],) if path and Path(path).exists()]
+    check_target(output, force=force, sources=sources)
+    settings = ("document_separator", "sentence_splitter", "text_field")
+    reader = ReaderConfig(**{name: options[name] for name in settings})
+    plan = CorpusSpec(
+        paths,
+        _tokenizer(options),
+        reader,
+        options["eval_fraction"],
+        options["eval_data"],
+        options["seed"],
+    )
+    corpus = make(plan, output, workers=workers, force=force)
+    record = corpus.record
+    rows = [
+        (name, f"{s.documents:,}", f"{s.sentences:,}", f"{s.tokens:,}")
+        for name, s in record.splits.items()
+    ]
+    lines = table(rows, ("split", "documents", "sentences", "tokens"))
+    value = {
+        "path": str(output),
+        "vocab_size": record.vocab_size,
+        "dtype": record.dtype,
+        "splits": {
+            name: {"documents": s.documents, "sentences": s.sentences, "tokens": s.tokens}
+            for name, s in record.splits.items()
+        },
+    }
+    result(value, [*lines, f"wrote {output}, {record.vocab_size:,} tokens known"], as_json=as_json)
+
+
+def _tokenizer(options: Mapping[str, Any]) -> "ExistingTokenizer | TokenizerToTrain":
+    """Return the tokenizer that the options describe.
+
+    Raises:
+        UsageError: they contradict each other.
+    """
+    from zoo.data.tokenizer import SAMPLE, TRAIN, TokenizerToTrain, load_tokenizer
+    from zoo.errors import UsageError
+    from zoo.plugins import get_family
+
+    family = get_family(options["family"]) if options["family"] else None
+    if options["tokenizer"] != TRAIN:
+        for name in ("tokenizer_type", "vocab_size", "lowercase", "tokenizer_sample_chars"):
+            if options[name] is not None:
+                flag = name.replace("_", "-")
+                raise UsageError(f"--{flag} is for a tokenizer to train", "--tokenizer train")
+        return load_tokenizer(options["tokenizer"], family, offline=options["offline"])
+    if family is None:
+        raise UsageError("--tokenizer train needs to know for whom", "give --family")
+    return TokenizerToTrain.of(
+        family,
+        size=options["vocab_size"] or 30_000,
+        kind=options["tokenizer_type"],
+        lowercase=options["lowercase"],
+        sample=options["tokenizer_sample_chars"] or SAMPLE,
+    )

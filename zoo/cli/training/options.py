@@ -1,0 +1,84 @@
+"""What the commands that train have in common: the options that say what a run is."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from zoo.cli.options import seed_option
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+what_argument = click.argument("what", metavar="FAMILY|CONFIG.yaml", required=False)
+
+
+def run_options(function: Function) -> Function:
+    """Add the options that say what a run is; ``chosen`` reads them."""
+    for option in reversed(
+        (
+            click.option("--size", metavar="S", help="Model size, one of the family's."),
+            click.option("--objective", metavar="O", help="Pretraining objective."),
+            click.option(
+                "--init-from", metavar="REF", help="Checkpoint to initialise the weights from."
+            ),
+            click.option(
+                "--data", multiple=True, metavar="PATH", help="Training text, or a built corpus."
+            ),
+            click.option(
+                "--eval-data", multiple=True, metavar="PATH", help="Held-out text for evaluation."
+            ),
+            click.option(
+                "--tokenizer",
+                metavar="REF|train",
+                help="Checkpoint whose tokenizer is used, or train.",
+            ),
+            click.option("--max-steps", type=click.IntRange(1), help="Number of optimizer steps."),
+            click.option(
+                "--global-batch-tokens",
+                type=click.IntRange(1),
+                help="Number of tokens per optimizer step.",
+            ),
+            click.option(
+                "--set",
+                "assignments",
+                multiple=True,
+                metavar="KEY=VALUE",
+                help="Override any setting.",
+            ),
+            seed_option,
+        )
+    ):
+        function = option(function)
+    return function
+
+
+def tree(what: str | None) -> dict[str, Any]:
+    """Return the settings that a family's name, or a file of settings, stands for."""
+    from zoo.training.config.overrides import read_file
+
+    if what is None:
+        return {}
+    file = settings_file(what)
+    return {"family": what} if file is None else read_file(file)
+
+
+def settings_file(what: str | None) -> Path | None:
+    """Return the file that the argument names, or ``None`` where it names a family."""
+    return Path(what) if what is not None and Path(what).suffix in (".yaml", ".yml") else None
+
+
+def chosen(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings that options stand for, those alone that were given."""
+    from zoo.training.config.overrides import deep_merge, parse_override
+
+    if ctx.get_parameter_source("seed") is click.core.ParameterSource.DEFAULT:
+        options = {**options, "seed": None}
+    nested = {"paths": "data", "eval_paths": "eval_data", "tokenizer": "tokenizer"}
+    read = {name: options[option] for name, option in nested.items() if options[option]}
+    rest = options.keys() - {*nested.values(), "assignments", "init_from"}
+    direct = {name: options[name] for name in rest if options[name] is not None}
+    if options["init_from"] is not None:
+        direct["init_from"] = {"model": options["init_from"]}
+    assignments = map(parse_override, options["assignments"])
+    return deep_merge(direct, {"data": read} if read else {}, *assignments)

@@ -1,0 +1,77 @@
+"""``zoo pretrain``."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from zoo.cli.options import json_option
+from zoo.cli.output import result
+from zoo.cli.training.options import chosen, run_options, settings_file, tree, what_argument
+
+
+@click.command(
+    epilog="""\b
+Examples, with one of `zoo families` as FAMILY:
+  zoo pretrain FAMILY                          tiny, on the corpus of the package
+  zoo pretrain FAMILY --size small --data books/ -o runs/books
+  zoo pretrain FAMILY --objective masked-lm --set optimizer.learning_rate=0.003
+  zoo pretrain FAMILY --init-from REF --data articles/ --max-steps 10000
+  zoo pretrain settings.yaml --max-steps 10000
+  zoo pretrain --resume runs/books
+  torchrun --nproc-per-node 8 -m zoo pretrain FAMILY --size base --data corpus/ -o runs/base
+
+\b
+Every setting has a default from the family's paper; RUN/config.yaml shows all of them. Nested
+ones are set with dots: --set optimizer.max_grad_norm=0.5 --set config.dropout=0."""
+)
+@what_argument
+@run_options
+@click.option("--resume", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
+@click.option("--device", metavar="D", help="Such as cpu or cuda; by default CUDA if there.")
+@click.option("--fsdp", is_flag=True, default=None, help="Split weights over processes.")
+@click.option("--offline", is_flag=True, help="Open no connection; use what is here.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The run's directory.")
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    what: str | None,
+    resume: Path | None,
+    output: Path | None,
+    device: str | None,
+    offline: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Pretrain a model from raw text, resumable to the bit.
+
+    A run is a directory: settings, log, checkpoints, a report, and in model/ the checkpoint that
+    the other commands take. Ctrl-C saves and stops; --resume goes on where it stopped.
+    """
+    if what is None and resume is None:
+        raise click.UsageError("say which family to pretrain, or --resume RUN", ctx)
+    from zoo.errors import Interrupted
+    from zoo.training import entrypoints as entrypoints
+    from zoo.training.distributed.context import DistContext
+
+    settings, changes = tree(what), chosen(ctx, options)
+    ranks = DistContext.join(device)
+    try:
+        if resume is not None:
+            path = resume
+            model = entrypoints.resume(resume, settings, changes, ranks, offline=offline)
+        else:
+            path, model = entrypoints.train(
+                settings, changes, output, ranks, offline=offline, file=settings_file(what)
+            )
+    except RuntimeError as error:
+        if not ranks.is_peer_failure(error):
+            raise
+        raise Interrupted("another process of the run ended", "its own message says why") from error
+    finally:
+        ranks.destroy()
+    if ranks.is_main_process:
+        found = {"run": str(path), "model": str(model), "report": str(path / "report.html")}
+        result(found, [f"{name}: {where}" for name, where in found.items()], as_json=as_json)

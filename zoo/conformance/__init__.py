@@ -1,0 +1,1 @@
+"""Checks of models against their declarations and against reference implementations."""

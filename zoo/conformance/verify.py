@@ -1,0 +1,229 @@
+"""Verification of what is on disk: every claim of a manifest, checked again."""
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+from zoo.checkpoint import MANIFEST, Checkpoint, Manifest, decode, is_checkpoint, load_checkpoint
+from zoo.convert.infer_head import identity_map
+from zoo.convert.round_trip import bitwise_equal
+from zoo.convert.safetensors_writer import hash_file
+from zoo.errors import PluginError, UsageError, VerificationError
+from zoo.io.digests.checks import Check, run_check
+from zoo.io.digests.sealed import check_digest
+from zoo.io.files import read_regular
+from zoo.io.paths import safe_join
+from zoo.io.progress import progress
+from zoo.weights import match_tensors
+
+REFERENCE = "transformers"
+REMEDY = "make it again"
+
+
+def verify(path: Path, *, reference: bool = True) -> Iterator[Check]:
+    """Check what a command wrote into a directory; yields each result as it is known.
+
+    Args:
+        path: a converted model, an export, a corpus, a run, or a checkpoint of a run.
+        reference: compare outputs of a model with the reference library, where it is installed.
+
+    Raises:
+        UsageError: it is none of these.
+        SourceError, VerificationError: it cannot be read at all.
+    """
+    from zoo.data.verify import is_corpus, verify_corpus
+    from zoo.training.state.verify import (
+        is_run,
+        is_run_checkpoint,
+        verify_run,
+        verify_run_checkpoint,
+    )
+
+    if is_checkpoint(path):
+        yield from verify_model(path, reference=reference)
+    elif is_corpus(path):
+        yield from verify_corpus(path)
+    elif is_run(path):
+        yield from verify_run(path)
+    elif is_run_checkpoint(path):
+        yield from verify_run_checkpoint(path)
+    else:
+        raise UsageError(
+            f"{path} is no converted checkpoint, export, corpus or run",
+            "`zoo convert` makes a checkpoint",
+        )
+
+
+def verify_model(path: Path, *, reference: bool) -> Iterator[Check]:
+    """Check a converted model or an export; see ``verify``."""
+    digests = run_check("digests", partial(check_digests, path))
+    try:
+        checkpoint = load_checkpoint(path)
+    except (UsageError, PluginError):
+        if digests.outcome == "ok":
+            raise
+        yield digests  # a bit of the family's name is flipped, and there is no such family
+        return
+    yield digests
+    stages: list[tuple[str, Callable[[Checkpoint], str]]] = [
+        ("account", check_account),
+        ("round trip", check_round_trip),
+        ("ties", check_ties),
+    ]
+    if checkpoint.graph is not None or checkpoint.manifest.export is not None:
+        stages, reference = [("graphs", check_graphs), ("export gate", check_export)], False
+    sound = digests.outcome == "ok"
+    shaped = True  # whether the tensors are those of the configuration
+    for name, stage in stages:
+        if not shaped:
+            yield Check(name, "not run", "see account")
+            continue
+        result = run_check(name, partial(stage, checkpoint))
+        sound = sound and result.outcome == "ok"
+        shaped = name != "account" or result.outcome == "ok"
+        yield result
+    if reference:
+        yield _reference(checkpoint) if sound else Check(REFERENCE, "not run", "see above")
+
+
+def check_digests(path: Path) -> str:
+    """Compare every file of a model or an export with the manifest, both ways.
+
+    Raises:
+        SourceError, VerificationError: a file is missing, changed, or not in the manifest; or
+            the manifest itself was changed.
+    """
+    manifest = decode(path / MANIFEST, Manifest)
+    if manifest.digest:
+        content = read_regular(path / MANIFEST, "manifest", (path / MANIFEST).stat().st_size)
+        check_digest(path / MANIFEST, content, manifest.digest, hint=REMEDY)
+    for name, before in manifest.files.items():
+        file = safe_join(path, name, str(path / MANIFEST))
+        if not file.is_file():
+            raise VerificationError(f"{file} is in the manifest and not in the directory")
+        now = hash_file(file)
+        if (now.bytes, now.blake3) != (before.bytes, before.blake3):
+            raise VerificationError(
+                f"{file} is not what was written: {now.bytes} bytes now, "
+                f"{before.bytes} then, or other contents"
+            )
+    files = (p.relative_to(path) for p in path.rglob("*") if p.is_file())
+    strays = sorted({str(file) for file in files} - {*manifest.files, MANIFEST})
+    if strays:
+        raise VerificationError(
+            f"{path} holds files that are not in the manifest: {', '.join(strays)}"
+        )
+    sealed = "" if manifest.digest else f"; {MANIFEST} has no digest: an earlier version wrote it"
+    return f"{len(manifest.files)} files are what was written{sealed}"
+
+
+def check_account(checkpoint: Checkpoint) -> str:
+    """Compare the tensors on disk with those of the configuration and head.
+
+    Raises:
+        VerificationError: a tensor is missing, left over or of another shape.
+    """
+    with checkpoint.open_weights() as reader:
+        account = match_tensors(identity_map(checkpoint.weights), reader.tensors)
+        account.raise_if_incomplete(str(checkpoint.path), "convert it again")
+    return f"{len(account.moves)} tensors, none missing, none left over"
+
+
+def check_round_trip(checkpoint: Checkpoint) -> str:
+    """Take each tensor to the Hub's layout and back.
+
+    Raises:
+        VerificationError: one does not come back bit for bit.
+    """
+    entries = checkpoint.weights.entries()
+    with checkpoint.open_weights() as reader, progress("round trip", len(entries)) as advance:
+        for entry in entries:
+            if entry.target in reader.tensors:
+                ours = reader.read(entry.target)
+                back = entry.op.to_ours(entry.op.to_hf(ours), entry.shape)
+                if not bitwise_equal(back, ours):
+                    raise VerificationError(f"{entry.target} does not come back bit for bit")
+            advance(1)
+    return "every tensor to the Hub's layout and back, bit for bit"
+
+
+def check_ties(checkpoint: Checkpoint) -> str:
+    """Build the model: what it stores once is what the file stores once.
+
+    Raises:
+        VerificationError: the model has parameters that the file lacks, or the reverse.
+    """
+    from zoo.inference.torch_session import load_model
+
+    model = load_model(checkpoint)
+    unique = {name for name, _ in model.named_parameters()}
+    every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    with checkpoint.open_weights() as reader:
+        stored = set(reader.tensors)
+    if unique != stored:
+        raise VerificationError(f"the model and the file differ in {sorted(unique ^ stored)[:6]}")
+    aliases = checkpoint.weights.aliases()
+    tied = f"; {', '.join(sorted(aliases))} tied on the Hub" if aliases else ""
+    return f"{len(every)} parameters, {len(unique)} stored{tied}"
+
+
+def check_graphs(checkpoint: Checkpoint) -> str:
+    """Look for what no graph of zoo has, and compare all files that graphs refer to.
+
+    Raises:
+        SourceError, VerificationError: see ``zoo.inference.exported.check_files``.
+    """
+    from zoo.inference.exported import check_files
+
+    count = check_files(checkpoint)
+    return f"{count} {'file' if count == 1 else 'files'}, standard operators without loops"
+
+
+def check_export(checkpoint: Checkpoint) -> str:
+    """Read the result of the export gate from the manifest.
+
+    Raises:
+        VerificationError: the graph did not pass it.
+    """
+    export = checkpoint.manifest.export or {}
+    if export.get("validated") is not True:
+        raise VerificationError(
+            f"{checkpoint.path} holds a graph that did not pass the gate", "export it again"
+        )
+    return "the graph passed the gate when it was exported"
+
+
+def _reference(checkpoint: Checkpoint) -> Check:
+    if not checkpoint.family.has_reference(checkpoint.config, checkpoint.head_name):
+        return Check(REFERENCE, "not run", "it has no class that computes the same")
+    if importlib.util.find_spec(REFERENCE) is None:
+        return Check(REFERENCE, "not run", "it is not installed; pip install 'plm-zoo[dev]'")
+    return run_check(REFERENCE, partial(check_reference, checkpoint))
+
+
+def check_reference(checkpoint: Checkpoint) -> str:
+    """Compare outputs with the reference library, layer by layer.
+
+    In float32, and where that differs in float64, too: models that are sensitive to rounding may
+    differ in the one, wrong ones differ in both.
+
+    Raises:
+        VerificationError: an output differs by more than 1e-9 of its largest magnitude in float64,
+            and by more than 1e-5 in float32; the first layer that diverges is named.
+    """
+    import torch
+
+    from zoo.conformance.hf_reference import compare_with_reference
+    from zoo.inference.torch_session import load_model
+
+    for dtype, accepted in ((torch.float32, 1e-5), (torch.float64, 1e-9)):
+        model = load_model(checkpoint, dtype=dtype)
+        found = compare_with_reference(
+            checkpoint.family, checkpoint.config, checkpoint.head_name, model, tolerance=accepted
+        )
+        name, worst = max(found.outputs.items(), key=lambda item: item[1].relative)
+        line = f"largest difference {worst.relative:.1e} of the largest magnitude, in {name}"
+        if worst.relative <= accepted:
+            return line if dtype is torch.float32 else f"{line}, in float64; float32 rounds more"
+    raise VerificationError(f"{line}; the first layer that diverges: {found.first_diverging}")

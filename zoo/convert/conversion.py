@@ -1,0 +1,237 @@
+"""The conversion, from an open source to a published directory."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from zoo.checkpoint import FileDigest
+from zoo.convert.dtypes import cast, cast_pieces, output_dtype, parse_dtype
+from zoo.convert.infer_head import (
+    ConversionPlan,
+    plan_conversion,
+    require_label_outputs,
+    with_labels,
+)
+from zoo.convert.init_head import init_tensor
+from zoo.convert.open import OpenCheckpoint, lazy_arrays, open_source
+from zoo.convert.readback import check_readable
+from zoo.convert.report import ConversionReport
+from zoo.convert.round_trip import bitwise_equal, require_bitwise_equal
+from zoo.convert.safetensors_writer import BackgroundHasher, TensorToWrite
+from zoo.convert.tokenizer import read_source_tokenizer
+from zoo.convert.unchanged import FileStates
+from zoo.convert.writers import LAYOUTS, CheckpointWriter
+from zoo.errors import UsageError, VerificationError
+from zoo.hub.source import CheckpointDir
+from zoo.io.output.atomic import atomic_directory
+from zoo.io.output.overwrite import check_target
+from zoo.io.progress import progress
+from zoo.io.tensors.formats import TensorInfo
+from zoo.weights import TensorCopy, TensorMapping
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from zoo.io.tensors.file_array import FileArray
+
+    NumpyArray = NDArray[np.generic[Any]]
+    Array = NumpyArray | FileArray
+
+
+def convert(
+    source: CheckpointDir,
+    path: Path | None,
+    *,
+    to: Literal["zoo", "hub"] = "zoo",
+    head: str | None = None,
+    dtype: str | None = None,
+    init_head: bool = False,
+    labels: Sequence[str] | None = None,
+    allow_pickle: bool = False,
+    ignore_crc: bool = False,
+    tokenizer: CheckpointDir | None = None,
+    force: bool = False,
+    dry_run: bool = False,
+    starting: Callable[[], object] | None = None,
+) -> ConversionReport:
+    """Convert a checkpoint, prove the round trip, and publish the result.
+
+    Args:
+        source: a checkpoint directory in any layout.
+        path: the directory to write; not needed with ``dry_run``.
+        to: ``zoo`` for our layout, ``hub`` for the Hub's.
+        head: the head to write, by default the one that the tensors fill.
+        dtype: such as ``float16``; by default tensors keep theirs.
+        init_head: start a head that the file lacks from random weights.
+        labels: names of that head's outputs.
+        allow_pickle: read PyTorch's pickles, of which nothing is run.
+        ignore_crc: read archives that were written without checksums.
+        tokenizer: take the tokenizer files from here.
+        force: replace an existing directory that `zoo` wrote.
+        dry_run: read headers alone, work out the account, write nothing.
+        starting: called once headers and request are known to be sound, before weights are read.
+
+    Returns:
+        the account and what was written.
+
+    Raises:
+        VerificationError: the account is open, tied tensors differ, the round trip is not
+            exact, or the source is damaged. Nothing is written.
+        UsageError: the request does not fit the checkpoint, or the target cannot be written.
+        SourceError: there is nothing to convert.
+    """
+    code = parse_dtype(dtype)
+    sources = [read.directory for read in (source, tokenizer) if read is not None]
+    if path is not None and not dry_run:
+        check_target(path, force=force, sources=sources)
+    states = FileStates(sources)
+    opened = open_source(source, allow_pickle=allow_pickle, ignore_crc=ignore_crc)
+    opened = replace(opened, config=with_labels(opened.config, labels))
+    with opened.reader:
+        plan = plan_conversion(opened, head, init=init_head)
+        if labels is not None:
+            require_label_outputs(plan)
+        opened = plan.opened
+        text = read_source_tokenizer(opened, tokenizer, plan.config)
+        readable = text is not None or opened.family.text_tokenizer(plan.config) is not None
+        report = ConversionReport.of(opened, plan, code, readable)
+        if dry_run:
+            return report
+        if path is None:
+            raise UsageError("a directory to write is needed", "give -o")
+        if starting is not None:
+            starting()
+        check_values(opened, plan)
+        layout = LAYOUTS[to](opened, plan, text)
+        with atomic_directory(path, force=force, sources=sources) as staging:
+            report = _Conversion(opened, plan, layout, report, code).write(staging, path)
+            check_readable(staging, path, plan, text)
+            states.check(_read_files(opened, tokenizer))
+            return report
+
+
+def _read_files(opened: OpenCheckpoint, tokenizer: CheckpointDir | None) -> list[Path]:
+    """Return the files that were read, of the checkpoint and of the tokenizer."""
+    paths = [opened.source.directory / name for name in opened.files_read()]
+    if tokenizer is not None:
+        paths += [tokenizer.directory / name for name in tokenizer.files.names_read]
+    return [*paths, *opened.reader.files]
+
+
+def check_values(opened: OpenCheckpoint, plan: ConversionPlan) -> None:
+    """Check what depends on values: ties are equal, and dropped buffers hold what they must.
+
+    Raises:
+        VerificationError: names the tensors.
+    """
+    reader = opened.reader
+    for alias, owner in plan.account.ties.items():
+        if not bitwise_equal(reader.lazy(alias), reader.lazy(owner)):
+            raise VerificationError(
+                f"{opened.source.directory}: {alias} and {owner} differ, but the configuration "
+                "says that they are tied",
+                "set tie_word_embeddings to false in config.json if they are not",
+            )
+    for name, drop in plan.account.drops.items():
+        if drop.value_check is not None and not drop.value_check(reader.read(name)):
+            raise VerificationError(
+                f"{opened.source.directory}: {name} is left out as {drop.reason}, but holds "
+                "other values",
+                "nothing was written",
+            )
+
+
+@dataclass(frozen=True)
+class _Conversion:
+    opened: OpenCheckpoint
+    plan: ConversionPlan
+    layout: CheckpointWriter
+    report: ConversionReport
+    dtype: str | None
+
+    def write(self, staging: Path, published: Path) -> ConversionReport:
+        digests = BackgroundHasher()
+        try:
+            sources = self._sources()
+            for path in sources:
+                digests.start(path)
+            weights = self._write_tensors(staging, digests)
+            files = [*weights, *self.layout.write_side_files(staging, self.report)]
+            for path in files:
+                digests.start(path)
+                digests.sync(path)
+            self._prove(weights)
+            read = self._unchanged(digests.of(sources, self.opened.source.directory))
+            report = self.report.finished(published, read, digests.of(files, staging))
+            digests.wait_for_disk()
+        finally:
+            digests.close()
+        self.layout.write_manifest(staging, report)
+        return report
+
+    def _sources(self) -> list[Path]:
+        directory = self.opened.source.directory
+        names = self.opened.files_read()
+        return [*(directory / name for name in names), *self.opened.reader.files]
+
+    def _unchanged(self, sources: dict[str, FileDigest]) -> dict[str, FileDigest]:
+        """Take over the Hub's SHA-256; the files must still be what was downloaded."""
+        for name, known in self.opened.source.digests.items():
+            if name not in sources:
+                continue
+            if known.blake3 != sources[name].blake3:
+                kind = "downloaded" if self.opened.source.repo else "looked up"
+                raise VerificationError(
+                    f"{self.opened.source.directory / name} is not what was {kind}",
+                    "fetch it again" if self.opened.source.repo else "try again",
+                )
+            sources[name].sha256 = known.sha256
+        return sources
+
+    def _write_tensors(self, staging: Path, digests: BackgroundHasher) -> list[Path]:
+        outputs = [out for move in self.plan.account.moves for out in self._moved(move)]
+        outputs += [out for entry in self.plan.account.fresh for out in self._fresh(entry)]
+        total = sum(out.info.nbytes for out in outputs)
+        with progress("writing", total, bytes_=True) as advance:
+            return self.layout.write_tensors(staging, outputs, advance, digests.create)
+
+    def _moved(self, move: TensorCopy) -> list[TensorToWrite]:
+        entry = self.plan.entries[move.entry.target]
+        code = output_dtype(move.dtype, self.dtype)
+
+        def pieces(which: int) -> "Iterator[Array]":
+            for part in self.layout.chunks(entry, move.names, which):
+                yield from cast_pieces(part, move.dtype, self.dtype, entry.target)
+
+        return [
+            TensorToWrite(name, TensorInfo(code, shape), partial(pieces, k))
+            for k, (name, shape) in enumerate(self.layout.names(entry))
+        ]
+
+    def _fresh(self, entry: TensorMapping) -> list[TensorToWrite]:
+        code = self.dtype or self.report.main_dtype
+        array = cast(init_tensor(entry, self.plan.config), "F32", code, entry.target)
+        parts = zip(self.layout.names(entry), self.layout.split(entry, array), strict=True)
+        return [
+            TensorToWrite(name, TensorInfo(code, shape), partial(list, (part,)))
+            for (name, shape), part in parts
+        ]
+
+    def _prove(self, files: Sequence[Path]) -> None:
+        """Read back what was written, and rebuild the source's tensors from it."""
+        with self.layout.open_tensors(files) as written:
+            for move in self.plan.account.moves:
+                entry = self.plan.entries[move.entry.target]
+                names = [name for name, _ in self.layout.names(entry)]
+                rebuilt = self.layout.hub(entry, lazy_arrays(written, names))
+                original = self.opened.hub(entry, move.names)
+                require_bitwise_equal(entry.target, rebuilt, original, self._cast(move))
+
+    def _cast(self, move: TensorCopy) -> "Callable[[NumpyArray], NumpyArray] | None":
+        """Return the change of dtype that a tensor of the source underwent, if any."""
+        if output_dtype(move.dtype, self.dtype) == move.dtype:
+            return None
+        return lambda part: cast(part, move.dtype, self.dtype, move.entry.target)

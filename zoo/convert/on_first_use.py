@@ -1,0 +1,113 @@
+"""A reference as a checkpoint in the zoo's layout, converted on first use."""
+
+import logging
+import os
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zoo.errors import UsageError, ZooError
+from zoo.hub.reference import resolve
+from zoo.hub.source import locate_or_download
+from zoo.io.paths import touch_and_evict
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.hub.source import CheckpointDir
+
+LOG = logging.getLogger("zoo")
+
+
+def resolve_checkpoint(
+    text: str,
+    *,
+    head: str | None = None,
+    revision: str | None = None,
+    offline: bool = False,
+    lock: Path | None = None,
+) -> "Checkpoint":
+    """Return a checkpoint in the zoo's layout, converting it into the store where needed.
+
+    A conversion that was made before is used again. A directory is converted into
+    ``$ZOO_HOME/cache``, under a name made from the contents of its files; see ``zoo.io.paths.keep``
+    for how long it stays there.
+
+    Raises:
+        ZooError: whatever ``resolve``, ``obtain`` and ``convert`` raise.
+    """
+    from zoo.checkpoint import is_checkpoint, load_checkpoint
+    from zoo.convert import convert
+
+    reference = resolve(text, revision=revision)
+    if reference.path is not None and is_checkpoint(reference.path):
+        checkpoint = load_checkpoint(reference.path)
+        if head in (None, checkpoint.head_name):
+            return checkpoint if reference.kind == "path" else _as_locked(checkpoint, lock)
+    source, target = None, reference.stored
+    if reference.path is not None:
+        source = _with_digests(locate_or_download(reference, offline=offline, lock=lock))
+        target = _cached(source)
+    if head is not None:
+        target = target.with_name(f"{target.name}+{head}")
+    if not is_checkpoint(target):
+        source = source or locate_or_download(reference, offline=offline, lock=lock)
+        says = partial(LOG.info, "converting %s into %s", text, target)
+        try:
+            convert(source, target, head=head, starting=says)
+        except UsageError:
+            if not is_checkpoint(target):  # else another process made it meanwhile
+                raise
+    if reference.path is not None:
+        touch_and_evict(target)
+    return _as_locked(load_checkpoint(target), lock)
+
+
+def _as_locked(checkpoint: "Checkpoint", path: Path | None) -> "Checkpoint":
+    """Return a model of the store, made from what the lock file says."""
+    from zoo.hub.lockfile import Lock
+
+    lock, source = Lock.open(path), checkpoint.manifest.source
+    if lock is not None and source is not None:
+        lock.check_conversion(checkpoint.path, source)
+    return checkpoint
+
+
+def _with_digests(source: "CheckpointDir") -> "CheckpointDir":
+    """Return the source of a directory, restricted to the files that a conversion needs.
+
+    Digests that were worked out before are taken from ``zoo.io.digests.verified``.
+
+    Raises:
+        ZooError: there is nothing to convert, or a file cannot be read.
+    """
+    from zoo.checkpoint import FileDigest
+    from zoo.convert import convert
+    from zoo.convert.inspect import local_files
+    from zoo.io.digests.verified import file_blake3
+
+    try:
+        names = local_files(source)
+    except ZooError:
+        convert(source, None, dry_run=True)  # says why by looking at the configuration first
+        raise
+    paths = {name: source.directory / name for name in names}
+    digests = {
+        name: FileDigest(bytes=path.stat().st_size, blake3=file_blake3(path))
+        for name, path in paths.items()
+    }
+    return replace(source, digests=digests)
+
+
+def _cached(source: "CheckpointDir") -> Path:
+    """Name a cache directory after the contents of all files that a conversion may read."""
+    from blake3 import blake3
+
+    import zoo
+    from zoo.io.paths import home
+
+    path = Path(os.path.abspath(source.directory))
+    key = blake3(f"{zoo.__version__}\0{path / (source.stem or '')}".encode())
+    for name, digest in sorted(source.digests.items()):
+        key.update(f"\0{name}\0{digest.blake3}".encode())
+    return home() / "cache" / f"{path.name}-{key.hexdigest(8)}"

@@ -1,0 +1,83 @@
+"""The tokenizer of a conversion: from the source, from our own layout, or from elsewhere."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from zoo.checkpoint import TOKENIZER, TokenizerInfo, is_checkpoint, load_checkpoint
+from zoo.convert.open import OpenCheckpoint
+from zoo.errors import SourceError, VerificationError
+from zoo.families.config import Config
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as Backend
+
+    from zoo.families.base import Family
+    from zoo.hub.source import CheckpointDir
+
+
+@dataclass(frozen=True)
+class SourceTokenizer:
+    """A tokenizer as it is stored.
+
+    Attributes:
+        json: the contents of ``tokenizer.json``.
+        info: what that file does not say.
+    """
+
+    json: bytes
+    info: TokenizerInfo
+
+
+def read_source_tokenizer(
+    opened: OpenCheckpoint, elsewhere: "CheckpointDir | None", config: Config
+) -> SourceTokenizer | None:
+    """Return the tokenizer to write, or ``None`` where the source has none.
+
+    Raises:
+        SourceError: ``elsewhere`` has no tokenizer.
+        VerificationError: its files contradict each other, or its ids do not fit the model.
+    """
+    source = elsewhere or opened.source
+    found = _read(opened.family, source, config)
+    if found is None and elsewhere is not None:
+        raise SourceError(f"{elsewhere.directory} has no tokenizer files")
+    return found
+
+
+def _read(family: "Family", source: "CheckpointDir", config: Config) -> SourceTokenizer | None:
+    from zoo.tokenizers import check_vocabulary, has_tokenizer, tokenizer_info
+
+    if is_checkpoint(source.directory):
+        return _ours(source)
+    files = source.files
+    if not has_tokenizer(files):
+        return None
+    backend = family.tokenizer(files)
+    check_vocabulary(backend, config.vocab_size, str(source.directory))
+    unique_vocabulary(backend, str(source.directory))
+    info = tokenizer_info(files, backend, family.special_tokens)
+    return SourceTokenizer(backend.to_str(pretty=True).encode(), info)
+
+
+def unique_vocabulary(backend: "Backend", where: str) -> dict[str, int]:
+    """Return token -> id of a tokenizer.
+
+    Raises:
+        VerificationError: two tokens have one id; when the tokenizer is stored, one is lost.
+    """
+    vocabulary: dict[str, int] = backend.get_vocab()
+    tokens = dict(zip(vocabulary.values(), vocabulary, strict=True))
+    for token, number in vocabulary.items():
+        if tokens[number] != token:
+            pair = f"{token!r} and {tokens[number]!r}"
+            raise VerificationError(f"{where}: the tokens {pair} have both the id {number}")
+    return vocabulary
+
+
+def _ours(source: "CheckpointDir") -> SourceTokenizer | None:
+    from zoo.tokenizers.tokenizer_json import read_checked
+
+    info = load_checkpoint(source.directory).model.tokenizer
+    if info is None:
+        return None
+    return SourceTokenizer(read_checked(source.directory / TOKENIZER), info)

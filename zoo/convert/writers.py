@@ -1,0 +1,251 @@
+"""The two layouts a conversion can write: ours, and the Hub's."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+import zoo
+from zoo.checkpoint import (
+    CONFIG,
+    FORMAT_VERSION,
+    MANIFEST,
+    TOKENIZER,
+    Manifest,
+    ModelFile,
+    SourceRecord,
+    encode,
+)
+from zoo.convert.dtypes import LONG
+from zoo.convert.infer_head import ConversionPlan
+from zoo.convert.open import OpenCheckpoint
+from zoo.convert.report import ConversionReport
+from zoo.convert.safetensors_writer import Create, TensorToWrite, write_weights
+from zoo.convert.tokenizer import SourceTokenizer
+from zoo.io.output.overwrite import HUB_RECORD, HubRecord
+from zoo.io.progress import Advance
+from zoo.io.tensors.formats import Format, TensorReader
+from zoo.io.tensors.safetensors import SafetensorsReader
+from zoo.plugins import format_named
+from zoo.weights import TensorMapping, WeightMap
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic[Any]]  # or a FileArray
+
+
+@dataclass(frozen=True)
+class CheckpointWriter(ABC):
+    """How a directory is laid out: the names of its tensors and its side files.
+
+    Attributes:
+        opened: what is converted.
+        plan: as what.
+        tokenizer: the tokenizer, if there is one.
+    """
+
+    opened: OpenCheckpoint
+    plan: ConversionPlan
+    tokenizer: SourceTokenizer | None
+    metadata: ClassVar[Mapping[str, str]]
+
+    @abstractmethod
+    def names(self, entry: TensorMapping) -> list[tuple[str, tuple[int, ...]]]:
+        """Return name and shape of each tensor that is written for an entry."""
+
+    @abstractmethod
+    def chunks(self, entry: TensorMapping, names: Sequence[str], which: int) -> "Sequence[Array]":
+        """Return what makes up one of them, read from the source's ``names``."""
+
+    @abstractmethod
+    def split(self, entry: TensorMapping, ours: "Array") -> "Sequence[Array]":
+        """Return each of them, from our tensor."""
+
+    @abstractmethod
+    def hub(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
+        """Rebuild the Hub's tensors from what was written."""
+
+    @abstractmethod
+    def write_side_files(self, staging: Path, report: ConversionReport) -> list[Path]:
+        """Write everything but the weights and the manifest; return the files."""
+
+    def write_tensors(
+        self, staging: Path, outputs: Sequence[TensorToWrite], advance: Advance, create: Create
+    ) -> list[Path]:
+        """Write the tensors; return the files. ``create`` opens those that are only appended to."""
+        return write_weights(staging, outputs, advance, metadata=self.metadata, create=create)
+
+    def open_tensors(self, files: Sequence[Path]) -> TensorReader:
+        """Open what ``write_tensors`` wrote."""
+        return SafetensorsReader([path for path in files if path.suffix == ".safetensors"])
+
+    def write_manifest(self, staging: Path, report: ConversionReport) -> None:  # noqa: B027 (not in all)
+        """Write the record of the conversion, where the layout has a place for it."""
+
+
+class ZooWriter(CheckpointWriter):
+    """Our own: ``config.json``, ``model.safetensors``, ``tokenizer.json``, ``zoo.json``."""
+
+    metadata: ClassVar[Mapping[str, str]] = {"format": "zoo"}
+
+    def names(self, entry: TensorMapping) -> list[tuple[str, tuple[int, ...]]]:
+        """See ``Layout``."""
+        return [(entry.target, entry.shape)]
+
+    def chunks(self, entry: TensorMapping, names: Sequence[str], which: int) -> "Sequence[Array]":
+        """See ``Layout``."""
+        return self.opened.ours(entry, names)
+
+    def split(self, entry: TensorMapping, ours: "Array") -> "Sequence[Array]":
+        """See ``Layout``."""
+        return (ours,)
+
+    def hub(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
+        """See ``Layout``."""
+        return entry.op.to_hf(written[0])
+
+    def write_side_files(self, staging: Path, report: ConversionReport) -> list[Path]:
+        """See ``Layout``."""
+        model = ModelFile(
+            zoo=FORMAT_VERSION,
+            family=self.opened.family.name,
+            head=self.plan.head,
+            config=msgspec.to_builtins(self.plan.config),
+            tokenizer=self.tokenizer.info if self.tokenizer else None,
+            pooling=self.opened.pooling,
+        )
+        files = {CONFIG: encode(model)}
+        if self.tokenizer:
+            files[TOKENIZER] = self.tokenizer.json
+        return _write(staging, files)
+
+    def write_manifest(self, staging: Path, report: ConversionReport) -> None:
+        """See ``Layout``."""
+        before = self.opened.checkpoint.manifest.source if self.opened.checkpoint else None
+        source = self.opened.source
+        record = SourceRecord(
+            reference=before.reference if before else source.reference,
+            repo=before.repo if before else source.repo,
+            revision=before.revision if before else source.revision,
+            format=before.format if before else self.opened.format,
+            files=dict(before.files if before else report.sources),
+            extra_config=dict(self.opened.extra or {}),
+        )
+        manifest = Manifest(
+            zoo=FORMAT_VERSION,
+            created_by={"plm-zoo": zoo.__version__, **_plugin_version(self.opened.family.name)},
+            licence=report.licence,
+            source=record,
+            files=dict(report.files),
+            dtypes=dict(report.dtypes),
+            ties=self.opened.family.weights(self.plan.config, self.plan.head).aliases(),
+            account=report.account(),
+            round_trip="exact",
+        )
+        (staging / MANIFEST).write_bytes(encode(manifest))
+
+
+class HFWriter(CheckpointWriter):
+    """The Hub's: what ``from_pretrained`` loads with nothing missing or left over."""
+
+    metadata: ClassVar[Mapping[str, str]] = {"format": "pt"}
+
+    def write_tensors(
+        self, staging: Path, outputs: Sequence[TensorToWrite], advance: Advance, create: Create
+    ) -> list[Path]:
+        """See ``Layout``; in the format that the family's weights are published in."""
+        if self._format is None:
+            return super().write_tensors(staging, outputs, advance, create)
+        return self._format.write(staging, outputs, advance)
+
+    def open_tensors(self, files: Sequence[Path]) -> TensorReader:
+        """See ``Layout``."""
+        if self._format is None:
+            return super().open_tensors(files)
+        return self._format.open(files[0].parent, [path.name for path in files])
+
+    @cached_property
+    def _format(self) -> Format | None:
+        """The format to write, if it is not safetensors."""
+        name = self.opened.family.weight_format
+        return None if name == "safetensors" else format_named(name)
+
+    def names(self, entry: TensorMapping) -> list[tuple[str, tuple[int, ...]]]:
+        """See ``Layout``."""
+        shapes = dict(zip(entry.sources, entry.source_shapes, strict=True))
+        return [(self._weights.written(n), shapes[s]) for s, n in self._names(entry)]
+
+    def chunks(self, entry: TensorMapping, names: Sequence[str], which: int) -> "Sequence[Array]":
+        """See ``Layout``."""
+        return (self._each(entry, self.opened.hub(entry, names))[which],)
+
+    def split(self, entry: TensorMapping, ours: "Array") -> "Sequence[Array]":
+        """See ``Layout``."""
+        return self._each(entry, entry.op.to_hf(ours))
+
+    def hub(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
+        """See ``Layout``."""
+        return written[: len(entry.sources)]
+
+    @cached_property
+    def _weights(self) -> WeightMap:
+        return self.opened.family.weights(self.plan.config, self.plan.head)
+
+    def _names(self, entry: TensorMapping) -> list[tuple[str, str]]:
+        """Return (source, name) of each tensor to write: the sources, then copies of them."""
+        copies = self._weights.copies()
+        own = [(source, source) for source in entry.sources]
+        return own + [(source, c) for source in entry.sources for c in copies.get(source, ())]
+
+    def _each(self, entry: TensorMapping, parts: "Sequence[Array]") -> "list[Array]":
+        by_source = dict(zip(entry.sources, parts, strict=True))
+        return [by_source[source] for source, _ in self._names(entry)]
+
+    def write_side_files(self, staging: Path, report: ConversionReport) -> list[Path]:
+        """See ``Layout``."""
+        from zoo.tokenizers import hub_pooling_files, hub_token_ids, hub_tokenizer_files
+
+        family = self.opened.family
+        config = family.to_hf(self.plan.config, self.opened.extra)
+        if family.config_files[0] == CONFIG:
+            config["architectures"] = [family.architecture(self.plan.config, self.plan.head)]
+            config["dtype"] = LONG.get(report.main_dtype, "float32")
+        files: dict[str, bytes] = {}
+        if self.tokenizer and family.text_tokenizer(self.plan.config) is None:
+            inputs = tuple(family.onnx(self.plan.config, self.plan.head).inputs)
+            files |= hub_tokenizer_files(self.tokenizer.json, self.tokenizer.info, inputs=inputs)
+            config = hub_token_ids(self.tokenizer.json, self.tokenizer.info) | config
+        files[family.config_files[0]] = encode(config)
+        pooling = self.opened.pooling
+        if pooling is not None:
+            files |= hub_pooling_files(pooling, report.hidden_size)
+        return _write(staging, files)
+
+    def write_manifest(self, staging: Path, report: ConversionReport) -> None:
+        """See ``Layout``; ``--force`` replaces a directory that has this record."""
+        created_by = {"plm-zoo": zoo.__version__, **_plugin_version(self.opened.family.name)}
+        record = HubRecord(zoo=FORMAT_VERSION, created_by=created_by, files=report.files)
+        (staging / HUB_RECORD).write_bytes(encode(record))
+
+
+LAYOUTS: Mapping[str, type[CheckpointWriter]] = {"zoo": ZooWriter, "hub": HFWriter}
+
+
+def _write(staging: Path, files: Mapping[str, bytes]) -> list[Path]:
+    for name, data in files.items():
+        (staging / name).parent.mkdir(parents=True, exist_ok=True)
+        (staging / name).write_bytes(data)
+    return [staging / name for name in files]
+
+
+def _plugin_version(family: str) -> dict[str, str]:
+    from zoo.plugins import installed
+
+    plugin = installed().get(family)
+    return {plugin.distribution: plugin.version} if plugin else {}

@@ -1,0 +1,78 @@
+"""Corpora that are built when they are first used, and kept under the digest of what they hold."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from blake3 import blake3
+
+import zoo
+from zoo.data.build import CorpusSpec, build
+from zoo.data.corpus import LAYOUT, MANIFEST, Corpus
+from zoo.data.readers import ReaderConfig
+from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
+from zoo.errors import UsageError
+from zoo.io.paths import home
+
+LOG = logging.getLogger("zoo")
+SAMPLE = Path(__file__).parent / "sample"
+
+
+def cached_corpus(
+    paths: Sequence[str | Path],
+    tokenizer: ExistingTokenizer | TokenizerToTrain,
+    *,
+    reading: ReaderConfig | None = None,
+    validation: float | None = None,
+    validation_paths: Sequence[str | Path] = (),
+    seed: int = 0,
+    workers: int | None = None,
+) -> Corpus:
+    """Return a corpus of some texts, built now if it was not built before.
+
+    Args:
+        paths: files, directories and patterns; or one corpus, which is opened as it is; or
+            nothing, which stands for a small one that ships with the package.
+        tokenizer: which; of a corpus that is opened as it is, its own stays.
+        reading: see ``Plan``, as for all that follows.
+        validation: share of documents to hold out; by default one in a hundred, and one in ten
+            of the corpus in the package, which has few.
+        validation_paths: what is held out instead, if anything.
+        seed: for the choice of documents.
+        workers: see ``build``.
+
+    Raises:
+        UsageError, SourceError, VerificationError: see ``build``.
+    """
+    if len(paths) == 1 and (Path(paths[0]) / MANIFEST).is_file():
+        return Corpus(Path(paths[0]))
+    plan = CorpusSpec(
+        paths or sorted(SAMPLE.glob("*.txt")),
+        tokenizer,
+        reading or ReaderConfig(),
+        (0.01 if paths else 0.1) if validation is None else validation,
+        validation_paths,
+        seed,
+    )
+    name = plan.paths[0] if paths else SAMPLE
+    target = home() / "corpora" / f"{Path(name).resolve().name.split('.')[0]}-{_key(plan)}"
+    if not (target / MANIFEST).is_file():
+        LOG.info("building the corpus %s", target)
+        try:
+            build(plan, target, workers=workers)
+        except UsageError:
+            if not (target / MANIFEST).is_file():  # else another process made it meanwhile
+                raise
+    return Corpus(target)
+
+
+def _key(plan: CorpusSpec) -> str:
+    """Return a digest of what the corpus depends on, names of files not included."""
+    digests = {
+        name: [plan.sources[str(file)].blake3 for file in files]
+        for name, files in plan.files.items()
+    }
+    kinds = [file.suffixes for files in plan.files.values() for file in files]
+    what = [LAYOUT, zoo.__version__, digests, kinds, plan.settings()]
+    return blake3(msgspec.json.encode(what)).hexdigest(8)

@@ -1,0 +1,264 @@
+"""Texts from files: plain text, JSON lines and Parquet, as they are or compressed.
+
+What a file holds is told by its name: ``.jsonl``, ``.ndjson`` and ``.json`` have a JSON object a
+line, ``.parquet`` is Parquet, and anything else is text in UTF-8; ``.gz`` or ``.zst`` may follow,
+but for Parquet. A row of JSON or Parquet is a document. In text, documents end as ``Reading``
+says.
+"""
+
+import glob
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import msgspec
+
+from zoo.data.text_io import COMPRESSED, check_expansion, lines
+from zoo.errors import SourceError, UsageError, VerificationError, did_you_mean
+from zoo.io.files import open_regular
+from zoo.io.limits import MAX_DOCUMENT_CHARACTERS, MAX_PARQUET_ITEMS
+
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+PARQUET = ".parquet"
+ROWS, PAGE = 256, 1 << 20  # rows and bytes of Parquet that are read together
+
+
+class ReaderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How files become documents and sentences.
+
+    Attributes:
+        document_separator: where a document of a text file ends: at the end of the ``file``, at a
+            ``blank-line`` (as in the released data of sentence-pair models), or at each ``line``.
+            A document of more than ``MAX_DOCUMENT_CHARACTERS`` is cut into several.
+        sentence_splitter: each ``line`` of a document is one, or a ``rule`` finds them, see
+            ``zoo.data.sentences``.
+        text_field: what holds the text of a row of JSON or Parquet.
+    """
+
+    document_separator: Literal["file", "blank-line", "line"] = "blank-line"
+    sentence_splitter: Literal["rule", "line"] = "rule"
+    text_field: str = "text"
+
+
+def expand_paths(paths: Sequence[str | Path]) -> list[Path]:
+    """Return the files that are meant, each once.
+
+    A directory stands for the files in it and in those below, in order of their names, but for
+    hidden ones. A pattern such as ``data/**/*.gz`` stands for what matches, in that order too.
+
+    Raises:
+        SourceError: a path does not exist, or leads to no file.
+    """
+    found: dict[Path, Path] = {}
+    for path in paths:
+        try:
+            files = list(_files(str(path)))
+            resolved = [file.resolve() for file in files]
+        except (OSError, ValueError, RuntimeError) as error:  # a NUL, or the home of no user
+            reason = getattr(error, "strerror", None) or error
+            raise SourceError(f"{str(path)!r} cannot be read: {reason}") from error
+        if not files:
+            raise SourceError(f"there are no files in {path}", "give text, JSON lines or Parquet")
+        for key, file in zip(resolved, files, strict=True):
+            found.setdefault(key, file)
+    return list(found.values())
+
+
+def _files(text: str) -> Iterator[Path]:
+    path = Path(text).expanduser()
+    if path.is_dir():
+        for folder, below, names in os.walk(path, onerror=_unreadable):
+            below[:] = sorted(name for name in below if not name.startswith("."))
+            inside = (Path(folder, name) for name in sorted(names) if not name.startswith("."))
+            yield from (_regular(file) for file in inside if os.path.exists(file))
+    elif path.exists():
+        yield _regular(path)
+    elif matches := sorted(_matches(path)):
+        for match in matches:
+            yield from _files(str(match))
+    else:
+        what = "matches nothing" if glob.has_magic(text) else "does not exist"
+        raise SourceError(f"{text} {what}", "give a file, a directory or a pattern")
+
+
+def _unreadable(error: OSError) -> NoReturn:
+    raise SourceError(f"{error.filename}: {error.strerror}") from error
+
+
+def _regular(path: Path) -> Path:
+    if not path.is_file():
+        raise SourceError(
+            f"{path} is not a regular file", "it is read several times: write it to a file"
+        )
+    return path
+
+
+def _matches(pattern: Path) -> Iterator[Path]:
+    """Yield the paths that a pattern matches, hidden ones left out.
+
+    Links to directories are not followed by ``**``: with two that lead upwards, there would be
+    more paths than can be counted.
+    """
+    parts = pattern.parts
+    fixed = next((k for k, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    if fixed == len(parts):
+        return
+    for match in Path(*parts[:fixed]).glob(str(Path(*parts[fixed:]))):
+        hidden = any(part.startswith(".") for part in match.parts[fixed:])
+        if os.path.exists(match) and (not hidden or "/." in f"/{Path(*parts[fixed:])}"):
+            yield match
+
+
+def documents(files: Iterable[Path], reading: ReaderConfig) -> Iterator[str]:
+    """Yield the documents of files, those that hold more than white space.
+
+    Those of more than ``MAX_DOCUMENT_CHARACTERS`` come in several parts.
+
+    Raises:
+        SourceError: a file cannot be read, or what reads it is not installed.
+        VerificationError: a file is damaged, or not UTF-8, or a row is not as it should be.
+        UsageError: rows have no such field.
+    """
+    for file in files:
+        for text in _reader(file)(file, reading):
+            for part in _parts(text):
+                if part and not part.isspace():
+                    yield part
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield a text, in parts if it is too long, cut between lines or words where it has any."""
+    start, most = 0, MAX_DOCUMENT_CHARACTERS
+    while len(text) - start > most:
+        half = start + most // 2
+        ends = (text.rfind(separator, half, start + most) for separator in "\n ")
+        end = next((end for end in ends if end > 0), start + most)
+        yield text[start:end]
+        start = end
+    yield text[start:] if start else text
+
+
+def _reader(file: Path) -> Any:
+    name = file.name.lower()
+    for suffix in COMPRESSED:
+        name = name.removesuffix(suffix)
+    if name.endswith(JSON_LINES):
+        return _json_lines
+    return _parquet if name.endswith(PARQUET) else _plain
+
+
+def _plain(file: Path, reading: ReaderConfig) -> Iterator[str]:
+    if reading.document_separator == "line":
+        yield from lines(file)
+        return
+    held: list[str] = []
+    size, whole = 0, reading.document_separator == "file"
+    for line in lines(file):
+        blank = not line or line.isspace()
+        if not blank:
+            held.append(line)
+            size += len(line)
+        if held and ((blank and not whole) or size >= MAX_DOCUMENT_CHARACTERS):
+            yield "\n".join(held)
+            held, size = [], 0
+    yield "\n".join(held)
+
+
+def _json_lines(file: Path, reading: ReaderConfig) -> Iterator[str]:
+    field = reading.text_field
+    row = msgspec.defstruct("Row", [("text", str, msgspec.field(name=field))])
+    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(row)
+    for number, line in enumerate(lines(file, rows=True), 1):
+        if line and not line.isspace():
+            try:
+                text: str = decoder.decode(line).text
+                text.encode()
+            except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+                raise _bad_row(file, number, line, field, error) from error
+            yield text
+
+
+def _bad_row(file: Path, number: int, line: str, field: str, error: Exception) -> Exception:
+    """Say what is wrong with a line of JSON."""
+    where = f"{file}, line {number}"
+    try:
+        found = msgspec.json.decode(line)
+    except (msgspec.DecodeError, RecursionError) as fault:
+        reason = "it is nested too deeply" if isinstance(fault, RecursionError) else error
+        return VerificationError(f"{where} is not JSON: {reason}", "each line must be an object")
+    if not isinstance(found, dict):
+        return VerificationError(f"{where} is no JSON object", "each line must be one")
+    if field not in found:
+        return _no_field(where, field, list(map(str, found)))
+    return VerificationError(f"{where}: {field!r} is no text: {error}", "leave that row out")
+
+
+def _no_field(where: str, field: str, known: list[str]) -> UsageError:
+    hint = did_you_mean(field, known) or f"it has {', '.join(known[:8]) or 'none'}"
+    return UsageError(f"{where} has no field {field!r}", f"{hint}; --text-field names it")
+
+
+def _parquet(file: Path, reading: ReaderConfig) -> Iterator[str]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise SourceError(
+            f"reading {file} takes pyarrow, which is not installed",
+            "pip install 'plm-zoo[parquet]'",
+        ) from error
+    field, number = reading.text_field, 0
+    try:
+        with open_regular(file) as source:
+            limits = {
+                "thrift_string_size_limit": MAX_PARQUET_ITEMS,
+                "thrift_container_size_limit": MAX_PARQUET_ITEMS,
+            }
+            _check_parquet(file, pyarrow.parquet.ParquetFile(source, **limits), field)
+            table = pyarrow.parquet.ParquetFile(
+                source,
+                read_dictionary=[field],  # a text that is stored once is held once
+                pre_buffer=False,
+                buffer_size=PAGE,
+                **limits,
+            )
+            for batch in table.iter_batches(batch_size=ROWS, columns=[field]):
+                for value in batch.column(0):
+                    text = value.as_py()
+                    number += 1
+                    if not isinstance(text, str):
+                        raise VerificationError(
+                            f"{file}, row {number}: {field!r} is no text: {text!r}",
+                            "leave that row out",
+                        )
+                    yield text
+    except (pyarrow.ArrowException, OSError, UnicodeError, ValueError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise VerificationError(
+            f"{file} is not a Parquet file: {why}", "download it again"
+        ) from error
+
+
+def _check_parquet(file: Path, table: Any, field: str) -> None:
+    """Check that a column holds texts, and that it does not expand beyond what texts do.
+
+    Raises:
+        UsageError: there is no such column.
+        VerificationError: it does not hold texts, or is too large for the file.
+    """
+    from pyarrow import types
+
+    if field not in table.schema_arrow.names:
+        raise _no_field(str(file), field, table.schema_arrow.names)
+    kind = table.schema_arrow.field(field).type
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    if not (types.is_string(kind) or types.is_large_string(kind)):
+        raise VerificationError(
+            f"{file}, row 1: {field!r} is no text: the column has {str(kind)[:100]}",
+            "--text-field names another",
+        )
+    metadata = table.metadata
+    groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+    total = sum(group.total_byte_size for group in groups)
+    check_expansion(file, total, file.stat().st_size)

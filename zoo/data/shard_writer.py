@@ -1,0 +1,104 @@
+"""Writing a split of a corpus as its documents come, with nothing kept in memory."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from zoo.checkpoint import FileDigest
+from zoo.data.corpus import SplitRecord
+from zoo.data.encoding import EncodedDocuments
+
+SHARD = 256 << 20  # bytes
+
+
+class _File:
+    """A file that is hashed while it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self.file, self.hash, self.bytes = path.open("wb"), blake3(), 0
+
+    def write(self, array: NDArray[Any]) -> None:
+        data = np.ascontiguousarray(array).data.cast("B")
+        self.file.write(data)
+        self.hash.update(data)
+        self.bytes += len(data)
+
+    def close(self) -> FileDigest:
+        self.file.close()
+        return FileDigest(bytes=self.bytes, blake3=self.hash.hexdigest())
+
+
+class SplitWriter:
+    """A split on its way to the disk.
+
+    Args:
+        root: the corpus's directory.
+        name: the split's.
+        dtype: of the tokens.
+        shard: no shard is longer than this many bytes, unless a document is.
+    """
+
+    def __init__(self, root: Path, name: str, dtype: str, shard: int = SHARD) -> None:
+        self.root, self.name, self.shard = root, name, shard
+        self.dtype = np.dtype(dtype).newbyteorder("<")
+        self.documents = self.sentences = self.tokens = 0
+        self._files: dict[str, _File] = {}
+        (root / name).mkdir()
+        self._sentences, self._documents = self._open("sentences.bin"), self._open("documents.bin")
+        for file in (self._sentences, self._documents):
+            file.write(np.zeros(1, "<i8"))
+        self._shards: list[_File] = []
+
+    def _open(self, name: str) -> _File:
+        path = f"{self.name}/{name}"
+        self._files[path] = _File(self.root / path)
+        return self._files[path]
+
+    def add(self, found: EncodedDocuments) -> None:
+        """Append documents; those without tokens are left out."""
+        documents = found.documents[found.documents > 0]
+        sentences = np.cumsum(found.sentences)
+        ends = sentences[np.cumsum(documents) - 1]  # of documents, in tokens
+        self._write_tokens(found.tokens.astype(self.dtype, copy=False), ends)
+        self._sentences.write((sentences + self.tokens).astype("<i8"))
+        self._documents.write((np.cumsum(documents) + self.sentences).astype("<i8"))
+        self.documents += len(documents)
+        self.sentences += len(found.sentences)
+        self.tokens += len(found.tokens)
+
+    def _write_tokens(self, tokens: NDArray[Any], ends: NDArray[np.int64]) -> None:
+        """Fill shards with whole documents."""
+        at = 0
+        while at < len(tokens):
+            used = self._shards[-1].bytes if self._shards else self.shard
+            room = at + (self.shard - used) // self.dtype.itemsize
+            fit = int(np.searchsorted(ends, room, side="right"))
+            end = int(ends[fit - 1]) if fit else at
+            if end <= at:
+                if self._shards and not self._shards[-1].bytes:  # longer than any shard
+                    end = int(ends[np.searchsorted(ends, at, side="right")])
+                else:
+                    self._next_shard()
+                    continue
+            self._shards[-1].write(tokens[at:end])
+            at = end
+
+    def _next_shard(self) -> None:
+        if self._shards:
+            self._shards[-1].file.close()
+        self._shards.append(self._open(f"tokens-{len(self._shards):05}.bin"))
+
+    def close(self) -> SplitRecord:
+        """Finish the files, and say what they hold."""
+        files = {path: file.close() for path, file in sorted(self._files.items())}
+        return SplitRecord(
+            documents=self.documents, sentences=self.sentences, tokens=self.tokens, files=files
+        )
+
+    def abandon(self) -> None:
+        """Close what is open."""
+        for file in self._files.values():
+            file.file.close()

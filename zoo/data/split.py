@@ -1,0 +1,66 @@
+"""Which documents are kept for validation: a draw for each, by its number."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from zoo.data.rng import generator
+from zoo.errors import UsageError
+
+BLOCK = 1 << 16
+
+
+class ValidationSplit:
+    """A share of the documents, and one of them at least.
+
+    Each is drawn by itself, so that adding documents at the end changes nothing about the
+    others.
+
+    Args:
+        documents: all of them, in order; read as far as the first that is held out.
+        share: how many are held out, on average; 0 for none.
+        seed: for the draws.
+
+    Raises:
+        UsageError: there are too few to hold one out.
+    """
+
+    def __init__(self, documents: Iterable[str], share: float, seed: int) -> None:
+        self.share, self.seed = share, seed
+        self._number, self._draws = -1, np.zeros(0)
+        self._sure = self._lowest(documents) if share else -1
+
+    def _lowest(self, documents: Iterable[str]) -> int:
+        """Return the number of a document that is held out in any case, or -1."""
+        number, lowest, least = -1, -1, 1.0
+        for number, _ in enumerate(documents):
+            draw = self._draw(number, 1)[0]
+            if draw < self.share:
+                return -1
+            if draw < least:
+                lowest, least = number, draw
+        if number == 0:
+            raise UsageError(
+                "one document cannot be split into training and validation",
+                "give --eval-data, --validation 0, or another --document",
+            )
+        return lowest
+
+    def choose(self, first: int, count: int) -> NDArray[np.bool_]:
+        """Say which of ``count`` documents from number ``first`` on are held out."""
+        chosen = self._draw(first, count) < self.share
+        if first <= self._sure < first + count:
+            chosen[self._sure - first] = True
+        return chosen
+
+    def _draw(self, first: int, count: int) -> NDArray[np.float64]:
+        parts = []
+        while count > 0:
+            block, start = divmod(first, BLOCK)
+            if block != self._number:
+                self._draws = generator(self.seed, "held out", block).random(BLOCK)
+                self._number = block
+            parts.append(self._draws[start : start + count])
+            first, count = first + len(parts[-1]), count - len(parts[-1])
+        return np.concatenate(parts)

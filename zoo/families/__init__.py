@@ -1,0 +1,1 @@
+"""What a plugin subclasses: families, heads, configurations and ONNX specifications."""

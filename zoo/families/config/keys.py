@@ -1,0 +1,67 @@
+"""Keys of the Hub's ``config.json`` that mean the same in every family."""
+
+from collections.abc import Mapping
+from typing import Any
+
+# Keys that any Hub config may hold and that never change what a forward pass computes.
+BOOKKEEPING: Mapping[str, str] = {
+    "_name_or_path": "provenance",
+    "_attn_implementation": "an implementation choice",
+    "_attn_implementation_autoset": "an implementation choice",
+    "_commit_hash": "provenance",
+    "architectures": "names the class of the checkpoint; written anew from the head",
+    "model_type": "names the family; written anew",
+    "transformers_version": "provenance",
+    "torch_dtype": "the files say their dtype; written anew",
+    "dtype": "the files say their dtype; written anew",
+    "label2id": "the inverse of id2label; written anew",
+    "_num_labels": "as many as id2label has",
+    "finetuning_task": "provenance",
+    "name": "provenance",
+    "language": "provenance",
+    "chunk_size_feed_forward": "a memory setting, results are equal",
+    "gradient_checkpointing": "a training setting",
+    "output_attentions": "chooses outputs, not values",
+    "output_hidden_states": "chooses outputs, not values",
+    "return_dict": "chooses a container",
+    "use_return_dict": "chooses a container",
+    "return_dict_in_generate": "chooses a container",
+    "output_scores": "chooses outputs, not values",
+    "output_past": "chooses outputs, not values",
+    "use_cache": "a speed setting, results are equal",
+    "torchscript": "an export setting",
+    "use_bfloat16": "a setting for TPUs that PyTorch models ignore",
+    "tokenizer_class": "the tokenizer is converted by itself",
+    "prefix": "prepended to prompts by old pipelines only",
+    "bos_token_id": "the tokenizer decides",
+    "eos_token_id": "the tokenizer decides",
+    "eos_token_ids": "the tokenizer decides",
+    "sep_token_id": "the tokenizer decides",
+    "cls_token_id": "the tokenizer decides",
+    "decoder_start_token_id": "generation only",
+    "task_specific_params": "defaults for old pipelines",
+    "sbert_ce_default_activation_function": "what another library applies to the scores it gives",
+}
+# What the Hub's library calls the shape of any model, whatever a family's own key for it is.
+COMMON: Mapping[str, str] = {
+    "hidden_size": "hidden_size",
+    "num_hidden_layers": "num_layers",
+    "num_attention_heads": "num_heads",
+    "max_position_embeddings": "max_positions",
+}
+WRITTEN_ANEW = ("architectures", "model_type", "torch_dtype", "dtype", "label2id")
+# Any of these keys changes what is computed in every family; one value means "not used".
+NOT_IMPLEMENTED: Mapping[str, tuple[Any, ...]] = {
+    "add_cross_attention": (False, None),
+    "tie_encoder_decoder": (False, None),
+    "cross_attention_hidden_size": (None,),
+    "per_layer_config": (None,),
+    "quantization_config": (None,),
+    "pruned_heads": (None, {}),
+    "auto_map": (None, {}),
+}
+
+
+def same_names(*names: str) -> dict[str, str]:
+    """Return keys for a ``ConfigMap`` that the Hub calls as our fields are called."""
+    return {name: name for name in names}

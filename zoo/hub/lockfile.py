@@ -1,0 +1,197 @@
+"""``zoo.hub.lockfile``: the commits and digests that a team agreed on."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from zoo.checkpoint import FileDigest, JsonStruct, SourceRecord, decode, encode
+from zoo.errors import UsageError, VerificationError
+from zoo.hub.files import map_os_errors
+from zoo.io.locks import file_lock
+from zoo.io.output.atomic import atomic_write
+
+NAME = "zoo.hub.lockfile"
+LAYOUT = 1
+Commit = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40}$")]
+
+
+class LockedRepo(JsonStruct):
+    """A repository as it is locked.
+
+    Attributes:
+        revision: the commit.
+        files: the digest of every file that was used so far.
+    """
+
+    revision: Commit
+    files: dict[str, FileDigest]
+
+
+class LockFile(JsonStruct):
+    """What the file holds.
+
+    Attributes:
+        zoo: version of this layout.
+        models: ``repository@revision asked for`` -> what it is locked to.
+    """
+
+    zoo: int
+    models: dict[str, LockedRepo]
+
+
+class Lock:
+    """An open lock file.
+
+    Attributes:
+        path: where it is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Read a lock file; one that is missing is empty until something is added.
+
+        Raises:
+            SourceError: it cannot be read.
+            VerificationError: it is damaged, or of a newer layout.
+        """
+        self.path = path
+        self._models = self._read()
+
+    @classmethod
+    def open(cls, path: Path | None) -> "Lock | None":
+        """Open a lock file.
+
+        Args:
+            path: the file, made when it is missing; ``None`` for ``zoo.hub.lockfile`` in the working
+                directory, if there is one.
+
+        Raises:
+            SourceError: it cannot be read.
+            UsageError: it cannot be made.
+            VerificationError: it is damaged, or of a newer layout.
+        """
+        if path is None:
+            return cls(Path(NAME)) if Path(NAME).exists() else None
+        lock = cls(path)
+        if not path.exists():
+            with lock._alone():
+                lock._write()
+        return lock
+
+    def pin(self, repo: str, revision: str | None) -> str | None:
+        """Return the commit that a repository is locked to, if it is.
+
+        Raises:
+            UsageError: another revision is asked for.
+        """
+        entry = self._entry(repo)
+        if entry is None:
+            return None
+        key, pinned = entry
+        locked = key.partition("@")[2]
+        if revision not in (None, locked, pinned.revision):
+            raise UsageError(
+                f"{self.path} locks {repo} to {locked} ({pinned.revision[:12]}), not {revision}",
+                f"leave the revision out, or remove {key!r} from {self.path}",
+            )
+        return pinned.revision
+
+    def check(self, repo: str, name: str, digest: FileDigest) -> None:
+        """Compare a file with what is locked, if it is.
+
+        Raises:
+            VerificationError: it differs.
+        """
+        entry = self._entry(repo)
+        locked = entry[1].files.get(name) if entry else None
+        if locked and (locked.bytes, locked.blake3) != (digest.bytes, digest.blake3):
+            raise VerificationError(
+                f"{repo} {name} is not the file that {self.path} locks",
+                f"do not use it, unless you know why; then remove its entry from {self.path}",
+            )
+
+    def check_conversion(self, path: Path, source: SourceRecord) -> None:
+        """Compare what a converted model was made from with what is locked, if it is.
+
+        Args:
+            path: where the model is, for messages.
+            source: from its manifest.
+
+        Raises:
+            VerificationError: it was another commit, or another file.
+        """
+        entry = self._entry(source.repo or "")
+        if source.repo is None or entry is None:
+            return
+        if source.revision != entry[1].revision:
+            raise VerificationError(
+                f"{path} was made from {source.repo} {str(source.revision)[:12]}, and {self.path} "
+                f"locks it to {entry[1].revision[:12]}",
+                "`zoo convert ... --force` makes it anew",
+            )
+        for name, digest in source.files.items():
+            self.check(source.repo, name, digest)
+
+    def add(self, repo: str, revision: str, commit: str, files: dict[str, FileDigest]) -> None:
+        """Lock a repository that is not, or more files of one that is.
+
+        Args:
+            repo: the repository.
+            revision: the branch, tag or commit that was asked for.
+            commit: what it was resolved to.
+            files: the files that were used.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        if not self._lacks(repo, commit, files):
+            return  # also where the folder is for reading alone
+        with self._alone():
+            if self._lacks(repo, commit, files):
+                key, pinned = self._entry(repo) or (
+                    f"{repo}@{revision}",
+                    LockedRepo(revision=commit, files={}),
+                )
+                self._models[key] = LockedRepo(revision=commit, files={**files, **pinned.files})
+                self._write()
+
+    def _lacks(self, repo: str, commit: str, files: dict[str, FileDigest]) -> bool:
+        entry = self._entry(repo)
+        if entry is None:
+            return True
+        return entry[1].revision == commit and not files.keys() <= entry[1].files.keys()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Read the file anew, and let no other process write to it until the block ends."""
+        with (
+            map_os_errors(self.path, "give another --lock"),
+            file_lock(self.path.with_name(f".{self.path.name}.lock")),
+        ):
+            self._models = self._read()
+            yield
+
+    def _entry(self, repo: str) -> tuple[str, LockedRepo] | None:
+        for key, pinned in self._models.items():
+            if key.partition("@")[0] == repo:
+                return key, pinned
+        return None
+
+    def _read(self) -> dict[str, LockedRepo]:
+        if not self.path.exists():
+            return {}
+        content = decode(self.path, LockFile)
+        if content.zoo > LAYOUT:
+            raise VerificationError(
+                f"{self.path} is of layout {content.zoo}", "install a newer plm-zoo"
+            )
+        return content.models
+
+    def _write(self) -> None:
+        models = {
+            key: LockedRepo(revision=pinned.revision, files=dict(sorted(pinned.files.items())))
+            for key, pinned in sorted(self._models.items())
+        }
+        atomic_write(self.path, encode(LockFile(zoo=LAYOUT, models=models)))

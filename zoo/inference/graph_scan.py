@@ -1,0 +1,148 @@
+"""Checks of an ONNX file before the runtime sees it: operators, size, and files it refers to.
+
+The runtime executes what a file says. A graph that zoo exports is a list of standard operators,
+run one after the other: without branches, functions or operators of other domains, and with no
+loop but ``Scan``, which runs once for each element of an input and has no loop inside. So a run
+ends, and runs no code but the runtime's. A file with anything else is refused. Its messages are
+read without decoding the tensors, and in the same way whatever the order of their fields.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from zoo.errors import VerificationError
+from zoo.io.files import read_regular
+from zoo.io.limits import ONNX_ATTRIBUTES, ONNX_FILE_BYTES, ONNX_NODES, check_limit
+from zoo.io.protobuf import Value, as_bytes, fields
+from zoo.io.untrusted import parsing
+
+# Numbers of the fields in onnx.proto
+_MODEL_GRAPH, _MODEL_OPSET, _MODEL_TRAINING, _MODEL_FUNCTIONS = 7, 8, 20, 25
+_OPSET_DOMAIN = 1
+_GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_SPARSE = 1, 5, 15
+_NODE_OPERATOR, _NODE_ATTRIBUTE, _NODE_DOMAIN = 4, 5, 7
+_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS, _ATTRIBUTE_SPARSE = 5, 10, (22, 23)
+_ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS = 6, 11
+_TENSOR_EXTERNAL, _ENTRY_KEY, _ENTRY_VALUE = 13, 1, 2
+
+DOMAINS = ("", "ai.onnx")
+# Regular expressions take a time that no size bounds.
+REFUSED = {"RegexFullMatch", "StringSplit"}
+
+
+def scan_graph(path: Path) -> set[str]:
+    """Check an ONNX file, and return the locations of its external data.
+
+    Args:
+        path: the file.
+
+    Raises:
+        SourceError: it cannot be read.
+        VerificationError: it is not an ONNX file, or has what no graph of zoo has.
+    """
+    content = memoryview(read_regular(path, "graph", ONNX_FILE_BYTES))
+    scan = _Scan(path)
+    with parsing(path, "an ONNX graph"):
+        scan.model(content)
+    if not scan.graphs:
+        raise VerificationError(f"{path}: not an ONNX graph that can be read: it holds no graph")
+    return scan.locations
+
+
+class _Scan:
+    """The messages of one file, from the model down to its tensors.
+
+    Attributes:
+        graphs: number of graphs.
+        locations: files that tensors refer to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.graphs = self.nodes = self.attributes = 0
+        self._in_scan = False
+        self.locations: set[str] = set()
+
+    def model(self, content: memoryview) -> None:
+        for number, value in _fields(content):
+            if number == _MODEL_GRAPH:
+                self.graph(_bytes(value))
+            elif number == _MODEL_OPSET:
+                for inner, domain in _fields(_bytes(value)):
+                    if inner == _OPSET_DOMAIN:
+                        self._require_standard(domain)
+            elif number in (_MODEL_TRAINING, _MODEL_FUNCTIONS):
+                self._refuse("functions or training steps")
+
+    def graph(self, content: memoryview) -> None:
+        self.graphs += 1
+        parts: dict[int, Callable[[memoryview], None]] = {
+            _GRAPH_NODE: self.node,
+            _GRAPH_INITIALIZER: self.tensor,
+        }
+        for number, value in _fields(content):
+            if number in parts:
+                parts[number](_bytes(value))
+            elif number == _GRAPH_SPARSE:
+                self._refuse("sparse tensors")
+
+    def node(self, content: memoryview) -> None:
+        self.nodes += 1
+        check_limit(self.path, "number of nodes", self.nodes, ONNX_NODES)
+        operators = {_text(value) for number, value in _fields(content) if number == _NODE_OPERATOR}
+        if refused := operators & REFUSED:
+            self._refuse(f"the operator {', '.join(sorted(refused))}")
+        for number, value in _fields(content):
+            if number == _NODE_DOMAIN:
+                self._require_standard(value)
+            elif number == _NODE_ATTRIBUTE:
+                self.attribute(_bytes(value), operators)
+
+    def attribute(self, content: memoryview, operators: set[str]) -> None:
+        self.attributes += 1
+        check_limit(self.path, "number of attributes", self.attributes, ONNX_ATTRIBUTES)
+        for number, value in _fields(content):
+            if number in (_ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS):
+                self._body(_bytes(value), operators)
+            elif number in _ATTRIBUTE_SPARSE:
+                self._refuse("sparse tensors")
+            elif number in (_ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS):
+                self.tensor(_bytes(value))
+
+    def _body(self, content: memoryview, operators: set[str]) -> None:
+        """Check a graph within an operator, which may be the body of a ``Scan`` alone."""
+        if operators != {"Scan"} or self._in_scan:
+            self._refuse("loops or branches")
+        self._in_scan = True
+        self.graph(content)
+        self._in_scan = False
+
+    def tensor(self, content: memoryview) -> None:
+        for number, value in _fields(content):
+            if number != _TENSOR_EXTERNAL:
+                continue
+            entry = {number: _text(text) for number, text in _fields(_bytes(value))}
+            if entry.get(_ENTRY_KEY) == "location":
+                self.locations.add(entry.get(_ENTRY_VALUE, ""))
+
+    def _require_standard(self, domain: "Value | memoryview") -> None:
+        if (name := _text(domain)) not in DOMAINS:
+            self._refuse(f"operators of the domain {name!r}")
+
+    def _refuse(self, what: str) -> None:
+        raise VerificationError(
+            f"{self.path} has {what}, which no graph has that zoo exports", "export it again"
+        )
+
+
+def _fields(content: memoryview) -> "Iterator[tuple[int, Value]]":
+    # a view is sliced without a copy, and is bytes in all other respects
+    return fields(content)  # type: ignore[arg-type]
+
+
+def _bytes(value: "Value | memoryview") -> memoryview:
+    return memoryview(as_bytes(value))  # type: ignore[arg-type]
+
+
+def _text(value: "Value | memoryview") -> str:
+    return bytes(_bytes(value)).decode("utf-8", "backslashreplace")

@@ -1,0 +1,167 @@
+"""From files to a torch module: every parameter from the file, none from an initialiser."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from zoo.checkpoint import Checkpoint
+from zoo.errors import VerificationError
+
+SHOWN = 6
+TORCH = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+}
+
+
+def load_model(
+    checkpoint: Checkpoint,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+) -> nn.Module:
+    """Build a checkpoint's model and give it the stored weights.
+
+    On a CPU and in the dtype of the file the parameters are views of the mapped file: nothing is
+    copied until a page is written to, and the file itself never changes.
+
+    Args:
+        checkpoint: a directory with weights.
+        dtype: of all floating tensors; ``None`` keeps what is stored.
+        device: where to put them.
+
+    Returns:
+        the model in evaluation mode, its parameters not asking for gradients. Parameters that
+        the model ties are one object.
+
+    Raises:
+        SourceError: a file is missing.
+        VerificationError: a file is damaged or is not the one that was written, or its tensors
+            are not those of the model.
+    """
+    with checkpoint.open_weights() as reader:  # reads and checks the headers alone
+        shapes = {name: info.shape for name, info in reader.tensors.items()}
+    with torch.device("meta"), _SkipInit():
+        model = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
+    names = _match(model, shapes, str(checkpoint.path))
+    checkpoint.require_unchanged()
+    stored = _read(checkpoint, dtype, device)
+    model.load_state_dict({name: stored[owner] for name, owner in names.items()}, assign=True)
+    _tie(model, names)
+    _compute_buffers(model, checkpoint, dtype, device)
+    return model.eval().requires_grad_(False)
+
+
+def stored_dtype(checkpoint: Checkpoint) -> torch.dtype:
+    """Return the dtype that most of a checkpoint's bytes are in, float32 for exotic ones."""
+    count: dict[str, int] = {}
+    with checkpoint.open_weights() as reader:
+        for info in reader.tensors.values():
+            count[info.dtype] = count.get(info.dtype, 0) + info.nbytes
+    return TORCH.get(max(count, key=lambda code: count[code], default="F32"), torch.float32)
+
+
+class _SkipInit(TorchFunctionMode):
+    """Leaves parameters as they are created, which saves their initialisation.
+
+    Every in-place function of torch has a name that ends in one underscore.
+    """
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        kwargs = kwargs or {}
+        target = args[0] if args else kwargs.get("tensor")
+        name = getattr(func, "__name__", "")
+        if isinstance(target, nn.Parameter) and name.endswith("_") and not name.endswith("__"):
+            return target
+        return func(*args, **kwargs)
+
+
+def _match(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], where: str) -> dict[str, str]:
+    """Return for each name in the model the name of the stored tensor that fills it.
+
+    Names of one tied parameter share the one that is stored.
+
+    Raises:
+        VerificationError: anything is missing, left over, stored twice or of another shape.
+    """
+    groups: dict[int, list[str]] = {}
+    state: dict[str, Tensor] = model.state_dict(keep_vars=True)
+    for name, tensor in state.items():
+        groups.setdefault(id(tensor), []).append(name)
+    names: dict[str, str] = {}
+    missing, twice = [], []
+    for group in groups.values():
+        owners = [name for name in group if name in shapes]
+        missing += [] if owners else group[:1]
+        twice += owners[1:]
+        names |= dict.fromkeys(group, owners[0] if owners else "")
+    problems = {
+        "missing": missing,
+        "stored twice": twice,
+        "not the model's": [name for name in shapes if name not in state],
+        "of another shape": [n for n in shapes if n in state and shapes[n] != state[n].shape],
+    }
+    found = [f"{_some(items)} {what}" for what, items in problems.items() if items]
+    if found:
+        raise VerificationError(
+            f"{where}: the weights are not those of the model: {'; '.join(found)}",
+            "convert it again, or run zoo verify",
+        )
+    return names
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more}"
+
+
+def _read(
+    checkpoint: Checkpoint, dtype: torch.dtype | None, device: torch.device | str
+) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for path in checkpoint.weight_files():
+        with safe_open(path, framework="pt", device=str(device)) as file:
+            for name in file.keys():  # noqa: SIM118 (an open file, not a dict)
+                found[name] = _cast(file.get_tensor(name), dtype)
+    return found
+
+
+def _cast(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
+    return tensor.to(dtype) if dtype and tensor.is_floating_point() else tensor
+
+
+def _tie(model: nn.Module, names: Mapping[str, str]) -> None:
+    """Make tied parameters one object again: a gradient or an update must reach both."""
+    for name, owner in names.items():
+        if name != owner:
+            module, _, leaf = name.rpartition(".")
+            setattr(model.get_submodule(module), leaf, model.get_parameter(owner))
+
+
+def _compute_buffers(
+    model: nn.Module,
+    checkpoint: Checkpoint,
+    dtype: torch.dtype | None,
+    device: torch.device | str,
+) -> None:
+    """Give buffers that no file stores the values that the model's constructor gives them."""
+    missing = [name for name, buffer in model.named_buffers() if buffer.is_meta]
+    if not missing:
+        return
+    with torch.random.fork_rng(devices=[]):
+        fresh = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
+    for name in missing:
+        module, _, leaf = name.rpartition(".")
+        value = _cast(fresh.get_buffer(name), dtype).to(device)
+        setattr(model.get_submodule(module), leaf, value)

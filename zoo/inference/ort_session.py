@@ -1,0 +1,118 @@
+"""Running a graph in ONNX Runtime, after checking that it is the graph that was exported."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from warnings import warn
+
+import numpy as np
+
+from zoo.checkpoint import Checkpoint
+from zoo.errors import UsageError
+from zoo.families.onnx import LOGITS
+from zoo.inference.check_outputs import check_result, check_signature
+from zoo.inference.exported import check_files, read_export_info
+from zoo.inference.ort import create_session, run_graph
+from zoo.inference.ort_decoder import OrtDecoder
+from zoo.inference.session import BackendWarning, Session
+from zoo.inference.validate_inputs import check_inputs, check_outputs, with_defaults
+
+if TYPE_CHECKING:
+    from zoo.inference.generation.decoder import Decoder
+    from zoo.inference.session import Arrays, Floats
+
+
+def open_onnx(
+    checkpoint: Checkpoint, device: str | None, dtype: str | None, threads: int | None
+) -> "OnnxSession":
+    """Open a directory's graph; where there is none, export the weights once and keep that.
+
+    Args:
+        checkpoint: the model.
+        device: see ``open_session``.
+        dtype: ``float32`` or ``float16``; ``None`` for what the graph has, or float32.
+        threads: see ``open_session``.
+
+    Raises:
+        UsageError: the graph is of another dtype, or the device is not available.
+        VerificationError: a file is not what the manifest says, or an export failed its gate.
+    """
+    if checkpoint.graph is None and checkpoint.manifest.export is None:
+        from zoo.export.on_first_use import cached_graph
+
+        return OnnxSession(cached_graph(checkpoint, dtype), device, threads)
+    stored = read_export_info(checkpoint).dtype
+    if dtype is not None and dtype != stored:
+        raise UsageError(
+            f"{checkpoint.path} holds a graph in {stored}, not {dtype}",
+            "leave --dtype out, or export it again",
+        )
+    check_files(checkpoint)
+    return OnnxSession(checkpoint, device, threads)
+
+
+class OnnxSession(Session):
+    """A graph in ONNX Runtime.
+
+    Args:
+        checkpoint: a directory with a graph, its files checked by ``check_files``.
+        device: ``cpu`` (the default), ``cuda`` or ``cuda:1``.
+        threads: CPU threads.
+
+    Raises:
+        UsageError: the device is not available.
+        VerificationError: the runtime does not accept the graph.
+    """
+
+    backend = "onnx"
+
+    def __init__(
+        self, checkpoint: Checkpoint, device: str | None = None, threads: int | None = None
+    ) -> None:
+        export = read_export_info(checkpoint)
+        if not export.validated:
+            warn(
+                f"{checkpoint.path} holds a graph that did not pass the export gate: its outputs "
+                "may be wrong",
+                BackendWarning,
+                stacklevel=4,
+            )
+        self._config, self._path = checkpoint.config, checkpoint.path
+        self._spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+        self.device = device or "cpu"
+        self.dtype = export.dtype
+        self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
+        paths = [checkpoint.path / name for name in export.graphs]
+        where = (self.device, threads)
+        self._graphs = OrtDecoder(paths, *where) if export.cache else None
+        self._session = self._graphs.decoder if self._graphs else create_session(paths[0], *where)
+        if self._graphs is None:
+            check_signature(paths[0], self._session, self._spec)
+
+    def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
+        """See ``Session``."""
+        names = check_outputs(outputs, self.outputs)
+        arrays = with_defaults(check_inputs(inputs, self._spec, self._config), self._spec)
+        if self._graphs:
+            found = {LOGITS: self._graphs.whole(arrays)}
+        else:
+            found = run_graph(self._session, arrays, names)
+        sizes = {
+            axis: size
+            for name, array in arrays.items()
+            for axis, size in zip(self._spec.inputs[name], array.shape, strict=True)
+        }
+        for name, value in found.items():
+            check_result(str(self._path), name, value, self._spec.outputs[name], sizes)
+        return {name: value.astype(np.float32, copy=False) for name, value in found.items()}
+
+    def decoder(self) -> "Decoder":
+        """See ``Session``."""
+        if self._graphs is None:
+            raise UsageError(
+                f"{self._path} holds a graph that keeps no keys and values from one token to the "
+                "next, and so does not generate",
+                "export the model again, with --cache",
+            )
+        from zoo.inference.ort_generation import OrtGenerator  # brings torch
+
+        return OrtGenerator(self._graphs, self._config)

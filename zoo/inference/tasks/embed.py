@@ -1,0 +1,72 @@
+"""embed: one vector for each text."""
+
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.checkpoint import Pooling
+from zoo.inference.tasks.base import EncodedExample, Task, TaskWarning
+from zoo.inference.tasks.batching import Batch
+from zoo.inference.tasks.numbers import short_floats
+from zoo.inference.tasks.pooling import pool
+from zoo.inference.tasks.records import TextExample
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Embed(Task):
+    """Pools the last layer as the checkpoint's sentence-transformers files say.
+
+    Without such files it takes the mean over the tokens, does not scale it, and says so in a
+    ``TaskWarning``. A result adds ``embedding``.
+    """
+
+    name: ClassVar[str] = "embed"
+    output_keys: ClassVar[tuple[str, ...]] = ("embedding",)
+
+    @property
+    def pooling(self) -> Pooling:
+        """How token vectors become a sentence vector."""
+        return self.checkpoint.model.pooling or Pooling()
+
+    def limits(self) -> list[int]:
+        """See ``Task``; a sentence encoder may have been trained on shorter texts."""
+        own = self.pooling.max_tokens
+        return [*super().limits(), *([own] if own is not None else [])]
+
+    def prepare(self, text: str) -> str:
+        """See ``Task``."""
+        return text.lower() if self.pooling.lowercase else text
+
+    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+        """See ``Task``."""
+        hidden = self.output("last_hidden_state", items, batch)  # (texts, tokens, hidden)
+        return [{"embedding": vector} for vector in pool(hidden, batch.mask, self.pooling)]
+
+    def render(self, added: dict[str, Any]) -> dict[str, Any]:
+        """See ``Task``."""
+        return {"embedding": short_floats(added["embedding"])}
+
+    def stream(
+        self, records: Iterable[TextExample]
+    ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
+        """See ``Task``."""
+        if self.checkpoint.model.pooling is None:
+            warnings.warn(
+                f"{self.checkpoint.path} does not say how it pools tokens: taking their mean, "
+                "not scaled to unit length",
+                TaskWarning,
+                stacklevel=2,
+            )
+        yield from super().stream(records)
+
+    def vectors(self, records: Iterable[TextExample]) -> "NDArray[np.floating[Any]]":
+        """Return the embeddings as one array, (texts, hidden)."""
+        import numpy as np
+
+        rows = [added["embedding"] for _, added in self.stream(records)]
+        if not rows:
+            return np.empty((0, getattr(self.checkpoint.config, "hidden_size", 0)), np.float32)
+        return np.stack(rows)

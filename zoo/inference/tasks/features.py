@@ -1,0 +1,89 @@
+"""features: every token's vector, from the layers asked for."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.errors import UsageError
+from zoo.inference.tasks.base import EncodedExample, Task
+from zoo.inference.tasks.batching import Batch
+from zoo.inference.tasks.checks import require_finite
+from zoo.inference.tasks.numbers import short_floats
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class Features(Task):
+    """The hidden states of chosen layers.
+
+    A result adds ``tokens``, ``offsets`` (where each begins and ends in its text, in characters;
+    special tokens stand at 0, 0) and ``layers``: the number of a layer as a string -> (tokens,
+    hidden). Layer 0 is the embeddings.
+
+    Args:
+        *args: see ``Task``.
+        layers: which ones; negative numbers count from the last, -1.
+        **options: see ``Task``.
+    """
+
+    name: ClassVar[str] = "features"
+    output_keys: ClassVar[tuple[str, ...]] = ("tokens", "offsets", "layers")
+    pairs: ClassVar[bool] = True
+    window: int = 128  # of one layer: each token keeps its vectors until they are written
+
+    def __init__(self, *args: Any, layers: Sequence[int] = (-1,), **options: Any) -> None:
+        super().__init__(*args, **options)
+        known: int = getattr(self.checkpoint.config, "num_layers", 0)  # for what shows no layers
+        self.depth = self.session.layers - 1 if self.session.layers else known
+        if not layers:
+            raise UsageError("no layers were asked for", "-1 is the last")
+        self.layers = tuple(dict.fromkeys(self._number(layer) for layer in layers))
+        self.window = max(self.window // len(self.layers), 1)
+        self.last_alone = (
+            self.layers == (self.depth,) and "last_hidden_state" in self.session.outputs
+        )
+        if not self.last_alone and not self.session.layers:
+            raise UsageError(
+                f"the {self.session.backend} backend does not expose single layers of this model",
+                "use --backend cpu",
+            )
+
+    def _number(self, layer: int) -> int:
+        if not -self.depth - 1 <= layer <= self.depth:
+            raise UsageError(
+                f"the model has no layer {layer}",
+                f"layers are 0 (the embeddings) to {self.depth}, or -1 (the last) to "
+                f"{-self.depth - 1}",
+            )
+        return layer if layer >= 0 else layer + self.depth + 1
+
+    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+        """See ``Task``."""
+        states = self._states(items, batch)
+        return [
+            {
+                "tokens": list(item.encoded.tokens),
+                "offsets": [list(span) for span in item.encoded.offsets],
+                "layers": {
+                    str(n): states[n][row, : len(item.encoded.ids)].copy() for n in self.layers
+                },
+            }
+            for row, item in enumerate(items)
+        ]
+
+    def _states(
+        self, items: list[EncodedExample], batch: Batch
+    ) -> "dict[int, NDArray[np.floating[Any]]]":
+        """Return layer -> (texts, tokens, hidden)."""
+        if self.last_alone:
+            return {self.depth: self.output("last_hidden_state", items, batch)}
+        every: Any = self.session.hidden_states(batch.inputs)
+        for layer in self.layers:
+            require_finite(every[layer], batch.mask, [item.record for item in items])
+        return {layer: every[layer] for layer in self.layers}
+
+    def render(self, added: dict[str, Any]) -> dict[str, Any]:
+        """See ``Task``."""
+        layers = {name: short_floats(values) for name, values in added["layers"].items()}
+        return {**added, "layers": layers}

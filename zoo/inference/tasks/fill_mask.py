@@ -1,0 +1,91 @@
+"""fill-mask: what could stand at each masked place."""
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.errors import UsageError
+from zoo.inference.tasks.base import EncodedExample, Task
+from zoo.inference.tasks.batching import Batch
+from zoo.inference.tasks.numbers import softmax
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class FillMask(Task):
+    """The likeliest tokens at each mask token of a text, of which there may be several.
+
+    A result adds ``masks``: for each mask its ``position`` (where it starts, in characters) and
+    ``predictions``, each a ``token`` and a ``score``, which is its probability.
+
+    Args:
+        *args: see ``Task``.
+        top_k: how many predictions for each mask.
+        **options: see ``Task``.
+    """
+
+    name: ClassVar[str] = "fill-mask"
+    output_keys: ClassVar[tuple[str, ...]] = ("masks",)
+    window: int = 512
+    token_budget = 512  # logits are as wide as the vocabulary: 512 x 30,522 x 4 bytes are 60 MB
+
+    def __init__(self, *args: Any, top_k: int = 5, **options: Any) -> None:
+        super().__init__(*args, **options)
+        vocabulary = self.checkpoint.config.vocab_size
+        if not 1 <= top_k <= vocabulary:
+            raise UsageError(
+                f"{top_k} predictions for a mask cannot be given", f"ask for 1 to {vocabulary}"
+            )
+        if self.tokenizer.mask_id is None:
+            raise UsageError(f"the tokenizer of {self.checkpoint.path} has no mask token")
+        self.top_k = top_k
+        # a model may have rows for more tokens than the tokenizer has
+        self.names = [self._name(number) for number in range(vocabulary)]
+        self.nameless = [number for number, name in enumerate(self.names) if name is None]
+
+    def _name(self, number: int) -> str | None:
+        try:
+            return self.tokenizer.token(number)
+        except UsageError:
+            return None
+
+    def check(self, item: EncodedExample) -> None:
+        """See ``Task``: a text needs a mask token that was not cut off."""
+        if self.tokenizer.mask_id in item.encoded.ids:
+            return
+        mask, where = self.tokenizer.mask_token, item.record.location
+        if item.encoded.truncated and mask and mask in item.record.text:
+            raise UsageError(
+                f"{where}: {mask} stands behind the first {self.max_tokens} tokens, where the text "
+                "was cut",
+                "shorten it",
+            )
+        raise UsageError(f"{where} has no mask token", f"write {mask} where a word is missing")
+
+    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+        """See ``Task``."""
+        logits = self.output("logits", items, batch)  # (texts, tokens, vocabulary)
+        found = []
+        for item, row in zip(items, logits, strict=True):
+            ids, offsets = item.encoded.ids, item.encoded.offsets
+            places = [k for k, token in enumerate(ids) if token == self.tokenizer.mask_id]
+            scores = softmax(row[places])  # (masks, vocabulary)
+            found.append(
+                {
+                    "masks": [
+                        {"position": offsets[place][0], "predictions": self._best(line)}
+                        for place, line in zip(places, scores, strict=True)
+                    ]
+                }
+            )
+        return found
+
+    def _best(self, scores: "NDArray[np.float64]") -> list[dict[str, Any]]:
+        """Return the best tokens that have a name, the lower id first where scores are equal."""
+        import numpy as np
+
+        scores[self.nameless] = -1
+        least = np.partition(scores, -self.top_k)[-self.top_k]
+        able = np.flatnonzero(scores >= max(least, 0))  # in order of id
+        best = able[np.argsort(-scores[able], kind="stable")][: self.top_k].tolist()
+        return [{"token": self.names[k], "score": float(scores[k])} for k in best]

@@ -1,0 +1,150 @@
+"""generate: how a model would go on."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.errors import UsageError
+from zoo.inference.generation.config import GenerationConfig
+from zoo.inference.tasks.base import EncodedExample, Task
+from zoo.inference.tasks.batching import Batch
+from zoo.inference.tasks.records import TextExample
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+OPTIONS = tuple(GenerationConfig.__dataclass_fields__)
+
+
+class Generate(Task):
+    """What follows a text, in the model's opinion.
+
+    A result adds ``generated``, the continuation without the text itself, and ``stopped``:
+    ``end`` where the model ended the text, ``length`` where ``max_new_tokens`` did.
+
+    Args:
+        *args: see ``Task``.
+        **options: those of ``zoo.inference.generation.config.Settings``, and see ``Task``.
+
+    Attributes:
+        side: where prompts are padded: on the left if the model goes on with them, on the right
+            if it reads them with an encoder.
+        settings: how to generate.
+    """
+
+    name: ClassVar[str] = "generate"
+    output_keys: ClassVar[tuple[str, ...]] = ("generated", "stopped")
+    side: ClassVar[str] = "left"
+    window = 256
+    token_budget = 4096  # of prompts, continuations and beams: it bounds the caches
+
+    def __init__(self, *args: Any, max_tokens: int | None = None, **options: Any) -> None:
+        self.settings = GenerationConfig(**{k: options.pop(k) for k in OPTIONS if k in options})
+        super().__init__(*args, max_tokens=max_tokens, **options)
+        self.cuts = max_tokens is not None
+        self.decoder = self.session.decoder()
+        self.end = self.tokenizer.role_id("eos")
+
+    def limits(self) -> list[int]:
+        """See ``Task``: a continuation takes places, too."""
+        if self.side != "left":
+            return super().limits()
+        found = [limit - self.settings.max_new_tokens for limit in super().limits()]
+        if found and min(found) < 1:
+            raise UsageError(
+                f"{self.settings.max_new_tokens} new tokens leave no room for a text",
+                f"the model takes {min(super().limits())} in all",
+            )
+        return found
+
+    def check(self, item: EncodedExample) -> None:
+        """See ``Task``: the end of a text is what is continued, and is not cut unasked."""
+        if item.encoded.truncated and not self.cuts:
+            raise UsageError(
+                f"{item.record.location} has {item.encoded.n + item.encoded.truncated} tokens, and "
+                f"the model takes {self.max_tokens}, so that {self.settings.max_new_tokens} new "
+                "ones fit",
+                "shorten it, lower --max-new-tokens, or cut its end with --max-tokens",
+            )
+        self._prompt(item)
+
+    def cost(self, item: EncodedExample) -> int:
+        """See ``Task``."""
+        return (len(item.encoded.ids) + self.settings.max_new_tokens) * self.settings.num_beams
+
+    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+        """See ``Task``."""
+        from zoo.inference.generation.generate import generate
+
+        prompts = [self._prompt(item) for item in items]
+        found = generate(
+            self.decoder,
+            self._inputs(prompts),
+            self.settings,
+            eos_token_ids=self._eos_token_ids,
+            row_ids=[item.row_id for item in items],
+        )
+        return [self._result(*pair) for pair in zip(prompts, found, strict=True)]
+
+    def stream_text(self, record: TextExample, place: int = 0) -> Iterator[str]:
+        """Continue one text, and return each piece of the continuation as soon as it is there.
+
+        Args:
+            record: the text.
+            place: of the text among all inputs, which the draws of sampling depend on.
+
+        Raises:
+            UsageError: beams are asked for, whose best is known at the end alone; or see ``run``.
+        """
+        if self.settings.num_beams > 1:
+            raise UsageError("beam search finds a text at its end", "stream without beams")
+        from zoo.inference.generation.generate import stream
+        from zoo.inference.generation.streaming import stream_text
+
+        self._admit(record)
+        encoded = self.tokenizer.encode([self.prepare(record.text)], max_tokens=self.max_tokens)
+        item = EncodedExample(record, encoded[0], place)
+        self.check(item)
+        prompt = self._prompt(item)
+        tokens = stream(
+            self.decoder,
+            self._inputs([prompt]),
+            self.settings,
+            eos_token_ids=self._eos_token_ids,
+            place=place,
+        )
+        spoken = (token for token in tokens if token != self.end)
+        with self.name_model_in_errors():
+            yield from stream_text(spoken, self.tokenizer.decode, self._before(prompt))
+
+    @property
+    def _eos_token_ids(self) -> tuple[int, ...]:
+        return () if self.end is None else (self.end,)
+
+    def _inputs(self, prompts: Sequence[Sequence[int]]) -> "dict[str, Tensor]":
+        from zoo.inference.generation.decoder import pad
+
+        # what ONNX Runtime computes on a device, it is given from here
+        device = "cpu" if self.session.backend == "onnx" else self.session.device
+        return pad(prompts, side=self.side, pad_id=self.tokenizer.pad_id, device=device)
+
+    def _prompt(self, item: EncodedExample) -> list[int]:
+        """Return a text's tokens; an empty text starts from the token that begins texts."""
+        if item.encoded.ids:
+            return item.encoded.ids
+        start = self.tokenizer.role_id("bos")
+        if start is None:
+            raise UsageError(
+                f"{item.record.location} is empty", "give the model a word to start from"
+            )
+        return [start]
+
+    def _before(self, prompt: list[int]) -> list[int]:
+        """Return the tokens that a continuation follows, and which its spelling depends on."""
+        return prompt if self.side == "left" else []
+
+    def _result(self, prompt: list[int], found: list[int]) -> dict[str, Any]:
+        ended = bool(found) and found[-1] == self.end
+        spoken, before = found[:-1] if ended else found, self._before(prompt)
+        told = len(self.tokenizer.decode(before)) if before else 0
+        text = self.tokenizer.decode([*before, *spoken])[told:]
+        return {"generated": text, "stopped": "end" if ended else "length"}

@@ -1,0 +1,117 @@
+"""Reading texts: from arguments, from a file, or from standard input; plain or as JSON lines.
+
+Plain text is one text a line. Every line counts, an empty one too, so that line n of the output
+belongs to line n of the input; only the line break is taken off. JSON lines are objects with
+``text``, perhaps ``text_pair``, and any other keys, which are carried to the output; blank lines
+between them are passed over. Both are UTF-8, and a byte-order mark at the start is ignored.
+"""
+
+import functools
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from zoo.errors import UsageError, VerificationError
+from zoo.inference.tasks.records import SPLIT, TextExample, as_records, validate_text
+from zoo.io.json import parse_json
+from zoo.io.limits import MAX_INPUT_LINE_BYTES
+
+Kind = Literal["auto", "text", "jsonl"]
+JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+BOM = b"\xef\xbb\xbf"
+EXAMPLE = 'each line is an object such as {"text": "..."}'
+
+
+def read_records(
+    texts: Sequence[str] = (),
+    source: str | None = None,
+    *,
+    kind: Kind = "auto",
+    stdin: BinaryIO | None = None,
+) -> Iterator[TextExample]:
+    """Return the inputs of a run, lazily; a file is opened at once, so that a typo shows early.
+
+    Args:
+        texts: the texts themselves; a lone ``-`` stands for standard input.
+        source: a file to read, or ``-`` for standard input.
+        kind: ``text``, ``jsonl``, or ``auto``: JSON lines for a file called ``*.jsonl``,
+            ``*.ndjson`` or ``*.json``, and for a standard input whose first line is a JSON object
+            with a ``text``.
+        stdin: standard input, for callers with another one.
+
+    Raises:
+        UsageError: there is no input, or there are two; the file cannot be read; and while
+            reading: a line is not UTF-8, or not such an object (file and line are named).
+    """
+    if tuple(texts) == ("-",) and source is None:
+        texts, source = (), "-"
+    if texts and source is not None:
+        raise UsageError("texts were given both as arguments and in a file", "give one of them")
+    if texts:
+        return as_records(texts)
+    if source is None:
+        raise UsageError(
+            "there is no text to work on", "give texts, or --input FILE, or - for standard input"
+        )
+    if source == "-":
+        return _read("standard input", stdin or sys.stdin.buffer, kind)
+    try:
+        file = Path(source).open("rb")  # noqa: SIM115 (the generator closes it)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"cannot read {source}: {why}") from error
+    if kind == "auto":
+        kind = "jsonl" if source.lower().endswith(JSON_SUFFIXES) else "text"
+    return _read(source, file, kind)
+
+
+def _read(name: str, file: BinaryIO, kind: Kind) -> Iterator[TextExample]:
+    with file:
+        lines = iter(functools.partial(file.readline, MAX_INPUT_LINE_BYTES + 1), b"")
+        for number, line in enumerate(lines, 1):
+            where = f"{name}:{number}"
+            if len(line) > MAX_INPUT_LINE_BYTES:
+                raise UsageError(
+                    f"{where}: the line has over {MAX_INPUT_LINE_BYTES:,} bytes", SPLIT
+                )
+            if number == 1:
+                line = line.removeprefix(BOM)
+                kind = kind if kind != "auto" else _guess(line)
+            if kind == "text":
+                yield TextExample(validate_text(_decode(line, where), where), location=where)
+            elif line.strip():
+                yield _parse(line, where)
+
+
+def _guess(line: bytes) -> Kind:
+    """Whether standard input is JSON lines: told by its first line."""
+    try:
+        value = parse_json(line, "standard input")
+    except VerificationError:
+        return "text"
+    return "jsonl" if isinstance(value, dict) and "text" in value else "text"
+
+
+def _decode(line: bytes, where: str) -> str:
+    try:
+        return line.removesuffix(b"\n").removesuffix(b"\r").decode()
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"{where}: byte {error.start + 1} of the line is not UTF-8", "convert the file to UTF-8"
+        ) from None
+
+
+def _parse(line: bytes, where: str) -> TextExample:
+    _decode(line, where)
+    try:
+        value = parse_json(line.rstrip(), where)
+    except VerificationError as error:
+        raise UsageError(error.what, EXAMPLE) from None
+    if not isinstance(value, dict) or "text" not in value:
+        what = "has no text" if isinstance(value, dict) else "is not a JSON object"
+        raise UsageError(f"{where} {what}", EXAMPLE)
+    text = validate_text(value.pop("text"), f"{where}: text")
+    pair = value.pop("text_pair", None)
+    pair = None if pair is None else validate_text(pair, f"{where}: text_pair")
+    return TextExample(text, pair, value, where)

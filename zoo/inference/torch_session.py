@@ -1,0 +1,124 @@
+"""Running a model in torch, on a CPU or on CUDA."""
+
+import inspect
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from zoo.checkpoint import Checkpoint
+from zoo.errors import UsageError
+from zoo.inference.load_model import load_model, stored_dtype
+from zoo.inference.session import Session
+from zoo.inference.validate_inputs import check_inputs, check_outputs
+from zoo.nn.devices import resolve_device, resolve_dtype
+
+if TYPE_CHECKING:
+    from zoo.inference.generation.decoder import Decoder
+    from zoo.inference.session import Arrays, Floats
+
+__all__ = ["TorchSession", "load_model"]
+
+
+class TorchSession(Session):
+    """A model in torch.
+
+    Args:
+        checkpoint: the model.
+        backend: ``auto``, ``cpu`` or ``cuda``.
+        device: see ``open_session``.
+        dtype: likewise.
+        threads: likewise; they are the process's, torch has no others.
+
+    Attributes:
+        model: the module, in evaluation mode.
+
+    Raises:
+        UsageError: the device or dtype is not available here.
+        SourceError, VerificationError: the files are missing or damaged.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        backend: str = "auto",
+        device: str | None = None,
+        dtype: str | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self._device = resolve_device(backend, device)
+        precision = resolve_dtype(dtype, self._device, stored_dtype(checkpoint))
+        if threads is not None:
+            torch.set_num_threads(threads)
+        self._config = checkpoint.config
+        self._spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+        self.model = load_model(checkpoint, precision, self._device)
+        accepted = inspect.signature(self.model.forward).parameters
+        mask = accepted.get("attention_mask")
+        self._mask_is_optional = mask is not None and mask.default is None
+        self.backend, self.device = self._device.type, str(self._device)
+        self.dtype = str(precision).removeprefix("torch.")
+        if self.backend == "cpu" and self.dtype == "float32":
+            getattr(self.model, "optimize_for_inference", bool)()  # where the model knows how
+        self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
+        # blocks that run several times are counted each time
+        self.layers = 1 + len(getattr(self.model, "order", self._blocks()))
+
+    def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
+        """See ``Session``."""
+        names = check_outputs(outputs, self.outputs)
+        found = self._forward(inputs)
+        return {name: _to_numpy(found[name]) for name in names}
+
+    def hidden_states(self, inputs: "Arrays") -> "list[Floats]":
+        """See ``Session``."""
+        seen: list[Tensor] = []
+        # a block that the model runs more than once reports every time
+        watched = {id(module): module for module in (self._embeddings(), *self._blocks())}
+        hooks = [
+            module.register_forward_hook(lambda module, given, result: seen.append(result))
+            for module in watched.values()
+        ]
+        if (norm := getattr(self.model, "final_norm", None)) is not None:
+            # registered last, and run after the last block: its result takes that one's place
+            def replace(module: nn.Module, given: object, result: Tensor) -> None:
+                seen[-1] = result
+
+            hooks.append(norm.register_forward_hook(replace))
+        try:
+            self._forward(inputs)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return [_to_numpy(state) for state in seen]
+
+    def decoder(self) -> "Decoder":
+        """See ``Session``."""
+        from zoo.inference.generation.decoder import Decoder
+
+        if not isinstance(self.model, Decoder):
+            raise UsageError("the model does not generate text", "convert it with another head")
+        return self.model
+
+    def _forward(self, inputs: "Arrays") -> dict[str, Tensor]:
+        arrays = check_inputs(inputs, self._spec, self._config)
+        mask = arrays.get("attention_mask")
+        if mask is not None and self._mask_is_optional and mask.all():
+            del arrays["attention_mask"]  # attention without a mask is the faster kernel
+        tensors = {name: torch.from_numpy(a).to(self._device) for name, a in arrays.items()}
+        with torch.inference_mode():
+            return self.model(**tensors)  # type: ignore[no-any-return]
+
+    def _embeddings(self) -> nn.Module:
+        return self.model.get_submodule("embeddings")
+
+    def _blocks(self) -> list[nn.Module]:
+        layers = self.model.get_submodule("layers")
+        assert isinstance(layers, nn.ModuleList), "see Family.model"
+        return list(layers)
+
+
+def _to_numpy(tensor: Tensor) -> "Floats":
+    wide = tensor if tensor.dtype == torch.float64 else tensor.float()
+    return wide.cpu().numpy()

@@ -1,0 +1,129 @@
+"""Checking what a session is given, before a kernel reads past the end of a table."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import UsageError
+from zoo.families.config import Config
+from zoo.families.onnx import OnnxSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from zoo.inference.session import Arrays
+
+# what an input holds that is not given: every token is real, and there is one text
+NEUTRAL = {"attention_mask": 1, "token_type_ids": 0}
+# input -> the field of the configuration that its values stay below
+TABLES = {
+    "input_ids": "vocab_size",
+    "decoder_input_ids": "vocab_size",
+    "character_ids": "characters",
+    "token_type_ids": "type_vocab_size",
+}
+
+
+def check_inputs(given: "Arrays", spec: OnnxSpec, config: Config) -> "dict[str, NDArray[np.int64]]":
+    """Return the arrays as contiguous int64, in the order of the specification.
+
+    Args:
+        given: integer arrays by name.
+        spec: names and axes of the inputs, and the largest sizes.
+        config: the model's, for the range of the values.
+
+    Raises:
+        UsageError: a name is unknown or missing, a shape does not fit, or a value is outside of
+            the table it is looked up in.
+    """
+    for name in given:
+        if name not in spec.inputs:
+            raise UsageError(f"no input is called {name!r}", f"there are {', '.join(spec.inputs)}")
+    sizes: dict[str, int] = {}
+    found = {}
+    for name, axes in spec.inputs.items():
+        if name in given:
+            found[name] = _as_int64(name, given[name])
+            _check_shape(name, found[name].shape, axes, spec.limits, sizes)
+            _check_range(name, found[name], getattr(config, TABLES.get(name, ""), None))
+        elif name not in NEUTRAL:
+            raise UsageError(f"the input {name} is missing", "it has no neutral value")
+    return found
+
+
+def with_defaults(
+    found: "Mapping[str, NDArray[np.int64]]", spec: OnnxSpec
+) -> "dict[str, NDArray[np.int64]]":
+    """Return all inputs, those that were not given with their neutral value.
+
+    Args:
+        found: what ``check_inputs`` returned.
+        spec: names and axes of the inputs.
+    """
+    import numpy as np
+
+    named = (zip(spec.inputs[name], array.shape, strict=True) for name, array in found.items())
+    sizes = {axis: size for axes in named for axis, size in axes}
+    return {
+        name: found[name]
+        if name in found
+        else np.full([sizes[axis] for axis in axes], NEUTRAL[name], np.int64)
+        for name, axes in spec.inputs.items()
+    }
+
+
+def check_outputs(wanted: Sequence[str] | None, outputs: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the outputs to compute.
+
+    Raises:
+        UsageError: the model has no output of that name.
+    """
+    for name in wanted or ():
+        if name not in outputs:
+            raise UsageError(f"no output is called {name!r}", f"there are {', '.join(outputs)}")
+    return outputs if wanted is None else tuple(wanted)
+
+
+def _as_int64(name: str, value: Any) -> "NDArray[np.int64]":
+    import numpy as np
+
+    array = np.asarray(value)
+    if array.dtype.kind not in "iub":
+        raise UsageError(f"the input {name} holds {array.dtype}, not integers")
+    return np.require(array, np.int64, ["C", "W"])
+
+
+def _check_shape(
+    name: str,
+    shape: tuple[int, ...],
+    axes: tuple[str | int, ...],
+    limits: Mapping[str, int],
+    sizes: dict[str, int],
+) -> None:
+    """Check one input's sizes, and that axes of one name have one size in all inputs."""
+    if len(shape) != len(axes):
+        wanted = ", ".join(map(str, axes))
+        raise UsageError(f"the input {name} has the shape {shape}, not ({wanted})")
+    for axis, size in zip(axes, shape, strict=True):
+        if isinstance(axis, int):
+            if size != axis:
+                raise UsageError(f"the input {name} has {size} in a row, where {axis} are needed")
+            continue
+        if size < 1:
+            raise UsageError(f"the input {name} has no {axis}: its shape is {shape}")
+        if size > limits.get(axis, size):
+            raise UsageError(
+                f"the input {name} has {size} {axis}, where the model takes at most {limits[axis]}",
+                "cut it",
+            )
+        if sizes.setdefault(axis, size) != size:
+            raise UsageError(f"the input {name} has {size} {axis}, another one {sizes[axis]}")
+
+
+def _check_range(name: str, array: "NDArray[np.int64]", table: int | None) -> None:
+    if table is None:
+        return
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high >= table:
+        wrong = low if low < 0 else high
+        raise UsageError(f"the input {name} holds {wrong}, where values from 0 to {table - 1} are")

@@ -1,0 +1,1 @@
+"""Digests of files and manifests, and the cache of files that were verified."""

@@ -1,0 +1,138 @@
+"""Digests of files, remembered until a file changes.
+
+A file is hashed the first time its digest is asked for. The digest is kept in
+``$ZOO_HOME/verified`` together with the file's device, inode, size, and times of modification and
+change; as long as these five are the same, the file is not read again. Every write through the
+file system sets the time of change, which no program can set to a value of its choice.
+
+Not noticed are changes that the operating system does not see: a disk that returns other bytes
+than were written, and writes to the device below the file system. ``zoo verify`` reads every byte.
+"""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from zoo.errors import SourceError, VerificationError
+from zoo.io.files import open_regular
+from zoo.io.paths import home
+
+FOLDER = "verified"
+# A write within one tick of the file system's clock leaves the times as they are. Digests of files
+# that changed a moment before they were hashed are therefore not kept; network file systems and
+# FAT have ticks of up to two seconds.
+SETTLED_NS = 3_000_000_000
+KEPT = 4096  # digests; all are dropped when there are more, since each can be found again
+
+
+class _Entry(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """The digest of a file, and its state when it was hashed."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    blake3: str
+
+    @classmethod
+    def of(cls, status: os.stat_result, digest: str) -> "_Entry":
+        return cls(
+            status.st_dev,
+            status.st_ino,
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+            digest,
+        )
+
+    @property
+    def name(self) -> str:
+        """The name of the file that the entry is kept in: one for each inode."""
+        return f"{self.device:x}-{self.inode:x}"
+
+
+def file_blake3(path: Path) -> str:
+    """Return the BLAKE3 digest of a file, which is read only if it changed since the last time.
+
+    Args:
+        path: the file.
+
+    Raises:
+        SourceError: it cannot be read, or changes while it is read.
+    """
+    from blake3 import blake3  # not at the top: what fetches files is imported without it
+
+    hasher: Any = blake3  # its type is not the protocol that hashlib declares, its use is
+    try:
+        with open_regular(path) as file:
+            before = os.fstat(file.fileno())
+            if known := _remembered(before):
+                return known
+            digest: str = hashlib.file_digest(file, hasher).hexdigest()
+            after = os.fstat(file.fileno())
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror}") from error
+    entry = _Entry.of(before, digest)
+    if entry != _Entry.of(after, digest):
+        raise SourceError(f"{path} changes while it is read", "try again when it is finished")
+    if time.time_ns() - before.st_ctime_ns > SETTLED_NS:
+        _remember(entry)
+    return digest
+
+
+def require_blake3(path: Path, expected: str | None, manifest: Path) -> None:
+    """Raise an error unless a file has the digest that its manifest states.
+
+    Args:
+        path: the file.
+        expected: the digest, or ``None`` if the manifest does not list the file.
+        manifest: the manifest, for the message.
+
+    Raises:
+        SourceError: the file cannot be read.
+        VerificationError: it has another digest, or none is stated.
+    """
+    if expected is None or file_blake3(path) != expected:
+        raise VerificationError(
+            f"{path} is not the file that {manifest} describes",
+            "it was changed or is damaged: make it again, and see `zoo verify`",
+        )
+
+
+def _remembered(status: os.stat_result) -> str | None:
+    wanted = _Entry.of(status, "")
+    try:
+        entry = msgspec.json.decode((home() / FOLDER / wanted.name).read_bytes(), type=_Entry)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return entry.blake3 if entry == _Entry.of(status, entry.blake3) else None
+
+
+def _remember(entry: _Entry) -> None:
+    """Keep an entry; a home that cannot be written to costs a second reading and nothing else."""
+    folder = home() / FOLDER
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        _limit(folder)
+        descriptor, name = tempfile.mkstemp(prefix=".", dir=folder)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(msgspec.json.encode(entry))
+            os.replace(name, folder / entry.name)
+        except OSError:
+            os.unlink(name)
+
+
+def _limit(folder: Path) -> None:
+    entries = os.listdir(folder)
+    if len(entries) >= KEPT:
+        for name in entries:
+            with contextlib.suppress(FileNotFoundError):  # another process removes them as well
+                os.unlink(folder / name)

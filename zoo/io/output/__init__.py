@@ -1,0 +1,1 @@
+"""Output directories: staged, atomically renamed, and overwritten with ``--force`` alone."""

@@ -1,0 +1,1 @@
+"""Tensors in files: safetensors, byte ranges and lazily read arrays."""

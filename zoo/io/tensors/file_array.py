@@ -1,0 +1,284 @@
+"""Arrays in files, read in pieces with ``pread`` when their elements are needed.
+
+A map of the file would do with less code, but the system ends a process with SIGBUS that touches
+a page which the file no longer has, and a map needs as much address space as the file has bytes.
+"""
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import SourceError, VerificationError
+from zoo.io.files import open_regular
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    NumpyArray = NDArray[np.generic[Any]]
+
+WINDOW = 1 << 26
+"""Bytes up to which a stretch of a file is read whole, although some of it is not needed."""
+
+REQUEST = 1 << 30
+"""The most bytes to ask the system for at once: it gives no more than 2 GB, and some give less."""
+
+
+@dataclass(frozen=True)
+class FileRange:
+    """Bytes of a file.
+
+    Attributes:
+        path: the file.
+        offset: position of the first byte.
+        length: number of bytes.
+    """
+
+    path: Path
+    offset: int
+    length: int
+
+
+class DataFile:
+    """A file that is read in pieces, and must not change between the first and the last.
+
+    It is opened for each piece: a checkpoint may have more files than a process may have open.
+
+    Args:
+        path: the file.
+        end: the least number of bytes that it must have.
+    """
+
+    def __init__(self, path: Path, end: int) -> None:
+        self.path = path
+        self._end = end
+        self._state: tuple[int, ...] | None = None
+
+    def read(self, pieces: "Iterable[tuple[int, memoryview]]") -> None:
+        """Fill buffers with the bytes from an offset on.
+
+        Args:
+            pieces: offset in the file, and buffer.
+
+        Raises:
+            SourceError: the file cannot be read any more.
+            VerificationError: it became too short, or changed since it was first read.
+        """
+        try:
+            file = open_regular(self.path)
+        except SourceError as error:
+            raise SourceError(
+                f"{self.path} is gone since its header was read: {error.what}"
+            ) from error
+        with file:
+            self._check_unchanged(os.fstat(file.fileno()))
+            try:
+                for offset, buffer in pieces:
+                    self._fill(file.fileno(), offset, buffer)
+            except OSError as error:
+                raise SourceError(f"{self.path}: {error.strerror}") from error
+
+    def _check_unchanged(self, status: os.stat_result) -> None:
+        if status.st_size < self._end:
+            raise self._short()
+        state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        if self._state not in (None, state):
+            raise VerificationError(
+                f"{self.path} was changed while it was read", "try again when it is complete"
+            )
+        self._state = state
+
+    def _fill(self, descriptor: int, offset: int, buffer: memoryview) -> None:
+        done = 0
+        while done < len(buffer):
+            count = os.preadv(descriptor, [buffer[done : done + REQUEST]], offset + done)
+            if count == 0:
+                raise self._short()
+            done += count
+
+    def _short(self) -> VerificationError:
+        return VerificationError(
+            f"{self.path} was cut short since its header was read", "fetch it again"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class FileArray:
+    """An array in a file: transposed, sliced and reshaped like a numpy array, without reading it.
+
+    ``numpy.asarray`` reads it into memory, as do numpy's functions.
+
+    Attributes:
+        file: the file.
+        code: dtype of the elements, as numpy writes it: ``<f4``.
+        shape: dimensions.
+        strides: distance in bytes between two elements that follow each other, by axis.
+        offset: position of the first element in the file.
+    """
+
+    file: DataFile
+    code: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    @classmethod
+    def stored(cls, file: DataFile, code: str, shape: tuple[int, ...], offset: int) -> "FileArray":
+        """Return an array whose elements are stored in row-major order without gaps."""
+        return cls(file, code, shape, _row_major(shape, int(code[2:])), offset)
+
+    @property
+    def dtype(self) -> "np.dtype[Any]":
+        """The dtype of the elements."""
+        import numpy as np
+
+        return np.dtype(self.code)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return int(self.code[2:])
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.itemsize
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements are stored in row-major order without gaps."""
+        usual = _row_major(self.shape, self.itemsize)
+        axes = zip(self.shape, self.strides, usual, strict=True)
+        return self.size == 0 or all(n == 1 or own == wanted for n, own, wanted in axes)
+
+    @property
+    def file_range(self) -> FileRange | None:
+        """The bytes of the file that the array consists of, if it is contiguous and not empty."""
+        if not self.contiguous or not self.nbytes:
+            return None
+        return FileRange(self.file.path, self.offset, self.nbytes)
+
+    @property
+    def T(self) -> "FileArray":
+        """The array with its axes reversed."""
+        return replace(self, shape=self.shape[::-1], strides=self.strides[::-1])
+
+    def swapaxes(self, first: int, second: int) -> "FileArray":
+        """Return the array with two axes exchanged."""
+        order = list(range(self.ndim))
+        order[first], order[second] = order[second], order[first]
+        return self._ordered(order)
+
+    def reshape(self, *shape: Any) -> "FileArray | NumpyArray":
+        """Return the array in another shape; it is read if that takes a rearrangement."""
+        sizes: tuple[int, ...] = shape[0] if isinstance(shape[0], tuple) else shape
+        if not self.contiguous:
+            return self.read().reshape(sizes)
+        if -1 in sizes:
+            rest = math.prod(n for n in sizes if n != -1)
+            sizes = tuple(self.size // max(1, rest) if n == -1 else n for n in sizes)
+        if math.prod(sizes) != self.size:
+            raise ValueError(f"cannot reshape an array of shape {self.shape} into {sizes}")
+        return replace(self, shape=sizes, strides=_row_major(sizes, self.itemsize))
+
+    def copy(self) -> "NumpyArray":
+        """Return the array in memory."""
+        return self.read()
+
+    def read(self) -> "NumpyArray":
+        """Return the array in memory.
+
+        Raises:
+            SourceError: the file cannot be read any more.
+            VerificationError: it became too short, or changed since it was first read.
+        """
+        import numpy as np
+
+        if self.contiguous:
+            array = np.empty(self.shape, self.code)
+            if array.nbytes:
+                self.file.read([(self.offset, _bytes(array))])
+            return array
+        steps = zip(self.shape, self.strides, strict=True)
+        extent = sum((n - 1) * step for n, step in steps) + self.itemsize
+        if extent <= WINDOW:
+            stretch = np.empty(extent, np.uint8)
+            self.file.read([(self.offset, _bytes(stretch))])
+            return np.ndarray(self.shape, self.code, stretch.data, 0, self.strides)
+        return self._gather()
+
+    def _gather(self) -> "NumpyArray":
+        """Read each stretch without gaps by itself."""
+        import numpy as np
+
+        order = sorted(range(self.ndim), key=lambda axis: -self.strides[axis])
+        stored = self._ordered(order)
+        array = np.empty((*stored.shape, 1), self.code)  # so that an element is an array, too
+        split = stored._stretched()
+        pieces = (
+            (self.offset + sum(map(int.__mul__, place, stored.strides)), _bytes(array[place]))
+            for place in np.ndindex(stored.shape[:split])
+        )
+        self.file.read(pieces)
+        return array[..., 0].transpose(tuple(np.argsort(order)))
+
+    def _stretched(self) -> int:
+        """Return the first of the last axes that are stored without gaps together."""
+        split = self.ndim
+        while split and self.strides[split - 1] == self.itemsize * math.prod(self.shape[split:]):
+            split -= 1
+        return split
+
+    def _ordered(self, order: list[int]) -> "FileArray":
+        shape = tuple(self.shape[axis] for axis in order)
+        return replace(self, shape=shape, strides=tuple(self.strides[axis] for axis in order))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> "NumpyArray":
+        """Return the array in memory, for ``numpy.asarray`` and numpy's functions."""
+        array = self.read()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def __len__(self) -> int:
+        """Size of the first axis."""
+        return self.shape[0]
+
+    def __getitem__(self, key: int | slice) -> "FileArray":
+        """Return one row, or rows that follow each other, of the first axis."""
+        if isinstance(key, int):
+            if not -len(self) <= key < len(self):
+                raise IndexError(key)
+            offset = self.offset + key % len(self) * self.strides[0]
+            return replace(self, shape=self.shape[1:], strides=self.strides[1:], offset=offset)
+        start, stop, step = key.indices(len(self))
+        if step != 1:
+            raise ValueError("only rows that follow each other can be taken")
+        rows = max(0, stop - start)
+        offset = self.offset + start * self.strides[0]
+        return replace(self, shape=(rows, *self.shape[1:]), offset=offset)
+
+    def __iter__(self) -> "Iterator[FileArray]":
+        """Iterate over the rows of the first axis."""
+        return (self[row] for row in range(len(self)))
+
+
+def _row_major(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    return tuple(itemsize * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def _bytes(array: "NumpyArray") -> memoryview:
+    import numpy as np
+
+    return array.reshape(-1).view(np.uint8).data

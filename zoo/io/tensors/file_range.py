@@ -1,0 +1,135 @@
+"""Stretches of files: copied by the kernel and compared through small buffers.
+
+A tensor that is stored as it came needs neither a map of the file nor memory of its size.
+"""
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import VerificationError
+from zoo.io.files import open_regular
+from zoo.io.tensors.file_array import WINDOW, FileArray, FileRange
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    NumpyArray = NDArray[np.generic[Any]]
+    Array = NumpyArray | FileArray
+
+__all__ = ["CHUNK", "FileRange", "blocks", "copy_range", "file_range_of", "ranges_equal"]
+
+CHUNK = 1 << 19  # stays in the processor's cache between two uses
+COLUMNS = 32
+NOT_HERE = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF}
+
+
+def file_range_of(array: "Array") -> FileRange | None:
+    """Return the bytes of a file that an array consists of, or ``None`` if it is in memory."""
+    return array.file_range if isinstance(array, FileArray) else None
+
+
+def copy_range(span: FileRange, target: int) -> bool:
+    """Append a span to an open file within the kernel.
+
+    Args:
+        span: what to copy.
+        target: descriptor of the file to write, at its end.
+
+    Returns:
+        whether it was copied; ``False`` where the system or the file system cannot, and then
+        nothing was written.
+
+    Raises:
+        VerificationError: the source ends before the span does.
+        OSError: the target cannot be written.
+    """
+    if not hasattr(os, "copy_file_range"):
+        return False
+    done = 0
+    with _opened(span.path) as source:
+        while done < span.length:
+            try:
+                count = os.copy_file_range(
+                    source, target, span.length - done, offset_src=span.offset + done
+                )
+            except OSError as error:
+                if error.errno in NOT_HERE and not done:
+                    return False
+                raise
+            if count == 0:
+                raise VerificationError(f"{span.path} was cut short while it was read")
+            done += count
+    return True
+
+
+def ranges_equal(one: FileRange, other: FileRange) -> bool:
+    """Whether two spans hold the same bytes."""
+    if one.length != other.length:
+        return False
+    a = b = bytearray()
+    with _opened(one.path) as first, _opened(other.path) as second:
+        for at in range(0, one.length, CHUNK):
+            size = min(CHUNK, one.length - at)
+            if size != len(a):
+                a, b = bytearray(size), bytearray(size)
+            got = os.preadv(first, [a], one.offset + at), os.preadv(second, [b], other.offset + at)
+            if got != (size, size) or a != b:
+                return False
+    return True
+
+
+def blocks(*arrays: "Array") -> "Iterator[list[NumpyArray]]":
+    """Yield arrays of one shape in small pieces, each in memory and contiguous.
+
+    Pieces that are yielded together hold the same elements. No copy is made of their size, not
+    even of a matrix that is stored the other way round, unless it is one of a file and smaller
+    than ``WINDOW``.
+    """
+    arrays = tuple(array if _is_contiguous(array) else _near(array) for array in arrays)
+    if all(map(_is_contiguous, arrays)):
+        arrays = tuple(array.reshape(-1) for array in arrays)
+    first = arrays[0]
+    far = any(isinstance(array, FileArray) and not array.contiguous for array in arrays)
+    rows = max(1, (WINDOW // 2 if far else CHUNK) * len(first) // max(1, first.nbytes))
+    for start in range(0, len(first), rows):
+        yield [_contiguous(array[start : start + rows]) for array in arrays]
+
+
+def _is_contiguous(array: "Array") -> bool:
+    return array.contiguous if isinstance(array, FileArray) else array.flags.c_contiguous
+
+
+def _near(array: "Array") -> "Array":
+    """Read an array that is not contiguous, unless it is large: in pieces that takes longer."""
+    if isinstance(array, FileArray) and array.nbytes <= WINDOW:
+        return array.read()
+    return array
+
+
+def _contiguous(array: "Array") -> "NumpyArray":
+    """Copy an array, unless it is contiguous and in memory, some columns at a time.
+
+    The other way round, a whole row touches as many pages as it has columns: that is 6 times as
+    slow.
+    """
+    import numpy as np
+
+    if isinstance(array, FileArray):
+        array = array.read()
+    if array.flags.c_contiguous or array.ndim < 2:
+        return np.ascontiguousarray(array)
+    copy = np.empty(array.shape, array.dtype)
+    for start in range(0, array.shape[1], COLUMNS):
+        copy[:, start : start + COLUMNS] = array[:, start : start + COLUMNS]
+    return copy
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    with open_regular(path) as file:
+        yield file.fileno()

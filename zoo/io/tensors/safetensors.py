@@ -1,0 +1,210 @@
+"""The safetensors file: a header of names, dtypes, shapes and offsets, then the bytes.
+
+Read and written in pieces, so that neither direction holds a model in memory, and without torch.
+The layout is the one published with the safetensors package: 8 bytes of header length, a JSON
+header, then the data without gaps.
+"""
+
+import json
+import os
+import re
+import stat
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from zoo.errors import SourceError, VerificationError
+from zoo.io import limits
+from zoo.io.files import open_regular
+from zoo.io.json import parse_json
+from zoo.io.limits import MAX_NAME_LENGTH
+from zoo.io.tensors.file_array import DataFile, FileArray
+from zoo.io.tensors.file_range import blocks
+from zoo.io.tensors.formats import STORAGE, TensorInfo, TensorReader
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+LENGTH = struct.Struct("<Q")
+MAX_RANK = 64  # the most dimensions that a numpy array has
+MAX_BYTES = 1 << 63
+ALIGN = 8
+METADATA = "__metadata__"
+LFS_POINTER = b"version https://git-lfs"
+UNSOUND = re.compile(
+    "[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff]"
+)  # controls, halves of surrogate pairs
+
+
+def read_header(path: Path) -> tuple[dict[str, TensorInfo], dict[str, int], dict[str, str]]:
+    """Read and check a file's header.
+
+    Returns:
+        the tensors, the offset in the file of each one's data, and the metadata.
+
+    Raises:
+        VerificationError: the header does not describe a file of this length, or tensors
+            overlap, leave gaps or have a size that does not fit their shape.
+        SourceError: the file cannot be opened.
+    """
+    with open_regular(path) as file:
+        try:
+            size = os.fstat(file.fileno()).st_size
+            length = _header_length(path, file.read(LENGTH.size), size)
+            raw = file.read(length)
+        except OSError as error:
+            raise SourceError(f"{path}: {error.strerror}") from error
+    header = _parse(path, raw)
+    metadata = header.pop(METADATA, None) or {}
+    if not isinstance(metadata, dict) or any(type(v) is not str for v in metadata.values()):
+        raise _damaged(path, "its metadata are not strings")
+    start = LENGTH.size + length
+    tensors, offsets = _layout(path, header, size - start)
+    return tensors, {name: start + at for name, at in offsets.items()}, metadata
+
+
+def regular_size(path: Path) -> int:
+    """Return the length of a file that is about to be opened.
+
+    Raises:
+        SourceError: it is a directory, a pipe or a device, which may never end.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise SourceError(f"{path} is not a regular file")
+    return status.st_size
+
+
+def _header_length(path: Path, raw: bytes, size: int) -> int:
+    if raw == LFS_POINTER[: LENGTH.size]:
+        raise VerificationError(f"{path} is a Git LFS pointer, not the file", "run `git lfs pull`")
+    if len(raw) < LENGTH.size:
+        raise _damaged(path, f"it has {len(raw)} bytes")
+    length: int = LENGTH.unpack(raw)[0]
+    if not 0 < length <= size - LENGTH.size:
+        raise _damaged(path, f"its header claims {length} bytes of a {size}-byte file")
+    limits.check_limit(path, "length of the header", length, limits.MAX_HEADER_BYTES)
+    return length
+
+
+def _parse(path: Path, raw: bytes) -> dict[str, Any]:
+    name = f"{path}: not a sound safetensors file: its header"
+    header = parse_json(raw, name, max_values=limits.MAX_HEADER_VALUES, unique_keys=True)
+    if not isinstance(header, dict):
+        raise _damaged(path, "its header is not a JSON object")
+    limits.check_limit(path, "number of tensors", len(header), limits.TENSORS)
+    return header
+
+
+def _layout(
+    path: Path, header: Mapping[str, Any], size: int
+) -> tuple[dict[str, TensorInfo], dict[str, int]]:
+    tensors, spans = {}, {}
+    for name, item in header.items():
+        if not is_sound_name(name):
+            raise _damaged(path, f"{name!r:.100} cannot be the name of a tensor")
+        tensors[name], spans[name] = _entry(path, name, item, size)
+    at = 0
+    for name, (begin, end) in sorted(spans.items(), key=lambda item: item[1]):
+        if begin != at:
+            raise _damaged(path, f"{name} starts at {begin}, where {at} was expected")
+        at = end
+    if at != size:
+        raise _damaged(path, f"it has {size} bytes of data where its header describes {at}")
+    return tensors, {name: begin for name, (begin, _) in spans.items()}
+
+
+def _entry(path: Path, name: str, item: Any, size: int) -> tuple[TensorInfo, tuple[int, int]]:
+    """Check one tensor's entry; return it and where its data begin and end."""
+    try:
+        info = TensorInfo(item["dtype"], tuple(item["shape"]))
+        begin, end = item["data_offsets"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise _damaged(path, f"its header entry for {name} is malformed") from error
+    if type(info.dtype) is not str or info.dtype not in STORAGE:
+        raise _damaged(path, f"{name} has the unknown dtype {info.dtype!r:.40}")
+    if not is_sound_shape(info) or not all(type(n) is int and n >= 0 for n in (begin, end)):
+        raise _damaged(path, f"the shape or the offsets of {name} are no sizes")
+    if end - begin != info.nbytes or end > size:
+        raise _damaged(path, f"the offsets of {name} do not fit its shape or the file")
+    return info, (begin, end)
+
+
+def is_sound_name(name: str) -> bool:
+    """Whether a tensor's name can be stored and shown: a line, without control characters."""
+    return len(name) <= MAX_NAME_LENGTH and UNSOUND.search(name) is None
+
+
+def is_sound_shape(info: TensorInfo) -> bool:
+    """Whether an array may have this shape: a size overflows only if a dimension is 0."""
+    if len(info.shape) > MAX_RANK or not all(type(n) is int and n >= 0 for n in info.shape):
+        return False
+    return info._replace(shape=tuple(n for n in info.shape if n)).nbytes < MAX_BYTES
+
+
+def _damaged(path: Path, why: str) -> VerificationError:
+    return VerificationError(f"{path}: not a sound safetensors file: {why}", "fetch it again")
+
+
+class SafetensorsReader(TensorReader):
+    """One or several safetensors files as one set of tensors.
+
+    Args:
+        files: the files; no tensor may be in two of them.
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self.files = list(files)
+        self.tensors: dict[str, TensorInfo] = {}
+        self.metadata: dict[str, str] = {}
+        self._at: dict[str, tuple[Path, int]] = {}
+        self._data: dict[Path, DataFile] = {}
+        for path in files:
+            tensors, offsets, metadata = read_header(path)
+            for name in tensors.keys() & self.tensors.keys():
+                raise VerificationError(f"{name} is in both {self._at[name][0]} and {path}")
+            self.tensors |= tensors
+            self.metadata |= metadata
+            self._at |= {name: (path, offset) for name, offset in offsets.items()}
+            ends = [offsets[name] + info.nbytes for name, info in tensors.items()]
+            self._data[path] = DataFile(path, max(ends, default=0))
+
+    def file_of(self, name: str) -> Path:
+        """Return the file that a tensor is in."""
+        return self._at[name][0]
+
+    def read(self, name: str) -> "NDArray[np.generic[Any]]":
+        """See ``TensorReader``."""
+        array = self.lazy(name).read()
+        array.flags.writeable = False
+        return array
+
+    def lazy(self, name: str) -> FileArray:
+        """See ``TensorReader``."""
+        info, (path, offset) = self.tensors[name], self._at[name]
+        return FileArray.stored(self._data[path], STORAGE[info.dtype], info.shape, offset)
+
+
+def header_bytes(tensors: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> bytes:
+    """Lay out a file: its length field and header, the data following in the order given."""
+    assert METADATA not in tensors, "the name is taken by the format"
+    header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
+    at = 0
+    for name, info in tensors.items():
+        end = at + info.nbytes
+        header[name] = {"dtype": info.dtype, "shape": info.shape, "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % ALIGN)
+    return LENGTH.pack(len(text)) + text
+
+
+def write_chunks(file: BinaryIO, chunks: "Iterable[NDArray[np.generic[Any]] | FileArray]") -> None:
+    """Append arrays, as their bytes in row-major order, to an open buffered file."""
+    import numpy as np
+
+    for piece in chunks:
+        for (block,) in blocks(piece):
+            file.write(block.reshape(-1).view(np.uint8).data)

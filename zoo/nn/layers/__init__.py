@@ -1,0 +1,1 @@
+"""Layers: embeddings, feed-forward, recurrent, convolution and activation modules."""

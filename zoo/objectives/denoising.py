@@ -1,0 +1,234 @@
+"""Turning noisy text into what is missing, or into the text itself.
+
+The objectives of Raffel et al. 2020 (arXiv:1910.10683): table 3 has an example of each, tables 4
+to 7 how they compare. The best is ``span-corruption``. ``<X>``, ``<Y>`` and ``<Z>`` are the
+sentinels ``<extra_id_0>``, ``<extra_id_1>`` and ``<extra_id_2>``, in the order in which they stand
+in a text, and ``<M>`` is the first of them, too, as in the released code.
+"""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from zoo.data.packing import BudgetFactory
+from zoo.errors import UsageError
+from zoo.objectives.base import Options
+from zoo.objectives.examples.seq2seq_packing import plan_decoder_length
+from zoo.objectives.examples.span_noise import (
+    Noise,
+    noise_spans,
+    noise_tokens,
+    random_spans,
+    single_tokens,
+    spans_to_sentinels,
+)
+from zoo.objectives.examples.vocabulary import Ids, TokenizerView
+from zoo.objectives.seq2seq import Seq2SeqObjective
+
+if TYPE_CHECKING:
+    from zoo.data.corpus import Split
+
+
+class NoiseOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be chosen about noise.
+
+    Attributes:
+        noise_density: the share of tokens that is noise.
+    """
+
+    noise_density: float = 0.15
+
+    def __post_init__(self) -> None:
+        """Refuse a share that is none.
+
+        Raises:
+            ValueError: it is outside of its range.
+        """
+        self.check_share("noise_density")
+
+
+class SpanOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be chosen about spans.
+
+    Attributes:
+        mean_span_length: tokens of a span of noise, on average.
+    """
+
+    mean_span_length: float = 3.0
+
+    def __post_init__(self) -> None:
+        """Refuse a length that is none.
+
+        Raises:
+            ValueError: it is outside of its range.
+        """
+        super().__post_init__()
+        if not self.mean_span_length >= 1:
+            raise ValueError(f"span is {self.mean_span_length}, which is less than 1")
+
+
+def sentinels(vocabulary: TokenizerView) -> Ids:
+    """Return the ids of ``<extra_id_0>``, ``<extra_id_1>`` and so on, as far as there are any.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found: list[int] = []
+    while (number := vocabulary.tokenizer.token_to_id(f"<extra_id_{len(found)}>")) is not None:
+        found.append(number)
+    if not found:
+        raise UsageError(
+            "the tokenizer has no tokens <extra_id_0>, <extra_id_1>, ... to stand for noise",
+            "choose another tokenizer, or train one with `--tokenizer train`",
+        )
+    return np.array(found, dtype=np.int64)
+
+
+class DenoisingObjective(Seq2SeqObjective):
+    """Noise is drawn, and source and target follow from it: ``denoise`` of the released code."""
+
+    options_type: ClassVar[type[Options]] = NoiseOptions
+
+    def noise(self, tokens: int, rng: np.random.Generator) -> Noise:
+        """Draw which tokens of a text are noise, (tokens,); here single ones."""
+        return single_tokens(tokens, self.options.noise_density, rng)
+
+    @abstractmethod
+    def lengths(self, tokens: int) -> tuple[int, int] | None:
+        """Return how long source and target of so many tokens are at most, without ends.
+
+        Neither is shorter for more tokens. ``None`` says that they are too many for one text.
+        """
+
+    @abstractmethod
+    def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
+        """Return source and target of a text, (tokens,), and its noise."""
+
+    def measure(self, split: "Split") -> tuple[BudgetFactory, int]:
+        """See ``Seq2SeqObjective``."""
+        return plan_decoder_length(self.lengths, split, self.length)
+
+    def examples(self, texts: Sequence[Ids], rng: np.random.Generator) -> Sequence[tuple[Ids, Ids]]:
+        """See ``Seq2SeqObjective``; each is drawn by itself."""
+        return [self.corrupted(text, self.noise(len(text), rng), rng) for text in texts]
+
+    @cached_property
+    def sentinels(self) -> Ids:
+        """See ``sentinels``."""
+        return sentinels(self.vocabulary)
+
+
+class ReplaceSpans(DenoisingObjective):
+    """Spell out what sentinels stand for. Table 3, i.i.d. noise, replace spans; table 5, replace
+    corrupted spans.
+
+    Thank you <X> me to your party <Y> week . -> <X> for inviting <Y> last <Z>
+
+    Neighbours that are noise are one span. The last sentinel is written where the text does not
+    end in noise. Stretches are at most as long as the sentinels last, however noise falls.
+    """
+
+    name: ClassVar[str] = "replace-spans"
+
+    def lengths(self, tokens: int) -> tuple[int, int] | None:
+        """See ``DenoisingObjective``."""
+        noise = noise_tokens(tokens, self.options.noise_density)
+        rest = tokens - noise
+        spans, others = min(noise, rest + 1), min(rest, noise + 1)  # at most
+        if max(spans, others) > len(self.sentinels):
+            return None
+        return rest + spans, noise + others
+
+    def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
+        """See ``DenoisingObjective``."""
+        return (
+            spans_to_sentinels(text, noise, self.sentinels),
+            spans_to_sentinels(text, ~noise, self.sentinels),
+        )
+
+
+class SpanCorruption(ReplaceSpans):
+    """Spell out the spans that sentinels stand for. Table 3, random spans; table 7, length 3.
+
+    Thank you <X> to <Y> week . -> <X> for inviting me <Y> your party last <Z>
+
+    Spans are drawn so that a text ends in noise, and so without a last sentinel.
+    """
+
+    name: ClassVar[str] = "span-corruption"
+    options_type: ClassVar[type[Options]] = SpanOptions
+
+    def lengths(self, tokens: int) -> tuple[int, int] | None:
+        """See ``DenoisingObjective``; every example is as long as this says."""
+        noise = noise_tokens(tokens, self.options.noise_density)
+        spans = noise_spans(tokens, self.options.noise_density, self.options.mean_span_length)
+        if spans > len(self.sentinels):
+            return None
+        return tokens - noise + spans, noise + max(spans, 1)
+
+    def noise(self, tokens: int, rng: np.random.Generator) -> Noise:
+        """See ``DenoisingObjective``."""
+        return random_spans(tokens, self.options.noise_density, self.options.mean_span_length, rng)
+
+
+class DropTokens(DenoisingObjective):
+    """Tell what is missing. Table 3, i.i.d. noise, drop tokens; table 5, drop corrupted tokens.
+
+    Thank you me to your party week . -> for inviting last
+    """
+
+    name: ClassVar[str] = "drop-tokens"
+
+    def lengths(self, tokens: int) -> tuple[int, int] | None:
+        """See ``DenoisingObjective``; every example is as long as this says."""
+        noise = noise_tokens(tokens, self.options.noise_density)
+        return tokens - noise, noise
+
+    def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
+        """See ``DenoisingObjective``."""
+        return text[~noise], text[noise]
+
+
+class MaskTokens(DenoisingObjective):
+    """Write the whole text, of which some tokens are masked. Table 3, MASS-style (Song et al.
+    2019, arXiv:1905.02450, without its spans); table 5, the same.
+
+    Thank you <M> <M> me to your party <M> week . -> (original text)
+    """
+
+    name: ClassVar[str] = "mask-tokens"
+
+    def lengths(self, tokens: int) -> tuple[int, int] | None:
+        """See ``DenoisingObjective``; every example is as long as this says."""
+        return tokens, tokens
+
+    def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
+        """See ``DenoisingObjective``."""
+        return np.where(noise, self.sentinels[0], text), text
+
+
+class Deshuffling(DenoisingObjective):
+    """Write the text, whose tokens are in any order. Tables 3 and 4, deshuffling.
+
+    party me for your to . last fun you inviting week Thank -> (original text)
+
+    In the paper's example, "fun" is not a word of the text.
+    """
+
+    name: ClassVar[str] = "deshuffling"
+    options_type: ClassVar[type[Options]] = Options
+
+    def lengths(self, tokens: int) -> tuple[int, int] | None:
+        """See ``DenoisingObjective``; every example is as long as this says."""
+        return tokens, tokens
+
+    def noise(self, tokens: int, rng: np.random.Generator) -> Noise:
+        """See ``DenoisingObjective``; all are."""
+        return np.ones(tokens, dtype=bool)
+
+    def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
+        """See ``DenoisingObjective``."""
+        return rng.permutation(text), text

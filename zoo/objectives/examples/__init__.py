@@ -1,0 +1,1 @@
+"""Training examples: packing, masking, span noise and sentence pairs. Imports no torch."""

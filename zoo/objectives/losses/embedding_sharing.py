@@ -1,0 +1,109 @@
+"""Two encoders that are taught together, and how the second comes by its input embeddings."""
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.objectives.replaced_token_detection import EmbeddingSharing
+
+
+class DisentangledEmbedding(nn.Module):
+    """Another table's rows, which nothing is learnt of through here, plus rows of its own.
+
+    He, Gao and Chen 2021, arXiv:2111.09543, section 3.3: E_D = sg(E_G) + E_delta, and E_delta
+    starts at zero. A batch sums the rows that it reads, and not whole tables.
+
+    Args:
+        other: the other table, E_G. It stays another module's parameter.
+    """
+
+    def __init__(self, other: nn.Embedding) -> None:
+        super().__init__()
+        self.other = (other,)  # in a tuple, so that it is no part of this module
+        self.delta = nn.Parameter(torch.zeros_like(other.weight))
+
+    @property
+    def weight(self) -> Tensor:
+        """The table that this amounts to."""
+        return self.other[0].weight.detach() + self.delta
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Embed token numbers, or positions: (...) to (..., width)."""
+        return F.embedding(ids, self.other[0].weight.detach()) + F.embedding(ids, self.delta)
+
+    def summed(self) -> nn.Embedding:
+        """Return a table that stands by itself."""
+        rows, width = self.delta.shape
+        return nn.Embedding(rows, width, _weight=self.weight.detach())
+
+
+class GeneratorDiscriminator(nn.Module):
+    """A generator, and a discriminator of what it makes.
+
+    ``tied`` makes tables, and the norm of their sum, one and the same in both: what the code
+    released with Clark et al. 2020 (arXiv:2003.10555, model/modeling.py) keeps under one name for
+    both. The map that stands between embeddings and blocks of another width is each one's own.
+    ``gradient-disentangled`` makes each of the discriminator's tables a ``DisentangledEmbedding``.
+
+    Args:
+        generator: with ``embeddings``.
+        discriminator: with ``embeddings`` of the same widths, unless nothing is shared.
+        sharing: how.
+    """
+
+    def __init__(
+        self, generator: nn.Module, discriminator: nn.Module, sharing: EmbeddingSharing
+    ) -> None:
+        super().__init__()
+        self.generator, self.discriminator = generator, discriminator
+        source, target = _embeddings(generator), _embeddings(discriminator)
+        for name, own in list(source.named_children()):
+            if sharing == "tied" and isinstance(own, nn.Embedding | nn.LayerNorm):
+                target.add_module(name, own)
+            elif sharing == "gradient-disentangled" and isinstance(own, nn.Embedding):
+                target.add_module(name, DisentangledEmbedding(own))
+
+    def plain_discriminator(self) -> nn.Module:
+        """Return the discriminator by itself: the same modules, but tables that are summed."""
+        embeddings = _embeddings(self.discriminator)
+        tables = {
+            name: child.summed()
+            for name, child in embeddings.named_children()
+            if isinstance(child, DisentangledEmbedding)
+        }
+        return _with(self.discriminator, {"embeddings": _with(embeddings, tables)})
+
+    @torch.no_grad()
+    def after_load(self, plain: nn.Module, *, both: bool) -> list[Tensor]:
+        """Make sums of tables what they are in a discriminator by itself.
+
+        Args:
+            plain: what ``plain_discriminator`` returned, with other weights now.
+            both: whether the generator, which has none of its own yet, takes its tables, too, so
+                that nothing is to be added. Else a sum may be off by one rounding.
+
+        Returns:
+            what was set.
+        """
+        found = []
+        for name, child in _embeddings(self.discriminator).named_children():
+            if isinstance(child, DisentangledEmbedding):
+                table = _embeddings(plain).get_parameter(f"{name}.weight")
+                if both:
+                    found.append(child.other[0].weight.copy_(table))
+                found.append(child.delta.copy_(table - child.other[0].weight))
+        return found
+
+
+def _embeddings(model: nn.Module) -> nn.Module:
+    return model.get_submodule("embeddings")
+
+
+def _with(module: nn.Module, children: Mapping[str, nn.Module]) -> nn.Module:
+    """Return a module that shares all with another, but for some children."""
+    found = copy.copy(module)
+    found._modules = {**module._modules, **children}
+    return found

@@ -1,0 +1,120 @@
+"""A softmax over a sample of the vocabulary, for objectives that would tell a word from too many.
+
+A softmax over 800,000 words for every word is slow. The sampled softmax (Jean et al. 2015,
+arXiv:1412.2007) scores the right word against a few others, drawn once for a batch, and takes from
+each score the logarithm of how often its word is expected in such a sample, so that the gradient
+stays that of the whole. Words are drawn with log-uniform probabilities, which suits a vocabulary in
+the order of frequency, until enough different ones are found; a drawn word that is the right one
+does not count against it. (So does TensorFlow's ``sampled_softmax_loss`` by default.)
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.errors import UsageError
+from zoo.objectives.base import Options
+
+
+class SampledOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be chosen about a softmax.
+
+    Attributes:
+        num_sampled: words that the right one is told from in training; ``None`` for all.
+    """
+
+    num_sampled: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a sample of nothing.
+
+        Raises:
+            ValueError: there are no samples.
+        """
+        if self.num_sampled is not None and self.num_sampled < 1:
+            raise ValueError(f"samples is {self.num_sampled}, which is not positive")
+
+    def check_samples(self, vocabulary: int) -> None:
+        """Refuse more samples than there are other words.
+
+        Raises:
+            UsageError: the vocabulary has not so many words.
+        """
+        if self.num_sampled is not None and self.num_sampled >= vocabulary:
+            raise UsageError(
+                f"objective_args.num_sampled is {self.num_sampled}, and the vocabulary has {vocabulary} words",
+                "--set objective_args.num_sampled=null for all of them",
+            )
+
+
+class SampledWords(NamedTuple):
+    """Words drawn from a vocabulary.
+
+    Attributes:
+        words: (samples,), int64, no word twice.
+        tries: how many were drawn until there were so many different ones; if a tensor, a scalar.
+    """
+
+    words: Tensor
+    tries: int | Tensor
+
+
+def probability(words: Tensor, vocabulary: int) -> Tensor:
+    """Return how likely a draw is to give each word: log((k + 2) / (k + 1)) / log(vocabulary + 1).
+
+    Float64, of the shape of ``words``.
+    """
+    return torch.log1p(1 / (words.double() + 1)) / math.log(vocabulary + 1)
+
+
+def log_uniform_sample(
+    vocabulary: int, samples: int, generator: torch.Generator | None = None
+) -> SampledWords:
+    """Draw different words.
+
+    Args:
+        vocabulary: how many words there are.
+        samples: how many to draw; fewer than there are words.
+        generator: of the draws, on the CPU.
+    """
+    if not 0 < samples < vocabulary:
+        raise ValueError(f"{samples} samples of a vocabulary of {vocabulary}")
+    drawn, firsts = torch.empty(0, dtype=torch.int64), np.empty(0, dtype=np.int64)
+    while len(firsts) < samples:
+        uniform = torch.rand(2 * samples, dtype=torch.float64, generator=generator)
+        more = (uniform * math.log(vocabulary + 1)).exp().long() - 1
+        drawn = torch.cat([drawn, more.clamp(max=vocabulary - 1)])
+        firsts = np.unique(drawn.numpy(), return_index=True)[1]
+    taken = torch.from_numpy(np.sort(firsts)[:samples])
+    return SampledWords(drawn[taken], int(taken[-1]) + 1)
+
+
+def sampled_softmax_loss(
+    softmax: nn.Linear, hidden: Tensor, targets: Tensor, sample: SampledWords | None
+) -> Tensor:
+    """Return the loss of each place, (places,).
+
+    Args:
+        softmax: scores all words, (vocabulary, width).
+        hidden: (places, width).
+        targets: the right words, (places,), int64.
+        sample: the words to tell them from; ``None`` for all.
+    """
+    if sample is None:
+        return F.cross_entropy(softmax(hidden), targets, reduction="none")
+    words, table, bias = sample.words.to(targets.device), softmax.weight, softmax.bias
+
+    def expected(of: Tensor) -> Tensor:
+        """The logarithm of how often a word is expected in the sample."""
+        never = sample.tries * torch.log1p(-probability(of, len(table)))
+        return (-torch.expm1(never)).log().to(bias.dtype)
+
+    right = (hidden * table[targets]).sum(-1) + bias[targets] - expected(targets)
+    others = F.linear(hidden, table[words], bias[words]) - expected(words)
+    others = others.masked_fill(words == targets.unsqueeze(-1), -math.inf)
+    scores = torch.cat([right.unsqueeze(-1), others], dim=-1)
+    return F.cross_entropy(scores, torch.zeros_like(targets), reduction="none")

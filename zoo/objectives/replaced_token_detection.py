@@ -1,0 +1,270 @@
+"""Replaced-token detection (Clark et al. 2020, arXiv:2003.10555).
+
+A generator learns to tell masked tokens. What it samples for them is put into the text, and a
+discriminator learns to tell, of every token, whether it is the one that stood there. A sample
+that happens to be the original counts as original. Both learn at once, each from its own loss:
+nothing flows back through the samples. After that, the discriminator is what was wanted.
+
+Where the paper is silent or says otherwise, the released code is followed:
+
+* Of the tokens that are chosen, 85 % become the mask, and the rest stay as they are
+  (pretrain_helpers.py; the paper masks all). All of them are told, and sampled anew.
+* All that stands between ids and blocks is shared, segments and the norm included
+  (modeling.py; the paper names token and position embeddings).
+* The discriminator learns from special tokens, too, but not from padding (run_pretraining.py).
+  (Its ``disc_auc``, of 200 thresholds, takes padding for original tokens; here, none counts.)
+
+There, samples are drawn with noise on all scores. Here, each takes one number of [0, 1) that
+comes with the row, so that how rows are split over batches and devices changes nothing.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import msgspec
+import numpy as np
+
+from zoo.errors import UsageError
+from zoo.objectives.base import (
+    Example,
+    LossOutput,
+    Options,
+    TrainedModel,
+    cross_entropy_sum,
+    gather_positions,
+)
+from zoo.objectives.examples.packing import PackedRow
+from zoo.objectives.losses.auc import auc_counts
+from zoo.objectives.masked import MASKED, MaskedLanguageModelling, MaskedOptions, model_inputs
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from zoo.families.base import Family
+    from zoo.families.config import Config
+    from zoo.objectives.examples.vocabulary import TokenizerView
+
+REPLACED = "replaced-token-detection"  # the loss term, and the head
+EmbeddingSharing = Literal["tied", "gradient-disentangled", "none"]
+
+
+class ReplacedOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be chosen about replaced-token detection; those of masking, and:
+
+    Attributes:
+        generator_width_ratio: the generator's width, as a part of the discriminator's.
+        generator_depth_ratio: its depth, as a part of the discriminator's.
+        discriminator_weight: of the discriminator's loss; that of the generator's is 1.
+        embedding_sharing: how the discriminator comes by its input embeddings: ``tied`` to the generator's,
+            ``gradient-disentangled`` from them (see ``zoo.objectives.losses.embedding_sharing``), or ``none`` for
+            its own.
+    """
+
+    mask_token_prob: float = 0.85
+    random_token_prob: float = 0.0
+    generator_width_ratio: float = 0.25
+    generator_depth_ratio: float = 1.0
+    discriminator_weight: float = 50.0
+    embedding_sharing: EmbeddingSharing = "tied"
+
+    def __post_init__(self) -> None:
+        """Refuse what means nothing.
+
+        Raises:
+            ValueError: a number is out of its range.
+        """
+        super().__post_init__()
+        for name in ("generator_width_ratio", "generator_depth_ratio", "discriminator_weight"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, which is not positive")
+
+
+def generator_config(config: Any, options: ReplacedOptions) -> Any:
+    """Return a generator's configuration (``get_generator_config`` of run_pretraining.py).
+
+    Heads are 64 wide, and there is at least one; feed-forward networks are four times as wide as
+    the blocks. Embeddings keep their width, where that is a setting of its own.
+
+    Raises:
+        UsageError: it cannot be built, or the two cannot share embeddings.
+    """
+    width = round(config.hidden_size * options.generator_width_ratio)
+    changes = {
+        "hidden_size": width,
+        "num_layers": max(1, round(config.num_layers * options.generator_depth_ratio)),
+        "intermediate_size": 4 * width,
+        "num_heads": max(1, width // 64),
+    }
+    try:
+        found = msgspec.convert({**msgspec.to_builtins(config), **changes}, type(config))
+    except (msgspec.ValidationError, ValueError) as error:
+        raise UsageError(
+            f"the generator: {error}", "choose another objective_args.generator_width_ratio"
+        ) from error
+    if options.embedding_sharing != "none" and embedding_width(found) != embedding_width(config):
+        raise UsageError(
+            f"embeddings of a generator that is {width} wide cannot be those of a discriminator "
+            f"that is {config.hidden_size} wide",
+            "--set objective_args.generator_width_ratio=1.0, or --set objective_args.embedding_sharing=none",
+        )
+    return found
+
+
+def embedding_width(config: Any) -> int:
+    """Return how wide token embeddings are."""
+    width: int = getattr(config, "embedding_size", config.hidden_size)
+    return width
+
+
+def sample_from_logits(scores: "Tensor", uniforms: "Tensor") -> "Tensor":
+    """Draw a token from each line's softmax.
+
+    The first token whose cumulated probability is above the number is taken; one with a
+    probability of zero never is. Where rounding leaves no such token, it is the last one that has
+    a probability.
+
+    Args:
+        scores: (n, vocabulary), float32.
+        uniforms: (n,), float32, in [0, 1).
+
+    Returns:
+        (n,), int64.
+    """
+    import torch
+
+    cumulated = scores.softmax(-1).cumsum(-1)
+    whole = cumulated[:, -1:].contiguous()
+    found = torch.searchsorted(cumulated, uniforms[:, None] * whole, right=True)
+    return found.minimum(torch.searchsorted(cumulated, whole))[:, 0]
+
+
+class ReplacedTokenDetection(MaskedLanguageModelling):
+    """Tell which tokens a generator replaced.
+
+    Raises:
+        UsageError: the generator cannot be built.
+    """
+
+    name: ClassVar[str] = REPLACED
+    head: ClassVar[str] = REPLACED
+    options_type: ClassVar[type[Options]] = ReplacedOptions
+
+    def __init__(
+        self, vocabulary: "TokenizerView", config: "Config", length: int, options: Any = None
+    ) -> None:
+        super().__init__(vocabulary, config, length, options)
+        self.generator = generator_config(config, self.options)
+
+    @property
+    def loss_weights(self) -> Mapping[str, float]:
+        """See ``Objective``."""
+        return {MASKED: 1.0, REPLACED: self.options.discriminator_weight}
+
+    @classmethod
+    def unsupported_reason(cls, family: "Family", config: "Config") -> str | None:
+        """See ``Objective``; two heads are needed."""
+        if MaskedLanguageModelling.head not in family.heads():
+            return f"{family.name} has no head {MaskedLanguageModelling.head!r} for a generator"
+        return super().unsupported_reason(family, config)
+
+    def model(self, family: "Family", config: "Config") -> "nn.Module":
+        """See ``Objective``: a ``Pair``."""
+        from zoo.objectives.losses.embedding_sharing import GeneratorDiscriminator
+
+        generator = family.model(self.generator, MaskedLanguageModelling.head)
+        return GeneratorDiscriminator(
+            generator, family.model(config, self.head), self.options.embedding_sharing
+        )
+
+    def models_to_save(self, model: "nn.Module") -> dict[str, TrainedModel]:
+        """See ``Objective``: the discriminator, and the generator beside it."""
+        from zoo.objectives.losses.embedding_sharing import GeneratorDiscriminator
+
+        assert isinstance(model, GeneratorDiscriminator), "what self.learner built"
+        return {
+            "model": TrainedModel(model.plain_discriminator(), self.config, self.head),
+            "generator": TrainedModel(
+                model.generator, self.generator, MaskedLanguageModelling.head
+            ),
+        }
+
+    def after_load(
+        self, model: "nn.Module", models: Mapping[str, TrainedModel], given: Collection[str]
+    ) -> "list[Tensor]":
+        """See ``Objective``: tables that are sums become the discriminator's."""
+        from zoo.objectives.losses.embedding_sharing import GeneratorDiscriminator
+
+        assert isinstance(model, GeneratorDiscriminator), "what self.learner built"
+        return model.after_load(models["model"].module, both="generator" not in given)
+
+    def masked(self, packed: PackedRow, rng: np.random.Generator) -> Example:
+        """Hide tokens of a row, and draw what their samples will be drawn with."""
+        row = super().masked(packed, rng)
+        uniforms = rng.random(row.counts[MASKED], dtype=np.float32)
+        return Example(
+            row.arrays,
+            values={**row.values, "uniforms": uniforms},
+            positions=row.positions,
+            counts={**row.counts, REPLACED: int(np.count_nonzero(packed.document_ids))},
+        )
+
+    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
+        """See ``Objective``."""
+        import torch
+
+        given, places, labels = model_inputs(tensors), tensors["places"], tensors["labels"]
+        generator: Any = model.generator
+        scores = generator.scores(gather_positions(generator.encode(**given), places)).float()
+        told = cross_entropy_sum(scores, labels, MASKED)
+        with torch.no_grad():
+            samples = sample_from_logits(scores, tensors["uniforms"])
+        corrupted = _put(given["input_ids"], places, samples)
+        replaced = _put(torch.zeros_like(corrupted, dtype=torch.bool), places, samples != labels)
+        found = discriminator_loss(model.discriminator, {**given, "input_ids": corrupted}, replaced)
+        (right, count), *_ = told.metrics.values()
+        return LossOutput(
+            sums=told.sums | found.sums,
+            metrics=found.metrics | {"generator_accuracy": (right, count)},
+        )
+
+
+def _put(plane: "Tensor", positions: "Tensor", values: "Tensor") -> "Tensor":
+    """Return a plane, (rows, length), with other values at some places."""
+    return plane.flatten().index_copy(0, positions, values).view_as(plane)
+
+
+def discriminator_loss(model: Any, given: "Mapping[str, Tensor]", replaced: "Tensor") -> LossOutput:
+    """Ask of every token whether it was replaced.
+
+    Args:
+        model: with ``encode`` and ``scores``.
+        given: what it takes.
+        replaced: (rows, length), bool: the right answers.
+
+    Returns:
+        the loss, and as metrics the part of answers that are right (``accuracy``), of those about
+        replaced and about original tokens, how often a replaced token is told from an original
+        one (``area_under_curve``, see ``zoo.objectives.losses.auc``: pairs are of one micro-batch), how
+        probable it is said to be that these were replaced, and the part of tokens that are. At
+        first all answers are "original", which is right of most: that the area leaves one half,
+        and the two probabilities part, is what shows first that one is told from the other.
+    """
+    from torch.nn import functional as F
+
+    scores = model.scores(model.encode(**given), given.get("position_ids")).float()
+    real = given["attention_mask"] != 0
+    losses = F.binary_cross_entropy_with_logits(scores, replaced.float(), reduction="none")
+    said = scores.detach()
+    right, probable, kept = (said > 0) == replaced, said.sigmoid(), real & ~replaced
+    return LossOutput(
+        sums={REPLACED: (losses * real).sum()},
+        metrics={
+            "accuracy": ((right & real).sum(), real.sum()),
+            "accuracy_replaced": ((right & replaced).sum(), replaced.sum()),
+            "accuracy_original": ((right & kept).sum(), kept.sum()),
+            "probability_replaced": ((probable * replaced).sum(), replaced.sum()),
+            "probability_original": ((probable * kept).sum(), kept.sum()),
+            "area_under_curve": auc_counts(said, replaced, kept),
+            "replaced": (replaced.sum(), real.sum()),
+        },
+    )

@@ -1,0 +1,195 @@
+"""What one text has to do with another, beside masked language modelling.
+
+*Next sentence* (Devlin et al. 2018, arXiv:1810.04805, section 3.1): whether the second text
+followed the first (label 0), or is from another document (label 1). *Sentence order* (Lan et al.
+2020, arXiv:1909.11942, section 3.1): whether two texts that follow each other stand in that order
+(label 0), or were swapped (label 1). The labels are those of the released code.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from zoo.data.rng import generator
+from zoo.errors import UsageError
+from zoo.objectives.base import Example, ExampleDataset, LossOutput, Options, gather_positions
+from zoo.objectives.examples.packing import pack
+from zoo.objectives.examples.sentence_pair_data import (
+    PairGenerator,
+    Pairs,
+    consecutive_pairs,
+    make_pairs,
+    next_sentence_pairs,
+)
+from zoo.objectives.masked import (
+    MASKED,
+    MaskedLanguageModelling,
+    MaskedOptions,
+    masked_loss,
+    model_inputs,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from zoo.data.corpus import Split
+    from zoo.families.base import Family
+    from zoo.families.config import Config
+
+
+class PairOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What can be chosen about masking and pairs.
+
+    Attributes:
+        dupe_factor: how many times over pairs are made of the corpus, each time with other cuts and
+            other random texts; an epoch has them all.
+    """
+
+    dupe_factor: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant.
+
+        Raises:
+            ValueError: a number is out of its range.
+        """
+        super().__post_init__()
+        if self.dupe_factor < 1:
+            raise ValueError(f"copies is {self.dupe_factor}, which is not positive")
+
+
+class PairRows(ExampleDataset):
+    """Rows of pairs of texts with some tokens hidden."""
+
+    def __init__(self, objective: "SentencePairs", split: "Split", pairs: Pairs) -> None:
+        self.objective, self.split, self.pairs = objective, split, pairs
+
+    def __len__(self) -> int:
+        """See ``Rows``."""
+        return len(self.pairs)
+
+    def row(self, index: int, rng: np.random.Generator) -> Example:
+        """See ``Rows``."""
+        objective, vocabulary = self.objective, self.objective.vocabulary
+        texts, labels = [], []
+        for (start, end, other_start, other_end), label in self.pairs.row(index):
+            pair = self.split.read(start, end), self.split.read(other_start, other_end)
+            if objective.swaps and rng.random() < 0.5:
+                pair, label = pair[::-1], 1
+            texts.append(vocabulary.pair.wrap(*pair))
+            labels.append(label)
+        packed = pack(texts, length=objective.length, pad=vocabulary.pad)
+        row = objective.masked(packed, rng)
+        return Example(
+            row.arrays,
+            values={**row.values, "pair_labels": np.array(labels, dtype=np.int64)},
+            positions={**row.positions, "firsts": ("input_ids", packed.start_positions)},
+            counts={**row.counts, objective.term: len(labels)},
+        )
+
+
+class SentencePairs(MaskedLanguageModelling):
+    """Base of the objectives for pairs.
+
+    Attributes:
+        term: name of the loss term.
+        maker: makes the pairs.
+        swaps: whether half of them are swapped when a row is used, which the label then tells.
+        fewest: documents that it takes.
+    """
+
+    head: ClassVar[str] = "pretraining"
+    options_type: ClassVar[type[Options]] = PairOptions
+    term: ClassVar[str]
+    maker: ClassVar[PairGenerator]
+    swaps: ClassVar[bool]
+    fewest: ClassVar[int] = 1
+
+    @property
+    def loss_weights(self) -> Mapping[str, float]:
+        """See ``Objective``: the plain sum of both losses, as in the released code."""
+        return {MASKED: 1.0, self.term: 1.0}
+
+    @classmethod
+    def unsupported_reason(cls, family: "Family", config: "Config") -> str | None:
+        """See ``Objective``."""
+        if super().unsupported_reason(family, config) is None:
+            outputs = family.onnx(config, cls.head).outputs
+            if ("batch", 2) in outputs.values():
+                return None
+        return (
+            f"none of its heads ({', '.join(family.heads())}) both tells masked tokens and "
+            "compares two texts"
+        )
+
+    def rows(self, split: "Split", seed: int) -> ExampleDataset:
+        """See ``Objective``.
+
+        Raises:
+            UsageError: the tokenizer has no mask, a row has no place for two texts, or there is
+                nothing to make pairs of.
+        """
+        self.vocabulary.special_token_id("mask")
+        around = self.vocabulary.pair.size
+        if self.length < around + 2:
+            raise UsageError(
+                f"rows of {self.length} tokens have no place for two texts", "make them longer"
+            )
+        self._check(np.asarray(split.documents))
+        rng = generator(seed, "pairs")
+        made = make_pairs(
+            split,
+            type(self).maker,
+            length=self.length,
+            around=around,
+            rng=rng,
+            copies=self.options.dupe_factor,
+        )
+        return PairRows(self, split, made)
+
+    def _check(self, documents: "np.ndarray[Any, Any]") -> None:
+        hint = "see `zoo corpus build --help`, or choose --objective masked-lm"
+        if len(documents) - 1 < self.fewest:
+            raise UsageError(
+                f"{self.name} takes texts of {self.fewest} documents, and there is one", hint
+            )
+        if np.diff(documents).max(initial=0) < 2:
+            raise UsageError(
+                f"no document has two sentences, so that {self.name} has no pairs to learn from",
+                hint,
+            )
+
+    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
+        """See ``Objective``."""
+        from torch.nn import functional as F
+
+        hidden = model.encode(**model_inputs(tensors))  # type: ignore[operator]
+        found = masked_loss(model, hidden, tensors)
+        firsts = gather_positions(hidden, tensors["firsts"])  # (pairs, width)
+        scores = model.pair_scores(firsts).float()  # type: ignore[operator]
+        labels = tensors["pair_labels"]
+        right = (scores.detach().argmax(-1) == labels).sum()
+        return LossOutput(
+            {**found.sums, self.term: F.cross_entropy(scores, labels, reduction="sum")},
+            {**found.metrics, "pair_accuracy": (right, right.new_tensor(len(labels)))},
+        )
+
+
+class NextSentence(SentencePairs):
+    """Tell which tokens were hidden, and whether the second text follows the first."""
+
+    name: ClassVar[str] = "masked-lm+next-sentence"
+    term: ClassVar[str] = "next-sentence"
+    maker: ClassVar[PairGenerator] = staticmethod(next_sentence_pairs)
+    swaps: ClassVar[bool] = False
+    fewest: ClassVar[int] = 2
+
+
+class SentenceOrder(SentencePairs):
+    """Tell which tokens were hidden, and whether two texts were swapped."""
+
+    name: ClassVar[str] = "masked-lm+sentence-order"
+    term: ClassVar[str] = "sentence-order"
+    maker: ClassVar[PairGenerator] = staticmethod(consecutive_pairs)
+    swaps: ClassVar[bool] = True

@@ -1,0 +1,38 @@
+"""The hooks a plugin may implement. Each returns values; none has side effects.
+
+A distribution declares its plugin module under the entry-point group ``zoo``. A plugin that
+provides a family names the entry point like the family, so that one command imports one plugin.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from zoo.families.base import Family
+    from zoo.io.tensors.formats import Format
+
+GROUP = "zoo"
+hookspec = pluggy.HookspecMarker(GROUP)
+hookimpl = pluggy.HookimplMarker(GROUP)
+
+
+@hookspec
+def zoo_families() -> "Iterable[Family]":
+    """Return the model families that this plugin provides."""
+    return ()
+
+
+@hookspec
+def zoo_formats() -> "Iterable[Format]":
+    """Return the checkpoint file formats that this plugin can read."""
+    return ()
+
+
+@hookspec
+def zoo_checkpoints() -> "Iterable[Path]":
+    """Return registry files (the format of ``registry.yaml``) that name more checkpoints."""
+    return ()

@@ -1,0 +1,1 @@
+"""Reports: HTML pages and SVG charts. Imports no torch."""

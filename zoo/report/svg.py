@@ -1,0 +1,192 @@
+"""Curves as SVG, drawn by hand: no library, no script, and colours that the page decides."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 420, 236
+LEFT, RIGHT, TOP, BOTTOM = 54, 400, 22, 200  # of the plot
+LIMIT = 1000
+DOTS = 40
+DENSE = 300
+UNITS = ((1e12, 1e12, "T"), (1e9, 1e9, "B"), (1e6, 1e6, "M"), (1e4, 1e3, "k"))
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Series:
+    """A curve.
+
+    Attributes:
+        name: what the legend calls it, and its class in the page's style; empty for a curve
+            that needs no legend.
+        points: step and value, in order of steps.
+    """
+
+    name: str
+    points: Sequence[Point]
+
+
+def line_chart(title: str, unit: str, lines: Sequence[Series], *, zero: bool = False) -> str:
+    """Draw curves over steps, as a ``figure`` of HTML.
+
+    Args:
+        title: above it.
+        unit: of the values.
+        lines: at least one of them with a point; those without one are left out.
+        zero: whether the axis of values begins at zero.
+    """
+    lines = [line for line in lines if line.points]
+    steps = [step for line in lines for step, _ in line.points]
+    values = [value for line in lines for _, value in line.points]
+    x = Axis.around(min(*steps, 0), max(steps), 6, tight=True)
+    y = Axis.around(min(*values, 0) if zero else min(values), max(values), 5)
+    drawn = [_grid(x, y, unit), *(_curve(line, x, y) for line in lines)]
+    return (
+        f"<figure><figcaption>{escape(title)}{_legend(lines)}</figcaption>"
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)} by step">'
+        f"{''.join(drawn)}</svg></figure>"
+    )
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A range of numbers and the round ones in it.
+
+    Attributes:
+        low: its beginning.
+        high: its end.
+        step: from one round number to the next.
+    """
+
+    low: float
+    high: float
+    step: float
+
+    @classmethod
+    def around(cls, low: float, high: float, count: int, *, tight: bool = False) -> "Axis":
+        """Return an axis for values from ``low`` to ``high`` with about ``count`` intervals.
+
+        Args:
+            low: the least value.
+            high: the greatest.
+            count: how many intervals of round numbers there should be.
+            tight: end with the greatest value, and not with a round number.
+        """
+        if high <= low:  # a constant
+            spread = abs(low) / 10 or 1.0
+            low, high = low - spread, high + spread
+        step = _round_step((high - low) / count)
+        first, last = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+        return cls(first, high if tight else last, step)
+
+    def ticks(self) -> list[float]:
+        """Return the round numbers, from the lowest."""
+        count = math.floor((self.high - self.low) / self.step + 1e-9)
+        first = round(self.low / self.step)
+        return [(first + k) * self.step for k in range(count + 1)]
+
+    def part(self, value: float) -> float:
+        """Return where a value lies, from 0 to 1."""
+        return (value - self.low) / (self.high - self.low)
+
+
+def _round_step(width: float) -> float:
+    """Return 1, 2 or 5 times a power of ten, at least ``width``."""
+    power = 10.0 ** math.floor(math.log10(width))
+    return next(power * nice for nice in (1, 2, 5, 10) if power * nice >= width * (1 - 1e-9))
+
+
+def label(value: float, step: float) -> str:
+    """Write a round number with as many digits as tell it from the next one."""
+    return _label(value, step).replace("-", "\N{MINUS SIGN}")
+
+
+def _label(value: float, step: float) -> str:
+    size = abs(value)
+    if size < step / 1e6:
+        return "0"
+    if step < 1e-3 and size < 0.1:
+        return _scientific(value, _places(size) - _places(step))
+    for least, unit, letter in UNITS:
+        if size >= least and step >= unit / 100:
+            digits = max(0, -_places(step / unit))
+            return _trimmed(f"{value / unit:,.{digits}f}") + letter
+    return f"{value:,.{max(0, -_places(step))}f}"
+
+
+def _scientific(value: float, digits: int) -> str:
+    mantissa, _, power = f"{value:.{max(0, digits)}e}".partition("e")
+    return f"{_trimmed(mantissa)}e{int(power)}"
+
+
+def _trimmed(digits: str) -> str:
+    return digits.rstrip("0").rstrip(".") if "." in digits else digits
+
+
+def _places(step: float) -> int:
+    return math.floor(math.log10(step) + 1e-9)
+
+
+def downsample(points: Sequence[Point], limit: int = LIMIT) -> list[Point]:
+    """Return at most ``limit`` points: of each run of points the lowest and the highest.
+
+    Peaks stay, as they are what one looks for.
+    """
+    if len(points) <= limit:
+        return list(points)
+    runs = limit // 2
+    kept: list[Point] = []
+    for k in range(runs):
+        run = points[len(points) * k // runs : len(points) * (k + 1) // runs]
+        ends = {min(run, key=lambda point: point[1]), max(run, key=lambda point: point[1])}
+        kept += sorted(ends)
+    return kept
+
+
+def _curve(line: Series, x: Axis, y: Axis) -> str:
+    places = [(*_place(point, x, y), *point) for point in downsample(line.points)]
+    path = " ".join(f"{across:.1f},{down:.1f}" for across, down, _, _ in places)
+    name = escape(line.name) + (" dense" if len(places) > DENSE else "")
+    drawn = f'<polyline class="{name}" points="{path}"/>'
+    if len(places) > DOTS and line.name != "validation":
+        return drawn
+    size = 2.6 if len(places) <= DOTS else 1.2
+    dots = "".join(
+        f'<circle cx="{across:.1f}" cy="{down:.1f}" r="{size}">'
+        f"<title>step {step:,.0f}: {value:.5g}</title></circle>"
+        for across, down, step, value in places
+    )
+    return f'{drawn}<g class="{escape(line.name)}">{dots}</g>'
+
+
+def _place(point: Point, x: Axis, y: Axis) -> Point:
+    across = LEFT + x.part(point[0]) * (RIGHT - LEFT)
+    return across, BOTTOM - y.part(point[1]) * (BOTTOM - TOP)
+
+
+def _grid(x: Axis, y: Axis, unit: str) -> str:
+    drawn = [f'<text x="{LEFT}" y="11" class="unit">{escape(unit)}</text>']
+    for value in y.ticks():
+        _, down = _place((x.low, value), x, y)
+        drawn.append(
+            f'<path class="grid" d="M{LEFT} {down:.1f}H{RIGHT}"/>'
+            f'<text x="{LEFT - 6}" y="{down + 4:.1f}" class="end">{label(value, y.step)}</text>'
+        )
+    for value in x.ticks():
+        across, _ = _place((value, y.low), x, y)
+        drawn.append(
+            f'<path class="axis" d="M{across:.1f} {BOTTOM}v4"/>'
+            f'<text x="{across:.1f}" y="{BOTTOM + 17}" class="middle">{label(value, x.step)}</text>'
+        )
+    drawn.append(f'<path class="axis" d="M{LEFT} {BOTTOM}H{RIGHT}"/>')
+    drawn.append(f'<text x="{RIGHT}" y="{HEIGHT - 4}" class="end unit">step</text>')
+    return "".join(drawn)
+
+
+def _legend(lines: Sequence[Series]) -> str:
+    names = [escape(line.name) for line in lines if line.name]
+    marks = "".join(f'<span class="{name}">{name}</span>' for name in names)
+    return f'<span class="legend">{marks}</span>' if marks else ""

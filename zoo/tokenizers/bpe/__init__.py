@@ -1,0 +1,1 @@
+"""Byte-pair encoding: byte-level and word-level."""

@@ -1,0 +1,57 @@
+"""Byte pair encoding from ``vocab.json`` and ``merges.txt``, for whatever splits texts first."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import VerificationError
+from zoo.io.untrusted import rust_parsing
+from zoo.tokenizers.definition import check_ids
+from zoo.tokenizers.source_files import MERGES, VOCAB_JSON, SourceFiles, other_kind
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+def has_merges(files: SourceFiles) -> bool:
+    """Whether a directory holds both files."""
+    return files.has(VOCAB_JSON) and files.has(MERGES)
+
+
+def from_merges(files: SourceFiles, **options: Any) -> "Tokenizer":
+    """Build a tokenizer that has the model, and neither normalizer nor anything else.
+
+    Args:
+        files: a directory with both files.
+        **options: what else the model is told, such as the unknown token.
+
+    Raises:
+        SourceError: a file is missing or cannot be read.
+        VerificationError: a file is malformed, or a merge makes a token that has no id.
+    """
+    from tokenizers import Tokenizer, models
+
+    vocabulary, merges = _vocabulary(files), _merges(files)
+    with rust_parsing(files.path(MERGES), "a list of merges"):
+        return Tokenizer(models.BPE(vocab=dict(vocabulary), merges=merges, **options))
+
+
+def _vocabulary(files: SourceFiles) -> Mapping[str, int]:
+    if not has_merges(files):
+        raise other_kind(files, f"{VOCAB_JSON} with {MERGES}")
+    vocabulary = files.json(VOCAB_JSON)
+    check_ids(vocabulary, files.path(VOCAB_JSON))
+    return vocabulary
+
+
+def _merges(files: SourceFiles) -> list[tuple[str, str]]:
+    """Read the merges; the first line may state a version, and empty lines mean nothing."""
+    merges = []
+    for number, line in enumerate(files.text(MERGES).split("\n"), 1):
+        line = line.removesuffix("\r")
+        if not line or line.startswith("#version"):
+            continue
+        parts = line.split(" ")
+        if len(parts) != 2 or not all(parts):
+            raise VerificationError(f"{files.path(MERGES)}, line {number}: {line!r} is no pair")
+        merges.append((parts[0], parts[1]))
+    return merges

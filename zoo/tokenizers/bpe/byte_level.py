@@ -1,0 +1,126 @@
+"""Byte-level BPE: from ``tokenizer.json``, or from ``vocab.json`` and ``merges.txt``.
+
+Every text is split into words with the space before them, and every byte of a word is one of 256
+letters (Radford et al. 2019, section 2.2). Which of the files is heard:
+
+* ``tokenizer.json`` describes a whole tokenizer. ``add_prefix_space`` and ``trim_offsets``, where
+  ``tokenizer_config.json`` states them, override it; where it does not, ``tokenizer.json``
+  stands. Where there are ``vocab.json`` and ``merges.txt`` too, they must give the same ids.
+* ``vocab.json`` and ``merges.txt`` are tokens and how they are made. Everything else comes from
+  ``tokenizer_config.json``, and where that is silent, from the family.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from zoo.tokenizers.bpe.base import from_merges, has_merges
+from zoo.tokenizers.config_files import TokenizerFilesConfig
+from zoo.tokenizers.consistency import check_same_tokenization
+from zoo.tokenizers.source_files import MERGES, TOKENIZER_JSON, SourceFiles
+from zoo.tokenizers.special_tokens import tokens_by_role, usual_tokens, with_spaced_mask
+from zoo.tokenizers.template import Template
+from zoo.tokenizers.tokenizer_json import finalize, load
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+def byte_level_bpe_tokenizer(
+    files: SourceFiles,
+    *,
+    roles: Mapping[str, str],
+    template: Template | None = None,
+    trim_offsets: bool = False,
+    mask_takes_space: bool = False,
+) -> "Tokenizer":
+    """Build a tokenizer whose ids equal those of the reference implementation.
+
+    A ``tokenizer.json`` of another kind is complete in itself and is taken as it stands.
+
+    Args:
+        files: a directory with ``tokenizer.json``, or ``vocab.json`` and ``merges.txt``.
+        roles: special tokens by role, for where no file names them. Those that the vocabulary
+            lacks are not made up.
+        template: what is put around texts; without one nothing is, but what ``add_bos_token``
+            and ``add_eos_token`` of ``tokenizer_config.json`` ask for.
+        trim_offsets: whether the place of a word in its text leaves out the space before it,
+            where the files do not say.
+        mask_takes_space: whether the mask takes the space before it along, where the files do
+            not say.
+
+    Raises:
+        SourceError: a file cannot be read.
+        VerificationError: a file is malformed, two of them contradict each other, or the
+            vocabulary lacks a token that every text needs.
+    """
+    settings = TokenizerFilesConfig.read(files)
+    if mask_takes_space:
+        settings = with_spaced_mask(settings, roles)
+    if files.has(TOKENIZER_JSON):
+        tokenizer = load(files)
+        if type(tokenizer.model).__name__ == "BPE" and not settings.generic:
+            _override(tokenizer, settings)
+        if has_merges(files):
+            check_same_tokenization(files, tokenizer, from_merges(files), MERGES)
+    else:
+        tokenizer = _assemble(files, settings)
+    usual = usual_tokens(roles, mask_takes_space)
+    settings.add_to(tokenizer, [t for t in usual if tokenizer.token_to_id(t.content) is not None])
+    if not settings.generic:
+        _add_ends(tokenizer, settings, roles, template, trim_offsets)
+    finalize(tokenizer, settings)
+    return tokenizer
+
+
+def _assemble(files: SourceFiles, settings: TokenizerFilesConfig) -> "Tokenizer":
+    from tokenizers import decoders, pre_tokenizers
+
+    tokenizer = from_merges(files)
+    spaced = settings.option("add_prefix_space", (bool,), False)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _override(tokenizer: "Tokenizer", settings: TokenizerFilesConfig) -> None:
+    """Let ``tokenizer_config.json`` have the last word on what it states."""
+    from tokenizers import pre_tokenizers, processors
+
+    splitter, ends = tokenizer.pre_tokenizer, tokenizer.post_processor
+    for name in ("add_prefix_space", "trim_offsets"):
+        if name in settings.config:
+            value = settings.option(name, (bool,), False)
+            if isinstance(splitter, pre_tokenizers.ByteLevel) and name == "add_prefix_space":
+                splitter.add_prefix_space = value
+            if isinstance(ends, processors.ByteLevel | processors.RobertaProcessing):
+                setattr(ends, name, value)
+    tokenizer.pre_tokenizer, tokenizer.post_processor = splitter, ends
+
+
+def _add_ends(
+    tokenizer: "Tokenizer",
+    settings: TokenizerFilesConfig,
+    roles: Mapping[str, str],
+    template: Template | None,
+    trim_offsets: bool,
+) -> None:
+    """Put the template around texts where no ``tokenizer.json`` says what is put around them."""
+    from tokenizers import processors
+
+    flags = {role: settings.option(f"add_{role}_token", (bool,), False) for role in ("bos", "eos")}
+    if template is None and any(flags.values()):
+        tokenizer.post_processor = None
+        bos, eos = ("bos " * flags["bos"], " eos" * flags["eos"])
+        second = f"{bos}$B:1{eos}".replace("bos", "bos:1").replace(" eos", " eos:1")
+        template = Template(f"{bos}$A{eos}", f"{bos}$A{eos} {second}")
+    if tokenizer.post_processor is not None:
+        return
+    steps: list[processors.PostProcessor] = []
+    if settings.option("trim_offsets", (bool,), trim_offsets):
+        spaced = settings.option("add_prefix_space", (bool,), False)
+        steps.append(processors.ByteLevel(add_prefix_space=spaced, trim_offsets=True))
+    if template is not None:
+        names = tokens_by_role(settings, roles)
+        steps.append(template.build(tokenizer, names, settings.where))
+    if steps:
+        tokenizer.post_processor = processors.Sequence(steps)

@@ -1,0 +1,73 @@
+"""BPE within words that end in ``</w>``, lower-cased, of which spaces are no part.
+
+From ``tokenizer.json``, or from ``vocab.json`` and ``merges.txt`` (Sennrich et al. 2016,
+arXiv:1508.07909, section 3.2; Radford et al. 2018, section 4.1).
+
+Two ways of splitting texts into words are in use. The original code repairs mojibake with ftfy,
+replaces dashes and quotes, and splits with a spaCy model; all published ``tokenizer.json`` files,
+and everything that reads them, split around punctuation instead, and strip accents. The second
+way is followed here: it needs no other library, and is what today's tools give for these
+checkpoints. English prose has the same ids either way but for quotes, dashes, some abbreviations
+and contractions.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from zoo.tokenizers.bpe.base import from_merges, has_merges
+from zoo.tokenizers.config_files import TokenizerFilesConfig
+from zoo.tokenizers.consistency import check_same_tokenization
+from zoo.tokenizers.source_files import MERGES, TOKENIZER_JSON, SourceFiles
+from zoo.tokenizers.special_tokens import tokens_by_role, usual_tokens
+from zoo.tokenizers.tokenizer_json import finalize, load
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+END = "</w>"
+
+
+def word_bpe_tokenizer(files: SourceFiles, *, roles: Mapping[str, str]) -> "Tokenizer":
+    """Build a tokenizer whose ids equal those of the reference implementation.
+
+    A ``tokenizer.json`` is taken as it stands.
+
+    Args:
+        files: a directory with ``tokenizer.json``, or ``vocab.json`` and ``merges.txt``.
+        roles: special tokens by role, for where no file names them. Those that the vocabulary
+            lacks are not made up.
+
+    Raises:
+        SourceError: a file cannot be read.
+        VerificationError: a file is malformed, or two of them contradict each other.
+    """
+    settings = TokenizerFilesConfig.read(files)
+    if files.has(TOKENIZER_JSON):
+        tokenizer = load(files)
+        if has_merges(files):
+            check_same_tokenization(files, tokenizer, _model(files, settings, roles), MERGES)
+    else:
+        tokenizer = _assemble(files, settings, roles)
+    usual = usual_tokens(roles, mask_takes_space=False)
+    settings.add_to(tokenizer, [t for t in usual if tokenizer.token_to_id(t.content) is not None])
+    finalize(tokenizer, settings)
+    return tokenizer
+
+
+def _model(
+    files: SourceFiles, settings: TokenizerFilesConfig, roles: Mapping[str, str]
+) -> "Tokenizer":
+    unknown = tokens_by_role(settings, roles)["unk"]
+    return from_merges(files, unk_token=unknown, end_of_word_suffix=END)
+
+
+def _assemble(
+    files: SourceFiles, settings: TokenizerFilesConfig, roles: Mapping[str, str]
+) -> "Tokenizer":
+    from tokenizers import decoders, normalizers, pre_tokenizers
+
+    tokenizer = _model(files, settings, roles)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.BPEDecoder(suffix=END)
+    return tokenizer

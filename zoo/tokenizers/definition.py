@@ -1,0 +1,356 @@
+"""The content of ``tokenizer.json``, checked before the tokenizer library sees it.
+
+The library trusts the file: a regular expression may run without end, a replacement may make a
+text a million times as long, padding to 3,000,000,000 tokens ends the process, and an id that a
+template names is not looked up. Such files are refused here. The library's own legacy layouts
+leave ``type`` out, so a step is recognised by its keys.
+"""
+
+import base64
+import binascii
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from zoo.errors import VerificationError
+from zoo.io.limits import (
+    MAX_ADDED_CHARACTERS,
+    MAX_ADDED_TOKENS,
+    MAX_TEMPLATE_TOKENS,
+    MAX_TOKEN_ID,
+    MAX_TOKEN_LENGTH,
+    MAX_TOKENIZER_GROWTH,
+    MAX_TOKENIZER_STEPS,
+    MAX_WORD_LENGTH,
+    check_limit,
+)
+from zoo.tokenizers.patterns import check_pattern
+
+Definition = dict[str, Any]
+
+_STEPS = {  # part of the file -> key of what it holds in a sequence
+    "normalizer": "normalizers",
+    "pre_tokenizer": "pretokenizers",
+    "post_processor": "processors",
+    "decoder": "decoders",
+}
+_CHARSMAP = "precompiled_charsmap"
+_MODEL_TEXTS = (
+    "unk_token",
+    "continuing_subword_prefix",
+    "end_of_word_suffix",
+)
+
+
+def check_definition(definition: Any, path: Path) -> Definition:
+    """Check the parsed content of a ``tokenizer.json``.
+
+    Args:
+        definition: the JSON value.
+        path: the file, for messages.
+
+    Returns:
+        the same, a JSON object, with truncation and padding switched off: they are a matter of
+        each run.
+
+    Raises:
+        VerificationError: it is malformed, or what it describes takes too much time or memory.
+    """
+    if not isinstance(definition, dict):
+        raise VerificationError(f"{path} is not a JSON object")
+    model = definition.get("model")
+    if not isinstance(model, dict):
+        raise VerificationError(f"{path} has no model")
+    _check_model(model, path)
+    _check_added(definition.get("added_tokens"), path)
+    steps = {part: list(_steps(definition.get(part), part, path)) for part in _STEPS}
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        _check_growth(steps[part], part, path)
+    _check_templates(steps["post_processor"], path)
+    return {**definition, "truncation": None, "padding": None}
+
+
+def check_token(token: str, path: Path) -> None:
+    """Check the length of a token.
+
+    Raises:
+        VerificationError: it is too long.
+    """
+    if len(token) > MAX_TOKEN_LENGTH:
+        check_limit(path, f"length of the token {token[:20]!r}...", len(token), MAX_TOKEN_LENGTH)
+
+
+def check_ids(vocabulary: Mapping[str, Any], path: Path) -> None:
+    """Check that each token of a vocabulary has a sound id of its own.
+
+    Raises:
+        VerificationError: names a token whose id is none, too high, or another token's.
+    """
+    tokens: dict[int, str] = {}
+    for token, number in vocabulary.items():
+        check_token(token, path)
+        if type(number) is not int or number < 0:
+            raise VerificationError(f"{path}: {token!r} = {number!r:.100} is no id of its own")
+        if number > MAX_TOKEN_ID:
+            check_limit(path, f"id of the token {token!r}", number, MAX_TOKEN_ID)
+        if tokens.setdefault(number, token) != token:
+            raise VerificationError(
+                f"{path}: {token!r} = {number} is no id of its own: {tokens[number]!r} has it"
+            )
+
+
+def _check_model(model: Mapping[str, Any], path: Path) -> None:
+    vocabulary = model.get("vocab")
+    if isinstance(vocabulary, dict):
+        check_ids(vocabulary, path)
+    elif isinstance(vocabulary, list):
+        _check_pieces(vocabulary, path)
+    else:
+        raise VerificationError(f"{path}: its model has no vocabulary")
+    for name in _MODEL_TEXTS:
+        text = model.get(name)
+        if not isinstance(text, str | None):
+            raise VerificationError(f"{path}: {name} = {text!r:.100} is no text")
+        check_token(text or "", path)
+    _check_merges(model, path)
+    if model.get("dropout"):
+        raise VerificationError(
+            f"{path}: dropout = {model['dropout']!r:.100} makes ids of the same text differ",
+            "set it to null",
+        )
+    longest = model.get("max_input_chars_per_word")
+    if isinstance(longest, int):
+        check_limit(path, "max_input_chars_per_word", longest, MAX_WORD_LENGTH)
+
+
+def _check_merges(model: Mapping[str, Any], path: Path) -> None:
+    """Check that what a merge appends begins as parts of words do, where they have a prefix.
+
+    The library cuts the prefix off unseen, and ends the process where it is longer.
+    """
+    prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
+    if not prefix or not isinstance(merges, list):
+        return
+    for merge in merges:
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if not isinstance(parts, list) or len(parts) != 2 or not str(parts[1]).startswith(prefix):
+            raise VerificationError(
+                f"{path}: the merge {merge!r:.100} does not go on with {prefix!r:.100}, the prefix "
+                "of what continues a word"
+            )
+
+
+def _check_pieces(pieces: list[Any], path: Path) -> None:
+    """Check the pieces of a Unigram model, whose ids are their places."""
+    seen = set()
+    for number, piece in enumerate(pieces):
+        if not isinstance(piece, list) or len(piece) != 2 or not isinstance(piece[0], str):
+            raise VerificationError(f"{path}: the piece of id {number} is no text with a score")
+        if piece[0] in seen:
+            raise VerificationError(f"{path}: the piece {piece[0]!r:.100} has two ids")
+        seen.add(piece[0])
+        check_token(piece[0], path)
+
+
+def _check_added(added: Any, path: Path) -> None:
+    if added is None:
+        return
+    if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
+        raise VerificationError(f"{path}: added_tokens is no list of tokens")
+    check_limit(path, "number of added tokens", len(added), MAX_ADDED_TOKENS)
+    characters, ids = 0, dict[str, Any]()
+    for token in added:
+        content = token.get("content")
+        if not isinstance(content, str) or not content:
+            raise VerificationError(f"{path}: an added token has no text")
+        if ids.get(content, token.get("id")) != token.get("id"):
+            raise VerificationError(f"{path}: the added token {content!r:.100} has two ids")
+        ids[content] = token.get("id")
+        characters += len(content)
+    check_limit(path, "length of all added tokens", characters, MAX_ADDED_CHARACTERS)
+    check_ids(ids, path)
+
+
+def _steps(value: Any, part: str, path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the steps of a part one after the other, those of a sequence alone."""
+    pending, count = [value], 0
+    while pending:
+        step = pending.pop()
+        if step is None:
+            continue
+        if not isinstance(step, dict):
+            raise VerificationError(f"{path}: a step of {part} is no JSON object")
+        count += 1
+        check_limit(path, f"number of steps of {part}", count, MAX_TOKENIZER_STEPS)
+        inner = step.get(_STEPS[part])
+        if inner is None:
+            yield step
+        elif isinstance(inner, list):
+            pending += reversed(inner)
+        else:
+            raise VerificationError(f"{path}: {_STEPS[part]} of {part} is no list")
+
+
+def _check_growth(steps: list[dict[str, Any]], part: str, path: Path) -> None:
+    """Check how much longer the steps of a part may make a text, all together."""
+    growth = math.prod(_growth(step, path) for step in steps)
+    check_limit(path, f"growth of a text in {part}", growth, MAX_TOKENIZER_GROWTH)
+
+
+def _growth(step: Mapping[str, Any], path: Path) -> int:
+    """Return an upper bound for the characters that a step makes of one."""
+    for key, value in step.items():
+        if isinstance(value, str) and key != _CHARSMAP:
+            check_token(value, path)
+    if _CHARSMAP in step:
+        return _charsmap_growth(step[_CHARSMAP], path)
+    if step.get("type") == "ByteLevel":
+        return 4  # bytes of a character, of which each becomes one
+    if isinstance(prefix := step.get("prepend"), str):
+        return 1 + len(prefix)
+    if "pattern" not in step:
+        return 1
+    shortest = _shortest_match(step["pattern"], path)
+    content = step.get("content")
+    if not isinstance(content, str):
+        return 1
+    return math.ceil(len(content) / shortest) or 1 if shortest else 1 + len(content)
+
+
+def _shortest_match(pattern: Any, path: Path) -> int:
+    """Check a text or regular expression that is looked for; return its shortest match."""
+    if isinstance(pattern, dict) and len(pattern) == 1:
+        ((kind, text),) = pattern.items()
+        if kind == "String" and isinstance(text, str) and text:
+            check_token(text, path)
+            return len(text)
+        if kind == "Regex" and isinstance(text, str):
+            return check_pattern(text, path).shortest
+    raise VerificationError(f"{path}: {pattern!r:.100} is no pattern to look for")
+
+
+def _charsmap_growth(value: Any, path: Path) -> int:
+    """Return the length of the longest replacement in a compiled map of characters.
+
+    It has the length of a trie in 4 bytes, the trie, and the replacements, each ended by a zero.
+    """
+    if value in (None, ""):
+        return 1
+    try:
+        content = base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError, TypeError) as error:
+        raise VerificationError(f"{path}: its {_CHARSMAP} is malformed") from error
+    return check_charsmap(content, path)
+
+
+def check_charsmap(content: bytes, path: Path) -> int:
+    """Check the layout of a compiled map of characters.
+
+    Returns:
+        the length of its longest replacement in bytes.
+
+    Raises:
+        VerificationError: it is malformed.
+    """
+    size = int.from_bytes(content[:4], "little")
+    if len(content) < 4 or size % 4 or size > len(content) - 4:
+        raise VerificationError(f"{path}: its {_CHARSMAP} is malformed")
+    if size and not _is_sound_trie(content[4 : 4 + size], len(content) - 4 - size):
+        raise VerificationError(f"{path}: its {_CHARSMAP} is malformed: its trie leads out of it")
+    return max(1, *map(len, content[4 + size :].split(b"\0")))
+
+
+def _is_sound_trie(content: bytes, replacements: int) -> bool:
+    """Whether no walk through a double-array trie leaves it, as sentencepiece checks it.
+
+    A unit has 32 bits (the layout of darts-clone): those of a leaf begin with a one, and the rest
+    is a place among the replacements. In any other, bit 8 says whether a leaf belongs to it, and
+    bits 9 to 31 are an offset. The unit's index, the offset and a byte of the text, combined by
+    exclusive or, are the index of the next unit; with no byte, that of the leaf.
+
+    Args:
+        content: the units.
+        replacements: length of the replacements in bytes.
+    """
+    import numpy as np
+
+    units = np.frombuffer(content, "<u4").astype(np.int64)
+    is_leaf = units >> 31 == 1
+    inner = np.flatnonzero(~is_leaf)
+    offsets = units[inner] >> 10 << ((units[inner] & 1 << 9) >> 6)
+    next_units = inner ^ offsets
+    if ((next_units | 0xFF) >= len(units)).any():
+        return False
+    has_leaf = (units[inner] >> 8 & 1) == 1
+    places = units[is_leaf] & (1 << 31) - 1
+    return bool(is_leaf[next_units[has_leaf]].all() and (places < replacements).all())
+
+
+def _check_templates(steps: list[dict[str, Any]], path: Path) -> None:
+    """Check what post-processors put around texts."""
+    count = 0
+    for step in steps:
+        for role in ("cls", "sep"):
+            if role in step:
+                _check_end(step[role], path)
+                count += 2
+        if "single" in step or "pair" in step or "special_tokens" in step:
+            count += _check_template(step, path)
+    check_limit(path, "number of tokens around a text", count, MAX_TEMPLATE_TOKENS)
+
+
+def _check_end(value: Any, path: Path) -> None:
+    if (
+        not isinstance(value, list)
+        or len(value) != 2
+        or not isinstance(value[0], str)
+        or type(value[1]) is not int
+    ):
+        raise VerificationError(f"{path}: {value!r:.100} in post_processor is no token with its id")
+
+
+def _check_template(step: Mapping[str, Any], path: Path) -> int:
+    """Check one template; return how many special tokens it adds to a pair at most."""
+    tokens = step.get("special_tokens") or {}
+    if not isinstance(tokens, dict):
+        raise VerificationError(f"{path}: special_tokens of post_processor is no JSON object")
+    sizes = {name: _special_ids(value, path) for name, value in tokens.items()}
+    most = 0
+    for name, texts in (("single", ["A"]), ("pair", ["A", "B"])):
+        pieces = step.get(name) or []
+        if not isinstance(pieces, list):
+            raise VerificationError(f"{path}: {name} of post_processor is no list")
+        check_limit(path, f"length of {name} of post_processor", len(pieces), MAX_TEMPLATE_TOKENS)
+        parsed = [_template_piece(piece, path) for piece in pieces]
+        if sorted(text for kind, text in parsed if kind == "Sequence") != texts:
+            raise VerificationError(
+                f"{path}: {name} of post_processor does not have each text once"
+            )
+        most = max(most, sum(sizes.get(text, 1) for kind, text in parsed if kind != "Sequence"))
+    return most
+
+
+def _special_ids(value: Any, path: Path) -> int:
+    stated = value if isinstance(value, dict) else {}
+    numbers, tokens = stated.get("ids"), stated.get("tokens")
+    if (
+        not isinstance(stated.get("id"), str)
+        or not isinstance(numbers, list)
+        or not isinstance(tokens, list)
+        or not all(type(number) is int for number in numbers)
+        or not all(isinstance(token, str) for token in tokens)
+    ):
+        raise VerificationError(f"{path}: {value!r:.100} in post_processor is no token with ids")
+    return len(numbers)
+
+
+def _template_piece(piece: Any, path: Path) -> tuple[str, str]:
+    """Return kind and name of one piece of a template."""
+    if isinstance(piece, dict) and len(piece) == 1:
+        ((kind, value),) = piece.items()
+        if kind in ("Sequence", "SpecialToken") and isinstance(value, dict):
+            name, type_id = value.get("id"), value.get("type_id")
+            if isinstance(name, str) and type(type_id) is int and 0 <= type_id < 1 << 31:
+                return kind, name
+    raise VerificationError(f"{path}: {piece!r:.100} in post_processor is no part of a template")

@@ -1,0 +1,79 @@
+"""What ``tokenizer.json`` does not say: the roles of tokens, and how long a text may be."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from zoo.checkpoint import TokenizerInfo
+from zoo.errors import VerificationError
+from zoo.tokenizers.config_files import ROLES, TokenizerFilesConfig
+from zoo.tokenizers.source_files import TOKENIZER_CONFIG, SourceFiles
+from zoo.tokenizers.wordpiece import DEFAULTS
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+# kind of vocabulary -> role -> the token that plays it where no file names one
+CONVENTIONS: Mapping[str, Mapping[str, str]] = {"WordPiece": DEFAULTS}
+ENDLESS = 10**9  # model_max_length from here on is a way to write "no limit"
+
+
+def tokenizer_info(
+    files: SourceFiles, tokenizer: "Tokenizer", roles: Mapping[str, str] | None = None
+) -> TokenizerInfo:
+    """Say what ``tokenizer.json`` leaves out.
+
+    Args:
+        files: the directory that the tokenizer was built from.
+        tokenizer: the tokenizer.
+        roles: role -> token, for where no file names one; by default what is usual for the kind
+            of vocabulary.
+
+    Returns:
+        the special tokens by role, those alone that are in the vocabulary, and the longest
+        input in tokens, if the files state one.
+
+    Raises:
+        VerificationError: a file is malformed.
+    """
+    settings = TokenizerFilesConfig.read(files)
+    usual = roles or CONVENTIONS.get(type(tokenizer.model).__name__, {})
+    names = {**usual, **{role: token.content for role, token in settings.named.items()}}
+    unknown = getattr(tokenizer.model, "unk_token", None)
+    if unknown and tokenizer.token_to_id(names.get("unk", "")) is None:
+        names["unk"] = unknown
+    found = {role: names[role] for role in ROLES if role in names}
+    return TokenizerInfo(
+        special={r: t for r, t in found.items() if tokenizer.token_to_id(t) is not None},
+        max_tokens=_max_tokens(settings.config, str(files.path(TOKENIZER_CONFIG))),
+    )
+
+
+def check_vocabulary(tokenizer: "Tokenizer", vocab_size: int, where: str) -> None:
+    """Check that every id that the tokenizer can give has a row in the model.
+
+    Args:
+        tokenizer: the tokenizer.
+        vocab_size: rows of the token embedding.
+        where: where the tokenizer is from, for the message.
+
+    Raises:
+        VerificationError: an id is too high.
+    """
+    token, highest = max(tokenizer.get_vocab().items(), key=lambda item: item[1], default=("", -1))
+    if highest >= vocab_size:
+        raise VerificationError(
+            f"{where}: the tokenizer gives {token!r} the id {highest}, and the model has "
+            f"{vocab_size} tokens",
+            "tokenizer and weights belong to different checkpoints",
+        )
+
+
+def _max_tokens(config: Mapping[str, Any], where: str) -> int | None:
+    value = config.get("model_max_length", config.get("max_len"))
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 1:
+        raise VerificationError(
+            f"{where}: model_max_length = {value!r:.100} is no number of tokens"
+        )
+    return int(value) if value < ENDLESS else None

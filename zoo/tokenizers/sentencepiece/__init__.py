@@ -1,0 +1,1 @@
+"""SentencePiece models, read without the library."""

@@ -1,0 +1,123 @@
+"""The model files of sentencepiece, read without it: a protocol buffer of pieces and options.
+
+Numbers of fields are those of ``sentencepiece_model.proto``; the wire format is described in
+https://protobuf.dev/programming-guides/encoding.
+"""
+
+import math
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from zoo.errors import VerificationError
+from zoo.io.limits import MAX_PIECE_LENGTH
+from zoo.io.protobuf import Value, as_bytes, as_int, fields
+from zoo.tokenizers.source_files import PIECE_MODELS, SourceFiles
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
+UNIGRAM, BPE = 1, 2
+
+
+class Piece(NamedTuple):
+    """A token of the model.
+
+    Attributes:
+        text: the piece; ``\\u2581`` stands for a space.
+        score: its logarithmic probability, or what merges go by.
+        kind: ``NORMAL`` and so on.
+    """
+
+    text: str
+    score: float
+    kind: int
+
+
+@dataclass(frozen=True)
+class PieceModel:
+    """What a model file says.
+
+    Attributes:
+        pieces: in order of their ids.
+        kind: ``UNIGRAM`` or ``BPE``.
+        unknown: the id of the piece for what has none.
+        charsmap: what replaces characters, compiled; empty where nothing does.
+        leading_space: whether a text is taken to begin with a space.
+        single_spaces: whether spaces around a text are removed, and those within made single.
+        bytes_for_unknown: whether what has no piece is spelled in bytes.
+    """
+
+    pieces: tuple[Piece, ...]
+    kind: int
+    unknown: int
+    charsmap: bytes
+    leading_space: bool
+    single_spaces: bool
+    bytes_for_unknown: bool
+
+
+def piece_model(files: SourceFiles) -> str | None:
+    """Return the name of a directory's model file, or ``None``."""
+    return next((name for name in PIECE_MODELS if files.has(name)), None)
+
+
+def read_piece_model(files: SourceFiles, name: str) -> PieceModel:
+    """Read a model file.
+
+    Raises:
+        SourceError: it cannot be read.
+        VerificationError: it is malformed, or asks for something that is not implemented.
+    """
+    where, content = str(files.path(name)), files.bytes(name)
+    try:
+        model = _model(content)
+    except (ValueError, IndexError, struct.error) as error:
+        raise VerificationError(f"{where} is no sentencepiece model: {error}") from error
+    if not model.pieces:
+        raise VerificationError(f"{where} is no sentencepiece model: it has no pieces")
+    if not 0 <= model.unknown < len(model.pieces):
+        raise VerificationError(f"{where}: the unknown piece is {model.unknown}, which is none")
+    return model
+
+
+def _model(content: bytes) -> PieceModel:
+    """Fields 1 to 3: pieces, what the trainer was told, what normalizes."""
+    pieces: list[Piece] = []
+    trainer: dict[int, Value] = {}
+    normalizer: dict[int, Value] = {}
+    for number, value in fields(content):
+        if number == 1:
+            pieces.append(_piece(as_bytes(value)))
+        elif number in (2, 3):
+            (trainer if number == 2 else normalizer).update(fields(as_bytes(value)))
+    kind = trainer.get(3, UNIGRAM)
+    if kind not in (UNIGRAM, BPE):
+        raise ValueError(f"model_type = {kind!r} is not implemented, only unigram and bpe are")
+    if trainer.get(24, 0):
+        raise ValueError("treat_whitespace_as_suffix is not implemented")
+    if not normalizer.get(5, 1):
+        raise ValueError("escape_whitespaces = false is not implemented")
+    return PieceModel(
+        tuple(pieces),
+        kind=as_int(kind),
+        unknown=as_int(trainer.get(40, 0)),
+        charsmap=as_bytes(normalizer.get(2, b"")),
+        leading_space=bool(normalizer.get(3, 1)),
+        single_spaces=bool(normalizer.get(4, 1)),
+        bytes_for_unknown=bool(trainer.get(35, 0)),
+    )
+
+
+def _piece(content: bytes) -> Piece:
+    text, score, kind = b"", 0.0, NORMAL
+    for number, value in fields(content):
+        if number == 1:
+            text = as_bytes(value)
+        elif number == 2:
+            (score,) = struct.unpack("<f", as_bytes(value))
+        elif number == 3:
+            kind = as_int(value)
+    if not text or not math.isfinite(score) or not NORMAL <= kind <= BYTE:
+        raise ValueError(f"a piece is {text!r} of kind {kind} and score {score}")
+    if b"\0" in text or len(text) > MAX_PIECE_LENGTH:  # sentencepiece itself refuses these
+        raise ValueError(f"a piece is {text[:100]!r}, of {len(text)} bytes")
+    return Piece(text.decode("utf-8"), score, kind)

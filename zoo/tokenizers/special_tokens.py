@@ -1,0 +1,57 @@
+"""Special tokens by role: what the files name, and what a family takes where they are silent."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from zoo.tokenizers.config_files import AddedTokenSpec, TokenizerFilesConfig, special
+
+
+def tokens_by_role(settings: TokenizerFilesConfig, roles: Mapping[str, str]) -> dict[str, str]:
+    """Return role -> token.
+
+    Args:
+        settings: what the files say.
+        roles: the family's own, for where the files are silent.
+    """
+    return {**roles, **{role: token.content for role, token in settings.named.items()}}
+
+
+def usual_tokens(roles: Mapping[str, str], mask_takes_space: bool) -> list[AddedTokenSpec]:
+    """Return a family's special tokens, each once.
+
+    Args:
+        roles: role -> token.
+        mask_takes_space: whether the mask takes the space before it along.
+    """
+    tokens = [special(token, role) for role, token in roles.items()]
+    unique = {token.content: token for token in tokens}
+    mask = unique.get(roles.get("mask", ""))
+    if mask and mask_takes_space:
+        unique[mask.content] = _spaced(mask)
+    return list(unique.values())
+
+
+def with_spaced_mask(
+    settings: TokenizerFilesConfig, roles: Mapping[str, str]
+) -> TokenizerFilesConfig:
+    """Let the mask take the space before it along, unless the files say whether it does.
+
+    Args:
+        settings: what the files say.
+        roles: the family's special tokens.
+    """
+    name = tokens_by_role(settings, roles).get("mask")
+
+    def spaced(token: AddedTokenSpec) -> AddedTokenSpec:
+        silent = token.content == name and "lstrip" not in token.flags
+        return _spaced(token) if silent else token
+
+    return replace(
+        settings,
+        named={role: spaced(token) for role, token in settings.named.items()},
+        added=tuple(spaced(token) for token in settings.added),
+    )
+
+
+def _spaced(token: AddedTokenSpec) -> AddedTokenSpec:
+    return replace(token, flags={**token.flags, "lstrip": True})

@@ -1,0 +1,73 @@
+"""What a tokenizer puts around a text or a pair of texts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from zoo.errors import VerificationError
+from zoo.io.untrusted import rust_parsing
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer, processors
+
+
+@dataclass(frozen=True)
+class Template:
+    """What is put around texts, in words: ``$A`` and ``$B`` are texts, the others are roles.
+
+    ``:1`` after a word sets its token type; all others have type 0.
+
+    Attributes:
+        single: around one text, such as ``cls $A sep``.
+        pair: around two.
+    """
+
+    single: str
+    pair: str
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """The roles that it names, each once."""
+        words = [word.partition(":")[0] for word in f"{self.single} {self.pair}".split()]
+        return tuple(dict.fromkeys(word for word in words if not word.startswith("$")))
+
+    def build(
+        self, tokenizer: "Tokenizer", roles: Mapping[str, str], where: str
+    ) -> "processors.TemplateProcessing":
+        """Return the library's object.
+
+        Args:
+            tokenizer: has the tokens' ids.
+            roles: role -> token.
+            where: the directory, for messages.
+
+        Raises:
+            VerificationError: the vocabulary lacks one of the tokens.
+        """
+        from tokenizers import processors
+
+        ends = {roles[role]: 0 for role in self.roles}
+        for token in ends:
+            number = tokenizer.token_to_id(token)
+            if number is None:
+                raise VerificationError(
+                    f"{where}: the vocabulary has no token {token}, which every text needs",
+                    "tokenizer_config.json must say which token takes its place",
+                )
+            ends[token] = number
+        with rust_parsing(where, "a tokenizer"):
+            return processors.TemplateProcessing(
+                single=_pieces(self.single, roles),
+                pair=_pieces(self.pair, roles),
+                special_tokens=list(ends.items()),
+            )
+
+
+def _pieces(words: str, roles: Mapping[str, str]) -> list[str]:
+    split = [word.partition(":") for word in words.split()]
+    return [f"{roles.get(word, word)}:{type_id or 0}" for word, _, type_id in split]
+
+
+CLS_SEP = Template("cls $A sep", "cls $A sep $B:1 sep:1")
+CLS_SEP_SEP = Template("cls $A sep", "cls $A sep sep $B sep")
+EOS_ONLY = Template("$A eos", "$A eos $B eos")

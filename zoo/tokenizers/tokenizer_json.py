@@ -1,0 +1,174 @@
+"""``tokenizer.json``: reading it, and what is the same for every kind of tokenizer."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import VerificationError
+from zoo.io.files import decode_text, read_regular
+from zoo.io.json import parse_json
+from zoo.io.limits import MAX_TOKENIZER_BYTES, MAX_TOKENIZER_VALUES
+from zoo.io.untrusted import rust_parsing
+from zoo.tokenizers.config_files import TokenizerFilesConfig
+from zoo.tokenizers.definition import check_definition
+from zoo.tokenizers.source_files import TOKENIZER_JSON, SourceFiles
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+# What a configuration that says clean_up_tokenization_spaces wants done to decoded text.
+CLEAN_UP = {f" {mark}": mark for mark in (".", "?", "!", ",")} | {" ' ": "'"}
+CLEAN_UP |= {f" {end}": end for end in ("n't", "'m", "'s", "'ve", "'re")}
+
+
+def load(files: SourceFiles) -> "Tokenizer":
+    """Read ``tokenizer.json``.
+
+    Raises:
+        SourceError: it cannot be read.
+        VerificationError: the library does not accept it.
+    """
+    return parse(files.bytes(TOKENIZER_JSON), files.path(TOKENIZER_JSON))
+
+
+def parse(content: bytes, path: Path) -> "Tokenizer":
+    """Return the tokenizer that a ``tokenizer.json`` describes, without truncation or padding.
+
+    Args:
+        content: the file's.
+        path: the file, for messages.
+
+    Raises:
+        VerificationError: see ``zoo.tokenizers.definition``, or the library does not accept it.
+    """
+    from tokenizers import Tokenizer
+
+    stored = parse_json(content, path, max_values=MAX_TOKENIZER_VALUES)
+    definition = check_definition(stored, path)
+    same = definition == stored
+    text = decode_text(content, path) if same else json.dumps(definition, ensure_ascii=False)
+    with rust_parsing(path, "a tokenizer"):
+        tokenizer = Tokenizer.from_str(text)
+    _check_added(tokenizer, definition, path)
+    _check_post_processor(tokenizer, definition.get("post_processor"), path)
+    return tokenizer
+
+
+def read_checked(path: Path) -> bytes:
+    """Return the content of a ``tokenizer.json`` that can be loaded.
+
+    Raises:
+        SourceError: it cannot be read.
+        VerificationError: see ``parse``.
+    """
+    content = read_regular(path, "tokenizer", MAX_TOKENIZER_BYTES)
+    parse(content, path)
+    return content
+
+
+def _check_added(tokenizer: "Tokenizer", definition: Mapping[str, Any], path: Path) -> None:
+    """Check that added tokens have the ids that the file gives them.
+
+    The library numbers them itself, after the vocabulary.
+    """
+    check_normalized(tokenizer, path)
+    for token in definition.get("added_tokens") or ():
+        number = tokenizer.token_to_id(token["content"])
+        if number != token.get("id"):
+            raise VerificationError(
+                f"{path} gives the added token {token['content']!r:.100} the id "
+                f"{token.get('id')!r:.100}, and its place is {number}"
+            )
+
+
+def stored_kind(files: SourceFiles) -> str | None:
+    """Return what kind of model ``tokenizer.json`` holds, such as ``BPE`` or ``Unigram``.
+
+    ``None`` stands for no such file.
+
+    Raises:
+        SourceError, VerificationError: see ``load``.
+    """
+    return type(load(files).model).__name__ if files.has(TOKENIZER_JSON) else None
+
+
+def check_normalized(tokenizer: "Tokenizer", path: "Path | str") -> None:
+    """Check that something is left of each added token that is looked for in normalized text.
+
+    The library would find the empty text everywhere, and panic.
+
+    Raises:
+        VerificationError: names one of which nothing is left.
+    """
+    normalizer = tokenizer.normalizer
+    if normalizer is None:
+        return
+    for token in tokenizer.get_added_tokens_decoder().values():
+        if not token.normalized:
+            continue
+        with rust_parsing(path, "a tokenizer"):
+            left = normalizer.normalize_str(token.content)
+        if not left:
+            raise VerificationError(
+                f"{path}: nothing is left of the added token {token.content!r} "
+                "when it is normalized"
+            )
+
+
+def _check_post_processor(tokenizer: "Tokenizer", processor: Any, path: Path) -> None:
+    """Check that what is put around each text has the vocabulary's ids.
+
+    The library takes the ids on trust, and gives up its process over one that is missing.
+    """
+    for token, number in _ends(processor):
+        expected = tokenizer.token_to_id(token)
+        if number is None or number != expected:
+            raise VerificationError(
+                f"{path}: its post_processor gives {token!r:.100} the id {number}, and its "
+                f"vocabulary the id {expected}"
+            )
+
+
+def _ends(processor: Any) -> Iterator[tuple[str, int | None]]:
+    """Yield the tokens that a post-processor adds, with their ids, of any of its layouts."""
+    found: Mapping[str, Any] = processor or {}
+    for part in found.get("processors") or ():
+        yield from _ends(part)
+    for role in ("cls", "sep"):
+        if role in found:
+            token, number = found[role]
+            yield token, number
+    listed = found.get("special_tokens") or {}
+    for piece in (*(found.get("single") or ()), *(found.get("pair") or ())):
+        if "SpecialToken" in piece and piece["SpecialToken"]["id"] not in listed:
+            yield piece["SpecialToken"]["id"], None
+    for entry in listed.values():
+        if len(entry["tokens"]) != len(entry["ids"]):
+            yield entry["id"], None
+        yield from zip(entry["tokens"], entry["ids"], strict=False)
+
+
+def finalize(tokenizer: "Tokenizer", settings: TokenizerFilesConfig) -> None:
+    """Make a tokenizer ready to be stored.
+
+    Decoding ends with the clean-up that the configuration asks for. Truncation and padding are
+    switched off: they are a matter of each run.
+
+    Raises:
+        VerificationError: the configuration is malformed.
+    """
+    from tokenizers import decoders
+
+    if settings.option("clean_up_tokenization_spaces", (bool, type(None)), False):
+        steps = [decoders.Replace(found, wanted) for found, wanted in CLEAN_UP.items()]
+        first = [] if tokenizer.decoder is None else [tokenizer.decoder]
+        tokenizer.decoder = decoders.Sequence([*first, decoders.Fuse(), *steps])
+    check_normalized(tokenizer, settings.where)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+
+
+def one_line(error: Exception) -> str:
+    """Return what the library says, fit for a message of one line."""
+    return " ".join(str(error).split())[:200]

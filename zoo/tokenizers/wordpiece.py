@@ -1,0 +1,216 @@
+"""WordPiece: from ``tokenizer.json``, or from ``vocab.txt`` and ``tokenizer_config.json``.
+
+The splitting itself is the ``tokenizers`` library's. What is decided here is which of the files
+is heard:
+
+* ``tokenizer.json`` describes a whole tokenizer. ``do_lower_case``, ``strip_accents`` and
+  ``tokenize_chinese_chars``, where ``tokenizer_config.json`` states them, override it; where it
+  does not, ``tokenizer.json`` stands. Where there is ``vocab.txt`` too, it must give the same ids.
+* ``vocab.txt`` is a list of tokens. Everything else comes from ``tokenizer_config.json``, and
+  from the defaults of the original implementation where that is silent: lower-case, no accents,
+  a space around every Chinese character, 100 characters a word. Of some published cased models
+  (BioBERT, SpanBERT) only the list exists, so their texts are lower-cased, and we say so.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import VerificationError
+from zoo.io.untrusted import rust_parsing
+from zoo.tokenizers.config_files import TokenizerFilesConfig
+from zoo.tokenizers.consistency import check_same_tokenization
+from zoo.tokenizers.definition import check_ids
+from zoo.tokenizers.source_files import (
+    TOKENIZER_CONFIG,
+    TOKENIZER_JSON,
+    VOCABULARY,
+    SourceFiles,
+    other_kind,
+)
+from zoo.tokenizers.special_tokens import tokens_by_role, usual_tokens
+from zoo.tokenizers.template import CLS_SEP, Template
+from zoo.tokenizers.tokenizer_json import finalize, load
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+# What the tokenizer library takes off the ends of lines: white space as Unicode defines it, which
+# Python's own definition exceeds by four control characters.
+WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+LOG = logging.getLogger("zoo")
+DEFAULTS = {role: f"[{role.upper()}]" for role in ("unk", "sep", "pad", "cls", "mask")}
+SPLITTERS = {"word_tokenizer_type": "basic", "subword_tokenizer_type": "wordpiece"}
+OPTIONS = {  # key of tokenizer_config.json -> attribute of the normalizer, default
+    "do_lower_case": ("lowercase", True),
+    "strip_accents": ("strip_accents", None),
+    "tokenize_chinese_chars": ("handle_chinese_chars", True),
+}
+
+
+def wordpiece_tokenizer(
+    files: SourceFiles, *, roles: Mapping[str, str] = DEFAULTS, template: Template = CLS_SEP
+) -> "Tokenizer":
+    """Build a tokenizer whose ids equal those of the reference implementation.
+
+    A ``tokenizer.json`` of another kind than WordPiece is complete in itself and is taken as it
+    stands. Truncation and padding are switched off: they are a matter of each run.
+
+    Args:
+        files: a directory with ``tokenizer.json`` or ``vocab.txt``.
+        roles: special tokens by role, for where no file names them; with ``unk``, and those that
+            the template names.
+        template: what is put around texts where no ``tokenizer.json`` says it.
+
+    Raises:
+        SourceError: a file cannot be read.
+        VerificationError: a file is malformed, two of them contradict each other, the vocabulary
+            lacks a token that every text needs, or the configuration asks for a way of splitting
+            words that is not implemented.
+    """
+    settings = TokenizerFilesConfig.read(files)
+    stored = files.has(TOKENIZER_JSON)
+    tokenizer = load(files) if stored else _from_vocabulary(files, settings, roles)
+    if type(tokenizer.model).__name__ == "WordPiece":
+        if stored and files.has(VOCABULARY):
+            _compare(files, tokenizer)
+        name = TOKENIZER_JSON if stored else VOCABULARY
+        _check_unknown(tokenizer, settings, files.path(name))
+        _complete(tokenizer, settings, files.path(name), roles, template)
+    else:
+        settings.add_to(tokenizer)
+    finalize(tokenizer, settings)
+    return tokenizer
+
+
+def _from_vocabulary(
+    files: SourceFiles, settings: TokenizerFilesConfig, roles: Mapping[str, str]
+) -> "Tokenizer":
+    from tokenizers import Tokenizer, models, normalizers
+
+    for key, known in SPLITTERS.items():
+        if (value := settings.config.get(key, known)) != known:
+            raise VerificationError(
+                f"{files.path(TOKENIZER_CONFIG)}: {key} = {value!r} is not implemented",
+                f"only {known!r} is; a tokenizer.json would say it all",
+            )
+    unknown = tokens_by_role(settings, roles)["unk"]
+    vocabulary = _vocabulary(files)
+    if "do_lower_case" not in settings.config:
+        _say_if_cased(vocabulary, files.path(VOCABULARY))
+    with rust_parsing(files.path(VOCABULARY), "a vocabulary"):
+        tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
+    options: Any = {ours: default for ours, default in OPTIONS.values()}
+    tokenizer.normalizer = normalizers.BertNormalizer(**options)
+    return tokenizer
+
+
+def _vocabulary(files: SourceFiles) -> dict[str, int]:
+    """Read a token a line; of a line that comes twice, the last has the id."""
+    if not files.has(VOCABULARY):
+        raise other_kind(files, VOCABULARY)
+    lines = files.text(VOCABULARY).split("\n")
+    vocabulary = {
+        line.rstrip(WHITE_SPACE): number
+        for number, line in enumerate(lines if lines[-1] else lines[:-1])
+    }
+    check_ids(vocabulary, files.path(VOCABULARY))
+    return vocabulary
+
+
+def _say_if_cased(vocabulary: Mapping[str, int], path: Path) -> None:
+    """Tell of capitals that lower-casing makes useless: few tokens have them by accident."""
+    words = [token for token in vocabulary if not token.startswith("[")]
+    lost = sum(token != token.lower() for token in words)
+    if lost > len(words) / 100:
+        LOG.info(
+            "texts are lower-cased, as they are where no file says otherwise, though %s of the "
+            'tokens in %s have capitals; {"do_lower_case": false} in %s keeps capitals',
+            *(f"{lost:,}", path, TOKENIZER_CONFIG),
+        )
+
+
+def _compare(files: SourceFiles, tokenizer: "Tokenizer") -> None:
+    """Check that the list of tokens gives the ids that ``tokenizer.json`` gives."""
+    from tokenizers import Tokenizer, models
+
+    stored: Any = tokenizer.model
+    names = ("unk_token", "continuing_subword_prefix", "max_input_chars_per_word")
+    options: Any = {name: getattr(stored, name) for name in names}
+    source = Tokenizer(models.WordPiece(_vocabulary(files), **options))
+    check_same_tokenization(files, tokenizer, source, VOCABULARY)
+
+
+def _complete(
+    tokenizer: "Tokenizer",
+    settings: TokenizerFilesConfig,
+    path: Path,
+    roles: Mapping[str, str],
+    template: Template,
+) -> None:
+    """Apply the configuration, and add what it takes for granted where it is missing."""
+    from tokenizers import decoders, pre_tokenizers
+
+    if settings.generic and path.name == TOKENIZER_JSON:
+        settings.add_to(tokenizer)
+        return
+    _override(tokenizer, settings)
+    if tokenizer.pre_tokenizer is None:
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    if tokenizer.decoder is None:
+        tokenizer.decoder = decoders.WordPiece(prefix="##")
+    named = tokens_by_role(settings, roles)
+    bare = tokenizer.post_processor is None
+    if bare:  # before tokens are added: one that the vocabulary lacks would get an id of its own
+        _check_ends(tokenizer, settings, [named[role] for role in template.roles], path)
+    silent = {role: token for role, token in roles.items() if role not in settings.named}
+    usual = usual_tokens(silent, mask_takes_space=False)
+    settings.add_to(tokenizer, [t for t in usual if tokenizer.token_to_id(t.content) is not None])
+    if bare:
+        tokenizer.post_processor = template.build(tokenizer, named, settings.where)
+
+
+def _override(tokenizer: "Tokenizer", settings: TokenizerFilesConfig) -> None:
+    """Let ``tokenizer_config.json`` have the last word on what it states."""
+    from tokenizers import normalizers
+
+    normalizer = tokenizer.normalizer
+    if isinstance(normalizer, normalizers.BertNormalizer):
+        for key, (ours, default) in OPTIONS.items():
+            if key in settings.config:
+                kinds = (bool, type(default))
+                setattr(normalizer, ours, settings.option(key, kinds, default))
+        tokenizer.normalizer = normalizer
+
+
+def _check_ends(
+    tokenizer: "Tokenizer", settings: TokenizerFilesConfig, ends: Sequence[str], path: Path
+) -> None:
+    """Check that the vocabulary, or a file, has the tokens that begin and end each text."""
+    added = {token.content for token in settings.added}
+    for token in ends:
+        if token not in added:
+            _require(tokenizer.token_to_id(token), token, path)
+
+
+def _check_unknown(tokenizer: "Tokenizer", settings: TokenizerFilesConfig, path: Path) -> None:
+    """Check the token that stands for what the vocabulary lacks."""
+    model: Any = tokenizer.model
+    named = settings.named.get("unk")
+    if named and named.content != model.unk_token:
+        raise VerificationError(
+            f"{path}: the unknown token is {model.unk_token}, and {named.content} in "
+            f"{TOKENIZER_CONFIG}"
+        )
+    _require(model.token_to_id(model.unk_token), model.unk_token, path)
+
+
+def _require(number: int | None, token: str, path: Path) -> None:
+    if number is None:
+        raise VerificationError(
+            f"{path} has no token {token}",
+            "it is no WordPiece vocabulary, or tokenizer_config.json must say what stands for it",
+        )

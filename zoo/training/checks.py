@@ -1,0 +1,247 @@
+"""Showing that what the engine promises holds for a configuration.
+
+That a run which is killed goes on bit for bit, and that the loss of a step does not depend on how
+its batch is split.
+"""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import VerificationError, ZooError
+from zoo.training.config.schema import TrainConfig
+
+if TYPE_CHECKING:
+    from zoo.objectives.base import Objective
+    from zoo.training.setup import TrainSetup
+
+LOG = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class ResumeCheck:
+    """How a run was broken, and that it ended as the unbroken one.
+
+    Attributes:
+        steps: of the run.
+        kills: for each, how many lines the log had when the process was killed.
+        tensors: how many tensors of the last checkpoint were compared, bit for bit.
+        log_bytes: how long both logs are.
+    """
+
+    steps: int
+    kills: tuple[int, ...]
+    tensors: int
+    log_bytes: int
+
+
+def check_resume(settings: Mapping[str, Any], *, kills: int = 2, device: str | None) -> ResumeCheck:
+    """Run a configuration unbroken, and once more killed several times, and compare.
+
+    Args:
+        settings: of the run, see ``zoo.training.config.schema.gather``.
+        kills: how often the second run is killed with SIGKILL, at moments drawn at random.
+        device: see ``zoo pretrain``.
+
+    Raises:
+        VerificationError: the runs differ; the message names the first difference.
+        ZooError: the run itself fails.
+    """
+    import yaml
+
+    with tempfile.TemporaryDirectory(prefix="zoo-prove-") as scratch:
+        file = Path(scratch, "settings.yaml")
+        file.write_text(yaml.safe_dump(dict(settings)), encoding="utf-8")
+        more = ["--device", device] if device else []
+        whole, broken = Path(scratch, "whole"), Path(scratch, "broken")
+        started = time.monotonic()
+        _finish([str(file), "-o", str(whole), *more])
+        lasted = time.monotonic() - started
+        seen = []
+        for _ in range(kills):
+            known = ["--resume", str(broken)] if broken.exists() else [str(file), "-o", str(broken)]
+            seen.append(_kill([*known, *more], broken, within=lasted))
+        known = ["--resume", str(broken)] if broken.exists() else [str(file), "-o", str(broken)]
+        _finish([*known, *more])
+        tensors = _compare(whole, broken)
+        size = (whole / LOG).stat().st_size
+    return ResumeCheck(int(settings["max_steps"]), tuple(seen), tensors, size)
+
+
+def _command(arguments: Sequence[str]) -> list[str]:
+    return [sys.executable, "-m", "zoo", "pretrain", *arguments]
+
+
+def _finish(arguments: Sequence[str]) -> None:
+    """Run to the end."""
+    done = subprocess.run(_command(arguments), capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        error = ZooError(said[-1].removeprefix("error: ") if said else "the run failed")
+        error.exit_code = done.returncode  # type: ignore[misc]
+        raise error
+
+
+def _kill(arguments: Sequence[str], run: Path, *, within: float) -> int:
+    """Begin or resume a run, kill it some time after it has trained, and count the log's lines."""
+    before = _lines(run)
+    process = subprocess.Popen(
+        _command(arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while process.poll() is None and _lines(run) <= before:
+        time.sleep(0.01)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(random.uniform(0, within / 10))
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    return _lines(run)
+
+
+def _lines(run: Path) -> int:
+    try:
+        return (run / LOG).read_bytes().count(b"\n")
+    except FileNotFoundError:
+        return 0
+
+
+def _compare(whole: Path, broken: Path) -> int:
+    """Compare logs and last checkpoints.
+
+    Raises:
+        VerificationError: they differ.
+    """
+    from zoo.convert.round_trip import bitwise_equal
+    from zoo.io.tensors.safetensors import SafetensorsReader
+    from zoo.training.state.checkpoints import list_checkpoints
+
+    lines = zip(_content(whole), _content(broken), strict=False)
+    for number, (one, other) in enumerate(lines, 1):
+        if one != other:
+            raise VerificationError(
+                f"the logs differ in line {number}: {one.decode()} and {other.decode()}"
+            )
+    if len(_content(whole)) != len(_content(broken)):
+        raise VerificationError("the logs are of different lengths")
+    (step, one_), (other_step, other_) = (
+        list(list_checkpoints(run).items())[-1] for run in (whole, broken)
+    )
+    if step != other_step:
+        raise VerificationError(f"the runs ended at steps {step} and {other_step}")
+    compared = 0
+    for path in sorted(one_.rglob("*.safetensors")):
+        twin = other_ / path.relative_to(one_)
+        with SafetensorsReader([path]) as a, SafetensorsReader([twin]) as b:
+            for name in a.tensors:
+                if not bitwise_equal(a.read(name), b.read(name)):
+                    raise VerificationError(f"{path.name}: {name} differs after resuming")
+                compared += 1
+    return compared
+
+
+def _content(run: Path) -> list[bytes]:
+    return (run / LOG).read_bytes().splitlines()
+
+
+@dataclass(frozen=True)
+class AccumulationCheck:
+    """How far gradients of a split batch are from those of the whole.
+
+    Attributes:
+        rows: of the batch.
+        splits: rows in each micro-batch, those of the run among them -> largest difference, as a
+            part of the largest value of the same parameter's gradient.
+        worst: the parameter with the largest.
+    """
+
+    rows: int
+    splits: dict[int, float]
+    worst: str
+
+
+TOLERANCE = 1e-6
+
+
+def check_grad_accumulation(settings: TrainConfig, *, offline: bool = False) -> AccumulationCheck:
+    """Compare the gradients of one step's batch, whole and split in several ways.
+
+    Where the first steps have shorter rows, so it is done with a batch of these, too. Gradients
+    are computed in float64 and without dropout: what is shown is the formula, which rounding and
+    chance would hide.
+
+    Raises:
+        VerificationError: a split changes a gradient by more than one part in a million.
+    """
+    from zoo.training.setup import build_setup
+
+    job = build_setup(settings, offline=offline)
+    rows = settings.global_batch_size
+    splits, worst = dict[int, float](), ("", 0.0)
+    for objective in filter(None, (job.short, job.objective)):
+        whole = _gradients(job, objective, rows)
+        own = min(rows, settings.micro_batch_size(objective.length))
+        for size in sorted({1, max(1, rows // 2), max(1, rows // 3), own} - {rows}):
+            part = _gradients(job, objective, size)
+            far = {name: _distance(whole[name], part[name]) for name in whole}
+            name = max(far, key=far.__getitem__)
+            splits[size] = max(far[name], splits.get(size, 0.0))
+            worst = max(worst, (name, far[name]), key=lambda pair: pair[1])
+    if worst[1] > TOLERANCE:
+        raise VerificationError(
+            f"the gradient of {worst[0]} changes by {worst[1]:.1e} when the batch is split",
+            "the objective's sums and counts do not go together",
+        )
+    return AccumulationCheck(rows, dict(sorted(splits.items())), worst[0])
+
+
+def _gradients(job: "TrainSetup", objective: "Objective", rows_at_once: int) -> dict[str, Any]:
+    """Compute the gradients of the first step that has the rows of an objective."""
+    import torch
+
+    from zoo.training.dataloader import BatchLoader
+    from zoo.training.distributed.context import DistContext
+    from zoo.training.loss_module import LossModule
+    from zoo.training.setup import build_dataset
+    from zoo.training.step import TrainStep
+
+    settings = job.settings
+    torch.manual_seed(settings.seed)
+    learner = job.objective.model(job.family, job.config)
+    if job.origin is not None:
+        job.origin.load_weights(job.objective, learner)
+    learner.double()
+    feed = BatchLoader(
+        objective,
+        build_dataset(job, "train", settings.global_batch_size, short=objective is job.short),
+        seed=settings.seed,
+        global_batch_size=settings.global_batch_size,
+        micro_batch_size=rows_at_once,
+    )
+    trainer = TrainStep(
+        LossModule(objective, learner),
+        settings,
+        DistContext(0, 1, torch.device("cpu")),
+        feed.micro_batches,
+    )
+    trainer.lesson.eval()
+    trainer.forward_backward(feed.make(0))
+    feed.close()
+    return {
+        name: parameter.grad
+        for name, parameter in learner.named_parameters()
+        if parameter.grad is not None
+    }
+
+
+def _distance(one: Any, other: Any) -> float:
+    largest = float(one.abs().max())
+    return float((one - other).abs().max()) / largest if largest else float(other.abs().max())

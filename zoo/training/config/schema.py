@@ -1,0 +1,365 @@
+"""What can be set about a run, typed and strict, and where the values come from.
+
+A family's *recipe* says what its paper did. A file, options and ``--set key=value`` change it, in
+this order. What came out is written into the run, and is all that a run depends on.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import msgspec
+
+from zoo.data.readers import ReaderConfig
+from zoo.errors import SourceError, UsageError, did_you_mean
+from zoo.io.limits import MAX_NEW_VOCABULARY, MAX_ROW_TOKENS, MAX_RUN_NUMBER
+from zoo.training.config.overrides import ConfigDict, check_keys, deep_merge
+from zoo.training.optim.lr_scheduler import LRSchedulerConfig
+from zoo.training.optim.optimizers import OptimizerConfig
+
+if TYPE_CHECKING:
+    from zoo.families.base import Family
+
+Kind = TypeVar("Kind", bound=msgspec.Struct)
+DROPOUT = "dropout"  # fields of configurations whose names end so are free in each run
+
+
+class SeqLenWarmup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Shorter rows for the first steps, as many of them in a step as later.
+
+    Attributes:
+        seq_len: places in a row.
+        fraction: of the steps.
+    """
+
+    seq_len: int
+    fraction: float = 0.9
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a family is taught, as its paper or the released code has it.
+
+    Attributes:
+        objective: what is learnt.
+        objective_args: of the objective.
+        config: fields of the model's configuration that differ from the size's.
+        vocab_size: tokens of a tokenizer that is trained for the run.
+        seq_len: places in a row.
+        seq_len_warmup: shorter rows for the first steps; ``None`` for one length throughout.
+        global_batch_tokens: places in the rows of one step, over all micro-batches and ranks; where rows
+            are shorter at first, of a step after that.
+        max_steps: how often weights are updated.
+        optimizer: see there.
+        lr_scheduler: of the learning rate.
+        ema_decay: decay of a moving average of the weights, which is then what a run leaves
+            behind; ``None`` for no average.
+    """
+
+    objective: str
+    objective_args: dict[str, Any] = msgspec.field(default_factory=dict)
+    config: dict[str, Any] = msgspec.field(default_factory=dict)
+    vocab_size: int | None = None
+    seq_len: int = 128
+    seq_len_warmup: SeqLenWarmup | None = None
+    global_batch_tokens: int = 4096
+    max_steps: int = 1000
+    optimizer: OptimizerConfig
+    lr_scheduler: LRSchedulerConfig = LRSchedulerConfig()
+    ema_decay: float | None = None
+
+
+def smoke_test_recipe(
+    objective: str,
+    *,
+    learning_rate: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    **changes: Any,
+) -> Recipe:
+    """Return a recipe for a few minutes on two cores, with a corpus like the package's.
+
+    Args:
+        objective: what is learnt.
+        learning_rate: of AdamW.
+        betas: of AdamW.
+        **changes: what else differs from the usual, by the names of ``Recipe``.
+    """
+    usual: ConfigDict = {
+        "vocab_size": 4096,
+        "seq_len": 128,
+        "global_batch_tokens": 4096,
+        "max_steps": 500,
+        "optimizer": OptimizerConfig(learning_rate=learning_rate, betas=betas, weight_decay=0.01),
+        "lr_scheduler": LRSchedulerConfig(warmup_steps=50),
+    }
+    return Recipe(objective=objective, **{**usual, **changes})
+
+
+class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is read.
+
+    Attributes:
+        paths: files, folders, patterns, or one corpus that was built before; none for the small
+            corpus of the package.
+        eval_paths: files to hold out; none for a part of ``paths``.
+        tokenizer: a reference to a checkpoint whose tokenizer is taken, or ``train``; ``None`` for
+            that of the model that the run starts with, and a new one if it starts with none.
+        reader: how documents and sentences are found in files.
+    """
+
+    paths: tuple[str, ...] = ()
+    eval_paths: tuple[str, ...] = ()
+    tokenizer: str | None = None
+    reader: ReaderConfig = ReaderConfig()
+
+    def __post_init__(self) -> None:
+        """Refuse paths that no file can have.
+
+        Raises:
+            ValueError: one holds a NUL.
+        """
+        _check_names(*self.paths, *self.eval_paths, self.tokenizer)
+
+
+class InitConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a run starts with, where that is not fresh weights; see ``zoo.training.state.pretrained``.
+
+    Attributes:
+        model: a reference to the checkpoint.
+        generator: a reference to that of the other network, where two are taught.
+        new_modules: what may be new, because no checkpoint has it, by the names of modules.
+    """
+
+    model: str
+    generator: str | None = None
+    new_modules: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse references that no model can have.
+
+        Raises:
+            ValueError: one holds a NUL.
+        """
+        _check_names(self.model, self.generator)
+
+
+def _check_names(*names: str | None) -> None:
+    for name in names:
+        if name is not None and "\0" in name:
+            raise ValueError(f"{name!r} is no path: it holds a NUL")
+
+
+class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole run. Those of ``Recipe``, and:
+
+    Attributes:
+        family: what is taught.
+        size: one of the family's; with ``init_from``, by default the one that is most like the model.
+        init_from: what the run starts with; ``None`` for fresh weights.
+        data: what is read.
+        seed: of everything that is drawn.
+        micro_batch_tokens: places that a device computes at once; a step with more is accumulated.
+            ``None`` for all of them.
+        precision: what products are computed in; weights are float32 always. ``auto`` is
+            bfloat16 on CUDA, where the device has it, and float32 elsewhere.
+        compile: whether ``torch.compile`` makes kernels of the model.
+        gradient_checkpointing: whether activations inside blocks are computed again instead of kept.
+        fsdp: whether weights and optimizer are split over ranks instead of copied.
+        logging_steps: steps between lines of the log.
+        eval_steps: steps between validations.
+        eval_sequences: rows that each looks at.
+        save_steps: steps between checkpoints.
+        save_total_limit: how many of the last checkpoints are kept, beside the best.
+    """
+
+    family: str
+    size: str = "tiny"
+    init_from: InitConfig | None = None
+    data: DataConfig = DataConfig()
+    seed: int = 0
+    micro_batch_tokens: int | None = None
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    compile: bool = False
+    gradient_checkpointing: bool = False
+    fsdp: bool = False
+    logging_steps: int = 10
+    eval_steps: int = 100
+    eval_sequences: int = 64
+    save_steps: int = 100
+    save_total_limit: int = 2
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be run.
+
+        Raises:
+            ValueError: a number is out of its range.
+        """
+        positive = (
+            "global_batch_tokens",
+            "max_steps",
+            "logging_steps",
+            "eval_steps",
+            "save_steps",
+            "save_total_limit",
+        )
+        for name, most in (
+            *(
+                (name, MAX_RUN_NUMBER)
+                for name in (*positive, "micro_batch_tokens", "eval_sequences")
+            ),
+            ("seq_len", MAX_ROW_TOKENS),
+            ("vocab_size", MAX_NEW_VOCABULARY),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}, which is not positive")
+            if value is not None and value > most:
+                raise ValueError(f"{name} is {value}, and at most {most:,} is accepted")
+        for name in ("global_batch_tokens", "micro_batch_tokens"):
+            places = getattr(self, name)
+            if places is not None and places < self.seq_len:
+                raise ValueError(f"{name} is {places}, less than a row of {self.seq_len}")
+        if self.ema_decay is not None and not 0 <= self.ema_decay < 1:
+            raise ValueError(f"ema_decay is {self.ema_decay}, which is not in [0, 1)")
+        if not -(2**63) <= self.seed < 2**64:
+            raise ValueError(f"seed is {self.seed}, which is more than 64 bits hold")
+        if self.seq_len_warmup is not None and not 0 < self.seq_len_warmup.seq_len < self.seq_len:
+            raise ValueError(
+                f"seq_len_warmup.seq_len is {self.seq_len_warmup.seq_len}, not below {self.seq_len}"
+            )
+        if self.seq_len_warmup is not None and not 0 < self.seq_len_warmup.fraction < 1:
+            raise ValueError(
+                f"seq_len_warmup.fraction is {self.seq_len_warmup.fraction}, which is not between 0 and 1"
+            )
+
+    @property
+    def global_batch_size(self) -> int:
+        """Rows in a step."""
+        return self.global_batch_tokens // self.seq_len
+
+    @property
+    def seq_len_warmup_steps(self) -> int:
+        """How many of the first steps have shorter rows; the last one never does."""
+        return (
+            0
+            if self.seq_len_warmup is None
+            else min(round(self.seq_len_warmup.fraction * self.max_steps), self.max_steps - 1)
+        )
+
+    def micro_batch_size(self, length: int) -> int:
+        """Rows of some length that a device computes at once."""
+        return (
+            self.global_batch_size
+            if self.micro_batch_tokens is None
+            else self.micro_batch_tokens // length
+        )
+
+
+def build_config(
+    tree: Mapping[str, Any], changes: Mapping[str, Any], *, offline: bool = False
+) -> TrainConfig:
+    """Put together what a recipe, a file and options say; later ones count.
+
+    Args:
+        tree: of a file, or the family's name alone.
+        changes: of options and assignments.
+        offline: open no connection, where the run starts with a model.
+
+    Raises:
+        UsageError: an unknown family, size or setting, or a value that is wrong.
+        SourceError, VerificationError: a model to start with is missing or damaged.
+    """
+    from zoo.plugins import get_family
+
+    asked = deep_merge(tree, changes)
+    if not isinstance(asked.get("family"), str):
+        raise UsageError("the settings name no family", "name one as `family`")
+    family = get_family(asked["family"])
+    sizes = family.sizes()
+    started = _started(family, asked, offline=offline) if asked.get("init_from") else None
+    size = asked.get("size", started or "tiny")
+    _check_kinds(asked)
+    if size not in sizes:
+        raise UsageError(
+            f"{family.name} has no size {size!r}",
+            did_you_mean(str(size), list(sizes)) or f"it has {', '.join(sizes)}",
+        )
+    recipe = msgspec.to_builtins(family.recipe(size))
+    if started is not None:  # the model's configuration stays; what is dropped is up to the run
+        recipe["config"] = {k: v for k, v in recipe["config"].items() if k.endswith(DROPOUT)}
+        asked = deep_merge(asked, {"size": size})
+    if asked.get("seq_len", recipe["seq_len"]) <= (recipe["seq_len_warmup"] or {}).get(
+        "seq_len", 0
+    ):
+        recipe["seq_len_warmup"] = None  # all rows are that short
+    if asked.get("objective", recipe["objective"]) != recipe["objective"]:
+        recipe["objective_args"] = {}  # they are the other objective's
+    return validate_config(deep_merge(recipe, asked))
+
+
+def _check_kinds(tree: ConfigDict) -> None:
+    """Check the settings that are looked at before all are.
+
+    Raises:
+        UsageError: one has another type.
+    """
+    for name, kind in (("size", str), ("objective", str), ("seq_len", int)):
+        if name in tree and not isinstance(tree[name], kind):
+            raise UsageError(f"settings: {name} is {tree[name]!r}, which is not {_TYPES[kind]}")
+
+
+_TYPES = {str: "text", int: "a number"}
+
+
+@contextlib.contextmanager
+def naming(file: Path | None) -> Iterator[None]:
+    """Let errors about settings name the file that they come from, if there is one."""
+    try:
+        yield
+    except (UsageError, SourceError) as error:
+        if file is None:
+            raise
+        what = f"{file}: {error.what.removeprefix('settings: ')}"
+        raise type(error)(what, error.hint) from error
+
+
+def _started(family: "Family", asked: ConfigDict, *, offline: bool) -> str:
+    """Return the size that is most like the model that a run starts with.
+
+    Raises:
+        UsageError: the size that was asked for is less like it, or the model is another family's.
+    """
+    from zoo.training.state.load_weights import config_differences
+    from zoo.training.state.pretrained import config_similarity, resolve_init_checkpoint
+
+    check_keys(asked, TrainConfig, "", "settings")
+    init_from = _converted(asked["init_from"], InitConfig, "settings: init_from")
+    config = resolve_init_checkpoint(init_from.model, family, offline=offline).config
+    sizes = family.sizes()
+    alike = {name: config_similarity(each, config) for name, each in sizes.items()}
+    best = max(alike, key=alike.__getitem__)
+    size = asked.get("size", best)
+    if size in sizes and alike[size] < alike[best]:
+        found = config_differences(sizes[size], config)
+        raise UsageError(
+            f"size is {size}, and {init_from.model} is most like {best}: {', '.join(found)}",
+            "leave the size out",
+        )
+    return best
+
+
+def validate_config(tree: ConfigDict, where: str = "settings") -> TrainConfig:
+    """Check nested settings.
+
+    Raises:
+        UsageError: a key is unknown (the nearest is named), or a value is wrong.
+    """
+    check_keys(tree, TrainConfig, "", where)
+    return _converted(tree, TrainConfig, where)
+
+
+def _converted(tree: Any, kind: type[Kind], where: str) -> Kind:
+    try:
+        return msgspec.convert(tree, kind)
+    except (msgspec.ValidationError, ValueError, TypeError) as error:
+        raise UsageError(f"{where}: {error}") from error

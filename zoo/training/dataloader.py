@@ -1,0 +1,149 @@
+"""Which rows a step looks at: a function of the step alone, computed one step ahead."""
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from zoo.data.packing import EpochShuffle
+from zoo.data.rng import generator
+from zoo.objectives.base import Batch, ExampleDataset, Objective
+from zoo.training.distributed.context import DistContext
+from zoo.training.setup import TrainSetup, build_dataset
+
+
+class BatchLoader:
+    """The batches of a run.
+
+    Args:
+        objective: makes them.
+        rows: the corpus, laid out.
+        seed: of the run.
+        global_batch_size: rows in a step, over all ranks.
+        micro_batch_size: rows that a device computes at once.
+        rank: which part of each step is this process's.
+        ranks: how many parts there are.
+        purpose: what the draws are for.
+        start_step: the number of the first step.
+        before: makes the batches of earlier steps.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        rows: ExampleDataset,
+        *,
+        seed: int,
+        global_batch_size: int,
+        micro_batch_size: int,
+        rank: int = 0,
+        ranks: int = 1,
+        purpose: str = "train",
+        start_step: int = 0,
+        before: "BatchLoader | None" = None,
+    ) -> None:
+        self.start_step, self.before = start_step, before
+        self.objective, self.rows, self.seed, self.purpose = objective, rows, seed, purpose
+        self.global_batch_size = global_batch_size
+        share = -(-global_batch_size // ranks)
+        mine = range(global_batch_size)[rank * share : (rank + 1) * share]
+        self.micro_batches = [
+            mine[k : k + micro_batch_size] for k in range(0, len(mine), micro_batch_size)
+        ]
+        self._order = EpochShuffle(len(rows), seed)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
+        self._next: tuple[int, Future[list[Batch]]] | None = None
+
+    def step(self, step: int) -> list[Batch]:
+        """Return the micro-batches of a step, and begin with those of the next."""
+        ready = self._next
+        if ready is None or ready[0] != step:
+            ready = (step, self._pool.submit(self.make, step))
+        batches = ready[1].result()
+        self._next = (step + 1, self._pool.submit(self.make, step + 1))
+        return batches
+
+    def make(self, step: int) -> list[Batch]:
+        """Make the micro-batches of a step that are this process's."""
+        if self.before is not None and step < self.start_step:
+            return self.before.make(step)
+        return [
+            self.objective.collate(list(self._rows(step, micro))) for micro in self.micro_batches
+        ]
+
+    def _rows(self, step: int, micro: range) -> Iterator:  # type: ignore[type-arg]
+        for place in micro:
+            rng = generator(self.seed, self.purpose, step, place)
+            yield self.rows.row(self._index(step, place), rng)
+
+    def _index(self, step: int, place: int) -> int:
+        """Return which row stands at a place of a step."""
+        if not self.objective.stateful:
+            return self._order[(step - self.start_step) * self.global_batch_size + place]
+        lane = (
+            len(self.rows) // self.global_batch_size
+        )  # each place reads its own part, row after row
+        return place * lane + step % lane
+
+    def close(self) -> None:
+        """Stop preparing."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def train_dataloader(job: TrainSetup, ranks: DistContext, *, done: int = 0) -> BatchLoader:
+    """Return what a run learns from.
+
+    Args:
+        job: the run's.
+        ranks: the processes that share it.
+        done: how many steps were made before; what they looked at is not laid out again.
+
+    Raises:
+        UsageError: the corpus has less than a batch.
+    """
+    settings, before = job.settings, None
+    if job.short is not None and done < settings.seq_len_warmup_steps:
+        before = _feed(job, ranks, job.short, short=True)
+    return _feed(job, ranks, job.objective, start_step=settings.seq_len_warmup_steps, before=before)
+
+
+def _feed(
+    job: TrainSetup,
+    ranks: DistContext,
+    objective: Objective,
+    *,
+    short: bool = False,
+    start_step: int = 0,
+    before: BatchLoader | None = None,
+) -> BatchLoader:
+    settings = job.settings
+    return BatchLoader(
+        objective,
+        build_dataset(job, "train", settings.global_batch_size, short=short),
+        seed=settings.seed,
+        global_batch_size=settings.global_batch_size,
+        micro_batch_size=settings.micro_batch_size(objective.length),
+        rank=ranks.rank,
+        ranks=ranks.count,
+        start_step=start_step,
+        before=before,
+    )
+
+
+def validation_batches(job: TrainSetup, ranks: DistContext) -> list[Batch]:
+    """Return the batches of each validation, always of the whole length: losses compare.
+
+    Raises:
+        UsageError: nothing is held out.
+    """
+    rows = build_dataset(job, "validation", 1)
+    wanted = min(len(rows), job.settings.eval_sequences)
+    shared = wanted % ranks.count == 0  # else each process looks at all
+    return BatchLoader(
+        job.objective,
+        rows,
+        seed=job.settings.seed,
+        global_batch_size=wanted,
+        micro_batch_size=job.settings.micro_batch_size(job.settings.seq_len),
+        rank=ranks.rank if shared else 0,
+        ranks=ranks.count if shared else 1,
+        purpose="validation",
+    ).make(0)

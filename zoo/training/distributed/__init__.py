@@ -1,0 +1,1 @@
+"""Distributed training: the process group, and DDP, FSDP, compilation and activation checkpointing."""

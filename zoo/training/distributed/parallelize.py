@@ -1,0 +1,69 @@
+"""A lesson made ready for its devices: compiled, copied to several, or split over them."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from zoo.training.config.schema import TrainConfig
+from zoo.training.distributed.context import DistContext
+from zoo.training.loss_module import LossModule
+
+
+def parallelize(lesson: LossModule, settings: TrainConfig, ranks: DistContext) -> nn.Module:
+    """Return what the loop calls in place of a lesson, whose weights may be replaced.
+
+    Args:
+        lesson: on its device.
+        settings: say what is wanted.
+        ranks: the processes that share the work.
+    """
+    if settings.gradient_checkpointing:
+        for block in transformer_blocks(lesson):
+            again = partial(checkpoint, block.forward, use_reentrant=False)
+            block.forward = again
+    if settings.fsdp and ranks.count > 1:
+        apply_fsdp(lesson, ranks)
+    wrapped: nn.Module = lesson
+    if settings.compile:
+        wrapped = torch.compile(wrapped)  # type: ignore[assignment]
+    if ranks.count > 1 and not settings.fsdp:
+        devices = [ranks.device] if ranks.device.type == "cuda" else None
+        wrapped = nn.parallel.DistributedDataParallel(wrapped, device_ids=devices)
+    return wrapped
+
+
+def apply_fsdp(lesson: LossModule, ranks: DistContext) -> None:
+    """Split weights over processes, a block at a time (Zhao et al. 2023, arXiv:2304.11277)."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(ranks.device.type, (ranks.count,))
+    for block in transformer_blocks(lesson):
+        fully_shard(block, mesh=mesh)
+    fully_shard(lesson, mesh=mesh)
+
+
+def transformer_blocks(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield the blocks of all stacks: the modules in lists called ``layers``."""
+    for name, stack in module.named_modules():
+        if name.split(".")[-1] == "layers" and isinstance(stack, nn.ModuleList):
+            yield from stack
+
+
+def set_requires_grad_sync(wrapped: nn.Module, last: bool) -> None:
+    """Let processes exchange gradients with the last micro-batch of a step alone."""
+    if isinstance(wrapped, nn.parallel.DistributedDataParallel):
+        wrapped.require_backward_grad_sync = last
+    for module in wrapped.modules():
+        change = getattr(module, "set_requires_gradient_sync", None)
+        if change is not None:
+            change(last, recurse=False)
+
+
+def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor that may be split over processes; all of them must ask."""
+    gather = getattr(tensor, "full_tensor", None)
+    return tensor if gather is None else gather()

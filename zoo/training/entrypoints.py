@@ -1,0 +1,250 @@
+"""Beginning a run, and going on with one."""
+
+import contextlib
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import torch
+from blake3 import blake3
+
+import zoo
+from zoo.checkpoint import TOKENIZER, FileDigest, JsonStruct, decode, encode
+from zoo.errors import SourceError, UsageError
+from zoo.io.digests.sealed import NO_DIGEST, add_digest, check_digest
+from zoo.io.files import read_regular
+from zoo.io.limits import MAX_STATE_BYTES
+from zoo.io.output.atomic import atomic_directory
+from zoo.plugins import get_family
+from zoo.training.config.overrides import config_diff, deep_merge, read_file
+from zoo.training.config.schema import TrainConfig, build_config, naming, validate_config
+from zoo.training.distributed.context import DistContext
+from zoo.training.graceful_shutdown import handle_signals
+from zoo.training.setup import TrainSetup, build_setup
+from zoo.training.state.checkpoints import CheckpointMeta, save, settings_digest
+from zoo.training.state.lock import locked
+from zoo.training.state.pretrained import InitRecord, PretrainedInit
+from zoo.training.state.state_dict import unique_state_dict
+from zoo.training.trainer import Trainer
+
+SETTINGS, MANIFEST = "config.yaml", "run.json"
+Made = TypeVar("Made")
+
+
+class RunManifest(JsonStruct):
+    """``run.json``: what a run is, beside its settings.
+
+    Attributes:
+        zoo: version of the distribution that began it.
+        command: what was typed.
+        corpus: the corpus's directory.
+        corpus_digest: of its manifest, which has those of all its files.
+        parameters: how many weights are trained.
+        environment: versions and devices.
+        settings: those that it began with, as in ``config.yaml``.
+        start: what it started with, if not with fresh weights alone.
+        files: the other files that never change: ``config.yaml`` and a tokenizer.
+        digest: of this file, see ``zoo.io.digests.sealed``. This and ``files`` are empty in runs of
+            versions that wrote none.
+    """
+
+    zoo: str
+    command: list[str]
+    corpus: str
+    corpus_digest: str
+    parameters: int
+    environment: dict[str, str]
+    settings: dict[str, Any] | None = None
+    init_from: InitRecord | None = None
+    files: dict[str, FileDigest] = msgspec.field(default_factory=dict)
+    digest: str = ""
+
+
+def train(
+    tree: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    output: Path | None,
+    ranks: DistContext,
+    *,
+    offline: bool = False,
+    file: Path | None = None,
+) -> tuple[Path, Path]:
+    """Begin a run and see it through.
+
+    Args:
+        tree: settings of a file, or the family's name alone.
+        changes: settings that take the place of those.
+        output: the run's directory, by default ``runs/FAMILY-SIZE`` with the next free number.
+        ranks: the processes that share the work.
+        offline: open no connection.
+        file: the file that ``tree`` was read from, for messages.
+
+    Returns:
+        the run's directory, and the checkpoint of what was trained.
+
+    Raises:
+        Interrupted: a signal came. All is saved.
+        UsageError: the settings do not go together, or the directory exists or cannot be written.
+        VerificationError: a number was not finite.
+        SourceError: what is read is missing.
+    """
+    asked = partial(build_config, tree, changes, offline=offline)
+    with naming(file):
+        settings = _in_turn(ranks, asked) if deep_merge(tree, changes).get("init_from") else asked()
+        _check_ranks(settings, ranks)
+    path = Path(ranks.broadcast(str(output or _free_path(settings))))
+    if path.exists():
+        raise UsageError(f"{path} exists", f"`zoo pretrain --resume {path}`, or another -o")
+    ranks.barrier()  # all have looked
+    with naming(file):
+        job = _in_turn(
+            ranks, lambda: build_setup(settings, offline=offline, contents=ranks.is_main_process)
+        )
+    return path, _see_through(job, path, ranks, new=True)
+
+
+def resume(
+    path: Path,
+    tree: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    ranks: DistContext,
+    *,
+    offline: bool = False,
+) -> Path:
+    """Go on with a run from its last checkpoint; see ``begin``.
+
+    Raises:
+        UsageError: other settings are given than the run began with; the differences are named.
+        VerificationError: a checkpoint is damaged, or the corpus is another now.
+        SourceError: there is no run.
+    """
+    if not (path / SETTINGS).is_file():
+        raise SourceError(f"{path} is not a run: it has no {SETTINGS}", "give a run's directory")
+    record = read_record(path)
+    file = read_file(path / SETTINGS)
+    settings = validate_config(file, str(path / SETTINGS))
+    before, now = (
+        validate_config(each) for each in (record.settings or file, deep_merge(file, tree, changes))
+    )
+    changed = list(config_diff(*map(msgspec.to_builtins, (before, now))))
+    if changed:
+        raise UsageError(
+            f"{path} began with other settings: {'; '.join(changed)}",
+            "resume without changes, or begin another run",
+        )
+    _check_ranks(settings, ranks)
+    origin = None
+    if record.init_from is not None and settings.init_from is not None:
+        origin = PretrainedInit.from_run(
+            path, record.init_from, settings.init_from, get_family(settings.family)
+        )
+    job = _in_turn(
+        ranks,
+        lambda: build_setup(
+            settings, offline=offline, origin=origin, contents=ranks.is_main_process
+        ),
+    )
+    if record.corpus_digest != _corpus_digest(job):
+        raise UsageError(
+            f"the corpus in {job.corpus.path} is not the one that {path} began with",
+            "put the texts back as they were, or begin another run",
+        )
+    return _see_through(job, path, ranks, new=False)
+
+
+def read_record(path: Path) -> RunManifest:
+    """Read ``run.json`` of a run's directory.
+
+    Raises:
+        SourceError: it cannot be read.
+        VerificationError: it does not decode, or was changed.
+    """
+    record = decode(path / MANIFEST, RunManifest)
+    if record.digest:
+        content = read_regular(path / MANIFEST, "record of a run", MAX_STATE_BYTES)
+        check_digest(path / MANIFEST, content, record.digest, hint="restore it from a copy")
+    return record
+
+
+def _in_turn(ranks: DistContext, make: Callable[[], Made]) -> Made:
+    """Let the first process make what is not there yet: a corpus, or a converted checkpoint."""
+    made = make() if ranks.is_main_process else None
+    ranks.barrier()
+    return made or make()
+
+
+def _check_ranks(settings: TrainConfig, ranks: DistContext) -> None:
+    if settings.global_batch_size % ranks.count:
+        raise UsageError(
+            f"{settings.global_batch_size} rows a step do not split into {ranks.count} processes",
+            "choose --global-batch-tokens so that they do",
+        )
+
+
+def _see_through(job: TrainSetup, path: Path, ranks: DistContext, *, new: bool) -> Path:
+    with handle_signals() as stop, contextlib.ExitStack() as held:
+        if ranks.is_main_process and not new:
+            held.enter_context(locked(path))
+        ranks.barrier()
+        run = Trainer(job, path, ranks, stop)
+        if ranks.is_main_process and new:
+            _write_directory(path, job, run)
+            held.enter_context(locked(path))
+        ranks.barrier()
+        run.train()
+    return path / "model"
+
+
+def _write_directory(path: Path, job: TrainSetup, run: Trainer) -> None:
+    import yaml
+
+    record = RunManifest(
+        zoo=zoo.__version__,
+        command=["zoo", *sys.argv[1:]],
+        corpus=str(job.corpus.path.resolve()),
+        corpus_digest=_corpus_digest(job),
+        parameters=sum(p.numel() for p in run.loss_module.parameters()),
+        environment={
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "device": str(run.ranks.device),
+            "processes": str(run.ranks.count),
+        },
+        settings=msgspec.to_builtins(job.settings),
+        init_from=run.pretrained,
+    )
+    text = yaml.safe_dump(msgspec.to_builtins(job.settings), sort_keys=False, allow_unicode=True)
+    files = {SETTINGS: text.encode()}
+    if run.pretrained is not None and job.origin is not None and job.origin.tokenizer is not None:
+        files[TOKENIZER] = job.origin.tokenizer.json
+    record.digest = NO_DIGEST
+    record.files = {
+        name: FileDigest(bytes=len(content), blake3=blake3(content).hexdigest())
+        for name, content in files.items()
+    }
+    with atomic_directory(path) as staging:
+        for name, content in files.items():
+            (staging / name).write_bytes(content)
+        (staging / MANIFEST).write_bytes(add_digest(encode(record)))
+        if run.pretrained is not None:  # so that nothing but this directory is needed to go on
+            state = CheckpointMeta(step=0, settings=settings_digest(job.settings))
+            save(staging, state, {"weights": unique_state_dict(run.loss_module.model)}, run.ranks)
+
+
+def _corpus_digest(job: TrainSetup) -> str:
+    from zoo.convert.safetensors_writer import hash_file
+    from zoo.data.corpus import MANIFEST as CORPUS
+
+    return hash_file(job.corpus.path / CORPUS).blake3
+
+
+def _free_path(settings: TrainConfig) -> Path:
+    base = Path("runs") / f"{settings.family}-{settings.size}"
+    number = 1
+    while (path := base if number == 1 else base.with_name(f"{base.name}-{number}")).exists():
+        number += 1
+    return path

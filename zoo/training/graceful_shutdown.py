@@ -1,0 +1,49 @@
+"""Signals during training: the first one ends the run in order, the second one at once.
+
+A launcher hands on to each process what a scheduler may have sent to each already, and the end of
+a session sends SIGTERM and SIGHUP together: the same request once more, right after the first, is
+no second one.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from types import FrameType
+
+from zoo.io.signals import REPEAT, is_ignored, leave_lost_terminal
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP, signal.SIGQUIT)
+INTERRUPTED = 130
+
+
+class StopSignal:
+    """Whether a signal has come."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._first = (0, 0.0)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """Handles a signal."""
+        if number == signal.SIGHUP:
+            leave_lost_terminal()
+            number = signal.SIGTERM
+        now = time.monotonic()
+        if not self.asked:
+            self.asked, self._first = True, (number, now)
+        elif number != self._first[0] or now - self._first[1] > REPEAT:
+            os._exit(INTERRUPTED)
+
+
+@contextlib.contextmanager
+def handle_signals() -> Iterator[StopSignal]:
+    """Yields the flag that signals set; outside of the block, they do what they did before."""
+    stop = StopSignal()
+    before = {number: signal.signal(number, stop) for number in SIGNALS if not is_ignored(number)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

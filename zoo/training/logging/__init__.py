@@ -1,0 +1,1 @@
+"""Logs of a run: JSON lines, TensorBoard, progress bar and report."""

@@ -1,0 +1,87 @@
+"""What a person sees of a run while it goes on: a bar on a terminal, and a line a validation."""
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+LOG = logging.getLogger("zoo")
+
+Values = Mapping[str, Any]
+Show = Callable[[Values, Values], None]
+
+
+@contextlib.contextmanager
+def training_progress(total: int, done: int = 0) -> Iterator[Show]:
+    """Yield a function that shows how far a run is: a bar on a terminal, and nothing elsewhere.
+
+    The function takes a record for ``metrics.jsonl`` (see ``JsonlLogger.write``) and the last one for
+    ``performance.jsonl``, which may be empty. A validation is a line of the log in either case; on a
+    terminal, lines of the log go above the bar.
+
+    Args:
+        total: steps of the run.
+        done: those made before this process began.
+    """
+    if not sys.stderr.isatty():
+        yield lambda record, speed: log_validation(record)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    bar = Progress(
+        MofNCompleteColumn(),
+        BarColumn(bar_width=None),
+        TextColumn("{task.fields[figures]}"),
+        Remaining(compact=True),
+        console=Console(stderr=True),
+        transient=True,
+        expand=True,
+    )
+    with bar, _above():
+        task = bar.add_task("", total=total, completed=done, figures="")
+
+        def show(record: Values, speed: Values) -> None:
+            log_validation(record)
+            if record["split"] == "train":
+                bar.update(
+                    task, completed=record["step"], figures=format_metrics({**record, **speed})
+                )
+
+        yield show
+
+
+def format_metrics(record: Values) -> str:
+    """Return loss, tokens a second and utilisation, as far as they are known."""
+    shown = {"loss": "loss {:.3f}", "tokens_per_second": "{:,.0f} tokens/s", "mfu": "MFU {:.1%}"}
+    return "  ".join(form.format(record[name]) for name, form in shown.items() if name in record)
+
+
+def log_validation(record: Values) -> None:
+    """Log a validation as one line; other records are not worth one."""
+    if record["split"] != "validation":
+        return
+    losses = record.get("losses", {})
+    terms = losses if len(losses) > 1 else {}  # one alone is the loss
+    values = {"loss": record["loss"], **terms, **record.get("metrics", {})}
+    shown = ", ".join(f"{name} {value:.4f}" for name, value in values.items())
+    LOG.info("step %s: validation %s", f"{record['step']:,}", shown)
+
+
+@contextlib.contextmanager
+def _above() -> Iterator[None]:
+    """Let the log write where the bar does, which then moves down."""
+    streams = {
+        handler: handler.stream
+        for handler in LOG.handlers
+        if isinstance(handler, logging.StreamHandler) and not hasattr(handler, "baseFilename")
+    }
+    for handler in streams:
+        handler.setStream(sys.stderr)  # the bar has put itself in its place
+    try:
+        yield
+    finally:
+        for handler, stream in streams.items():
+            handler.setStream(stream)

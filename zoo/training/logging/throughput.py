@@ -1,0 +1,175 @@
+"""How fast a run is, and what part of what the device can do that is."""
+
+import contextlib
+import re
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+# Multiplications and additions a second in bfloat16 (float16 where a device has no bfloat16)
+# with dense matrices, as NVIDIA's data sheets give them; where a sheet gives the rate with
+# sparsity, half of it. The first pattern that is found in the device's name counts.
+PEAKS = (
+    (r"\bB200\b", 2250e12),  # HGX B200
+    (r"\bG?H200\b", 989e12),  # H200 SXM; GH200
+    (r"\bH100 PCIe\b", 756e12),
+    (r"\bH100 NVL\b", 835e12),
+    (r"\bH100\b", 989e12),  # H100 SXM
+    (r"\bA100\b", 312e12),
+    (r"\bL40S\b", 362e12),
+    (r"\bL4\b", 121e12),
+    (r"\bA10\b", 125e12),
+    (r"\bV100\b", 125e12),  # float16
+    (r"\bRTX 4090$", 165e12),
+    (r"\bT4\b", 65e12),  # float16
+)
+
+
+def peak_flops(device: "torch.device") -> float | None:
+    """Return how many floating-point operations a second a device can do in half precision.
+
+    ``None`` for a CPU, a device that is not in the table, or a slice of one.
+    """
+    import torch
+
+    return _peak(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+
+
+def _peak(name: str) -> float | None:
+    if " MIG " in name:
+        return None
+    return next((peak for pattern, peak in PEAKS if re.search(pattern, name)), None)
+
+
+def training_flops(loss: "Callable[[], torch.Tensor]", parameters: "Iterable[torch.Tensor]") -> int:
+    """Count the floating-point operations of a loss and of its gradients.
+
+    Those of matrix products alone are counted, as in PaLM (Chowdhery et al. 2022, appendix B),
+    whose formula for a decoder, 6 N + 12 L H Q T a token, comes out; but for any architecture,
+    and with logits at as many places as there are. Gradients are not stored.
+
+    Args:
+        loss: computes it for one micro-batch, neither compiled nor with activations computed
+            again, which is work that a model does not need.
+        parameters: what gradients are taken of.
+    """
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    learnt = [parameter for parameter in parameters if parameter.requires_grad]
+    # the other ways to compute attention are not counted on a CPU, or with work done twice
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        torch.autograd.grad(loss(), learnt, allow_unused=True)
+    return int(counter.get_total_flops())
+
+
+class Throughput:
+    """The clock of a run.
+
+    Args:
+        device: what this process computes on.
+        devices: how many the run has.
+        window: how many of the last steps count.
+        clock: returns seconds.
+    """
+
+    def __init__(
+        self,
+        device: "torch.device",
+        *,
+        devices: int = 1,
+        window: int = 50,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._peak = peak_flops(device)
+        self.device, self.devices, self._clock = device, devices, clock
+        self._share: float | None = None
+        self._steps: deque[tuple[int, float]] = deque(maxlen=window)
+        self._from = self._told = clock()
+
+    def reset(self, flops_per_token: float | None) -> None:
+        """Begin with steps of another kind, which those before say nothing of.
+
+        Args:
+            flops_per_token: of training, if it is known.
+        """
+        self._steps.clear()
+        self._share = None
+        if flops_per_token and self._peak:
+            self._share = flops_per_token / (self._peak * self.devices)
+        self._from = self._clock()
+
+    def step(self, tokens: int) -> None:
+        """Note that a step is done.
+
+        Args:
+            tokens: that it looked at, on all devices; where there is a decoder, what the encoder
+                reads and what the decoder reads.
+        """
+        now = self._clock()
+        self._steps.append((tokens, now - self._from))
+        self._from = now
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the time of validating or saving out of the steps'."""
+        stopped = self._clock()
+        try:
+            yield
+        finally:
+            self._from += self._clock() - stopped
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Over the last steps; ``None`` before the first."""
+        seconds = sum(each for _, each in self._steps)
+        return sum(tokens for tokens, _ in self._steps) / seconds if seconds else None
+
+    @property
+    def mfu(self) -> float | None:
+        """Part of the device's peak that the model's own operations take, from 0 to 1."""
+        rate = self.tokens_per_second
+        return rate * self._share if rate is not None and self._share is not None else None
+
+    def record(self, step: int) -> dict[str, Any]:
+        """Return a record for ``performance.jsonl``.
+
+        Args:
+            step: updates made.
+
+        Returns:
+            ``step``; ``tokens_per_second``, ``seconds_per_step`` and, where it is known, ``mfu``
+            over the last steps; ``memory_bytes``, the peak so far of this process, on the
+            device or in main memory; and ``seconds`` since the last record, all that
+            happened between included, so that they add up to the time a run has taken.
+        """
+        now = self._clock()
+        seconds, self._told = now - self._told, now
+        spent = [each for _, each in self._steps]
+        found = {
+            "step": step,
+            "tokens_per_second": self.tokens_per_second,
+            "seconds_per_step": sum(spent) / len(spent) if spent else None,
+            "mfu": self.mfu,
+            "memory_bytes": peak_memory(self.device),
+            "seconds": seconds,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def peak_memory(device: "torch.device") -> int:
+    """Return the most bytes that this process has held, on a CUDA device or in main memory."""
+    if device.type == "cuda":
+        import torch
+
+        return torch.cuda.max_memory_allocated(device)
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

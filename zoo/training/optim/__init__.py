@@ -1,0 +1,1 @@
+"""Optimizers, parameter groups, learning-rate schedules and the moving average of weights."""

@@ -1,0 +1,259 @@
+"""From settings to all that a run needs: corpus, tokenizer, configuration, objective."""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from zoo.errors import UsageError, did_you_mean
+from zoo.families.base import Family
+from zoo.families.config import Config
+from zoo.objectives import objective_type
+from zoo.objectives.base import Objective, parse_options
+from zoo.objectives.examples.vocabulary import TokenizerView
+from zoo.plugins import get_family
+from zoo.training.config.schema import DROPOUT, TrainConfig
+from zoo.training.state.pretrained import PretrainedInit
+
+if TYPE_CHECKING:
+    from zoo.data.corpus import Corpus
+
+
+@dataclass(frozen=True)
+class TrainSetup:
+    """All that a run needs beside devices.
+
+    Attributes:
+        settings: of the run.
+        family: what is taught.
+        config: its configuration, fitted to the tokenizer.
+        corpus: what is read.
+        objective: what is learnt.
+        short: the same with shorter rows, if the first steps have them.
+        origin: what the run starts with, if that is not fresh weights.
+    """
+
+    settings: TrainConfig
+    family: Family
+    config: Config
+    corpus: "Corpus"
+    objective: Objective
+    short: Objective | None = None
+    origin: PretrainedInit | None = None
+
+
+def build_setup(
+    settings: TrainConfig,
+    *,
+    offline: bool = False,
+    origin: PretrainedInit | None = None,
+    contents: bool = True,
+) -> TrainSetup:
+    """Find or make the corpus, check it, and fit model and objective to it.
+
+    Args:
+        settings: of the run.
+        offline: open no connection, where a model or a tokenizer is taken from a Hub.
+        origin: what the run started with, when it goes on.
+        contents: check the numbers in the corpus, too, and not the digests of its files alone.
+
+    Raises:
+        UsageError: settings that do not go together; an empty or too small corpus.
+        SourceError, VerificationError: what is read is missing or damaged.
+    """
+    from zoo.checkpoint import TOKENIZER
+    from zoo.data.verify import require_intact
+    from zoo.io.digests.verified import file_blake3
+    from zoo.tokenizers.tokenizer_json import parse
+
+    family = get_family(settings.family)
+    if settings.init_from is not None and origin is None:
+        origin = PretrainedInit.of(settings.init_from, family, offline=offline)
+    shape = family.sizes()[settings.size] if origin is None else origin.config
+    kind = objective_type(family, shape, settings.objective)
+    corpus = open_corpus(settings, family, origin, offline=offline)
+    require_intact(corpus, file_blake3, contents=contents)
+    tokenizer = parse(corpus.tokenizer_json(), corpus.path / TOKENIZER)
+    config = adapt_model_config(family, shape, settings, corpus, tokenizer)
+    vocabulary = TokenizerView(tokenizer, corpus.record.tokenizer, config.vocab_size)
+    check_memory(family, config, kind.head)
+    options = parse_options(kind.options_type, settings.objective_args, settings.objective)
+    objective = kind(vocabulary, config, settings.seq_len, options)
+    short = None
+    if settings.seq_len_warmup is not None:
+        if kind.stateful:
+            raise UsageError(f"rows of {kind.name} go on, and have one length", "--set short=null")
+        short = kind(vocabulary, config, settings.seq_len_warmup.seq_len, options)
+    return TrainSetup(settings, family, config, corpus, objective, short, origin)
+
+
+def check_memory(family: Family, config: Config, head: str) -> None:
+    """Refuse a model whose weights alone are larger than this machine's memory.
+
+    Raises:
+        UsageError: they are; nothing was allocated yet.
+    """
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    count = sum(math.prod(entry.shape) for entry in family.weights(config, head).entries())
+    if 4 * count > memory:
+        raise UsageError(
+            f"{family.name} has {count:,} parameters with these settings, which take "
+            f"{4 * count / 2**30:,.0f} GiB, and this machine has {memory / 2**30:,.0f} GiB",
+            "give a smaller config",
+        )
+
+
+def open_corpus(
+    settings: TrainConfig, family: Family, origin: PretrainedInit | None, *, offline: bool
+) -> "Corpus":
+    """Open what is read, built now if it was not built before; see ``prepare``."""
+    from zoo.data.corpus_cache import cached_corpus
+    from zoo.data.tokenizer import TRAIN, TokenizerToTrain, load_tokenizer
+
+    data, own = settings.data, origin is not None and settings.data.tokenizer is None
+    if own:
+        assert origin is not None
+        tokenizer: Any = origin.own_tokenizer(family)
+    elif data.tokenizer in (None, TRAIN):
+        size = settings.vocab_size or family.sizes()[settings.size].vocab_size
+        tokenizer = TokenizerToTrain.of(family, size=size)
+    else:
+        tokenizer = load_tokenizer(str(data.tokenizer), family, offline=offline)
+    corpus = cached_corpus(
+        data.paths, tokenizer, reading=data.reader, validation_paths=data.eval_paths
+    )
+    if own and corpus.record.tokenizer_digest != tokenizer.settings()["blake3"]:
+        check_same_vocab(tokenizer, corpus)
+    return corpus
+
+
+def check_same_vocab(tokenizer: Any, corpus: "Corpus") -> None:
+    """Check that a corpus that was there has the numbers of a model's tokenizer.
+
+    Raises:
+        UsageError: a token has another number.
+    """
+    from tokenizers import Tokenizer
+
+    ours, theirs = (
+        Tokenizer.from_str(found.decode()).get_vocab()
+        for found in (tokenizer.json, corpus.tokenizer_json())
+    )
+    if ours != theirs:
+        odd = min(token for token, _ in ours.items() ^ theirs.items())
+        raise UsageError(
+            f"the corpus in {corpus.path} has another tokenizer than the model: {odd!r} is "
+            f"{theirs.get(odd, 'no token')}, not {ours.get(odd, 'any')}",
+            "build it with the model's, or say with --tokenizer that it is meant",
+        )
+
+
+def adapt_model_config(
+    family: Family, config: Any, settings: TrainConfig, corpus: "Corpus", tokenizer: Any
+) -> Config:
+    """Return a configuration with what was set, and what the tokenizer asks for.
+
+    That of a model that is started with stays as it is, but for what is dropped in training.
+
+    Raises:
+        UsageError: a field that does not exist, or a value that does not go with the corpus or
+            the model.
+    """
+    known = list(config.__struct_fields__)
+    for name in settings.config:
+        if name not in known:
+            raise UsageError(
+                f"{family.name} has no setting config.{name}",
+                did_you_mean(name, known) or f"there are {', '.join(known)}",
+            )
+    found = {"vocab_size": corpus.record.vocab_size, **special_ids(config, corpus, tokenizer)}
+    if settings.init_from is not None:
+        spelled = family.text_tokenizer(config) is not None
+        found = check_init_overrides(config, settings, found, spelled=spelled)
+    try:
+        tree = {**msgspec.to_builtins(config), **found, **settings.config}
+        fitted: Config = msgspec.convert(tree, type(config))
+    except (msgspec.ValidationError, ValueError) as error:
+        raise UsageError(f"{family.name} {settings.size}, config: {error}") from error
+    spelled = objective_type(family, fitted, settings.objective).char_inputs
+    if fitted.vocab_size < corpus.record.vocab_size and not spelled:
+        raise UsageError(
+            f"config.vocab_size is {fitted.vocab_size}, and the corpus in {corpus.path} has "
+            f"tokens up to {corpus.record.vocab_size - 1}",
+            "leave it out, or build the corpus with a smaller tokenizer",
+        )
+    longest = getattr(fitted, "max_positions", settings.seq_len)
+    if longest < settings.seq_len:
+        raise UsageError(
+            f"length is {settings.seq_len}, and the model has {longest} positions",
+            f"--set seq_len={longest}, or --set config.max_positions={settings.seq_len}",
+        )
+    return fitted
+
+
+def check_init_overrides(
+    config: Any, settings: TrainConfig, asked: Mapping[str, Any], *, spelled: bool
+) -> dict[str, Any]:
+    """Refuse settings that contradict the model that is started with.
+
+    Args:
+        config: the model's.
+        settings: of the run.
+        asked: what the corpus asks for. Its vocabulary may be smaller; where the tokenizer is the
+            model's own, the model's configuration counts.
+        spelled: whether the model reads no token numbers, so that another tokenizer's are as good.
+
+    Returns:
+        what is to be changed: nothing, but for the vocabulary that such a model tells.
+
+    Raises:
+        UsageError: a field has another value.
+    """
+    assert settings.init_from is not None
+    own, free = settings.data.tokenizer is None, {"vocab_size"} if spelled else set()
+    told = {} if own else {**asked, "vocab_size": config.vocab_size}
+    for name, value in {**told, **settings.config}.items():
+        model = msgspec.to_builtins(getattr(config, name))
+        if value != model and name not in free and not name.endswith(DROPOUT):
+            raise UsageError(
+                f"config.{name} would be {value}, and {settings.init_from.model} has {model}",
+                "leave it out" if name in settings.config else "give another --tokenizer",
+            )
+    return {} if own else {name: asked[name] for name in free}
+
+
+def special_ids(config: Any, corpus: "Corpus", tokenizer: Any) -> dict[str, int]:
+    """Return the fields of a configuration that name special tokens, for this tokenizer."""
+    found = {}
+    for role, token in corpus.record.tokenizer.special.items():
+        name = f"{role}_token_id"
+        if name in config.__struct_fields__:
+            found[name] = tokenizer.token_to_id(token)
+    return found
+
+
+def build_dataset(job: TrainSetup, name: str, at_least: int, *, short: bool = False) -> Any:
+    """Lay out a split.
+
+    Args:
+        job: the run's.
+        name: of the split.
+        at_least: rows of a batch.
+        short: in the shorter rows of the first steps.
+
+    Raises:
+        UsageError: it has less than one batch.
+    """
+    split = job.corpus.split(name)
+    objective = job.short if short and job.short is not None else job.objective
+    rows = objective.rows(split, job.settings.seed)
+    if len(rows) < at_least:
+        raise UsageError(
+            f"the {name} split in {job.corpus.path} fills {len(rows)} rows of "
+            f"{objective.length} tokens, and a batch has {at_least}",
+            "use more text, a lower --global-batch-tokens, or a smaller length",
+        )
+    return rows

@@ -1,0 +1,226 @@
+"""Checkpoints of a run: all that is needed to go on as if nothing had happened.
+
+A directory ``checkpoints/step-00000100`` holds the weights after 100 updates, the optimizer's
+state and what is kept between steps, as safetensors, and ``state.json``, which has the digests of
+all files, itself included. It is written beside its place, flushed and renamed: whenever a process
+dies, what is there is whole. It is removed by renaming it first, so that a directory without
+``state.json`` is a damaged checkpoint and not half a removal.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import torch
+from blake3 import blake3
+
+from zoo.checkpoint import FileDigest, JsonStruct, decode, encode
+from zoo.errors import VerificationError
+from zoo.hub.files import map_os_errors
+from zoo.io.digests.files import check_files, check_strays, file_digest
+from zoo.io.digests.sealed import NO_DIGEST, add_digest, check_digest
+from zoo.io.files import read_regular
+from zoo.io.limits import MAX_STATE_BYTES
+from zoo.io.output.atomic import atomic_directory
+from zoo.io.output.staging import discard, remove_stale_staging
+from zoo.io.untrusted import parsing
+from zoo.training.distributed.context import DistContext
+from zoo.training.state.distributed import save_shards
+
+CHECKPOINTS, STATE, SHARDS = "checkpoints", "state.json", "shards"
+FULL = "make room, and go on with `zoo pretrain --resume`"
+REMEDY = "remove this checkpoint's directory"
+RESTORE = "restore it from a copy"
+_NAME = re.compile(r"step-(\d{8,})")
+Tensors = dict[str, torch.Tensor]
+
+
+class CheckpointMeta(JsonStruct):
+    """``state.json``.
+
+    Attributes:
+        step: how many updates were made.
+        tokens: how many tokens they looked at.
+        metrics_position: length of the log at that time, in bytes.
+        metrics_digest: BLAKE3 of that much of the log.
+        best: the lowest validation loss so far, and the step it was measured at.
+        settings: digest of the run's settings, see ``settings_digest``.
+        files: the other files of the directory.
+        digest: of this file, see ``zoo.io.digests.sealed``. This and the other digests are empty in
+            checkpoints of versions that wrote none.
+    """
+
+    step: int
+    tokens: int = 0
+    metrics_position: int = 0
+    metrics_digest: str = ""
+    best: tuple[float, int] | None = None
+    settings: str = ""
+    files: dict[str, FileDigest] = msgspec.field(default_factory=dict)
+    digest: str = ""
+
+
+def settings_digest(settings: msgspec.Struct) -> str:
+    """Return the BLAKE3 digest of a run's settings."""
+    return blake3(msgspec.json.encode(settings, order="sorted")).hexdigest()
+
+
+def list_checkpoints(run: Path) -> dict[int, Path]:
+    """Return the checkpoints of a run by step, the earliest first, damaged ones included."""
+    found = {}
+    for path in (run / CHECKPOINTS).glob("step-*"):
+        match = _NAME.fullmatch(path.name)
+        if match and path.is_dir():
+            found[int(match[1])] = path
+    return dict(sorted(found.items()))
+
+
+def save(
+    run: Path, state: CheckpointMeta, groups: Mapping[str, Tensors], ranks: DistContext
+) -> None:
+    """Write a checkpoint; all processes must call it.
+
+    Args:
+        run: the run's directory.
+        state: all but ``files``.
+        groups: file stem -> tensors by name. Those that are split over processes go to the
+            folder ``shards``, where each process writes its part.
+        ranks: the processes.
+
+    Raises:
+        UsageError: the disk is full, or cannot be written; nothing is left of the attempt.
+    """
+    from zoo.convert.safetensors_writer import hash_file
+
+    split = {stem: tensors for stem, tensors in groups.items() if is_sharded(tensors)}
+    if not ranks.is_main_process:
+        if split:
+            with map_os_errors(run, FULL):
+                save_shards(Path(ranks.broadcast("")), split)
+            ranks.barrier()
+        return
+    target = run / CHECKPOINTS / f"step-{state.step:08d}"
+    with atomic_directory(target, force=True, managed=True) as staging:
+        for stem, tensors in groups.items():
+            if tensors and stem not in split:
+                write_tensors(staging / f"{stem}.safetensors", tensors)
+        if split:
+            save_shards(Path(ranks.broadcast(str(staging / SHARDS))), split)
+            ranks.barrier()
+        files = sorted(path for path in staging.rglob("*") if path.is_file())
+        state.files = {str(path.relative_to(staging)): hash_file(path) for path in files}
+        state.digest = NO_DIGEST
+        (staging / STATE).write_bytes(add_digest(encode(state)))
+
+
+def write_tensors(path: Path, tensors: Tensors) -> None:
+    """Write a safetensors file.
+
+    Raises:
+        OSError: the disk is full, or cannot be written.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:  # which says in words what the system said
+        code = re.search(r"os error (\d+)", str(error))
+        if code is None:
+            raise
+        raise OSError(int(code[1]), os.strerror(int(code[1])), str(path)) from error
+
+
+def is_sharded(tensors: Tensors) -> bool:
+    """Whether tensors are split over processes."""
+    return any(hasattr(tensor, "full_tensor") for tensor in tensors.values())
+
+
+def read_state(path: Path, *, steps: int, settings: str) -> CheckpointMeta:
+    """Read ``state.json`` of a checkpoint, and check that it is one of this run.
+
+    Args:
+        path: the checkpoint's directory.
+        steps: steps of the run.
+        settings: digest of the run's settings.
+
+    Raises:
+        VerificationError: it is missing, was changed, or is of another run or step.
+    """
+    file = path / STATE
+    if not file.is_file():
+        raise VerificationError(f"{file} is missing", REMEDY)
+    state = decode(file, CheckpointMeta)
+    if state.digest:
+        content = read_regular(file, "record of a checkpoint", MAX_STATE_BYTES)
+        check_digest(file, content, state.digest, hint=REMEDY)
+    name = f"step-{state.step:08d}"
+    if name != path.name:
+        raise VerificationError(f"{file} is of step {state.step}", REMEDY)
+    if state.step > steps:
+        raise VerificationError(f"{file} is of step {state.step}, and the run has {steps}", REMEDY)
+    if state.settings not in ("", settings):
+        raise VerificationError(f"{file} is of a run with other settings", REMEDY)
+    if min(state.tokens, state.metrics_position, *(state.best or (0, 0))[1:]) < 0:
+        raise VerificationError(f"{file} has a number below 0", REMEDY)
+    return state
+
+
+def check_checkpoint(path: Path, state: CheckpointMeta) -> str:
+    """Compare the files of a checkpoint with ``state.json``, both ways.
+
+    Raises:
+        VerificationError: a file is missing, changed, or not listed.
+    """
+    detail = check_files(path, state.files, STATE, hint=REMEDY)
+    check_strays(path, state.files, STATE, hint=REMEDY)
+    return detail
+
+
+def check_log(log: Path, state: CheckpointMeta) -> None:
+    """Check that a log begins with the records that were there when a checkpoint was written.
+
+    Raises:
+        VerificationError: it is shorter, or other bytes.
+    """
+    length = log.stat().st_size if log.is_file() else 0
+    if length < state.metrics_position:
+        raise VerificationError(
+            f"{log} has {length:,} bytes, and had {state.metrics_position:,} at step {state.step}",
+            RESTORE,
+        )
+    if state.metrics_digest and file_digest(log, state.metrics_position) != state.metrics_digest:
+        raise VerificationError(
+            f"{log} was changed before byte {state.metrics_position:,}", RESTORE
+        )
+
+
+def load_tensors(path: Path, state: CheckpointMeta) -> dict[str, Tensors]:
+    """Return file stem -> tensors of a checkpoint, without those in the folder ``shards``.
+
+    Raises:
+        VerificationError: a file is not in the safetensors format.
+    """
+    from safetensors.torch import load_file
+
+    groups = {}
+    for name in state.files:
+        if "/" not in name:
+            with parsing(path / name, "a safetensors file"):
+                groups[Path(name).stem] = load_file(path / name)
+    return groups
+
+
+def remove_partial(run: Path) -> None:
+    """Remove what was left by a process that was killed while it wrote or removed a checkpoint."""
+    remove_stale_staging(run / CHECKPOINTS)
+
+
+def prune_checkpoints(run: Path, *, keep: int, best: int | None) -> None:
+    """Remove all but the last checkpoints and the best one."""
+    found = list_checkpoints(run)
+    for step in list(found)[:-keep]:
+        if step != best:
+            discard(found[step])

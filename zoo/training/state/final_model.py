@@ -1,0 +1,105 @@
+"""What a run leaves behind: checkpoints of the zoo, like those that a conversion writes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+
+import zoo
+from zoo.checkpoint import (
+    CONFIG,
+    FORMAT_VERSION,
+    MANIFEST,
+    TOKENIZER,
+    WEIGHTS,
+    Manifest,
+    ModelFile,
+    decode,
+    encode,
+)
+from zoo.errors import VerificationError
+from zoo.hub.files import map_os_errors
+from zoo.io.output.atomic import atomic_directory
+from zoo.io.output.overwrite import check_target
+from zoo.io.output.staging import staged_path
+from zoo.objectives.base import TrainedModel
+from zoo.training.setup import TrainSetup
+from zoo.training.state.checkpoints import write_tensors
+
+
+def check_result(path: Path, job: TrainSetup, model: ModelFile) -> None:
+    """Check before training that a result can be written, and that it will be readable.
+
+    Its configuration and tokenizer are written beside its place, read back, and removed.
+
+    Raises:
+        UsageError: the directory cannot be written, or is no checkpoint.
+        VerificationError: what is read back is not what was written.
+    """
+    check_target(path, force=True)
+    with (
+        map_os_errors(path, "nothing was trained yet"),
+        staged_path(path) as trial,
+    ):
+        trial.mkdir()
+        tokenizer = job.corpus.tokenizer_json()
+        (trial / CONFIG).write_bytes(encode(model))
+        (trial / TOKENIZER).write_bytes(tokenizer)
+        kind, back = job.family.config_type, decode(trial / CONFIG, ModelFile).config
+        try:
+            same = msgspec.convert(back, kind) == msgspec.convert(model.config, kind)
+        except (msgspec.ValidationError, ValueError):
+            same = False
+        if not same or (trial / TOKENIZER).read_bytes() != tokenizer:
+            raise VerificationError(
+                f"the configuration that {path} would have cannot be read back as it is written",
+                "give other values of config",
+            )
+
+
+def model_file(job: TrainSetup, network: TrainedModel) -> ModelFile:
+    """Return ``config.json`` of a network that a run leaves."""
+    return ModelFile(
+        zoo=FORMAT_VERSION,
+        family=job.family.name,
+        head=network.head,
+        config=msgspec.to_builtins(network.config),
+        tokenizer=job.corpus.record.tokenizer,
+    )
+
+
+def save_final_model(
+    path: Path,
+    job: TrainSetup,
+    network: TrainedModel,
+    weights: Mapping[str, torch.Tensor],
+    training: Any,
+) -> None:
+    """Write one network as a checkpoint, replacing an earlier one.
+
+    Args:
+        path: the directory.
+        job: the run's.
+        network: what the weights are of.
+        weights: by our names, tied ones once.
+        training: data, seed, steps and metrics, for the manifest.
+
+    Raises:
+        UsageError: the directory cannot be written; nothing is left of the attempt.
+    """
+    from zoo.convert.safetensors_writer import hash_file
+
+    with atomic_directory(path, force=True) as staging:
+        write_tensors(staging / WEIGHTS, dict(weights))
+        (staging / CONFIG).write_bytes(encode(model_file(job, network)))
+        (staging / TOKENIZER).write_bytes(job.corpus.tokenizer_json())
+        manifest = Manifest(
+            zoo=FORMAT_VERSION,
+            created_by={"plm-zoo": zoo.__version__},
+            files={file.name: hash_file(file) for file in sorted(staging.iterdir())},
+            dtypes={"F32": len(weights)},
+            training=training,
+        )
+        (staging / MANIFEST).write_bytes(encode(manifest))

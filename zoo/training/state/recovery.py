@@ -1,0 +1,105 @@
+"""The checkpoint that a run resumes from: the last one that is intact."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from zoo.errors import SourceError, VerificationError
+from zoo.training.config.schema import TrainConfig
+from zoo.training.distributed.context import DistContext
+from zoo.training.logging.jsonl import LOG as JOURNAL
+from zoo.training.state.checkpoints import (
+    CHECKPOINTS,
+    CheckpointMeta,
+    check_checkpoint,
+    check_log,
+    list_checkpoints,
+    read_state,
+    settings_digest,
+)
+
+LOG = logging.getLogger("zoo")
+DAMAGED = ".damaged"  # suffix of directories that hold damaged checkpoints
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint of a run whose files were compared with their digests.
+
+    Attributes:
+        path: its directory.
+        state: the contents of ``state.json``.
+    """
+
+    path: Path
+    state: CheckpointMeta
+
+
+def last_intact(run: Path, settings: TrainConfig, ranks: DistContext) -> Saved | None:
+    """Return the last intact checkpoint of a run, or ``None`` if it has no checkpoint yet.
+
+    A run that resumes from an earlier checkpoint ends at the same bytes. Damaged checkpoints
+    after the one that is returned are reported as warnings and renamed, not removed. The first
+    process reads all files and decides for all processes.
+
+    Raises:
+        VerificationError: there are checkpoints, and all are damaged.
+    """
+    name = ranks.broadcast(_choose(run, settings) if ranks.is_main_process else "")
+    if not name:
+        return None
+    path = run / CHECKPOINTS / name
+    return Saved(path, _read(path, settings))
+
+
+def check(run: Path, path: Path, settings: TrainConfig) -> str:
+    """Check a checkpoint: its record, the digests of its files, and the log up to its step.
+
+    Raises:
+        VerificationError, SourceError: it is damaged, or of another run.
+    """
+    state = _read(path, settings)
+    detail = check_checkpoint(path, state)
+    check_log(run / JOURNAL, state)
+    return detail
+
+
+def _read(path: Path, settings: TrainConfig) -> CheckpointMeta:
+    return read_state(path, steps=settings.max_steps, settings=settings_digest(settings))
+
+
+def _choose(run: Path, settings: TrainConfig) -> str:
+    """Return the directory name of the last intact checkpoint, or an empty string."""
+    damaged: dict[Path, str] = {}
+    for path in reversed(list_checkpoints(run).values()):
+        try:
+            check(run, path, settings)
+        except (VerificationError, SourceError) as error:
+            damaged[path] = error.what
+            continue
+        for bad, reason in damaged.items():
+            _set_aside(bad, reason, path.name)
+        return path.name
+    if damaged:
+        path, reason = next(iter(damaged.items()))
+        count = f"none of its {len(damaged)} checkpoints is" if len(damaged) > 1 else "is not"
+        raise VerificationError(
+            f"{run} cannot be resumed, {count} intact: {reason}",
+            "restore the files from a copy, or begin another run",
+        )
+    return ""
+
+
+def _set_aside(path: Path, reason: str, resumed: str) -> None:
+    """Rename a damaged checkpoint, so that the run can write its step again, and say so."""
+    number, new = 1, path.with_name(f"{path.name}{DAMAGED}")
+    while new.exists():
+        number, new = number + 1, path.with_name(f"{path.name}{DAMAGED}-{number + 1}")
+    path.rename(new)
+    LOG.warning(
+        "warning: %s is damaged and was renamed to %s; resuming from %s (%s)",
+        path,
+        new.name,
+        resumed,
+        reason,
+    )

@@ -1,0 +1,131 @@
+"""Checks of a run's directory and of its checkpoints.
+
+Every byte of ``config.yaml``, ``run.json``, the checkpoints and the models that a run leaves is
+covered by a digest. ``metrics.jsonl`` grows: each checkpoint has the digest of the log up to its step,
+and records after the last checkpoint are checked for their form alone. ``performance.jsonl`` and the
+files of events hold measurements that nothing is computed from, and are checked for their form;
+``report.html`` is drawn anew from the log and is not checked.
+"""
+
+import struct
+from functools import partial
+from pathlib import Path
+
+from zoo.errors import VerificationError
+from zoo.io.crc32c import crc32c, masked
+from zoo.io.digests.checks import Check, run_check
+from zoo.io.digests.files import check_files
+from zoo.io.files import open_regular
+from zoo.training.config.overrides import read_file
+from zoo.training.config.schema import TrainConfig, validate_config
+from zoo.training.entrypoints import MANIFEST, SETTINGS, read_record
+from zoo.training.logging.jsonl import LOG, SPEED, read_jsonl
+from zoo.training.logging.tensorboard import PREFIX
+from zoo.training.state import recovery
+from zoo.training.state.checkpoints import CHECKPOINTS, STATE, list_checkpoints
+
+REMEDY = "restore it from a copy"
+
+
+def is_run(path: Path) -> bool:
+    """Whether a directory holds a run."""
+    return (path / MANIFEST).is_file() and (path / SETTINGS).is_file()
+
+
+def is_run_checkpoint(path: Path) -> bool:
+    """Whether a directory is a checkpoint in the directory of a run."""
+    return path.parent.name == CHECKPOINTS and is_run(path.parent.parent)
+
+
+def verify_run(path: Path) -> list[Check]:
+    """Check a run: settings, logs, every checkpoint, and the models that it left.
+
+    Args:
+        path: the run's directory.
+
+    Returns:
+        the results of ``settings``, ``log``, ``speed``, ``events``, of each checkpoint by its
+        directory's name, and of each model by its directory's name. Without sound settings,
+        checkpoints are ``not run``.
+    """
+    checks = [
+        run_check("settings", partial(_check_settings, path)),
+        run_check("log", partial(_check_lines, path, LOG)),
+        run_check("speed", partial(_check_lines, path, SPEED)),
+        run_check("events", partial(_check_events, path)),
+    ]
+    sound = checks[0].outcome == "ok"
+    for checkpoint in list_checkpoints(path).values():
+        if sound:
+            checks.extend(verify_run_checkpoint(checkpoint))
+        else:
+            checks.append(Check(checkpoint.name, "not run", "see settings"))
+    for manifest in sorted(path.glob("*/zoo.json")):
+        checks.append(run_check(manifest.parent.name, partial(_check_model, manifest.parent)))
+    return checks
+
+
+def verify_run_checkpoint(path: Path) -> list[Check]:
+    """Check a checkpoint of a run: its record, its files, and the run's log up to its step.
+
+    Args:
+        path: the checkpoint's directory, in the run's directory.
+    """
+    return [run_check(path.name, partial(_check_checkpoint, path))]
+
+
+def _check_settings(run: Path) -> str:
+    record = read_record(run)
+    check_files(run, record.files, MANIFEST, hint=REMEDY)
+    if not record.digest:
+        return "no digests: an earlier version began the run"
+    return f"{len(record.files) + 1} files are as they were written"
+
+
+def _settings(run: Path) -> TrainConfig:
+    return validate_config(read_file(run / SETTINGS), str(run / SETTINGS))
+
+
+def _check_checkpoint(path: Path) -> str:
+    run = path.parent.parent
+    if not (path / STATE).is_file():
+        raise VerificationError(f"{path / STATE} is missing", "remove this checkpoint's directory")
+    return recovery.check(run, path, _settings(run))
+
+
+def _check_lines(run: Path, name: str) -> str:
+    return f"{len(read_jsonl(run, name)):,} records"
+
+
+def _check_events(run: Path) -> str:
+    files = sorted(run.glob(f"{PREFIX}*"))
+    count = sum(_count_events(file) for file in files)
+    return f"{count:,} events in {len(files)} files"
+
+
+def _count_events(path: Path) -> int:
+    """Count the events of a file by their checksums; one that breaks off at the end is no fault.
+
+    Raises:
+        VerificationError: a checksum is not right.
+    """
+    count = 0
+    with open_regular(path) as file:
+        size = path.stat().st_size
+        while len(head := file.read(12)) == 12:
+            length, checksum = struct.unpack("<QI", head)
+            if masked(crc32c(head[:8])) != checksum:
+                raise VerificationError(f"{path}: event {count + 1} is damaged", REMEDY)
+            if file.tell() + length + 4 > size:
+                break
+            event, checksum = file.read(length), struct.unpack("<I", file.read(4))[0]
+            if masked(crc32c(event)) != checksum:
+                raise VerificationError(f"{path}: event {count + 1} is damaged", REMEDY)
+            count += 1
+    return count
+
+
+def _check_model(path: Path) -> str:
+    from zoo.conformance.verify import check_digests
+
+    return check_digests(path)

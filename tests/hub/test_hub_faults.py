@@ -106,6 +106,14 @@ def test_a_server_error_that_passes(
     assert len(hub.asked(what)) == retry.MAX_FAILURES + (what == LISTING)
 
 
+def test_a_connection_that_is_dropped_when_the_revision_is_recorded(
+    hub: Hub, commit: str, get: Fetch
+) -> None:
+    hub.fail(LISTING, Fault(), Fault(drop=True))
+    assert get().revision == commit
+    assert len(hub.asked(LISTING)) == 3
+
+
 @pytest.mark.parametrize(("what", "label"), [(LISTING, REPO), (WEIGHTS, f"{REPO} {WEIGHTS}")])
 def test_a_server_error_that_stays_is_one_line(
     hub: Hub, commit: str, get: Fetch, what: str, label: str

@@ -56,14 +56,21 @@ def map_errors(request: HubRequest) -> Iterator[None]:
         yield
         return
     except (errors.LocalEntryNotFoundError, errors.FileMetadataError) as raised:
-        error: Exception = raised
-        if isinstance(raised.__cause__, httpx2.HTTPError):  # the request that failed before
-            error = raised.__cause__
+        error: Exception = _request_error(raised)  # before OSError, which the first one is, too
     except (ZooError, OSError):
         raise
     except Exception as raised:
-        error = raised
+        error = _request_error(raised)
     raise _mapped(error, request) from None
+
+
+def _request_error(error: Exception) -> Exception:
+    """Return the failed request that an error was raised from, or the error itself.
+
+    After a request failed, huggingface_hub looks in its cache, and raises that nothing is there.
+    """
+    cause = error.__cause__
+    return cause if isinstance(cause, httpx2.HTTPError) else error
 
 
 def _mapped(error: Exception, request: HubRequest) -> SourceError:

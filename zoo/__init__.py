@@ -6,10 +6,11 @@
 import os
 from typing import TYPE_CHECKING, Any
 
+from zoo.version import __version__
+
 if TYPE_CHECKING:
     from zoo.api import Model, load
 
-__version__ = "0.1.0"
 __all__ = ["Model", "__version__", "load"]
 
 # Libraries send telemetry unless told otherwise, ONNX Runtime from its import on: set before any of

@@ -7,9 +7,9 @@ from typing import NoReturn
 
 import click
 
-import zoo
 from zoo.errors import did_you_mean
 from zoo.io.signals import exit_on_signals, interrupt_on_termination
+from zoo.version import __version__
 
 # command -> the module that has it as ``command``, and its short help
 COMMANDS = {
@@ -119,7 +119,7 @@ class LazyGroup(click.Group):
     epilog=EXAMPLES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-@click.version_option(zoo.__version__, prog_name="zoo")
+@click.version_option(__version__, prog_name="zoo")
 def cli() -> None:
     """A model zoo and converter for pretrained language models."""
 

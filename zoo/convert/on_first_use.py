@@ -11,6 +11,7 @@ from zoo.errors import UsageError, ZooError
 from zoo.hub.reference import resolve
 from zoo.hub.source import locate_or_download
 from zoo.io.paths import touch_and_evict
+from zoo.version import __version__
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -103,11 +104,10 @@ def _cached(source: "CheckpointDir") -> Path:
     """Name a cache directory after the contents of all files that a conversion may read."""
     from blake3 import blake3
 
-    import zoo
     from zoo.io.paths import home
 
     path = Path(os.path.abspath(source.directory))
-    key = blake3(f"{zoo.__version__}\0{path / (source.stem or '')}".encode())
+    key = blake3(f"{__version__}\0{path / (source.stem or '')}".encode())
     for name, digest in sorted(source.digests.items()):
         key.update(f"\0{name}\0{digest.blake3}".encode())
     return home() / "cache" / f"{path.name}-{key.hexdigest(8)}"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-import zoo
 from zoo.checkpoint import (
     CONFIG,
     FORMAT_VERSION,
@@ -31,6 +30,7 @@ from zoo.io.progress import Advance
 from zoo.io.tensors.formats import Format, TensorReader
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.plugins import format_named
+from zoo.version import __version__
 from zoo.weights import TensorMapping, WeightMap
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class ZooWriter(CheckpointWriter):
         )
         manifest = Manifest(
             zoo=FORMAT_VERSION,
-            created_by={"plm-zoo": zoo.__version__, **_plugin_version(self.opened.family.name)},
+            created_by={"plm-zoo": __version__, **_plugin_version(self.opened.family.name)},
             licence=report.licence,
             source=record,
             files=dict(report.files),
@@ -229,7 +229,7 @@ class HFWriter(CheckpointWriter):
 
     def write_manifest(self, staging: Path, report: ConversionReport) -> None:
         """See ``Layout``; ``--force`` replaces a directory that has this record."""
-        created_by = {"plm-zoo": zoo.__version__, **_plugin_version(self.opened.family.name)}
+        created_by = {"plm-zoo": __version__, **_plugin_version(self.opened.family.name)}
         record = HubRecord(zoo=FORMAT_VERSION, created_by=created_by, files=report.files)
         (staging / HUB_RECORD).write_bytes(encode(record))
 

@@ -14,7 +14,6 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-import zoo
 from zoo.checkpoint import TOKENIZER, FileDigest, encode
 from zoo.data.corpus import LAYOUT, MANIFEST, TRAIN, VALIDATION, Corpus, CorpusRecord
 from zoo.data.encoding import DocumentTokenizer, chunks, encode_all, joined, select, vocabulary_size
@@ -27,6 +26,7 @@ from zoo.io.digests.files import file_digest
 from zoo.io.digests.sealed import NO_DIGEST, add_digest
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.progress import progress
+from zoo.version import __version__
 
 Dtype = Literal["uint16", "uint32"]
 ALONE = 8 << 20  # bytes of sources up to which starting processes takes longer than it saves
@@ -132,7 +132,7 @@ def build(
         _check_unchanged(plan)
         record = CorpusRecord(
             zoo=LAYOUT,
-            created_by=zoo.__version__,
+            created_by=__version__,
             dtype=dtype,
             vocab_size=size,
             tokenizer=tokenizer.info,

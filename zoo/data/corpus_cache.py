@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 from blake3 import blake3
 
-import zoo
 from zoo.data.build import CorpusSpec, build
 from zoo.data.corpus import LAYOUT, MANIFEST, Corpus
 from zoo.data.readers import ReaderConfig
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.errors import UsageError
 from zoo.io.paths import home
+from zoo.version import __version__
 
 LOG = logging.getLogger("zoo")
 SAMPLE = Path(__file__).parent / "sample"
@@ -74,5 +74,5 @@ def _key(plan: CorpusSpec) -> str:
         for name, files in plan.files.items()
     }
     kinds = [file.suffixes for files in plan.files.values() for file in files]
-    what = [LAYOUT, zoo.__version__, digests, kinds, plan.settings()]
+    what = [LAYOUT, __version__, digests, kinds, plan.settings()]
     return blake3(msgspec.json.encode(what)).hexdigest(8)

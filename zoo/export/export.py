@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import onnx
 import torch
 
-import zoo
 from zoo.checkpoint import (
     CONFIG,
     FORMAT_VERSION,
@@ -37,6 +36,7 @@ from zoo.inference.ort_decoder import OrtDecoder
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.progress import progress
 from zoo.plugins import installed
+from zoo.version import __version__
 
 if TYPE_CHECKING:
     from zoo.families.onnx import OnnxSpec
@@ -191,7 +191,7 @@ def _write_side_files(
     manifest = Manifest(
         zoo=FORMAT_VERSION,
         created_by={
-            "plm-zoo": zoo.__version__,
+            "plm-zoo": __version__,
             **({plugin.distribution: plugin.version} if plugin else {}),
         },
         files={path.name: hash_file(path) for path in sorted(staging.iterdir())},

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from blake3 import blake3
 
-import zoo
 from zoo.checkpoint import CONFIG, MANIFEST, Checkpoint, is_checkpoint, load_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.inference.exported import check_files
 from zoo.io.locks import file_lock
 from zoo.io.paths import home, touch_and_evict
+from zoo.version import __version__
 
 
 def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint:
@@ -48,7 +48,7 @@ def _key(checkpoint: Checkpoint, dtype: str | None) -> str:
     parts = [
         (checkpoint.path / MANIFEST).read_bytes(),
         (checkpoint.path / CONFIG).read_bytes(),
-        "\n".join(["2", zoo.__version__, dtype or "float32", *versions]).encode(),
+        "\n".join(["2", __version__, dtype or "float32", *versions]).encode(),
     ]
     return blake3(b"".join(blake3(part).digest() for part in parts)).hexdigest()[:32]
 

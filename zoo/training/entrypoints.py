@@ -12,7 +12,6 @@ import msgspec
 import torch
 from blake3 import blake3
 
-import zoo
 from zoo.checkpoint import TOKENIZER, FileDigest, JsonStruct, decode, encode
 from zoo.errors import SourceError, UsageError
 from zoo.io.digests.sealed import NO_DIGEST, add_digest, check_digest
@@ -30,6 +29,7 @@ from zoo.training.state.lock import locked
 from zoo.training.state.pretrained import InitRecord, PretrainedInit
 from zoo.training.state.state_dict import unique_state_dict
 from zoo.training.trainer import Trainer
+from zoo.version import __version__
 
 SETTINGS, MANIFEST = "config.yaml", "run.json"
 Made = TypeVar("Made")
@@ -203,7 +203,7 @@ def _write_directory(path: Path, job: TrainSetup, run: Trainer) -> None:
     import yaml
 
     record = RunManifest(
-        zoo=zoo.__version__,
+        zoo=__version__,
         command=["zoo", *sys.argv[1:]],
         corpus=str(job.corpus.path.resolve()),
         corpus_digest=_corpus_digest(job),

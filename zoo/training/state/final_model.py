@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import torch
 
-import zoo
 from zoo.checkpoint import (
     CONFIG,
     FORMAT_VERSION,
@@ -27,6 +26,7 @@ from zoo.io.output.staging import staged_path
 from zoo.objectives.base import TrainedModel
 from zoo.training.setup import TrainSetup
 from zoo.training.state.checkpoints import write_tensors
+from zoo.version import __version__
 
 
 def check_result(path: Path, job: TrainSetup, model: ModelFile) -> None:
@@ -97,7 +97,7 @@ def save_final_model(
         (staging / TOKENIZER).write_bytes(job.corpus.tokenizer_json())
         manifest = Manifest(
             zoo=FORMAT_VERSION,
-            created_by={"plm-zoo": zoo.__version__},
+            created_by={"plm-zoo": __version__},
             files={file.name: hash_file(file) for file in sorted(staging.iterdir())},
             dtypes={"F32": len(weights)},
             training=training,

@@ -40,6 +40,7 @@ class Environment:
         self.python = python
         text = self.zoo("pretrain", "--help")
         self.steps = "--max-steps" if "--max-steps" in text else "--steps"
+        self.every = "logging_steps=1" if self.steps == "--max-steps" else "log_every=1"
         self.log = "metrics.jsonl" if self.steps == "--max-steps" else "log" + ".jsonl"
 
     def zoo(self, *arguments: object) -> str:
@@ -104,7 +105,8 @@ def _head(golden: Path) -> str:
 
 def trained(env: Environment, family: str, run: Path) -> dict[str, Any]:
     """Return all losses of a run of the tiny recipe, and a digest of its weights."""
-    env.zoo("pretrain", family, env.steps, STEPS, "-o", run, "--offline", "--device", "cpu")
+    options = (env.steps, STEPS, "--set", env.every, "--offline", "--device", "cpu")
+    env.zoo("pretrain", family, *options, "-o", run)
     lines = [json.loads(line) for line in (run / env.log).read_text().splitlines()]
     losses = [
         {k: v for k, v in line.items() if isinstance(v, float) or k == "step"} for line in lines

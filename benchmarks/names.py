@@ -1,0 +1,100 @@
+"""Uses of names that were replaced: modules, and what modules define.
+
+    python -m benchmarks.names
+
+``names.tsv`` has a line for each: the module as it is called now, the former name in it
+(``Class``, ``Class.method``, ``function:parameter``) and the name that replaced it; or, without a
+former name, a former module and the module that it became. Many of the names are ordinary words,
+so a name counts as used where its module defines it again or where it is imported from there.
+Prints the uses and exits with 1 if there are any.
+"""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCES = ("zoo", "plugins", "converters", "docs", "tests", "benchmarks")
+PACKAGES = (ROOT, ROOT / "plugins", ROOT / "converters", ROOT / "docs" / "example-plugin")
+Names = dict[tuple[str, str], str]
+
+
+def read_names() -> tuple[Names, dict[str, str]]:
+    """Return (module, former name) -> name, and former module -> module."""
+    lines = (ROOT / "benchmarks" / "names.tsv").read_text("utf-8").splitlines()[1:]
+    rows = [line.split("\t") for line in lines]
+    names = {(module, former): name for module, former, name in rows if former}
+    return names, {module: name for module, former, name in rows if not former}
+
+
+def module_file(module: str) -> Path | None:
+    """Return the file of a module of the project, if there is one."""
+    for package in PACKAGES:
+        path = package.joinpath(*module.split("."))
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.exists():
+                return file
+    return None
+
+
+def definitions(node: ast.AST, prefix: str = "") -> Iterator[str]:
+    """Yield what a module defines: names, attributes of classes and parameters of functions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef):
+            yield prefix + child.name
+            yield from definitions(child, f"{prefix}{child.name}.")
+        elif isinstance(child, ast.FunctionDef):
+            yield prefix + child.name
+            arguments = child.args
+            for parameter in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+                yield f"{prefix}{child.name}:{parameter.arg}"
+        elif isinstance(child, ast.Assign | ast.AnnAssign):
+            targets = child.targets if isinstance(child, ast.Assign) else [child.target]
+            names = [n for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)]
+            yield from (prefix + name.id for name in names)
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield (module, name) for every name that is imported, and (module, "") for every module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module, ""
+            for alias in node.names:
+                yield node.module, alias.name
+                yield f"{node.module}.{alias.name}", ""
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+
+
+def uses() -> Iterator[str]:
+    """Yield the uses of former names, each as a line of text."""
+    names, modules = read_names()
+    for module in sorted({module for module, _ in names}):
+        file = module_file(module)
+        defined = set(definitions(ast.parse(file.read_text("utf-8")))) if file else set()
+        for former in sorted(former for m, former in names if m == module and former in defined):
+            yield f"{module} defines {former}, which is {names[module, former]}"
+    # a package may have the name of a module that it replaced
+    gone = {m for m in modules if (file := module_file(m)) is None or file.stem == "__init__"}
+    yield from (
+        f"{module} is there, which became {modules[module]}"
+        for module in sorted(modules.keys() - gone - set(modules.values()))
+    )
+    for folder in SOURCES:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for module, name in imports(ast.parse(path.read_text("utf-8"))):
+                if module in gone and not name and module_file(module) is None:
+                    yield f"{path.relative_to(ROOT)} imports {module}, now {modules[module]}"
+                elif (module, name) in names:
+                    yield f"{path.relative_to(ROOT)} imports {name} from {module}"
+
+
+def main() -> int:
+    found = list(uses())
+    print("\n".join([*found, f"{len(found)} uses of former names"]))
+    return min(len(found), 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

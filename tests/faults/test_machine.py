@@ -111,7 +111,7 @@ WITH_TORCH: dict[str, tuple[str, ...]] = {
     "run": ("run", "embed", "model", "a b"),
     "export": ("export", "model", "--onnx", "-o", "out"),
     "pretrain": ("pretrain", "bert", *options(), "--data", "a.txt", "-o", "run"),
-    "bench": ("bench", "model"),
+    "bench": ("bench", "model", "--seq-len", "16"),
 }
 """Commands that import torch, which takes most of the address space: they may say so."""
 

@@ -16,7 +16,7 @@ from zoo.hub.lockfile import Lock
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    return tmp_path / "work" / "zoo.hub.lockfile"
+    return tmp_path / "work" / "zoo.lock"
 
 
 def opened(path: Path | None) -> Lock:
@@ -55,7 +55,7 @@ def test_a_new_repository_is_added(hub: Hub, path: Path, commit: str, get: Fetch
         "models": {f"{REPO}@main": {"revision": commit, "files": files}},
     }
     assert path.read_text().count("\n") > 10  # meant to be read, and compared line by line
-    assert [p.name for p in path.parent.iterdir()] == ["zoo.hub.lockfile"]
+    assert [p.name for p in path.parent.iterdir()] == ["zoo.lock"]
 
 
 def test_a_second_one_is_added_to_the_first(hub: Hub, path: Path, commit: str, get: Fetch) -> None:
@@ -83,7 +83,7 @@ from zoo.lock import Lock
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(10):
-    lock = Lock.open(Path("zoo.hub.lockfile"))
+    lock = Lock.open(Path("zoo.lock"))
     lock.add(f"{sys.argv[1]}/{number}", "main", "0" * 40, {"a": FileDigest(bytes=0, blake3="")})
 """
 
@@ -109,7 +109,7 @@ def test_processes_that_add_at_once_lose_nothing(path: Path) -> None:
     assert [process.returncode for process in running] == [0] * 4
     found = json.loads(path.read_text())["models"]
     assert sorted(found) == sorted(f"{a}/{b}@main" for a in range(4) for b in range(10))
-    assert [p.name for p in path.parent.iterdir()] == ["zoo.hub.lockfile"]
+    assert [p.name for p in path.parent.iterdir()] == ["zoo.lock"]
 
 
 def test_the_commit_is_pinned_on_another_machine(
@@ -216,4 +216,4 @@ def test_a_damaged_lock_is_named(path: Path, content: str, what: str) -> None:
 def test_a_lock_that_cannot_be_written(path: Path) -> None:
     (path.parent / "file").write_text("in the way")
     with pytest.raises(UsageError, match=r"^cannot write .*; give another --lock$"):
-        Lock.open(path.parent / "file" / "zoo.hub.lockfile")
+        Lock.open(path.parent / "file" / "zoo.lock")

@@ -90,7 +90,7 @@ def test_no_error_and_no_file_repeats_it(
     echo: Server, get: Fetch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ZooError) as error:
-        get(select=lambda names: [NAME], lock=Lock.open(tmp_path / "zoo.hub.lockfile"))
+        get(select=lambda names: [NAME], lock=Lock.open(tmp_path / "zoo.lock"))
     assert any(has_canary(asked.headers["authorization"]) for asked in echo.asked)
     assert not has_canary("".join(traceback.format_exception(error.value)))
     shown = capfd.readouterr()
@@ -114,7 +114,7 @@ def test_no_command_repeats_it(echo: Server, tmp_path: Path) -> None:
 
     echo.reply = reply
     for command in ("fetch", "info", "convert"):
-        words = ["zoo", command, REPO, "--lock", tmp_path / "zoo.hub.lockfile", "--json"]
+        words = ["zoo", command, REPO, "--lock", tmp_path / "zoo.lock", "--json"]
         done = run_limited(words, cwd=tmp_path, ZOO_DEBUG="1", HF_TOKEN=CANARY)
         assert done.returncode != 0
         assert not has_canary(done.stdout + done.stderr)

@@ -1,4 +1,4 @@
-"""``zoo.hub.lockfile``: the commits and digests that a team agreed on."""
+"""``zoo.lock``: the commits and digests that a team agreed on."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from zoo.hub.files import map_os_errors
 from zoo.io.locks import file_lock
 from zoo.io.output.atomic import atomic_write
 
-NAME = "zoo.hub.lockfile"
+NAME = "zoo.lock"
 LAYOUT = 1
 Commit = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40}$")]
 
@@ -64,7 +64,7 @@ class Lock:
         """Open a lock file.
 
         Args:
-            path: the file, made when it is missing; ``None`` for ``zoo.hub.lockfile`` in the working
+            path: the file, made when it is missing; ``None`` for ``zoo.lock`` in the working
                 directory, if there is one.
 
         Raises:

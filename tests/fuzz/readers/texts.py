@@ -64,10 +64,10 @@ class Registry(Reader):
 
 
 class LockFile(Reader):
-    """``zoo.hub.lockfile`` beside a model of the store that was made from a locked commit."""
+    """``zoo.lock`` beside a model of the store that was made from a locked commit."""
 
     name = "lock"
-    targets = ("zoo.hub.lockfile",)
+    targets = ("zoo.lock",)
 
     def make(self, folder: Path) -> None:
         make_model(folder / "made")
@@ -79,7 +79,7 @@ class LockFile(Reader):
         (model / "zoo.json").write_text(json.dumps(manifest | {"source": source}))
         pinned = {"revision": "c" * 40, "files": source["files"]}
         lock = {"zoo": 1, "models": {"someone/model@main": pinned}}
-        (folder / "scene" / "zoo.hub.lockfile").write_text(json.dumps(lock, indent=1))
+        (folder / "scene" / "zoo.lock").write_text(json.dumps(lock, indent=1))
         (folder / "sound.json").write_text(zoo(folder / "scene", EMBED))
 
     def commands(self, random: Random) -> list[list[str]]:
@@ -93,7 +93,7 @@ class LockFile(Reader):
         """Every commit and digest that the file states for this model is the model's."""
         path = folder / "home" / "models" / MODEL / "zoo.json"
         made_of = json.loads(path.read_bytes())["source"]
-        lock = folder / "zoo.hub.lockfile"
+        lock = folder / "zoo.lock"
         if not lock.exists():
             return ""
         for key, pinned in json.loads(lock.read_bytes())["models"].items():

@@ -98,9 +98,9 @@ class Model:
         Raises:
             UsageError: the checkpoint has none.
         """
-        from zoo.tokenizers import TextTokenizer
+        from zoo.checkpoint import load_text_tokenizer
 
-        return TextTokenizer.from_checkpoint(self.checkpoint)
+        return load_text_tokenizer(self.checkpoint)
 
     def embed(self, texts: Iterable[str]) -> "NDArray[np.floating[Any]]":
         """Return a vector for each text, pooled and scaled as the checkpoint says.
@@ -168,8 +168,9 @@ class Model:
             texts: texts, or pairs of texts.
 
         Returns:
-            for each text ``text`` and, as ``zoo.inference.tasks.classify.Classify`` says: ``label``,
-            ``score`` and ``scores``; ``labels`` and ``scores``; ``score``; or ``tokens``.
+            for each text ``text`` and, as ``zoo.inference.tasks.classify.Classify`` says:
+            ``label``, ``score``
+            and ``scores``; ``labels`` and ``scores``; ``score``; or ``tokens``.
 
         Example:
             >>> model.classify(["What a film!"])[0]["label"]  # doctest: +SKIP

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from zoo.convert.safetensors_writer import TensorToWrite
     from zoo.io.progress import Advance
+    from zoo.io.tensors.formats import TensorToWrite
 
     Array = NDArray[np.generic[Any]]
 

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.families.base import Family, Head, TokenizerTrainSpec
+from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
 from zoo.families.encoder import EncoderFamily, encoder_heads, mlm_head
 from zoo.plugins.hookspecs import hookimpl
+from zoo.tokenizers.train import TokenizerTrainSpec
 from zoo_albert.config import CONFIG_MAP, SPECIAL_TOKENS, AlbertConfig
 
 if TYPE_CHECKING:

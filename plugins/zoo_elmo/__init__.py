@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
-from zoo.families.base import Family, Head, TokenizerTrainSpec
+from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.heads import standard_head
 from zoo.plugins.hookspecs import hookimpl
+from zoo.tokenizers.train import TokenizerTrainSpec
 from zoo_elmo.config import CONFIG_MAP, ElmoConfig
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from zoo.checkpoint import TokenizerInfo
 from zoo.errors import UsageError
 from zoo.tokenizers import Encoded, TextTokenizer
+from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.tokenizer import unreadable
 from zoo_elmo.characters import sentence_ids
 

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from zoo.families.base import Family, Head, TokenizerTrainSpec
+from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.heads import standard_head
 from zoo.plugins.hookspecs import hookimpl
+from zoo.tokenizers.train import TokenizerTrainSpec
 from zoo_gpt.config import CONFIG_MAPS, GptConfig
 
 if TYPE_CHECKING:

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.families.base import Family, Head, TokenizerTrainSpec
+from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
 from zoo.families.heads import standard_head
 from zoo.plugins.hookspecs import hookimpl
+from zoo.tokenizers.train import TokenizerTrainSpec
 from zoo_t5.config import CONFIG_MAPS, T5Config
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from safetensors.numpy import load_file, save_file
 from tests.checkpoints import Make
 from tests.warm import zoo
 from zoo.convert import convert
-from zoo.convert.safetensors_writer import hash_file
 from zoo.hub.source import CheckpointDir
+from zoo.io.digests.files import hash_file
 
 
 @pytest.fixture

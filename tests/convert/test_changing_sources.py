@@ -11,9 +11,9 @@ import pytest
 
 from tests.convert.sparse import sparse_checkpoint
 from zoo.convert import convert
-from zoo.convert.safetensors_writer import BackgroundHasher
 from zoo.errors import VerificationError
 from zoo.hub.source import CheckpointDir
+from zoo.io.digests.background import BackgroundHasher
 
 
 def shrink(path: Path) -> None:

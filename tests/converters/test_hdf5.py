@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from tests.processes import run_limited
-from zoo.convert.safetensors_writer import TensorToWrite
 from zoo.errors import UsageError, VerificationError
 from zoo.io.tensors.file_array import FileArray
-from zoo.io.tensors.formats import TensorInfo
+from zoo.io.tensors.formats import TensorInfo, TensorToWrite
 from zoo_converters import confined
 from zoo_converters.hdf5 import Hdf5
 

@@ -10,11 +10,12 @@ import pytest
 from blake3 import blake3
 
 from tests.data.making import built, paragraphs
-from zoo.checkpoint import FileDigest, encode
 from zoo.data.corpus import Corpus
 from zoo.data.verify import require_intact, verify_corpus
 from zoo.errors import VerificationError, ZooError
+from zoo.io.digests.files import FileDigest
 from zoo.io.digests.sealed import NO_DIGEST, add_digest
+from zoo.io.json import encode_json
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,7 @@ def test_files_that_are_missing_or_added_are_named(corpus: Path) -> None:
 def test_a_corpus_of_an_earlier_version_has_no_digest_of_its_manifest(corpus: Path) -> None:
     record = Corpus(corpus).record
     record.digest = ""
-    (corpus / "corpus.json").write_bytes(encode(record))
+    (corpus / "corpus.json").write_bytes(encode_json(record))
     assert set(outcomes(corpus).values()) == {"ok"}
 
 
@@ -89,7 +90,7 @@ def rewrite(corpus: Path, name: str, change: Callable[[bytes], bytes]) -> None:
     digest = FileDigest(bytes=len(content), blake3=blake3(content).hexdigest())
     record.splits[name.split("/")[0]].files[name] = digest
     record.digest = NO_DIGEST
-    (corpus / "corpus.json").write_bytes(add_digest(encode(record)))
+    (corpus / "corpus.json").write_bytes(add_digest(encode_json(record)))
 
 
 def backwards(content: bytes) -> bytes:
@@ -134,7 +135,7 @@ def test_files_that_contradict_the_manifest_are_refused(
 def test_a_manifest_that_makes_no_sense_is_refused(corpus: Path, old: str, new: str) -> None:
     record = Corpus(corpus).record
     record.digest = ""
-    text = encode(record).decode()
+    text = encode_json(record).decode()
     assert old in text
     (corpus / "corpus.json").write_text(text.replace(old, new))
     with pytest.raises(ZooError) as caught:

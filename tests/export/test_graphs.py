@@ -13,10 +13,10 @@ from tests.export.conftest import Exported
 from tests.inference.making import draw_batch, make_checkpoint
 from zoo.checkpoint import load_checkpoint
 from zoo.conformance.verify import verify
-from zoo.convert.safetensors_writer import hash_file
 from zoo.errors import UsageError
 from zoo.export.export import export_onnx
 from zoo.inference import open_session
+from zoo.io.digests.files import hash_file
 from zoo.plugins import get_family
 
 HEADS = list(get_family("bert").heads())

@@ -27,7 +27,6 @@ from tests.families.elmo_streams import (
     rows,
 )
 from tests.objectives.words import vocabulary
-from zoo.checkpoint import TokenizerInfo
 from zoo.conformance.hf_reference import hub_state
 from zoo.data.corpus import Split
 from zoo.data.rng import generator
@@ -35,6 +34,7 @@ from zoo.errors import UsageError
 from zoo.objectives.base import Example
 from zoo.objectives.examples.vocabulary import TokenizerView
 from zoo.objectives.losses.sampled_softmax import SampledOptions
+from zoo.tokenizers.info import TokenizerInfo
 from zoo_elmo.characters import sentence_ids, word_ids
 from zoo_elmo.objective import BidirectionalLm
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from zoo.convert.inspect import config_files, files_to_download
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.hub import registry
 from zoo.hub.reference import resolve
+from zoo.hub.select_files import config_files, files_to_download
 from zoo.hub.source import locate_or_download
 from zoo.plugins import get_family
 from zoo.tokenizers.source_files import VOCABULARIES

@@ -19,12 +19,13 @@ from zoo.checkpoint import (
     Manifest,
     ModelFile,
     SourceRecord,
-    encode,
+    encode_manifest,
     load_checkpoint,
 )
-from zoo.convert.safetensors_writer import hash_file
 from zoo.families.base import Family
 from zoo.families.random_inputs import randomize_weights
+from zoo.io.digests.files import hash_file
+from zoo.io.json import encode_json
 from zoo.plugins import get_family
 
 SHAPE = {"vocab_size": 300, "max_positions": 40, "hidden_size": 64, "intermediate_size": 96}
@@ -56,7 +57,7 @@ def store(path: Path, model: nn.Module, family: Family, config: Any, head: str) 
     described = ModelFile(
         zoo=FORMAT_VERSION, family=family.name, head=head, config=msgspec.to_builtins(config)
     )
-    (path / CONFIG).write_bytes(encode(described))
+    (path / CONFIG).write_bytes(encode_json(described))
     write_manifest(path)
     return load_checkpoint(path)
 
@@ -70,7 +71,7 @@ def write_manifest(path: Path) -> None:
         source=SourceRecord(reference="random", repo="nobody/nothing", revision="0" * 40),
         licence="apache-2.0",
     )
-    (path / MANIFEST).write_bytes(encode(manifest))
+    (path / MANIFEST).write_bytes(encode_manifest(manifest))
 
 
 def draw_batch(lengths: list[int], tokens: int = 0, seed: int = 0) -> dict[str, NDArray[np.int64]]:

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from tests.inference.making import make_checkpoint, write_manifest
 from zoo.checkpoint import Checkpoint, load_checkpoint
-from zoo.convert.safetensors_writer import hash_file
 from zoo.errors import SourceError, VerificationError
 from zoo.inference.load_model import load_model, stored_dtype
+from zoo.io.digests.files import hash_file
 from zoo_bert import Bert
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]

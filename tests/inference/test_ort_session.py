@@ -11,7 +11,7 @@ import onnxruntime
 import pytest
 
 from tests.inference.making import draw_batch, make_checkpoint
-from zoo.checkpoint import Checkpoint, encode, load_checkpoint
+from zoo.checkpoint import Checkpoint, encode_manifest, load_checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.export.export import export_onnx
 from zoo.inference import BackendWarning, open_session
@@ -99,7 +99,7 @@ def test_a_damaged_file_is_refused(
 def test_a_graph_that_was_not_validated_warns(copy: Checkpoint) -> None:
     export = {**(copy.manifest.export or {}), "validated": False}
     manifest = msgspec.structs.replace(copy.manifest, export=export)
-    (copy.path / "zoo.json").write_bytes(encode(manifest))
+    (copy.path / "zoo.json").write_bytes(encode_manifest(manifest))
     with pytest.warns(BackendWarning, match="did not pass the export gate"):
         open_session(load_checkpoint(copy.path))
 

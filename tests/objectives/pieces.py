@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 
-from zoo.checkpoint import TokenizerInfo
 from zoo.objectives.examples.packing import PackedRow, pack
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
+from zoo.tokenizers.info import TokenizerInfo
 
 SIZE = 64
 PAD, UNK, CLS, SEP, MASK = range(5)

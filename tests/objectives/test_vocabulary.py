@@ -7,9 +7,9 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, models, processors
 
 from tests.objectives.pieces import CLS, MASK, PAD, SEP, SIZE, WORDS, goes_on, numbers
-from zoo.checkpoint import TokenizerInfo
 from zoo.errors import UsageError
 from zoo.objectives.examples.vocabulary import TokenizerView
+from zoo.tokenizers.info import TokenizerInfo
 
 
 def vocabulary(tokens: Sequence[str], size: int = 0) -> TokenizerView:

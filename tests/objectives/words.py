@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
-from zoo.checkpoint import TokenizerInfo
 from zoo.data.corpus import Split
 from zoo.objectives.base import Example
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
+from zoo.tokenizers.info import TokenizerInfo
 
 ROLES = {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
 

@@ -7,10 +7,9 @@ from typing import Any, get_args
 import pytest
 
 from tests.tokenizers.directories import Content, real, write
-from zoo.checkpoint import Pooling
 from zoo.errors import SourceError, VerificationError
 from zoo.tokenizers import POOLING_FILES, SourceFiles, hub_pooling_files, read_pooling
-from zoo.tokenizers.pooling import MODES
+from zoo.tokenizers.pooling import MODES, Pooling
 
 FOLDERS = {
     "Transformer": "",

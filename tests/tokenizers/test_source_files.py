@@ -17,7 +17,6 @@ from tests.tokenizers.directories import (
     uncased,
     write,
 )
-from zoo.checkpoint import TokenizerInfo
 from zoo.errors import SourceError, VerificationError
 from zoo.tokenizers import (
     TOKENIZER_FILES,
@@ -27,6 +26,7 @@ from zoo.tokenizers import (
     tokenizer_info,
     wordpiece_tokenizer,
 )
+from zoo.tokenizers.info import TokenizerInfo
 
 SMALL = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n##b\nA\n"
 

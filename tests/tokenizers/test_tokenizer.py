@@ -7,10 +7,11 @@ import pytest
 
 from tests.tokenizers.directories import from_stored, write
 from tests.tokenizers.test_reference import ours
-from zoo.checkpoint import Checkpoint, Manifest, ModelFile, TokenizerInfo
+from zoo.checkpoint import Checkpoint, Manifest, ModelFile, load_text_tokenizer
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.plugins import get_family
 from zoo.tokenizers import TextTokenizer
+from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.tokenizer import Text
 
 
@@ -28,12 +29,12 @@ def checkpoint(directory: Path, info: TokenizerInfo | None) -> Checkpoint:
 
 def test_a_checkpoint_without_a_tokenizer_says_how_to_add_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"text tasks need; `zoo convert \.\.\. --tokenizer REF`"):
-        TextTokenizer.from_checkpoint(checkpoint(tmp_path, None))
+        load_text_tokenizer(checkpoint(tmp_path, None))
 
 
 def test_a_checkpoint_with_a_tokenizer(tmp_path: Path, tokenizer: TextTokenizer) -> None:
     (tmp_path / "tokenizer.json").write_text(tokenizer._tokenizer.to_str(), "utf-8")
-    loaded = TextTokenizer.from_checkpoint(checkpoint(tmp_path, tokenizer.info))
+    loaded = load_text_tokenizer(checkpoint(tmp_path, tokenizer.info))
     texts: list[Text] = ["Hello, world!", ("one", "two")]
     mine, theirs = (each.encode(texts, max_tokens=None) for each in (loaded, tokenizer))
     assert [e.ids for e in mine] == [e.ids for e in theirs]
@@ -43,10 +44,10 @@ def test_a_checkpoint_with_a_tokenizer(tmp_path: Path, tokenizer: TextTokenizer)
 def test_a_tokenizer_that_is_lost_or_damaged(tmp_path: Path) -> None:
     described = checkpoint(tmp_path, TokenizerInfo(special={}))
     with pytest.raises(SourceError, match=r"tokenizer.json: No such file"):
-        TextTokenizer.from_checkpoint(described)
+        load_text_tokenizer(described)
     (tmp_path / "tokenizer.json").write_text("{", "utf-8")
     with pytest.raises(VerificationError, match=r"tokenizer.json is not JSON"):
-        TextTokenizer.from_checkpoint(described)
+        load_text_tokenizer(described)
 
 
 def test_special_tokens_by_role(tokenizer: TextTokenizer) -> None:

@@ -5,14 +5,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from zoo.checkpoint import MANIFEST, Checkpoint, Manifest, decode, is_checkpoint, load_checkpoint
+from zoo.checkpoint import MANIFEST, Checkpoint, Manifest, is_checkpoint, load_checkpoint
 from zoo.convert.infer_head import identity_map
 from zoo.convert.round_trip import bitwise_equal
-from zoo.convert.safetensors_writer import hash_file
 from zoo.errors import PluginError, UsageError, VerificationError
 from zoo.io.digests.checks import Check, run_check
+from zoo.io.digests.files import hash_file
 from zoo.io.digests.sealed import check_digest
 from zoo.io.files import read_regular
+from zoo.io.json import read_json_record
 from zoo.io.paths import safe_join
 from zoo.io.progress import progress
 from zoo.weights import match_tensors
@@ -94,7 +95,7 @@ def check_digests(path: Path) -> str:
         SourceError, VerificationError: a file is missing, changed, or not in the manifest; or
             the manifest itself was changed.
     """
-    manifest = decode(path / MANIFEST, Manifest)
+    manifest = read_json_record(path / MANIFEST, Manifest)
     if manifest.digest:
         content = read_regular(path / MANIFEST, "manifest", (path / MANIFEST).stat().st_size)
         check_digest(path / MANIFEST, content, manifest.digest, hint=REMEDY)

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from zoo.checkpoint import FileDigest
 from zoo.convert.dtypes import cast, cast_pieces, output_dtype, parse_dtype
 from zoo.convert.infer_head import (
     ConversionPlan,
@@ -19,16 +18,17 @@ from zoo.convert.open import OpenCheckpoint, lazy_arrays, open_source
 from zoo.convert.readback import check_readable
 from zoo.convert.report import ConversionReport
 from zoo.convert.round_trip import bitwise_equal, require_bitwise_equal
-from zoo.convert.safetensors_writer import BackgroundHasher, TensorToWrite
 from zoo.convert.tokenizer import read_source_tokenizer
 from zoo.convert.unchanged import FileStates
 from zoo.convert.writers import LAYOUTS, CheckpointWriter
 from zoo.errors import UsageError, VerificationError
 from zoo.hub.source import CheckpointDir
+from zoo.io.digests.background import BackgroundHasher
+from zoo.io.digests.files import FileDigest
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.overwrite import check_target
 from zoo.io.progress import progress
-from zoo.io.tensors.formats import TensorInfo
+from zoo.io.tensors.formats import TensorInfo, TensorToWrite
 from zoo.weights import TensorCopy, TensorMapping
 
 if TYPE_CHECKING:

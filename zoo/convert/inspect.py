@@ -1,8 +1,7 @@
 """Finding what to read in a published checkpoint: its configuration, and its weights by name."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
 from pathlib import Path
 from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any
@@ -10,20 +9,15 @@ from typing import TYPE_CHECKING, Any
 from zoo.checkpoint import is_checkpoint
 from zoo.errors import SourceError, UsageError, VerificationError, did_you_mean
 from zoo.hub.registry import entry_config, line_of
+from zoo.hub.select_files import CONFIG, LOCAL_SIDE_FILES, choose_format, config_files, matching
 from zoo.io.json import read_json_object
 from zoo.plugins import all_families, all_formats, family_of_model_type, get_family
-from zoo.tokenizers import POOLING_FILES, TOKENIZER_FILES
 
 if TYPE_CHECKING:
     from zoo.families.base import Family
     from zoo.hub.source import CheckpointDir
-    from zoo.io.tensors.formats import Format
 
 LOG = logging.getLogger("zoo")
-CONFIG = "config.json"
-SIDE_FILES = (*TOKENIZER_FILES, *POOLING_FILES)  # patterns, beside the configuration
-# folders of modules may have any name, which modules.json gives
-LOCAL_SIDE_FILES = (*SIDE_FILES, "*/config.json", "*/sentence_*_config.json")
 
 
 def find_config(source: "CheckpointDir") -> "tuple[str, Family, dict[str, Any]]":
@@ -145,37 +139,6 @@ def _family_of(hub: Mapping[str, Any], directory: Path) -> "Family":
     )
 
 
-def choose_format(
-    names: Sequence[str], where: str, *, allow_pickle: bool
-) -> "tuple[Format, tuple[str, ...]]":
-    """Choose the file format to read, by file names alone.
-
-    Returns:
-        the format and the files it reads.
-
-    Raises:
-        SourceError: no known format is there.
-        UsageError: the only one runs code and ``allow_pickle`` is not given.
-    """
-    found = [(each, files) for each in all_formats() if (files := each.find(names))]
-    safe = [(each, files) for each, files in found if allow_pickle or not each.executable]
-    if safe:
-        return safe[0]
-    if found:
-        raise UsageError(
-            f"{where} holds its weights only as {', '.join(found[0][1])}, a pickle, which can "
-            "run code",
-            "--allow-pickle reads the tensors that it describes, and runs nothing",
-        )
-    raise SourceError(f"{where} holds no weights in a known format", "see `zoo doctor`")
-
-
-def files_to_download(names: Sequence[str], where: str, *, allow_pickle: bool) -> list[str]:
-    """Choose what to download of a repository: one format's weights and the side files."""
-    _, weights = choose_format(names, where, allow_pickle=allow_pickle)
-    return [*weights, *config_files(names), *_matching(names, SIDE_FILES)]
-
-
 def local_files(source: "CheckpointDir") -> list[str]:
     """Name every file of a directory that a conversion may read.
 
@@ -188,15 +151,4 @@ def local_files(source: "CheckpointDir") -> list[str]:
     paths = [path for path in (*directory.glob("*"), *directory.glob("*/*.json")) if path.is_file()]
     names = [path.relative_to(directory).as_posix() for path in paths]
     _, weights = choose_format(source.names(), str(directory), allow_pickle=False)
-    return sorted({*weights, *config_files(names), *_matching(names, LOCAL_SIDE_FILES)})
-
-
-def config_files(names: Sequence[str]) -> list[str]:
-    """Choose what may be the configuration: ``config.json``, else what families have instead."""
-    if CONFIG in names:
-        return [CONFIG]
-    return _matching(names, [p for family in all_families().values() for p in family.config_files])
-
-
-def _matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
-    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    return sorted({*weights, *config_files(names), *matching(names, LOCAL_SIDE_FILES)})

@@ -69,8 +69,8 @@ def _as_locked(checkpoint: "Checkpoint", path: Path | None) -> "Checkpoint":
     from zoo.hub.lockfile import Lock
 
     lock, source = Lock.open(path), checkpoint.manifest.source
-    if lock is not None and source is not None:
-        lock.check_conversion(checkpoint.path, source)
+    if lock is not None and source is not None and source.repo is not None:
+        lock.check_conversion(checkpoint.path, source.repo, source.revision, source.files)
     return checkpoint
 
 
@@ -82,9 +82,9 @@ def _with_digests(source: "CheckpointDir") -> "CheckpointDir":
     Raises:
         ZooError: there is nothing to convert, or a file cannot be read.
     """
-    from zoo.checkpoint import FileDigest
     from zoo.convert import convert
     from zoo.convert.inspect import local_files
+    from zoo.io.digests.files import FileDigest
     from zoo.io.digests.verified import file_blake3
 
     try:

@@ -4,14 +4,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from zoo.checkpoint import Checkpoint, Pooling, TokenizerInfo, is_checkpoint, load_checkpoint
-from zoo.convert.inspect import CONFIG, SIDE_FILES, choose_format, class_names, find_config
+from zoo.checkpoint import Checkpoint, is_checkpoint, load_checkpoint
+from zoo.convert.inspect import class_names, find_config
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.config import Config, TranslatedConfig
+from zoo.hub.select_files import CONFIG, SIDE_FILES, choose_format
 from zoo.hub.source import CheckpointDir
 from zoo.io.tensors.formats import Format, TensorReader
 from zoo.tokenizers import SourceFiles
+from zoo.tokenizers.info import TokenizerInfo
+from zoo.tokenizers.pooling import Pooling
 from zoo.weights import TensorMapping
 from zoo.weights.releases import RenamingReader
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-from zoo.checkpoint import FileDigest
 from zoo.convert.dtypes import LONG, output_dtype
 from zoo.convert.infer_head import ConversionPlan
 from zoo.convert.open import OpenCheckpoint
+from zoo.io.digests.files import FileDigest
 from zoo.weights import MappingReport, TensorMapping
 
 LISTED = 8

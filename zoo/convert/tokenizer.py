@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from zoo.checkpoint import TOKENIZER, TokenizerInfo, is_checkpoint, load_checkpoint
+from zoo.checkpoint import TOKENIZER, is_checkpoint, load_checkpoint
 from zoo.convert.open import OpenCheckpoint
 from zoo.errors import SourceError, VerificationError
 from zoo.families.config import Config
+from zoo.tokenizers.info import TokenizerInfo
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend

@@ -17,17 +17,18 @@ from zoo.checkpoint import (
     Manifest,
     ModelFile,
     SourceRecord,
-    encode,
+    encode_manifest,
 )
 from zoo.convert.dtypes import LONG
 from zoo.convert.infer_head import ConversionPlan
 from zoo.convert.open import OpenCheckpoint
 from zoo.convert.report import ConversionReport
-from zoo.convert.safetensors_writer import Create, TensorToWrite, write_weights
+from zoo.convert.safetensors_writer import Create, write_weights
 from zoo.convert.tokenizer import SourceTokenizer
+from zoo.io.json import encode_json
 from zoo.io.output.overwrite import HUB_RECORD, HubRecord
 from zoo.io.progress import Advance
-from zoo.io.tensors.formats import Format, TensorReader
+from zoo.io.tensors.formats import Format, TensorReader, TensorToWrite
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.plugins import format_named
 from zoo.version import __version__
@@ -120,7 +121,7 @@ class ZooWriter(CheckpointWriter):
             tokenizer=self.tokenizer.info if self.tokenizer else None,
             pooling=self.opened.pooling,
         )
-        files = {CONFIG: encode(model)}
+        files = {CONFIG: encode_json(model)}
         if self.tokenizer:
             files[TOKENIZER] = self.tokenizer.json
         return _write(staging, files)
@@ -148,7 +149,7 @@ class ZooWriter(CheckpointWriter):
             account=report.account(),
             round_trip="exact",
         )
-        (staging / MANIFEST).write_bytes(encode(manifest))
+        (staging / MANIFEST).write_bytes(encode_manifest(manifest))
 
 
 class HFWriter(CheckpointWriter):
@@ -221,7 +222,7 @@ class HFWriter(CheckpointWriter):
             inputs = tuple(family.onnx(self.plan.config, self.plan.head).inputs)
             files |= hub_tokenizer_files(self.tokenizer.json, self.tokenizer.info, inputs=inputs)
             config = hub_token_ids(self.tokenizer.json, self.tokenizer.info) | config
-        files[family.config_files[0]] = encode(config)
+        files[family.config_files[0]] = encode_json(config)
         pooling = self.opened.pooling
         if pooling is not None:
             files |= hub_pooling_files(pooling, report.hidden_size)
@@ -231,7 +232,7 @@ class HFWriter(CheckpointWriter):
         """See ``Layout``; ``--force`` replaces a directory that has this record."""
         created_by = {"plm-zoo": __version__, **_plugin_version(self.opened.family.name)}
         record = HubRecord(zoo=FORMAT_VERSION, created_by=created_by, files=report.files)
-        (staging / HUB_RECORD).write_bytes(encode(record))
+        (staging / HUB_RECORD).write_bytes(encode_json(record))
 
 
 LAYOUTS: Mapping[str, type[CheckpointWriter]] = {"zoo": ZooWriter, "hub": HFWriter}

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from zoo.checkpoint import TOKENIZER, FileDigest, encode
+from zoo.checkpoint import TOKENIZER
 from zoo.data.corpus import LAYOUT, MANIFEST, TRAIN, VALIDATION, Corpus, CorpusRecord
 from zoo.data.encoding import DocumentTokenizer, chunks, encode_all, joined, select, vocabulary_size
 from zoo.data.readers import ReaderConfig, documents, expand_paths
@@ -22,8 +22,9 @@ from zoo.data.shard_writer import SHARD, SplitWriter
 from zoo.data.split import ValidationSplit
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.errors import SourceError, UsageError, VerificationError
-from zoo.io.digests.files import file_digest
+from zoo.io.digests.files import FileDigest, compute_blake3
 from zoo.io.digests.sealed import NO_DIGEST, add_digest
+from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.progress import progress
 from zoo.version import __version__
@@ -142,7 +143,7 @@ def build(
             splits=splits,
             digest=NO_DIGEST,
         )
-        (staging / MANIFEST).write_bytes(add_digest(encode(record)))
+        (staging / MANIFEST).write_bytes(add_digest(encode_json(record)))
     return Corpus(target)
 
 
@@ -203,7 +204,7 @@ def _fill(
 
 
 def _digest(file: Path) -> FileDigest:
-    return FileDigest(bytes=_stamp(file)[2], blake3=file_digest(file))
+    return FileDigest(bytes=_stamp(file)[2], blake3=compute_blake3(file))
 
 
 def _stamp(file: Path) -> tuple[int, ...]:
@@ -226,7 +227,7 @@ def _check_unchanged(plan: CorpusSpec) -> None:
         file = Path(name)
         now = _stamp(file) if file.is_file() else ()
         same = now[:4] == before[:4]
-        if not same or (now != before and file_digest(file) != plan.sources[name].blake3):
+        if not same or (now != before and compute_blake3(file) != plan.sources[name].blake3):
             raise VerificationError(f"{file} changed while it was read", "build again")
 
 

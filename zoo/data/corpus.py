@@ -19,16 +19,18 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from zoo.checkpoint import TOKENIZER, FileDigest, JsonStruct, TokenizerInfo
+from zoo.checkpoint import TOKENIZER
 from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.io.digests.files import FileDigest
 from zoo.io.digests.sealed import check_digest
 from zoo.io.files import read_regular
-from zoo.io.json import read_json_record
+from zoo.io.json import JsonStruct, read_json_record
 from zoo.io.limits import (
     MAX_CORPUS_MANIFEST_BYTES,
     MAX_CORPUS_MANIFEST_VALUES,
     MAX_CORPUS_TOKENIZER_BYTES,
 )
+from zoo.tokenizers.info import TokenizerInfo
 
 MANIFEST, LAYOUT = "corpus.json", 1
 TRAIN, VALIDATION = "train", "validation"
@@ -71,7 +73,8 @@ class CorpusRecord(JsonStruct):
         sources: the files that were read, in order.
         settings: how they were read and split.
         splits: name -> what it holds.
-        digest: of this file, see ``zoo.io.digests.sealed``; empty in corpora of versions that had none.
+        digest: of this file, see ``zoo.io.digests.sealed``; empty in corpora of versions that had
+            none.
     """
 
     zoo: int

@@ -31,7 +31,7 @@ from zoo.io.untrusted import rust_parsing
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
 
-    from zoo.checkpoint import TokenizerInfo
+    from zoo.tokenizers.info import TokenizerInfo
 
 CHUNK = 1 << 18  # characters of the documents that are tokenized together
 MOST = 4096  # of them

@@ -7,9 +7,9 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from zoo.checkpoint import FileDigest
 from zoo.data.corpus import SplitRecord
 from zoo.data.encoding import EncodedDocuments
+from zoo.io.digests.files import FileDigest
 
 SHARD = 256 << 20  # bytes
 

@@ -5,14 +5,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo.checkpoint import TOKENIZER, TokenizerInfo, is_checkpoint, load_checkpoint
+from zoo.checkpoint import TOKENIZER, is_checkpoint, load_checkpoint
 from zoo.data.subsample import Texts, subsample
 from zoo.errors import UsageError
 from zoo.io.limits import MAX_NEW_VOCABULARY
+from zoo.tokenizers.info import TokenizerInfo
 
 if TYPE_CHECKING:
-    from zoo.families.base import Family, TokenizerTrainSpec
+    from zoo.families.base import Family
     from zoo.hub.reference import Reference
+    from zoo.tokenizers.train import TokenizerTrainSpec
 
 TRAIN = "train"
 SAMPLE = 100_000_000  # characters

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zoo.checkpoint import TOKENIZER, FileDigest
+from zoo.checkpoint import TOKENIZER
 from zoo.data.corpus import MANIFEST, REBUILD, Corpus, Offsets, Split
 from zoo.errors import VerificationError
 from zoo.io.digests.checks import Check, run_check
-from zoo.io.digests.files import check_files, check_strays, file_digest
+from zoo.io.digests.files import FileDigest, check_files, check_strays, compute_blake3
 from zoo.io.untrusted import parsing
 
 BLOCK = 1 << 20  # numbers that are looked at together
@@ -51,7 +51,7 @@ def verify_corpus(path: Path) -> list[Check]:
 
 
 def require_intact(
-    corpus: Corpus, digest: Callable[[Path], str] = file_digest, *, contents: bool = True
+    corpus: Corpus, digest: Callable[[Path], str] = compute_blake3, *, contents: bool = True
 ) -> None:
     """Raise an error unless a corpus is as it was built.
 

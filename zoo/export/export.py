@@ -15,12 +15,10 @@ from zoo.checkpoint import (
     MANIFEST,
     TOKENIZER,
     Checkpoint,
-    FileDigest,
     Manifest,
-    encode,
+    encode_manifest,
 )
 from zoo.convert.dtypes import LONG, parse_dtype
-from zoo.convert.safetensors_writer import hash_file
 from zoo.errors import UsageError, VerificationError
 from zoo.export.graph import (
     EXTERNAL_OVER,
@@ -33,6 +31,7 @@ from zoo.export.validate import compare, compare_with_cache, require_equal, wors
 from zoo.export.write import WrittenGraph, example_shape, write_graphs
 from zoo.families.onnx import PAST
 from zoo.inference.ort_decoder import OrtDecoder
+from zoo.io.digests.files import FileDigest, hash_file
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.progress import progress
 from zoo.plugins import installed
@@ -201,4 +200,4 @@ def _write_side_files(
         dtypes={code: codes.count(code) for code in STORED.values() if code in codes},
         export=report.to_dict(),
     )
-    (staging / MANIFEST).write_bytes(encode(manifest))
+    (staging / MANIFEST).write_bytes(encode_manifest(manifest))

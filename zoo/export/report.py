@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 
-from zoo.checkpoint import FileDigest, JsonStruct
+from zoo.io.digests.files import FileDigest
+from zoo.io.json import JsonStruct
 
 
 class Difference(JsonStruct):

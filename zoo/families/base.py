@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
+from zoo.tokenizers.train import TokenizerTrainSpec
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -46,28 +47,6 @@ class Head:
     inputs: Mapping[str, str] = field(
         default_factory=lambda: dict.fromkeys(("input_ids", "attention_mask"), "batch tokens")
     )
-
-
-@dataclass(frozen=True)
-class TokenizerTrainSpec:
-    """How a tokenizer of one kind is laid out that is trained for a family.
-
-    Attributes:
-        first: special tokens before all others, in the order of their ids.
-        last: special tokens after all others.
-        sentinels: how many tokens ``<extra_id_N>`` come after those, in falling order.
-        lowercase: whether texts are lower-cased, where the kind can.
-        strip_accents: whether accents are removed, where the kind can.
-        plain_quotes: whether double grave accents and double apostrophes become quotes, where
-            the kind can.
-    """
-
-    first: tuple[str, ...] = ()
-    last: tuple[str, ...] = ()
-    sentinels: int = 0
-    lowercase: bool = False
-    strip_accents: bool = False
-    plain_quotes: bool = False
 
 
 class Family(ABC):

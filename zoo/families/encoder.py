@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from zoo.families.base import Family, Head, TokenizerTrainSpec
+from zoo.families.base import Family, Head
 from zoo.families.config import Activation, Config, same_names
 from zoo.families.config.keys import COMMON
 from zoo.families.heads import standard_head
+from zoo.tokenizers.train import TokenizerTrainSpec
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -14,13 +14,13 @@ import httpx2
 from huggingface_hub import hf_hub_download
 from huggingface_hub.utils import silent_tqdm  # type: ignore[attr-defined]
 
-from zoo.checkpoint import FileDigest
 from zoo.errors import VerificationError
 from zoo.hub.client import HubCall
 from zoo.hub.errors import HubRequest
 from zoo.hub.files import Hasher
 from zoo.hub.metadata import RemoteFile, repo_folder
 from zoo.hub.retry import DigestMismatch, TransientError, with_retries
+from zoo.io.digests.files import FileDigest
 from zoo.io.progress import Advance
 
 PIECE = 4 << 20

@@ -13,9 +13,9 @@ from zoo.io.locks import file_lock
 from zoo.io.progress import Advance, progress
 
 if TYPE_CHECKING:
-    from zoo.checkpoint import FileDigest
     from zoo.hub.lockfile import Lock
     from zoo.hub.metadata import CommitMetadata, RemoteFile
+    from zoo.io.digests.files import FileDigest
 
 LOG = logging.getLogger("zoo")
 DEFAULT_BRANCH = "main"

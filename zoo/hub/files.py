@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from zoo.checkpoint import FileDigest
 from zoo.errors import SourceError, UsageError
+from zoo.io.digests.files import FileDigest
 from zoo.io.output.atomic import UNWRITABLE
 
 PIECE = 4 << 20

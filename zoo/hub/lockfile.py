@@ -1,15 +1,16 @@
 """``zoo.lock``: the commits and digests that a team agreed on."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
-from zoo.checkpoint import FileDigest, JsonStruct, SourceRecord, decode, encode
 from zoo.errors import UsageError, VerificationError
 from zoo.hub.files import map_os_errors
+from zoo.io.digests.files import FileDigest
+from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.locks import file_lock
 from zoo.io.output.atomic import atomic_write
 
@@ -112,27 +113,31 @@ class Lock:
                 f"do not use it, unless you know why; then remove its entry from {self.path}",
             )
 
-    def check_conversion(self, path: Path, source: SourceRecord) -> None:
+    def check_conversion(
+        self, path: Path, repo: str, revision: str | None, files: Mapping[str, FileDigest]
+    ) -> None:
         """Compare what a converted model was made from with what is locked, if it is.
 
         Args:
             path: where the model is, for messages.
-            source: from its manifest.
+            repo: repository that it was converted from.
+            revision: commit that it was converted from.
+            files: file name -> digest, of the files that were read.
 
         Raises:
             VerificationError: it was another commit, or another file.
         """
-        entry = self._entry(source.repo or "")
-        if source.repo is None or entry is None:
+        entry = self._entry(repo)
+        if entry is None:
             return
-        if source.revision != entry[1].revision:
+        if revision != entry[1].revision:
             raise VerificationError(
-                f"{path} was made from {source.repo} {str(source.revision)[:12]}, and {self.path} "
+                f"{path} was made from {repo} {str(revision)[:12]}, and {self.path} "
                 f"locks it to {entry[1].revision[:12]}",
                 "`zoo convert ... --force` makes it anew",
             )
-        for name, digest in source.files.items():
-            self.check(source.repo, name, digest)
+        for name, digest in files.items():
+            self.check(repo, name, digest)
 
     def add(self, repo: str, revision: str, commit: str, files: dict[str, FileDigest]) -> None:
         """Lock a repository that is not, or more files of one that is.
@@ -182,7 +187,7 @@ class Lock:
     def _read(self) -> dict[str, LockedRepo]:
         if not self.path.exists():
             return {}
-        content = decode(self.path, LockFile)
+        content = read_json_record(self.path, LockFile)
         if content.zoo > LAYOUT:
             raise VerificationError(
                 f"{self.path} is of layout {content.zoo}", "install a newer plm-zoo"
@@ -194,4 +199,4 @@ class Lock:
             key: LockedRepo(revision=pinned.revision, files=dict(sorted(pinned.files.items())))
             for key, pinned in sorted(self._models.items())
         }
-        atomic_write(self.path, encode(LockFile(zoo=LAYOUT, models=models)))
+        atomic_write(self.path, encode_json(LockFile(zoo=LAYOUT, models=models)))

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from zoo.checkpoint import FileDigest, JsonStruct, decode, encode
 from zoo.errors import VerificationError
+from zoo.io.digests.files import FileDigest
+from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.output.atomic import atomic_write
 from zoo.io.paths import home
 
@@ -50,7 +51,7 @@ class CommitMetadata(JsonStruct):
         """Record a file's digest, at once: an interruption loses no work."""
         if self.files.get(name) != digest:
             self.files[name] = digest
-            atomic_write(metadata_path(self.repo, self.revision), encode(self))
+            atomic_write(metadata_path(self.repo, self.revision), encode_json(self))
 
 
 def repo_folder(repo: str) -> Path:
@@ -73,7 +74,7 @@ def load_metadata(repo: str, commit: str) -> CommitMetadata:
     if not path.is_file():
         return CommitMetadata(zoo=LAYOUT, repo=repo, revision=commit)
     try:
-        known = decode(path, CommitMetadata)
+        known = read_json_record(path, CommitMetadata)
     except VerificationError as error:
         raise VerificationError(error.what, "delete this record; it is made again") from error
     if known.zoo > LAYOUT or (known.repo, known.revision) != (repo, commit):

@@ -11,8 +11,8 @@ from zoo.errors import SourceError, UsageError
 from zoo.hub.reference import Reference
 
 if TYPE_CHECKING:
-    from zoo.checkpoint import FileDigest
     from zoo.hub.registry import RegistryEntry
+    from zoo.io.digests.files import FileDigest
     from zoo.tokenizers import SourceFiles
 
 LOG = logging.getLogger("zoo")
@@ -95,9 +95,9 @@ def locate_or_download(
         return CheckpointDir(
             reference.path, reference.text, stem=reference.stem, model_type=model_type
         )
-    from zoo.convert.inspect import files_to_download
     from zoo.hub import fetch
     from zoo.hub.lockfile import Lock
+    from zoo.hub.select_files import files_to_download
     from zoo.tokenizers import TOKENIZER_FILES
 
     repo = reference.repo

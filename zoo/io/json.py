@@ -20,6 +20,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from zoo.errors import VerificationError
 from zoo.io.files import decode_text, read_regular
 from zoo.io.limits import (
@@ -36,6 +38,15 @@ _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _BRACKETS = bytes(sorted(set(range(256)) - set(b"[]{}")))
 _LEVELS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+class JsonStruct(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Base class of records that are stored as JSON. An unknown key is an error."""
+
+
+def encode_json(value: Any) -> bytes:
+    """Return a value as JSON in UTF-8, indented by two spaces, with a final newline."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
 def read_json(
@@ -87,8 +98,6 @@ def read_json_record(
         SourceError, VerificationError: see ``read_json``; or a field is unknown, missing or of
             another type.
     """
-    import msgspec
-
     value = read_json(path, max_bytes=max_bytes, max_values=max_values)
     try:
         return msgspec.convert(value, kind)

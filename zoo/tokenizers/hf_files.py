@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from zoo.checkpoint import TokenizerInfo
+from zoo.tokenizers.info import TokenizerInfo
 from zoo.tokenizers.source_files import SPECIAL_TOKENS, TOKENIZER_CONFIG, TOKENIZER_JSON
 from zoo.tokenizers.wordpiece import OPTIONS
 

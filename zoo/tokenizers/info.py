@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from zoo.checkpoint import TokenizerInfo
 from zoo.errors import VerificationError
+from zoo.io.json import JsonStruct
 from zoo.tokenizers.config_files import ROLES, TokenizerFilesConfig
 from zoo.tokenizers.source_files import TOKENIZER_CONFIG, SourceFiles
 from zoo.tokenizers.wordpiece import DEFAULTS
@@ -15,6 +15,18 @@ if TYPE_CHECKING:
 # kind of vocabulary -> role -> the token that plays it where no file names one
 CONVENTIONS: Mapping[str, Mapping[str, str]] = {"WordPiece": DEFAULTS}
 ENDLESS = 10**9  # model_max_length from here on is a way to write "no limit"
+
+
+class TokenizerInfo(JsonStruct):
+    """Properties of a tokenizer that ``tokenizer.json`` has no field for.
+
+    Attributes:
+        special: role (``pad``, ``mask``, ``cls``, ``sep``, ``unk``, ``bos``, ``eos``) -> token.
+        max_tokens: maximum input length of the model in tokens, or ``None``.
+    """
+
+    special: dict[str, str]
+    max_tokens: int | None = None
 
 
 def tokenizer_info(

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
-from zoo.checkpoint import Pooling
 from zoo.errors import VerificationError
+from zoo.io.json import JsonStruct
 from zoo.tokenizers.source_files import SourceFiles
 
 MODULES, SENTENCE = "modules.json", "sentence_bert_config.json"
@@ -26,6 +26,25 @@ MODES = {
 }
 KINDS = ("Transformer", "Pooling", "Normalize")
 ORDERS = (KINDS[:2], KINDS)
+
+
+class Pooling(JsonStruct):
+    """Computation of a sentence embedding from token embeddings, as in sentence-transformers.
+
+    Attributes:
+        mode: ``mean`` of the tokens, first token (``cls``), ``max``, ``mean_sqrt_len_tokens``,
+            ``weightedmean`` (weights are positions) or ``lasttoken``.
+        normalize: scale the embedding to unit length.
+        max_tokens: maximum length of a text in tokens; ``None`` for that of the model.
+        lowercase: lower-case the text before tokenization.
+    """
+
+    mode: Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"] = (
+        "mean"
+    )
+    normalize: bool = False
+    max_tokens: int | None = None
+    lowercase: bool = False
 
 
 def read_pooling(files: SourceFiles) -> Pooling | None:

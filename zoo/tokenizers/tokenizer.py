@@ -4,12 +4,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from zoo.checkpoint import TOKENIZER, Checkpoint, TokenizerInfo
 from zoo.errors import UsageError
 from zoo.io.untrusted import rust_parsing
-from zoo.tokenizers.info import check_vocabulary
-from zoo.tokenizers.source_files import SourceFiles
-from zoo.tokenizers.tokenizer_json import load
+from zoo.tokenizers.info import TokenizerInfo
 
 if TYPE_CHECKING:
     from tokenizers import Encoding, Tokenizer
@@ -80,28 +77,6 @@ class TextTokenizer:
         self, tokenizer: "Tokenizer", info: TokenizerInfo, name: str = "the tokenizer"
     ) -> None:
         self._tokenizer, self.info, self.name = tokenizer, info, name
-
-    @classmethod
-    def from_checkpoint(cls, checkpoint: Checkpoint) -> "TextTokenizer":
-        """Load a checkpoint's tokenizer.
-
-        Raises:
-            UsageError: it has none.
-            SourceError, VerificationError: its file is missing or damaged.
-        """
-        own = checkpoint.family.text_tokenizer(checkpoint.config)
-        if own is not None:
-            return own
-        info = checkpoint.model.tokenizer
-        if info is None:
-            raise UsageError(
-                f"{checkpoint.path} has no {TOKENIZER}, which text tasks need",
-                "`zoo convert ... --tokenizer REF` adds one",
-            )
-        files = SourceFiles(checkpoint.path)
-        tokenizer, path = load(files), files.path(TOKENIZER)
-        check_vocabulary(tokenizer, checkpoint.config.vocab_size, str(path))
-        return cls(tokenizer, info, str(path))
 
     def encode(
         self, texts: Sequence[Text], *, max_tokens: int | None, offsets: bool = True

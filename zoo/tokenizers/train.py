@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import UsageError
-from zoo.families.base import TokenizerTrainSpec
 from zoo.tokenizers.sentencepiece.model import VocabLayout, build_model
 from zoo.tokenizers.sentencepiece.normalization import SPACE, NormalizationOptions
 from zoo.tokenizers.sentencepiece.proto import NORMAL, UNIGRAM, Piece, PieceModel
@@ -40,6 +39,28 @@ Batches = Callable[[], Iterable[Sequence[str]]]
 ALPHABET = 1000
 DIGITS = 4  # of a score behind the point
 STEP = 1e-4  # by which the library tells the scores of rare characters apart
+
+
+@dataclass(frozen=True)
+class TokenizerTrainSpec:
+    """How a tokenizer of one kind is laid out that is trained for a family.
+
+    Attributes:
+        first: special tokens before all others, in the order of their ids.
+        last: special tokens after all others.
+        sentinels: how many tokens ``<extra_id_N>`` come after those, in falling order.
+        lowercase: whether texts are lower-cased, where the kind can.
+        strip_accents: whether accents are removed, where the kind can.
+        plain_quotes: whether double grave accents and double apostrophes become quotes, where
+            the kind can.
+    """
+
+    first: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()
+    sentinels: int = 0
+    lowercase: bool = False
+    strip_accents: bool = False
+    plain_quotes: bool = False
 
 
 @dataclass(frozen=True)

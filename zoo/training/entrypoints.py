@@ -12,10 +12,12 @@ import msgspec
 import torch
 from blake3 import blake3
 
-from zoo.checkpoint import TOKENIZER, FileDigest, JsonStruct, decode, encode
+from zoo.checkpoint import TOKENIZER
 from zoo.errors import SourceError, UsageError
+from zoo.io.digests.files import FileDigest
 from zoo.io.digests.sealed import NO_DIGEST, add_digest, check_digest
 from zoo.io.files import read_regular
+from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.limits import MAX_STATE_BYTES
 from zoo.io.output.atomic import atomic_directory
 from zoo.plugins import get_family
@@ -163,7 +165,7 @@ def read_record(path: Path) -> RunManifest:
         SourceError: it cannot be read.
         VerificationError: it does not decode, or was changed.
     """
-    record = decode(path / MANIFEST, RunManifest)
+    record = read_json_record(path / MANIFEST, RunManifest)
     if record.digest:
         content = read_regular(path / MANIFEST, "record of a run", MAX_STATE_BYTES)
         check_digest(path / MANIFEST, content, record.digest, hint="restore it from a copy")
@@ -229,15 +231,15 @@ def _write_directory(path: Path, job: TrainSetup, run: Trainer) -> None:
     with atomic_directory(path) as staging:
         for name, content in files.items():
             (staging / name).write_bytes(content)
-        (staging / MANIFEST).write_bytes(add_digest(encode(record)))
+        (staging / MANIFEST).write_bytes(add_digest(encode_json(record)))
         if run.pretrained is not None:  # so that nothing but this directory is needed to go on
             state = CheckpointMeta(step=0, settings=settings_digest(job.settings))
             save(staging, state, {"weights": unique_state_dict(run.loss_module.model)}, run.ranks)
 
 
 def _corpus_digest(job: TrainSetup) -> str:
-    from zoo.convert.safetensors_writer import hash_file
     from zoo.data.corpus import MANIFEST as CORPUS
+    from zoo.io.digests.files import hash_file
 
     return hash_file(job.corpus.path / CORPUS).blake3
 

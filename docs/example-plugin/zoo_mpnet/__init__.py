@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from zoo.families.base import Family, Head, TokenizerTrainSpec
+from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.encoder import EncoderFamily, encoder_heads
 from zoo.plugins.hookspecs import hookimpl
+from zoo.tokenizers.train import TokenizerTrainSpec
 from zoo_mpnet.config import CONFIG_MAP, PAD, MPNetConfig
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ def make_model(folder: Path) -> None:
 
 def seal(folder: Path) -> None:
     """State the digests of a model's files as they are."""
-    from zoo.convert.safetensors_writer import hash_file
+    from zoo.io.digests.files import hash_file
 
     path = folder / "zoo.json"
     manifest = json.loads(path.read_bytes())

@@ -55,7 +55,7 @@ class SealedCorpus(Corpus):
     targets = (f"{CORPUS}/*/*.bin", f"{CORPUS}/*.json")
 
     def seal(self, folder: Path) -> None:
-        from zoo.convert.safetensors_writer import hash_file
+        from zoo.io.digests.files import hash_file
 
         path = folder / CORPUS / "corpus.json"
         manifest = json.loads(path.read_bytes())

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zoo.checkpoint import TokenizerInfo
 from zoo.inference.tasks.batching import collate, plan_batches
 from zoo.tokenizers import TextTokenizer
+from zoo.tokenizers.info import TokenizerInfo
 
 LENGTHS = st.lists(st.integers(0, 40), max_size=60)
 

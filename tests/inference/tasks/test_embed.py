@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from tests.inference.tasks.conftest import Small
 from zoo.api import Model
-from zoo.checkpoint import Pooling
 from zoo.inference.tasks.base import TaskWarning
 from zoo.inference.tasks.embed import Embed
 from zoo.inference.tasks.records import as_records
+from zoo.tokenizers.pooling import Pooling
 
 SENTENCES = [
     "A cat sits on the mat.",

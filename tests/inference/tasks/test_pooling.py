@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from zoo.checkpoint import Pooling
 from zoo.inference.tasks.pooling import pool
+from zoo.tokenizers.pooling import Pooling
 
 # two texts, of 3 tokens and of 1; what stands in the padding must not matter
 HIDDEN = np.array(

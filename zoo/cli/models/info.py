@@ -85,9 +85,10 @@ def _row(found: "Reference") -> dict[str, Any]:
 
 
 def _repository(found: "Reference", *, offline: bool, lock: "Lock | None") -> dict[str, Any]:
-    from zoo.convert.inspect import config_files, find_config
+    from zoo.convert.inspect import find_config
     from zoo.errors import SourceError
     from zoo.hub import fetch
+    from zoo.hub.select_files import config_files
     from zoo.hub.source import CheckpointDir
 
     if found.repo is None:

@@ -92,9 +92,9 @@ class Task(ABC):
     ) -> None:
         require_head(checkpoint, self.name)
         if tokenizer is None:
-            from zoo.tokenizers import TextTokenizer
+            from zoo.checkpoint import load_text_tokenizer
 
-            tokenizer = TextTokenizer.from_checkpoint(checkpoint)
+            tokenizer = load_text_tokenizer(checkpoint)
         self.checkpoint, self.session, self.tokenizer = checkpoint, session, tokenizer
         self.max_tokens = max_length(max_tokens, self.limits())
         self.max_batch_tokens = max_batch_tokens or self.max_batch_tokens

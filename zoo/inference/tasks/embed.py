@@ -4,12 +4,12 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.checkpoint import Pooling
 from zoo.inference.tasks.base import EncodedExample, Task, TaskWarning
 from zoo.inference.tasks.batching import Batch
 from zoo.inference.tasks.numbers import short_floats
 from zoo.inference.tasks.pooling import pool
 from zoo.inference.tasks.records import TextExample
+from zoo.tokenizers.pooling import Pooling
 
 if TYPE_CHECKING:
     import numpy as np

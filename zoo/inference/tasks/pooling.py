@@ -7,7 +7,7 @@ Special tokens count as tokens.
 
 from typing import TYPE_CHECKING, Any
 
-from zoo.checkpoint import Pooling
+from zoo.tokenizers.pooling import Pooling
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,68 +1,115 @@
-"""BLAKE3 digests of files, compared with those that a manifest lists."""
+"""BLAKE3 digests of files, and their comparison with those that a manifest lists."""
 
-import os
 from collections.abc import Callable, Iterable, Mapping
+from io import BufferedReader, FileIO
 from pathlib import Path
-from typing import Protocol
-
-from blake3 import blake3
+from threading import Event
 
 from zoo.errors import SourceError, VerificationError
 from zoo.io.files import open_regular
+from zoo.io.json import JsonStruct
 from zoo.io.paths import safe_join
 
-BUFFER = 8 << 20  # large enough for BLAKE3 to use all cores
+CACHE_CHUNK = 1 << 19  # bytes that stay in the processor's cache between copying and hashing
+PARALLEL_CHUNK = 8 << 20  # bytes; BLAKE3 uses all cores from about this length on
+POLL_SECONDS = 0.005  # wait for more data of a file that is being written
+FINISHED = Event()  # state of a file that nobody appends to
+FINISHED.set()
 
 
-class Digest(Protocol):
-    """Length and BLAKE3 digest of a file, as ``zoo.checkpoint.FileDigest`` has them."""
+class FileDigest(JsonStruct):
+    """Length and digests of a file at the time it was read or written.
+
+    Attributes:
+        bytes: length in bytes.
+        blake3: BLAKE3 digest, 64 hexadecimal digits.
+        sha256: SHA-256 digest, if the Hub publishes one and the file matched it.
+    """
 
     bytes: int
     blake3: str
+    sha256: str | None = None
 
 
-def file_digest(path: Path, length: int | None = None) -> str:
+def hash_stream(
+    file: FileIO | BufferedReader,
+    *,
+    length: int | None = None,
+    finished: Event = FINISHED,
+    all_cores: bool = False,
+) -> FileDigest:
+    """Compute the BLAKE3 digest of an open file from its position on.
+
+    Args:
+        file: file open for reading.
+        length: maximum number of bytes to hash; by default up to the end.
+        finished: set once nothing more is appended to the file; until then its end is polled.
+        all_cores: hash on all cores. On one core, the digest can keep up with a writer without
+            slowing it down.
+    """
+    from blake3 import blake3  # imported late: `zoo --help` and downloads do without it
+
+    hasher = blake3(max_threads=blake3.AUTO if all_cores else 1)
+    buffer = memoryview(bytearray(PARALLEL_CHUNK if all_cores else CACHE_CHUNK))
+    size, last = 0, False
+    while not last:
+        last = finished.wait(POLL_SECONDS)  # before reading: later data is read in the next pass
+        while count := file.readinto(buffer if length is None else buffer[: length - size]):
+            hasher.update(buffer[:count])
+            size += count
+    return FileDigest(bytes=size, blake3=hasher.hexdigest())
+
+
+def hash_file(path: Path, finished: Event = FINISHED) -> FileDigest:
+    """Return length and BLAKE3 digest of a file, computed on one core.
+
+    Args:
+        path: path of the file.
+        finished: set once nothing more is appended to the file.
+
+    Raises:
+        OSError: the file is missing or cannot be read.
+    """
+    with path.open("rb", buffering=0) as file:
+        return hash_stream(file, finished=finished)
+
+
+def compute_blake3(path: Path, length: int | None = None) -> str:
     """Return the BLAKE3 digest of a file, computed on all cores.
 
     Args:
-        path: a regular file.
-        length: bytes from the start that are hashed; by default all.
+        path: path of a regular file.
+        length: number of bytes from the start to hash; by default all.
 
     Raises:
-        SourceError: it is missing, cannot be read, or is no regular file.
+        SourceError: the file is missing, cannot be read, or is no regular file.
     """
-    hasher = blake3(max_threads=blake3.AUTO)
-    buffer = memoryview(bytearray(BUFFER))
-    rest = os.stat(path).st_size if length is None else length
     with open_regular(path) as file:
         try:
-            while rest > 0 and (count := file.readinto(buffer[: min(rest, BUFFER)])):
-                hasher.update(buffer[:count])
-                rest -= count
+            return hash_stream(file, length=length, all_cores=True).blake3
         except OSError as error:
             raise SourceError(f"{path}: {error.strerror}") from error
-    return hasher.hexdigest()
 
 
 def check_files(
     root: Path,
-    files: Mapping[str, Digest],
+    files: Mapping[str, FileDigest],
     manifest: str,
     *,
     hint: str,
-    digest: Callable[[Path], str] = file_digest,
+    digest: Callable[[Path], str] = compute_blake3,
 ) -> str:
-    """Compare files with a manifest.
+    """Compare files with the lengths and digests of a manifest.
 
     Args:
         root: directory of the manifest.
-        files: path relative to ``root`` -> what the manifest says of it.
+        files: path relative to ``root`` -> expected length and digest.
         manifest: file name of the manifest, for messages.
-        hint: the remedy in messages.
-        digest: computes the BLAKE3 digest of a file.
+        hint: remedy for messages.
+        digest: function that computes the BLAKE3 digest of a file.
 
     Returns:
-        how many files were compared, in words.
+        one sentence with the number of files that were compared.
 
     Raises:
         VerificationError: a file is missing, or differs in length or contents.
@@ -84,17 +131,23 @@ def check_files(
     return f"{len(files)} files are as they were written"
 
 
-def check_strays(root: Path, known: Iterable[str], manifest: str, *, hint: str) -> None:
+def check_strays(root: Path, listed: Iterable[str], manifest: str, *, hint: str) -> None:
     """Refuse files that a manifest does not list.
 
-    Hidden files, which file managers and network file systems leave, are passed over, unless
-    their name says that they hold tensors.
+    Hidden files, which file managers and network file systems leave, are ignored, unless their
+    name ends in ``.safetensors``.
+
+    Args:
+        root: directory of the manifest.
+        listed: paths relative to ``root`` of the files that may be there.
+        manifest: file name of the manifest.
+        hint: remedy for the message.
 
     Raises:
-        VerificationError: names the first three.
+        VerificationError: there are such files; the message names the first three.
     """
-    names = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
-    strays = sorted(name for name in names - {*known, manifest} if not _is_hidden(name))
+    present = {str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir()}
+    strays = sorted(name for name in present - {*listed, manifest} if not _is_hidden(name))
     if strays:
         raise VerificationError(
             f"{root} holds files that {manifest} does not list: {', '.join(strays[:3])}", hint

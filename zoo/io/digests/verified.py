@@ -10,16 +10,15 @@ than were written, and writes to the device below the file system. ``zoo verify`
 """
 
 import contextlib
-import hashlib
 import os
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from zoo.errors import SourceError, VerificationError
+from zoo.io.digests.files import hash_stream
 from zoo.io.files import open_regular
 from zoo.io.paths import home
 
@@ -67,15 +66,12 @@ def file_blake3(path: Path) -> str:
     Raises:
         SourceError: it cannot be read, or changes while it is read.
     """
-    from blake3 import blake3  # not at the top: what fetches files is imported without it
-
-    hasher: Any = blake3  # its type is not the protocol that hashlib declares, its use is
     try:
         with open_regular(path) as file:
             before = os.fstat(file.fileno())
             if known := _remembered(before):
                 return known
-            digest: str = hashlib.file_digest(file, hasher).hexdigest()
+            digest = hash_stream(file, all_cores=True).blake3
             after = os.fstat(file.fileno())
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror}") from error

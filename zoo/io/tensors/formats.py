@@ -6,7 +6,8 @@ kinds as uint8), and ``TensorInfo.dtype`` says what they mean.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from zoo.convert.safetensors_writer import TensorToWrite
     from zoo.io.progress import Advance
     from zoo.io.tensors.file_array import FileArray
+
+    Array = NDArray[np.generic[Any]] | FileArray
 
 # safetensors dtype code -> the numpy dtype its bytes are viewed as
 STORAGE = {
@@ -58,6 +60,22 @@ class TensorInfo(NamedTuple):
         import math
 
         return math.prod(self.shape) * int(STORAGE[self.dtype][2:])
+
+
+@dataclass(frozen=True)
+class TensorToWrite:
+    """A tensor to write to a file.
+
+    Attributes:
+        name: name of the tensor in the file.
+        info: dtype and shape.
+        chunks: function that returns arrays in storage dtype; concatenated, their elements are
+            the data of the tensor. Buffers behind the arrays may be freed once all were taken.
+    """
+
+    name: str
+    info: TensorInfo
+    chunks: "Callable[[], Iterable[Array]]"
 
 
 class TensorReader(ABC):
@@ -134,7 +152,7 @@ class Format(ABC):
         return self
 
     def write(
-        self, directory: Path, outputs: "Sequence[TensorToWrite]", advance: "Advance"
+        self, directory: Path, outputs: Sequence[TensorToWrite], advance: "Advance"
     ) -> list[Path]:
         """Write tensors, for families that are published in this format.
 

@@ -13,7 +13,7 @@ from zoo.errors import UsageError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from zoo.checkpoint import TokenizerInfo
+    from zoo.tokenizers.info import TokenizerInfo
 
 Ids = NDArray[np.int64]
 

@@ -16,12 +16,12 @@ import msgspec
 import torch
 from blake3 import blake3
 
-from zoo.checkpoint import FileDigest, JsonStruct, decode, encode
 from zoo.errors import VerificationError
 from zoo.hub.files import map_os_errors
-from zoo.io.digests.files import check_files, check_strays, file_digest
+from zoo.io.digests.files import FileDigest, check_files, check_strays, compute_blake3
 from zoo.io.digests.sealed import NO_DIGEST, add_digest, check_digest
 from zoo.io.files import read_regular
+from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.limits import MAX_STATE_BYTES
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.staging import discard, remove_stale_staging
@@ -92,7 +92,7 @@ def save(
     Raises:
         UsageError: the disk is full, or cannot be written; nothing is left of the attempt.
     """
-    from zoo.convert.safetensors_writer import hash_file
+    from zoo.io.digests.files import hash_file
 
     split = {stem: tensors for stem, tensors in groups.items() if is_sharded(tensors)}
     if not ranks.is_main_process:
@@ -112,7 +112,7 @@ def save(
         files = sorted(path for path in staging.rglob("*") if path.is_file())
         state.files = {str(path.relative_to(staging)): hash_file(path) for path in files}
         state.digest = NO_DIGEST
-        (staging / STATE).write_bytes(add_digest(encode(state)))
+        (staging / STATE).write_bytes(add_digest(encode_json(state)))
 
 
 def write_tensors(path: Path, tensors: Tensors) -> None:
@@ -152,7 +152,7 @@ def read_state(path: Path, *, steps: int, settings: str) -> CheckpointMeta:
     file = path / STATE
     if not file.is_file():
         raise VerificationError(f"{file} is missing", REMEDY)
-    state = decode(file, CheckpointMeta)
+    state = read_json_record(file, CheckpointMeta)
     if state.digest:
         content = read_regular(file, "record of a checkpoint", MAX_STATE_BYTES)
         check_digest(file, content, state.digest, hint=REMEDY)
@@ -191,7 +191,7 @@ def check_log(log: Path, state: CheckpointMeta) -> None:
             f"{log} has {length:,} bytes, and had {state.metrics_position:,} at step {state.step}",
             RESTORE,
         )
-    if state.metrics_digest and file_digest(log, state.metrics_position) != state.metrics_digest:
+    if state.metrics_digest and compute_blake3(log, state.metrics_position) != state.metrics_digest:
         raise VerificationError(
             f"{log} was changed before byte {state.metrics_position:,}", RESTORE
         )

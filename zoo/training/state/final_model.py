@@ -15,11 +15,11 @@ from zoo.checkpoint import (
     WEIGHTS,
     Manifest,
     ModelFile,
-    decode,
-    encode,
+    encode_manifest,
 )
 from zoo.errors import VerificationError
 from zoo.hub.files import map_os_errors
+from zoo.io.json import encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.overwrite import check_target
 from zoo.io.output.staging import staged_path
@@ -45,9 +45,9 @@ def check_result(path: Path, job: TrainSetup, model: ModelFile) -> None:
     ):
         trial.mkdir()
         tokenizer = job.corpus.tokenizer_json()
-        (trial / CONFIG).write_bytes(encode(model))
+        (trial / CONFIG).write_bytes(encode_json(model))
         (trial / TOKENIZER).write_bytes(tokenizer)
-        kind, back = job.family.config_type, decode(trial / CONFIG, ModelFile).config
+        kind, back = job.family.config_type, read_json_record(trial / CONFIG, ModelFile).config
         try:
             same = msgspec.convert(back, kind) == msgspec.convert(model.config, kind)
         except (msgspec.ValidationError, ValueError):
@@ -89,11 +89,11 @@ def save_final_model(
     Raises:
         UsageError: the directory cannot be written; nothing is left of the attempt.
     """
-    from zoo.convert.safetensors_writer import hash_file
+    from zoo.io.digests.files import hash_file
 
     with atomic_directory(path, force=True) as staging:
         write_tensors(staging / WEIGHTS, dict(weights))
-        (staging / CONFIG).write_bytes(encode(model_file(job, network)))
+        (staging / CONFIG).write_bytes(encode_json(model_file(job, network)))
         (staging / TOKENIZER).write_bytes(job.corpus.tokenizer_json())
         manifest = Manifest(
             zoo=FORMAT_VERSION,
@@ -102,4 +102,4 @@ def save_final_model(
             dtypes={"F32": len(weights)},
             training=training,
         )
-        (staging / MANIFEST).write_bytes(encode(manifest))
+        (staging / MANIFEST).write_bytes(encode_manifest(manifest))

@@ -15,17 +15,13 @@ import msgspec
 import torch
 from torch import Tensor, nn
 
-from zoo.checkpoint import (
-    TOKENIZER,
-    Checkpoint,
-    FileDigest,
-    JsonStruct,
-    SourceRecord,
-    TokenizerInfo,
-)
+from zoo.checkpoint import TOKENIZER, Checkpoint, SourceRecord
 from zoo.errors import UsageError
 from zoo.families.config import Config
+from zoo.io.digests.files import FileDigest
+from zoo.io.json import JsonStruct
 from zoo.objectives.base import Objective
+from zoo.tokenizers.info import TokenizerInfo
 from zoo.training.config.schema import InitConfig
 from zoo.training.state.load_weights import MissingWeights, copy_weights
 

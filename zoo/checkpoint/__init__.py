@@ -1,0 +1,45 @@
+"""The checkpoint directory: ``config.json``, weights, ``tokenizer.json`` and ``zoo.json``.
+
+``records`` declares the two JSON files and the names of all files, ``load`` reads and checks a
+directory, ``tokenizer`` loads its tokenizer. No module imports torch.
+"""
+
+from zoo.checkpoint.load import Checkpoint, is_checkpoint, load_checkpoint
+from zoo.checkpoint.records import (
+    CONFIG,
+    DATA,
+    DECODER,
+    ENCODER,
+    FORMAT_VERSION,
+    GRAPH,
+    MANIFEST,
+    TOKENIZER,
+    WEIGHTS,
+    WEIGHTS_INDEX,
+    Manifest,
+    ModelFile,
+    SourceRecord,
+    encode_manifest,
+)
+from zoo.checkpoint.tokenizer import load_text_tokenizer
+
+__all__ = [
+    "CONFIG",
+    "DATA",
+    "DECODER",
+    "ENCODER",
+    "FORMAT_VERSION",
+    "GRAPH",
+    "MANIFEST",
+    "TOKENIZER",
+    "WEIGHTS",
+    "WEIGHTS_INDEX",
+    "Checkpoint",
+    "Manifest",
+    "ModelFile",
+    "SourceRecord",
+    "encode_manifest",
+    "is_checkpoint",
+    "load_checkpoint",
+    "load_text_tokenizer",
+]

@@ -1,0 +1,153 @@
+"""Reading a checkpoint directory without loading its weights."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from zoo.checkpoint.records import (
+    CONFIG,
+    DECODER,
+    FORMAT_VERSION,
+    GRAPH,
+    MANIFEST,
+    TOKENIZER,
+    WEIGHTS,
+    WEIGHTS_INDEX,
+    Manifest,
+    ModelFile,
+    WeightsIndex,
+)
+from zoo.errors import VerificationError
+from zoo.families.base import Family, Head
+from zoo.families.config import Config
+from zoo.io.digests.verified import require_blake3
+from zoo.io.json import read_json_record
+from zoo.io.paths import safe_join
+from zoo.io.tensors.safetensors import SafetensorsReader
+from zoo.plugins import get_family
+from zoo.weights import WeightMap
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Description of a checkpoint on disk. The weights are not loaded.
+
+    Attributes:
+        path: directory of the checkpoint.
+        model: contents of ``config.json``.
+        manifest: contents of ``zoo.json``.
+        family: family that the plugin provides.
+        config: configuration of the family.
+    """
+
+    path: Path
+    model: ModelFile
+    manifest: Manifest
+    family: Family
+    config: Config
+
+    @property
+    def head_name(self) -> str:
+        """Name of the head."""
+        return self.model.head
+
+    @property
+    def head(self) -> Head:
+        """Inputs, outputs and tasks of the head."""
+        return self.family.heads()[self.model.head]
+
+    @property
+    def weights(self) -> WeightMap:
+        """Mapping between the tensor names of the Hub and of this checkpoint."""
+        return self.family.weights(self.config, self.model.head)
+
+    @property
+    def graph(self) -> Path | None:
+        """Path of the ONNX graph, of the decoder where there are two; ``None`` without one."""
+        paths = (self.path / name for name in (GRAPH, DECODER))
+        return next((path for path in paths if path.is_file()), None)
+
+    def weight_files(self) -> list[Path]:
+        """Return the paths of the safetensors files, sorted by name.
+
+        Raises:
+            VerificationError: the index is malformed, or names a file outside the directory.
+        """
+        if not (self.path / WEIGHTS_INDEX).is_file():
+            return [self.path / WEIGHTS]
+        names = sorted(set(self._index().values()))
+        return [safe_join(self.path, name, WEIGHTS_INDEX) for name in names]
+
+    def _index(self) -> dict[str, str]:
+        weight_map = read_json_record(self.path / WEIGHTS_INDEX, WeightsIndex).weight_map
+        if not weight_map:
+            raise VerificationError(f"{self.path / WEIGHTS_INDEX} lists no tensors")
+        return weight_map
+
+    def open_weights(self) -> SafetensorsReader:
+        """Open the weights, by the parameter names of the model.
+
+        Raises:
+            VerificationError: a file is damaged, or the index and the shards do not agree.
+        """
+        reader = SafetensorsReader(self.weight_files())
+        if (self.path / WEIGHTS_INDEX).is_file():
+            self._check_index(reader)
+        return reader
+
+    def require_unchanged(self) -> None:
+        """Compare configuration, tokenizer and weights with the digests of the manifest.
+
+        Files that did not change since their last comparison are not read; see
+        ``zoo.io.digests.verified``.
+
+        Raises:
+            SourceError: a file is missing.
+            VerificationError: a file differs from its digest, or the manifest does not list it.
+        """
+        names = [name for name in (CONFIG, TOKENIZER, WEIGHTS_INDEX) if name in self.manifest.files]
+        for path in (*(self.path / name for name in names), *self.weight_files()):
+            digest = self.manifest.files.get(path.name)
+            require_blake3(path, digest.blake3 if digest else None, self.path / MANIFEST)
+
+    def _check_index(self, reader: SafetensorsReader) -> None:
+        listed = self._index()
+        stored = {name: reader.file_of(name).name for name in reader.tensors}
+        for name in listed.keys() | stored.keys():
+            if listed.get(name) != stored.get(name):
+                raise VerificationError(
+                    f"{self.path / WEIGHTS_INDEX}: {name} is listed in {listed.get(name)} and "
+                    f"stored in {stored.get(name)}",
+                    "convert it again",
+                )
+
+
+def is_checkpoint(path: Path) -> bool:
+    """Return ``True`` if a directory is a checkpoint in the zoo's layout."""
+    return (path / MANIFEST).is_file()
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read the records of a checkpoint.
+
+    Raises:
+        SourceError: a file is missing.
+        VerificationError: a file is malformed, or its format is newer than this program.
+        PluginError, UsageError: the family's plugin is broken or not installed.
+    """
+    model = read_json_record(path / CONFIG, ModelFile)
+    manifest = read_json_record(path / MANIFEST, Manifest)
+    for name, version in ((CONFIG, model.zoo), (MANIFEST, manifest.zoo)):
+        if version > FORMAT_VERSION:
+            raise VerificationError(
+                f"{path / name} is of layout {version}", "install a newer plm-zoo"
+            )
+    family = get_family(model.family, str(path / CONFIG))
+    if model.head not in family.heads():
+        raise VerificationError(f"{path / CONFIG}: {model.family} has no head {model.head!r}")
+    try:
+        config = msgspec.convert(model.config, family.config_type)
+    except (msgspec.ValidationError, ArithmeticError, TypeError, ValueError) as error:
+        raise VerificationError(f"{path / CONFIG}: config: {error}") from error
+    return Checkpoint(path, model, manifest, family, config)

@@ -1,0 +1,107 @@
+"""Records and file names of a checkpoint directory."""
+
+from typing import Any
+
+import msgspec
+
+from zoo.io.digests.files import FileDigest
+from zoo.io.digests.sealed import NO_DIGEST, add_digest
+from zoo.io.json import JsonStruct, encode_json
+from zoo.tokenizers.info import TokenizerInfo
+from zoo.tokenizers.pooling import Pooling
+
+CONFIG, MANIFEST, TOKENIZER = "config.json", "zoo.json", "tokenizer.json"
+WEIGHTS, WEIGHTS_INDEX = "model.safetensors", "model.safetensors.index.json"
+GRAPH = "model.onnx"  # of a model that is one graph
+ENCODER, DECODER = "encoder_model.onnx", "decoder_with_past_model.onnx"  # of one that is two
+DATA = ".onnx.data"  # suffix of the files with the weights of ONNX graphs
+FORMAT_VERSION = 1
+
+
+class ModelFile(JsonStruct):
+    """Contents of ``config.json``: the architecture and its configuration.
+
+    Attributes:
+        zoo: version of the format.
+        family: name of the family.
+        head: name of the head.
+        config: configuration of the family, by its field names.
+        tokenizer: special tokens and maximum length, if there is a ``tokenizer.json``.
+        pooling: pooling of a sentence encoder; ``None`` for other models.
+    """
+
+    zoo: int
+    family: str
+    head: str
+    config: dict[str, Any]
+    tokenizer: TokenizerInfo | None = None
+    pooling: Pooling | None = None
+
+
+class SourceRecord(JsonStruct):
+    """Source of the weights of a converted checkpoint.
+
+    Attributes:
+        reference: model reference given by the user.
+        repo: Hub repository, if the weights come from one.
+        revision: commit hash that the reference was resolved to.
+        format: name of the file format that was read.
+        files: file name -> digest, of every file that was read.
+        extra_config: keys of the Hub's ``config.json`` without a field of their own, which
+            conversion to the Hub's layout writes back unchanged.
+    """
+
+    reference: str
+    repo: str | None = None
+    revision: str | None = None
+    format: str | None = None
+    files: dict[str, FileDigest] = msgspec.field(default_factory=dict)
+    extra_config: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Manifest(JsonStruct):
+    """Contents of ``zoo.json``: provenance, digests and results of checks.
+
+    Attributes:
+        zoo: version of the format.
+        digest: BLAKE3 digest of this file, see ``zoo.io.digests.sealed``; empty in checkpoints
+            of versions that wrote none.
+        created_by: name -> version, of this distribution and of the plugin's.
+        licence: licence that the registry or the repository states.
+        source: source of the weights; ``None`` if they were trained here.
+        files: file name -> digest, of every other file of the directory.
+        dtypes: dtype -> number of tensors.
+        ties: tensor of the Hub's layout -> tensor that it shares its storage with.
+        account: counts of the conversion: tensors mapped, ignored, initialized.
+        round_trip: ``exact`` once the Hub's tensors were rebuilt bit for bit.
+        export: results of the export checks, in a directory with an ONNX graph.
+        training: data, seed, steps and metrics of a model that was trained here.
+    """
+
+    zoo: int
+    created_by: dict[str, str]
+    files: dict[str, FileDigest]
+    digest: str = ""
+    source: SourceRecord | None = None
+    licence: str | None = None
+    dtypes: dict[str, int] = msgspec.field(default_factory=dict)
+    ties: dict[str, str] = msgspec.field(default_factory=dict)
+    account: dict[str, Any] = msgspec.field(default_factory=dict)
+    round_trip: str | None = None
+    export: dict[str, Any] | None = None
+    training: dict[str, Any] | None = None
+
+
+class WeightsIndex(msgspec.Struct):
+    """Contents of ``model.safetensors.index.json``.
+
+    Attributes:
+        weight_map: tensor name -> name of the shard that holds it.
+    """
+
+    weight_map: dict[str, str]
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return a manifest as JSON, with its digest."""
+    return add_digest(encode_json(msgspec.structs.replace(manifest, digest=NO_DIGEST)))

@@ -1,0 +1,60 @@
+"""Digests of files that are computed while the files are written."""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import BinaryIO
+
+from zoo.io.digests.files import FileDigest, hash_file
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+class BackgroundHasher:
+    """Computes digests of files and flushes files to disk, each in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._hashing = ThreadPoolExecutor(1)
+        self._syncing = ThreadPoolExecutor(1)
+        self._jobs: dict[Path, Future[FileDigest]] = {}
+        self._syncs: list[Future[None]] = []
+
+    def start(self, path: Path) -> None:
+        """Start hashing a file, unless ``create`` opened it."""
+        if path not in self._jobs:
+            self._jobs[path] = self._hashing.submit(hash_file, path)
+
+    @contextlib.contextmanager
+    def create(self, path: Path) -> Iterator[BinaryIO]:
+        """Open a new file for appending, and hash it while it is written."""
+        finished = Event()
+        try:
+            with path.open("wb") as file:
+                self._jobs[path] = self._hashing.submit(hash_file, path, finished)
+                yield file
+        finally:
+            finished.set()
+
+    def sync(self, path: Path) -> None:
+        """Start flushing a file to disk."""
+        self._syncs.append(self._syncing.submit(_sync, path))
+
+    def of(self, paths: Iterable[Path], directory: Path) -> dict[str, FileDigest]:
+        """Wait for the digests of files; return them by path relative to a directory."""
+        return {str(path.relative_to(directory)): self._jobs[path].result() for path in paths}
+
+    def wait_for_disk(self) -> None:
+        """Wait until every file given to ``sync`` is on disk."""
+        for sync in self._syncs:
+            sync.result()
+
+    def close(self) -> None:
+        """Cancel jobs that have not started, and wait for the others."""
+        self._hashing.shutdown(cancel_futures=True)
+        self._syncing.shutdown(cancel_futures=True)

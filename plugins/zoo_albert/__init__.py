@@ -20,6 +20,7 @@ class Albert(EncoderFamily):
     """The family; torch is imported when a model is built."""
 
     name: ClassVar[str] = "albert"
+    package: ClassVar[str] = "zoo_albert"
     model_types: ClassVar[tuple[str, ...]] = ("albert",)
     config_type: ClassVar[type[Config]] = AlbertConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP

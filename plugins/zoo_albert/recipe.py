@@ -1,8 +1,6 @@
 """How ALBERT is pretrained (arXiv:1909.11942, section 4.1, and the released code)."""
 
-from zoo.training.config.schema import Recipe, smoke_test_recipe
-from zoo.training.optim.lr_scheduler import LRSchedulerConfig
-from zoo.training.optim.optimizers import OptimizerConfig
+from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe, smoke_test_recipe
 
 OBJECTIVE = "masked-lm+sentence-order"
 # section 4.1: n-grams; create_pretraining_data.py: 0.15, 80-10-10

@@ -14,6 +14,7 @@ class Bert(WordPieceFamily):
     """The family; torch is imported when a model is built."""
 
     name: ClassVar[str] = "bert"
+    package: ClassVar[str] = "zoo_bert"
     model_types: ClassVar[tuple[str, ...]] = ("bert",)
     config_type: ClassVar[type[Config]] = BertConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP

@@ -1,8 +1,12 @@
 """How BERT is pretrained (arXiv:1810.04805, appendix A.2, and the released code)."""
 
-from zoo.training.config.schema import Recipe, SeqLenWarmup, smoke_test_recipe
-from zoo.training.optim.lr_scheduler import LRSchedulerConfig
-from zoo.training.optim.optimizers import OptimizerConfig
+from zoo.families.recipe import (
+    LRSchedulerConfig,
+    OptimizerConfig,
+    Recipe,
+    SeqLenWarmup,
+    smoke_test_recipe,
+)
 
 OBJECTIVE = "masked-lm+next-sentence"
 OPTIONS = {

@@ -24,6 +24,7 @@ class Deberta(EncoderFamily):
     """The family; torch is imported when a model is built."""
 
     name: ClassVar[str] = "deberta"
+    package: ClassVar[str] = "zoo_deberta"
     model_types: ClassVar[tuple[str, ...]] = ("deberta-v2", "deberta")
     config_type: ClassVar[type[Config]] = DebertaConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP

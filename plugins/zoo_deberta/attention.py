@@ -40,9 +40,10 @@ class Context(NamedTuple):
             ``tokens - 1`` down to ``-tokens``; ``None`` where its rows are already in that order.
         mask: added to the scores, (batch, 1, tokens, tokens); ``None`` for none.
         real: (batch, tokens, 1), one for tokens and zero for padding; ``None`` for all ones.
-        texts: (batch, tokens), which of a row's texts a token is of; ``None`` where each row is
-            one text.
-        position_ids: (batch, tokens), from 0 in each text; ``None`` where each row is one text.
+        document_ids: (batch, tokens), int64: the document of each token of a packed row, counted
+            from 1, 0 for padding; ``None`` where each row is one document.
+        position_ids: (batch, tokens), int64, from 0 in each document; ``None`` where each row is
+            one document.
         source: (batch, tokens, hidden), the tokens that are looked at, if they are not those that
             look.
     """
@@ -51,7 +52,7 @@ class Context(NamedTuple):
     rows: Tensor | None
     mask: Tensor | None = None
     real: Tensor | None = None
-    texts: Tensor | None = None
+    document_ids: Tensor | None = None
     position_ids: Tensor | None = None
     source: Tensor | None = None
 

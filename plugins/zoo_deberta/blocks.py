@@ -48,7 +48,7 @@ class ConvolutionBlock(PostNormBlock):
         assert isinstance(context, Context), "the trunk gives it"
         if context.source is not None:
             return y
-        near = self.dropout(masked(self.conv(x, context.texts), context.real))
+        near = self.dropout(masked(self.conv(x, context.document_ids), context.real))
         return masked(self.conv_norm(y + self.conv_act(near)), context.real)
 
 

@@ -69,9 +69,12 @@ class Deberta(Encoder):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
+        document_ids: Tensor | None = None,
     ) -> Tensor:
-        """See ``Encoder``; what comes out is decoded."""
-        context = self._context(input_ids.shape[1], attention_mask, position_ids)
+        """Run embeddings, blocks and ``decode``; see ``Encoder``."""
+        context = self._context(
+            input_ids.shape[1], attention_mask, position_ids=position_ids, document_ids=document_ids
+        )
         before = x = self.embeddings(input_ids, token_type_ids, position_ids, context.real)
         for layer in self.layers:
             before, x = x, layer(x, context)
@@ -81,19 +84,29 @@ class Deberta(Encoder):
         """Return what the head reads: the last block's result, or one made of its input."""
         return hidden
 
-    def _context(self, tokens: int, mask: Tensor | None, position_ids: Tensor | None) -> Context:
-        """Prepare relative positions and masks, once for all blocks."""
-        context = Context(*self._positions(tokens), position_ids=position_ids)
-        if mask is None:
-            return context
+    def _context(
+        self,
+        tokens: int,
+        attention_mask: Tensor | None,
+        *,
+        position_ids: Tensor | None,
+        document_ids: Tensor | None,
+    ) -> Context:
+        """Return relative positions and masks, computed once for all blocks."""
+        context = Context(
+            *self._positions(tokens), document_ids=document_ids, position_ids=position_ids
+        )
         dtype = self.embeddings.get_parameter("norm.weight").dtype
-        real = (mask != 0).to(dtype)[..., None]
-        if position_ids is not None:
-            return context._replace(mask=packed_mask(mask, mask, dtype), real=real, texts=mask)
-        hidden = padding_mask(mask, dtype)
-        assert hidden is not None, "there is a mask"
-        # padding is not seen, nor sees
-        return context._replace(mask=torch.minimum(hidden, hidden.transpose(-1, -2)), real=real)
+        if document_ids is not None:
+            mask = packed_mask(document_ids, document_ids, dtype)
+            return context._replace(mask=mask, real=(document_ids != 0).to(dtype)[..., None])
+        if attention_mask is None:
+            return context
+        padding = padding_mask(attention_mask, dtype)
+        assert padding is not None, "attention_mask is given"
+        # padding is masked as a key and as a query, as in the released code
+        mask = torch.minimum(padding, padding.transpose(-1, -2))
+        return context._replace(mask=mask, real=(attention_mask != 0).to(dtype)[..., None])
 
     def _positions(self, tokens: int) -> tuple[Tensor | None, Tensor | None]:
         """Return a ``Context``'s table and rows."""

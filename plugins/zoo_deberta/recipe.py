@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from zoo.training.config.schema import Recipe
-from zoo.training.optim.lr_scheduler import LRSchedulerConfig
-from zoo.training.optim.optimizers import OptimizerConfig
+from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe
 
 # The released optimizer (optims/xadam.py) does not correct the averages' bias, and its schedule
 # ``warmup_linear`` jumps; weights decay by 0.01, gradients are clipped at 1 (optims/args.py).

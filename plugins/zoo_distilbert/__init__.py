@@ -14,6 +14,7 @@ class DistilBert(WordPieceFamily):
     """The family; torch is imported when a model is built."""
 
     name: ClassVar[str] = "distilbert"
+    package: ClassVar[str] = "zoo_distilbert"
     model_types: ClassVar[tuple[str, ...]] = ("distilbert",)
     config_type: ClassVar[type[Config]] = DistilBertConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP

@@ -4,9 +4,7 @@ From section 3 there: masks are drawn anew each time, and there is no second obj
 is BERT's (arXiv:1810.04805, section 3.1 and appendix A.2, and the released code).
 """
 
-from zoo.training.config.schema import Recipe, smoke_test_recipe
-from zoo.training.optim.lr_scheduler import LRSchedulerConfig
-from zoo.training.optim.optimizers import OptimizerConfig
+from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe, smoke_test_recipe
 
 OBJECTIVE = "masked-lm"
 OPTIONS = {

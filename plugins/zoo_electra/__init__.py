@@ -14,6 +14,7 @@ class Electra(WordPieceFamily):
     """The family; torch is imported when a model is built."""
 
     name: ClassVar[str] = "electra"
+    package: ClassVar[str] = "zoo_electra"
     model_types: ClassVar[tuple[str, ...]] = ("electra",)
     config_type: ClassVar[type[Config]] = ElectraConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP

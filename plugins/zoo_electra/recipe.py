@@ -2,9 +2,7 @@
 
 from typing import Any
 
-from zoo.training.config.schema import Recipe
-from zoo.training.optim.lr_scheduler import LRSchedulerConfig
-from zoo.training.optim.optimizers import OptimizerConfig
+from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe
 
 OBJECTIVE = "replaced-token-detection"
 # Table 6: rows in a batch, updates, learning rate. Section 3.3: rows of 128 tokens for small.
@@ -38,8 +36,8 @@ def recipe(size: str) -> Recipe:
     )
 
 
-# Table 6: the generator's width as a part of the discriminator's, and the share of masked tokens.
-# (The small model that was released had a generator of its own width: objective_args.generator_width_ratio=1.0.)
+# Table 6: the generator's width as a fraction of the discriminator's, and the fraction of masked
+# tokens. (The released small model had a generator of its own width: generator_width_ratio=1.0.)
 OPTIONS: dict[str, dict[str, Any]] = {
     "small": {"generator_width_ratio": 1 / 4},
     "base": {"generator_width_ratio": 1 / 3},

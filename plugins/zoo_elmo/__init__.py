@@ -42,6 +42,7 @@ class ElmoFamily(Family):
     """
 
     name: ClassVar[str] = "elmo"
+    package: ClassVar[str] = "zoo_elmo"
     model_types: ClassVar[tuple[str, ...]] = ("elmo",)
     config_type: ClassVar[type[Config]] = ElmoConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP

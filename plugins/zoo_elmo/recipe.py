@@ -1,8 +1,6 @@
 """How ELMo is pretrained: allenai/bilm-tf, ``bilm/training.py`` and ``bin/train_elmo.py``."""
 
-from zoo.training.config.schema import Recipe
-from zoo.training.optim.lr_scheduler import LRSchedulerConfig
-from zoo.training.optim.optimizers import OptimizerConfig
+from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe
 
 OBJECTIVE = "bidirectional-lm"
 CONSTANT = LRSchedulerConfig(name="constant")

@@ -41,6 +41,7 @@ class Gpt(Family):
     """The family; torch is imported when a model is built."""
 
     name: ClassVar[str] = "gpt"
+    package: ClassVar[str] = "zoo_gpt"
     model_types: ClassVar[tuple[str, ...]] = ("gpt2", "openai-gpt")
     config_type: ClassVar[type[Config]] = GptConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAPS["gpt2"]

@@ -4,9 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from zoo.training.config.schema import Recipe
-from zoo.training.optim.lr_scheduler import LRSchedulerConfig
-from zoo.training.optim.optimizers import OptimizerConfig
+from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe
 
 OBJECTIVE = "causal-lm"
 BROWN: dict[str, Any] = {"betas": (0.9, 0.95), "weight_decay": 0.1}
@@ -30,7 +28,7 @@ def _first() -> Recipe:
     arXiv:1506.06724, table 2), were each word a token. The limit on the gradient's norm is that
     of the released code, which tunes the model (train.py, ``max_grad_norm``).
     """
-    return _recipe(64, 512, 3_000_000, 2000, 2.5e-4, weight_decay=0.01, clip=1.0)
+    return _recipe(64, 512, 3_000_000, 2000, 2.5e-4, weight_decay=0.01, max_grad_norm=1.0)
 
 
 def _second(rate: float) -> Recipe:
@@ -41,7 +39,7 @@ def _second(rate: float) -> Recipe:
     """
     tokens = 512 * 1024
     steps, warmup = round(300e9 / tokens), round(375e6 / tokens)
-    return _recipe(512, 1024, steps, warmup, rate, end=0.1, clip=1.0, **BROWN)
+    return _recipe(512, 1024, steps, warmup, rate, end=0.1, max_grad_norm=1.0, **BROWN)
 
 
 def _recipe(

@@ -20,6 +20,7 @@ class Roberta(EncoderFamily):
     """The family; torch is imported when a model is built."""
 
     name: ClassVar[str] = "roberta"
+    package: ClassVar[str] = "zoo_roberta"
     model_types: ClassVar[tuple[str, ...]] = ("roberta", "xlm-roberta", "camembert")
     config_type: ClassVar[type[Config]] = RobertaConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP

@@ -1,8 +1,6 @@
 """How RoBERTa is pretrained (arXiv:1907.11692, table 9)."""
 
-from zoo.training.config.schema import Recipe, smoke_test_recipe
-from zoo.training.optim.lr_scheduler import LRSchedulerConfig
-from zoo.training.optim.optimizers import OptimizerConfig
+from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe, smoke_test_recipe
 
 OBJECTIVE = "masked-lm"  # section 4.1: masks are drawn anew each time; 4.2: without pairs
 OPTIONS = {

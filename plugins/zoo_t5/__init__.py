@@ -55,6 +55,7 @@ class T5(Family):
     """The family; torch is imported when a model is built."""
 
     name: ClassVar[str] = "t5"
+    package: ClassVar[str] = "zoo_t5"
     model_types: ClassVar[tuple[str, ...]] = ("t5", "mt5")
     config_type: ClassVar[type[Config]] = T5Config
     config_map: ClassVar[ConfigMap] = CONFIG_MAPS["t5"]

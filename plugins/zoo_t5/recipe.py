@@ -6,9 +6,7 @@ paper), and neither decay nor a limit on the gradient's norm: the released code 
 
 from typing import Any
 
-from zoo.training.config.schema import Recipe
-from zoo.training.optim.lr_scheduler import LRSchedulerConfig
-from zoo.training.optim.optimizers import OptimizerConfig
+from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe
 
 OBJECTIVE = "span-corruption"
 ADAFACTOR = OptimizerConfig(name="adafactor", learning_rate=0.01, max_grad_norm=None)

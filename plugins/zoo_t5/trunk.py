@@ -99,7 +99,8 @@ class Stack(nn.Module):
         Args:
             x: their embeddings, (batch, tokens, hidden).
             bias: added to the scores, (batch or 1, heads, tokens, those in the cache and these).
-            keys_and_values: of each block, see ``Block``; or the source itself, where it is read once.
+            keys_and_values: of each block, see ``Block``; or the source itself, where it is read
+                once.
             memory_mask: as ``padding_mask`` or ``packed_mask`` makes it for the source.
             cache: these tokens are added to it.
 
@@ -163,36 +164,42 @@ class EncoderDecoder(T5Backbone):
         input_ids: Tensor,
         attention_mask: Tensor | None,
         decoder_input_ids: Tensor,
-        decoder_attention_mask: Tensor | None = None,
+        *,
+        document_ids: Tensor | None = None,
+        decoder_document_ids: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Run both halves. In training, several texts may share a row.
+        """Run encoder and decoder.
 
-        Then masks number the texts of a row from 1, the same in both halves; 0 is padding.
-        Distances within a text are what they would be without the others.
+        Relative positions are differences, so documents of a packed row need no positions of
+        their own.
 
         Args:
-            input_ids: (batch, tokens).
-            attention_mask: (batch, tokens), zero for padding, or the text that each token is of.
-            decoder_input_ids: (batch, decoder_tokens); each text's begin with the token that the
-                decoder reads first.
-            decoder_attention_mask: (batch, decoder_tokens), the text that each is of, where
-                several share a row.
+            input_ids: (batch, tokens), int64: the source.
+            attention_mask: (batch, tokens), int64: 1 for tokens, 0 for padding; ``None`` for all 1.
+            decoder_input_ids: (batch, decoder_tokens), int64: the target, shifted right; that of
+                each document begins with ``decoder_start_token_id``.
+            document_ids: (batch, tokens), int64: the document of each token of a packed row,
+                counted from 1; 0 for padding. It takes the place of ``attention_mask``.
+            decoder_document_ids: (batch, decoder_tokens), int64: the same for the target.
 
         Returns:
-            of source and target, (batch, tokens, hidden) and (batch, decoder_tokens, hidden).
+            the last hidden states of encoder and decoder, (batch, tokens, hidden) and
+            (batch, decoder_tokens, hidden).
         """
-        x, theirs, ours = self.embeddings(input_ids), attention_mask, decoder_attention_mask
-        if theirs is not None and ours is not None:
-            within: Tensor | None = packed_mask(theirs, theirs, x.dtype)
-            across: Tensor | None = packed_mask(ours, theirs, x.dtype)
-            before: Tensor | None = packed_mask(ours, ours, x.dtype, causal=True)
+        x = self.embeddings(input_ids)
+        if document_ids is not None and decoder_document_ids is not None:
+            encoder_mask: Tensor | None = packed_mask(document_ids, document_ids, x.dtype)
+            cross_mask: Tensor | None = packed_mask(decoder_document_ids, document_ids, x.dtype)
+            decoder_mask: Tensor | None = packed_mask(
+                decoder_document_ids, decoder_document_ids, x.dtype, causal=True
+            )
         else:
-            within = across = padding_mask(theirs, x.dtype)
-            before = causal_bias_mask(x, decoder_input_ids.shape[1])
-        source = self.run(x, self.bias(x, within))
-        # through the table alone: those who watch the embeddings look at the source's
+            encoder_mask = cross_mask = padding_mask(attention_mask, x.dtype)
+            decoder_mask = causal_bias_mask(x, decoder_input_ids.shape[1])
+        source = self.run(x, self.bias(x, encoder_mask))
+        # not by calling self.embeddings: forward hooks on it are to see the source alone
         y = self.embeddings.dropout(F.embedding(decoder_input_ids, self.embeddings.tokens.weight))
-        return source, self.decoder.run(y, self.decoder.bias(y, before), source, across)
+        return source, self.decoder.run(y, self.decoder.bias(y, decoder_mask), source, cross_mask)
 
     def reread(self, input_ids: Tensor, mask: Tensor | None) -> Tensor:
         """Return (batch, tokens, hidden), where the decoder is given the source as its target."""

@@ -21,6 +21,7 @@ from tests.families.elmo_streams import (
 )
 from tests.warm import zoo
 from zoo.errors import UsageError
+from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig
 from zoo.objectives.base import Batch
 from zoo.objectives.losses.sampled_softmax import SampledOptions
 from zoo.training.config.overrides import deep_merge
@@ -29,8 +30,6 @@ from zoo.training.distributed.context import DistContext
 from zoo.training.distributed.parallelize import parallelize
 from zoo.training.entrypoints import train
 from zoo.training.loss_module import LossModule
-from zoo.training.optim.lr_scheduler import LRSchedulerConfig
-from zoo.training.optim.optimizers import OptimizerConfig
 from zoo.training.state.checkpoints import CheckpointMeta
 from zoo.training.state.recovery import Saved
 from zoo.training.state.state_dict import load_trainer_state_dict, trainer_state_dict

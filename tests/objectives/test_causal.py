@@ -40,11 +40,11 @@ def rows(found: Split, length: int, words: TokenizerView = WORDS, seed: int = 0)
 
 
 def read(row: Example) -> list[list[int]]:
-    return texts(row.arrays["input_ids"], row.arrays["attention_mask"])
+    return texts(row.arrays["input_ids"], row.arrays["document_ids"])
 
 
 def told(row: Example) -> list[list[int]]:
-    return labels(row, "input_ids", "attention_mask")
+    return labels(row, "input_ids", "document_ids")
 
 
 # What is told
@@ -53,7 +53,7 @@ def told(row: Example) -> list[list[int]]:
 def test_a_document_is_told_from_what_stands_before_it_to_its_end() -> None:
     (row,) = rows(split([5, 6, 7]), 6)
     assert row.arrays["input_ids"].tolist() == [1, 5, 6, 7, 0, 0]
-    assert row.arrays["attention_mask"].tolist() == [1, 1, 1, 1, 0, 0]
+    assert row.arrays["document_ids"].tolist() == [1, 1, 1, 1, 0, 0]
     assert row.arrays["position_ids"].tolist() == [0, 1, 2, 3, 0, 0]
     assert told(row) == [[5, 6, 7, 1]]
     assert row.counts == {"causal-lm": 4}
@@ -70,8 +70,8 @@ def test_documents_share_a_row() -> None:
     (row,) = rows(split([5, 6, 7], [8, 9]), 8)
     assert sorted(read(row)) == [[1, 5, 6, 7], [1, 8, 9]]
     assert sorted(told(row)) == [[5, 6, 7, 1], [8, 9, 1]]
-    assert sorted(row.arrays["attention_mask"].tolist())[0] == 0
-    assert set(row.arrays["attention_mask"].tolist()) == {0, 1, 2}
+    assert sorted(row.arrays["document_ids"].tolist())[0] == 0
+    assert set(row.arrays["document_ids"].tolist()) == {0, 1, 2}
 
 
 def test_without_an_end_token_nothing_is_added() -> None:
@@ -105,7 +105,7 @@ def test_an_epoch_tells_every_token_and_every_end_once(
         assert set(values) == tokens - set(starts)
     assert set(values.values()) <= {1}
     for row in found:
-        assert row.counts["causal-lm"] == np.count_nonzero(row.arrays["attention_mask"])
+        assert row.counts["causal-lm"] == np.count_nonzero(row.arrays["document_ids"])
         for read_ids, targets in zip(read(row), told(row), strict=True):
             assert read_ids[1:] == targets[:-1]  # each next is the next
 
@@ -114,7 +114,7 @@ def test_an_epoch_tells_every_token_and_every_end_once(
 @given(st.integers(65, 4000), st.integers(64, 512))
 def test_a_long_document_leaves_no_place_empty_but_at_its_end(size: int, length: int) -> None:
     found = rows(counted([size]), length)
-    assert all(row.arrays["attention_mask"].all() for row in found[:-1])
+    assert all(row.arrays["document_ids"].all() for row in found[:-1])
     assert len(found) == -(-(size + 1) // length)
 
 
@@ -124,7 +124,7 @@ def test_full_rows_of_one_text_are_given_without_mask_and_positions() -> None:
     batch = task.collate(full)
     assert set(batch.tensors) == {"input_ids", "labels", "places"}
     assert (batch.tokens, batch.counts) == (12, {"causal-lm": 12})
-    assert {"attention_mask", "position_ids"} < set(task.collate([*full, *short]).tensors)
+    assert {"document_ids", "position_ids"} < set(task.collate([*full, *short]).tensors)
 
 
 def test_the_layout_is_a_function_of_the_seed() -> None:
@@ -175,7 +175,7 @@ def test_texts_that_share_a_row_are_as_they_are_alone(name: str) -> None:
     packed = model.encode(**model_inputs(tensors))[0]
     for number, text in enumerate(read(row), 1):
         alone = model(input_ids=torch.tensor([text]))["logits"][0]
-        here = model.scores(packed[tensors["attention_mask"][0] == number])
+        here = model.scores(packed[tensors["document_ids"][0] == number])
         assert (here - alone).abs().max() < 1e-12
 
 

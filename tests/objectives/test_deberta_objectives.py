@@ -107,7 +107,7 @@ def test_masked_loss_equals_the_reference_where_it_computes_the_same() -> None:
     labels = torch.full_like(tensors["input_ids"], -100)
     labels.view(-1)[tensors["places"]] = tensors["labels"]
     reference: Any = reference_model(DEBERTA, config, "masked-lm", model.state_dict())
-    given = {name: tensors[name] for name in ("input_ids", "attention_mask")}
+    given = {"input_ids": tensors["input_ids"], "attention_mask": tensors["document_ids"]}
     theirs = reference(**given, labels=labels).loss
     mine = found.loss(model, tensors).sums["masked-lm"] / batch.counts["masked-lm"]
     assert mine.item() == pytest.approx(theirs.item(), rel=1e-6)

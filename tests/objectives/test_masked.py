@@ -80,7 +80,7 @@ def test_labels_are_where_they_should_be(choose: Any, row: PackedRow, seed: int)
     others = np.setdiff1d(np.arange(len(hidden)), places)
     assert hidden[others].tolist() == row.input_ids[others].tolist()
     assert set(hidden[places].tolist()).isdisjoint({0, 1, CLS, SEP})
-    assert found.arrays["attention_mask"].tolist() == row.document_ids.tolist()
+    assert found.arrays["document_ids"].tolist() == row.document_ids.tolist()
     assert found.arrays["position_ids"].tolist() == row.position_ids.tolist()
 
 
@@ -201,14 +201,14 @@ def reference_batch(rows: list[Example]) -> dict[str, torch.Tensor]:
     labels = np.full(batch["input_ids"].shape, -100)
     for number, row in enumerate(rows):
         labels[number, row.positions["places"][1]] = row.values["labels"]
-    batch |= {"labels": labels, "attention_mask": (batch["attention_mask"] > 0).astype(int)}
-    del batch["position_ids"]
+    batch |= {"labels": labels, "attention_mask": (batch["document_ids"] > 0).astype(int)}
+    del batch["position_ids"], batch["document_ids"]
     return {name: torch.from_numpy(array) for name, array in batch.items()}
 
 
 def one_a_row(rows: list[Example]) -> list[Example]:
     """The rows that hold one text; the reference library knows of no others."""
-    return [row for row in rows if row.arrays["attention_mask"].max() == 1]
+    return [row for row in rows if row.arrays["document_ids"].max() == 1]
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -239,5 +239,5 @@ def test_only_what_is_hidden_is_scored() -> None:
     found.loss(model, batch.tensors)
     assert shapes == [(batch.counts[MASKED], SIZE)]
     assert set(model_inputs(batch.tensors)) == {
-        "input_ids", "attention_mask", "token_type_ids", "position_ids"
+        "input_ids", "document_ids", "token_type_ids", "position_ids"
     }  # fmt: skip

@@ -139,7 +139,7 @@ def _noting(encode: Any, seen: list[Tensor]) -> Any:
 def test_what_a_row_says() -> None:
     for row in drawn_rows(objective()):
         ids, (_, places) = row.arrays["input_ids"], row.positions["places"]
-        tokens = int(np.count_nonzero(row.arrays["attention_mask"]))
+        tokens = int(np.count_nonzero(row.arrays["document_ids"]))
         assert row.counts == {MASKED: len(places), REPLACED: tokens}
         assert row.values["uniforms"].shape == row.values["labels"].shape == places.shape
         told = ids[places] != row.values["labels"]
@@ -170,7 +170,7 @@ def test_losses_equal_the_reference() -> None:
     tensors = batch.tensors
     labels = torch.full_like(tensors["input_ids"], -100)
     labels.view(-1)[tensors["places"]] = tensors["labels"]
-    real = tensors["attention_mask"]
+    real = tensors["document_ids"]
     given = {"attention_mask": real, "token_type_ids": torch.zeros_like(real)}
     masked = reference(found.generator, MASKED, model.generator)
     theirs = masked(input_ids=tensors["input_ids"], labels=labels, **given).loss
@@ -210,7 +210,7 @@ class Said(nn.Module):
 def test_metrics_by_hand() -> None:
     # replaced: yes yes no no, padding; said: yes no no yes, yes
     said = Said(torch.tensor([[2.0, -1.0, -3.0, 4.0, 5.0]]))
-    given = {"input_ids": torch.zeros(1, 5), "attention_mask": torch.tensor([[1, 1, 2, 2, 0]])}
+    given = {"input_ids": torch.zeros(1, 5), "document_ids": torch.tensor([[1, 1, 2, 2, 0]])}
     found = discriminator_loss(said, given, torch.tensor([[True, True, False, False, False]]))
     pairs = {name: (float(a), int(b)) for name, (a, b) in found.metrics.items()}
     probable = torch.tensor([2.0, -1.0, -3.0, 4.0]).sigmoid()

@@ -186,9 +186,9 @@ def segments(row: Any) -> Iterator[tuple[list[int], list[int]]]:
     """The two texts of each pair in a row, as they stood there."""
     ids = row.planes["input_ids"].copy()
     ids[row.places["places"][1]] = row.values["labels"]
-    for number in range(1, row.planes["attention_mask"].max() + 1):
-        text = ids[row.planes["attention_mask"] == number]
-        types = row.planes["token_type_ids"][row.planes["attention_mask"] == number]
+    for number in range(1, row.planes["document_ids"].max() + 1):
+        text = ids[row.planes["document_ids"] == number]
+        types = row.planes["token_type_ids"][row.planes["document_ids"] == number]
         assert text[0] == CLS and text[-1] == SEP and (text == SEP).sum() == 2
         assert types.tolist() == sorted(types.tolist())
         first, second = text[types == 0], text[types == 1]
@@ -206,7 +206,7 @@ def test_random_texts_are_of_another_document() -> None:
         assert (
             row.positions["firsts"][1].tolist()
             == np.flatnonzero(
-                (row.arrays["position_ids"] == 0) & (row.arrays["attention_mask"] > 0)
+                (row.arrays["position_ids"] == 0) & (row.arrays["document_ids"] > 0)
             ).tolist()
         )
     assert 0 < sum(labels) < len(labels)
@@ -242,7 +242,7 @@ def test_copies_are_other_pairs() -> None:
 
 def test_rows_end_in_padding() -> None:
     for row in made(objective(SentenceOrder, length=40), corpus()):
-        there = row.arrays["attention_mask"] > 0
+        there = row.arrays["document_ids"] > 0
         assert there.tolist() == sorted(there.tolist(), reverse=True)
         assert (row.arrays["input_ids"][~there] == PAD).all()
 
@@ -314,7 +314,7 @@ def test_pairs_that_share_a_row_are_judged_as_if_alone(kind: Any) -> None:
         together = found.loss(model, batch.tensors).sums[found.term]
         expected = torch.zeros((), dtype=torch.float64)
         for row in rows:
-            mask = row.arrays["attention_mask"]
+            mask = row.arrays["document_ids"]
             for number, label in enumerate(row.values["pair_labels"].tolist(), 1):
                 alone = {
                     name: torch.from_numpy(row.arrays[name][mask == number])[None]

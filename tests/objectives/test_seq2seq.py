@@ -64,15 +64,15 @@ def rows(task: Seq2SeqObjective, found: Split, seed: int = 0) -> list[Example]:
 
 
 def sources(row: Example) -> list[list[int]]:
-    return texts(row.arrays["input_ids"], row.arrays["attention_mask"])
+    return texts(row.arrays["input_ids"], row.arrays["document_ids"])
 
 
 def read(row: Example) -> list[list[int]]:
-    return texts(row.arrays["decoder_input_ids"], row.arrays["decoder_attention_mask"])
+    return texts(row.arrays["decoder_input_ids"], row.arrays["decoder_document_ids"])
 
 
 def told(row: Example) -> list[list[int]]:
-    return labels(row, "decoder_input_ids", "decoder_attention_mask")
+    return labels(row, "decoder_input_ids", "decoder_document_ids")
 
 
 # Rows
@@ -83,9 +83,9 @@ def test_a_row_by_hand() -> None:
     (row,) = rows(objective("span-corruption", 10), split([50, 51, 52, 53]))
     mark = 442
     assert row.arrays["input_ids"].tolist() == [50, 51, 52, mark, EOS, 0, 0, 0, 0, 0]
-    assert row.arrays["attention_mask"].tolist() == [1] * 5 + [0] * 5
+    assert row.arrays["document_ids"].tolist() == [1] * 5 + [0] * 5
     assert row.arrays["decoder_input_ids"].tolist() == [0, mark, 53, 0, 0, 0]
-    assert row.arrays["decoder_attention_mask"].tolist() == [1] * 3 + [0] * 3
+    assert row.arrays["decoder_document_ids"].tolist() == [1] * 3 + [0] * 3
     assert told(row) == [[mark, 53, EOS]]
     assert row.counts == {"seq2seq-lm": 3}
 
@@ -96,7 +96,7 @@ def test_a_row_of_two_texts_by_hand() -> None:
     assert sorted(read(row)) == [[0, 50, 51, 52, 53], [0, 60, 61, 62, 63]]
     for source, target in zip(sources(row), told(row), strict=True):
         assert [a for a, b in zip(source, target, strict=True) if a != b] == [442]
-    for plane in ("attention_mask", "decoder_attention_mask"):
+    for plane in ("document_ids", "decoder_document_ids"):
         assert row.arrays[plane].tolist() == [1] * 5 + [2] * 5
 
 
@@ -108,7 +108,7 @@ def test_every_objective_fills_rows(name: str) -> None:
     assert batch.tensors["input_ids"].shape == (len(found), 64)
     assert batch.tensors["decoder_input_ids"].shape[0] == len(found)
     assert batch.counts["seq2seq-lm"] == len(batch.tensors["labels"])
-    flat = batch.tensors["decoder_attention_mask"].flatten()
+    flat = batch.tensors["decoder_document_ids"].flatten()
     assert batch.tensors["places"].tolist() == flat.nonzero().flatten().tolist()
     for row in found:
         for source, before, target in zip(sources(row), read(row), told(row), strict=True):
@@ -152,7 +152,7 @@ def test_few_places_stay_empty(name: str, lengths: tuple[int, ...]) -> None:
     found = rows(objective(name, 128, MANY), counted(lengths, first=104))[:-1]
     planes = [
         np.concatenate([row.arrays[plane] for row in found])
-        for plane in ("attention_mask", "decoder_attention_mask")
+        for plane in ("document_ids", "decoder_document_ids")
     ]
     empty = np.mean(np.concatenate(planes) == 0)
     assert empty < AT_MOST.get(name, 0.05), f"{empty:.1%}"
@@ -165,14 +165,14 @@ def test_the_published_rows() -> None:
     (row,) = rows(task, counted([568], first=103))
     assert row.arrays["input_ids"].shape == (512,)
     assert row.arrays["decoder_input_ids"].shape == (114,)
-    assert row.arrays["attention_mask"].all() and row.arrays["decoder_attention_mask"].all()
+    assert row.arrays["document_ids"].all() and row.arrays["decoder_document_ids"].all()
 
 
 def test_stretches_that_run_out_of_sentinels_share_a_row() -> None:
     task = objective("span-corruption", 512, vocabulary(sentinels=4, size=40_000))
     first = rows(task, counted([3000], first=30))[0]
-    assert first.arrays["attention_mask"].max() > 3
-    assert np.count_nonzero(first.arrays["attention_mask"]) > 0.9 * 512
+    assert first.arrays["document_ids"].max() > 3
+    assert np.count_nonzero(first.arrays["document_ids"]) > 0.9 * 512
 
 
 @settings(deadline=None, max_examples=60)
@@ -242,7 +242,7 @@ def test_the_loss_equals_the_reference_of_each_text_alone(name: str, version: st
             for source, target in zip(sources(row), told(row), strict=True):
                 out = reference(input_ids=torch.tensor([source]), labels=torch.tensor([target]))
                 theirs += float(out.loss) * len(target)
-    assert batch.tensors["attention_mask"].max() > 1
+    assert batch.tensors["document_ids"].max() > 1
     assert ours == pytest.approx(theirs, rel=1e-6)
 
 
@@ -253,10 +253,14 @@ def test_texts_that_share_a_row_are_as_they_are_alone(name: str, version: str) -
     task = objective(name, 128)
     row = rows(task, counted(DOCUMENTS))[0]
     tensors = task.collate([row]).tensors
-    numbers = tensors["decoder_attention_mask"]
+    numbers = tensors["decoder_document_ids"]
     losses = 0.0
     _, hidden = model.hidden(
-        tensors["input_ids"], tensors["attention_mask"], tensors["decoder_input_ids"], numbers
+        tensors["input_ids"],
+        None,
+        tensors["decoder_input_ids"],
+        document_ids=tensors["document_ids"],
+        decoder_document_ids=numbers,
     )
     packed = hidden[0]
     assert numbers.max() > 2
@@ -280,8 +284,8 @@ def test_what_pads_a_row_changes_nothing() -> None:
     loss = task.loss(model, tensors).sums["seq2seq-lm"]
     other = {name: tensor.clone() for name, tensor in tensors.items()}
     for ids, mask in (
-        ("input_ids", "attention_mask"),
-        ("decoder_input_ids", "decoder_attention_mask"),
+        ("input_ids", "document_ids"),
+        ("decoder_input_ids", "decoder_document_ids"),
     ):
         other[ids][other[mask] == 0] = 77
     assert torch.equal(task.loss(model, other).sums["seq2seq-lm"], loss)

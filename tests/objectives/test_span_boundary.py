@@ -78,7 +78,7 @@ def test_the_loss_equals_the_formulas_of_the_paper(name: str) -> None:
     batch = found.collate(made(found, corpus())[:8])
     assert batch.counts[BOUNDARY] > 10
     outcome = found.loss(learner, batch.tensors)
-    given = {k: batch.tensors[k] for k in ("input_ids", "attention_mask", "position_ids")}
+    given = {k: batch.tensors[k] for k in ("input_ids", "document_ids", "position_ids")}
     with torch.no_grad():
         hidden = learner.model.encode(**given).flatten(0, 1).numpy()
     p = {name: value.numpy() for name, value in learner.boundaries.state_dict().items()}

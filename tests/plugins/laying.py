@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 FAMILY = """
-from zoo.hookspecs import hookimpl
+from zoo.plugins.hookspecs import hookimpl
 from zoo_bert import Bert
 
 class Mine(Bert):
@@ -17,14 +17,31 @@ def zoo_families():
 """
 
 
+# The family of zoo_mine is a subclass: it overrides the method that needs a module of its own.
+OVERRIDES = {
+    "model.py": """
+    def model(self, config, head):
+        from zoo_mine.model import build
+        return build(config, head)
+""",
+    "weights.py": """
+    def weights(self, config, head):
+        from zoo_mine.weights import weights
+        return weights(config, head)
+""",
+}
+
+
 def lay_out(folder: Path, files: Mapping[str, str], first: str = FAMILY) -> Path:
-    """Write the distribution ``zoo-mine`` with the package ``zoo_mine``; return its folder.
+    """Write the distribution ``zoo-mine`` with the package ``zoo_mine``; return its directory.
 
     Args:
-        folder: where to.
+        folder: target directory.
         files: further files of the package -> their text.
         first: text of the package's ``__init__.py``.
     """
+    methods = "".join(text for name, text in OVERRIDES.items() if name in files)
+    first = first.replace("\n@hookimpl", f"{methods}\n@hookimpl", 1)
     info = folder / "zoo_mine-1.2.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: zoo-mine\nVersion: 1.2\n")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 HEALTHY = """
-from zoo.hookspecs import hookimpl
+from zoo.plugins.hookspecs import hookimpl
 from zoo_bert import Bert
 
 class Mine(Bert):
@@ -129,7 +129,7 @@ def test_the_environment_restricts_what_is_loaded(tmp_path: Path) -> None:
 
 
 def test_a_hook_with_an_argument_that_does_not_exist_is_reported(tmp_path: Path) -> None:
-    source = "from zoo.hookspecs import hookimpl\n@hookimpl\ndef zoo_families(x):\n    return []\n"
+    source = "from zoo.plugins.hookspecs import hookimpl\n@hookimpl\ndef zoo_families(x):\n    return []\n"
     distribution(tmp_path, "zoo-odd", "odd", "zoo_odd", source)
     done = zoo(tmp_path, "families")
     assert done.returncode == 0
@@ -164,7 +164,9 @@ def test_a_plugin_that_exits_is_a_broken_one(tmp_path: Path) -> None:
 
 
 def test_a_misspelt_hook_is_reported(tmp_path: Path) -> None:
-    source = "from zoo.hookspecs import hookimpl\n@hookimpl\ndef zoo_familys():\n    return []\n"
+    source = (
+        "from zoo.plugins.hookspecs import hookimpl\n@hookimpl\ndef zoo_familys():\n    return []\n"
+    )
     distribution(tmp_path, "zoo-odd", "odd", "zoo_odd", source)
     done = zoo(tmp_path, "families")
     assert "zoo_familys" in done.stderr
@@ -172,7 +174,7 @@ def test_a_misspelt_hook_is_reported(tmp_path: Path) -> None:
 
 def test_a_plugins_registry_adds_models(tmp_path: Path) -> None:
     source = (
-        "from pathlib import Path\nfrom zoo.hookspecs import hookimpl\n@hookimpl\n"
+        "from pathlib import Path\nfrom zoo.plugins.hookspecs import hookimpl\n@hookimpl\n"
         "def zoo_checkpoints():\n    return [Path(__file__).with_name('rows.yaml')]\n"
     )
     distribution(tmp_path, "zoo-rows", "rows", "zoo_rows", source)
@@ -194,7 +196,7 @@ def test_a_plugins_registry_that_is_broken_stops_nobody(
     tmp_path: Path, rows: str | None, why: str
 ) -> None:
     source = (
-        "from pathlib import Path\nfrom zoo.hookspecs import hookimpl\n@hookimpl\n"
+        "from pathlib import Path\nfrom zoo.plugins.hookspecs import hookimpl\n@hookimpl\n"
         "def zoo_checkpoints():\n    return [Path(__file__).with_name('rows.yaml')]\n"
     )
     distribution(tmp_path, "zoo-rows", "rows", "zoo_rows", source)
@@ -211,9 +213,7 @@ def test_a_plugins_registry_that_is_broken_stops_nobody(
 
 @pytest.mark.parametrize("value", ["7", "[object()]", "[None]"])
 def test_a_hook_that_returns_nonsense_is_reported(tmp_path: Path, value: str) -> None:
-    source = (
-        f"from zoo.hookspecs import hookimpl\n@hookimpl\ndef zoo_families():\n    return {value}\n"
-    )
+    source = f"from zoo.plugins.hookspecs import hookimpl\n@hookimpl\ndef zoo_families():\n    return {value}\n"
     distribution(tmp_path, "zoo-odd", "odd", "zoo_odd", source)
     done = zoo(tmp_path, "families", "--json")
     assert "zoo-odd" in done.stderr

@@ -30,7 +30,7 @@ def labels(tensors: dict[str, torch.Tensor], ids: torch.Tensor) -> torch.Tensor:
 
 def separate(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return a packed batch as one text a row, padded on the right, for a plain model."""
-    numbers = tensors.get("attention_mask", torch.ones_like(tensors["input_ids"]))
+    numbers = tensors.get("document_ids", torch.ones_like(tensors["input_ids"]))
     wanted = labels(tensors, tensors["input_ids"])
     rows = [
         (ids[here], right[here])

@@ -10,13 +10,9 @@ from torch import Tensor, distributed, nn
 from torch.multiprocessing.spawn import spawn
 
 from tests.disks import small_disk
+from zoo.families.recipe import OptimizerConfig
 from zoo.training.optim.ema import EMA
-from zoo.training.optim.optimizers import (
-    OptimizerConfig,
-    clip_grad_norm,
-    make_optimizer,
-    set_hyperparams,
-)
+from zoo.training.optim.optimizers import clip_grad_norm, make_optimizer, set_hyperparams
 from zoo.training.optim.param_groups import parameter_groups
 from zoo.training.state.distributed import save_shards
 

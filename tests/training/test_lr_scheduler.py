@@ -6,7 +6,8 @@ import pytest
 import torch
 import transformers
 
-from zoo.training.optim.lr_scheduler import LRSchedulerConfig, lr_multiplier
+from zoo.families.recipe import LRSchedulerConfig
+from zoo.training.optim.lr_scheduler import lr_multiplier
 
 
 def rates(total: int, **settings: Any) -> list[float]:

@@ -10,12 +10,8 @@ import transformers
 from numpy.typing import NDArray
 from torch import nn
 
-from zoo.training.optim.optimizers import (
-    OptimizerConfig,
-    clip_grad_norm,
-    make_optimizer,
-    set_hyperparams,
-)
+from zoo.families.recipe import OptimizerConfig
+from zoo.training.optim.optimizers import clip_grad_norm, make_optimizer, set_hyperparams
 from zoo.training.optim.param_groups import parameter_groups
 
 Array = NDArray[np.float64]

@@ -1,8 +1,8 @@
 import pytest
 from torch import nn
 
+from zoo.families.recipe import OptimizerConfig
 from zoo.plugins import get_family
-from zoo.training.optim.optimizers import OptimizerConfig
 from zoo.training.optim.param_groups import parameter_groups
 
 

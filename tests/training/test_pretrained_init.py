@@ -67,7 +67,7 @@ def alone(batch: Batch) -> "list[dict[str, torch.Tensor]]":
     found, tensors = [], batch.tensors
     length = tensors["input_ids"].shape[1]
     told = dict(zip(tensors["places"].tolist(), tensors["labels"].tolist(), strict=True))
-    for row, numbers in enumerate(tensors["attention_mask"]):
+    for row, numbers in enumerate(tensors["document_ids"]):
         for number in range(1, int(numbers.max()) + 1):
             places = torch.nonzero(numbers == number)[:, 0]
             labels = [told.get(row * length + place, -100) for place in places.tolist()]

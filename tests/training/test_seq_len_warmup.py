@@ -77,7 +77,7 @@ def test_what_is_counted_is_what_was_looked_at(unbroken: Path) -> None:
     feed = train_dataloader(build_setup(small("bert", **SHORT)), HERE)
     total, plain = 0, records(unbroken)
     for step, record in enumerate(plain):
-        total += sum(int((b.tensors["attention_mask"] > 0).sum()) for b in feed.make(step))
+        total += sum(int((b.tensors["document_ids"] > 0).sum()) for b in feed.make(step))
         assert record["tokens"] == total
     feed.close()
     rates = [record["learning_rate"] for record in plain]

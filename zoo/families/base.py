@@ -1,6 +1,5 @@
 """What a plugin provides for one model family. Declaring one is free: torch comes with use."""
 
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from zoo.families.onnx import OnnxSpec
+    from zoo.families.recipe import Recipe
     from zoo.tokenizers import SourceFiles, TextTokenizer
-    from zoo.training.config.schema import Recipe
     from zoo.weights import WeightMap
     from zoo.weights.releases import ReleaseTensor
 
@@ -50,14 +49,18 @@ class Head:
 
 
 class Family(ABC):
-    """One model family: names, shapes and formulas, and never a file.
+    """A model family: its names, shapes and formulas. It opens no file.
 
-    A plugin is a package with the same files in every family: ``config.py`` with ``SIZES``,
-    ``model.py`` with ``build(config, head)``, ``weights.py`` with ``weights(config, head)`` and
-    ``recipe.py`` with ``recipe(size)``. Each is imported when it is asked for.
+    The package of a family has the same modules in every plugin: ``config`` with ``SIZES``,
+    ``model`` with ``build(config, head)``, ``weights`` with ``weights(config, head)`` and
+    ``recipe`` with ``recipe(size)``. Each is imported on first use, so that listing families
+    imports no torch. A subclass that overrides the methods ``sizes``, ``model``, ``weights`` and
+    ``recipe`` needs no such module.
 
     Attributes:
         name: the family's name, equal to its entry point's.
+        package: import name of the package with the family's modules. A subclass of a family
+            inherits it, with the modules of that family.
         model_types: the ``model_type`` values of a Hub ``config.json`` that it answers for.
         config_type: its configuration class.
         config_map: Hub configuration keys <-> fields of ``config_type``.
@@ -75,6 +78,7 @@ class Family(ABC):
     """
 
     name: ClassVar[str]
+    package: ClassVar[str] = ""
     model_types: ClassVar[tuple[str, ...]]
     config_type: ClassVar[type[Config]]
     config_map: ClassVar[ConfigMap]
@@ -88,7 +92,7 @@ class Family(ABC):
 
     def sizes(self) -> Mapping[str, Any]:
         """Return the named configurations; ``tiny`` is mandatory, tests and demos use it."""
-        return self._file("config").SIZES  # type: ignore[no-any-return]
+        return self._module("config").SIZES  # type: ignore[no-any-return]
 
     @abstractmethod
     def heads(self) -> Mapping[str, Head]:
@@ -176,7 +180,7 @@ class Family(ABC):
         Raises:
             UsageError: the family does not know that release.
         """
-        known = getattr(self._file("weights"), f"from_{naming_scheme}", None)
+        known = getattr(self._module("weights"), f"from_{naming_scheme}", None)
         if known is None:
             raise UsageError(f"{self.name} does not know the names of {naming_scheme} checkpoints")
         return known(names, head)  # type: ignore[no-any-return]
@@ -192,11 +196,11 @@ class Family(ABC):
         place of the last block's. Where a decoder follows, it is a module called ``decoder`` with
         ``layers`` and ``final_norm`` of its own.
         """
-        return self._file("model").build(config, head)  # type: ignore[no-any-return]
+        return self._module("model").build(config, head)  # type: ignore[no-any-return]
 
     def weights(self, config: Any, head: str) -> "WeightMap":
         """Say how each Hub tensor becomes one of ours, for this configuration and head."""
-        return self._file("weights").weights(config, head)  # type: ignore[no-any-return]
+        return self._module("weights").weights(config, head)  # type: ignore[no-any-return]
 
     def recipe(self, size: str) -> "Recipe":
         """Say how a size is pretrained, as the paper or the released code has it.
@@ -204,20 +208,22 @@ class Family(ABC):
         Raises:
             UsageError: the family says of none.
         """
-        return self._file("recipe").recipe(size)  # type: ignore[no-any-return]
+        return self._module("recipe").recipe(size)  # type: ignore[no-any-return]
 
-    def _file(self, name: str) -> ModuleType:
-        """Import a file of the plugin's package, or of the family that this one derives from.
+    def _module(self, name: str) -> ModuleType:
+        """Import a module of ``package``.
 
         Raises:
-            UsageError: none has it.
+            UsageError: there is no such module.
         """
-        for kind in type(self).__mro__:
-            package = sys.modules[kind.__module__].__package__
-            family = issubclass(kind, Family) and "name" in vars(kind)
-            if family and package and find_spec(f"{package}.{name}"):
-                return import_module(f"{package}.{name}")
-        raise UsageError(f"the plugin of {self.name} has no file {name}.py")
+        if not self.package:
+            raise UsageError(
+                f"the family {self.name} names no package", "set `package` in its class"
+            )
+        module = f"{self.package}.{name}"
+        if find_spec(module) is None:
+            raise UsageError(f"the family {self.name} has no module {module}")
+        return import_module(module)
 
     def max_seq_len(self, config: Any) -> int | None:
         """Return how many tokens a text may have; here as many as there are positions, if any."""

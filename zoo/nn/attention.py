@@ -33,23 +33,28 @@ def padding_mask(attention_mask: Tensor | None, dtype: torch.dtype) -> Tensor | 
 
 
 def packed_mask(
-    queries: Tensor, keys: Tensor, dtype: torch.dtype, *, causal: bool = False
+    query_document_ids: Tensor,
+    key_document_ids: Tensor,
+    dtype: torch.dtype,
+    *,
+    causal: bool = False,
 ) -> Tensor:
-    """Keep the texts that share a row from seeing each other.
+    """Return a mask that restricts attention to tokens of the same document.
 
     Args:
-        queries: (batch, queries), the number of the text that each token is of; 0 for padding.
-        keys: (batch, keys), the same for what is looked at.
-        dtype: of the scores.
-        causal: whether tokens are kept from looking ahead, too; queries and keys are the same.
+        query_document_ids: (batch, queries), int64: the document of each query token, counted
+            from 1 in each row; 0 for padding.
+        key_document_ids: (batch, keys), int64: the document of each key token.
+        dtype: dtype of the attention scores.
+        causal: mask the keys that follow a query, too. Queries and keys are then the same tokens.
 
     Returns:
-        (batch, 1, queries, keys), to be added to scores.
+        (batch, 1, queries, keys), added to the attention scores.
     """
-    other = queries[:, None, :, None] != keys[:, None, None, :]
+    masked = query_document_ids[:, None, :, None] != key_document_ids[:, None, None, :]
     if causal:
-        other = other | torch.ones_like(other[0]).triu(1)
-    return other.to(dtype) * (torch.finfo(dtype).min / 2)
+        masked = masked | torch.ones_like(masked[0]).triu(1)
+    return masked.to(dtype) * (torch.finfo(dtype).min / 2)
 
 
 def causal_mask(

@@ -57,29 +57,32 @@ class CausalBackbone(Encoder):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
+        document_ids: Tensor | None = None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """See ``Encoder``.
+        """Run embeddings and blocks; see ``Encoder``.
 
-        With a cache, the inputs are of those tokens alone that it does not hold, to which it adds
-        them; the mask is (batch, tokens) of all.
+        With a cache, ``input_ids`` are the tokens that it does not hold yet, which it gains;
+        ``attention_mask``, (batch, past + tokens), covers the cached tokens as well.
         """
         past, tokens = cache.length if cache else 0, input_ids.shape[1]
-        if position_ids is None or attention_mask is None:
-            x = self.embeddings(
-                input_ids, token_type_ids, position_ids_from_mask(input_ids, attention_mask, past)
-            )
+        if position_ids is None:
+            position_ids = position_ids_from_mask(input_ids, attention_mask, past)
+        x = self.embeddings(input_ids, token_type_ids, position_ids)
+        if document_ids is None:
             mask = causal_mask(attention_mask, queries=tokens, past=past, like=x)
         else:
-            x = self.embeddings(input_ids, token_type_ids, position_ids)
-            mask = packed_mask(attention_mask, attention_mask, x.dtype, causal=True)
+            mask = packed_mask(document_ids, document_ids, x.dtype, causal=True)
         for number, layer in enumerate(self.layers):
             x = layer(x, mask, cache.layers[number] if cache else None)
         return self.apply_final_norm(x)
 
 
 class CausalLM(GenerationMixin, CausalBackbone):
-    """Which token comes next? Also a ``zoo.inference.generation.Decoder``: prompts are padded on the left."""
+    """A causal language model, and a ``zoo.inference.generation.Decoder``.
+
+    Prompts of different lengths are padded on the left.
+    """
 
     def init_state(self, inputs: Mapping[str, Tensor], max_new_tokens: int) -> DecodeState:
         """See ``GenerationMixin``."""

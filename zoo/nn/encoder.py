@@ -4,8 +4,8 @@ A batch is ``input_ids``, ``attention_mask`` and ``token_type_ids``, int64 and (
 each. A mask of ``None`` says that all tokens are real, types of ``None`` that there is one
 segment. All classes return a dict of named outputs.
 
-In training, several texts may share a row: with ``position_ids``, which count within each text,
-the mask numbers the texts from 1, and a token sees those of its own text alone.
+In training, several documents may share a row (packing): ``document_ids`` number them from 1,
+``position_ids`` count within each, and attention is restricted to tokens of the same document.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -65,13 +65,27 @@ class Encoder(HeadMixin):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         position_ids: Tensor | None = None,
+        document_ids: Tensor | None = None,
     ) -> Tensor:
-        """Run the trunk: (batch, tokens, hidden). Positions are given for packed rows alone."""
+        """Run embeddings and blocks.
+
+        Args:
+            input_ids: (batch, tokens), int64.
+            attention_mask: (batch, tokens), int64: 1 for tokens, 0 for padding; ``None`` for all 1.
+            token_type_ids: (batch, tokens), int64; ``None`` for all 0.
+            position_ids: (batch, tokens), int64, from 0 in each document of a packed row;
+                ``None`` where each row is one document.
+            document_ids: (batch, tokens), int64: the document of each token of a packed row,
+                counted from 1; 0 for padding. It takes the place of ``attention_mask``.
+
+        Returns:
+            (batch, tokens, hidden).
+        """
         x: Tensor = self.embeddings(input_ids, token_type_ids, position_ids)
-        if position_ids is None or attention_mask is None:
+        if document_ids is None:
             mask = padding_mask(attention_mask, x.dtype)  # (batch, 1, 1, tokens)
         else:
-            mask = packed_mask(attention_mask, attention_mask, x.dtype)
+            mask = packed_mask(document_ids, document_ids, x.dtype)  # (batch, 1, tokens, tokens)
         for number in self.order:
             x = self.layers[number](x, mask)
         return self.apply_final_norm(x)

@@ -8,8 +8,8 @@ class LayerCache:
     """One layer's keys and values, in storage with room for more.
 
     Args:
-        max_new_tokens: how many more tokens are expected after the first ones. More may come: then the
-            storage grows.
+        max_new_tokens: number of tokens expected after the first call; the storage grows if more
+            come.
 
     Attributes:
         length: how many tokens are held.

@@ -222,7 +222,7 @@ class Objective(ABC):
         return []
 
     def collate(self, rows: Sequence[Example]) -> Batch:
-        """Put rows side by side; ``attention_mask`` says which places are no padding."""
+        """Stack rows into a batch; tokens with a ``document_ids`` of 0 are padding."""
         import torch
 
         first = rows[0]
@@ -243,7 +243,7 @@ class Objective(ABC):
             tokens=sum(
                 int(np.count_nonzero(array))
                 for name, array in arrays.items()
-                if name.endswith("attention_mask")
+                if name.endswith("document_ids")
             ),
         )
 

@@ -127,8 +127,8 @@ class CausalLanguageModelling(Objective):
         positions, which attention is faster without.
         """
         batch = super().collate(rows)
-        if bool((batch.tensors["attention_mask"] == 1).all()):
-            del batch.tensors["attention_mask"], batch.tensors["position_ids"]
+        if bool((batch.tensors["document_ids"] == 1).all()):
+            del batch.tensors["document_ids"], batch.tensors["position_ids"]
         return batch
 
     def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:

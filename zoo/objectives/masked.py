@@ -150,7 +150,7 @@ class MaskedLanguageModelling(Objective):
         return masked_loss(model, hidden, tensors)
 
 
-INPUTS = ("input_ids", "attention_mask", "token_type_ids", "position_ids")
+INPUTS = ("input_ids", "document_ids", "token_type_ids", "position_ids")
 
 
 def model_inputs(tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]":

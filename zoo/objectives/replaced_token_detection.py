@@ -252,7 +252,7 @@ def discriminator_loss(model: Any, given: "Mapping[str, Tensor]", replaced: "Ten
     from torch.nn import functional as F
 
     scores = model.scores(model.encode(**given), given.get("position_ids")).float()
-    real = given["attention_mask"] != 0
+    real = given["document_ids"] != 0
     losses = F.binary_cross_entropy_with_logits(scores, replaced.float(), reduction="none")
     said = scores.detach()
     right, probable, kept = (said > 0) == replaced, said.sigmoid(), real & ~replaced

@@ -1,7 +1,7 @@
 """What all objectives of encoder-decoders share: a source and a target for each text.
 
 Several texts share a row of the encoder, and the same texts a row of the decoder, in the same
-order: ``attention_mask`` and ``decoder_attention_mask`` number them from 1, so that each text's
+order: ``document_ids`` and ``decoder_document_ids`` number them from 1, so that each text's
 target sees its own source alone. A token that ends a text (role ``eos``) closes each source and
 each target, as in the released code of Raffel et al. 2020 (arXiv:1910.10683); there, it ends what
 is read or written, whether or not the document goes on. The decoder reads its target one place
@@ -60,9 +60,10 @@ class Seq2SeqObjective(Objective):
         learner: Any = model
         _, hidden = learner.hidden(
             tensors["input_ids"],
-            tensors["attention_mask"],
+            None,
             tensors["decoder_input_ids"],
-            tensors["decoder_attention_mask"],
+            document_ids=tensors["document_ids"],
+            decoder_document_ids=tensors["decoder_document_ids"],
         )
         return masked_token_loss(learner, hidden, tensors, SEQ2SEQ)
 
@@ -94,9 +95,9 @@ class Seq2SeqRows(ExampleDataset):
         return Example(
             {
                 "input_ids": sources.input_ids,
-                "attention_mask": sources.document_ids,
+                "document_ids": sources.document_ids,
                 "decoder_input_ids": read.input_ids,
-                "decoder_attention_mask": read.document_ids,
+                "decoder_document_ids": read.document_ids,
             },
             values={"labels": labels},
             positions={"places": ("decoder_input_ids", np.flatnonzero(read.document_ids))},

@@ -1,4 +1,4 @@
 """The conformance kit: what every family must pass, and the comparison with a reference.
 
-``zoo.testing.conformance`` needs pytest; ``zoo.conformance.hf_reference`` needs the reference library.
+``zoo.testing.conformance`` needs pytest.
 """

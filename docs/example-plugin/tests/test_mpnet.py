@@ -92,7 +92,7 @@ def test_texts_that_share_a_row_do_not_see_each_other() -> None:
     texts = [torch.arange(2, 50), torch.arange(300, 420)]
     planes = {
         "input_ids": torch.cat(texts),
-        "attention_mask": torch.tensor([1] * 48 + [2] * 120),
+        "document_ids": torch.tensor([1] * 48 + [2] * 120),
         "position_ids": torch.cat([torch.arange(48), torch.arange(120)]),
     }
     with torch.no_grad():

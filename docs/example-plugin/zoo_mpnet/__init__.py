@@ -23,6 +23,7 @@ class MPNet(EncoderFamily):
     """The family; torch is imported when a model is built."""
 
     name: ClassVar[str] = "mpnet"
+    package: ClassVar[str] = "zoo_mpnet"
     model_types: ClassVar[tuple[str, ...]] = ("mpnet",)
     config_type: ClassVar[type[Config]] = MPNetConfig
     config_map: ClassVar[ConfigMap] = CONFIG_MAP

@@ -74,18 +74,24 @@ class MPNet(nn.Module):
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
+        document_ids: Tensor | None = None,
     ) -> Tensor:
-        """Run the trunk: (batch, tokens, hidden).
+        """Return the last hidden state, (batch, tokens, hidden).
 
-        In training, texts may share a row: then the mask numbers them, and positions are given.
+        Args:
+            input_ids: (batch, tokens), int64.
+            attention_mask: (batch, tokens), int64: 1 for tokens, 0 for padding; ``None`` for all 1.
+            position_ids: (batch, tokens), int64, from 0 in each document of a packed row.
+            document_ids: (batch, tokens), int64: the document of each token of a packed row,
+                counted from 1; 0 for padding. It takes the place of ``attention_mask``.
         """
         x: Tensor = self.embeddings(input_ids, position_ids=position_ids)
         bias = distance_bias(self.relative_bias, input_ids.shape[1])
-        if position_ids is None or attention_mask is None:
-            padding = padding_mask(attention_mask, x.dtype)  # (batch, 1, 1, keys)
+        if document_ids is None:
+            mask = padding_mask(attention_mask, x.dtype)  # (batch, 1, 1, keys)
         else:
-            padding = packed_mask(attention_mask, attention_mask, x.dtype)
-        bias = bias if padding is None else bias + padding  # (batch, heads, queries, keys)
+            mask = packed_mask(document_ids, document_ids, x.dtype)  # (batch, 1, queries, keys)
+        bias = bias if mask is None else bias + mask  # (batch, heads, queries, keys)
         for layer in self.layers:
             x = layer(x, bias)
         return x

@@ -6,9 +6,7 @@ are the batch. The paper's own objective, which ``zoo`` lacks, has some tokens p
 permuted order, too.
 """
 
-from zoo.training.config.schema import Recipe, smoke_test_recipe
-from zoo.training.optim.lr_scheduler import LRSchedulerConfig
-from zoo.training.optim.optimizers import OptimizerConfig
+from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe, smoke_test_recipe
 
 BASE = Recipe(
     objective="masked-lm",

@@ -28,8 +28,8 @@ class TranslatedConfig:
         config: the family's configuration.
         extra: keys that no field of ours holds, with their values, to be written back.
         unknown: the names of those that this family does not know.
-        declared_optional: fields for optional parts, see ``zoo.weights.Rule``, that the file says it has:
-            without their tensors it is not whole.
+        declared_optional: fields of optional parts (see ``zoo.weights.Rule``) that the file
+            declares: their tensors must be there.
     """
 
     config: Config

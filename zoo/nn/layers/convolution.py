@@ -17,22 +17,25 @@ class TokenConvolution(nn.Conv1d):
         half = kernel_size // 2
         super().__init__(hidden_size, hidden_size, kernel_size, padding=half, groups=groups)
 
-    def forward(self, x: Tensor, texts: Tensor | None = None) -> Tensor:
-        """Convolve; of a row's texts, each as if it stood alone.
+    def forward(self, x: Tensor, document_ids: Tensor | None = None) -> Tensor:
+        """Convolve over the tokens of each document.
 
         Args:
             x: (batch, tokens, hidden).
-            texts: (batch, tokens), which of a row's texts a token is of; ``None`` where each row
-                is one text.
+            document_ids: (batch, tokens), int64: the document of each token of a packed row;
+                ``None`` where each row is one document.
 
         Returns:
             (batch, tokens, hidden).
         """
-        if texts is None:
+        if document_ids is None:
             return super().forward(x.transpose(1, 2)).transpose(1, 2)
-        weights, found = self.weight.unbind(-1), x.new_zeros(())
-        for away, weight in enumerate(weights, -(len(weights) // 2)):
-            near, of = F.pad(x, (0, 0, -away, away)), F.pad(texts, (-away, away))
-            seen = (near * (of == texts)[..., None]).transpose(1, 2)
-            found = found + F.conv1d(seen, weight[..., None], groups=self.groups)
-        return found.transpose(1, 2) + self.get_parameter("bias")
+        # One product for each offset, with neighbours of other documents set to zero: a document
+        # of a packed row gets the result that it has in a row of its own.
+        weights, total = self.weight.unbind(-1), x.new_zeros(())
+        for offset, weight in enumerate(weights, -(len(weights) // 2)):
+            neighbours = F.pad(x, (0, 0, -offset, offset))
+            same_document = F.pad(document_ids, (-offset, offset)) == document_ids
+            inputs = (neighbours * same_document[..., None]).transpose(1, 2)
+            total = total + F.conv1d(inputs, weight[..., None], groups=self.groups)
+        return total.transpose(1, 2) + self.get_parameter("bias")

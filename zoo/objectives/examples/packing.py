@@ -38,7 +38,7 @@ class PackedRow:
         """Return what the model takes, with or without segments."""
         found = {
             "input_ids": self.input_ids,
-            "attention_mask": self.document_ids,
+            "document_ids": self.document_ids,
             "position_ids": self.position_ids,
         }
         return {**found, "token_type_ids": self.token_type_ids} if types else found

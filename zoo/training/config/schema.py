@@ -13,86 +13,15 @@ import msgspec
 
 from zoo.data.readers import ReaderConfig
 from zoo.errors import SourceError, UsageError, did_you_mean
+from zoo.families.recipe import Recipe
 from zoo.io.limits import MAX_NEW_VOCABULARY, MAX_ROW_TOKENS, MAX_RUN_NUMBER
 from zoo.training.config.overrides import ConfigDict, check_keys, deep_merge
-from zoo.training.optim.lr_scheduler import LRSchedulerConfig
-from zoo.training.optim.optimizers import OptimizerConfig
 
 if TYPE_CHECKING:
     from zoo.families.base import Family
 
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 DROPOUT = "dropout"  # fields of configurations whose names end so are free in each run
-
-
-class SeqLenWarmup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Shorter rows for the first steps, as many of them in a step as later.
-
-    Attributes:
-        seq_len: places in a row.
-        fraction: of the steps.
-    """
-
-    seq_len: int
-    fraction: float = 0.9
-
-
-class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a family is taught, as its paper or the released code has it.
-
-    Attributes:
-        objective: what is learnt.
-        objective_args: of the objective.
-        config: fields of the model's configuration that differ from the size's.
-        vocab_size: tokens of a tokenizer that is trained for the run.
-        seq_len: places in a row.
-        seq_len_warmup: shorter rows for the first steps; ``None`` for one length throughout.
-        global_batch_tokens: places in the rows of one step, over all micro-batches and ranks; where rows
-            are shorter at first, of a step after that.
-        max_steps: how often weights are updated.
-        optimizer: see there.
-        lr_scheduler: of the learning rate.
-        ema_decay: decay of a moving average of the weights, which is then what a run leaves
-            behind; ``None`` for no average.
-    """
-
-    objective: str
-    objective_args: dict[str, Any] = msgspec.field(default_factory=dict)
-    config: dict[str, Any] = msgspec.field(default_factory=dict)
-    vocab_size: int | None = None
-    seq_len: int = 128
-    seq_len_warmup: SeqLenWarmup | None = None
-    global_batch_tokens: int = 4096
-    max_steps: int = 1000
-    optimizer: OptimizerConfig
-    lr_scheduler: LRSchedulerConfig = LRSchedulerConfig()
-    ema_decay: float | None = None
-
-
-def smoke_test_recipe(
-    objective: str,
-    *,
-    learning_rate: float,
-    betas: tuple[float, float] = (0.9, 0.999),
-    **changes: Any,
-) -> Recipe:
-    """Return a recipe for a few minutes on two cores, with a corpus like the package's.
-
-    Args:
-        objective: what is learnt.
-        learning_rate: of AdamW.
-        betas: of AdamW.
-        **changes: what else differs from the usual, by the names of ``Recipe``.
-    """
-    usual: ConfigDict = {
-        "vocab_size": 4096,
-        "seq_len": 128,
-        "global_batch_tokens": 4096,
-        "max_steps": 500,
-        "optimizer": OptimizerConfig(learning_rate=learning_rate, betas=betas, weight_decay=0.01),
-        "lr_scheduler": LRSchedulerConfig(warmup_steps=50),
-    }
-    return Recipe(objective=objective, **{**usual, **changes})
 
 
 class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -2,71 +2,13 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import msgspec
+from zoo.families.recipe import OptimizerConfig
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
-
-
-class OptimizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How weights are updated.
-
-    Attributes:
-        name: ``adamw`` (Loshchilov and Hutter 2019, arXiv:1711.05101), ``adafactor`` (see
-            ``zoo.training.optim.adafactor``), ``lamb`` (see ``zoo.training.optim.lamb``) or ``adagrad``
-            (Duchi et al. 2011, Journal of Machine Learning Research 12).
-        learning_rate: the highest of the lr_scheduler. In Adafactor, a part of the root mean square
-            of each parameter.
-        betas: decay of the means of the gradient and of its square; of AdamW and LAMB.
-        eps: added to the root of the mean square; of AdamW and LAMB.
-        initial_accumulator_value: what Adagrad's sums of squared gradients begin with. There is no ``eps``
-            beside it, as in TensorFlow's ``AdagradOptimizer``.
-        weight_decay: what a weight loses in an update, as a part of it, is this times the rate.
-            Biases and norms lose nothing. Adagrad knows none.
-        bias_correction: whether AdamW and LAMB make up for means that start at zero. Released
-            code often does not: ``AdamWeightDecayOptimizer`` of Devlin et al. 2019
-            (arXiv:1810.04805) and of Clark et al. 2020 (arXiv:2003.10555), and the LAMB of
-            Lan et al. 2020 (arXiv:1909.11942).
-        layerwise_lr_decay: what the rate is multiplied by from each layer to the one below it; see
-            ``zoo.training.optim.param_groups.layerwise_lr_scales``.
-        max_grad_norm: the highest norm of all gradients together; ``None`` for no limit.
-    """
-
-    name: Literal["adamw", "adafactor", "lamb", "adagrad"] = "adamw"
-    learning_rate: float
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    initial_accumulator_value: float = 0.1
-    weight_decay: float = 0.0
-    bias_correction: bool = True
-    layerwise_lr_decay: float = 1.0
-    max_grad_norm: float | None = 1.0
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be meant.
-
-        Raises:
-            ValueError: a number is out of its range.
-        """
-        for name in (
-            "learning_rate",
-            "eps",
-            "initial_accumulator_value",
-            "layerwise_lr_decay",
-            "max_grad_norm",
-        ):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} is {value}, which is not positive and finite")
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"weight_decay is {self.weight_decay}, not 0 or more and finite")
-        if self.name == "adagrad" and self.weight_decay:
-            raise ValueError(f"weight_decay is {self.weight_decay}, and adagrad has none: give 0")
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas are {self.betas}, and each is at least 0 and less than 1")
 
 
 def make_optimizer(

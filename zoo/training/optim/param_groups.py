@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import nn
 
-    from zoo.training.optim.optimizers import OptimizerConfig
+    from zoo.families.recipe import OptimizerConfig
 
 
 def parameter_groups(model: "nn.Module", settings: "OptimizerConfig") -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+HOOKIMPL = "from zoo.plugins.hookspecs import hookimpl\n"
 HEALTHY = """
 from zoo.plugins.hookspecs import hookimpl
 from zoo_bert import Bert
@@ -129,7 +130,7 @@ def test_the_environment_restricts_what_is_loaded(tmp_path: Path) -> None:
 
 
 def test_a_hook_with_an_argument_that_does_not_exist_is_reported(tmp_path: Path) -> None:
-    source = "from zoo.plugins.hookspecs import hookimpl\n@hookimpl\ndef zoo_families(x):\n    return []\n"
+    source = f"{HOOKIMPL}@hookimpl\ndef zoo_families(x):\n    return []\n"
     distribution(tmp_path, "zoo-odd", "odd", "zoo_odd", source)
     done = zoo(tmp_path, "families")
     assert done.returncode == 0
@@ -213,7 +214,7 @@ def test_a_plugins_registry_that_is_broken_stops_nobody(
 
 @pytest.mark.parametrize("value", ["7", "[object()]", "[None]"])
 def test_a_hook_that_returns_nonsense_is_reported(tmp_path: Path, value: str) -> None:
-    source = f"from zoo.plugins.hookspecs import hookimpl\n@hookimpl\ndef zoo_families():\n    return {value}\n"
+    source = f"{HOOKIMPL}@hookimpl\ndef zoo_families():\n    return {value}\n"
     distribution(tmp_path, "zoo-odd", "odd", "zoo_odd", source)
     done = zoo(tmp_path, "families", "--json")
     assert "zoo-odd" in done.stderr

@@ -93,7 +93,7 @@ class LossOutput:
     Attributes:
         sums: loss term -> its sum over the batch, a scalar that gradients flow from.
         metrics: name -> a sum and a count, scalars without gradients.
-        recurrent_state: what a recurrent model keeps for the next step, without gradients; (rows, ...)
+        recurrent_state: state of a recurrent model for the next step, detached, (rows, ...)
             each. It is among the tensors that are given to the loss of that step.
     """
 
@@ -150,7 +150,7 @@ class Objective(ABC):
         loss_weights: loss term -> its weight in the sum that is minimised.
         stateful: whether rows go on where those of the step before ended, and the model keeps
             its state between steps.
-        char_inputs: whether tokens are read by how they are spelled: then a corpus may have more than
+        char_inputs: whether tokens are read by their characters: then a corpus may have more than
             the model's vocabulary, which is of what is told.
     """
 

@@ -35,7 +35,7 @@ class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What can be chosen about masking.
 
     Attributes:
-        mask_strategy: what is chosen: single ``tokens``, whole ``words``, up to three words in a row
+        mask_strategy: the units to mask: single ``tokens``, whole ``words``, up to three words
             (``ngrams``), or ``spans`` of up to ten that are masked, replaced or kept together;
             see ``zoo.objectives.examples.masking``.
         mask_prob: the share of tokens that is chosen.

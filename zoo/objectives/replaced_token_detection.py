@@ -55,8 +55,8 @@ class ReplacedOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_f
         generator_width_ratio: the generator's width, as a part of the discriminator's.
         generator_depth_ratio: its depth, as a part of the discriminator's.
         discriminator_weight: of the discriminator's loss; that of the generator's is 1.
-        embedding_sharing: how the discriminator comes by its input embeddings: ``tied`` to the generator's,
-            ``gradient-disentangled`` from them (see ``zoo.objectives.losses.embedding_sharing``), or ``none`` for
+        embedding_sharing: input embeddings of the discriminator: ``tied`` to the generator's,
+            ``gradient-disentangled`` (see ``zoo.objectives.losses``), or ``none`` for
             its own.
     """
 
@@ -105,7 +105,8 @@ def generator_config(config: Any, options: ReplacedOptions) -> Any:
         raise UsageError(
             f"embeddings of a generator that is {width} wide cannot be those of a discriminator "
             f"that is {config.hidden_size} wide",
-            "--set objective_args.generator_width_ratio=1.0, or --set objective_args.embedding_sharing=none",
+            "--set objective_args.generator_width_ratio=1.0, or "
+            "--set objective_args.embedding_sharing=none",
         )
     return found
 
@@ -244,7 +245,7 @@ def discriminator_loss(model: Any, given: "Mapping[str, Tensor]", replaced: "Ten
     Returns:
         the loss, and as metrics the part of answers that are right (``accuracy``), of those about
         replaced and about original tokens, how often a replaced token is told from an original
-        one (``area_under_curve``, see ``zoo.objectives.losses.auc``: pairs are of one micro-batch), how
+        one (``area_under_curve``, see ``zoo.objectives.losses.auc``: pairs of one micro-batch), how
         probable it is said to be that these were replaced, and the part of tokens that are. At
         first all answers are "original", which is right of most: that the area leaves one half,
         and the two probabilities part, is what shows first that one is told from the other.

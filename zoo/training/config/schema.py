@@ -51,7 +51,7 @@ class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class InitConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a run starts with, where that is not fresh weights; see ``zoo.training.state.pretrained``.
+    """A pretrained checkpoint that a run starts with; see ``zoo.training.state.pretrained``.
 
     Attributes:
         model: a reference to the checkpoint.
@@ -83,7 +83,7 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     Attributes:
         family: what is taught.
-        size: one of the family's; with ``init_from``, by default the one that is most like the model.
+        size: a size of the family; with ``init_from``, by default the one most like the model.
         init_from: what the run starts with; ``None`` for fresh weights.
         data: what is read.
         seed: of everything that is drawn.
@@ -92,7 +92,7 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
         precision: what products are computed in; weights are float32 always. ``auto`` is
             bfloat16 on CUDA, where the device has it, and float32 elsewhere.
         compile: whether ``torch.compile`` makes kernels of the model.
-        gradient_checkpointing: whether activations inside blocks are computed again instead of kept.
+        gradient_checkpointing: whether activations inside blocks are recomputed, not stored.
         fsdp: whether weights and optimizer are split over ranks instead of copied.
         logging_steps: steps between lines of the log.
         eval_steps: steps between validations.
@@ -158,7 +158,8 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
             )
         if self.seq_len_warmup is not None and not 0 < self.seq_len_warmup.fraction < 1:
             raise ValueError(
-                f"seq_len_warmup.fraction is {self.seq_len_warmup.fraction}, which is not between 0 and 1"
+                f"seq_len_warmup.fraction is {self.seq_len_warmup.fraction}, "
+                "which is not between 0 and 1"
             )
 
     @property

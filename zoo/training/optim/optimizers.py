@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def make_optimizer(
     groups: Sequence[dict[str, Any]], settings: OptimizerConfig
 ) -> "torch.optim.Optimizer":
-    """Return an optimizer, which does as is set once ``set_hyperparams`` was called before each step.
+    """Return an optimizer; call ``set_hyperparams`` before each step.
 
     AdamW runs in one kernel for all parameters on CPU and CUDA. The state of AdamW and LAMB is
     ``step``, ``exp_avg`` and ``exp_avg_sq`` for each parameter; that of Adagrad ``step`` and

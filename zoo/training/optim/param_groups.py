@@ -22,7 +22,7 @@ def parameter_groups(model: "nn.Module", settings: "OptimizerConfig") -> list[di
 
     Returns:
         groups in the order in which the model has parameters, each with ``params``, their
-        ``names`` in the model, ``scale`` (see ``set_hyperparams``), ``decayed`` (whether weight decay
+        ``names`` in the model, ``scale`` (see ``set_hyperparams``), ``decayed`` (if weight decay
         applies and, in LAMB, the trust ratio) and ``weight_decay``.
 
     Raises:

@@ -1,0 +1,212 @@
+"""Pretraining recipes: the settings with which a paper or its released code trained a family.
+
+The structs hold values alone. ``zoo.training.config`` extends ``Recipe`` to the configuration of
+a whole run; ``zoo.training.optim`` builds optimizers and learning-rate schedules from the rest.
+"""
+
+import math
+from typing import Any, Literal
+
+import msgspec
+
+_DECAYING = ("linear", "linear-decay-from-zero", "linear-warmup-times-decay", "cosine")
+_NEED_WARMUP = ("inverse-sqrt", "inverse-sqrt-constant-warmup")
+
+
+class LRSchedulerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A learning-rate schedule: the factor that multiplies the learning rate in each update.
+
+    In what follows, n is the update, counted from 0, w the number of warm-up updates and T the
+    number of updates of the run. Up to update w, the factor is n / w, except in
+    ``linear-warmup-times-decay`` and ``inverse-sqrt-constant-warmup``.
+
+    Attributes:
+        name: the schedule after the warm-up:
+
+            ``linear``: a line from 1 at w to ``min_lr_ratio`` at T (Liu et al. 2019,
+            arXiv:1907.11692, the polynomial decay of its released code).
+
+            ``linear-decay-from-zero``: a line from 1 at 0 to ``min_lr_ratio`` at T, of which the
+            warm-up replaces the first w updates: at w the factor drops to 1 - w / T, where
+            ``min_lr_ratio`` is 0 (Devlin et al. 2019, arXiv:1810.04805, and Lan et al. 2020,
+            arXiv:1909.11942, optimization.py of their released code).
+
+            ``linear-warmup-times-decay``: the same line, multiplied by min(1, n / w); after w, it
+            equals ``linear-decay-from-zero`` (Clark et al. 2020, arXiv:2003.10555,
+            model/optimization.py of its released code).
+
+            ``cosine``: half a cosine wave from 1 at w to ``min_lr_ratio`` at T (Loshchilov and
+            Hutter 2017, arXiv:1608.03983, without restarts).
+
+            ``inverse-sqrt``: sqrt(w / n) (Vaswani et al. 2017, arXiv:1706.03762, section 5.3,
+            relative to its highest value).
+
+            ``inverse-sqrt-constant-warmup``: 1 up to w, then sqrt(w / n) (Raffel et al. 2020,
+            arXiv:1910.10683, section 3.1.2: 1 / sqrt(max(n, w)), whose highest value,
+            1 / sqrt(w), is the learning rate).
+
+            ``constant``: 1.
+        warmup_steps: number of warm-up updates.
+        min_lr_ratio: last factor of the linear schedules and of ``cosine``.
+    """
+
+    name: Literal[
+        "linear",
+        "linear-decay-from-zero",
+        "linear-warmup-times-decay",
+        "cosine",
+        "inverse-sqrt",
+        "inverse-sqrt-constant-warmup",
+        "constant",
+    ] = "linear"
+    warmup_steps: int = 0
+    min_lr_ratio: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: a number is out of its range, or has no meaning in this schedule.
+        """
+        if self.warmup_steps < 0:
+            raise ValueError(f"warmup_steps is {self.warmup_steps}, and updates are counted from 0")
+        if not 0 <= self.min_lr_ratio <= 1:
+            raise ValueError(
+                f"min_lr_ratio is {self.min_lr_ratio}, which is no part of the highest rate: 0 to 1"
+            )
+        if self.min_lr_ratio and self.name not in _DECAYING:
+            raise ValueError(
+                f"min_lr_ratio is {self.min_lr_ratio}, and the schedule {self.name} has no end: "
+                "leave 0"
+            )
+        if not self.warmup_steps and self.name in _NEED_WARMUP:
+            raise ValueError(f"the schedule {self.name} needs warmup_steps above 0")
+
+
+class OptimizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of an optimizer.
+
+    Attributes:
+        name: ``adamw`` (Loshchilov and Hutter 2019, arXiv:1711.05101), ``adafactor`` (see
+            ``zoo.training.optim.adafactor``), ``lamb`` (see ``zoo.training.optim.lamb``) or
+            ``adagrad`` (Duchi et al. 2011, Journal of Machine Learning Research 12).
+        learning_rate: the learning rate, which the schedule multiplies. In Adafactor, relative to
+            the root mean square of each parameter.
+        betas: decay rates of the running means of the gradient and of its square; of AdamW and
+            LAMB.
+        eps: added to the root of the mean square; of AdamW and LAMB.
+        initial_accumulator_value: initial value of Adagrad's sums of squared gradients. There is
+            no ``eps`` beside it, as in TensorFlow's ``AdagradOptimizer``.
+        weight_decay: decoupled weight decay: an update subtracts this times the learning rate
+            from a weight, as a fraction of it. Biases and norms do not decay. Adagrad has none.
+        bias_correction: correct the bias of AdamW's and LAMB's running means, which start at
+            zero. Released code often does not: ``AdamWeightDecayOptimizer`` of Devlin et al. 2019
+            (arXiv:1810.04805) and of Clark et al. 2020 (arXiv:2003.10555), and the LAMB of
+            Lan et al. 2020 (arXiv:1909.11942).
+        layerwise_lr_decay: factor of the learning rate from each layer to the one below it; see
+            ``zoo.training.optim.param_groups.layerwise_lr_scales``.
+        max_grad_norm: largest norm of all gradients together; ``None`` for no clipping.
+    """
+
+    name: Literal["adamw", "adafactor", "lamb", "adagrad"] = "adamw"
+    learning_rate: float
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    initial_accumulator_value: float = 0.1
+    weight_decay: float = 0.0
+    bias_correction: bool = True
+    layerwise_lr_decay: float = 1.0
+    max_grad_norm: float | None = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: a number is out of its range.
+        """
+        for name in (
+            "learning_rate",
+            "eps",
+            "initial_accumulator_value",
+            "layerwise_lr_decay",
+            "max_grad_norm",
+        ):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name} is {value}, which is not positive and finite")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay is {self.weight_decay}, not 0 or more and finite")
+        if self.name == "adagrad" and self.weight_decay:
+            raise ValueError(f"weight_decay is {self.weight_decay}, and adagrad has none: give 0")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas are {self.betas}, and each is at least 0 and less than 1")
+
+
+class SeqLenWarmup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Shorter rows in the first part of a run, with the same number of rows per step.
+
+    Attributes:
+        seq_len: number of tokens per row.
+        fraction: fraction of the steps that have such rows.
+    """
+
+    seq_len: int
+    fraction: float = 0.9
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Pretraining settings of a model size, from the paper or the released code.
+
+    Attributes:
+        objective: name of the pretraining objective.
+        objective_args: options of the objective.
+        config: fields of the model's configuration that differ from those of the size.
+        vocab_size: vocabulary size of a tokenizer that is trained for the run.
+        seq_len: number of tokens per row.
+        seq_len_warmup: shorter rows in the first steps; ``None`` for one length throughout.
+        global_batch_tokens: number of tokens per step, padding included, over all micro-batches
+            and ranks; with ``seq_len_warmup``, of the steps after it.
+        max_steps: number of optimizer steps.
+        optimizer: settings of the optimizer.
+        lr_scheduler: learning-rate schedule.
+        ema_decay: decay of an exponential moving average of the weights, which then become the
+            final model; ``None`` for no average.
+    """
+
+    objective: str
+    objective_args: dict[str, Any] = msgspec.field(default_factory=dict)
+    config: dict[str, Any] = msgspec.field(default_factory=dict)
+    vocab_size: int | None = None
+    seq_len: int = 128
+    seq_len_warmup: SeqLenWarmup | None = None
+    global_batch_tokens: int = 4096
+    max_steps: int = 1000
+    optimizer: OptimizerConfig
+    lr_scheduler: LRSchedulerConfig = LRSchedulerConfig()
+    ema_decay: float | None = None
+
+
+def smoke_test_recipe(
+    objective: str,
+    *,
+    learning_rate: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+    **changes: Any,
+) -> Recipe:
+    """Return a recipe that takes a few minutes on two cores, for a corpus of some 100 kB.
+
+    Args:
+        objective: name of the objective.
+        learning_rate: learning rate of AdamW.
+        betas: decay rates of AdamW's running means.
+        **changes: other fields of ``Recipe``.
+    """
+    settings: dict[str, Any] = {
+        "vocab_size": 4096,
+        "seq_len": 128,
+        "global_batch_tokens": 4096,
+        "max_steps": 500,
+        "optimizer": OptimizerConfig(learning_rate=learning_rate, betas=betas, weight_decay=0.01),
+        "lr_scheduler": LRSchedulerConfig(warmup_steps=50),
+    }
+    return Recipe(objective=objective, **{**settings, **changes})

@@ -5,16 +5,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from zoo.checkpoint import MANIFEST, Checkpoint, Manifest, is_checkpoint, load_checkpoint
+from zoo.checkpoint import Checkpoint, is_checkpoint, load_checkpoint
+from zoo.checkpoint.digests import check_digests
 from zoo.convert.infer_head import identity_map
 from zoo.convert.round_trip import bitwise_equal
 from zoo.errors import PluginError, UsageError, VerificationError
 from zoo.io.digests.checks import Check, run_check
-from zoo.io.digests.files import hash_file
-from zoo.io.digests.sealed import check_digest
-from zoo.io.files import read_regular
-from zoo.io.json import read_json_record
-from zoo.io.paths import safe_join
 from zoo.io.progress import progress
 from zoo.weights import match_tensors
 
@@ -86,37 +82,6 @@ def verify_model(path: Path, *, reference: bool) -> Iterator[Check]:
         yield result
     if reference:
         yield _reference(checkpoint) if sound else Check(REFERENCE, "not run", "see above")
-
-
-def check_digests(path: Path) -> str:
-    """Compare every file of a model or an export with the manifest, both ways.
-
-    Raises:
-        SourceError, VerificationError: a file is missing, changed, or not in the manifest; or
-            the manifest itself was changed.
-    """
-    manifest = read_json_record(path / MANIFEST, Manifest)
-    if manifest.digest:
-        content = read_regular(path / MANIFEST, "manifest", (path / MANIFEST).stat().st_size)
-        check_digest(path / MANIFEST, content, manifest.digest, hint=REMEDY)
-    for name, before in manifest.files.items():
-        file = safe_join(path, name, str(path / MANIFEST))
-        if not file.is_file():
-            raise VerificationError(f"{file} is in the manifest and not in the directory")
-        now = hash_file(file)
-        if (now.bytes, now.blake3) != (before.bytes, before.blake3):
-            raise VerificationError(
-                f"{file} is not what was written: {now.bytes} bytes now, "
-                f"{before.bytes} then, or other contents"
-            )
-    files = (p.relative_to(path) for p in path.rglob("*") if p.is_file())
-    strays = sorted({str(file) for file in files} - {*manifest.files, MANIFEST})
-    if strays:
-        raise VerificationError(
-            f"{path} holds files that are not in the manifest: {', '.join(strays)}"
-        )
-    sealed = "" if manifest.digest else f"; {MANIFEST} has no digest: an earlier version wrote it"
-    return f"{len(manifest.files)} files are what was written{sealed}"
 
 
 def check_account(checkpoint: Checkpoint) -> str:

@@ -1,10 +1,10 @@
 """Checks of a run's directory and of its checkpoints.
 
-Every byte of ``config.yaml``, ``run.json``, the checkpoints and the models that a run leaves is
-covered by a digest. ``metrics.jsonl`` grows: each checkpoint has the digest of the log up to its step,
-and records after the last checkpoint are checked for their form alone. ``performance.jsonl`` and the
-files of events hold measurements that nothing is computed from, and are checked for their form;
-``report.html`` is drawn anew from the log and is not checked.
+Every byte of ``config.yaml``, ``run.json``, the checkpoints and the final models is covered by a
+digest. ``metrics.jsonl`` grows: each checkpoint has the digest of the log up to its step, and the
+records after the last checkpoint are checked for their form alone. ``performance.jsonl`` and the
+TensorBoard events hold measurements that nothing is computed from, and are checked for their form;
+``report.html`` is rendered from the log and is not checked.
 """
 
 import struct
@@ -126,6 +126,6 @@ def _count_events(path: Path) -> int:
 
 
 def _check_model(path: Path) -> str:
-    from zoo.conformance.verify import check_digests
+    from zoo.checkpoint.digests import check_digests
 
     return check_digests(path)

@@ -1,0 +1,44 @@
+"""Comparison of a model's files with its manifest."""
+
+from pathlib import Path
+
+from zoo.checkpoint.records import MANIFEST, Manifest
+from zoo.errors import VerificationError
+from zoo.io.digests.files import hash_file
+from zoo.io.digests.sealed import check_digest
+from zoo.io.files import read_regular
+from zoo.io.json import read_json_record
+from zoo.io.paths import safe_join
+
+HINT = "make it again"
+
+
+def check_digests(path: Path) -> str:
+    """Compare every file of a model or an export with the manifest, both ways.
+
+    Raises:
+        SourceError, VerificationError: a file is missing, changed, or not in the manifest; or
+            the manifest itself was changed.
+    """
+    manifest = read_json_record(path / MANIFEST, Manifest)
+    if manifest.digest:
+        content = read_regular(path / MANIFEST, "manifest", (path / MANIFEST).stat().st_size)
+        check_digest(path / MANIFEST, content, manifest.digest, hint=HINT)
+    for name, before in manifest.files.items():
+        file = safe_join(path, name, str(path / MANIFEST))
+        if not file.is_file():
+            raise VerificationError(f"{file} is in the manifest and not in the directory")
+        now = hash_file(file)
+        if (now.bytes, now.blake3) != (before.bytes, before.blake3):
+            raise VerificationError(
+                f"{file} is not what was written: {now.bytes} bytes now, "
+                f"{before.bytes} then, or other contents"
+            )
+    files = (p.relative_to(path) for p in path.rglob("*") if p.is_file())
+    strays = sorted({str(file) for file in files} - {*manifest.files, MANIFEST})
+    if strays:
+        raise VerificationError(
+            f"{path} holds files that are not in the manifest: {', '.join(strays)}"
+        )
+    note = "" if manifest.digest else f"; {MANIFEST} has no digest: an earlier version wrote it"
+    return f"{len(manifest.files)} files are what was written{note}"

@@ -32,7 +32,10 @@ FAMILIES = (
     "deberta",
     "elmo",
 )
-STAGE = "electra --max-steps 1000 --global-batch-tokens 8192 --set seq_len=16 --set lr_scheduler.warmup_steps=100"
+STAGE = (
+    "electra --max-steps 1000 --global-batch-tokens 8192 --set seq_len=16 "
+    "--set lr_scheduler.warmup_steps=100"
+)
 MASKED = f"{STAGE} --objective masked-lm --set vocab_size=600 --set config.initializer_range=0.05"
 DETECTION = f"{STAGE} --set optimizer.learning_rate=0.001 --set eval_sequences=1024"
 FRESH = "discriminator.head"
@@ -45,7 +48,8 @@ RUNS = {
     "masked-wide": f"{MASKED} --set config.intermediate_size=512 "
     "--set optimizer.learning_rate=0.002",
     "taught-generator": f"{DETECTION} --init-from RUNS/masked-wide/model "
-    f"--set init_from.generator=RUNS/masked-wide/model --set objective_args.generator_width_ratio=1.0 "
+    f"--set init_from.generator=RUNS/masked-wide/model "
+    f"--set objective_args.generator_width_ratio=1.0 "
     f"--set 'init_from.new_modules=[{FRESH}]'",
 }
 TEXTS = "--data FOLDER/train --eval-data FOLDER/validation"

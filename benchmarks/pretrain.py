@@ -108,13 +108,13 @@ def settings(corpus: Path, steps: int) -> dict[str, Any]:
 def ours(corpus: Path, steps: int) -> dict[str, float]:
     from zoo.training.distributed.context import DistContext
     from zoo.training.entrypoints import train
-    from zoo.training.logging.jsonl import SPEED, read_jsonl
+    from zoo.training.logging.jsonl import PERFORMANCE_FILE, read_jsonl
 
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch, "run")
-        train(settings(corpus, steps), {}, run, DistContext.join("cpu"))
+        train(settings(corpus, steps), {}, run, DistContext.initialize("cpu"))
         # of the last steps, for which the clock stood still while anything else was done
-        return {"tokens_per_second": read_jsonl(run, SPEED)[-1]["tokens_per_second"]}
+        return {"tokens_per_second": read_jsonl(run, PERFORMANCE_FILE)[-1]["tokens_per_second"]}
 
 
 def theirs(corpus: Path, steps: int) -> dict[str, float]:
@@ -210,8 +210,8 @@ def difference(corpus: Path) -> float:
     objective: Any = job.objective
     texts = objective.rows(job.corpus.split("train"), 0).texts
     torch.manual_seed(0)
-    model = objective.learner(job.family, job.config).eval()
-    frame = job.objective.vocabulary.single
+    model = objective.learner(job.family, job.model_config).eval()
+    frame = job.objective.vocabulary.single_template
     text = texts.split.read(*texts.layout.row(0)[0])[: LENGTH - 2]
     row = objective.masked(
         pack([frame.wrap(text)], length=len(text) + 2, pad=0), np.random.default_rng(0)
@@ -219,7 +219,7 @@ def difference(corpus: Path) -> float:
     batch = objective.collate([row])
     with torch.no_grad():
         own = objective.loss(model, batch.tensors).sums["masked-lm"] / batch.counts["masked-lm"]
-        peer = reference_model(job.family, job.config, "masked-lm", model.state_dict())
+        peer = reference_model(job.family, job.model_config, "masked-lm", model.state_dict())
         labels = torch.full_like(batch.tensors["input_ids"], -100)
         labels.view(-1)[batch.tensors["places"]] = batch.tensors["labels"]
         their = peer(input_ids=batch.tensors["input_ids"], labels=labels).loss

@@ -53,11 +53,11 @@ from zoo.objectives.losses.sampled_softmax import (
 from zoo_elmo.characters import BEGIN_SENTENCE, END_SENTENCE, boundary, word_ids
 from zoo_elmo.config import ElmoConfig
 
-WAYS = ("forward", "backward")  # the loss terms
-_PLANES = ("forward", "forward_targets", "backward", "backward_targets")  # read and told
+DIRECTIONS = ("forward", "backward")  # the loss terms
+_ARRAYS = ("forward", "forward_targets", "backward", "backward_targets")  # read and told
 
 
-class Windows(ExampleDataset):
+class WindowDataset(ExampleDataset):
     """The steps of both streams, cut into rows. What is left at their end fills no row.
 
     Args:
@@ -84,7 +84,7 @@ class Windows(ExampleDataset):
         """See ``Rows``."""
         return int(self.steps[-1]) // self.length
 
-    def row(self, index: int, rng: np.random.Generator) -> Example:
+    def example(self, index: int, rng: np.random.Generator) -> Example:
         """See ``Rows``. What is drawn is a seed for the sample."""
         first = index * self.length
         at = int(np.searchsorted(self.steps, first, side="right")) - 1
@@ -96,9 +96,9 @@ class Windows(ExampleDataset):
             at += 1
         forward, backward = np.split(np.concatenate(pieces, axis=1), 2)
         return Example(
-            dict(zip(_PLANES, (*forward, *backward[:, ::-1]), strict=True)),
+            dict(zip(_ARRAYS, (*forward, *backward[:, ::-1]), strict=True)),
             values={"sample": rng.integers(2**63, size=1)} if self.sampled else {},
-            counts=dict.fromkeys(WAYS, self.length),
+            counts=dict.fromkeys(DIRECTIONS, self.length),
         )
 
     def _sentence(self, number: int) -> Ids:
@@ -148,7 +148,7 @@ class BidirectionalLm(Objective):
     @property
     def loss_weights(self) -> Mapping[str, float]:
         """See ``Objective``: the mean of both directions."""
-        return dict.fromkeys(WAYS, 0.5)
+        return dict.fromkeys(DIRECTIONS, 0.5)
 
     @cached_property
     def characters(self) -> NDArray[np.int16]:
@@ -162,13 +162,13 @@ class BidirectionalLm(Objective):
             found[self.vocabulary.special_token_id(role)] = boundary(mark, room)
         return found
 
-    def rows(self, split: Split, seed: int) -> ExampleDataset:
+    def dataset(self, split: Split, seed: int) -> ExampleDataset:
         """See ``Objective``."""
-        return Windows(self, split, seed)
+        return WindowDataset(self, split, seed)
 
-    def collate(self, rows: Sequence[Example]) -> Batch:
+    def collate(self, examples: Sequence[Example]) -> Batch:
         """See ``Objective``; the vector of a word is computed once, wherever it stands."""
-        planes = np.array([[row.arrays[name] for row in rows] for name in _PLANES])
+        planes = np.array([[row.arrays[name] for row in examples] for name in _ARRAYS])
         read, told = planes[::2], planes[1::2]
         used, places = np.unique(read, return_inverse=True)
         arrays = {
@@ -177,18 +177,18 @@ class BidirectionalLm(Objective):
             "targets": np.where(told < self.config.vocab_size, told, self.unknown),
         }
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        if "sample" in rows[0].values:
-            source = torch.Generator().manual_seed(int(rows[0].values["sample"][0]))
+        if "sample" in examples[0].values:
+            source = torch.Generator().manual_seed(int(examples[0].values["sample"][0]))
             drawn = [
                 log_uniform_sample(self.config.vocab_size, self.options.num_sampled, source)
-                for _ in WAYS
+                for _ in DIRECTIONS
             ]
             words, tries = zip(*drawn, strict=True)
             tensors |= {"samples": torch.stack(words), "tries": torch.tensor(tries)}
-        counts = {way: sum(row.counts[way] for row in rows) for way in WAYS}
-        return Batch(tensors, counts, rows=len(rows), tokens=len(rows) * self.length)
+        counts = {way: sum(row.counts[way] for row in examples) for way in DIRECTIONS}
+        return Batch(tensors, counts, rows=len(examples), tokens=len(examples) * self.length)
 
-    def loss(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> LossOutput:
+    def compute_loss(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> LossOutput:
         """See ``Objective``; the memory is what every LSTM ended with."""
         learner: Any = model
         spelled = learner.embeddings(tensors["character_ids"].unsqueeze(0)).squeeze(0)
@@ -200,7 +200,7 @@ class BidirectionalLm(Objective):
         )
         seen = learner.directions(learner.above(vectors, mask, state))
         sampled, sums = model.training and "samples" in tensors, {}
-        for k, way in enumerate(WAYS):
+        for k, way in enumerate(DIRECTIONS):
             sample = SampledWords(tensors["samples"][k], tensors["tries"][k]) if sampled else None
             hidden, told = seen[k].flatten(0, 1), tensors["targets"][k].flatten()
             sums[way] = sampled_softmax_loss(learner.head, hidden, told, sample).sum()

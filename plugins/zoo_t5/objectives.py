@@ -10,14 +10,14 @@ from zoo.objectives.examples.span_noise import Noise
 from zoo.objectives.examples.vocabulary import Ids
 
 
-class SwapOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BertStyleOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What can be chosen about masks.
 
     Attributes:
         random: the share of noise that becomes any token instead of the mask.
     """
 
-    random: float = 0.1
+    random_token_prob: float = 0.1
 
     def __post_init__(self) -> None:
         """Refuse a share that is none.
@@ -26,7 +26,7 @@ class SwapOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields
             ValueError: it is outside of its range.
         """
         super().__post_init__()
-        self.check_share("random", ends=True)
+        self.check_fraction("random_token_prob", ends=True)
 
 
 class BertStyle(MaskTokens):
@@ -37,11 +37,11 @@ class BertStyle(MaskTokens):
     """
 
     name: ClassVar[str] = "bert-style"
-    options_type: ClassVar[type[Options]] = SwapOptions
+    options_type: ClassVar[type[Options]] = BertStyleOptions
 
-    def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
+    def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
         """See ``DenoisingObjective``."""
-        masked, target = super().corrupted(text, noise, rng)
-        swapped = noise & (rng.random(len(text)) < self.options.random)
-        others = rng.choice(self.vocabulary.ordinary, size=len(text))
+        masked, target = super().corrupt(text, noise, rng)
+        swapped = noise & (rng.random(len(text)) < self.options.random_token_prob)
+        others = rng.choice(self.vocabulary.ordinary_ids, size=len(text))
         return np.where(swapped, others, masked), target

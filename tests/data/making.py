@@ -24,18 +24,18 @@ def paragraphs(count: int = 60) -> list[str]:
 
 def trained(family: str, size: int = 800, kind: str | None = None) -> ExistingTokenizer:
     """A tokenizer that is trained on the paragraphs."""
-    return TokenizerToTrain.of(get_family(family), size=size, kind=kind).make(
-        lambda: [paragraphs()]
-    )
+    return TokenizerToTrain.for_family(
+        get_family(family), vocab_size=size, tokenizer_type=kind
+    ).make(lambda: [paragraphs()])
 
 
 def built(target: Path, *paths: Path, **options: Any) -> Corpus:
     """A corpus of files; by default nothing is held out, and words are pieces of text."""
-    make = {k: options.pop(k) for k in ("workers", "force", "shard") if k in options}
+    make = {k: options.pop(k) for k in ("workers", "force", "shard_bytes") if k in options}
     reading = ReaderConfig(
         **{k: options.pop(k) for k in ReaderConfig.__struct_fields__ if k in options}
     )
-    options = {"tokenizer": trained("bert"), "validation": 0.0, **options}
+    options = {"tokenizer": trained("bert"), "eval_fraction": 0.0, **options}
     return build(CorpusSpec(paths, reader=reading, **options), target, **make)
 
 

@@ -50,7 +50,9 @@ def test_sentences_have_the_tokens_that_they_have_alone(
     tokenizer = trained(family)
     lines = [line.strip() for text in paragraphs() for line in text.split(". ") if line.strip()]
     texts.write_text("\n".join(lines), "utf-8")
-    split = built(tmp_path / "out", texts, tokenizer=tokenizer, sentences="line").split("train")
+    split = built(tmp_path / "out", texts, tokenizer=tokenizer, sentence_splitter="line").split(
+        "train"
+    )
     naive = Tokenizer.from_buffer(tokenizer.json)
     (document,) = contents(split)
     assert len(document) == len(lines)
@@ -62,7 +64,7 @@ def test_sentences_have_the_tokens_that_they_have_alone(
 def test_what_has_no_tokens_is_no_sentence_and_no_document(tmp_path: Path) -> None:
     nothing = "\u200b"  # which the tokenizer removes
     (tmp_path / "a.txt").write_text(f"One\n{nothing}\ntwo\n\n{nothing}\n\nthree", "utf-8")
-    split = built(tmp_path / "out", tmp_path / "a.txt", sentences="line").split("train")
+    split = built(tmp_path / "out", tmp_path / "a.txt", sentence_splitter="line").split("train")
     assert [len(document) for document in contents(split)] == [2, 1]
 
 
@@ -96,7 +98,7 @@ def test_text_that_spells_a_special_token_is_text(
 
 
 def test_the_files_are_as_the_manifest_says(tmp_path: Path, texts: Path) -> None:
-    built(tmp_path / "out", texts, validation=0.2)
+    built(tmp_path / "out", texts, eval_fraction=0.2)
     manifest = json.loads((tmp_path / "out/corpus.json").read_text("utf-8"))
     listed = {n: f for split in manifest["splits"].values() for n, f in split["files"].items()}
     found = files_of(tmp_path / "out")
@@ -116,7 +118,7 @@ def test_the_files_are_as_the_manifest_says(tmp_path: Path, texts: Path) -> None
 @pytest.mark.parametrize("shard", [1, 300, 1000, 1 << 20])
 def test_a_document_lies_in_one_shard(tmp_path: Path, texts: Path, shard: int) -> None:
     whole = built(tmp_path / "whole", texts).split("train")
-    split = built(tmp_path / "out", texts, shard=shard).split("train")
+    split = built(tmp_path / "out", texts, shard_bytes=shard).split("train")
     assert contents(split) == contents(whole)
     ends = np.cumsum([len(s) for s in split.shards])
     starts = split.document_starts()
@@ -134,17 +136,17 @@ def test_a_document_lies_in_one_shard(tmp_path: Path, texts: Path, shard: int) -
 def test_nothing_depends_on_how_many_work_or_on_chunks(
     tmp_path: Path, texts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zoo.data.encoding.CHUNK", 2000)
-    built(tmp_path / "one", texts, validation=0.1, workers=1)
-    built(tmp_path / "two", texts, validation=0.1, workers=2)
+    monkeypatch.setattr("zoo.data.encoding.CHUNK_CHARS", 2000)
+    built(tmp_path / "one", texts, eval_fraction=0.1, workers=1)
+    built(tmp_path / "two", texts, eval_fraction=0.1, workers=2)
     monkeypatch.undo()
-    built(tmp_path / "big", texts, validation=0.1, workers=1)
+    built(tmp_path / "big", texts, eval_fraction=0.1, workers=1)
     assert files_of(tmp_path / "one") == files_of(tmp_path / "two") == files_of(tmp_path / "big")
 
 
 def test_the_held_out_documents_are_others_and_stay_the_same(tmp_path: Path, texts: Path) -> None:
     def splits(name: str, **options: object) -> tuple[list[str], list[str]]:
-        corpus = built(tmp_path / name, texts, **{"validation": 0.2, **options})
+        corpus = built(tmp_path / name, texts, **{"eval_fraction": 0.2, **options})
         train, held = (contents(corpus.split(split)) for split in ("train", "validation"))
         return [str(document) for document in train], [str(document) for document in held]
 
@@ -158,12 +160,12 @@ def test_the_held_out_documents_are_others_and_stay_the_same(tmp_path: Path, tex
     assert splits("c", seed=1)[1] != held
     texts.write_text("\n\n".join([*paragraphs(), "More is added. It changes little."]), "utf-8")
     assert splits("d")[1][: len(held)] == held
-    assert len(splits("e", validation=0.0001)[1]) == 1
+    assert len(splits("e", eval_fraction=0.0001)[1]) == 1
 
 
 def test_other_files_can_be_held_out(tmp_path: Path, texts: Path) -> None:
     (tmp_path / "v.txt").write_text("Held out. Both.\n\nAnd this.", "utf-8")
-    corpus = built(tmp_path / "out", texts, validation_paths=[tmp_path / "v.txt"], validation=0.5)
+    corpus = built(tmp_path / "out", texts, eval_paths=[tmp_path / "v.txt"], eval_fraction=0.5)
     assert len(corpus.split("train").documents) == 61
     assert [len(d) for d in contents(corpus.split("validation"))] == [2, 1]
     assert len(corpus.record.sources) == 2
@@ -181,7 +183,7 @@ def test_large_vocabularies_take_four_bytes(tmp_path: Path, texts: Path) -> None
 
 def test_the_cache_goes_by_contents(tmp_path: Path, texts: Path) -> None:
     family = get_family("bert")
-    tokenizer = TokenizerToTrain.of(family, size=500)
+    tokenizer = TokenizerToTrain.for_family(family, vocab_size=500)
     first = cached_corpus([texts], tokenizer)
     copy = tmp_path / "copy" / "texts.txt"
     copy.parent.mkdir()
@@ -190,7 +192,10 @@ def test_the_cache_goes_by_contents(tmp_path: Path, texts: Path) -> None:
     again = cached_corpus([copy], tokenizer)
     assert again.path == first.path
     assert (again.path / "corpus.json").stat().st_mtime_ns == when
-    assert cached_corpus([texts], TokenizerToTrain.of(family, size=501)).path != first.path
+    assert (
+        cached_corpus([texts], TokenizerToTrain.for_family(family, vocab_size=501)).path
+        != first.path
+    )
     assert cached_corpus([texts], tokenizer, seed=1).path != first.path
     copy.write_text("Other text. Much shorter.\n\nBut two documents.", "utf-8")
     assert cached_corpus([copy], tokenizer).path != first.path
@@ -198,7 +203,7 @@ def test_the_cache_goes_by_contents(tmp_path: Path, texts: Path) -> None:
 
 
 def test_the_packaged_corpus_needs_nothing_else() -> None:
-    corpus = cached_corpus([], TokenizerToTrain.of(get_family("electra"), size=1000))
+    corpus = cached_corpus([], TokenizerToTrain.for_family(get_family("electra"), vocab_size=1000))
     assert corpus.record.vocab_size == 1000
     train, held = corpus.split("train"), corpus.split("validation")
     assert len(train.documents) + len(held.documents) - 2 == 34

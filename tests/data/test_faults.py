@@ -159,10 +159,10 @@ def test_a_file_that_unpacks_to_a_thousand_times_its_size_is_refused(
 
 READ = """
 import sys; from pathlib import Path
-from zoo.data.read import Reading, documents
+from zoo.data.readers import ReaderConfig, read_documents
 from zoo.errors import VerificationError
 try:
-    print(sum(map(len, documents([Path(sys.argv[1])], Reading()))))
+    print(sum(map(len, read_documents([Path(sys.argv[1])], ReaderConfig()))))
 except VerificationError as error:
     print(error)
 """
@@ -246,10 +246,10 @@ def test_a_missing_library_is_named(
 def test_too_few_documents(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("One document. Alone.")
     with pytest.raises(UsageError, match="one document cannot be split"):
-        built(tmp_path / "out", tmp_path / "a.txt", validation=0.01)
+        built(tmp_path / "out", tmp_path / "a.txt", eval_fraction=0.01)
     (tmp_path / "a.txt").write_text("One document.\n\nTwo.")
     with pytest.raises(UsageError, match="no text is left for train"):
-        built(tmp_path / "out", tmp_path / "a.txt", validation=0.999)
+        built(tmp_path / "out", tmp_path / "a.txt", eval_fraction=0.999)
 
 
 def test_an_existing_output_is_kept_unless_forced(tmp_path: Path) -> None:
@@ -322,9 +322,10 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         assert (process.returncode, word in err) == (code, True), err
         assert len(err.splitlines()) == (1 if code else 0)
     assert json.loads(out)["splits"]["train"]["documents"] > 50
-    own = ["-o", str(tmp_path / "other"), "--tokenizer", str(tmp_path / "out"), "--kind", "words"]
+    out = ["-o", str(tmp_path / "other"), "--tokenizer", str(tmp_path / "out")]
+    own = [*out, "--tokenizer-type", "words"]
     process = zoo("corpus", "build", *own, str(tmp_path / "a.jsonl"))
-    assert "--kind is for a tokenizer to train" in process.communicate(timeout=60)[1]
+    assert "--tokenizer-type is for a tokenizer to train" in process.communicate(timeout=60)[1]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zoo.data.corpus import Split
-from zoo.data.packing import EpochShuffle, FramedBudget, PackingPlan, pack_documents
+from zoo.data.packing import EpochShuffle, PackingPlan, TemplateBudget, pack_documents
 from zoo.errors import UsageError
 
 sizes = st.lists(st.integers(1, 50), min_size=1, max_size=30)
@@ -19,12 +19,14 @@ sizes = st.lists(st.integers(1, 50), min_size=1, max_size=30)
 def corpus(lengths: list[int]) -> Split:
     """Documents in which no token stands twice."""
     ends = np.cumsum(lengths).tolist()
-    return Split.of([[list(range(e - n, e))] for e, n in zip(ends, lengths, strict=True)])
+    return Split.from_documents(
+        [[list(range(e - n, e))] for e, n in zip(ends, lengths, strict=True)]
+    )
 
 
 def laid(split: Split, length: int = 16, around: int = 2, seed: int = 0) -> PackingPlan:
     return pack_documents(
-        split, length=length, measure=partial(FramedBudget, length, around), seed=seed
+        split, length=length, new_row=partial(TemplateBudget, length, around), seed=seed
     )
 
 

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 import zstandard
 
-from zoo.data.readers import ReaderConfig, documents, expand_paths
+from zoo.data.readers import ReaderConfig, expand_paths, read_documents
 from zoo.data.sentences import sentence_spans
 
 TEXTS = ["One sentence.\nAnd two: é.", "A second document…", "中文 and no more"]
@@ -19,7 +19,7 @@ ROWS = b"".join(json.dumps({"n": 1, "text": text}).encode() + b"\n" for text in 
 
 
 def read(*paths: Path, **options: str) -> list[str]:
-    return list(documents(expand_paths(paths), ReaderConfig(**options)))  # type: ignore[arg-type]
+    return list(read_documents(expand_paths(paths), ReaderConfig(**options)))  # type: ignore[arg-type]
 
 
 def frames(data: bytes) -> bytes:
@@ -58,15 +58,15 @@ def test_parquet(tmp_path: Path) -> None:
 
 def test_where_documents_end(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(PLAIN)
-    assert read(tmp_path / "a.txt", document="file") == ["\n".join(TEXTS)]
+    assert read(tmp_path / "a.txt", document_separator="file") == ["\n".join(TEXTS)]
     lines = [line for text in TEXTS for line in text.split("\n")]
-    assert read(tmp_path / "a.txt", document="line") == lines
+    assert read(tmp_path / "a.txt", document_separator="line") == lines
 
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 7, 64])
 def test_pieces_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
-    monkeypatch.setattr("zoo.data.text_io.PIECE", piece)
-    monkeypatch.setattr("zoo.data.text_io.FRAMED", piece)
+    monkeypatch.setattr("zoo.data.text_io.READ_BYTES", piece)
+    monkeypatch.setattr("zoo.data.text_io.ZSTD_READ_BYTES", piece)
     for name, content in (
         ("a.txt", PLAIN),
         ("a.gz", gzip.compress(PLAIN, mtime=0)),
@@ -124,7 +124,7 @@ def test_a_long_line_is_cut_into_documents(
     text = separator.join(f"w\u00f6rd\u4e2d{number}" for number in range(2000))
     (tmp_path / "a.txt").write_text(text, "utf-8", newline="")
     for piece in (100, 1 << 20):
-        monkeypatch.setattr("zoo.data.text_io.PIECE", piece)
+        monkeypatch.setattr("zoo.data.text_io.READ_BYTES", piece)
         cut = read(tmp_path / "a.txt")
         assert max(map(len, cut)) <= 2000 and len(cut) > 10
         words = [word for part in cut for word in part.split()]

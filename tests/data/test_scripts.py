@@ -13,14 +13,14 @@ WORDS = {"[UNK]": 0, **{f"word{number}": number for number in range(1, 20_000)}}
 SCRIPT = """
 import sys
 from pathlib import Path
-from zoo.checkpoint import TokenizerInfo
-from zoo.data.cache import cached_corpus
-from zoo.data.tokenizer import Given
+from zoo.data.corpus_cache import cached_corpus
+from zoo.data.tokenizer import ExistingTokenizer
+from zoo.tokenizers.info import TokenizerInfo
 
 print("begun", flush=True)
 text, tokenizer = map(Path, sys.argv[1:])
-given = Given(tokenizer.read_bytes(), TokenizerInfo(special={"unk": "[UNK]"}))
-corpus = cached_corpus([text], given, validation=0.0, workers=2)
+given = ExistingTokenizer(tokenizer.read_bytes(), TokenizerInfo(special={"unk": "[UNK]"}))
+corpus = cached_corpus([text], given, eval_fraction=0.0, workers=2)
 print(corpus.split("train").read(0, 3).tolist(), corpus.split("train").tokens)
 """
 DIES = """

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.data.making import built, files_of, paragraphs
 from zoo.data import subsample as module
-from zoo.data.subsample import PIECE, Texts, subsample
-from zoo.data.tokenizer import SAMPLE, TokenizerToTrain
+from zoo.data.subsample import PIECE_CHARS, Texts, subsample
+from zoo.data.tokenizer import SAMPLE_CHARS, TokenizerToTrain
 from zoo.plugins import get_family
 
 
@@ -44,7 +44,7 @@ def test_a_sample_is_as_large_as_is_asked_and_in_order(sizes: list[int], most: i
 
 
 def test_a_sample_is_from_all_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PIECE", 50)
+    monkeypatch.setattr(module, "PIECE_CHARS", 50)
     words = [f"word{number:05}" for number in range(20_000)]
     texts = [" ".join(words[:15_000]), *words[15_000:]]  # one long text, and many short ones
     found = flat(subsample(batches(texts), 20_000))
@@ -59,13 +59,13 @@ def test_a_sample_is_from_all_over(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_is_that_of_the_sample() -> None:
     def texts() -> Iterator[list[str]]:
         for number in range(400):
-            yield [f"{number} " * (PIECE // 2)]  # 20 million characters in all
+            yield [f"{number} " * (PIECE_CHARS // 2)]  # 20 million characters in all
 
     tracemalloc.start()
     found = flat(subsample(texts, 400_000))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert sum(map(len, found)) <= 400_000 + PIECE
+    assert sum(map(len, found)) <= 400_000 + PIECE_CHARS
     assert peak < 2_000_000
 
 
@@ -75,7 +75,9 @@ def test_a_corpus_that_fits_has_the_tokenizer_of_all_its_texts(
 ) -> None:
     texts, total = batches(paragraphs()), sum(map(len, paragraphs()))
     made = [
-        TokenizerToTrain.of(get_family(family), size=700, sample=sample).make(texts).json
+        TokenizerToTrain.for_family(get_family(family), vocab_size=700, sample_chars=sample)
+        .make(texts)
+        .json
         for sample in (total, 10 * total, total // 4)
     ]
     assert made[0] == made[1] != made[2]
@@ -87,9 +89,11 @@ def test_a_corpus_says_of_what_its_tokenizer_was_trained(tmp_path: Path) -> None
     of = get_family("bert")
     usual, small, again = (
         built(
-            tmp_path / str(number), path, tokenizer=TokenizerToTrain.of(of, size=500, sample=most)
+            tmp_path / str(number),
+            path,
+            tokenizer=TokenizerToTrain.for_family(of, vocab_size=500, sample_chars=most),
         )
-        for number, most in enumerate((SAMPLE, 5000, 5000))
+        for number, most in enumerate((SAMPLE_CHARS, 5000, 5000))
     )
     assert "sample" not in usual.record.settings["tokenizer"]
     assert small.record.settings["tokenizer"]["sample"] == 5000

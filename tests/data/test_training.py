@@ -134,7 +134,9 @@ def test_training_is_the_same_every_time(kind: str) -> None:
 
 def test_case_can_be_kept() -> None:
     family = get_family("bert")
-    cased = TokenizerToTrain.of(family, size=800, lowercase=False).make(lambda: [paragraphs()])
+    cased = TokenizerToTrain.for_family(family, vocab_size=800, lowercase=False).make(
+        lambda: [paragraphs()]
+    )
     both: list[ExistingTokenizer] = [cased, trained("bert")]
     upper = [any(t[:1].isupper() for t in Tokenizer.from_buffer(g.json).get_vocab()) for g in both]
     assert upper == [True, False]
@@ -144,7 +146,7 @@ def test_only_the_commonest_characters_are_learnt(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("zoo.tokenizers.train.ALPHABET", 20)
     texts = ["abcdefghijklmnopqrs tuv" * 50, "\u4e2d\u6587 xyz"]
     for name in ("bert", "t5"):
-        found = TokenizerToTrain.of(get_family(name), size=160).make(lambda: [texts])
+        found = TokenizerToTrain.for_family(get_family(name), vocab_size=160).make(lambda: [texts])
         letters = {t for t in Tokenizer.from_buffer(found.json).get_vocab() if len(t) == 1}
         assert "a" in letters
         assert not letters & set("\u4e2d\u6587xyz")
@@ -153,7 +155,9 @@ def test_only_the_commonest_characters_are_learnt(monkeypatch: pytest.MonkeyPatc
 def test_a_text_full_of_special_tokens_teaches_nothing_about_them() -> None:
     texts = ["<s> <s> <s><mask></s> [MASK] [MASK] word " * 50, *paragraphs()[:5]]
     for name, kind in (("roberta", "byte-level-bpe"), ("bert", "wordpiece"), ("t5", "unigram")):
-        found = TokenizerToTrain.of(get_family(name), size=500, kind=kind).make(lambda: [texts])
+        found = TokenizerToTrain.for_family(
+            get_family(name), vocab_size=500, tokenizer_type=kind
+        ).make(lambda: [texts])
         tokenizer = Tokenizer.from_buffer(found.json)
         ids = set(
             DocumentTokenizer(found.json, found.info, "rule", "uint16").encode(texts[:1]).tokens

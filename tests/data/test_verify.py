@@ -22,7 +22,7 @@ from zoo.io.json import encode_json
 def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("intact")
     (folder / "texts.txt").write_text("\n\n".join(paragraphs()), "utf-8")
-    return built(folder / "corpus", folder / "texts.txt", validation=0.2, shard=4000).path
+    return built(folder / "corpus", folder / "texts.txt", eval_fraction=0.2, shard_bytes=4000).path
 
 
 @pytest.fixture

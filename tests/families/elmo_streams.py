@@ -29,8 +29,8 @@ def objective(length: int, samples: int | None = None, **config: Any) -> Bidirec
 
 
 def rows(split: Split, length: int, samples: int | None = None, seed: int = 0) -> list[Example]:
-    laid = objective(length, samples).rows(split, seed)
-    return [laid.row(index, generator(seed, index)) for index in range(len(laid))]
+    laid = objective(length, samples).dataset(split, seed)
+    return [laid.example(index, generator(seed, index)) for index in range(len(laid))]
 
 
 def random_split(words: int, seed: int = 0) -> Split:
@@ -41,7 +41,7 @@ def random_split(words: int, seed: int = 0) -> Split:
         size = int(drawn.integers(1, 8))
         sentences.append(ids[:size])
         ids = ids[size:]
-    return Split.of([sentences])
+    return Split.from_documents([sentences])
 
 
 def learner(task: BidirectionalLm, seed: int = 0) -> Any:

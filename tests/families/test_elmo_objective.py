@@ -47,7 +47,7 @@ def planes(row: Example) -> dict[str, list[int]]:
 
 
 def test_a_window_has_both_streams() -> None:
-    split = Split.of([[[3, 4], [5]]])
+    split = Split.from_documents([[[3, 4], [5]]])
     (row,) = rows(split, 5)
     # forward: <S> 3 4 | <S> 5; backward, as it is read: </S> 4 3 | </S> 5, turned round here
     assert planes(row) == {
@@ -60,7 +60,7 @@ def test_a_window_has_both_streams() -> None:
 
 
 def test_windows_cut_sentences_and_what_fills_none_is_left() -> None:
-    first, second = rows(Split.of([[[3, 4], [5]]]), 2)
+    first, second = rows(Split.from_documents([[[3, 4], [5]]]), 2)
     assert planes(first) == {
         "forward": [BEGIN, 3],
         "forward_targets": [3, 4],
@@ -86,7 +86,7 @@ def test_rows_one_after_the_other_are_the_streams(
 ) -> None:
     numbers = itertools.count(3)
     documents = [[[next(numbers) for _ in range(n)] for n in document] for document in sizes]
-    found = rows(Split.of(documents), length, seed=seed)
+    found = rows(Split.from_documents(documents), length, seed=seed)
     shuffled = [documents[k] for k in generator(seed, "documents").permutation(len(documents))]
     texts = [[BEGIN, *sentence, END] for document in shuffled for sentence in document]
     end = len(found) * length
@@ -101,7 +101,7 @@ def test_rows_one_after_the_other_are_the_streams(
 
 def test_words_are_read_as_they_are_spelled() -> None:
     task = objective(5)
-    batch = task.collate(rows(Split.of([[[3, 4], [2]]]), 5))
+    batch = task.collate(rows(Split.from_documents([[[3, 4], [2]]]), 5))
     read = batch.tensors["character_ids"][batch.tensors["places"]].tolist()
     room = CONFIG.max_characters
     begin, three, four, end = sentence_ids(["w3", "w4w4"], room)
@@ -114,7 +114,7 @@ def test_words_are_read_as_they_are_spelled() -> None:
 
 def test_words_outside_the_vocabulary_are_read_by_their_characters_and_told_as_unknown() -> None:
     task = objective(5, vocab_size=4)
-    batch = task.collate(rows(Split.of([[[3, 4], [39]]]), 5))
+    batch = task.collate(rows(Split.from_documents([[[3, 4], [39]]]), 5))
     read = batch.tensors["character_ids"][batch.tensors["places"]].tolist()
     begin, three, four, last, end = sentence_ids(["w3", "w4w4", "w39"], CONFIG.max_characters)
     assert read == [[[begin, three, four, begin, last]], [[last, end, three, four, end]]]
@@ -123,7 +123,7 @@ def test_words_outside_the_vocabulary_are_read_by_their_characters_and_told_as_u
         [[3, unknown, END, unknown, END]],
         [[BEGIN, unknown, BEGIN, 3, unknown]],
     ]
-    assert losses(task.loss(learner(task), batch.tensors))["forward"] > 0
+    assert losses(task.compute_loss(learner(task), batch.tensors))["forward"] > 0
 
 
 def test_the_last_characters_of_a_long_word_are_left_out() -> None:
@@ -165,7 +165,7 @@ def test_the_loss_is_that_of_a_loop(skip: bool) -> None:
     tensors: dict[str, Tensor] = {}
     found = {"forward": 0.0, "backward": 0.0}
     for row in windows:
-        outcome = task.loss(model, task.collate([row]).tensors | tensors)
+        outcome = task.compute_loss(model, task.collate([row]).tensors | tensors)
         tensors = outcome.recurrent_state
         found = {way: found[way] + total for way, total in losses(outcome).items()}
     assert found == pytest.approx(by_hand(model, task, windows), rel=1e-12)
@@ -176,17 +176,19 @@ def test_in_windows_a_stream_is_what_it_is_at_once() -> None:
     split = random_split(50)
     (whole,) = rows(split, 24)[:1]
     model = learner(objective(24)).eval()
-    at_once = losses(objective(24).loss(model, objective(24).collate([whole]).tensors))
+    at_once = losses(objective(24).compute_loss(model, objective(24).collate([whole]).tensors))
     task = objective(4)
     memory: dict[str, Tensor] = {}
     parts = []
     for row in rows(split, 4)[:6]:
-        outcome = task.loss(model, task.collate([row]).tensors | memory)
+        outcome = task.compute_loss(model, task.collate([row]).tensors | memory)
         memory = outcome.recurrent_state
         parts.append(losses(outcome))
     for way, total in at_once.items():
         assert abs(sum(part[way] for part in parts) - total) <= 1e-12 * total
-    forgetful = [losses(task.loss(model, task.collate([row]).tensors)) for row in rows(split, 4)]
+    forgetful = [
+        losses(task.compute_loss(model, task.collate([row]).tensors)) for row in rows(split, 4)
+    ]
     assert abs(sum(part["forward"] for part in forgetful[:6]) - at_once["forward"]) > 1e-3
 
 
@@ -194,12 +196,12 @@ def test_gradients_stop_where_a_window_begins() -> None:
     task = objective(4)
     first, second = rows(random_split(30), 4)[:2]
     model = learner(task)
-    memory = task.loss(model, task.collate([first]).tensors).recurrent_state
+    memory = task.compute_loss(model, task.collate([first]).tensors).recurrent_state
     assert memory and not any(tensor.requires_grad for tensor in memory.values())
     sizes = {name.rpartition(".")[2]: tensor.shape for name, tensor in memory.items()}
     assert sizes == {"output": (1, CONFIG.projection_size), "cell": (1, CONFIG.lstm_size)}
     given = {name: tensor.clone().requires_grad_() for name, tensor in memory.items()}
-    sums = task.loss(model, task.collate([second]).tensors | given).sums
+    sums = task.compute_loss(model, task.collate([second]).tensors | given).sums
     torch.stack(list(sums.values())).sum().backward()  # type: ignore[no-untyped-call]
     assert all(tensor.grad is not None and tensor.grad.any() for tensor in given.values())
 
@@ -229,7 +231,7 @@ def test_the_sampled_loss_is_that_of_the_formula_and_validation_has_all_words() 
     model.directions = lambda layers: hidden.setdefault(
         "seen", type(model).directions(model, layers)
     )
-    found = losses(task.loss(model, batch.tensors))
+    found = losses(task.compute_loss(model, batch.tensors))
     table, bias = model.head.weight.detach().numpy(), model.head.bias.detach().numpy()
     told = zip(found, hidden["seen"], batch.tensors["targets"], strict=True)
     for k, (way, seen, targets) in enumerate(told):
@@ -245,7 +247,9 @@ def test_the_sampled_loss_is_that_of_the_formula_and_validation_has_all_words() 
         assert found[way] == pytest.approx(total, rel=1e-9)
     model.eval()
     plain = {name: batch.tensors[name] for name in ("character_ids", "places", "targets")}
-    assert losses(task.loss(model, batch.tensors)) == losses(task.loss(model, plain))
+    assert losses(task.compute_loss(model, batch.tensors)) == losses(
+        task.compute_loss(model, plain)
+    )
 
 
 # What does not go together
@@ -259,7 +263,7 @@ def test_pieces_of_words_are_refused() -> None:
 
 
 def test_a_sample_is_smaller_than_the_vocabulary() -> None:
-    with pytest.raises(UsageError, match=r"samples is 40, and the vocabulary has 40 words"):
+    with pytest.raises(UsageError, match=r"num_sampled is 40, and the vocabulary has 40 words"):
         objective(5, samples=40)
-    with pytest.raises(ValueError, match="samples is 0"):
+    with pytest.raises(ValueError, match="num_sampled is 0"):
         SampledOptions(num_sampled=0)

@@ -31,7 +31,7 @@ from zoo.training.distributed.parallelize import parallelize
 from zoo.training.entrypoints import train
 from zoo.training.loss_module import LossModule
 from zoo.training.state.checkpoints import CheckpointMeta
-from zoo.training.state.recovery import Saved
+from zoo.training.state.recovery import SavedCheckpoint
 from zoo.training.state.state_dict import load_trainer_state_dict, trainer_state_dict
 from zoo.training.step import TrainStep
 from zoo_elmo.config import SIZES
@@ -76,7 +76,7 @@ def test_the_loss_falls() -> None:
     assert before == pytest.approx(np.log(40), rel=0.1)
     for step in range(30):
         taught.train_step(batches(taught, step % 3, 20))
-    assert taught.totals.read(task.loss_weights)["loss"] > 0
+    assert taught.totals.compute_and_reset(task.loss_weights)["loss"] > 0
     after = taught.validate(batches(taught, 1, 20))["loss"]
     assert after < before - 0.3
 
@@ -86,7 +86,9 @@ def test_in_validation_every_row_begins_with_zeros() -> None:
     task = taught.lesson.objective
     windows = rows(random_split(50), 5)[:3]
     found = taught.validate([task.collate([row]) for row in windows])
-    alone = [losses(task.loss(taught.lesson.model, task.collate([r]).tensors)) for r in windows]
+    alone = [
+        losses(task.compute_loss(taught.lesson.model, task.collate([r]).tensors)) for r in windows
+    ]
     mean = sum(each[way] * share for each in alone for way, share in task.loss_weights.items()) / 15
     assert found["loss"] == pytest.approx(mean, rel=1e-9)
 
@@ -112,7 +114,7 @@ def test_it_goes_on_to_the_bit_where_it_was_saved(rows_at_once: int, tmp_path: P
     assert set(kept["memory"]) and all(len(tensor) == 4 for tensor in kept["memory"].values())
     resumed = trainer(rows_at_once, samples=20, dropout=0.1)
     groups = {k: {n: t.clone() for n, t in v.items()} for k, v in kept.items()}
-    load_trainer_state_dict(resumed, groups, Saved(tmp_path, CheckpointMeta(step=3)))
+    load_trainer_state_dict(resumed, groups, SavedCheckpoint(tmp_path, CheckpointMeta(step=3)))
     resumed.step = 3
     for step in range(3, 5):
         resumed.train_step(batches(resumed, step, 20))
@@ -186,7 +188,7 @@ def test_what_was_published_learns_to_tell_words_that_it_did_not_know(
     with pytest.raises(UsageError, match=r"has no tokenizer\.json; --tokenizer train makes one"):
         started(tmp_path / "run", init_from=start)
     new: dict[str, Any] = {"tokenizer": "train"}
-    with pytest.raises(UsageError, match=r"has no head, .* --set start\.fresh=\[head\]"):
+    with pytest.raises(UsageError, match=r"has no head, .* --set init_from\.new_modules=\[head\]"):
         started(tmp_path / "run", init_from=start, data=new)
     model = started(tmp_path / "run", init_from={**start, "new_modules": ["head"]}, data=new)
     written = json.loads((model / "config.json").read_text())

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from zoo.objectives.examples.packing import pack, unframed
+from zoo.objectives.examples.packing import pack, without_special_tokens
 
 LENGTHS = (7, 1, 12, 5)
 
@@ -24,8 +24,8 @@ def assert_apart(model: Any, vocab_size: int, *, positions: bool = False) -> Non
         positions: whether scores depend on them.
     """
     texts = drawn(vocab_size)
-    packed = pack([unframed(text) for text in texts], length=sum(LENGTHS) + 3, pad=0)
-    row = {k: torch.from_numpy(v)[None] for k, v in packed.arrays(types=False).items()}
+    packed = pack([without_special_tokens(text) for text in texts], length=sum(LENGTHS) + 3, pad=0)
+    row = {k: torch.from_numpy(v)[None] for k, v in packed.arrays(token_types=False).items()}
     with torch.no_grad():
         hidden = model.encode(**row)
         found = model.scores(hidden, row["position_ids"]) if positions else model.scores(hidden)

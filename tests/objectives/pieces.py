@@ -41,7 +41,7 @@ WORDS = vocabulary()
 
 def packed(*texts: Sequence[int], length: int = 0) -> PackedRow:
     """A row of texts in their frames."""
-    framed = [WORDS.single.wrap(np.array(text, dtype=np.int64)) for text in texts]
+    framed = [WORDS.single_template.wrap(np.array(text, dtype=np.int64)) for text in texts]
     return pack(framed, length=length or sum(len(f[0]) for f in framed), pad=PAD)
 
 

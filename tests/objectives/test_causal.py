@@ -35,8 +35,8 @@ def objective(length: int, words: TokenizerView = WORDS) -> CausalLanguageModell
 
 
 def rows(found: Split, length: int, words: TokenizerView = WORDS, seed: int = 0) -> list[Example]:
-    laid = objective(length, words).rows(found, seed)
-    return [laid.row(index, RNG) for index in range(len(laid))]
+    laid = objective(length, words).dataset(found, seed)
+    return [laid.example(index, RNG) for index in range(len(laid))]
 
 
 def read(row: Example) -> list[list[int]]:
@@ -157,7 +157,7 @@ def test_the_loss_equals_the_reference_of_each_text_alone(
     task, found = objective(16), rows(counted(documents), 16)
     batch = task.collate(found)
     with torch.no_grad():
-        ours = task.loss(model, batch.tensors)
+        ours = task.compute_loss(model, batch.tensors)
         theirs = 0.0
         for row in found:
             for inputs, targets in zip(read(row), told(row), strict=True):
@@ -185,7 +185,7 @@ def test_gradients_are_those_of_the_texts_alone() -> None:
 
     def gradient(tensors: dict[str, torch.Tensor]) -> torch.Tensor:
         model.zero_grad()
-        task.loss(model, tensors).sums["causal-lm"].backward()  # type: ignore[no-untyped-call]
+        task.compute_loss(model, tensors).sums["causal-lm"].backward()  # type: ignore[no-untyped-call]
         return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
     alone = sum(

@@ -16,10 +16,10 @@ from zoo.checkpoint import load_checkpoint
 from zoo.conformance.hf_reference import reference_model
 from zoo.data.rng import generator
 from zoo.objectives.base import parse_options
-from zoo.objectives.examples.packing import pack, unframed
+from zoo.objectives.examples.packing import pack, without_special_tokens
 from zoo.objectives.masked import MaskedLanguageModelling
 from zoo.objectives.replaced_token_detection import (
-    REPLACED,
+    REPLACED_TOKEN,
     ReplacedTokenDetection,
     generator_config,
 )
@@ -60,19 +60,19 @@ ROLES = {"pad": "[PAD]", "mask": "[MASK]", "unk": "[UNK]"}
 WORDS = vocabulary(roles=ROLES, sentinels=0, words=[f"w{n}" for n in range(100)], size=VOCABULARY)
 
 
-@pytest.mark.parametrize("head", ["masked-lm", REPLACED])
+@pytest.mark.parametrize("head", ["masked-lm", REPLACED_TOKEN])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_texts_of_a_row_do_not_see_each_other(shape: str, head: str) -> None:
     model = random_model(DEBERTA, SHAPES[shape], head)
-    assert_apart(model, VOCABULARY, positions=head == REPLACED)
+    assert_apart(model, VOCABULARY, positions=head == REPLACED_TOKEN)
 
 
 def test_gradients_of_texts_that_share_a_row() -> None:
     """What is learnt, too: without gradients, attention takes another path."""
     model: Any = random_model(DEBERTA, SHAPES["third"], "masked-lm")
     texts = [np.arange(3, 12), np.arange(20, 25)]
-    packed = pack([unframed(text) for text in texts], length=16, pad=0)
-    row = {k: torch.from_numpy(v)[None] for k, v in packed.arrays(types=False).items()}
+    packed = pack([without_special_tokens(text) for text in texts], length=16, pad=0)
+    row = {k: torch.from_numpy(v)[None] for k, v in packed.arrays(token_types=False).items()}
     real = packed.document_ids > 0
     model.scores(model.encode(**row))[0][real].square().sum().backward()
     together = {name: p.grad.clone() for name, p in model.named_parameters()}
@@ -88,9 +88,11 @@ def test_masked_tokens_are_decoded_at_their_places_alone() -> None:
     config = SHAPES["third"]
     found = MaskedLanguageModelling(WORDS, config, 16)
     model: Any = random_model(DEBERTA, config, "masked-lm")
-    row = found.masked(pack([unframed(np.arange(3, 19))], length=16, pad=0), generator(0, "m"))
+    row = found.mask_row(
+        pack([without_special_tokens(np.arange(3, 19))], length=16, pad=0), generator(0, "m")
+    )
     tensors = found.collate([row]).tensors
-    outcome = found.loss(model, tensors)
+    outcome = found.compute_loss(model, tensors)
     logits = model(tensors["input_ids"])["logits"].flatten(0, 1)[tensors["places"]]
     by_hand = torch.nn.functional.cross_entropy(logits, tensors["labels"], reduction="sum")
     assert model.positions is not None, "the enhanced decoder"
@@ -101,7 +103,9 @@ def test_masked_loss_equals_the_reference_where_it_computes_the_same() -> None:
     config = SHAPES["no-decoder"]
     found = MaskedLanguageModelling(WORDS, config, 16)
     model = random_model(DEBERTA, config, "masked-lm")
-    row = found.masked(pack([unframed(np.arange(3, 17))], length=16, pad=0), generator(0, "m"))
+    row = found.mask_row(
+        pack([without_special_tokens(np.arange(3, 17))], length=16, pad=0), generator(0, "m")
+    )
     batch = found.collate([row])
     tensors = batch.tensors
     labels = torch.full_like(tensors["input_ids"], -100)
@@ -109,26 +113,28 @@ def test_masked_loss_equals_the_reference_where_it_computes_the_same() -> None:
     reference: Any = reference_model(DEBERTA, config, "masked-lm", model.state_dict())
     given = {"input_ids": tensors["input_ids"], "attention_mask": tensors["document_ids"]}
     theirs = reference(**given, labels=labels).loss
-    mine = found.loss(model, tensors).sums["masked-lm"] / batch.counts["masked-lm"]
+    mine = found.compute_loss(model, tensors).sums["masked-lm"] / batch.counts["masked-lm"]
     assert mine.item() == pytest.approx(theirs.item(), rel=1e-6)
 
 
 def detection(config: DebertaConfig, **changes: Any) -> ReplacedTokenDetection:
     options = {**DEBERTA.recipe("tiny").objective_args, **changes}
-    read = parse_options(ReplacedTokenDetection.options_type, options, REPLACED)
+    read = parse_options(ReplacedTokenDetection.options_type, options, REPLACED_TOKEN)
     return ReplacedTokenDetection(WORDS, config, 16, read)
 
 
-@pytest.mark.parametrize("term", ["masked-lm", REPLACED])
+@pytest.mark.parametrize("term", ["masked-lm", REPLACED_TOKEN])
 def test_the_generators_embeddings_are_not_taught_by_the_discriminator(term: str) -> None:
     found = detection(SHAPES["third"])
     torch.manual_seed(0)
     pair: Any = found.model(DEBERTA, found.config)
-    row = found.masked(pack([unframed(np.arange(3, 19))], length=16, pad=0), generator(0, "m"))
-    found.loss(pair, found.collate([row]).tensors).sums[term].backward()  # type: ignore[no-untyped-call]
+    row = found.mask_row(
+        pack([without_special_tokens(np.arange(3, 19))], length=16, pad=0), generator(0, "m")
+    )
+    found.compute_loss(pair, found.collate([row]).tensors).sums[term].backward()  # type: ignore[no-untyped-call]
     reached = {name for name, p in pair.named_parameters() if p.grad is not None}
     assert ("generator.embeddings.tokens.weight" in reached) == (term == "masked-lm")
-    assert ("discriminator.embeddings.tokens.delta" in reached) == (term == REPLACED)
+    assert ("discriminator.embeddings.tokens.delta" in reached) == (term == REPLACED_TOKEN)
     (one,) = {name.partition(".")[0] for name in reached}
     assert one == ("generator" if term == "masked-lm" else "discriminator")
 
@@ -139,7 +145,7 @@ def test_the_generators_embeddings_are_not_taught_by_the_discriminator(term: str
 def test_generators_are_those_of_the_released_configurations(size: str, layers: int) -> None:
     """As wide as the discriminator, and half as deep: experiments/language_model/rtd_*.json."""
     options = parse_options(
-        ReplacedTokenDetection.options_type, DEBERTA.recipe(size).objective_args, REPLACED
+        ReplacedTokenDetection.options_type, DEBERTA.recipe(size).objective_args, REPLACED_TOKEN
     )
     found = generator_config(SIZES[size], options)  # type: ignore[arg-type]
     assert found == replace(SIZES[size], num_layers=layers)
@@ -148,13 +154,13 @@ def test_generators_are_those_of_the_released_configurations(size: str, layers: 
 def test_every_size_has_a_recipe() -> None:
     for size in DEBERTA.sizes():
         objective = DEBERTA.recipe(size).objective
-        assert objective == (REPLACED if size == "tiny" or "v3" in size else "masked-lm")
+        assert objective == (REPLACED_TOKEN if size == "tiny" or "v3" in size else "masked-lm")
 
 
 def test_a_run_leaves_a_discriminator_with_summed_embeddings(tmp_path: Path) -> None:
     run = run_training(tmp_path / "run", "deberta", max_steps=3)
     model, made = (load_checkpoint(run / name) for name in ("model", "generator"))
-    assert (model.model.head, made.model.head) == (REPLACED, "masked-lm")
+    assert (model.model.head, made.model.head) == (REPLACED_TOKEN, "masked-lm")
     from safetensors.torch import load_file
 
     state = run / "checkpoints" / "step-00000003"

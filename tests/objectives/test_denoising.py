@@ -15,7 +15,7 @@ from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.objectives import OBJECTIVES, objective_type
 from zoo.objectives.base import parse_options
-from zoo.objectives.denoising import DenoisingObjective, sentinels
+from zoo.objectives.denoising import DenoisingObjective, sentinel_ids
 from zoo.objectives.examples.span_noise import single_tokens
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
 from zoo.plugins import get_family
@@ -39,7 +39,7 @@ RNG = generator(0, "unused")
 
 
 def objective(name: str, words: TokenizerView = WORDS, **options: Any) -> DenoisingObjective:
-    config = T5Config(vocab_size=words.size)
+    config = T5Config(vocab_size=words.vocab_size)
     kind = objective_type(T5, config, name)
     made = kind(words, config, 512, parse_options(kind.options_type, options, name))
     assert isinstance(made, DenoisingObjective)
@@ -47,7 +47,7 @@ def objective(name: str, words: TokenizerView = WORDS, **options: Any) -> Denois
 
 
 def example(task: DenoisingObjective, text: Ids, rng: np.random.Generator) -> tuple[Ids, Ids]:
-    (found,) = task.examples([text], rng)
+    (found,) = task.source_target_pairs([text], rng)
     return found
 
 
@@ -95,7 +95,7 @@ def many(tokens: int) -> Ids:
 )
 def test_the_examples_of_the_paper(name: str, noisy: str, source: str, target: str) -> None:
     noise = np.array([word in noisy.split() for word in TEXT])
-    found = objective(name).corrupted(ids(" ".join(TEXT)), noise, RNG)
+    found = objective(name).corrupt(ids(" ".join(TEXT)), noise, RNG)
     assert [each.tolist() for each in found] == [ids(source).tolist(), ids(target).tolist()]
 
 
@@ -104,7 +104,7 @@ def test_the_example_of_masks_and_other_words() -> None:
     expected = ids("Thank you <M> <M> me to your party apple week .")
     task, seen = objective("bert-style"), []
     for number in range(2000):
-        source, target = task.corrupted(text, noise, generator(number, "example"))
+        source, target = task.corrupt(text, noise, generator(number, "example"))
         assert target.tolist() == text.tolist()
         assert source[~noise].tolist() == text[~noise].tolist()
         seen.append(source.tolist())
@@ -135,8 +135,11 @@ def released_lengths(tokens: int) -> tuple[int, int]:
 def test_lengths_are_those_of_the_released_code() -> None:
     task = objective("span-corruption", vocabulary(sentinels=200))
     for tokens in range(10, 2001):  # shorter texts have no spans there; its masks have one
-        assert task.lengths(tokens) == released_lengths(tokens)
-    assert task.lengths(568) == (511, 113)  # rows of 512 tokens, 568 of a text: the paper's rows
+        assert task.max_lengths(tokens) == released_lengths(tokens)
+    assert task.max_lengths(568) == (
+        511,
+        113,
+    )  # rows of 512 tokens, 568 of a text: the paper's rows
 
 
 # Nothing is lost
@@ -163,9 +166,9 @@ def whole(source: Ids, target: Ids, marks: Ids) -> list[int]:
 def test_source_and_target_of_spans_are_the_text(
     tokens: int, rate: float, span: float, seed: int
 ) -> None:
-    task = objective("span-corruption", MARKED, rate=rate, span=span)
+    task = objective("span-corruption", MARKED, noise_density=rate, mean_span_length=span)
     text = many(tokens)
-    lengths = task.lengths(tokens)
+    lengths = task.max_lengths(tokens)
     if lengths is None:
         return
     source, target = example(task, text, generator(seed, "row"))
@@ -182,16 +185,16 @@ def test_single_noise_is_told_whatever_takes_its_place(tokens: int, rate: float,
         return generator(seed, "row")
 
     text, noise = many(tokens), single_tokens(tokens, rate, rng())
-    source, target = example(objective("drop-tokens", MANY, rate=rate), text, rng())
+    source, target = example(objective("drop-tokens", MANY, noise_density=rate), text, rng())
     assert sorted([*source, *target]) == text.tolist()
     assert target.tolist() == text[noise].tolist()
 
-    source, target = example(objective("mask-tokens", MANY, rate=rate), text, rng())
+    source, target = example(objective("mask-tokens", MANY, noise_density=rate), text, rng())
     assert target.tolist() == text.tolist()
     assert (source != text).tolist() == noise.tolist()
 
-    task = objective("replace-spans", MANY, rate=rate)
-    if task.lengths(tokens) is None:
+    task = objective("replace-spans", MANY, noise_density=rate)
+    if task.max_lengths(tokens) is None:
         return
     source, target = example(task, text, rng())
     marks = set(task.sentinels.tolist())
@@ -209,7 +212,7 @@ def test_a_tenth_of_noise_becomes_other_words() -> None:
     masks = np.count_nonzero(source == task.sentinels[0])
     assert abs(np.count_nonzero(noise) - 300) <= 1  # one in 3,000 others is the word itself
     assert abs(300 - masks - 30) < 5 * 5.2  # binomial: a deviation of 5.2
-    assert set(source.tolist()) - {int(task.sentinels[0])} <= set(MANY.ordinary.tolist())
+    assert set(source.tolist()) - {int(task.sentinels[0])} <= set(MANY.ordinary_ids.tolist())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -217,7 +220,7 @@ def test_lengths_hold_and_do_not_fall(name: str) -> None:
     task, before = objective(name, MANY), (0, 0)
     exact = name != "replace-spans"
     for tokens in range(1, 640):
-        lengths = task.lengths(tokens)
+        lengths = task.max_lengths(tokens)
         assert lengths is not None
         assert lengths[0] >= before[0] and lengths[1] >= before[1]
         source, target = example(task, many(tokens), generator(tokens, "row"))
@@ -241,19 +244,19 @@ def test_examples_follow_from_the_generator(name: str) -> None:
 
 def test_sentinels_are_found_by_name() -> None:
     words = vocabulary(["a", "b"], sentinels=3)
-    assert sentinels(words).tolist() == [7, 6, 5]  # the last rows of the vocabulary, falling
+    assert sentinel_ids(words).tolist() == [7, 6, 5]  # the last rows of the vocabulary, falling
 
 
 def test_a_tokenizer_without_sentinels_is_refused() -> None:
     with pytest.raises(UsageError, match="no tokens <extra_id_0>"):
-        objective("span-corruption", vocabulary(sentinels=0)).lengths(10)
+        objective("span-corruption", vocabulary(sentinels=0)).max_lengths(10)
 
 
 @pytest.mark.parametrize("name", ["span-corruption", "replace-spans"])
 def test_a_stretch_is_no_longer_than_its_sentinels_last(name: str) -> None:
     task = objective(name, vocabulary([f"w{n}" for n in range(200)], sentinels=4))
-    most = max(n for n in range(1, 200) if task.lengths(n) is not None)
-    assert task.lengths(most + 1) is None
+    most = max(n for n in range(1, 200) if task.max_lengths(n) is not None)
+    assert task.max_lengths(most + 1) is None
     for seed in range(200):
         found = example(task, many(most), generator(seed, "row"))
         assert all(sum(t in task.sentinels for t in each.tolist()) <= 4 for each in found)
@@ -265,11 +268,11 @@ def test_a_stretch_is_no_longer_than_its_sentinels_last(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "why"),
     [
-        ("span-corruption", {"rate": 1.0}, "rate is 1.0"),
-        ("span-corruption", {"mean_span_length": 0.5}, "span is 0.5"),
-        ("drop-tokens", {"rate": 0.0}, "rate is 0.0"),
-        ("bert-style", {"random": 2.0}, "random is 2.0"),
-        ("deshuffling", {"rate": 0.1}, "no option 'rate'"),
+        ("span-corruption", {"noise_density": 1.0}, "noise_density is 1.0"),
+        ("span-corruption", {"mean_span_length": 0.5}, "mean_span_length is 0.5"),
+        ("drop-tokens", {"noise_density": 0.0}, "noise_density is 0.0"),
+        ("bert-style", {"random_token_prob": 2.0}, "random_token_prob is 2.0"),
+        ("deshuffling", {"noise_density": 0.1}, "no option 'noise_density'"),
     ],
 )
 def test_wrong_options_are_refused(name: str, options: dict[str, Any], why: str) -> None:

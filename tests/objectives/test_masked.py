@@ -30,7 +30,7 @@ from zoo.objectives.base import Example, parse_options
 from zoo.objectives.examples.masking import MaskSelection
 from zoo.objectives.examples.packing import PackedRow, pack
 from zoo.objectives.masked import (
-    MASKED,
+    MASKED_LM,
     MaskedLanguageModelling,
     MaskedOptions,
     apply_mask,
@@ -55,12 +55,12 @@ def objective(family: str = "bert", length: int = 32, **options: Any) -> MaskedL
 def corpus(seed: int = 0, documents: int = 30) -> Split:
     rng = generator(seed)
     made = [rng.integers(5, SIZE, size=size).tolist() for size in rng.integers(1, 60, documents)]
-    return Split.of([[document] for document in made])
+    return Split.from_documents([[document] for document in made])
 
 
 def made(found: MaskedLanguageModelling, split: Split) -> list[Example]:
-    laid = found.rows(split, 0)
-    return [laid.row(k, generator(1, k)) for k in range(len(laid))]
+    laid = found.dataset(split, 0)
+    return [laid.example(k, generator(1, k)) for k in range(len(laid))]
 
 
 # What is hidden
@@ -70,12 +70,12 @@ def made(found: MaskedLanguageModelling, split: Split) -> list[Example]:
 @settings(deadline=None, max_examples=60)
 @given(row=rows, seed=st.integers(0, 2**32))
 def test_labels_are_where_they_should_be(choose: Any, row: PackedRow, seed: int) -> None:
-    found = objective(choose=choose).masked(row, generator(seed))
+    found = objective(mask_strategy=choose).mask_row(row, generator(seed))
     _, places = found.positions["places"]
     hidden = found.arrays["input_ids"]
     assert row.is_text[places].all()
     assert found.values["labels"].tolist() == row.input_ids[places].tolist()
-    assert found.counts == {MASKED: len(places)}
+    assert found.counts == {MASKED_LM: len(places)}
     assert len(places) <= max(1, round(0.15 * row.is_text.sum()))
     others = np.setdiff1d(np.arange(len(hidden)), places)
     assert hidden[others].tolist() == row.input_ids[others].tolist()
@@ -89,7 +89,7 @@ def test_shares(choose: Any) -> None:
     row, rng = packed(generator(3).integers(5, SIZE, size=400).tolist()), generator(4)
     told = masks = kept = fates = 0
     for _ in range(200):
-        chosen = objective(choose=choose).selection(row, rng)
+        chosen = objective(mask_strategy=choose).select(row, rng)
         first = np.diff(chosen.group_ids, prepend=-1) > 0
         hidden = apply_mask(row.input_ids, chosen, WORDS, MaskedOptions(), rng)[chosen.positions]
         told += len(chosen.positions)
@@ -126,7 +126,9 @@ def test_replacements_are_any_ordinary_token() -> None:
 
 def test_a_hand_worked_row() -> None:
     """Nine of ten tokens become the mask, where all that are chosen do."""
-    row = objective(rate=0.9, mask=1.0, random=0.0).masked(packed(range(5, 15)), generator(0))
+    row = objective(mask_prob=0.9, mask_token_prob=1.0, random_token_prob=0.0).mask_row(
+        packed(range(5, 15)), generator(0)
+    )
     (left,) = np.flatnonzero(row.arrays["input_ids"][1:-1] != MASK).tolist()
     assert row.arrays["input_ids"].tolist() == [
         CLS,
@@ -136,13 +138,13 @@ def test_a_hand_worked_row() -> None:
         SEP,
     ]
     assert row.values["labels"].tolist() == [k for k in range(5, 15) if k != 5 + left]
-    assert row.counts == {MASKED: 9}
+    assert row.counts == {MASKED_LM: 9}
 
 
 def test_masks_are_drawn_anew_each_time() -> None:
-    laid = objective().rows(corpus(), 0)
-    one, two = (laid.row(0, generator(0, "train", step, 0)) for step in (0, 1))
-    again = laid.row(0, generator(0, "train", 0, 0))
+    laid = objective().dataset(corpus(), 0)
+    one, two = (laid.example(0, generator(0, "train", step, 0)) for step in (0, 1))
+    again = laid.example(0, generator(0, "train", 0, 0))
     assert one.positions["places"][1].tolist() != two.positions["places"][1].tolist()
     assert one.arrays["input_ids"].tolist() == again.arrays["input_ids"].tolist()
 
@@ -156,21 +158,21 @@ def test_segments_are_given_to_models_that_tell_them_apart() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"rate": 1.0}, "rate is 1.0"),
-        ({"mask": 0.9, "random": 0.2}, "no shares of a whole"),
+        ({"mask_prob": 1.0}, "mask_prob is 1.0"),
+        ({"mask_token_prob": 0.9, "random_token_prob": 0.2}, "add up to more than 1"),
         ({"mask_strategy": "letters"}, "Invalid enum value 'letters'"),
         ({"rates": 0.1}, "'rates'"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        parse_options(MaskedOptions, options, MASKED)
+        parse_options(MaskedOptions, options, MASKED_LM)
 
 
 def test_a_family_without_the_head() -> None:
     gpt = get_family("gpt")
     with pytest.raises(UsageError, match="gpt cannot learn masked-lm: gpt has no head 'masked-lm'"):
-        objective_type(gpt, gpt.sizes()["tiny"], MASKED)
+        objective_type(gpt, gpt.sizes()["tiny"], MASKED_LM)
 
 
 # Packed rows and losses
@@ -182,9 +184,11 @@ def test_a_packed_text_is_read_as_if_it_were_alone(name: str) -> None:
     model: Any = random_model(get_family(name), config, "masked-lm")
     texts = numbers([5, 6, 7], [8], list(range(9, 21)))
     pairs = getattr(config, "type_vocab_size", 0) > 1
-    framed = [WORDS.pair.wrap(t, t) if pairs else WORDS.single.wrap(t) for t in texts]
+    framed = [
+        WORDS.pair_template.wrap(t, t) if pairs else WORDS.single_template.wrap(t) for t in texts
+    ]
     row = pack(framed, length=60, pad=0)
-    given = {name: torch.from_numpy(p)[None] for name, p in row.arrays(types=pairs).items()}
+    given = {name: torch.from_numpy(p)[None] for name, p in row.arrays(token_types=pairs).items()}
     with torch.no_grad():
         together = model.scores(model.encode(**given))[0]
         for first, (ids, types, _) in zip(row.start_positions, framed, strict=True):
@@ -219,15 +223,15 @@ def test_the_loss_equals_the_reference_librarys(name: str) -> None:
     model = random_model(family, found.config, "masked-lm")
     reference = reference_model(family, found.config, "masked-lm", model.state_dict()).eval()
     batch = found.collate(rows)
-    outcome = found.loss(model, batch.tensors)
+    outcome = found.compute_loss(model, batch.tensors)
     with torch.no_grad():
         expected = reference(**reference_batch(rows))
-    loss = float(outcome.sums[MASKED].detach()) / batch.counts[MASKED]
+    loss = float(outcome.sums[MASKED_LM].detach()) / batch.counts[MASKED_LM]
     assert loss == pytest.approx(float(expected.loss), abs=1e-6)
     right, count = outcome.metrics["accuracy"]
     labels = reference_batch(rows)["labels"]
     assert int(right) == int((expected.logits.argmax(-1) == labels).sum())
-    assert int(count) == batch.counts[MASKED] == int((labels >= 0).sum())
+    assert int(count) == batch.counts[MASKED_LM] == int((labels >= 0).sum())
 
 
 def test_only_what_is_hidden_is_scored() -> None:
@@ -236,8 +240,8 @@ def test_only_what_is_hidden_is_scored() -> None:
     model: Any = random_model(get_family("bert"), found.config, "masked-lm")
     shapes: list[Any] = []
     model.head.register_forward_hook(lambda _, given, out: shapes.append(tuple(out.shape)))
-    found.loss(model, batch.tensors)
-    assert shapes == [(batch.counts[MASKED], SIZE)]
+    found.compute_loss(model, batch.tensors)
+    assert shapes == [(batch.counts[MASKED_LM], SIZE)]
     assert set(model_inputs(batch.tensors)) == {
         "input_ids", "document_ids", "token_type_ids", "position_ids"
     }  # fmt: skip

@@ -12,10 +12,10 @@ from zoo.objectives.examples.masking import (
     MaskStrategy,
     Words,
     label_runs,
-    ngrams,
     select_mask_positions,
-    spans,
-    words,
+    select_ngrams,
+    select_spans,
+    select_words,
 )
 from zoo.objectives.examples.packing import PackedRow
 
@@ -90,18 +90,18 @@ def test_the_tokens_of_a_span_share_a_fate(row: PackedRow, budget: int, seed: in
 @given(row=rows)
 def test_words_are_those_that_a_loop_finds(row: PackedRow) -> None:
     found, expected = Words.find(row, WORDS.starts_word), split_words(row)
-    assert found.bounds == [(word[0], word[-1] + 1) for word in expected]
+    assert found.spans == [(word[0], word[-1] + 1) for word in expected]
     texts = [int(row.document_ids[word[0]]) for word in expected]
     behind = [max(k for k, text in enumerate(texts) if text == t) + 1 for t in texts]
-    assert found.stops == behind
+    assert found.document_ends == behind
 
 
 def test_a_hand_worked_row() -> None:
     """A word starts where a text does, even with a piece that goes on."""
     row = packed([5, 6, 6, 7], [9, 8])  # CLS 5 ##6 ##6 7 SEP CLS ##9 8 SEP
     found = Words.find(row, WORDS.starts_word)
-    assert found.bounds == [(1, 4), (4, 5), (7, 8), (8, 9)]
-    assert found.stops == [2, 2, 4, 4]
+    assert found.spans == [(1, 4), (4, 5), (7, 8), (8, 9)]
+    assert found.document_ends == [2, 2, 4, 4]
     # of three tokens, either the first word alone or the three others
     for seed in range(20):
         places = chosen("words", row, 3, seed).positions.tolist()
@@ -129,10 +129,10 @@ def test_every_token_is_as_likely() -> None:
 def test_every_word_is_as_likely() -> None:
     row = packed([5, 6, 7, 8, 9, 10] * 4)
     found = Words.find(row, WORDS.starts_word)
-    counts = np.zeros(len(found.bounds), int)
+    counts = np.zeros(len(found.spans), int)
     for seed in range(4000):
-        counts += np.frombuffer(words(found, 2, generator(seed)), np.uint8)
-    single = np.array([end - start == 1 for start, end in found.bounds])
+        counts += np.frombuffer(select_words(found, 2, generator(seed)), np.uint8)
+    single = np.array([end - start == 1 for start, end in found.spans])
     alike = counts[single].tolist()
     assert all(binomial(count, sum(alike), 1 / len(alike)) for count in alike)
 
@@ -142,7 +142,7 @@ def test_the_length_of_ngrams() -> None:
     row = long_row(2000)
     found, three = Words.find(row, WORDS.starts_word), 0
     for seed in range(2000):
-        taken = np.frombuffer(ngrams(found, 3, generator(seed)), np.uint8)
+        taken = np.frombuffer(select_ngrams(found, 3, generator(seed)), np.uint8)
         assert taken.sum() == 3
         places = np.flatnonzero(taken)
         three += int(places[-1] - places[0] == 2)
@@ -152,7 +152,7 @@ def test_the_length_of_ngrams() -> None:
 def test_the_length_of_spans() -> None:
     """Geometric with 0.2, cut off behind ten: the paper's mean is 3.8."""
     found = Words.find(long_row(40), WORDS.starts_word)
-    lengths = [sum(spans(found, np.array([9]), 40, generator(seed))) for seed in range(4000)]
+    lengths = [sum(select_spans(found, np.array([9]), 40, generator(seed))) for seed in range(4000)]
     weights = np.array([0.2 * 0.8**k for k in range(10)])
     weights /= weights.sum()
     assert round(float(weights @ np.arange(1, 11)), 1) == 3.8
@@ -165,5 +165,5 @@ def test_a_span_starts_with_the_anchors_word() -> None:
     row = packed([5, 6, 6, 7, 8])
     found = Words.find(row, WORDS.starts_word)
     for seed in range(50):
-        taken = spans(found, np.array([3]), 4, generator(seed))  # the second ##6
+        taken = select_spans(found, np.array([3]), 4, generator(seed))  # the second ##6
         assert bytes(taken) in (b"\1\0\0", b"\1\1\0")

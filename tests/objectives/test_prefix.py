@@ -17,14 +17,14 @@ WORDS = vocabulary([f"w{number}" for number in range(3000)])
 
 
 def objective(length: int) -> PrefixLm:
-    return PrefixLm(WORDS, T5Config(vocab_size=WORDS.size), length)
+    return PrefixLm(WORDS, T5Config(vocab_size=WORDS.vocab_size), length)
 
 
 def filled(length: int, asked: list[int]) -> list[int]:
     """Return the texts of a row that is asked to take texts of some lengths."""
     row, found = PrefixRowBudget(length), []
     for each in asked:
-        if (taken := min(each, row.most())) > 0:
+        if (taken := min(each, row.capacity())) > 0:
             row.add(taken)
             found.append(taken)
     return found
@@ -46,7 +46,7 @@ def test_both_rows_hold_whatever_is_drawn(length: int, asked: list[int], seed: i
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=8), st.integers(0, 2**32))
 def test_a_prefix_and_the_rest_are_the_text(asked: list[int], seed: int) -> None:
     texts = [np.arange(3, 3 + size) for size in filled(128, asked)]
-    found = objective(128).examples(texts, generator(seed, "row"))
+    found = objective(128).source_target_pairs(texts, generator(seed, "row"))
     for text, (source, target) in zip(texts, found, strict=True):
         assert [*source, *target] == text.tolist()
         assert len(target) >= 1
@@ -88,7 +88,7 @@ def test_the_example_of_the_paper() -> None:
     seen = {
         tuple(source.tolist()): target.tolist()
         for n in range(300)
-        for source, target in objective(64).examples([text], generator(n, "row"))
+        for source, target in objective(64).source_target_pairs([text], generator(n, "row"))
     }
     # Thank you for inviting -> me to your party last week .
     assert seen[9, 8, 7, 6] == [5, 4, 3, 10, 11, 12, 13]

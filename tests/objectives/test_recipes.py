@@ -19,10 +19,10 @@ def test_every_size_has_settings_that_fit(name: str) -> None:
     for size, config in family.sizes().items():
         found: Any = build_config({"family": name, "size": size}, {})
         kind = objective_type(family, config, found.objective)
-        parse_options(kind.options_type, found.options, found.objective)
+        parse_options(kind.options_type, found.objective_args, found.objective)
         fitted: Any = replace(config, **found.config)
-        assert getattr(fitted, "longest", fitted.max_positions) >= found.length
-        assert found.lr_scheduler.warmup_steps < found.steps
+        assert fitted.max_positions >= found.seq_len
+        assert found.lr_scheduler.warmup_steps < found.max_steps
 
 
 def test_what_papers_say() -> None:
@@ -36,8 +36,9 @@ def test_what_papers_say() -> None:
     )  # fmt: skip
     # A.2: rows of 128 tokens for 90 % of the steps, then of 512, and 256 of them throughout
     whole: Any = build_config({"family": "bert", "size": "base"}, {})
-    assert (whole.seq_len_warmup.seq_len, whole.short_steps, whole.length) == (128, 900_000, 512)
-    assert whole.rows == 256
+    assert (whole.seq_len_warmup.seq_len, whole.seq_len) == (128, 512)
+    assert whole.seq_len_warmup_steps == 900_000
+    assert whole.global_batch_size == 256
     assert (
         build_config({"family": "bert", "size": "base", "seq_len": 128}, {}).seq_len_warmup is None
     )

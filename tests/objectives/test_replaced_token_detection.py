@@ -24,9 +24,9 @@ from zoo.hub.source import CheckpointDir
 from zoo.inference import open_session
 from zoo.objectives import objective_type
 from zoo.objectives.base import Batch, Example
-from zoo.objectives.examples.packing import pack, unframed
+from zoo.objectives.examples.packing import pack, without_special_tokens
 from zoo.objectives.replaced_token_detection import (
-    REPLACED,
+    REPLACED_TOKEN,
     ReplacedOptions,
     ReplacedTokenDetection,
     discriminator_loss,
@@ -63,10 +63,11 @@ def drawn_rows(found: ReplacedTokenDetection, count: int = 6) -> list[Example]:
     """Rows of one text each, of several lengths."""
     rng = np.random.default_rng(1)
     texts = [
-        unframed(rng.integers(FEW.start, FEW.stop, size=LENGTH - 3 * (n % 3))) for n in range(count)
+        without_special_tokens(rng.integers(FEW.start, FEW.stop, size=LENGTH - 3 * (n % 3)))
+        for n in range(count)
     ]
     packed = [pack([text], length=LENGTH, pad=0) for text in texts]
-    return [found.masked(each, generator(0, "masks", n)) for n, each in enumerate(packed)]
+    return [found.mask_row(each, generator(0, "masks", n)) for n, each in enumerate(packed)]
 
 
 def learner(found: ReplacedTokenDetection, family: Any = ELECTRA) -> Any:
@@ -120,7 +121,7 @@ def test_samples_do_not_depend_on_how_rows_are_batched() -> None:
     model.discriminator.encode = _noting(model.discriminator.encode, seen)
     for batches in ([rows], [rows[:1], rows[1:4], rows[4:]], [rows]):
         for batch in batches:
-            found.loss(model, found.collate(batch).tensors)
+            found.compute_loss(model, found.collate(batch).tensors)
     whole, *parts, again = seen
     assert torch.equal(whole, torch.cat(parts)) and torch.equal(whole, again)
 
@@ -140,7 +141,7 @@ def test_what_a_row_says() -> None:
     for row in drawn_rows(objective()):
         ids, (_, places) = row.arrays["input_ids"], row.positions["places"]
         tokens = int(np.count_nonzero(row.arrays["document_ids"]))
-        assert row.counts == {MASKED: len(places), REPLACED: tokens}
+        assert row.counts == {MASKED: len(places), REPLACED_TOKEN: tokens}
         assert row.values["uniforms"].shape == row.values["labels"].shape == places.shape
         told = ids[places] != row.values["labels"]
         assert set(ids[places][told].tolist()) <= {
@@ -149,8 +150,8 @@ def test_what_a_row_says() -> None:
 
 
 def test_terms_have_the_papers_weights() -> None:
-    assert objective().loss_weights == {MASKED: 1.0, REPLACED: 50.0}
-    assert objective(weight=10.0).loss_weights == {MASKED: 1.0, REPLACED: 10.0}
+    assert objective().loss_weights == {MASKED: 1.0, REPLACED_TOKEN: 50.0}
+    assert objective(discriminator_weight=10.0).loss_weights == {MASKED: 1.0, REPLACED_TOKEN: 10.0}
 
 
 # Losses
@@ -160,33 +161,33 @@ def outcome_and_corrupted(found: ReplacedTokenDetection) -> tuple[Any, Any, Batc
     model, batch = learner(found), found.collate(drawn_rows(found))
     seen: list[Tensor] = []
     model.discriminator.encode = _noting(model.discriminator.encode, seen)
-    outcome = found.loss(model, batch.tensors)
+    outcome = found.compute_loss(model, batch.tensors)
     return outcome, model, batch, seen[0]
 
 
 def test_losses_equal_the_reference() -> None:
-    found = objective(generator=0.5)
+    found = objective(generator_width_ratio=0.5)
     outcome, model, batch, corrupted = outcome_and_corrupted(found)
     tensors = batch.tensors
     labels = torch.full_like(tensors["input_ids"], -100)
     labels.view(-1)[tensors["places"]] = tensors["labels"]
     real = tensors["document_ids"]
     given = {"attention_mask": real, "token_type_ids": torch.zeros_like(real)}
-    masked = reference(found.generator, MASKED, model.generator)
+    masked = reference(found.generator_config, MASKED, model.generator)
     theirs = masked(input_ids=tensors["input_ids"], labels=labels, **given).loss
     mine = outcome.sums[MASKED] / batch.counts[MASKED]
     assert mine.item() == pytest.approx(theirs.item(), rel=1e-6)
 
     original = torch.where(labels < 0, tensors["input_ids"], labels)
-    detecting = reference(SMALL, REPLACED, model.discriminator)
+    detecting = reference(SMALL, REPLACED_TOKEN, model.discriminator)
     wrong = (corrupted != original).long()
     theirs = detecting(input_ids=corrupted, labels=wrong, **given).loss
-    mine = outcome.sums[REPLACED] / batch.counts[REPLACED]
+    mine = outcome.sums[REPLACED_TOKEN] / batch.counts[REPLACED_TOKEN]
     assert mine.item() == pytest.approx(theirs.item(), rel=1e-6)
     # a sample that is the original counts as original; what was not chosen is never replaced
     assert 0 < wrong.sum() < batch.counts[MASKED]
     assert not (wrong.bool() & (labels < 0)).any()
-    assert outcome.metrics["replaced"] == (wrong.sum(), batch.counts[REPLACED])
+    assert outcome.metrics["replaced"] == (wrong.sum(), batch.counts[REPLACED_TOKEN])
 
 
 def reference(config: Any, head: str, model: nn.Module) -> Any:
@@ -224,12 +225,12 @@ def test_metrics_by_hand() -> None:
         "replaced": (2, 4),
     }
     by_hand = np.log1p(np.exp([-2.0, 1.0, -3.0, 4.0])).sum()
-    assert found.sums[REPLACED].item() == pytest.approx(by_hand, rel=1e-6)
+    assert found.sums[REPLACED_TOKEN].item() == pytest.approx(by_hand, rel=1e-6)
 
 
-@pytest.mark.parametrize("head", [MASKED, REPLACED])
+@pytest.mark.parametrize("head", [MASKED, REPLACED_TOKEN])
 def test_texts_of_a_row_do_not_see_each_other(head: str) -> None:
-    assert_apart(random_model(ELECTRA, SMALL, head), 200, positions=head == REPLACED)
+    assert_apart(random_model(ELECTRA, SMALL, head), 200, positions=head == REPLACED_TOKEN)
 
 
 # Gradients
@@ -237,14 +238,14 @@ def test_texts_of_a_row_do_not_see_each_other(head: str) -> None:
 
 def gradients(found: ReplacedTokenDetection, term: str) -> dict[str, Tensor | None]:
     model = learner(found)
-    loss = found.loss(model, found.collate(drawn_rows(found)).tensors).sums[term]
+    loss = found.compute_loss(model, found.collate(drawn_rows(found)).tensors).sums[term]
     loss.backward()  # type: ignore[no-untyped-call]
     return {name: parameter.grad for name, parameter in model.named_parameters()}
 
 
 @pytest.mark.parametrize("sharing", ["tied", "gradient-disentangled", "none"])
 def test_detection_teaches_the_generator_nothing_but_what_is_shared(sharing: str) -> None:
-    grads = gradients(objective(sharing=sharing), REPLACED)
+    grads = gradients(objective(embedding_sharing=sharing), REPLACED_TOKEN)
     reached = {n for n, g in grads.items() if n.startswith("generator.") and g is not None}
     shared = {f"generator.embeddings.{n}.weight" for n in ("tokens", "positions", "types", "norm")}
     shared |= {"generator.embeddings.norm.bias"}
@@ -254,12 +255,12 @@ def test_detection_teaches_the_generator_nothing_but_what_is_shared(sharing: str
 
 @pytest.mark.parametrize("sharing", ["tied", "gradient-disentangled", "none"])
 def test_masked_tokens_teach_the_discriminator_nothing(sharing: str) -> None:
-    grads = gradients(objective(sharing=sharing), MASKED)
+    grads = gradients(objective(embedding_sharing=sharing), MASKED)
     assert all(g is None for n, g in grads.items() if n.startswith("discriminator."))
 
 
 def test_residuals_start_at_zero_and_are_summed_in_the_end() -> None:
-    found = objective(sharing="gradient-disentangled")
+    found = objective(embedding_sharing="gradient-disentangled")
     model = learner(found)
     source, target = model.generator.embeddings, model.discriminator.embeddings
     assert not target.tokens.delta.any()
@@ -268,7 +269,7 @@ def test_residuals_start_at_zero_and_are_summed_in_the_end() -> None:
     summed = source.tokens.weight + target.tokens.delta
     assert torch.equal(target.tokens(ids), summed)
     result = found.models_to_save(model)["model"].module
-    fresh: Any = ELECTRA.model(SMALL, REPLACED).double()
+    fresh: Any = ELECTRA.model(SMALL, REPLACED_TOKEN).double()
     fresh.load_state_dict(result.state_dict())
     assert torch.equal(fresh.embeddings.tokens.weight, summed)
     row = {"input_ids": ids[None, :20]}
@@ -298,11 +299,11 @@ def test_published_generators_follow_from_their_discriminators() -> None:
 
 def test_what_cannot_be_learnt_says_why() -> None:
     with pytest.raises(UsageError, match="bert has no head 'replaced-token-detection'"):
-        objective_type(get_family("bert"), None, REPLACED)
+        objective_type(get_family("bert"), None, REPLACED_TOKEN)
     with pytest.raises(UsageError, match="gpt has no head 'masked-lm' for a generator"):
-        objective_type(get_family("gpt"), None, REPLACED)
+        objective_type(get_family("gpt"), None, REPLACED_TOKEN)
     with pytest.raises(UsageError, match="does not split into num_heads"):
-        objective(replace(SMALL, hidden_size=400), generator=0.5)
+        objective(replace(SMALL, hidden_size=400), generator_width_ratio=0.5)
     deberta = get_family("deberta").sizes()["tiny"]
     with pytest.raises(UsageError, match="embeddings of a generator that is 32 wide"):
         objective(deberta)

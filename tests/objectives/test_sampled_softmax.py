@@ -45,7 +45,7 @@ def test_single_draws_follow_the_probabilities() -> None:
 @pytest.mark.parametrize(("vocabulary", "samples"), [(10, 9), (1000, 300), (793_471, 64)])
 def test_a_sample_holds_no_word_twice(vocabulary: int, samples: int) -> None:
     found = log_uniform_sample(vocabulary, samples, seeded())
-    assert len(set(found.words.tolist())) == samples <= found.tries
+    assert len(set(found.words.tolist())) == samples <= found.num_tries
     assert found.words.min() >= 0 and found.words.max() < vocabulary
     assert torch.equal(found.words, log_uniform_sample(vocabulary, samples, seeded()).words)
 
@@ -62,7 +62,7 @@ def test_the_sampled_softmax_is_the_formula() -> None:
     bias = torch.randn(40, generator=generator).double()
     softmax = linear(table, bias)
     targets = torch.tensor([0, 5, 39, 2, 2, 17, 8])
-    sample = SampledWords(torch.tensor([2, 0, 30, 17, 6]), tries=9)
+    sample = SampledWords(torch.tensor([2, 0, 30, 17, 6]), num_tries=9)
     found = sampled_softmax_loss(softmax, hidden, targets, sample)
 
     def score(place: int, word: int) -> float:
@@ -81,7 +81,7 @@ def test_with_a_long_draw_it_is_the_whole_softmax() -> None:
     generator = seeded(4)
     hidden, table = (torch.randn(n, 6, generator=generator).double() for n in (7, 12))
     bias, targets = torch.zeros(12).double(), torch.arange(7)
-    everything = SampledWords(torch.arange(12), tries=100_000)  # every word is expected once
+    everything = SampledWords(torch.arange(12), num_tries=100_000)  # every word is expected once
     found = sampled_softmax_loss(linear(table, bias), hidden, targets, everything)
     whole = F.cross_entropy(hidden @ table.T, targets, reduction="none")
     assert (found - whole).abs().max() <= 1e-9

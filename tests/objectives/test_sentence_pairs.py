@@ -84,7 +84,7 @@ def pairs_of(found: list[Document], kind: str, room: int, draw: Draw) -> Iterato
 @pytest.mark.parametrize("room", [5, 20, 61, 200])
 def test_next_sentences_are_those_of_the_released_procedure(room: int) -> None:
     found = documents()
-    split = Split.of(found)
+    split = Split.from_documents(found)
     ours = [
         (split.read(a, b).tolist(), split.read(c, d).tolist(), label)
         for a, b, c, d, label in next_sentence_pairs(split, room, drawn(room))
@@ -94,14 +94,14 @@ def test_next_sentences_are_those_of_the_released_procedure(room: int) -> None:
 
 
 def test_half_of_the_pairs_are_random_where_there_is_a_choice() -> None:
-    found = list(next_sentence_pairs(Split.of(documents(300, most=40)), 40, drawn(0)))
+    found = list(next_sentence_pairs(Split.from_documents(documents(300, most=40)), 40, drawn(0)))
     free = [label for a, b, _, _, label in found if b - a < 40]
     assert 0.5 < np.mean(free) < 0.6  # a last sentence has no choice
 
 
 def test_texts_in_order_follow_each_other_and_leave_no_sentence_out() -> None:
     found = documents(200)
-    split = Split.of(found)
+    split = Split.from_documents(found)
     pairs = list(consecutive_pairs(split, 30, drawn(1)))
     assert all(a < b == c < d and label == 0 for a, b, c, d, label in pairs)
     starts = set(split.sentences.tolist())
@@ -157,8 +157,10 @@ def test_rows_are_filled_by_best_fit(sizes: list[int]) -> None:
 @pytest.mark.parametrize("length", [128, 512])
 @pytest.mark.parametrize("maker", [next_sentence_pairs, consecutive_pairs])
 def test_hardly_any_padding_on_paragraphs(maker: Any, length: int) -> None:
-    split = Split.of(documents(2000, longest=40, most=8))
-    found = make_pairs(split, maker, length=length, around=3, rng=generator(0), copies=1)
+    split = Split.from_documents(documents(2000, longest=40, most=8))
+    found = make_pairs(
+        split, maker, length=length, special_tokens=3, rng=generator(0), dupe_factor=1
+    )
     used = (found.spans[:, 1::2] - found.spans[:, ::2]).sum() + 3 * len(found.spans)
     assert used / (len(found) * length) > 0.97
 
@@ -174,7 +176,7 @@ def objective(kind: type[SentencePairs], length: int = 32, **options: Any) -> Se
 def corpus(count: int = 120) -> Split:
     """Sentences of tokens that the vocabulary has; each token tells its document."""
     rng = generator(7)
-    return Split.of(
+    return Split.from_documents(
         [
             [[5 + doc % (SIZE - 5)] * int(size) for size in rng.integers(1, 8, size=sentences)]
             for doc, sentences in enumerate(rng.integers(2, 9, size=count).tolist())
@@ -213,13 +215,13 @@ def test_random_texts_are_of_another_document() -> None:
 
 
 def test_half_of_the_texts_are_swapped_anew_each_time() -> None:
-    split = Split.of([[[5 + 2 * k], [6 + 2 * k]] for k in range(25)] * 20)
+    split = Split.from_documents([[[5 + 2 * k], [6 + 2 * k]] for k in range(25)] * 20)
     found = objective(SentenceOrder)
-    laid = found.rows(split, 0)
+    laid = found.dataset(split, 0)
     labels: list[int] = []
     for time in range(2):
         for k in range(len(laid)):
-            row = laid.row(k, generator(time, k))
+            row = laid.example(k, generator(time, k))
             told = row.values["pair_labels"].tolist()
             assert [first > second for first, second in segments(row)] == told
             labels += told
@@ -229,14 +231,14 @@ def test_half_of_the_texts_are_swapped_anew_each_time() -> None:
 
 def test_rows_depend_on_the_seed_alone() -> None:
     found = objective(NextSentence)
-    one, two, other = (found.rows(corpus(), seed) for seed in (0, 0, 1))
-    rows = [[laid.row(k, generator(0)) for k in range(5)] for laid in (one, two, other)]
+    one, two, other = (found.dataset(corpus(), seed) for seed in (0, 0, 1))
+    rows = [[laid.example(k, generator(0)) for k in range(5)] for laid in (one, two, other)]
     ids = [[row.arrays["input_ids"].tolist() for row in each] for each in rows]
     assert ids[0] == ids[1] != ids[2]
 
 
 def test_copies_are_other_pairs() -> None:
-    once, thrice = (len(objective(NextSentence, copies=n).rows(corpus(), 0)) for n in (1, 3))
+    once, thrice = (len(objective(NextSentence, copies=n).dataset(corpus(), 0)) for n in (1, 3))
     assert 2.8 * once < thrice < 3.2 * once
 
 
@@ -260,7 +262,7 @@ def test_a_corpus_without_pairs(
     kind: type[SentencePairs], found: Any, length: int, message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        objective(kind, length).rows(Split.of(found), 0)
+        objective(kind, length).dataset(Split.from_documents(found), 0)
 
 
 def test_a_family_that_compares_no_texts() -> None:
@@ -290,7 +292,7 @@ def test_the_losses_equal_the_reference_librarys(name: str, kind: Any, label: st
     model = random_model(family, found.config, "pretraining")
     reference = reference_model(family, found.config, "pretraining", model.state_dict()).eval()
     batch = found.collate(rows)
-    outcome = found.loss(model, batch.tensors)
+    outcome = found.compute_loss(model, batch.tensors)
     with torch.no_grad():
         expected = reference(**reference_batch(rows), **{label: torch.from_numpy(labels)})
     means = {k: float(s.detach()) / batch.counts[k] for k, s in outcome.sums.items()}
@@ -311,7 +313,7 @@ def test_pairs_that_share_a_row_are_judged_as_if_alone(kind: Any) -> None:
     model: Any = random_model(get_family("bert"), small("bert"), "pretraining")
     batch = found.collate(rows)
     with torch.no_grad():
-        together = found.loss(model, batch.tensors).sums[found.term]
+        together = found.compute_loss(model, batch.tensors).sums[found.term]
         expected = torch.zeros((), dtype=torch.float64)
         for row in rows:
             mask = row.arrays["document_ids"]

@@ -59,8 +59,8 @@ def objective(
 
 
 def rows(task: Seq2SeqObjective, found: Split, seed: int = 0) -> list[Example]:
-    laid = task.rows(found, seed)
-    return [laid.row(index, generator(seed, "row", index)) for index in range(len(laid))]
+    laid = task.dataset(found, seed)
+    return [laid.example(index, generator(seed, "row", index)) for index in range(len(laid))]
 
 
 def sources(row: Example) -> list[list[int]]:
@@ -128,7 +128,7 @@ def test_an_epoch_has_every_token_once(
     lengths: list[int], length: int, rate: float, span: float, seed: int
 ) -> None:
     words = vocabulary(sentinels=20, size=6000)
-    task = objective("span-corruption", length, words, rate=rate, span=span)
+    task = objective("span-corruption", length, words, noise_density=rate, mean_span_length=span)
     found = rows(task, counted(lengths, first=23), seed)
     seen = [
         token
@@ -185,7 +185,7 @@ def test_what_fits_by_measure_fits_in_both_rows(length: int, asked: list[int], r
     measure, decoder_length = plan_decoder_length(lengths, counted(asked), length)
     row, source, target = measure(), 0, 0
     for each in asked:
-        taken = min(each, row.most())
+        taken = min(each, row.capacity())
         if taken < 1:
             continue
         row.add(taken)
@@ -196,13 +196,13 @@ def test_what_fits_by_measure_fits_in_both_rows(length: int, asked: list[int], r
 
 def test_rows_without_room_are_refused() -> None:
     with pytest.raises(UsageError, match="no place for text"):
-        objective("span-corruption", 1).rows(counted([9]), 0)
+        objective("span-corruption", 1).dataset(counted([9]), 0)
 
 
 def test_a_tokenizer_without_an_end_is_refused() -> None:
     words = vocabulary(roles={"pad": "<pad>", "unk": "<unk>"}, size=500)
     with pytest.raises(UsageError, match="no eos token"):
-        objective("span-corruption", 64, words).rows(counted([9]), 0)
+        objective("span-corruption", 64, words).dataset(counted([9]), 0)
 
 
 def test_rows_follow_from_seed_and_generator() -> None:
@@ -236,7 +236,7 @@ def test_the_loss_equals_the_reference_of_each_text_alone(name: str, version: st
     found = rows(task, counted(DOCUMENTS))
     batch = task.collate(found)
     with torch.no_grad():
-        ours = float(task.loss(model, batch.tensors).sums["seq2seq-lm"])
+        ours = float(task.compute_loss(model, batch.tensors).sums["seq2seq-lm"])
         theirs = 0.0
         for row in found:
             for source, target in zip(sources(row), told(row), strict=True):
@@ -281,14 +281,14 @@ def test_what_pads_a_row_changes_nothing() -> None:
     model: Any = random_model(T5, SMALL, "seq2seq-lm")
     task = objective("span-corruption", 64)
     tensors = task.collate(rows(task, counted([20]))).tensors
-    loss = task.loss(model, tensors).sums["seq2seq-lm"]
+    loss = task.compute_loss(model, tensors).sums["seq2seq-lm"]
     other = {name: tensor.clone() for name, tensor in tensors.items()}
     for ids, mask in (
         ("input_ids", "document_ids"),
         ("decoder_input_ids", "decoder_document_ids"),
     ):
         other[ids][other[mask] == 0] = 77
-    assert torch.equal(task.loss(model, other).sums["seq2seq-lm"], loss)
+    assert torch.equal(task.compute_loss(model, other).sums["seq2seq-lm"], loss)
 
 
 # Recipes

@@ -15,8 +15,8 @@ from tests.objectives.test_masked import corpus, made, small
 from zoo.data.rng import generator
 from zoo.families.random_inputs import randomize_weights
 from zoo.objectives.examples.packing import PackedRow
-from zoo.objectives.masked import MASKED
-from zoo.objectives.span_boundary import BOUNDARY, SpanBoundary, boundaries
+from zoo.objectives.masked import MASKED_LM
+from zoo.objectives.span_boundary import SPAN_BOUNDARY, SpanBoundary, find_boundaries
 from zoo.plugins import get_family
 
 
@@ -29,7 +29,7 @@ def test_a_hand_worked_row() -> None:
     row = packed([5, 6, 7, 8, 9], [10, 11, 12, 13], length=14)
     # CLS 5 6 7 8 9 SEP | CLS 10 11 12 13 SEP | PAD
     hidden = np.array([2, 3, 4, 8, 10, 11])
-    places, where, left, right = boundaries(row, hidden)
+    places, where, left, right = find_boundaries(row, hidden)
     assert places.tolist() == [2, 3, 4]
     assert where.tolist() == [0, 1, 2]
     assert left.tolist() == [1, 1, 1]
@@ -37,7 +37,7 @@ def test_a_hand_worked_row() -> None:
 
 
 def test_tokens_behind_the_twentieth_are_not_told() -> None:
-    places, where, _, _ = boundaries(packed(range(5, 40)), np.arange(2, 27))
+    places, where, _, _ = find_boundaries(packed(range(5, 40)), np.arange(2, 27))
     assert places.tolist() == list(range(2, 22))
     assert where.tolist() == list(range(20))
 
@@ -45,11 +45,11 @@ def test_tokens_behind_the_twentieth_are_not_told() -> None:
 @settings(deadline=None, max_examples=60)
 @given(row=rows, seed=st.integers(0, 2**32))
 def test_boundaries_are_seen_and_of_the_same_text(row: PackedRow, seed: int) -> None:
-    found = objective().masked(row, generator(seed))
+    found = objective().mask_row(row, generator(seed))
     hidden = set(found.positions["places"][1].tolist())
     labels, where = found.values["span_labels"], found.values["span_offsets"]
     left, right = found.positions["lefts"][1], found.positions["rights"][1]
-    assert found.counts == {MASKED: len(hidden), BOUNDARY: len(labels)}
+    assert found.counts == {MASKED_LM: len(hidden), SPAN_BOUNDARY: len(labels)}
     for label, offset, before, behind in zip(labels, where, left, right, strict=True):
         place = before + 1 + offset
         assert before < place < behind
@@ -76,12 +76,12 @@ def test_the_loss_equals_the_formulas_of_the_paper(name: str) -> None:
     learner: Any = found.model(family, found.config).double().eval()
     randomize_weights(learner)
     batch = found.collate(made(found, corpus())[:8])
-    assert batch.counts[BOUNDARY] > 10
-    outcome = found.loss(learner, batch.tensors)
+    assert batch.counts[SPAN_BOUNDARY] > 10
+    outcome = found.compute_loss(learner, batch.tensors)
     given = {k: batch.tensors[k] for k in ("input_ids", "document_ids", "position_ids")}
     with torch.no_grad():
         hidden = learner.model.encode(**given).flatten(0, 1).numpy()
-    p = {name: value.numpy() for name, value in learner.boundaries.state_dict().items()}
+    p = {name: value.numpy() for name, value in learner.boundary_head.state_dict().items()}
     t = {name: tensor.numpy() for name, tensor in batch.tensors.items()}
     eps = learner.model.embeddings.norm.eps
     h = np.concatenate(
@@ -94,8 +94,8 @@ def test_the_loss_equals_the_formulas_of_the_paper(name: str) -> None:
     top = scores.max(-1, keepdims=True)
     chances = scores - top - np.log(np.exp(scores - top).sum(-1, keepdims=True))
     expected = -chances[np.arange(len(h)), t["span_labels"]].sum()
-    assert float(outcome.sums[BOUNDARY].detach()) == pytest.approx(expected, rel=1e-6)
-    assert set(outcome.sums) == set(found.loss_weights) == {MASKED, BOUNDARY}
+    assert float(outcome.sums[SPAN_BOUNDARY].detach()) == pytest.approx(expected, rel=1e-6)
+    assert set(outcome.sums) == set(found.loss_weights) == {MASKED_LM, SPAN_BOUNDARY}
 
 
 def test_what_is_left_behind_has_no_boundary_head() -> None:
@@ -105,4 +105,4 @@ def test_what_is_left_behind_has_no_boundary_head() -> None:
     plain = random_model(bert, found.config, "masked-lm")
     assert set(network.module.state_dict()) == set(plain.state_dict())
     assert network.head == "masked-lm"
-    assert learner.boundaries.bias.shape == (SIZE,)
+    assert learner.boundary_head.bias.shape == (SIZE,)

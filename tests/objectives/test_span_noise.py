@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.objectives.words import spans
 from zoo.data.rng import generator
 from zoo.objectives.examples.span_noise import (
-    noise_spans,
-    noise_tokens,
+    num_noise_spans,
+    num_noise_tokens,
     random_spans,
     single_tokens,
 )
@@ -21,11 +21,11 @@ from zoo.objectives.examples.span_noise import (
     ("tokens", "noise", "spans"), [(1, 0, 0), (2, 1, 1), (3, 1, 1), (7, 1, 1), (10, 2, 1)]
 )
 def test_short_texts_have_noise_where_they_can(tokens: int, noise: int, spans: int) -> None:
-    assert (noise_tokens(tokens, 0.15), noise_spans(tokens, 0.15, 3)) == (noise, spans)
+    assert (num_noise_tokens(tokens, 0.15), num_noise_spans(tokens, 0.15, 3)) == (noise, spans)
 
 
 def test_halves_are_rounded_to_even_numbers() -> None:
-    assert [noise_tokens(tokens, 0.25) for tokens in (6, 10, 14, 18)] == [2, 2, 4, 4]
+    assert [num_noise_tokens(tokens, 0.25) for tokens in (6, 10, 14, 18)] == [2, 2, 4, 4]
 
 
 def test_all_divisions_into_spans_are_equally_likely() -> None:
@@ -49,8 +49,8 @@ def test_drawn_spans_are_as_many_as_the_algebra_says(
 ) -> None:
     noise = random_spans(tokens, rate, mean, generator(seed, "mask"))
     assert noise.shape == (tokens,)
-    assert np.count_nonzero(noise) == noise_tokens(tokens, rate)
-    assert spans(noise) == noise_spans(tokens, rate, mean)
+    assert np.count_nonzero(noise) == num_noise_tokens(tokens, rate)
+    assert spans(noise) == num_noise_spans(tokens, rate, mean)
     assert not noise[0]
     assert noise[-1] or tokens == 1
     if tokens > 2:

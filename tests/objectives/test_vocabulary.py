@@ -19,16 +19,16 @@ def vocabulary(tokens: Sequence[str], size: int = 0) -> TokenizerView:
 
 
 def test_frames() -> None:
-    assert WORDS.single.parts == ((CLS,), (SEP,))
-    assert WORDS.single.types == (0, 0, 0)
-    assert WORDS.pair.parts == ((CLS,), (SEP,), (SEP,))
-    assert WORDS.pair.types == (0, 0, 0, 1, 1)
-    assert (WORDS.single.size, WORDS.pair.size) == (2, 3)
+    assert WORDS.single_template.special_tokens == ((CLS,), (SEP,))
+    assert WORDS.single_template.token_types == (0, 0, 0)
+    assert WORDS.pair_template.special_tokens == ((CLS,), (SEP,), (SEP,))
+    assert WORDS.pair_template.token_types == (0, 0, 0, 1, 1)
+    assert (WORDS.single_template.size, WORDS.pair_template.size) == (2, 3)
 
 
 def test_a_frame_puts_what_the_tokenizer_puts() -> None:
     first, second = numbers([5, 7], [8, 10, 11])
-    ids, types, own = WORDS.pair.wrap(first, second)
+    ids, types, own = WORDS.pair_template.wrap(first, second)
     expected = WORDS.tokenizer.encode("w5 w7", "w8 w10 w11")
     assert ids.tolist() == expected.ids
     assert types.tolist() == expected.type_ids
@@ -40,28 +40,28 @@ def test_a_frame_of_two_tokens_between_texts() -> None:
     found.tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", pair="<s> $A <s> <s> $B <s>", special_tokens=[("<s>", 0)]
     )
-    assert found.single.parts == ((0,), ())
-    assert found.pair.parts == ((0,), (0, 0), (0,))
-    assert found.single.wrap(*numbers([1]))[0].tolist() == [0, 1]
+    assert found.single_template.special_tokens == ((0,), ())
+    assert found.pair_template.special_tokens == ((0,), (0, 0), (0,))
+    assert found.single_template.wrap(*numbers([1]))[0].tolist() == [0, 1]
 
 
 def test_no_frame() -> None:
-    assert vocabulary(["<unk>", "a"]).single.parts == ((), ())
+    assert vocabulary(["<unk>", "a"]).single_template.special_tokens == ((), ())
 
 
 def test_roles() -> None:
-    assert (WORDS.special_token_id("mask"), WORDS.pad) == (MASK, PAD)
+    assert (WORDS.special_token_id("mask"), WORDS.pad_id) == (MASK, PAD)
     found = vocabulary(["<unk>", "a"])
-    assert found.pad == 0
+    assert found.pad_id == 0
     with pytest.raises(UsageError, match="the tokenizer has no mask token"):
         found.special_token_id("mask")
 
 
 def test_special_and_ordinary_tokens_share_out_the_ids() -> None:
-    assert WORDS.special.tolist() == [0, 1, 2, 3, 4]
-    assert WORDS.ordinary.tolist() == list(range(5, SIZE))
+    assert WORDS.special_ids.tolist() == [0, 1, 2, 3, 4]
+    assert WORDS.ordinary_ids.tolist() == list(range(5, SIZE))
     larger = vocabulary(["<unk>", "a", "b"], size=8)  # rows that no token has
-    assert larger.ordinary.tolist() == [1, 2]
+    assert larger.ordinary_ids.tolist() == [1, 2]
     assert larger.starts_word.shape == (8,)
 
 

@@ -34,7 +34,7 @@ def vocabulary(
 
 def split(*documents: Sequence[int]) -> Split:
     """Hold documents of one sentence each."""
-    return Split.of([[list(document)] for document in documents])
+    return Split.from_documents([[list(document)] for document in documents])
 
 
 def counted(lengths: Sequence[int], first: int = 3) -> Split:

@@ -1,6 +1,6 @@
-"""Run by torchrun: trains every objective for a few steps on all processes, and writes losses.
+"""Program for torchrun that trains objectives for a few steps and writes the losses.
 
-torchrun --nproc-per-node 2 -m tests.training.distributed_program OUTPUT FAMILY:OBJECTIVE[:shard] ...
+torchrun --nproc-per-node 2 -m tests.training.distributed_program OUTPUT FAMILY:OBJECTIVE[:fsdp] ...
 """
 
 import json
@@ -25,10 +25,10 @@ def losses(name: str, ranks: DistContext) -> list[float]:
     """Train, and return the loss of each step."""
     family, objective, *shard = name.split(":")
     settings = dry(small(family, objective=objective))
-    settings = replace(settings, fsdp=bool(shard) and ranks.count > 1)
+    settings = replace(settings, fsdp=bool(shard) and ranks.world_size > 1)
     job = build_setup(settings)
     torch.manual_seed(0)
-    lesson = LossModule(job.objective, job.objective.model(job.family, job.config))
+    lesson = LossModule(job.objective, job.objective.model(job.family, job.model_config))
     feed = BatchLoader(
         job.objective,
         build_dataset(job, "train", ROWS),
@@ -36,20 +36,20 @@ def losses(name: str, ranks: DistContext) -> list[float]:
         global_batch_size=ROWS,
         micro_batch_size=1,
         rank=ranks.rank,
-        ranks=ranks.count,
+        world_size=ranks.world_size,
     )
     trainer = TrainStep(lesson, settings, ranks, feed.micro_batches)
     found = []
     for step in range(STEPS):
-        trainer.train_step(feed.make(step))
-        found.append(trainer.totals.read(job.objective.loss_weights)["loss"])
+        trainer.train_step(feed.make_batches(step))
+        found.append(trainer.totals.compute_and_reset(job.objective.loss_weights)["loss"])
     feed.close()
     return found
 
 
 def main() -> None:
     output, *names = sys.argv[1:]
-    ranks = DistContext.join("cpu")
+    ranks = DistContext.initialize("cpu")
     found = {name: losses(name, ranks) for name in names}
     if ranks.is_main_process:
         Path(output).write_text(json.dumps(found), encoding="utf-8")

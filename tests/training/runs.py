@@ -16,7 +16,7 @@ from zoo.training.config.overrides import deep_merge
 from zoo.training.config.schema import TrainConfig, build_config
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import train
-from zoo.training.state.checkpoints import Tensors, list_checkpoints, load_tensors, read_state
+from zoo.training.state.checkpoints import Tensors, list_checkpoints, load_tensors, read_meta
 
 SMALL: Mapping[str, Any] = {
     "vocab_size": 400,
@@ -42,7 +42,7 @@ def tree(family: str, **changes: Any) -> dict[str, Any]:
 
 
 def run_training(path: Path, family: str, **changes: Any) -> Path:
-    train(tree(family, **changes), {}, path, DistContext.join("cpu"))
+    train(tree(family, **changes), {}, path, DistContext.initialize("cpu"))
     return path
 
 
@@ -93,7 +93,7 @@ def records(run: Path, split: str = "train") -> list[dict[str, Any]]:
 def tensors(checkpoint: Path) -> dict[str, Tensors]:
     """The tensors of a checkpoint, by file stem."""
     settings = json.loads((checkpoint / "state.json").read_bytes())["settings"]
-    return load_tensors(checkpoint, read_state(checkpoint, steps=1 << 40, settings=settings))
+    return load_tensors(checkpoint, read_meta(checkpoint, steps=1 << 40, settings=settings))
 
 
 def flip(path: Path, place: int = -1, bit: int = 0) -> None:

@@ -33,8 +33,8 @@ def test_a_batch_in_parts_is_the_batch_also_of_shorter_rows(
 
     monkeypatch.setattr(NextSentence, "collate", watched)
     found = check_grad_accumulation(small("bert", **SHORT))
-    assert (found.rows, list(found.splits)) == (4, [1, 2])
-    assert max(found.splits.values()) < 1e-9
+    assert (found.rows, list(found.max_differences)) == (4, [1, 2])
+    assert max(found.max_differences.values()) < 1e-9
     assert seen == {(length, rows) for length in (32, 64) for rows in (1, 2, 4)}
 
 

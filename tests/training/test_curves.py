@@ -69,9 +69,9 @@ def test_fifty_steps(family: str, objective: str) -> None:
     )
     job = build_setup(settings)
     torch.manual_seed(0)
-    learner = job.objective.model(job.family, job.config)
+    learner = job.objective.model(job.family, job.model_config)
     state = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
-    peer = reference_model(job.family, job.config, job.objective.head, state)
+    peer = reference_model(job.family, job.model_config, job.objective.head, state)
     peer.train()
     decayed = [p for p in peer.parameters() if p.dim() > 1]
     spared = [p for p in peer.parameters() if p.dim() < 2]
@@ -97,9 +97,9 @@ def test_fifty_steps(family: str, objective: str) -> None:
     ranks = DistContext(0, 1, torch.device("cpu"))
     trainer = TrainStep(LossModule(job.objective, learner), settings, ranks, feed.micro_batches)
     for step in range(STEPS):
-        (batch,) = feed.make(step)
+        (batch,) = feed.make_batches(step)
         trainer.train_step([batch])
-        ours = trainer.totals.read(job.objective.loss_weights)["loss"]
+        ours = trainer.totals.compute_and_reset(job.objective.loss_weights)["loss"]
         loss = loss_of(peer, separate(dict(batch.tensors)))
         for group in plain.param_groups:
             group["lr"] = chosen.learning_rate * lr_multiplier(settings.lr_scheduler, step, STEPS)

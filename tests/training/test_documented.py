@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from zoo.cli.training.options import chosen, tree
+from zoo.cli.training.options import config_values, overrides_from_options
 from zoo.cli.training.pretrain import command
 from zoo.training.config.schema import TrainConfig, build_config
 
@@ -37,7 +37,7 @@ def test_they_are_found() -> None:
 def test_a_command_is_understood(line: str) -> None:
     ctx = command.make_context("pretrain", shlex.split(line))
     options = {name: value for name, value in ctx.params.items() if name not in OF_THE_RUN}
-    changes = chosen(ctx, options)
+    changes = overrides_from_options(ctx, options)
     if changes.pop("init_from", None):  # a model that is not here
         changes.pop("objective_args", None)
-    build_config(tree(ctx.params["what"]), changes)
+    build_config(config_values(ctx.params["what"]), changes)

@@ -50,7 +50,7 @@ def test_a_model_has_it_for_a_while_and_then_its_own_weights_back() -> None:
     start = average.tensors["head.bias"].clone()
     moved(model, 0)
     own = [parameter.detach().clone() for parameter in model.parameters()]
-    with pytest.raises(KeyboardInterrupt), average.swapped(model):
+    with pytest.raises(KeyboardInterrupt), average.applied(model):
         assert torch.equal(model.head.bias, start)
         assert model.head.weight is model.embeddings.weight
         raise KeyboardInterrupt

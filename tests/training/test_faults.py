@@ -9,7 +9,7 @@ import torch
 from tests.disks import small_disk
 from tests.training.runs import finish, options, records, run_training, small, tensors, tree
 from zoo.errors import UsageError, VerificationError
-from zoo.training.config.overrides import parse_override, read_file
+from zoo.training.config.overrides import parse_override, read_config_file
 from zoo.training.config.schema import build_config
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
@@ -148,7 +148,7 @@ def test_a_device_that_is_not_there(tmp_path: Path, name: str) -> None:
 def test_numbers_may_be_written_as_usual(tmp_path: Path, number: str) -> None:
     (tmp_path / "settings.yaml").write_text(f"family: gpt\noptimizer:\n  learning_rate: {number}\n")
     given = parse_override(f"optimizer.learning_rate={number}")
-    for found in ({"family": "gpt", **given}, read_file(tmp_path / "settings.yaml")):
+    for found in ({"family": "gpt", **given}, read_config_file(tmp_path / "settings.yaml")):
         assert build_config(found, {}).optimizer.learning_rate == 0.0005
     assert parse_override("a=5e") == {"a": "5e"} and parse_override("a=12") == {"a": 12}
 
@@ -184,21 +184,21 @@ def test_infinity_in_validation_stops_a_run(tmp_path: Path) -> None:
 def test_the_layer_is_named() -> None:
     """A weight of the second block is set to infinity, and its block is the first to show it."""
     job = build_setup(small(FAMILY))
-    lesson = LossModule(job.objective, job.objective.model(job.family, job.config))
+    lesson = LossModule(job.objective, job.objective.model(job.family, job.model_config))
     rows = build_dataset(job, "train", 4)
     feed = BatchLoader(job.objective, rows, seed=0, global_batch_size=4, micro_batch_size=4)
     trainer = TrainStep(
-        lesson, job.settings, DistContext(0, 1, torch.device("cpu")), feed.micro_batches
+        lesson, job.config, DistContext(0, 1, torch.device("cpu")), feed.micro_batches
     )
     with torch.no_grad():
         lesson.model.get_parameter("layers.1.ffn.up.bias").fill_(float("inf"))
     with pytest.raises(VerificationError, match=r"step 1: .* the weights layers\.1\.ffn\.up\.bias"):
-        trainer.train_step(feed.make(0))
+        trainer.train_step(feed.make_batches(0))
     with torch.no_grad():
         lesson.model.get_parameter("layers.1.ffn.up.bias").fill_(3e38)
         lesson.model.get_parameter("layers.1.ffn.up.weight").fill_(3e38)
     with pytest.raises(VerificationError, match=r"the output of layers\.1\.ffn"):
-        trainer.train_step(feed.make(0))
+        trainer.train_step(feed.make_batches(0))
     feed.close()
 
 

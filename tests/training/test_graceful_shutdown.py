@@ -31,7 +31,7 @@ def test_the_same_signal_right_after_the_first_is_no_second_one() -> None:
     stop = StopSignal()
     stop(signal.SIGUSR1, None)
     stop(signal.SIGUSR1, None)
-    assert stop.asked
+    assert stop.received
 
 
 def test_another_signal_is_a_second_one() -> None:
@@ -54,7 +54,7 @@ def test_the_end_of_a_session_is_one_request(numbers: tuple[int, int]) -> None:
     stop = StopSignal()
     for number in numbers:
         stop(number, None)
-    assert stop.asked
+    assert stop.received
 
 
 def children(parent: int, states: str = "RSD") -> list[int]:

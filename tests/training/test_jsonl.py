@@ -13,7 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zoo.errors import VerificationError
-from zoo.training.logging.jsonl import FIELDS, LOG, SPEED, JsonlLogger, read_jsonl
+from zoo.training.logging.jsonl import (
+    FIELDS,
+    METRICS_FILE,
+    PERFORMANCE_FILE,
+    JsonlLogger,
+    read_jsonl,
+)
 
 
 def record(step: int, loss: float = 0.1) -> dict[str, object]:
@@ -24,7 +30,7 @@ def test_a_line_is_json_with_its_keys_in_one_order(tmp_path: Path) -> None:
     given = {name: k for k, name in enumerate(FIELDS)}
     with JsonlLogger(tmp_path) as journal:
         journal.write(dict(reversed(given.items())))
-    lines = (tmp_path / LOG).read_bytes()
+    lines = (tmp_path / METRICS_FILE).read_bytes()
     assert lines.endswith(b"}\n") and lines.count(b"\n") == 1
     assert list(json.loads(lines)) == list(FIELDS)
 
@@ -42,10 +48,10 @@ def test_numbers_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory
 def test_the_clock_has_its_own_file(tmp_path: Path) -> None:
     with JsonlLogger(tmp_path) as journal:
         journal.write(record(1))
-        journal.speed({"step": 1, "seconds": 2.5})
+        journal.write_performance({"step": 1, "seconds": 2.5})
         journal.truncate(0)
     assert read_jsonl(tmp_path) == []
-    assert read_jsonl(tmp_path, SPEED) == [{"step": 1, "seconds": 2.5}]
+    assert read_jsonl(tmp_path, PERFORMANCE_FILE) == [{"step": 1, "seconds": 2.5}]
 
 
 @pytest.mark.parametrize("bad", [{"step": 1, "clock": 2}, {"step": 1, "loss": math.inf}])
@@ -53,31 +59,31 @@ def test_what_does_not_belong_is_refused(tmp_path: Path, bad: dict[str, float]) 
     with JsonlLogger(tmp_path) as journal:
         with pytest.raises(ValueError, match=r"clock|JSON"):
             journal.write(bad)
-        assert journal.position() == 0
+        assert journal.size() == 0
 
 
 def test_no_log_yet_is_an_empty_one(tmp_path: Path) -> None:
-    assert read_jsonl(tmp_path) == [] == read_jsonl(tmp_path, SPEED)
+    assert read_jsonl(tmp_path) == [] == read_jsonl(tmp_path, PERFORMANCE_FILE)
 
 
 def test_a_torn_last_line_is_left_out_and_removed(tmp_path: Path) -> None:
     with JsonlLogger(tmp_path) as journal:
         journal.write(record(1))
-    for name in (LOG, SPEED):
+    for name in (METRICS_FILE, PERFORMANCE_FILE):
         with (tmp_path / name).open("ab") as file:
             file.write(b'{"step": 2')
     assert [each["step"] for each in read_jsonl(tmp_path)] == [1]
-    assert read_jsonl(tmp_path, SPEED) == []
+    assert read_jsonl(tmp_path, PERFORMANCE_FILE) == []
     with JsonlLogger(tmp_path) as journal:
         journal.write(record(2))
-        journal.speed({"step": 2})
+        journal.write_performance({"step": 2})
     assert [each["step"] for each in read_jsonl(tmp_path)] == [1, 2]
-    assert read_jsonl(tmp_path, SPEED) == [{"step": 2}]
+    assert read_jsonl(tmp_path, PERFORMANCE_FILE) == [{"step": 2}]
 
 
 @pytest.mark.parametrize("damage", [b'{"step": ', b"[1]", b"", b"\xff\xfe", b"\0" * 9])
 def test_a_damaged_line_is_named(tmp_path: Path, damage: bytes) -> None:
-    (tmp_path / LOG).write_bytes(b'{"step": 1}\n' + damage + b'\n{"step": 3}\n')
+    (tmp_path / METRICS_FILE).write_bytes(b'{"step": 1}\n' + damage + b'\n{"step": 3}\n')
     with pytest.raises(VerificationError, match=r"metrics\.jsonl, line 2 is damaged"):
         read_jsonl(tmp_path)
 
@@ -92,31 +98,32 @@ def test_a_resumed_log_equals_an_unbroken_one(tmp_path: Path) -> None:
     with JsonlLogger(broken) as journal:
         for step in range(3):
             journal.write(record(step, math.sqrt(step)))
-        position = journal.position()
+        position = journal.size()
         for step in range(3, 5):
             journal.write(record(step, math.sqrt(step)))
     for last in (4, 6):  # twice in a row, from the same checkpoint
         with JsonlLogger(broken) as journal:
             journal.truncate(position)
-            assert journal.position() == position
+            assert journal.size() == position
             for step in range(3, last):
                 journal.write(record(step, math.sqrt(step)))
-    assert (broken / LOG).read_bytes() == (whole / LOG).read_bytes()
+    assert (broken / METRICS_FILE).read_bytes() == (whole / METRICS_FILE).read_bytes()
 
 
 @pytest.mark.parametrize("shift", [-1, 1])
 def test_a_log_of_another_run_is_not_cut(tmp_path: Path, shift: int) -> None:
     with JsonlLogger(tmp_path) as journal:
         journal.write(record(1))
-        end = journal.position()
+        end = journal.size()
         with pytest.raises(VerificationError, match="not the log that the checkpoint goes with"):
             journal.truncate(end + shift)
-        assert journal.position() == end
+        assert journal.size() == end
 
 
 def test_what_was_written_survives_a_kill(tmp_path: Path) -> None:
     program = (
-        "import os, signal, sys; from pathlib import Path; from zoo.training.journal import *\n"
+        "import os, signal, sys; from pathlib import Path\n"
+        "from zoo.training.logging.jsonl import *\n"
         "journal = JsonlLogger(Path(sys.argv[1]))\n"
         "for step in range(100): journal.write({'step': step, 'split': 'train'})\n"
         "os.kill(os.getpid(), signal.SIGKILL)"

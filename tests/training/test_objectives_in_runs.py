@@ -24,12 +24,12 @@ HERE = DistContext(0, 1, torch.device("cpu"))
 
 def trainer(job: TrainSetup, rows_at_once: int) -> tuple[TrainStep, BatchLoader]:
     torch.manual_seed(0)
-    lesson = LossModule(job.objective, job.objective.model(job.family, job.config).double())
+    lesson = LossModule(job.objective, job.objective.model(job.family, job.model_config).double())
     rows = build_dataset(job, "train", 4)
     feed = BatchLoader(
         job.objective, rows, seed=0, global_batch_size=4, micro_batch_size=rows_at_once
     )
-    return TrainStep(lesson, job.settings, HERE, feed.micro_batches), feed
+    return TrainStep(lesson, job.config, HERE, feed.micro_batches), feed
 
 
 @pytest.mark.parametrize(("family", "objective"), CASES)
@@ -39,14 +39,14 @@ def test_a_split_batch_gives_the_same_gradients(family: str, objective: str) -> 
     found = []
     for rows_at_once in (4, 1, 3):
         taught, feed = trainer(job, rows_at_once)
-        totals = taught.forward_backward(feed.make(0))
+        totals = taught.forward_backward(feed.make_batches(0))
         feed.close()
         gradients = {
             name: parameter.grad
             for name, parameter in taught.lesson.model.named_parameters()
             if parameter.grad is not None
         }
-        found.append((gradients, totals.read(job.objective.loss_weights)))
+        found.append((gradients, totals.compute_and_reset(job.objective.loss_weights)))
     (whole, losses), *parts = found
     assert whole
     for gradients, other in parts:

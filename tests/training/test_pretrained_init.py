@@ -108,7 +108,7 @@ def reference_losses(source: Path, batches: Sequence[Batch]) -> dict[str, float]
 def test_the_first_losses_are_the_model_s(hub_checkpoint: Make, text: str, tmp_path: Path) -> None:
     source = hub_checkpoint()
     run = started(tmp_path / "run", source, text, config=DRY, max_steps=1)
-    batches = run_of(source, text, config=DRY).train_dataloader.make(0)
+    batches = run_of(source, text, config=DRY).train_dataloader.make_batches(0)
     expected = reference_losses(source, batches)
     (record,) = records(run)
     assert record["losses"] == pytest.approx(expected, rel=1e-5)
@@ -172,8 +172,8 @@ def test_what_is_not_needed_is_left_and_written_down(
     source = hub_checkpoint()
     record = run_of(source, text, objective="masked-lm").pretrained
     assert record is not None and not record.new_parameters
-    assert {name.split(".")[0] for name in record.models["model"].left} == {"pooler", "head"}
-    assert len(record.models["model"].left) == 4
+    assert {name.split(".")[0] for name in record.models["model"].unused} == {"pooler", "head"}
+    assert len(record.models["model"].unused) == 4
 
 
 def test_heads_that_call_other_tensors_alike_are_told_apart(tmp_path: Path, text: str) -> None:
@@ -274,7 +274,7 @@ def test_two_networks_start_with_a_checkpoint_each(text: str, tmp_path: Path) ->
     start = {"generator": str(generator)}
     run = run_of(model, text, "electra", init_from=start, **PAIR)
     assert run.pretrained is not None and not run.pretrained.new_parameters
-    batch = run.train_dataloader.make(0)[0]
+    batch = run.train_dataloader.make_batches(0)[0]
     lesson: Any = run.loss_module.eval()
     found = lesson(batch.tensors)
     theirs: Any = transformers.ElectraForMaskedLM.from_pretrained(generator)
@@ -353,7 +353,7 @@ def test_tables_that_are_sums_become_the_model_s(text: str, tmp_path: Path) -> N
         ),
         ({"init_from": {"generator": "bert"}}, "has no generator|no model is called"),
         ({"init_from": {"modl": "x"}}, r"no setting init_from\.modl; did you mean model"),
-        ({"seq_len": 41}, "length is 41, and the model has 40 positions"),
+        ({"seq_len": 41}, "seq_len is 41, and the model has 40 positions"),
     ],
     ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )

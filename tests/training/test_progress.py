@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 from zoo.cli.output import prepare
-from zoo.training.bar import training_progress
+from zoo.training.logging.progress import training_progress
 
 prepare()
 with training_progress(2000) as show:

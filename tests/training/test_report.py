@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from zoo.errors import VerificationError
 from zoo.report.svg import BOTTOM, LEFT, RIGHT, TOP, Axis, Series, downsample, label, line_chart
-from zoo.training.logging.jsonl import LOG, JsonlLogger
+from zoo.training.logging.jsonl import METRICS_FILE, JsonlLogger
 from zoo.training.logging.report import format_count, format_duration, write_report
 
 VOID = {"meta", "br"}
@@ -65,7 +65,7 @@ def write_run(run: Path, steps: int = 40) -> None:
             body = {"step": step, "loss": sum(losses.values()), "losses": losses}
             rates = {"learning_rate": 1e-4, "gradient_norm": 1.5, "tokens": step * 4096}
             journal.write({**body, "split": "train", "metrics": metrics, **rates})
-            journal.speed({"step": step, "tokens_per_second": 1e4, "seconds": 90.0})
+            journal.write_performance({"step": step, "tokens_per_second": 1e4, "seconds": 90.0})
             if step % 20 == 0:
                 journal.write({**body, "split": "validation", "metrics": metrics})
 
@@ -100,7 +100,7 @@ def test_it_is_replaced_as_a_whole(tmp_path: Path) -> None:
     write_run(tmp_path, 20)
     before = write_report(tmp_path).stat().st_ino
     assert "20 of 40 steps" in Page(tmp_path / "report.html").text
-    (tmp_path / LOG).unlink()
+    (tmp_path / METRICS_FILE).unlink()
     write_run(tmp_path, 40)
     assert write_report(tmp_path).stat().st_ino != before
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -130,7 +130,7 @@ def test_the_first_lines_of_a_run(tmp_path: Path) -> None:
 
 def test_a_damaged_log_is_an_error(tmp_path: Path) -> None:
     write_run(tmp_path)
-    with (tmp_path / LOG).open("a") as file:
+    with (tmp_path / METRICS_FILE).open("a") as file:
         file.write("x\n")
     with pytest.raises(VerificationError, match="line 43 is damaged"):
         write_report(tmp_path)
@@ -234,8 +234,8 @@ def test_counts_and_times_as_people_write_them() -> None:
 
 def test_importing_it_is_cheap() -> None:
     program = (
-        "import sys, zoo.training.report, zoo.training.bar, zoo.training.events\n"
-        "import zoo.training.throughput\n"
+        "import sys, zoo.training.logging.report, zoo.training.logging.progress\n"
+        "import zoo.training.logging.throughput\n"
         "print(sorted({'torch', 'numpy', 'rich', 'yaml'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

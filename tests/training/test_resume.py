@@ -115,7 +115,7 @@ def test_what_killed_processes_left_behind_is_removed(unbroken: Path, tmp_path: 
     for name in torn:
         (run / name).mkdir()
         (run / name / "weights.safetensors").write_bytes(b"half")
-    resume(run, {}, {}, DistContext.join("cpu"))
+    resume(run, {}, {}, DistContext.initialize("cpu"))
     assert not [name for name in torn if (run / name).exists()] and kept.exists()
     assert_same(unbroken, run)
 
@@ -142,8 +142,10 @@ def test_settings_that_were_changed_where_they_are_kept_are_named(
     text = (run / "config.yaml").read_text()
     assert "max_grad_norm: 1.0" in text
     (run / "config.yaml").write_text(text.replace("max_grad_norm: 1.0", "max_grad_norm: 0.5"))
-    with pytest.raises(UsageError, match=r"other settings: optimizer\.clip: 1\.0 and 0\.5;"):
-        resume(run, {}, {}, DistContext.join("cpu"))
+    with pytest.raises(
+        UsageError, match=r"other settings: optimizer\.max_grad_norm: 1\.0 and 0\.5;"
+    ):
+        resume(run, {}, {}, DistContext.initialize("cpu"))
 
 
 def test_a_changed_corpus_is_refused(tmp_path: Path) -> None:
@@ -262,7 +264,7 @@ def test_a_run_that_is_resumed_at_every_step_does_not_drift(
     @contextlib.contextmanager
     def at_once() -> Iterator[StopSignal]:
         stop = StopSignal()
-        stop.asked = True
+        stop.received = True
         yield stop
 
     monkeypatch.setattr("zoo.training.entrypoints.handle_signals", at_once)
@@ -270,8 +272,8 @@ def test_a_run_that_is_resumed_at_every_step_does_not_drift(
         run_training(broken, FAMILY, **changes)
     for _ in range(steps - 2):
         with pytest.raises(Interrupted):
-            resume(broken, {}, {}, DistContext.join("cpu"))
-    resume(broken, {}, {}, DistContext.join("cpu"))
+            resume(broken, {}, {}, DistContext.initialize("cpu"))
+    resume(broken, {}, {}, DistContext.initialize("cpu"))
     names = ("metrics.jsonl", "model/model.safetensors")
     different = [
         name for name in names if (whole / name).read_bytes() != (broken / name).read_bytes()

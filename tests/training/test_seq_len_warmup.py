@@ -10,7 +10,7 @@ import torch
 
 from tests.training.runs import assert_same, cut, records, run_training, small, tree
 from zoo.errors import UsageError
-from zoo.training.dataloader import train_dataloader, validation_batches
+from zoo.training.dataloader import eval_batches, train_dataloader
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import resume, train
 from zoo.training.setup import build_setup
@@ -49,11 +49,11 @@ def test_rows_stay_as_many_and_are_as_long_as_the_step_says() -> None:
     settings = small("bert", **SHORT)
     assert (settings.global_batch_size, settings.seq_len_warmup_steps) == (4, SWITCH)
     job = build_setup(settings)
-    feed, late = train_dataloader(job, HERE), train_dataloader(job, HERE, done=SWITCH)
-    assert late.before is None  # what is over is not laid out again
+    feed, late = train_dataloader(job, HERE), train_dataloader(job, HERE, completed_steps=SWITCH)
+    assert late.warmup_loader is None  # what is over is not laid out again
     seen = set()
     for step in range(8):
-        batches = feed.step(step)
+        batches = feed.batches(step)
         length = 32 if step < SWITCH else 64
         # 128 places at once: all four short rows, or two long ones
         assert [b.tensors["input_ids"].shape for b in batches] == (
@@ -62,12 +62,12 @@ def test_rows_stay_as_many_and_are_as_long_as_the_step_says() -> None:
         assert all(b.tokens <= b.rows * length for b in batches)
         assert all(int(b.tensors["position_ids"].max()) < length for b in batches)
         if step >= SWITCH:
-            for one, other in zip(batches, late.make(step), strict=True):
+            for one, other in zip(batches, late.make_batches(step), strict=True):
                 for name, tensor in one.tensors.items():
                     assert torch.equal(tensor, other.tensors[name])
             seen |= {feed._index(step, place) for place in range(4)}
     assert len(seen) == 4 * (8 - SWITCH)  # an epoch has each row once
-    assert {b.tensors["input_ids"].shape[1] for b in validation_batches(job, HERE)} == {64}
+    assert {b.tensors["input_ids"].shape[1] for b in eval_batches(job, HERE)} == {64}
     feed.close()
     late.close()
 
@@ -77,7 +77,7 @@ def test_what_is_counted_is_what_was_looked_at(unbroken: Path) -> None:
     feed = train_dataloader(build_setup(small("bert", **SHORT)), HERE)
     total, plain = 0, records(unbroken)
     for step, record in enumerate(plain):
-        total += sum(int((b.tensors["document_ids"] > 0).sum()) for b in feed.make(step))
+        total += sum(int((b.tensors["document_ids"] > 0).sum()) for b in feed.make_batches(step))
         assert record["tokens"] == total
     feed.close()
     rates = [record["learning_rate"] for record in plain]

@@ -124,7 +124,7 @@ def test_what_a_decoder_reads_counts(tmp_path: Path, family: str) -> None:
     """By hand: sources are what is not padding, and a target has a token for each label."""
     feed = train_dataloader(build_setup(small(family)), DistContext(0, 1, CPU))
     by_hand = 0
-    for batch in feed.make(0):
+    for batch in feed.make_batches(0):
         sources = int((batch.tensors["input_ids"] != 0).sum()) if family == "t5" else 0
         by_hand += sources + len(batch.tensors["labels"])
     feed.close()

@@ -34,6 +34,6 @@ def smoke_train(family: Family, config: Any, path: Path) -> list[float]:
     changed.pop("vocab_size", None)
     length = min(LENGTH, family.max_seq_len(config) or LENGTH)
     settings = {"family": family.name, "seq_len": length, "config": changed, **SETTINGS}
-    train(settings, {}, path, DistContext.join("cpu"))
+    train(settings, {}, path, DistContext.initialize("cpu"))
     log = (path / "metrics.jsonl").read_text("utf-8").splitlines()
     return [record["loss"] for record in map(json.loads, log) if record["split"] == "train"]

@@ -15,10 +15,17 @@ import msgspec
 import numpy as np
 
 from zoo.checkpoint import TOKENIZER
-from zoo.data.corpus import LAYOUT, MANIFEST, TRAIN, VALIDATION, Corpus, CorpusRecord
-from zoo.data.encoding import DocumentTokenizer, chunks, encode_all, joined, select, vocabulary_size
-from zoo.data.readers import ReaderConfig, documents, expand_paths
-from zoo.data.shard_writer import SHARD, SplitWriter
+from zoo.data.corpus import FORMAT_VERSION, MANIFEST, TRAIN, VALIDATION, Corpus, CorpusRecord
+from zoo.data.encoding import (
+    DocumentTokenizer,
+    chunks,
+    encode_all,
+    join_lines,
+    select_documents,
+    vocabulary_size,
+)
+from zoo.data.readers import ReaderConfig, expand_paths, read_documents
+from zoo.data.shard_writer import SHARD_BYTES, SplitWriter
 from zoo.data.split import ValidationSplit
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.errors import SourceError, UsageError, VerificationError
@@ -30,7 +37,9 @@ from zoo.io.progress import progress
 from zoo.version import __version__
 
 Dtype = Literal["uint16", "uint32"]
-ALONE = 8 << 20  # bytes of sources up to which starting processes takes longer than it saves
+SINGLE_PROCESS_BYTES = (
+    8 << 20
+)  # bytes of sources up to which starting processes takes longer than it saves
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,7 @@ class CorpusSpec:
         return {str(file): _digest(file) for files in self.files.values() for file in files}
 
     @cached_property
-    def stamps(self) -> dict[str, tuple[int, ...]]:
+    def file_stats(self) -> dict[str, tuple[int, ...]]:
         """Inode, size and times of all files, as they were when this was first asked."""
         return {str(file): _stamp(file) for files in self.files.values() for file in files}
 
@@ -83,12 +92,12 @@ class CorpusSpec:
 
 
 def build(
-    plan: CorpusSpec,
+    spec: CorpusSpec,
     target: Path,
     *,
     workers: int | None = None,
     force: bool = False,
-    shard: int = SHARD,
+    shard_bytes: int = SHARD_BYTES,
 ) -> Corpus:
     """Build a corpus, and publish it when it is whole.
 
@@ -106,21 +115,21 @@ def build(
         SourceError: a file is missing or cannot be read, or there is no text.
         VerificationError: a file is damaged, not UTF-8, or changes meanwhile.
     """
-    texts = [file for files in plan.files.values() for file in files]
+    texts = [file for files in spec.files.values() for file in files]
     with atomic_directory(target, force=force, sources=texts) as staging:
-        _, sources = plan.stamps, plan.sources  # in this order: a later change shows
-        held = _held_out(plan)
-        tokenizer = plan.tokenizer.make(lambda: _training_texts(plan, held))
+        _, sources = spec.file_stats, spec.sources  # in this order: a later change shows
+        held = _held_out(spec)
+        tokenizer = spec.tokenizer.make(lambda: _training_texts(spec, held))
         (staging / TOKENIZER).write_bytes(tokenizer.json)
         size = _size(tokenizer)
         dtype: Dtype = "uint16" if size <= 1 << 16 else "uint32"
         encoder = DocumentTokenizer(
-            tokenizer.json, tokenizer.info, plan.reader.sentence_splitter, dtype
+            tokenizer.json, tokenizer.info, spec.reader.sentence_splitter, dtype
         )
-        names = [TRAIN, VALIDATION] if plan.eval_fraction or plan.eval_paths else [TRAIN]
-        writers = {name: SplitWriter(staging, name, dtype, shard) for name in names}
+        names = [TRAIN, VALIDATION] if spec.eval_fraction or spec.eval_paths else [TRAIN]
+        writers = {name: SplitWriter(staging, name, dtype, shard_bytes) for name in names}
         try:
-            _fill(plan, encoder, held, writers, workers or _processes(sources))
+            _fill(spec, encoder, held, writers, workers or _processes(sources))
             splits = {name: writer.close() for name, writer in writers.items()}
         finally:
             for writer in writers.values():
@@ -128,18 +137,18 @@ def build(
         for name, split in splits.items():
             if not split.tokens:
                 raise UsageError(
-                    f"no text is left for {name}", "give more text, or another --validation"
+                    f"no text is left for {name}", "give more text, or another --eval-fraction"
                 )
-        _check_unchanged(plan)
+        _check_unchanged(spec)
         record = CorpusRecord(
-            zoo=LAYOUT,
+            zoo=FORMAT_VERSION,
             created_by=__version__,
             dtype=dtype,
             vocab_size=size,
             tokenizer=tokenizer.info,
             tokenizer_digest=tokenizer.settings()["blake3"],
             sources={_listed(name): digest for name, digest in sources.items()},
-            settings=plan.settings(),
+            settings=spec.settings(),
             splits=splits,
             digest=NO_DIGEST,
         )
@@ -149,7 +158,7 @@ def build(
 
 def _held_out(plan: CorpusSpec) -> ValidationSplit:
     """Choose documents for validation; fail early where there are none at all."""
-    read = documents(plan.files[TRAIN], plan.reader)
+    read = read_documents(plan.files[TRAIN], plan.reader)
     first = next(read, None)
     if first is None:
         raise SourceError(
@@ -157,17 +166,19 @@ def _held_out(plan: CorpusSpec) -> ValidationSplit:
         )
     share = 0.0 if plan.eval_paths else plan.eval_fraction
     if not 0 <= share < 1:
-        raise UsageError(f"--validation {share} is no share of the documents", "such as 0.01")
+        raise UsageError(
+            f"--eval-fraction {share} is not a fraction of the documents", "such as 0.01"
+        )
     return ValidationSplit((text for part in ([first], read) for text in part), share, plan.seed)
 
 
 def _training_texts(plan: CorpusSpec, held: ValidationSplit) -> Iterator[list[str]]:
     """Yield the texts that a tokenizer may be trained on."""
     number = 0
-    for chunk in chunks(documents(plan.files[TRAIN], plan.reader)):
-        kept = ~held.choose(number, len(chunk))
+    for chunk in chunks(read_documents(plan.files[TRAIN], plan.reader)):
+        kept = ~held.is_held_out(number, len(chunk))
         number += len(chunk)
-        yield [joined(text) for text, keep in zip(chunk, kept.tolist(), strict=True) if keep]
+        yield [join_lines(text) for text, keep in zip(chunk, kept.tolist(), strict=True) if keep]
 
 
 def _size(tokenizer: ExistingTokenizer) -> int:
@@ -177,7 +188,7 @@ def _size(tokenizer: ExistingTokenizer) -> int:
 
 
 def _processes(sources: Mapping[str, FileDigest]) -> int:
-    if sum(source.bytes for source in sources.values()) <= ALONE:
+    if sum(source.bytes for source in sources.values()) <= SINGLE_PROCESS_BYTES:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -193,13 +204,15 @@ def _fill(
     with progress("tokenizing documents", None) as advance:
         for name, files in plan.files.items():
             number = 0
-            for found in encode_all(encoder, documents(files, plan.reader), workers):
+            for found in encode_all(encoder, read_documents(files, plan.reader), workers):
                 count = len(found.documents)
-                out = held.choose(number, count) if name == TRAIN else np.ones(count, dtype=bool)
+                out = (
+                    held.is_held_out(number, count) if name == TRAIN else np.ones(count, dtype=bool)
+                )
                 number += count
-                writers[TRAIN].add(select(found, ~out))
+                writers[TRAIN].add(select_documents(found, ~out))
                 if out.any():
-                    writers[VALIDATION].add(select(found, out))
+                    writers[VALIDATION].add(select_documents(found, out))
                 advance(count)
 
 
@@ -223,7 +236,7 @@ def _check_unchanged(plan: CorpusSpec) -> None:
     Raises:
         VerificationError: a file was written meanwhile.
     """
-    for name, before in plan.stamps.items():
+    for name, before in plan.file_stats.items():
         file = Path(name)
         now = _stamp(file) if file.is_file() else ()
         same = now[:4] == before[:4]

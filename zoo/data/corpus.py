@@ -32,7 +32,7 @@ from zoo.io.limits import (
 )
 from zoo.tokenizers.info import TokenizerInfo
 
-MANIFEST, LAYOUT = "corpus.json", 1
+MANIFEST, FORMAT_VERSION = "corpus.json", 1
 TRAIN, VALIDATION = "train", "validation"
 REBUILD = "remove this corpus and build it again"
 Tokens = NDArray[np.integer[Any]]
@@ -73,8 +73,8 @@ class CorpusRecord(JsonStruct):
         sources: the files that were read, in order.
         settings: how they were read and split.
         splits: name -> what it holds.
-        digest: of this file, see ``zoo.io.digests.sealed``; empty in corpora of versions that had
-            none.
+        digest: BLAKE3 of this file (see ``zoo.io.digests.sealed``); empty in corpora that earlier
+            versions wrote.
     """
 
     zoo: int
@@ -103,7 +103,7 @@ class Split:
         self._ends = np.cumsum([len(shard) for shard in self.shards])
 
     @classmethod
-    def of(cls, documents: Sequence[Sequence[Sequence[int]]]) -> "Split":
+    def from_documents(cls, documents: Sequence[Sequence[Sequence[int]]]) -> "Split":
         """Hold documents, each a list of sentences, in memory."""
         sentences = [sentence for document in documents for sentence in document]
         tokens = np.array([token for sentence in sentences for token in sentence], dtype=np.uint32)
@@ -154,7 +154,7 @@ class Corpus:
             max_bytes=MAX_CORPUS_MANIFEST_BYTES,
             max_values=MAX_CORPUS_MANIFEST_VALUES,
         )
-        if self.record.zoo > LAYOUT:
+        if self.record.zoo > FORMAT_VERSION:
             raise VerificationError(
                 f"{path} is of layout {self.record.zoo}", "install a newer plm-zoo"
             )

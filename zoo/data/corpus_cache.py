@@ -8,7 +8,7 @@ import msgspec
 from blake3 import blake3
 
 from zoo.data.build import CorpusSpec, build
-from zoo.data.corpus import LAYOUT, MANIFEST, Corpus
+from zoo.data.corpus import FORMAT_VERSION, MANIFEST, Corpus
 from zoo.data.readers import ReaderConfig
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.errors import UsageError
@@ -23,9 +23,9 @@ def cached_corpus(
     paths: Sequence[str | Path],
     tokenizer: ExistingTokenizer | TokenizerToTrain,
     *,
-    reading: ReaderConfig | None = None,
-    validation: float | None = None,
-    validation_paths: Sequence[str | Path] = (),
+    reader: ReaderConfig | None = None,
+    eval_fraction: float | None = None,
+    eval_paths: Sequence[str | Path] = (),
     seed: int = 0,
     workers: int | None = None,
 ) -> Corpus:
@@ -50,9 +50,9 @@ def cached_corpus(
     plan = CorpusSpec(
         paths or sorted(SAMPLE.glob("*.txt")),
         tokenizer,
-        reading or ReaderConfig(),
-        (0.01 if paths else 0.1) if validation is None else validation,
-        validation_paths,
+        reader or ReaderConfig(),
+        (0.01 if paths else 0.1) if eval_fraction is None else eval_fraction,
+        eval_paths,
         seed,
     )
     name = plan.paths[0] if paths else SAMPLE
@@ -74,5 +74,5 @@ def _key(plan: CorpusSpec) -> str:
         for name, files in plan.files.items()
     }
     kinds = [file.suffixes for files in plan.files.values() for file in files]
-    what = [LAYOUT, __version__, digests, kinds, plan.settings()]
+    what = [FORMAT_VERSION, __version__, digests, kinds, plan.settings()]
     return blake3(msgspec.json.encode(what)).hexdigest(8)

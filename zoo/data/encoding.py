@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from zoo.tokenizers.info import TokenizerInfo
 
-CHUNK = 1 << 18  # characters of the documents that are tokenized together
-MOST = 4096  # of them
+CHUNK_CHARS = 1 << 18  # characters of the documents that are tokenized together
+CHUNK_DOCUMENTS = 4096  # of them
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class DocumentTokenizer:
 
     json: bytes
     info: "TokenizerInfo"
-    sentences: str
+    sentence_splitter: str
     dtype: str
 
     @cached_property
@@ -113,7 +113,7 @@ class DocumentTokenizer:
         """Return a document as one line, and where its sentences are in it."""
         lines = _lines(document)
         text = " ".join(lines)
-        if self.sentences == "rule":
+        if self.sentence_splitter == "rule":
             return text, sentence_spans(text)
         ends = np.cumsum([len(line) + 1 for line in lines]) - 1
         return text, [
@@ -138,12 +138,12 @@ def _lines(document: str) -> list[str]:
     return [line for each in document.split("\n") if (line := each.strip())]
 
 
-def joined(document: str) -> str:
+def join_lines(document: str) -> str:
     """Return a document as the line that is tokenized."""
     return " ".join(_lines(document))
 
 
-def select(found: EncodedDocuments, chosen: NDArray[np.bool_]) -> EncodedDocuments:
+def select_documents(found: EncodedDocuments, chosen: NDArray[np.bool_]) -> EncodedDocuments:
     """Return some of the documents; ``chosen`` is (documents,)."""
     sentences = np.repeat(chosen, found.documents)
     tokens = np.repeat(sentences, found.sentences)
@@ -164,7 +164,7 @@ def chunks(documents: Iterable[str]) -> Iterator[list[str]]:
     for document in documents:
         held.append(document)
         size += len(document)
-        if size >= CHUNK or len(held) == MOST:
+        if size >= CHUNK_CHARS or len(held) == CHUNK_DOCUMENTS:
             yield held
             held, size = [], 0
     if held:
@@ -172,7 +172,7 @@ def chunks(documents: Iterable[str]) -> Iterator[list[str]]:
 
 
 def encode_all(
-    encoder: DocumentTokenizer, documents: Iterable[str], workers: int
+    tokenizer: DocumentTokenizer, documents: Iterable[str], workers: int
 ) -> Iterator[EncodedDocuments]:
     """Tokenize documents, in order.
 
@@ -185,9 +185,9 @@ def encode_all(
         UsageError: a process was killed.
     """
     if workers == 1:
-        yield from map(encoder.encode, chunks(documents))
+        yield from map(tokenizer.encode, chunks(documents))
         return
-    with tempfile.NamedTemporaryFile() as file, _pool(encoder, file, workers) as pool:
+    with tempfile.NamedTemporaryFile() as file, _pool(tokenizer, file, workers) as pool:
         todo = chunks(documents)
         doing: deque[Future[EncodedDocuments]] = deque()
         try:

@@ -27,7 +27,7 @@ class Documents(Protocol):
 class RowBudget(Protocol):
     """A row that is being filled: how much room it has left."""
 
-    def most(self) -> int:
+    def capacity(self) -> int:
         """Return how many tokens of a text still fit; 0 or less for none."""
 
     def add(self, tokens: int) -> None:
@@ -37,7 +37,7 @@ class RowBudget(Protocol):
 BudgetFactory = Callable[[], RowBudget]  # returns an empty row
 
 
-class FramedBudget:
+class TemplateBudget:
     """A row of stretches that each stand between a fixed number of special tokens.
 
     Args:
@@ -45,16 +45,16 @@ class FramedBudget:
         around: special tokens of each stretch.
     """
 
-    def __init__(self, length: int, around: int) -> None:
-        self.free, self.around = length, around
+    def __init__(self, length: int, special_tokens: int) -> None:
+        self.free, self.special_tokens = length, special_tokens
 
-    def most(self) -> int:
+    def capacity(self) -> int:
         """See ``RowBudget``."""
-        return self.free - self.around
+        return self.free - self.special_tokens
 
     def add(self, tokens: int) -> None:
         """See ``RowBudget``."""
-        self.free -= tokens + self.around
+        self.free -= tokens + self.special_tokens
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class PackingPlan:
 
 
 def pack_documents(
-    split: Documents, *, length: int, measure: BudgetFactory, seed: int
+    documents: Documents, *, length: int, new_row: BudgetFactory, seed: int
 ) -> PackingPlan:
     """Fill rows with stretches of documents.
 
@@ -100,20 +100,20 @@ def pack_documents(
         UsageError: a row has no place for text.
     """
     least = max(1, length // 64)
-    row = measure()
-    if row.most() < least:
+    row = new_row()
+    if row.capacity() < least:
         raise UsageError(f"rows of {length} tokens have no place for text", "make them longer")
-    bounds = split.document_starts()
+    bounds = documents.document_starts()
     rows = [0]
     starts: list[int] = []
     ends: list[int] = []
     for document in generator(seed, "documents").permutation(len(bounds) - 1).tolist():
         at, end = int(bounds[document]), int(bounds[document + 1])
         while at < end:
-            taken = min(end - at, row.most())
+            taken = min(end - at, row.capacity())
             if taken < min(least, end - at):
                 rows.append(len(starts))
-                row = measure()
+                row = new_row()
                 continue
             starts.append(at)
             at += taken
@@ -132,14 +132,14 @@ class EpochShuffle:
         seed: of the run.
     """
 
-    def __init__(self, rows: int, seed: int) -> None:
-        self.rows, self.seed = rows, seed
+    def __init__(self, num_rows: int, seed: int) -> None:
+        self.num_rows, self.seed = num_rows, seed
         self._epoch, self._order = -1, np.zeros(0, dtype=np.int64)
 
     def __getitem__(self, number: int) -> int:
         """Return the row that is the ``number``-th of the endless stream."""
-        epoch, place = divmod(number, self.rows)
+        epoch, place = divmod(number, self.num_rows)
         if epoch != self._epoch:
-            self._order = generator(self.seed, "order", epoch).permutation(self.rows)
+            self._order = generator(self.seed, "order", epoch).permutation(self.num_rows)
             self._epoch = epoch
         return int(self._order[place])

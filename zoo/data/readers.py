@@ -14,14 +14,14 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from zoo.data.text_io import COMPRESSED, check_expansion, lines
+from zoo.data.text_io import COMPRESSED, check_expansion, read_lines
 from zoo.errors import SourceError, UsageError, VerificationError, did_you_mean
 from zoo.io.files import open_regular
 from zoo.io.limits import MAX_DOCUMENT_CHARACTERS, MAX_PARQUET_ITEMS
 
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = ".parquet"
-ROWS, PAGE = 256, 1 << 20  # rows and bytes of Parquet that are read together
+PARQUET_ROWS, PARQUET_PAGE_BYTES = 256, 1 << 20  # rows and bytes of Parquet that are read together
 
 
 class ReaderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -110,7 +110,7 @@ def _matches(pattern: Path) -> Iterator[Path]:
             yield match
 
 
-def documents(files: Iterable[Path], reading: ReaderConfig) -> Iterator[str]:
+def read_documents(files: Iterable[Path], reading: ReaderConfig) -> Iterator[str]:
     """Yield the documents of files, those that hold more than white space.
 
     Those of more than ``MAX_DOCUMENT_CHARACTERS`` come in several parts.
@@ -150,11 +150,11 @@ def _reader(file: Path) -> Any:
 
 def _plain(file: Path, reading: ReaderConfig) -> Iterator[str]:
     if reading.document_separator == "line":
-        yield from lines(file)
+        yield from read_lines(file)
         return
     held: list[str] = []
     size, whole = 0, reading.document_separator == "file"
-    for line in lines(file):
+    for line in read_lines(file):
         blank = not line or line.isspace()
         if not blank:
             held.append(line)
@@ -169,7 +169,7 @@ def _json_lines(file: Path, reading: ReaderConfig) -> Iterator[str]:
     field = reading.text_field
     row = msgspec.defstruct("Row", [("text", str, msgspec.field(name=field))])
     decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(row)
-    for number, line in enumerate(lines(file, rows=True), 1):
+    for number, line in enumerate(read_lines(file, rows=True), 1):
         if line and not line.isspace():
             try:
                 text: str = decoder.decode(line).text
@@ -220,10 +220,10 @@ def _parquet(file: Path, reading: ReaderConfig) -> Iterator[str]:
                 source,
                 read_dictionary=[field],  # a text that is stored once is held once
                 pre_buffer=False,
-                buffer_size=PAGE,
+                buffer_size=PARQUET_PAGE_BYTES,
                 **limits,
             )
-            for batch in table.iter_batches(batch_size=ROWS, columns=[field]):
+            for batch in table.iter_batches(batch_size=PARQUET_ROWS, columns=[field]):
                 for value in batch.column(0):
                     text = value.as_py()
                     number += 1

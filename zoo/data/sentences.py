@@ -10,7 +10,7 @@ sentence may be given on a line of its own.
 import re
 
 # A match begins where a run of marks begins, and nothing is given back: linear in the text.
-ENDS = re.compile(
+SENTENCE_END = re.compile(
     r"(?<![.!?\u2026])[.!?\u2026]++[\"'\u201d\u2019)\]\u00bb]*+(\s++)(?=(.))", re.DOTALL
 )
 OPENING = frozenset("\"'`(\u201c\u2018[\u00ab")
@@ -19,8 +19,8 @@ ABBREVIATIONS = """
     Mme Mlle Esq Mt Ft Nos Vol Fig Figs pp vs cf viz e.g i.e al ca approx
     Jan Feb Mar Apr Jun Jul Aug Sept Sep Oct Nov Dec Inc Ltd Co Corp
 """
-KNOWN = frozenset(ABBREVIATIONS.split())
-LONGEST = 8  # characters of an abbreviation, at most
+ABBREVIATION_SET = frozenset(ABBREVIATIONS.split())
+MAX_ABBREVIATION = 8  # characters of an abbreviation, at most
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
@@ -30,7 +30,7 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
         text: without white space around it. What the spans leave out is white space.
     """
     starts, ends = [0], []
-    for found in ENDS.finditer(text):
+    for found in SENTENCE_END.finditer(text):
         if _begins(found[2]) and not _abbreviated(text, found.start()):
             ends.append(found.start(1))
             starts.append(found.end())
@@ -45,9 +45,9 @@ def _abbreviated(text: str, end: int) -> bool:
     """Whether a full stop at a place belongs to the word before it."""
     if text[end] != "." or not text[end + 1].isspace():
         return False
-    words = text[max(0, end - LONGEST) : end].split()
+    words = text[max(0, end - MAX_ABBREVIATION) : end].split()
     word = words[-1].lstrip("\"'`(\u201c\u2018[\u00ab") if words else ""
-    if word in KNOWN:
+    if word in ABBREVIATION_SET:
         return True
     initial = word.rpartition(".")[2]
     return len(initial) == 1 and initial.isupper() and word != "I"

@@ -11,7 +11,7 @@ from zoo.data.corpus import SplitRecord
 from zoo.data.encoding import EncodedDocuments
 from zoo.io.digests.files import FileDigest
 
-SHARD = 256 << 20  # bytes
+SHARD_BYTES = 256 << 20  # bytes
 
 
 class _File:
@@ -41,8 +41,8 @@ class SplitWriter:
         shard: no shard is longer than this many bytes, unless a document is.
     """
 
-    def __init__(self, root: Path, name: str, dtype: str, shard: int = SHARD) -> None:
-        self.root, self.name, self.shard = root, name, shard
+    def __init__(self, root: Path, name: str, dtype: str, shard_bytes: int = SHARD_BYTES) -> None:
+        self.root, self.name, self.shard_bytes = root, name, shard_bytes
         self.dtype = np.dtype(dtype).newbyteorder("<")
         self.documents = self.sentences = self.tokens = 0
         self._files: dict[str, _File] = {}
@@ -73,8 +73,8 @@ class SplitWriter:
         """Fill shards with whole documents."""
         at = 0
         while at < len(tokens):
-            used = self._shards[-1].bytes if self._shards else self.shard
-            room = at + (self.shard - used) // self.dtype.itemsize
+            used = self._shards[-1].bytes if self._shards else self.shard_bytes
+            room = at + (self.shard_bytes - used) // self.dtype.itemsize
             fit = int(np.searchsorted(ends, room, side="right"))
             end = int(ends[fit - 1]) if fit else at
             if end <= at:

@@ -26,30 +26,30 @@ class ValidationSplit:
         UsageError: there are too few to hold one out.
     """
 
-    def __init__(self, documents: Iterable[str], share: float, seed: int) -> None:
-        self.share, self.seed = share, seed
+    def __init__(self, documents: Iterable[str], fraction: float, seed: int) -> None:
+        self.fraction, self.seed = fraction, seed
         self._number, self._draws = -1, np.zeros(0)
-        self._sure = self._lowest(documents) if share else -1
+        self._sure = self._lowest(documents) if fraction else -1
 
     def _lowest(self, documents: Iterable[str]) -> int:
         """Return the number of a document that is held out in any case, or -1."""
         number, lowest, least = -1, -1, 1.0
         for number, _ in enumerate(documents):
             draw = self._draw(number, 1)[0]
-            if draw < self.share:
+            if draw < self.fraction:
                 return -1
             if draw < least:
                 lowest, least = number, draw
         if number == 0:
             raise UsageError(
                 "one document cannot be split into training and validation",
-                "give --eval-data, --validation 0, or another --document",
+                "give --eval-data, --eval-fraction 0, or another --document-separator",
             )
         return lowest
 
-    def choose(self, first: int, count: int) -> NDArray[np.bool_]:
+    def is_held_out(self, first: int, count: int) -> NDArray[np.bool_]:
         """Say which of ``count`` documents from number ``first`` on are held out."""
-        chosen = self._draw(first, count) < self.share
+        chosen = self._draw(first, count) < self.fraction
         if first <= self._sure < first + count:
             chosen[self._sure - first] = True
         return chosen

@@ -9,13 +9,13 @@ from zoo.errors import SourceError, VerificationError
 from zoo.io.files import open_regular
 from zoo.io.limits import FREE_EXPANSION_BYTES, MAX_EXPANSION, MAX_LINE_BYTES, MAX_ROW_BYTES
 
-PIECE = 1 << 20
-FRAMED = 1 << 10  # of zstd, which unpacks to at most 32,768 times as much
+READ_BYTES = 1 << 20
+ZSTD_READ_BYTES = 1 << 10  # of zstd, which unpacks to at most 32,768 times as much
 GZIP, ZSTD = ".gz", ".zst"
 COMPRESSED = (GZIP, ZSTD)
 
 
-def lines(file: Path, *, rows: bool = False) -> Iterator[str]:
+def read_lines(file: Path, *, rows: bool = False) -> Iterator[str]:
     """Yield a file's lines, without white space around them.
 
     Lines end with a line feed, a carriage return, or both. A byte order mark is no text. A line
@@ -137,13 +137,13 @@ def _damaged(file: Path, error: Exception) -> VerificationError:
 
 def _plain(file: Path) -> Iterator[bytes]:
     with open_regular(file) as source:
-        while piece := source.read(PIECE):
+        while piece := source.read(READ_BYTES):
             yield piece
 
 
 def _gzip(file: Path) -> Iterator[bytes]:
     with open_regular(file) as source, gzip.GzipFile(fileobj=source) as unpacked:
-        while piece := unpacked.read(PIECE):
+        while piece := unpacked.read(READ_BYTES):
             yield piece
 
 
@@ -159,7 +159,7 @@ def _zstd(file: Path) -> Iterator[bytes]:
     frame = None
     held: list[bytes] = []
     with open_regular(file) as source:
-        while data := source.read(FRAMED):
+        while data := source.read(ZSTD_READ_BYTES):
             while data:
                 frame = frame or zstandard.ZstdDecompressor().decompressobj()
                 try:
@@ -168,7 +168,7 @@ def _zstd(file: Path) -> Iterator[bytes]:
                     raise _damaged(file, error) from error
                 data = frame.unused_data if frame.eof else b""
                 frame = None if frame.eof else frame
-            if sum(map(len, held)) >= PIECE or len(held) >= PIECE // FRAMED:
+            if sum(map(len, held)) >= READ_BYTES or len(held) >= READ_BYTES // ZSTD_READ_BYTES:
                 yield b"".join(held)
                 held = []
     yield b"".join(held)

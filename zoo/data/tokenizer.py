@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from zoo.tokenizers.train import TokenizerTrainSpec
 
 TRAIN = "train"
-SAMPLE = 100_000_000  # characters
+SAMPLE_CHARS = 100_000_000  # characters
 
 
 @dataclass(frozen=True)
@@ -56,20 +56,20 @@ class TokenizerToTrain:
     """
 
     family: "Family"
-    kind: str
-    new: "TokenizerTrainSpec"
-    size: int
-    sample: int = SAMPLE
+    type: str
+    spec: "TokenizerTrainSpec"
+    vocab_size: int
+    sample_chars: int = SAMPLE_CHARS
 
     @classmethod
-    def of(
+    def for_family(
         cls,
         family: "Family",
         *,
-        size: int,
-        kind: str | None = None,
+        vocab_size: int,
+        tokenizer_type: str | None = None,
         lowercase: bool | None = None,
-        sample: int = SAMPLE,
+        sample_chars: int = SAMPLE_CHARS,
     ) -> "TokenizerToTrain":
         """Describe a family's tokenizer.
 
@@ -84,31 +84,33 @@ class TokenizerToTrain:
             UsageError: the family has no such kind, or the size is out of its range.
         """
         known = family.new_tokenizers
-        kind = kind or next(iter(known), "tokenizer")
-        if kind not in known:
+        tokenizer_type = tokenizer_type or next(iter(known), "tokenizer")
+        if tokenizer_type not in known:
             raise UsageError(
-                f"no {kind} can be trained for {family.name}",
+                f"no {tokenizer_type} can be trained for {family.name}",
                 f"its kinds are {', '.join(known)}" if known else "give the tokenizer of a model",
             )
-        if size > MAX_NEW_VOCABULARY:
+        if vocab_size > MAX_NEW_VOCABULARY:
             raise UsageError(
-                f"a tokenizer of {size:,} tokens is asked for",
+                f"a tokenizer of {vocab_size:,} tokens is asked for",
                 f"at most {MAX_NEW_VOCABULARY:,} is accepted",
             )
-        new = known[kind]
+        new = known[tokenizer_type]
         if lowercase is not None:
             new = replace(new, lowercase=lowercase)
-        return cls(family, kind, new, size, sample)
+        return cls(family, tokenizer_type, new, vocab_size, sample_chars)
 
     def settings(self) -> dict[str, Any]:
         """Say what the corpus depends on; the usual sample is not named."""
         found = {
-            "trained": self.kind,
+            "trained": self.type,
             "family": self.family.name,
-            "vocab_size": self.size,
-            "lowercase": self.new.lowercase,
+            "vocab_size": self.vocab_size,
+            "lowercase": self.spec.lowercase,
         }
-        return found if self.sample == SAMPLE else {**found, "sample": self.sample}
+        return (
+            found if self.sample_chars == SAMPLE_CHARS else {**found, "sample": self.sample_chars}
+        )
 
     def make(self, texts: Texts) -> ExistingTokenizer:
         """Train it on a sample; see ``zoo.data.subsample`` and ``zoo.tokenizers.train``."""
@@ -121,15 +123,15 @@ class TokenizerToTrain:
         with tempfile.TemporaryDirectory() as scratch:
             files = SourceFiles(Path(scratch))
             train(
-                self.kind,
-                self.new,
-                subsample(texts, self.sample),
+                self.type,
+                self.spec,
+                subsample(texts, self.sample_chars),
                 files.directory,
-                size=self.size,
+                size=self.vocab_size,
                 unknown=roles["unk"],
             )
             # no family's published models have words, so none reads them as files
-            tokenizer = load(files) if self.kind == "words" else self.family.tokenizer(files)
+            tokenizer = load(files) if self.type == "words" else self.family.tokenizer(files)
             info = tokenizer_info(files, tokenizer, roles)
         return ExistingTokenizer(tokenizer.to_str(pretty=True).encode(), info)
 

@@ -15,7 +15,7 @@ from zoo.io.digests.checks import Check, run_check
 from zoo.io.digests.files import FileDigest, check_files, check_strays, compute_blake3
 from zoo.io.untrusted import parsing
 
-BLOCK = 1 << 20  # numbers that are looked at together
+BLOCK_NUMBERS = 1 << 20  # numbers that are looked at together
 
 
 def is_corpus(path: Path) -> bool:
@@ -165,4 +165,6 @@ def _check_shards(folder: Path, split: Split) -> None:
 
 
 def _blocks(numbers: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    return (numbers[start : start + BLOCK] for start in range(0, len(numbers), BLOCK))
+    return (
+        numbers[start : start + BLOCK_NUMBERS] for start in range(0, len(numbers), BLOCK_NUMBERS)
+    )

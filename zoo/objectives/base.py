@@ -34,7 +34,7 @@ Array = NDArray[np.int64]
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of what can be chosen about an objective."""
 
-    def check_share(self, name: str, *, ends: bool = False) -> None:
+    def check_fraction(self, name: str, *, ends: bool = False) -> None:
         """Refuse a share that is none.
 
         Args:
@@ -93,8 +93,8 @@ class LossOutput:
     Attributes:
         sums: loss term -> its sum over the batch, a scalar that gradients flow from.
         metrics: name -> a sum and a count, scalars without gradients.
-        recurrent_state: state of a recurrent model for the next step, detached, (rows, ...)
-            each. It is among the tensors that are given to the loss of that step.
+        recurrent_state: hidden state that the model carries to the next step, detached,
+            (rows, ...) each; it is added to the tensors of that step's batch.
     """
 
     sums: "dict[str, Tensor]"
@@ -125,7 +125,7 @@ class ExampleDataset(ABC):
         """Return how many rows there are."""
 
     @abstractmethod
-    def row(self, index: int, rng: np.random.Generator) -> Example:
+    def example(self, index: int, rng: np.random.Generator) -> Example:
         """Make a row.
 
         Args:
@@ -150,8 +150,8 @@ class Objective(ABC):
         loss_weights: loss term -> its weight in the sum that is minimised.
         stateful: whether rows go on where those of the step before ended, and the model keeps
             its state between steps.
-        char_inputs: whether tokens are read by their characters: then a corpus may have more than
-            the model's vocabulary, which is of what is told.
+        char_inputs: whether the model reads tokens by their characters; the corpus may then have
+            a larger vocabulary than the model predicts.
     """
 
     name: ClassVar[str]
@@ -179,7 +179,7 @@ class Objective(ABC):
         return f"{family.name} has no head {cls.head!r}"
 
     @abstractmethod
-    def rows(self, split: "Split", seed: int) -> ExampleDataset:
+    def dataset(self, split: "Split", seed: int) -> ExampleDataset:
         """Lay out a corpus.
 
         Raises:
@@ -187,7 +187,7 @@ class Objective(ABC):
         """
 
     @abstractmethod
-    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
+    def compute_loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
         """Compare what a model says with what is right.
 
         Args:
@@ -207,7 +207,7 @@ class Objective(ABC):
         return {"model": TrainedModel(model, self.config, self.head)}
 
     def after_load(
-        self, model: "nn.Module", models: Mapping[str, TrainedModel], given: Collection[str]
+        self, model: "nn.Module", models: Mapping[str, TrainedModel], loaded: Collection[str]
     ) -> "list[Tensor]":
         """Let what depends on weights follow, after networks were given other ones; here nothing.
 
@@ -221,25 +221,25 @@ class Objective(ABC):
         """
         return []
 
-    def collate(self, rows: Sequence[Example]) -> Batch:
-        """Stack rows into a batch; tokens with a ``document_ids`` of 0 are padding."""
+    def collate(self, examples: Sequence[Example]) -> Batch:
+        """Stack examples into a batch; tokens with a ``document_ids`` of 0 are padding."""
         import torch
 
-        first = rows[0]
-        arrays = {name: np.stack([row.arrays[name] for row in rows]) for name in first.arrays}
+        first = examples[0]
+        arrays = {name: np.stack([row.arrays[name] for row in examples]) for name in first.arrays}
         for name in first.values:
-            arrays[name] = np.concatenate([row.values[name] for row in rows])
+            arrays[name] = np.concatenate([row.values[name] for row in examples])
         for name, (plane, _) in first.positions.items():
             stride = first.arrays[plane].shape[0]
             arrays[name] = np.concatenate(
-                [row.positions[name][1] + k * stride for k, row in enumerate(rows)]
+                [row.positions[name][1] + k * stride for k, row in enumerate(examples)]
             )
         return Batch(
             tensors={name: torch.from_numpy(array) for name, array in arrays.items()},
             counts={
-                term: sum(row.counts.get(term, 0) for row in rows) for term in self.loss_weights
+                term: sum(row.counts.get(term, 0) for row in examples) for term in self.loss_weights
             },
-            rows=len(rows),
+            rows=len(examples),
             tokens=sum(
                 int(np.count_nonzero(array))
                 for name, array in arrays.items()
@@ -269,7 +269,7 @@ def masked_token_loss(
     return cross_entropy_sum(scores, tensors["labels"], term)
 
 
-def cross_entropy_sum(scores: "Tensor", labels: "Tensor", term: str) -> LossOutput:
+def cross_entropy_sum(logits: "Tensor", labels: "Tensor", term: str) -> LossOutput:
     """Compare scores with what is right.
 
     Args:
@@ -279,27 +279,29 @@ def cross_entropy_sum(scores: "Tensor", labels: "Tensor", term: str) -> LossOutp
     """
     from torch.nn import functional as F
 
-    right = (scores.detach().argmax(-1) == labels).sum()
+    right = (logits.detach().argmax(-1) == labels).sum()
     return LossOutput(
-        sums={term: F.cross_entropy(scores, labels, reduction="sum")},
+        sums={term: F.cross_entropy(logits, labels, reduction="sum")},
         metrics={"accuracy": (right, right.new_tensor(len(labels)))},
     )
 
 
-def parse_options(kind: type[Options], given: Mapping[str, Any], objective: str) -> Options:
+def parse_options(
+    options_type: type[Options], values: Mapping[str, Any], objective: str
+) -> Options:
     """Read what was chosen about an objective.
 
     Raises:
         UsageError: an option is unknown (the nearest is named) or of the wrong type.
     """
-    known = [each.encode_name for each in msgspec.structs.fields(kind)]
-    for name in given:
+    known = [each.encode_name for each in msgspec.structs.fields(options_type)]
+    for name in values:
         if name not in known:
             raise UsageError(
                 f"the objective {objective} has no option {name!r}",
                 did_you_mean(name, known) or f"it has {', '.join(known) or 'none'}",
             )
     try:
-        return msgspec.convert(dict(given), kind)
+        return msgspec.convert(dict(values), options_type)
     except (msgspec.ValidationError, ValueError) as error:
         raise UsageError(f"the objective {objective}: {error}") from error

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from zoo.data.packing import FramedBudget, pack_documents
+from zoo.data.packing import TemplateBudget, pack_documents
 from zoo.objectives.base import (
     Batch,
     Example,
@@ -27,7 +27,7 @@ from zoo.objectives.base import (
     Objective,
     masked_token_loss,
 )
-from zoo.objectives.examples.packing import pack, unframed
+from zoo.objectives.examples.packing import pack, without_special_tokens
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
 from zoo.objectives.masked import model_inputs
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from zoo.data.corpus import Offsets, Split
 
-CAUSAL = "causal-lm"  # the loss term
+TERM = "causal-lm"  # the loss term
 
 
 def boundary_tokens(vocabulary: TokenizerView) -> tuple[Ids, Ids]:
@@ -48,7 +48,7 @@ def boundary_tokens(vocabulary: TokenizerView) -> tuple[Ids, Ids]:
     return np.array([before]), np.array([after])
 
 
-class ShiftedDocuments:
+class TransitionDocuments:
     """A split, counted in steps from one token to the next.
 
     Args:
@@ -86,52 +86,54 @@ class ShiftedDocuments:
         return np.concatenate(pieces)
 
 
-class CausalRows(ExampleDataset):
+class CausalDataset(ExampleDataset):
     """Rows of transitions."""
 
     def __init__(self, objective: "CausalLanguageModelling", split: "Split", seed: int) -> None:
-        self.length, self.pad = objective.length, objective.vocabulary.pad
-        self.steps = ShiftedDocuments(split, *boundary_tokens(objective.vocabulary))
-        measure = partial(FramedBudget, self.length, around=0)
-        self.layout = pack_documents(self.steps, length=self.length, measure=measure, seed=seed)
+        self.length, self.pad = objective.length, objective.vocabulary.pad_id
+        self.steps = TransitionDocuments(split, *boundary_tokens(objective.vocabulary))
+        measure = partial(TemplateBudget, self.length, special_tokens=0)
+        self.layout = pack_documents(self.steps, length=self.length, new_row=measure, seed=seed)
 
     def __len__(self) -> int:
         """See ``Rows``."""
         return len(self.layout)
 
-    def row(self, index: int, rng: np.random.Generator) -> Example:
+    def example(self, index: int, rng: np.random.Generator) -> Example:
         """See ``Rows``; nothing is drawn."""
         tokens = [self.steps.read(*stretch) for stretch in self.layout.row(index)]
-        packed = pack([unframed(each[:-1]) for each in tokens], length=self.length, pad=self.pad)
+        packed = pack(
+            [without_special_tokens(each[:-1]) for each in tokens], length=self.length, pad=self.pad
+        )
         labels = np.concatenate([each[1:] for each in tokens])
         return Example(
-            packed.arrays(types=False),
+            packed.arrays(token_types=False),
             values={"labels": labels},
             positions={"places": ("input_ids", np.flatnonzero(packed.document_ids))},
-            counts={CAUSAL: len(labels)},
+            counts={TERM: len(labels)},
         )
 
 
 class CausalLanguageModelling(Objective):
     """Tell which token comes next."""
 
-    name: ClassVar[str] = CAUSAL
+    name: ClassVar[str] = TERM
     head: ClassVar[str] = "causal-lm"
 
-    def rows(self, split: "Split", seed: int) -> ExampleDataset:
+    def dataset(self, split: "Split", seed: int) -> ExampleDataset:
         """See ``Objective``."""
-        return CausalRows(self, split, seed)
+        return CausalDataset(self, split, seed)
 
-    def collate(self, rows: Sequence[Example]) -> Batch:
+    def collate(self, examples: Sequence[Example]) -> Batch:
         """See ``Objective``. Where each row is one text and full, nothing is said of masks and
         positions, which attention is faster without.
         """
-        batch = super().collate(rows)
+        batch = super().collate(examples)
         if bool((batch.tensors["document_ids"] == 1).all()):
             del batch.tensors["document_ids"], batch.tensors["position_ids"]
         return batch
 
-    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
+    def compute_loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
         """See ``Objective``."""
         learner: Any = model
-        return masked_token_loss(learner, learner.encode(**model_inputs(tensors)), tensors, CAUSAL)
+        return masked_token_loss(learner, learner.encode(**model_inputs(tensors)), tensors, TERM)

@@ -19,8 +19,8 @@ from zoo.objectives.base import Options
 from zoo.objectives.examples.seq2seq_packing import plan_decoder_length
 from zoo.objectives.examples.span_noise import (
     Noise,
-    noise_spans,
-    noise_tokens,
+    num_noise_spans,
+    num_noise_tokens,
     random_spans,
     single_tokens,
     spans_to_sentinels,
@@ -47,7 +47,7 @@ class NoiseOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Raises:
             ValueError: it is outside of its range.
         """
-        self.check_share("noise_density")
+        self.check_fraction("noise_density")
 
 
 class SpanOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,10 +67,10 @@ class SpanOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields
         """
         super().__post_init__()
         if not self.mean_span_length >= 1:
-            raise ValueError(f"span is {self.mean_span_length}, which is less than 1")
+            raise ValueError(f"mean_span_length is {self.mean_span_length}, which is less than 1")
 
 
-def sentinels(vocabulary: TokenizerView) -> Ids:
+def sentinel_ids(vocabulary: TokenizerView) -> Ids:
     """Return the ids of ``<extra_id_0>``, ``<extra_id_1>`` and so on, as far as there are any.
 
     Raises:
@@ -97,28 +97,30 @@ class DenoisingObjective(Seq2SeqObjective):
         return single_tokens(tokens, self.options.noise_density, rng)
 
     @abstractmethod
-    def lengths(self, tokens: int) -> tuple[int, int] | None:
+    def max_lengths(self, tokens: int) -> tuple[int, int] | None:
         """Return how long source and target of so many tokens are at most, without ends.
 
         Neither is shorter for more tokens. ``None`` says that they are too many for one text.
         """
 
     @abstractmethod
-    def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
+    def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
         """Return source and target of a text, (tokens,), and its noise."""
 
-    def measure(self, split: "Split") -> tuple[BudgetFactory, int]:
+    def plan_rows(self, split: "Split") -> tuple[BudgetFactory, int]:
         """See ``Seq2SeqObjective``."""
-        return plan_decoder_length(self.lengths, split, self.length)
+        return plan_decoder_length(self.max_lengths, split, self.length)
 
-    def examples(self, texts: Sequence[Ids], rng: np.random.Generator) -> Sequence[tuple[Ids, Ids]]:
+    def source_target_pairs(
+        self, texts: Sequence[Ids], rng: np.random.Generator
+    ) -> Sequence[tuple[Ids, Ids]]:
         """See ``Seq2SeqObjective``; each is drawn by itself."""
-        return [self.corrupted(text, self.noise(len(text), rng), rng) for text in texts]
+        return [self.corrupt(text, self.noise(len(text), rng), rng) for text in texts]
 
     @cached_property
     def sentinels(self) -> Ids:
         """See ``sentinels``."""
-        return sentinels(self.vocabulary)
+        return sentinel_ids(self.vocabulary)
 
 
 class ReplaceSpans(DenoisingObjective):
@@ -133,16 +135,16 @@ class ReplaceSpans(DenoisingObjective):
 
     name: ClassVar[str] = "replace-spans"
 
-    def lengths(self, tokens: int) -> tuple[int, int] | None:
+    def max_lengths(self, tokens: int) -> tuple[int, int] | None:
         """See ``DenoisingObjective``."""
-        noise = noise_tokens(tokens, self.options.noise_density)
+        noise = num_noise_tokens(tokens, self.options.noise_density)
         rest = tokens - noise
         spans, others = min(noise, rest + 1), min(rest, noise + 1)  # at most
         if max(spans, others) > len(self.sentinels):
             return None
         return rest + spans, noise + others
 
-    def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
+    def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
         """See ``DenoisingObjective``."""
         return (
             spans_to_sentinels(text, noise, self.sentinels),
@@ -161,10 +163,10 @@ class SpanCorruption(ReplaceSpans):
     name: ClassVar[str] = "span-corruption"
     options_type: ClassVar[type[Options]] = SpanOptions
 
-    def lengths(self, tokens: int) -> tuple[int, int] | None:
+    def max_lengths(self, tokens: int) -> tuple[int, int] | None:
         """See ``DenoisingObjective``; every example is as long as this says."""
-        noise = noise_tokens(tokens, self.options.noise_density)
-        spans = noise_spans(tokens, self.options.noise_density, self.options.mean_span_length)
+        noise = num_noise_tokens(tokens, self.options.noise_density)
+        spans = num_noise_spans(tokens, self.options.noise_density, self.options.mean_span_length)
         if spans > len(self.sentinels):
             return None
         return tokens - noise + spans, noise + max(spans, 1)
@@ -182,12 +184,12 @@ class DropTokens(DenoisingObjective):
 
     name: ClassVar[str] = "drop-tokens"
 
-    def lengths(self, tokens: int) -> tuple[int, int] | None:
+    def max_lengths(self, tokens: int) -> tuple[int, int] | None:
         """See ``DenoisingObjective``; every example is as long as this says."""
-        noise = noise_tokens(tokens, self.options.noise_density)
+        noise = num_noise_tokens(tokens, self.options.noise_density)
         return tokens - noise, noise
 
-    def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
+    def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
         """See ``DenoisingObjective``."""
         return text[~noise], text[noise]
 
@@ -201,11 +203,11 @@ class MaskTokens(DenoisingObjective):
 
     name: ClassVar[str] = "mask-tokens"
 
-    def lengths(self, tokens: int) -> tuple[int, int] | None:
+    def max_lengths(self, tokens: int) -> tuple[int, int] | None:
         """See ``DenoisingObjective``; every example is as long as this says."""
         return tokens, tokens
 
-    def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
+    def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
         """See ``DenoisingObjective``."""
         return np.where(noise, self.sentinels[0], text), text
 
@@ -221,7 +223,7 @@ class Deshuffling(DenoisingObjective):
     name: ClassVar[str] = "deshuffling"
     options_type: ClassVar[type[Options]] = Options
 
-    def lengths(self, tokens: int) -> tuple[int, int] | None:
+    def max_lengths(self, tokens: int) -> tuple[int, int] | None:
         """See ``DenoisingObjective``; every example is as long as this says."""
         return tokens, tokens
 
@@ -229,6 +231,6 @@ class Deshuffling(DenoisingObjective):
         """See ``DenoisingObjective``; all are."""
         return np.ones(tokens, dtype=bool)
 
-    def corrupted(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
+    def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
         """See ``DenoisingObjective``."""
         return rng.permutation(text), text

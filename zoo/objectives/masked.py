@@ -28,19 +28,20 @@ if TYPE_CHECKING:
 
     from zoo.data.corpus import Split
 
-MASKED = "masked-lm"  # the loss term
+MASKED_LM = "masked-lm"  # the loss term
 
 
 class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What can be chosen about masking.
 
     Attributes:
-        mask_strategy: the units to mask: single ``tokens``, whole ``words``, up to three words
-            (``ngrams``), or ``spans`` of up to ten that are masked, replaced or kept together;
-            see ``zoo.objectives.examples.masking``.
-        mask_prob: the share of tokens that is chosen.
-        mask_token_prob: of those, the share that becomes the mask.
-        random_token_prob: of those, the share that becomes any token; the rest stays as it is.
+        mask_strategy: unit of selection: single ``tokens``, whole ``words``, up to three
+            consecutive words (``ngrams``), or ``spans`` of up to ten words that are masked,
+            replaced or kept together; see ``zoo.objectives.examples.masking``.
+        mask_prob: fraction of the tokens that is selected.
+        mask_token_prob: fraction of the selected tokens that becomes the mask token.
+        random_token_prob: fraction of the selected tokens that becomes a random token; the rest is
+            unchanged.
     """
 
     mask_strategy: MaskStrategy = "tokens"
@@ -54,7 +55,7 @@ class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Raises:
             ValueError: a share is outside of its range.
         """
-        self.check_share("mask_prob")
+        self.check_fraction("mask_prob")
         if (
             min(self.mask_token_prob, self.random_token_prob) < 0
             or self.mask_token_prob + self.random_token_prob > 1
@@ -67,15 +68,15 @@ class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 def apply_mask(
     ids: Ids,
-    chosen: MaskSelection,
+    selection: MaskSelection,
     vocabulary: TokenizerView,
     options: MaskedOptions,
     rng: np.random.Generator,
 ) -> Ids:
     """Return a row in which chosen tokens are masked, replaced or kept; one draw for each fate."""
-    hidden, (places, fates) = ids.copy(), chosen
+    hidden, (places, fates) = ids.copy(), selection
     draws = rng.random(int(fates[-1]) + 1)[fates] if len(fates) else np.zeros(0)
-    others = vocabulary.ordinary[rng.integers(len(vocabulary.ordinary), size=len(places))]
+    others = vocabulary.ordinary_ids[rng.integers(len(vocabulary.ordinary_ids), size=len(places))]
     masked = draws < options.mask_token_prob
     replaced = ~masked & (draws < options.mask_token_prob + options.random_token_prob)
     hidden[places[masked]] = vocabulary.special_token_id("mask")
@@ -83,68 +84,70 @@ def apply_mask(
     return hidden
 
 
-class MaskedRows(ExampleDataset):
+class MaskedDataset(ExampleDataset):
     """Rows of single texts with some tokens hidden."""
 
     def __init__(self, objective: "MaskedLanguageModelling", split: "Split", seed: int) -> None:
         self.objective = objective
-        self.texts = PackedDataset(split, objective.vocabulary, objective.length, seed)
+        self.packed_rows = PackedDataset(split, objective.vocabulary, objective.length, seed)
 
     def __len__(self) -> int:
         """See ``Rows``."""
-        return len(self.texts)
+        return len(self.packed_rows)
 
-    def row(self, index: int, rng: np.random.Generator) -> Example:
+    def example(self, index: int, rng: np.random.Generator) -> Example:
         """See ``Rows``."""
-        return self.objective.masked(self.texts.packed(index), rng)
+        return self.objective.mask_row(self.packed_rows.row(index), rng)
 
 
 class MaskedLanguageModelling(Objective):
     """Tell which tokens were hidden."""
 
-    name: ClassVar[str] = MASKED
+    name: ClassVar[str] = MASKED_LM
     head: ClassVar[str] = "masked-lm"
     options_type: ClassVar[type[Options]] = MaskedOptions
 
-    def rows(self, split: "Split", seed: int) -> ExampleDataset:
+    def dataset(self, split: "Split", seed: int) -> ExampleDataset:
         """See ``Objective``.
 
         Raises:
             UsageError: the tokenizer has no mask, or a row has no place for text.
         """
         self.vocabulary.special_token_id("mask")
-        return MaskedRows(self, split, seed)
+        return MaskedDataset(self, split, seed)
 
-    def masked(self, packed: PackedRow, rng: np.random.Generator) -> Example:
+    def mask_row(self, packed: PackedRow, rng: np.random.Generator) -> Example:
         """Hide tokens of a row."""
-        return self.hidden(packed, self.selection(packed, rng), rng)
+        return self.mask_positions(packed, self.select(packed, rng), rng)
 
-    def selection(self, packed: PackedRow, rng: np.random.Generator) -> MaskSelection:
+    def select(self, packed: PackedRow, rng: np.random.Generator) -> MaskSelection:
         """Choose the tokens of a row that are to be hidden."""
         budget = max(1, round(self.options.mask_prob * int(packed.is_text.sum())))
         return select_mask_positions(
             self.options.mask_strategy, packed, budget, rng, self.vocabulary.starts_word
         )
 
-    def hidden(self, packed: PackedRow, chosen: MaskSelection, rng: np.random.Generator) -> Example:
+    def mask_positions(
+        self, packed: PackedRow, selection: MaskSelection, rng: np.random.Generator
+    ) -> Example:
         """Hide what was chosen."""
-        planes, places = packed.arrays(types=self.has_types), chosen.positions
+        planes, places = packed.arrays(token_types=self.uses_token_types), selection.positions
         planes["input_ids"] = apply_mask(
-            packed.input_ids, chosen, self.vocabulary, self.options, rng
+            packed.input_ids, selection, self.vocabulary, self.options, rng
         )
         return Example(
             planes,
             values={"labels": packed.input_ids[places]},
             positions={"places": ("input_ids", places)},
-            counts={MASKED: len(places)},
+            counts={MASKED_LM: len(places)},
         )
 
     @property
-    def has_types(self) -> bool:
+    def uses_token_types(self) -> bool:
         """Whether the model tells segments apart."""
         return getattr(self.config, "type_vocab_size", 0) > 1
 
-    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
+    def compute_loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
         """See ``Objective``."""
         hidden = model.encode(**model_inputs(tensors))  # type: ignore[operator]
         return masked_loss(model, hidden, tensors)
@@ -166,4 +169,4 @@ def masked_loss(model: Any, hidden: "Tensor", tensors: "Mapping[str, Tensor]") -
         hidden: (batch, tokens, width).
         tensors: with ``places`` and ``labels``, (n,) each.
     """
-    return masked_token_loss(model, hidden, tensors, MASKED)
+    return masked_token_loss(model, hidden, tensors, MASKED_LM)

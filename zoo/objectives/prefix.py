@@ -20,8 +20,8 @@ from zoo.objectives.seq2seq import Seq2SeqObjective
 if TYPE_CHECKING:
     from zoo.data.corpus import Split
 
-LEAST = 2  # places of either row that a text takes at least: a token, and one that ends it
-THICK = 16  # tokens of a text that the room left for others counts on
+MIN_TOKENS = 2  # places of either row that a text takes at least: a token, and one that ends it
+RESERVE_DIVISOR = 16  # tokens of a text that the room left for others counts on
 
 
 class PrefixRowBudget:
@@ -39,20 +39,20 @@ class PrefixRowBudget:
         self.free = [length, length]  # for either sort
 
     @property
-    def sort(self) -> int:
+    def kind(self) -> int:
         """Which sort the next text is of: 0 for the first, 1 for the second."""
         return int(self.free[1] > self.free[0])
 
-    def most(self) -> int:
+    def capacity(self) -> int:
         """See ``zoo.data.packing.RowBudget``; leaves room for texts of the other sort."""
-        own, other = self.free[self.sort], self.free[1 - self.sort]
-        return own - LEAST - other // THICK if other >= LEAST else 0
+        own, other = self.free[self.kind], self.free[1 - self.kind]
+        return own - MIN_TOKENS - other // RESERVE_DIVISOR if other >= MIN_TOKENS else 0
 
     def add(self, tokens: int) -> None:
         """See ``zoo.data.packing.RowBudget``."""
-        sort = self.sort
-        self.free[sort] -= max(tokens, LEAST)
-        self.free[1 - sort] -= LEAST
+        sort = self.kind
+        self.free[sort] -= max(tokens, MIN_TOKENS)
+        self.free[1 - sort] -= MIN_TOKENS
 
 
 def draw_split_points(sizes: Ids, length: int, rng: np.random.Generator) -> Ids:
@@ -72,7 +72,7 @@ def draw_split_points(sizes: Ids, length: int, rng: np.random.Generator) -> Ids:
     """
     row, sorts = PrefixRowBudget(length), []
     for size in sizes.tolist():
-        sorts.append(row.sort)
+        sorts.append(row.kind)
         row.add(size)
     drawn = 1 + (rng.random() * (sizes - 1)).astype(np.int64)
     found = np.where((np.array(sorts) == 1) | (sizes == 1), sizes - drawn, drawn)
@@ -92,11 +92,13 @@ class PrefixLm(Seq2SeqObjective):
 
     name: ClassVar[str] = "prefix-lm"
 
-    def measure(self, split: "Split") -> tuple[BudgetFactory, int]:
+    def plan_rows(self, split: "Split") -> tuple[BudgetFactory, int]:
         """See ``Seq2SeqObjective``."""
         return partial(PrefixRowBudget, self.length), self.length
 
-    def examples(self, texts: Sequence[Ids], rng: np.random.Generator) -> Sequence[tuple[Ids, Ids]]:
+    def source_target_pairs(
+        self, texts: Sequence[Ids], rng: np.random.Generator
+    ) -> Sequence[tuple[Ids, Ids]]:
         """See ``Seq2SeqObjective``."""
         found = draw_split_points(np.array([len(text) for text in texts]), self.length, rng)
         return [(text[:cut], text[cut:]) for text, cut in zip(texts, found.tolist(), strict=True)]

@@ -35,7 +35,7 @@ from zoo.objectives.base import (
 )
 from zoo.objectives.examples.packing import PackedRow
 from zoo.objectives.losses.auc import auc_counts
-from zoo.objectives.masked import MASKED, MaskedLanguageModelling, MaskedOptions, model_inputs
+from zoo.objectives.masked import MASKED_LM, MaskedLanguageModelling, MaskedOptions, model_inputs
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from zoo.families.config import Config
     from zoo.objectives.examples.vocabulary import TokenizerView
 
-REPLACED = "replaced-token-detection"  # the loss term, and the head
+REPLACED_TOKEN = "replaced-token-detection"  # the loss term, and the head
 EmbeddingSharing = Literal["tied", "gradient-disentangled", "none"]
 
 
@@ -52,12 +52,13 @@ class ReplacedOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_f
     """What can be chosen about replaced-token detection; those of masking, and:
 
     Attributes:
-        generator_width_ratio: the generator's width, as a part of the discriminator's.
-        generator_depth_ratio: its depth, as a part of the discriminator's.
-        discriminator_weight: of the discriminator's loss; that of the generator's is 1.
+        generator_width_ratio: hidden size of the generator, as a fraction of the discriminator's.
+        generator_depth_ratio: number of layers of the generator, as a fraction of the
+            discriminator's.
+        discriminator_weight: weight of the discriminator's loss; the generator's has weight 1.
         embedding_sharing: input embeddings of the discriminator: ``tied`` to the generator's,
-            ``gradient-disentangled`` (see ``zoo.objectives.losses``), or ``none`` for
-            its own.
+            ``gradient-disentangled`` (see ``zoo.objectives.losses.embedding_sharing``), or
+            ``none`` for separate tables.
     """
 
     mask_token_prob: float = 0.85
@@ -117,7 +118,7 @@ def embedding_width(config: Any) -> int:
     return width
 
 
-def sample_from_logits(scores: "Tensor", uniforms: "Tensor") -> "Tensor":
+def sample_from_logits(logits: "Tensor", uniforms: "Tensor") -> "Tensor":
     """Draw a token from each line's softmax.
 
     The first token whose cumulated probability is above the number is taken; one with a
@@ -133,7 +134,7 @@ def sample_from_logits(scores: "Tensor", uniforms: "Tensor") -> "Tensor":
     """
     import torch
 
-    cumulated = scores.softmax(-1).cumsum(-1)
+    cumulated = logits.softmax(-1).cumsum(-1)
     whole = cumulated[:, -1:].contiguous()
     found = torch.searchsorted(cumulated, uniforms[:, None] * whole, right=True)
     return found.minimum(torch.searchsorted(cumulated, whole))[:, 0]
@@ -146,20 +147,20 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         UsageError: the generator cannot be built.
     """
 
-    name: ClassVar[str] = REPLACED
-    head: ClassVar[str] = REPLACED
+    name: ClassVar[str] = REPLACED_TOKEN
+    head: ClassVar[str] = REPLACED_TOKEN
     options_type: ClassVar[type[Options]] = ReplacedOptions
 
     def __init__(
         self, vocabulary: "TokenizerView", config: "Config", length: int, options: Any = None
     ) -> None:
         super().__init__(vocabulary, config, length, options)
-        self.generator = generator_config(config, self.options)
+        self.generator_config = generator_config(config, self.options)
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
         """See ``Objective``."""
-        return {MASKED: 1.0, REPLACED: self.options.discriminator_weight}
+        return {MASKED_LM: 1.0, REPLACED_TOKEN: self.options.discriminator_weight}
 
     @classmethod
     def unsupported_reason(cls, family: "Family", config: "Config") -> str | None:
@@ -172,7 +173,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         """See ``Objective``: a ``Pair``."""
         from zoo.objectives.losses.embedding_sharing import GeneratorDiscriminator
 
-        generator = family.model(self.generator, MaskedLanguageModelling.head)
+        generator = family.model(self.generator_config, MaskedLanguageModelling.head)
         return GeneratorDiscriminator(
             generator, family.model(config, self.head), self.options.embedding_sharing
         )
@@ -185,42 +186,44 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         return {
             "model": TrainedModel(model.plain_discriminator(), self.config, self.head),
             "generator": TrainedModel(
-                model.generator, self.generator, MaskedLanguageModelling.head
+                model.generator, self.generator_config, MaskedLanguageModelling.head
             ),
         }
 
     def after_load(
-        self, model: "nn.Module", models: Mapping[str, TrainedModel], given: Collection[str]
+        self, model: "nn.Module", models: Mapping[str, TrainedModel], loaded: Collection[str]
     ) -> "list[Tensor]":
         """See ``Objective``: tables that are sums become the discriminator's."""
         from zoo.objectives.losses.embedding_sharing import GeneratorDiscriminator
 
         assert isinstance(model, GeneratorDiscriminator), "what self.learner built"
-        return model.after_load(models["model"].module, both="generator" not in given)
+        return model.after_load(models["model"].module, both="generator" not in loaded)
 
-    def masked(self, packed: PackedRow, rng: np.random.Generator) -> Example:
+    def mask_row(self, packed: PackedRow, rng: np.random.Generator) -> Example:
         """Hide tokens of a row, and draw what their samples will be drawn with."""
-        row = super().masked(packed, rng)
-        uniforms = rng.random(row.counts[MASKED], dtype=np.float32)
+        row = super().mask_row(packed, rng)
+        uniforms = rng.random(row.counts[MASKED_LM], dtype=np.float32)
         return Example(
             row.arrays,
             values={**row.values, "uniforms": uniforms},
             positions=row.positions,
-            counts={**row.counts, REPLACED: int(np.count_nonzero(packed.document_ids))},
+            counts={**row.counts, REPLACED_TOKEN: int(np.count_nonzero(packed.document_ids))},
         )
 
-    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
+    def compute_loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
         """See ``Objective``."""
         import torch
 
         given, places, labels = model_inputs(tensors), tensors["places"], tensors["labels"]
         generator: Any = model.generator
         scores = generator.scores(gather_positions(generator.encode(**given), places)).float()
-        told = cross_entropy_sum(scores, labels, MASKED)
+        told = cross_entropy_sum(scores, labels, MASKED_LM)
         with torch.no_grad():
             samples = sample_from_logits(scores, tensors["uniforms"])
-        corrupted = _put(given["input_ids"], places, samples)
-        replaced = _put(torch.zeros_like(corrupted, dtype=torch.bool), places, samples != labels)
+        corrupted = _scatter(given["input_ids"], places, samples)
+        replaced = _scatter(
+            torch.zeros_like(corrupted, dtype=torch.bool), places, samples != labels
+        )
         found = discriminator_loss(model.discriminator, {**given, "input_ids": corrupted}, replaced)
         (right, count), *_ = told.metrics.values()
         return LossOutput(
@@ -229,7 +232,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         )
 
 
-def _put(plane: "Tensor", positions: "Tensor", values: "Tensor") -> "Tensor":
+def _scatter(plane: "Tensor", positions: "Tensor", values: "Tensor") -> "Tensor":
     """Return a plane, (rows, length), with other values at some places."""
     return plane.flatten().index_copy(0, positions, values).view_as(plane)
 
@@ -243,12 +246,12 @@ def discriminator_loss(model: Any, given: "Mapping[str, Tensor]", replaced: "Ten
         replaced: (rows, length), bool: the right answers.
 
     Returns:
-        the loss, and as metrics the part of answers that are right (``accuracy``), of those about
-        replaced and about original tokens, how often a replaced token is told from an original
-        one (``area_under_curve``, see ``zoo.objectives.losses.auc``: pairs of one micro-batch), how
-        probable it is said to be that these were replaced, and the part of tokens that are. At
-        first all answers are "original", which is right of most: that the area leaves one half,
-        and the two probabilities part, is what shows first that one is told from the other.
+        The loss, and as metrics the accuracy over all, over replaced and over original
+        tokens; the area under the ROC curve (``area_under_curve``, over the pairs of one
+        micro-batch, see ``zoo.objectives.losses.auc``); the mean predicted probability of
+        replacement of replaced and of original tokens; and the fraction of replaced tokens. Early
+        in training every token is predicted to be original, which most are: the area and the two
+        probabilities show progress before the accuracy does.
     """
     from torch.nn import functional as F
 
@@ -258,7 +261,7 @@ def discriminator_loss(model: Any, given: "Mapping[str, Tensor]", replaced: "Ten
     said = scores.detach()
     right, probable, kept = (said > 0) == replaced, said.sigmoid(), real & ~replaced
     return LossOutput(
-        sums={REPLACED: (losses * real).sum()},
+        sums={REPLACED_TOKEN: (losses * real).sum()},
         metrics={
             "accuracy": ((right & real).sum(), real.sum()),
             "accuracy_replaced": ((right & replaced).sum(), replaced.sum()),

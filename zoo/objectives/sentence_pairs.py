@@ -17,13 +17,13 @@ from zoo.objectives.base import Example, ExampleDataset, LossOutput, Options, ga
 from zoo.objectives.examples.packing import pack
 from zoo.objectives.examples.sentence_pair_data import (
     PairGenerator,
-    Pairs,
+    SentencePairRows,
     consecutive_pairs,
     make_pairs,
     next_sentence_pairs,
 )
 from zoo.objectives.masked import (
-    MASKED,
+    MASKED_LM,
     MaskedLanguageModelling,
     MaskedOptions,
     masked_loss,
@@ -56,31 +56,31 @@ class PairOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_field
         """
         super().__post_init__()
         if self.dupe_factor < 1:
-            raise ValueError(f"copies is {self.dupe_factor}, which is not positive")
+            raise ValueError(f"dupe_factor is {self.dupe_factor}, which is not positive")
 
 
-class PairRows(ExampleDataset):
+class SentencePairDataset(ExampleDataset):
     """Rows of pairs of texts with some tokens hidden."""
 
-    def __init__(self, objective: "SentencePairs", split: "Split", pairs: Pairs) -> None:
+    def __init__(self, objective: "SentencePairs", split: "Split", pairs: SentencePairRows) -> None:
         self.objective, self.split, self.pairs = objective, split, pairs
 
     def __len__(self) -> int:
         """See ``Rows``."""
         return len(self.pairs)
 
-    def row(self, index: int, rng: np.random.Generator) -> Example:
+    def example(self, index: int, rng: np.random.Generator) -> Example:
         """See ``Rows``."""
         objective, vocabulary = self.objective, self.objective.vocabulary
         texts, labels = [], []
         for (start, end, other_start, other_end), label in self.pairs.row(index):
             pair = self.split.read(start, end), self.split.read(other_start, other_end)
-            if objective.swaps and rng.random() < 0.5:
+            if objective.swap and rng.random() < 0.5:
                 pair, label = pair[::-1], 1
-            texts.append(vocabulary.pair.wrap(*pair))
+            texts.append(vocabulary.pair_template.wrap(*pair))
             labels.append(label)
-        packed = pack(texts, length=objective.length, pad=vocabulary.pad)
-        row = objective.masked(packed, rng)
+        packed = pack(texts, length=objective.length, pad=vocabulary.pad_id)
+        row = objective.mask_row(packed, rng)
         return Example(
             row.arrays,
             values={**row.values, "pair_labels": np.array(labels, dtype=np.int64)},
@@ -102,14 +102,14 @@ class SentencePairs(MaskedLanguageModelling):
     head: ClassVar[str] = "pretraining"
     options_type: ClassVar[type[Options]] = PairOptions
     term: ClassVar[str]
-    maker: ClassVar[PairGenerator]
-    swaps: ClassVar[bool]
-    fewest: ClassVar[int] = 1
+    make_pairs: ClassVar[PairGenerator]
+    swap: ClassVar[bool]
+    min_documents: ClassVar[int] = 1
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
         """See ``Objective``: the plain sum of both losses, as in the released code."""
-        return {MASKED: 1.0, self.term: 1.0}
+        return {MASKED_LM: 1.0, self.term: 1.0}
 
     @classmethod
     def unsupported_reason(cls, family: "Family", config: "Config") -> str | None:
@@ -123,7 +123,7 @@ class SentencePairs(MaskedLanguageModelling):
             "compares two texts"
         )
 
-    def rows(self, split: "Split", seed: int) -> ExampleDataset:
+    def dataset(self, split: "Split", seed: int) -> ExampleDataset:
         """See ``Objective``.
 
         Raises:
@@ -131,7 +131,7 @@ class SentencePairs(MaskedLanguageModelling):
                 nothing to make pairs of.
         """
         self.vocabulary.special_token_id("mask")
-        around = self.vocabulary.pair.size
+        around = self.vocabulary.pair_template.size
         if self.length < around + 2:
             raise UsageError(
                 f"rows of {self.length} tokens have no place for two texts", "make them longer"
@@ -140,19 +140,19 @@ class SentencePairs(MaskedLanguageModelling):
         rng = generator(seed, "pairs")
         made = make_pairs(
             split,
-            type(self).maker,
+            type(self).make_pairs,
             length=self.length,
-            around=around,
+            special_tokens=around,
             rng=rng,
-            copies=self.options.dupe_factor,
+            dupe_factor=self.options.dupe_factor,
         )
-        return PairRows(self, split, made)
+        return SentencePairDataset(self, split, made)
 
     def _check(self, documents: "np.ndarray[Any, Any]") -> None:
         hint = "see `zoo corpus build --help`, or choose --objective masked-lm"
-        if len(documents) - 1 < self.fewest:
+        if len(documents) - 1 < self.min_documents:
             raise UsageError(
-                f"{self.name} takes texts of {self.fewest} documents, and there is one", hint
+                f"{self.name} takes texts of {self.min_documents} documents, and there is one", hint
             )
         if np.diff(documents).max(initial=0) < 2:
             raise UsageError(
@@ -160,7 +160,7 @@ class SentencePairs(MaskedLanguageModelling):
                 hint,
             )
 
-    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
+    def compute_loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
         """See ``Objective``."""
         from torch.nn import functional as F
 
@@ -181,9 +181,9 @@ class NextSentence(SentencePairs):
 
     name: ClassVar[str] = "masked-lm+next-sentence"
     term: ClassVar[str] = "next-sentence"
-    maker: ClassVar[PairGenerator] = staticmethod(next_sentence_pairs)
-    swaps: ClassVar[bool] = False
-    fewest: ClassVar[int] = 2
+    make_pairs: ClassVar[PairGenerator] = staticmethod(next_sentence_pairs)
+    swap: ClassVar[bool] = False
+    min_documents: ClassVar[int] = 2
 
 
 class SentenceOrder(SentencePairs):
@@ -191,5 +191,5 @@ class SentenceOrder(SentencePairs):
 
     name: ClassVar[str] = "masked-lm+sentence-order"
     term: ClassVar[str] = "sentence-order"
-    maker: ClassVar[PairGenerator] = staticmethod(consecutive_pairs)
-    swaps: ClassVar[bool] = True
+    make_pairs: ClassVar[PairGenerator] = staticmethod(consecutive_pairs)
+    swap: ClassVar[bool] = True

@@ -16,7 +16,7 @@ import numpy as np
 
 from zoo.data.packing import BudgetFactory, pack_documents
 from zoo.objectives.base import Example, ExampleDataset, LossOutput, Objective, masked_token_loss
-from zoo.objectives.examples.packing import PackedRow, pack, unframed
+from zoo.objectives.examples.packing import PackedRow, pack, without_special_tokens
 from zoo.objectives.examples.vocabulary import Ids
 
 if TYPE_CHECKING:
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
     from zoo.data.corpus import Split
 
-SEQ2SEQ = "seq2seq-lm"  # the loss term
+SEQ2SEQ_LM = "seq2seq-lm"  # the loss term
 
 
 class Seq2SeqObjective(Objective):
     """A source and a target for each stretch of text. A subclass says which."""
 
-    head: ClassVar[str] = SEQ2SEQ
+    head: ClassVar[str] = SEQ2SEQ_LM
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
         """See ``Objective``; the same term for all of them."""
-        return {SEQ2SEQ: 1.0}
+        return {SEQ2SEQ_LM: 1.0}
 
     @abstractmethod
-    def measure(self, split: "Split") -> tuple[BudgetFactory, int]:
+    def plan_rows(self, split: "Split") -> tuple[BudgetFactory, int]:
         """Return how rows are filled, and how many places the decoder's rows have.
 
         Sources and targets of all texts that fill a row fit, with a token that ends each.
@@ -48,14 +48,16 @@ class Seq2SeqObjective(Objective):
         """
 
     @abstractmethod
-    def examples(self, texts: Sequence[Ids], rng: np.random.Generator) -> Sequence[tuple[Ids, Ids]]:
+    def source_target_pairs(
+        self, texts: Sequence[Ids], rng: np.random.Generator
+    ) -> Sequence[tuple[Ids, Ids]]:
         """Return source and target, (n,) each, without ends, of each of a row's texts."""
 
-    def rows(self, split: "Split", seed: int) -> ExampleDataset:
+    def dataset(self, split: "Split", seed: int) -> ExampleDataset:
         """See ``Objective``."""
-        return Seq2SeqRows(self, split, seed)
+        return Seq2SeqDataset(self, split, seed)
 
-    def loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
+    def compute_loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
         """See ``Objective``."""
         learner: Any = model
         _, hidden = learner.hidden(
@@ -65,27 +67,27 @@ class Seq2SeqObjective(Objective):
             document_ids=tensors["document_ids"],
             decoder_document_ids=tensors["decoder_document_ids"],
         )
-        return masked_token_loss(learner, hidden, tensors, SEQ2SEQ)
+        return masked_token_loss(learner, hidden, tensors, SEQ2SEQ_LM)
 
 
-class Seq2SeqRows(ExampleDataset):
+class Seq2SeqDataset(ExampleDataset):
     """Rows of sources, and of the targets that belong to them."""
 
     def __init__(self, objective: Seq2SeqObjective, split: "Split", seed: int) -> None:
         self.objective, self.split = objective, split
         self.end = objective.vocabulary.special_token_id("eos")
         self.start: int = objective.config.decoder_start_token_id  # type: ignore[attr-defined]
-        measure, self.decoder_length = objective.measure(split)
-        self.layout = pack_documents(split, length=objective.length, measure=measure, seed=seed)
+        measure, self.decoder_length = objective.plan_rows(split)
+        self.layout = pack_documents(split, length=objective.length, new_row=measure, seed=seed)
 
     def __len__(self) -> int:
         """See ``Rows``."""
         return len(self.layout)
 
-    def row(self, index: int, rng: np.random.Generator) -> Example:
+    def example(self, index: int, rng: np.random.Generator) -> Example:
         """See ``Rows``."""
         texts = [self.split.read(*stretch) for stretch in self.layout.row(index)]
-        examples = self.objective.examples(texts, rng)
+        examples = self.objective.source_target_pairs(texts, rng)
         sources = self._packed([np.append(a, self.end) for a, _ in examples], self.objective.length)
         targets = [np.append(b, self.end) for _, b in examples]
         read = self._packed(
@@ -101,10 +103,12 @@ class Seq2SeqRows(ExampleDataset):
             },
             values={"labels": labels},
             positions={"places": ("decoder_input_ids", np.flatnonzero(read.document_ids))},
-            counts={SEQ2SEQ: len(labels)},
+            counts={SEQ2SEQ_LM: len(labels)},
         )
 
     def _packed(self, texts: list[Ids], length: int) -> PackedRow:
         return pack(
-            [unframed(text) for text in texts], length=length, pad=self.objective.vocabulary.pad
+            [without_special_tokens(text) for text in texts],
+            length=length,
+            pad=self.objective.vocabulary.pad_id,
         )

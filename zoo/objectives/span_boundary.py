@@ -25,7 +25,7 @@ from zoo.objectives.examples.masking import MaskStrategy, label_runs
 from zoo.objectives.examples.packing import PackedRow
 from zoo.objectives.examples.vocabulary import Ids
 from zoo.objectives.masked import (
-    MASKED,
+    MASKED_LM,
     MaskedLanguageModelling,
     MaskedOptions,
     masked_loss,
@@ -35,8 +35,8 @@ from zoo.objectives.masked import (
 if TYPE_CHECKING:
     from zoo.families.base import Family
 
-BOUNDARY = "span-boundary"  # the loss term
-LONGEST, WIDTH = 20, 200
+SPAN_BOUNDARY = "span-boundary"  # the loss term
+MAX_SPAN, POSITION_SIZE = 20, 200
 
 
 class SpanOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,7 +45,7 @@ class SpanOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_field
     mask_strategy: MaskStrategy = "spans"
 
 
-class BoundaryHead(nn.Module):
+class SpanBoundaryHead(nn.Module):
     """Scores for a token inside of a span, from what stands around the span.
 
     Args:
@@ -59,8 +59,8 @@ class BoundaryHead(nn.Module):
         self, hidden_size: int, embedding_size: int, vocab_size: int, layer_norm_eps: float
     ) -> None:
         super().__init__()
-        self.positions = nn.Embedding(LONGEST, WIDTH)
-        self.inner = nn.Linear(2 * hidden_size + WIDTH, hidden_size)
+        self.positions = nn.Embedding(MAX_SPAN, POSITION_SIZE)
+        self.inner = nn.Linear(2 * hidden_size + POSITION_SIZE, hidden_size)
         self.inner_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
         self.outer = nn.Linear(hidden_size, embedding_size)
         self.outer_norm = nn.LayerNorm(embedding_size, eps=layer_norm_eps)
@@ -92,9 +92,9 @@ class ModelWithSBO(nn.Module):
         boundaries: the further head.
     """
 
-    def __init__(self, model: nn.Module, boundaries: BoundaryHead) -> None:
+    def __init__(self, model: nn.Module, boundaries: SpanBoundaryHead) -> None:
         super().__init__()
-        self.model, self.boundaries = model, boundaries
+        self.model, self.boundary_head = model, boundaries
 
 
 class SpanBoundary(MaskedLanguageModelling):
@@ -106,13 +106,13 @@ class SpanBoundary(MaskedLanguageModelling):
     @property
     def loss_weights(self) -> Mapping[str, float]:
         """See ``Objective``: the plain sum of both (section 3.2)."""
-        return {MASKED: 1.0, BOUNDARY: 1.0}
+        return {MASKED_LM: 1.0, SPAN_BOUNDARY: 1.0}
 
     def model(self, family: "Family", config: Any) -> nn.Module:
         """See ``Objective``; with the head for boundaries."""
         model: Any = family.model(config, self.head)
         vocabulary, width = model.embeddings.tokens.weight.shape
-        head = BoundaryHead(config.hidden_size, width, vocabulary, config.layer_norm_eps)
+        head = SpanBoundaryHead(config.hidden_size, width, vocabulary, config.layer_norm_eps)
         init_weights(head, std=config.initializer_range)
         return ModelWithSBO(model, head)
 
@@ -121,11 +121,11 @@ class SpanBoundary(MaskedLanguageModelling):
         assert isinstance(model, ModelWithSBO), "learner made it"
         return super().models_to_save(model.model)
 
-    def masked(self, packed: PackedRow, rng: np.random.Generator) -> Example:
+    def mask_row(self, packed: PackedRow, rng: np.random.Generator) -> Example:
         """Hide tokens of a row, and note where their spans' boundaries are."""
-        chosen = self.selection(packed, rng)
-        row = self.hidden(packed, chosen, rng)
-        places, where, left, right = boundaries(packed, chosen.positions)
+        chosen = self.select(packed, rng)
+        row = self.mask_positions(packed, chosen, rng)
+        places, where, left, right = find_boundaries(packed, chosen.positions)
         return replace(
             row,
             values={**row.values, "span_labels": packed.input_ids[places], "span_offsets": where},
@@ -134,15 +134,15 @@ class SpanBoundary(MaskedLanguageModelling):
                 "lefts": ("input_ids", left),
                 "rights": ("input_ids", right),
             },
-            counts={**row.counts, BOUNDARY: len(places)},
+            counts={**row.counts, SPAN_BOUNDARY: len(places)},
         )
 
-    def loss(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> LossOutput:
+    def compute_loss(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> LossOutput:
         """See ``Objective``."""
         trunk: Any = model.model
         hidden = trunk.encode(**model_inputs(tensors))
         found = masked_loss(trunk, hidden, tensors)
-        scores = model.boundaries(  # type: ignore[operator]
+        scores = model.boundary_head(  # type: ignore[operator]
             gather_positions(hidden, tensors["lefts"]),
             gather_positions(hidden, tensors["rights"]),
             tensors["span_offsets"],
@@ -151,12 +151,12 @@ class SpanBoundary(MaskedLanguageModelling):
         labels = tensors["span_labels"]
         right = (scores.detach().argmax(-1) == labels).sum()
         return LossOutput(
-            {**found.sums, BOUNDARY: F.cross_entropy(scores, labels, reduction="sum")},
+            {**found.sums, SPAN_BOUNDARY: F.cross_entropy(scores, labels, reduction="sum")},
             {**found.metrics, "boundary_accuracy": (right, right.new_tensor(len(labels)))},
         )
 
 
-def boundaries(packed: PackedRow, positions: Ids) -> tuple[Ids, Ids, Ids, Ids]:
+def find_boundaries(packed: PackedRow, positions: Ids) -> tuple[Ids, Ids, Ids, Ids]:
     """Find the tokens around hidden spans.
 
     Args:
@@ -175,5 +175,5 @@ def boundaries(packed: PackedRow, positions: Ids) -> tuple[Ids, Ids, Ids, Ids]:
     left, right = first - 1, last + 1
     inside = own[left] & own[right] & (texts[left] == texts[first]) & (texts[right] == texts[first])
     where = positions - first[span]
-    told = inside[span] & (where < LONGEST)
+    told = inside[span] & (where < MAX_SPAN)
     return positions[told], where[told], left[span][told], right[span][told]

@@ -164,8 +164,8 @@ class AccumulationCheck:
     """
 
     rows: int
-    splits: dict[int, float]
-    worst: str
+    max_differences: dict[int, float]
+    worst_parameter: str
 
 
 TOLERANCE = 1e-6
@@ -186,7 +186,7 @@ def check_grad_accumulation(settings: TrainConfig, *, offline: bool = False) -> 
     job = build_setup(settings, offline=offline)
     rows = settings.global_batch_size
     splits, worst = dict[int, float](), ("", 0.0)
-    for objective in filter(None, (job.short, job.objective)):
+    for objective in filter(None, (job.warmup_objective, job.objective)):
         whole = _gradients(job, objective, rows)
         own = min(rows, settings.micro_batch_size(objective.length))
         for size in sorted({1, max(1, rows // 2), max(1, rows // 3), own} - {rows}):
@@ -213,15 +213,17 @@ def _gradients(job: "TrainSetup", objective: "Objective", rows_at_once: int) -> 
     from zoo.training.setup import build_dataset
     from zoo.training.step import TrainStep
 
-    settings = job.settings
+    settings = job.config
     torch.manual_seed(settings.seed)
-    learner = job.objective.model(job.family, job.config)
-    if job.origin is not None:
-        job.origin.load_weights(job.objective, learner)
+    learner = job.objective.model(job.family, job.model_config)
+    if job.init is not None:
+        job.init.load_weights(job.objective, learner)
     learner.double()
     feed = BatchLoader(
         objective,
-        build_dataset(job, "train", settings.global_batch_size, short=objective is job.short),
+        build_dataset(
+            job, "train", settings.global_batch_size, warmup=objective is job.warmup_objective
+        ),
         seed=settings.seed,
         global_batch_size=settings.global_batch_size,
         micro_batch_size=rows_at_once,
@@ -233,7 +235,7 @@ def _gradients(job: "TrainSetup", objective: "Objective", rows_at_once: int) -> 
         feed.micro_batches,
     )
     trainer.lesson.eval()
-    trainer.forward_backward(feed.make(0))
+    trainer.forward_backward(feed.make_batches(0))
     feed.close()
     return {
         name: parameter.grad

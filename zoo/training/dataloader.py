@@ -29,42 +29,42 @@ class BatchLoader:
     def __init__(
         self,
         objective: Objective,
-        rows: ExampleDataset,
+        dataset: ExampleDataset,
         *,
         seed: int,
         global_batch_size: int,
         micro_batch_size: int,
         rank: int = 0,
-        ranks: int = 1,
+        world_size: int = 1,
         purpose: str = "train",
-        start_step: int = 0,
-        before: "BatchLoader | None" = None,
+        first_step: int = 0,
+        warmup_loader: "BatchLoader | None" = None,
     ) -> None:
-        self.start_step, self.before = start_step, before
-        self.objective, self.rows, self.seed, self.purpose = objective, rows, seed, purpose
+        self.first_step, self.warmup_loader = first_step, warmup_loader
+        self.objective, self.dataset, self.seed, self.purpose = objective, dataset, seed, purpose
         self.global_batch_size = global_batch_size
-        share = -(-global_batch_size // ranks)
+        share = -(-global_batch_size // world_size)
         mine = range(global_batch_size)[rank * share : (rank + 1) * share]
         self.micro_batches = [
             mine[k : k + micro_batch_size] for k in range(0, len(mine), micro_batch_size)
         ]
-        self._order = EpochShuffle(len(rows), seed)
+        self._order = EpochShuffle(len(dataset), seed)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
         self._next: tuple[int, Future[list[Batch]]] | None = None
 
-    def step(self, step: int) -> list[Batch]:
+    def batches(self, step: int) -> list[Batch]:
         """Return the micro-batches of a step, and begin with those of the next."""
         ready = self._next
         if ready is None or ready[0] != step:
-            ready = (step, self._pool.submit(self.make, step))
+            ready = (step, self._pool.submit(self.make_batches, step))
         batches = ready[1].result()
-        self._next = (step + 1, self._pool.submit(self.make, step + 1))
+        self._next = (step + 1, self._pool.submit(self.make_batches, step + 1))
         return batches
 
-    def make(self, step: int) -> list[Batch]:
+    def make_batches(self, step: int) -> list[Batch]:
         """Make the micro-batches of a step that are this process's."""
-        if self.before is not None and step < self.start_step:
-            return self.before.make(step)
+        if self.warmup_loader is not None and step < self.first_step:
+            return self.warmup_loader.make_batches(step)
         return [
             self.objective.collate(list(self._rows(step, micro))) for micro in self.micro_batches
         ]
@@ -72,14 +72,14 @@ class BatchLoader:
     def _rows(self, step: int, micro: range) -> Iterator:  # type: ignore[type-arg]
         for place in micro:
             rng = generator(self.seed, self.purpose, step, place)
-            yield self.rows.row(self._index(step, place), rng)
+            yield self.dataset.example(self._index(step, place), rng)
 
     def _index(self, step: int, place: int) -> int:
         """Return which row stands at a place of a step."""
         if not self.objective.stateful:
-            return self._order[(step - self.start_step) * self.global_batch_size + place]
+            return self._order[(step - self.first_step) * self.global_batch_size + place]
         lane = (
-            len(self.rows) // self.global_batch_size
+            len(self.dataset) // self.global_batch_size
         )  # each place reads its own part, row after row
         return place * lane + step % lane
 
@@ -88,7 +88,9 @@ class BatchLoader:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def train_dataloader(job: TrainSetup, ranks: DistContext, *, done: int = 0) -> BatchLoader:
+def train_dataloader(
+    setup: TrainSetup, dist: DistContext, *, completed_steps: int = 0
+) -> BatchLoader:
     """Return what a run learns from.
 
     Args:
@@ -99,51 +101,53 @@ def train_dataloader(job: TrainSetup, ranks: DistContext, *, done: int = 0) -> B
     Raises:
         UsageError: the corpus has less than a batch.
     """
-    settings, before = job.settings, None
-    if job.short is not None and done < settings.seq_len_warmup_steps:
-        before = _feed(job, ranks, job.short, short=True)
-    return _feed(job, ranks, job.objective, start_step=settings.seq_len_warmup_steps, before=before)
+    settings, before = setup.config, None
+    if setup.warmup_objective is not None and completed_steps < settings.seq_len_warmup_steps:
+        before = _make_loader(setup, dist, setup.warmup_objective, short=True)
+    return _make_loader(
+        setup, dist, setup.objective, start_step=settings.seq_len_warmup_steps, before=before
+    )
 
 
-def _feed(
-    job: TrainSetup,
-    ranks: DistContext,
+def _make_loader(
+    setup: TrainSetup,
+    dist: DistContext,
     objective: Objective,
     *,
     short: bool = False,
     start_step: int = 0,
     before: BatchLoader | None = None,
 ) -> BatchLoader:
-    settings = job.settings
+    settings = setup.config
     return BatchLoader(
         objective,
-        build_dataset(job, "train", settings.global_batch_size, short=short),
+        build_dataset(setup, "train", settings.global_batch_size, warmup=short),
         seed=settings.seed,
         global_batch_size=settings.global_batch_size,
         micro_batch_size=settings.micro_batch_size(objective.length),
-        rank=ranks.rank,
-        ranks=ranks.count,
-        start_step=start_step,
-        before=before,
+        rank=dist.rank,
+        world_size=dist.world_size,
+        first_step=start_step,
+        warmup_loader=before,
     )
 
 
-def validation_batches(job: TrainSetup, ranks: DistContext) -> list[Batch]:
+def eval_batches(setup: TrainSetup, dist: DistContext) -> list[Batch]:
     """Return the batches of each validation, always of the whole length: losses compare.
 
     Raises:
         UsageError: nothing is held out.
     """
-    rows = build_dataset(job, "validation", 1)
-    wanted = min(len(rows), job.settings.eval_sequences)
-    shared = wanted % ranks.count == 0  # else each process looks at all
+    rows = build_dataset(setup, "validation", 1)
+    wanted = min(len(rows), setup.config.eval_sequences)
+    shared = wanted % dist.world_size == 0  # else each process looks at all
     return BatchLoader(
-        job.objective,
+        setup.objective,
         rows,
-        seed=job.settings.seed,
+        seed=setup.config.seed,
         global_batch_size=wanted,
-        micro_batch_size=job.settings.micro_batch_size(job.settings.seq_len),
-        rank=ranks.rank if shared else 0,
-        ranks=ranks.count if shared else 1,
+        micro_batch_size=setup.config.micro_batch_size(setup.config.seq_len),
+        rank=dist.rank if shared else 0,
+        world_size=dist.world_size if shared else 1,
         purpose="validation",
-    ).make(0)
+    ).make_batches(0)

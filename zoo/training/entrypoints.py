@@ -21,12 +21,12 @@ from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.limits import MAX_STATE_BYTES
 from zoo.io.output.atomic import atomic_directory
 from zoo.plugins import get_family
-from zoo.training.config.overrides import config_diff, deep_merge, read_file
-from zoo.training.config.schema import TrainConfig, build_config, naming, validate_config
+from zoo.training.config.overrides import config_diff, deep_merge, read_config_file
+from zoo.training.config.schema import TrainConfig, build_config, errors_naming, validate_config
 from zoo.training.distributed.context import DistContext
 from zoo.training.graceful_shutdown import handle_signals
 from zoo.training.setup import TrainSetup, build_setup
-from zoo.training.state.checkpoints import CheckpointMeta, save, settings_digest
+from zoo.training.state.checkpoints import CheckpointMeta, save_checkpoint, settings_digest
 from zoo.training.state.lock import locked
 from zoo.training.state.pretrained import InitRecord, PretrainedInit
 from zoo.training.state.state_dict import unique_state_dict
@@ -67,10 +67,10 @@ class RunManifest(JsonStruct):
 
 
 def train(
-    tree: Mapping[str, Any],
-    changes: Mapping[str, Any],
+    values: Mapping[str, Any],
+    overrides: Mapping[str, Any],
     output: Path | None,
-    ranks: DistContext,
+    dist: DistContext,
     *,
     offline: bool = False,
     file: Path | None = None,
@@ -94,26 +94,29 @@ def train(
         VerificationError: a number was not finite.
         SourceError: what is read is missing.
     """
-    asked = partial(build_config, tree, changes, offline=offline)
-    with naming(file):
-        settings = _in_turn(ranks, asked) if deep_merge(tree, changes).get("init_from") else asked()
-        _check_ranks(settings, ranks)
-    path = Path(ranks.broadcast(str(output or _free_path(settings))))
+    asked = partial(build_config, values, overrides, offline=offline)
+    with errors_naming(file):
+        settings = (
+            _in_turn(dist, asked) if deep_merge(values, overrides).get("init_from") else asked()
+        )
+        _check_ranks(settings, dist)
+    path = Path(dist.broadcast(str(output or _free_path(settings))))
     if path.exists():
         raise UsageError(f"{path} exists", f"`zoo pretrain --resume {path}`, or another -o")
-    ranks.barrier()  # all have looked
-    with naming(file):
+    dist.barrier()  # all have looked
+    with errors_naming(file):
         job = _in_turn(
-            ranks, lambda: build_setup(settings, offline=offline, contents=ranks.is_main_process)
+            dist,
+            lambda: build_setup(settings, offline=offline, check_contents=dist.is_main_process),
         )
-    return path, _see_through(job, path, ranks, new=True)
+    return path, _see_through(job, path, dist, new=True)
 
 
 def resume(
     path: Path,
-    tree: Mapping[str, Any],
-    changes: Mapping[str, Any],
-    ranks: DistContext,
+    values: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    dist: DistContext,
     *,
     offline: bool = False,
 ) -> Path:
@@ -126,11 +129,12 @@ def resume(
     """
     if not (path / SETTINGS).is_file():
         raise SourceError(f"{path} is not a run: it has no {SETTINGS}", "give a run's directory")
-    record = read_record(path)
-    file = read_file(path / SETTINGS)
+    record = read_manifest(path)
+    file = read_config_file(path / SETTINGS)
     settings = validate_config(file, str(path / SETTINGS))
     before, now = (
-        validate_config(each) for each in (record.settings or file, deep_merge(file, tree, changes))
+        validate_config(each)
+        for each in (record.settings or file, deep_merge(file, values, overrides))
     )
     changed = list(config_diff(*map(msgspec.to_builtins, (before, now))))
     if changed:
@@ -138,16 +142,16 @@ def resume(
             f"{path} began with other settings: {'; '.join(changed)}",
             "resume without changes, or begin another run",
         )
-    _check_ranks(settings, ranks)
+    _check_ranks(settings, dist)
     origin = None
     if record.init_from is not None and settings.init_from is not None:
         origin = PretrainedInit.from_run(
             path, record.init_from, settings.init_from, get_family(settings.family)
         )
     job = _in_turn(
-        ranks,
+        dist,
         lambda: build_setup(
-            settings, offline=offline, origin=origin, contents=ranks.is_main_process
+            settings, offline=offline, init=origin, check_contents=dist.is_main_process
         ),
     )
     if record.corpus_digest != _corpus_digest(job):
@@ -155,10 +159,10 @@ def resume(
             f"the corpus in {job.corpus.path} is not the one that {path} began with",
             "put the texts back as they were, or begin another run",
         )
-    return _see_through(job, path, ranks, new=False)
+    return _see_through(job, path, dist, new=False)
 
 
-def read_record(path: Path) -> RunManifest:
+def read_manifest(path: Path) -> RunManifest:
     """Read ``run.json`` of a run's directory.
 
     Raises:
@@ -180,9 +184,10 @@ def _in_turn(ranks: DistContext, make: Callable[[], Made]) -> Made:
 
 
 def _check_ranks(settings: TrainConfig, ranks: DistContext) -> None:
-    if settings.global_batch_size % ranks.count:
+    if settings.global_batch_size % ranks.world_size:
         raise UsageError(
-            f"{settings.global_batch_size} rows a step do not split into {ranks.count} processes",
+            f"{settings.global_batch_size} rows a step do not split into "
+            f"{ranks.world_size} processes",
             "choose --global-batch-tokens so that they do",
         )
 
@@ -214,15 +219,15 @@ def _write_directory(path: Path, job: TrainSetup, run: Trainer) -> None:
             "python": platform.python_version(),
             "torch": str(torch.__version__),
             "device": str(run.ranks.device),
-            "processes": str(run.ranks.count),
+            "processes": str(run.ranks.world_size),
         },
-        settings=msgspec.to_builtins(job.settings),
+        settings=msgspec.to_builtins(job.config),
         init_from=run.pretrained,
     )
-    text = yaml.safe_dump(msgspec.to_builtins(job.settings), sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(msgspec.to_builtins(job.config), sort_keys=False, allow_unicode=True)
     files = {SETTINGS: text.encode()}
-    if run.pretrained is not None and job.origin is not None and job.origin.tokenizer is not None:
-        files[TOKENIZER] = job.origin.tokenizer.json
+    if run.pretrained is not None and job.init is not None and job.init.tokenizer is not None:
+        files[TOKENIZER] = job.init.tokenizer.json
     record.digest = NO_DIGEST
     record.files = {
         name: FileDigest(bytes=len(content), blake3=blake3(content).hexdigest())
@@ -233,8 +238,10 @@ def _write_directory(path: Path, job: TrainSetup, run: Trainer) -> None:
             (staging / name).write_bytes(content)
         (staging / MANIFEST).write_bytes(add_digest(encode_json(record)))
         if run.pretrained is not None:  # so that nothing but this directory is needed to go on
-            state = CheckpointMeta(step=0, settings=settings_digest(job.settings))
-            save(staging, state, {"weights": unique_state_dict(run.loss_module.model)}, run.ranks)
+            state = CheckpointMeta(step=0, settings=settings_digest(job.config))
+            save_checkpoint(
+                staging, state, {"weights": unique_state_dict(run.loss_module.model)}, run.ranks
+            )
 
 
 def _corpus_digest(job: TrainSetup) -> str:

@@ -22,7 +22,7 @@ class StopSignal:
     """Whether a signal has come."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.received = False
         self._first = (0, 0.0)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
@@ -31,8 +31,8 @@ class StopSignal:
             leave_lost_terminal()
             number = signal.SIGTERM
         now = time.monotonic()
-        if not self.asked:
-            self.asked, self._first = True, (number, now)
+        if not self.received:
+            self.received, self._first = True, (number, now)
         elif number != self._first[0] or now - self._first[1] > REPEAT:
             os._exit(INTERRUPTED)
 

@@ -21,4 +21,4 @@ class LossModule(nn.Module):
 
     def forward(self, tensors: Mapping[str, Tensor]) -> LossOutput:
         """Return the sums of the loss terms, and metrics; see ``Objective.loss``."""
-        return self.objective.loss(self.model, tensors)
+        return self.objective.compute_loss(self.model, tensors)

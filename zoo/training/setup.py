@@ -36,21 +36,21 @@ class TrainSetup:
         origin: what the run starts with, if that is not fresh weights.
     """
 
-    settings: TrainConfig
+    config: TrainConfig
     family: Family
-    config: Config
+    model_config: Config
     corpus: "Corpus"
     objective: Objective
-    short: Objective | None = None
-    origin: PretrainedInit | None = None
+    warmup_objective: Objective | None = None
+    init: PretrainedInit | None = None
 
 
 def build_setup(
-    settings: TrainConfig,
+    config: TrainConfig,
     *,
     offline: bool = False,
-    origin: PretrainedInit | None = None,
-    contents: bool = True,
+    init: PretrainedInit | None = None,
+    check_contents: bool = True,
 ) -> TrainSetup:
     """Find or make the corpus, check it, and fit model and objective to it.
 
@@ -69,25 +69,27 @@ def build_setup(
     from zoo.io.digests.verified import file_blake3
     from zoo.tokenizers.tokenizer_json import parse
 
-    family = get_family(settings.family)
-    if settings.init_from is not None and origin is None:
-        origin = PretrainedInit.of(settings.init_from, family, offline=offline)
-    shape = family.sizes()[settings.size] if origin is None else origin.config
-    kind = objective_type(family, shape, settings.objective)
-    corpus = open_corpus(settings, family, origin, offline=offline)
-    require_intact(corpus, file_blake3, contents=contents)
+    family = get_family(config.family)
+    if config.init_from is not None and init is None:
+        init = PretrainedInit.resolve(config.init_from, family, offline=offline)
+    shape = family.sizes()[config.size] if init is None else init.config
+    kind = objective_type(family, shape, config.objective)
+    corpus = open_corpus(config, family, init, offline=offline)
+    require_intact(corpus, file_blake3, contents=check_contents)
     tokenizer = parse(corpus.tokenizer_json(), corpus.path / TOKENIZER)
-    config = adapt_model_config(family, shape, settings, corpus, tokenizer)
-    vocabulary = TokenizerView(tokenizer, corpus.record.tokenizer, config.vocab_size)
-    check_memory(family, config, kind.head)
-    options = parse_options(kind.options_type, settings.objective_args, settings.objective)
-    objective = kind(vocabulary, config, settings.seq_len, options)
+    model_config = adapt_model_config(family, shape, config, corpus, tokenizer)
+    vocabulary = TokenizerView(tokenizer, corpus.record.tokenizer, model_config.vocab_size)
+    check_memory(family, model_config, kind.head)
+    options = parse_options(kind.options_type, config.objective_args, config.objective)
+    objective = kind(vocabulary, model_config, config.seq_len, options)
     short = None
-    if settings.seq_len_warmup is not None:
+    if config.seq_len_warmup is not None:
         if kind.stateful:
-            raise UsageError(f"rows of {kind.name} go on, and have one length", "--set short=null")
-        short = kind(vocabulary, config, settings.seq_len_warmup.seq_len, options)
-    return TrainSetup(settings, family, config, corpus, objective, short, origin)
+            raise UsageError(
+                f"rows of {kind.name} go on, and have one length", "--set seq_len_warmup=null"
+            )
+        short = kind(vocabulary, model_config, config.seq_len_warmup.seq_len, options)
+    return TrainSetup(config, family, model_config, corpus, objective, short, init)
 
 
 def check_memory(family: Family, config: Config, head: str) -> None:
@@ -119,12 +121,10 @@ def open_corpus(
         tokenizer: Any = origin.own_tokenizer(family)
     elif data.tokenizer in (None, TRAIN):
         size = settings.vocab_size or family.sizes()[settings.size].vocab_size
-        tokenizer = TokenizerToTrain.of(family, size=size)
+        tokenizer = TokenizerToTrain.for_family(family, vocab_size=size)
     else:
         tokenizer = load_tokenizer(str(data.tokenizer), family, offline=offline)
-    corpus = cached_corpus(
-        data.paths, tokenizer, reading=data.reader, validation_paths=data.eval_paths
-    )
+    corpus = cached_corpus(data.paths, tokenizer, reader=data.reader, eval_paths=data.eval_paths)
     if own and corpus.record.tokenizer_digest != tokenizer.settings()["blake3"]:
         check_same_vocab(tokenizer, corpus)
     return corpus
@@ -188,7 +188,7 @@ def adapt_model_config(
     longest = getattr(fitted, "max_positions", settings.seq_len)
     if longest < settings.seq_len:
         raise UsageError(
-            f"length is {settings.seq_len}, and the model has {longest} positions",
+            f"seq_len is {settings.seq_len}, and the model has {longest} positions",
             f"--set seq_len={longest}, or --set config.max_positions={settings.seq_len}",
         )
     return fitted
@@ -235,7 +235,9 @@ def special_ids(config: Any, corpus: "Corpus", tokenizer: Any) -> dict[str, int]
     return found
 
 
-def build_dataset(job: TrainSetup, name: str, at_least: int, *, short: bool = False) -> Any:
+def build_dataset(
+    setup: TrainSetup, split_name: str, min_rows: int, *, warmup: bool = False
+) -> Any:
     """Lay out a split.
 
     Args:
@@ -247,13 +249,15 @@ def build_dataset(job: TrainSetup, name: str, at_least: int, *, short: bool = Fa
     Raises:
         UsageError: it has less than one batch.
     """
-    split = job.corpus.split(name)
-    objective = job.short if short and job.short is not None else job.objective
-    rows = objective.rows(split, job.settings.seed)
-    if len(rows) < at_least:
+    split = setup.corpus.split(split_name)
+    objective = (
+        setup.warmup_objective if warmup and setup.warmup_objective is not None else setup.objective
+    )
+    rows = objective.dataset(split, setup.config.seed)
+    if len(rows) < min_rows:
         raise UsageError(
-            f"the {name} split in {job.corpus.path} fills {len(rows)} rows of "
-            f"{objective.length} tokens, and a batch has {at_least}",
+            f"the {split_name} split in {setup.corpus.path} fills {len(rows)} rows of "
+            f"{objective.length} tokens, and a batch has {min_rows}",
             "use more text, a lower --global-batch-tokens, or a smaller length",
         )
     return rows

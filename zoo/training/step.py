@@ -79,7 +79,7 @@ class TrainStep:
                 were before the step.
         """
         self.lesson.train()
-        self.totals.merge(self.forward_backward(batches).over(self.ranks))
+        self.totals.merge(self.forward_backward(batches).reduce(self.ranks))
         rate_ = self.settings.optimizer.learning_rate * lr_multiplier(
             self.settings.lr_scheduler, self.step, self.settings.max_steps
         )
@@ -91,7 +91,7 @@ class TrainStep:
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
             self.average.update(self.lesson.model)
-        self.tokens += self.ranks.total({"tokens": sum(b.tokens for b in batches)})["tokens"]
+        self.tokens += self.ranks.sum_counts({"tokens": sum(b.tokens for b in batches)})["tokens"]
         self.step += 1
         return {"learning_rate": rate_, "gradient_norm": float(norm)}
 
@@ -102,7 +102,7 @@ class TrainStep:
             this process's losses and metrics.
         """
         totals = MetricSums()
-        counts = self.ranks.total(_summed([batch.counts for batch in batches]))
+        counts = self.ranks.sum_counts(_summed([batch.counts for batch in batches]))
         for number, batch in enumerate(batches):
             set_requires_grad_sync(self.wrapped, last=number == len(batches) - 1)
             outcome = self._forward(number, batch)
@@ -117,7 +117,7 @@ class TrainStep:
         by the number of devices.
         """
         parts = [
-            outcome.sums[term] * (weight * self.ranks.count / max(1, counts[term]))
+            outcome.sums[term] * (weight * self.ranks.world_size / max(1, counts[term]))
             for term, weight in self.lesson.objective.loss_weights.items()
         ]
         return torch.stack(parts).sum()
@@ -169,9 +169,9 @@ class TrainStep:
         """
         self.lesson.eval()
         average = self.average
-        with average.swapped(self.lesson.model) if average else contextlib.nullcontext():
+        with average.applied(self.lesson.model) if average else contextlib.nullcontext():
             totals = self._look(batches)
-            found = totals.over(self.ranks).read(self.lesson.objective.loss_weights)
+            found = totals.reduce(self.ranks).compute_and_reset(self.lesson.objective.loss_weights)
             if not math.isfinite(found["loss"]):
                 raise self._not_finite(self.step, lambda: self._look(batches))
         return found

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from zoo.errors import Interrupted
-from zoo.training.dataloader import train_dataloader, validation_batches
+from zoo.training.dataloader import eval_batches, train_dataloader
 from zoo.training.distributed.context import DistContext
 from zoo.training.distributed.parallelize import full_tensor
 from zoo.training.graceful_shutdown import StopSignal
@@ -21,12 +21,12 @@ from zoo.training.state.checkpoints import (
     load_tensors,
     prune_checkpoints,
     remove_partial,
-    save,
+    save_checkpoint,
     settings_digest,
 )
-from zoo.training.state.final_model import check_result, model_file, save_final_model
+from zoo.training.state.final_model import check_writable, model_file, save_final_model
 from zoo.training.state.pretrained import InitRecord
-from zoo.training.state.recovery import Saved, last_intact
+from zoo.training.state.recovery import SavedCheckpoint, last_intact_checkpoint
 from zoo.training.state.state_dict import (
     load_trainer_state_dict,
     load_unique_state_dict,
@@ -51,27 +51,27 @@ class Trainer:
 
     def __init__(self, job: TrainSetup, path: Path, ranks: DistContext, stop: StopSignal) -> None:
         self.job, self.path, self.ranks, self.stop = job, path, ranks, stop
-        self.settings = job.settings
-        self.saved: Saved | None = last_intact(path, self.settings, ranks)
+        self.settings = job.config
+        self.saved: SavedCheckpoint | None = last_intact_checkpoint(path, self.settings, ranks)
         torch.manual_seed(self.settings.seed)
-        learner = job.objective.model(job.family, job.config)
+        learner = job.objective.model(job.family, job.model_config)
         self.pretrained = self._set_out(learner)
         networks = job.objective.models_to_save(learner).items()
         self.results = {name: model_file(job, network) for name, network in networks}
         self.loss_module = LossModule(job.objective, learner.to(ranks.device))
         self.train_dataloader = train_dataloader(
-            job, ranks, done=self.saved.state.step if self.saved else 0
+            job, ranks, completed_steps=self.saved.meta.step if self.saved else 0
         )
-        self.eval_dataloader = validation_batches(job, ranks)
+        self.eval_dataloader = eval_batches(job, ranks)
         self.best: tuple[float, int] | None = None
 
     def _set_out(self, model: nn.Module) -> InitRecord | None:
         """Give a learner the weights that the run starts with, if they are not fresh ones."""
-        origin, saved = self.job.origin, self.saved
+        origin, saved = self.job.init, self.saved
         if origin is None:
             return None
-        if saved is not None and saved.state.step == 0:
-            groups = load_tensors(saved.path, saved.state)
+        if saved is not None and saved.meta.step == 0:
+            groups = load_tensors(saved.path, saved.meta)
             load_unique_state_dict(model, groups.get("weights", {}), saved.path)
         return origin.record or origin.load_weights(self.job.objective, model)
 
@@ -84,8 +84,8 @@ class Trainer:
         if self.ranks.is_main_process:  # and no other process is at work here
             remove_partial(self.path)
             for name, model in self.results.items():
-                check_result(self.path / name, self.job, model)
-        speed = Throughput(self.ranks.device, devices=self.ranks.count)
+                check_writable(self.path / name, self.job, model)
+        speed = Throughput(self.ranks.device, devices=self.ranks.world_size)
         self.trainer = TrainStep(
             self.loss_module, self.settings, self.ranks, self.train_dataloader.micro_batches
         )
@@ -104,7 +104,7 @@ class Trainer:
                 before = self.trainer.tokens
                 if self.trainer.step in (first, self.settings.seq_len_warmup_steps):
                     speed.reset(self._flops_per_token())
-                figures = self.trainer.train_step(self.train_dataloader.step(self.trainer.step))
+                figures = self.trainer.train_step(self.train_dataloader.batches(self.trainer.step))
                 speed.step(self.trainer.tokens - before)
                 with speed.paused():
                     self._after(figures)
@@ -118,7 +118,7 @@ class Trainer:
         """Count the work of a token of this step, on a device whose peak is worth comparing."""
         if self.ranks.device.type != "cuda":
             return None
-        batch = self.train_dataloader.make(self.trainer.step)[0]
+        batch = self.train_dataloader.make_batches(self.trainer.step)[0]
         tensors = {name: tensor.to(self.ranks.device) for name, tensor in batch.tensors.items()}
 
         def loss() -> torch.Tensor:
@@ -129,9 +129,9 @@ class Trainer:
     def _after(self, figures: dict[str, float]) -> None:
         """Log, validate and save, where it is time to."""
         step, last = self.trainer.step, self.trainer.step == self.settings.max_steps
-        asked = self.ranks.any(self.stop.asked)
+        asked = self.ranks.any(self.stop.received)
         if step % self.settings.logging_steps == 0 or last:
-            found = self.trainer.totals.read(self.job.objective.loss_weights)
+            found = self.trainer.totals.compute_and_reset(self.job.objective.loss_weights)
             self._write("train", {**found, **figures, "tokens": self.trainer.tokens})
         if step % self.settings.eval_steps == 0 or last:
             found = self.trainer.validate(self.eval_dataloader)
@@ -159,7 +159,7 @@ class Trainer:
             best=self.best,
             settings=settings_digest(self.settings),
         )
-        save(self.path, state, trainer_state_dict(self.trainer), self.ranks)
+        save_checkpoint(self.path, state, trainer_state_dict(self.trainer), self.ranks)
         if self.ranks.is_main_process:
             best = None if self.best is None else self.best[1]
             prune_checkpoints(self.path, keep=self.settings.save_total_limit, best=best)
@@ -168,9 +168,9 @@ class Trainer:
     def _restore(self) -> int:
         """Restore the last intact checkpoint, if there is one, and return its log's length."""
         saved = self.saved
-        if saved is None or saved.state.step == 0:  # that of step 0 holds initial weights alone
+        if saved is None or saved.meta.step == 0:  # that of step 0 holds initial weights alone
             return 0
-        state = saved.state
+        state = saved.meta
         load_trainer_state_dict(self.trainer, load_tensors(saved.path, state), saved)
         self.trainer.step, self.trainer.tokens, self.best = state.step, state.tokens, state.best
         return state.metrics_position

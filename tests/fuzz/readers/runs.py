@@ -19,7 +19,7 @@ def make_corpus(scene: Path, **settings: object) -> None:
     """Write a corpus, and settings of a run over it."""
     write_texts(scene / "texts")
     build = ["corpus", "build", "texts", "-o", CORPUS, "--tokenizer", "train"]
-    options = ["--family", "gpt", "--vocab-size", "300", "--workers", "1", "--validation", "0.3"]
+    options = ["--family", "gpt", "--vocab-size", "300", "--workers", "1", "--eval-fraction", "0.3"]
     zoo(scene, [*build, *options])
     recipe = {**RECIPE, "data": {"paths": [CORPUS]}, **settings}
     (scene / "settings.yaml").write_text(json.dumps(recipe, indent=1))

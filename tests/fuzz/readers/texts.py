@@ -151,7 +151,7 @@ class Recipe(Reader):
         write_texts(folder / "scene" / "texts")
         corpus = ["corpus", "build", "texts", "-o", "built-corpus", "--tokenizer", "train"]
         options = ["--family", "gpt", "--vocab-size", "300", "--workers", "1"]
-        zoo(folder / "scene", [*corpus, *options, "--validation", "0.3"])
+        zoo(folder / "scene", [*corpus, *options, "--eval-fraction", "0.3"])
         recipe = {**RECIPE, "data": {"paths": ["built-corpus"]}}
         (folder / "scene" / "settings.yaml").write_text(json.dumps(recipe, indent=1))
 
@@ -228,7 +228,7 @@ class Inputs(Reader):
 
     def _build(self, texts: str, target: str) -> list[str]:
         build = ["corpus", "build", texts, "-o", target, "--tokenizer", MODEL]
-        return [*build, "--workers", "1", "--validation", "0"]
+        return [*build, "--workers", "1", "--eval-fraction", "0"]
 
     def check(self, folder: Path) -> str:
         """The same texts as JSON lines, read by other libraries, give the same tokens."""

@@ -6,7 +6,13 @@ import click
 
 from zoo.cli.options import json_option
 from zoo.cli.output import result
-from zoo.cli.training.options import chosen, run_options, settings_file, tree, what_argument
+from zoo.cli.training.options import (
+    config_argument,
+    config_file,
+    config_values,
+    overrides_from_options,
+    run_options,
+)
 
 
 @click.command(
@@ -15,7 +21,7 @@ Examples:
   zoo check accumulation settings.yaml
   zoo check accumulation FAMILY --data books/ --global-batch-tokens 2048"""
 )
-@what_argument
+@config_argument
 @run_options
 @click.option("--offline", is_flag=True, help="Open no connection; use what is here.")
 @json_option
@@ -33,13 +39,15 @@ def command(
     import msgspec
 
     from zoo.training.checks import check_grad_accumulation
-    from zoo.training.config.schema import build_config, naming
+    from zoo.training.config.schema import build_config, errors_naming
 
-    with naming(settings_file(what)):
-        settings = build_config(tree(what), chosen(ctx, options), offline=offline)
+    with errors_naming(config_file(what)):
+        settings = build_config(
+            config_values(what), overrides_from_options(ctx, options), offline=offline
+        )
     found = check_grad_accumulation(settings, offline=offline)
     lines = [
         f"{found.rows} rows in parts of {size}: gradients differ by {far:.1e} at most"
-        for size, far in found.splits.items()
+        for size, far in found.max_differences.items()
     ]
     result(msgspec.to_builtins(found), lines, as_json=as_json)

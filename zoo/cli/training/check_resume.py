@@ -6,7 +6,13 @@ import click
 
 from zoo.cli.options import json_option
 from zoo.cli.output import result
-from zoo.cli.training.options import chosen, run_options, settings_file, tree, what_argument
+from zoo.cli.training.options import (
+    config_argument,
+    config_file,
+    config_values,
+    overrides_from_options,
+    run_options,
+)
 
 STEPS = 12
 
@@ -17,7 +23,7 @@ Examples:
   zoo check resume settings.yaml
   zoo check resume FAMILY --data books/ --max-steps 40 --kills 5"""
 )
-@what_argument
+@config_argument
 @run_options
 @click.option(
     "--kills", type=click.IntRange(1), default=2, show_default=True, help="How often to kill it."
@@ -46,13 +52,13 @@ def command(
 
     from zoo.training.checks import check_resume
     from zoo.training.config.overrides import deep_merge
-    from zoo.training.config.schema import build_config, naming
+    from zoo.training.config.schema import build_config, errors_naming
 
-    changes = chosen(ctx, options)
+    changes = overrides_from_options(ctx, options)
     steps = changes.get("max_steps", STEPS)
     often = {"max_steps": steps, "save_steps": max(1, steps // 4), "logging_steps": 1}
-    with naming(settings_file(what)):
-        settings = build_config(tree(what), deep_merge(changes, often))
+    with errors_naming(config_file(what)):
+        settings = build_config(config_values(what), deep_merge(changes, often))
     found = check_resume(msgspec.to_builtins(settings), kills=kills, device=device)
     at = " and ".join(f"{lines} lines" for lines in found.kills)
     line = (

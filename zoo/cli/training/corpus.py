@@ -152,7 +152,7 @@ def _tokenizer(options: Mapping[str, Any]) -> "ExistingTokenizer | TokenizerToTr
     Raises:
         UsageError: they contradict each other.
     """
-    from zoo.data.tokenizer import SAMPLE, TRAIN, TokenizerToTrain, load_tokenizer
+    from zoo.data.tokenizer import SAMPLE_CHARS, TRAIN, TokenizerToTrain, load_tokenizer
     from zoo.errors import UsageError
     from zoo.plugins import get_family
 
@@ -165,10 +165,10 @@ def _tokenizer(options: Mapping[str, Any]) -> "ExistingTokenizer | TokenizerToTr
         return load_tokenizer(options["tokenizer"], family, offline=options["offline"])
     if family is None:
         raise UsageError("--tokenizer train needs to know for whom", "give --family")
-    return TokenizerToTrain.of(
+    return TokenizerToTrain.for_family(
         family,
-        size=options["vocab_size"] or 30_000,
-        kind=options["tokenizer_type"],
+        vocab_size=options["vocab_size"] or 30_000,
+        tokenizer_type=options["tokenizer_type"],
         lowercase=options["lowercase"],
-        sample=options["tokenizer_sample_chars"] or SAMPLE,
+        sample_chars=options["tokenizer_sample_chars"] or SAMPLE_CHARS,
     )

@@ -10,7 +10,7 @@ from zoo.cli.options import seed_option
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-what_argument = click.argument("what", metavar="FAMILY|CONFIG.yaml", required=False)
+config_argument = click.argument("what", metavar="FAMILY|CONFIG.yaml", required=False)
 
 
 def run_options(function: Function) -> Function:
@@ -53,22 +53,22 @@ def run_options(function: Function) -> Function:
     return function
 
 
-def tree(what: str | None) -> dict[str, Any]:
+def config_values(what: str | None) -> dict[str, Any]:
     """Return the settings that a family's name, or a file of settings, stands for."""
-    from zoo.training.config.overrides import read_file
+    from zoo.training.config.overrides import read_config_file
 
     if what is None:
         return {}
-    file = settings_file(what)
-    return {"family": what} if file is None else read_file(file)
+    file = config_file(what)
+    return {"family": what} if file is None else read_config_file(file)
 
 
-def settings_file(what: str | None) -> Path | None:
+def config_file(what: str | None) -> Path | None:
     """Return the file that the argument names, or ``None`` where it names a family."""
     return Path(what) if what is not None and Path(what).suffix in (".yaml", ".yml") else None
 
 
-def chosen(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
+def overrides_from_options(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
     """Return the settings that options stand for, those alone that were given."""
     from zoo.training.config.overrides import deep_merge, parse_override
 

@@ -7,7 +7,13 @@ import click
 
 from zoo.cli.options import json_option
 from zoo.cli.output import result
-from zoo.cli.training.options import chosen, run_options, settings_file, tree, what_argument
+from zoo.cli.training.options import (
+    config_argument,
+    config_file,
+    config_values,
+    overrides_from_options,
+    run_options,
+)
 
 
 @click.command(
@@ -25,7 +31,7 @@ Examples, with one of `zoo families` as FAMILY:
 Every setting has a default from the family's paper; RUN/config.yaml shows all of them. Nested
 ones are set with dots: --set optimizer.max_grad_norm=0.5 --set config.dropout=0."""
 )
-@what_argument
+@config_argument
 @run_options
 @click.option("--resume", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
 @click.option("--device", metavar="D", help="Such as cpu or cuda; by default CUDA if there.")
@@ -56,15 +62,15 @@ def command(
     from zoo.training import entrypoints as entrypoints
     from zoo.training.distributed.context import DistContext
 
-    settings, changes = tree(what), chosen(ctx, options)
-    ranks = DistContext.join(device)
+    settings, changes = config_values(what), overrides_from_options(ctx, options)
+    ranks = DistContext.initialize(device)
     try:
         if resume is not None:
             path = resume
             model = entrypoints.resume(resume, settings, changes, ranks, offline=offline)
         else:
             path, model = entrypoints.train(
-                settings, changes, output, ranks, offline=offline, file=settings_file(what)
+                settings, changes, output, ranks, offline=offline, file=config_file(what)
             )
     except RuntimeError as error:
         if not ranks.is_peer_failure(error):

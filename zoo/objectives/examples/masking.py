@@ -15,10 +15,10 @@ from zoo.objectives.examples.packing import PackedRow
 from zoo.objectives.examples.vocabulary import Ids
 
 MaskStrategy = Literal["tokens", "words", "ngrams", "spans"]
-LONGEST_NGRAM, LONGEST_SPAN = 3, 10
-_INVERSE = 1 / np.arange(1, LONGEST_NGRAM + 1)
-_GEOMETRIC = 0.8 ** np.arange(LONGEST_SPAN)  # each word more is less likely by a fifth
-NGRAM_SHARES, SPAN_SHARES = _INVERSE / _INVERSE.sum(), _GEOMETRIC / _GEOMETRIC.sum()
+MAX_NGRAM, MAX_SPAN = 3, 10
+_INVERSE = 1 / np.arange(1, MAX_NGRAM + 1)
+_GEOMETRIC = 0.8 ** np.arange(MAX_SPAN)  # each word more is less likely by a fifth
+NGRAM_PROBS, SPAN_PROBS = _INVERSE / _INVERSE.sum(), _GEOMETRIC / _GEOMETRIC.sum()
 
 
 class MaskSelection(NamedTuple):
@@ -43,9 +43,9 @@ class Words:
         of: (length,), the word that stands at a place, where there is one.
     """
 
-    bounds: list[tuple[int, int]]
-    stops: list[int]
-    of: Ids
+    spans: list[tuple[int, int]]
+    document_ends: list[int]
+    index: Ids
 
     @classmethod
     def find(cls, packed: PackedRow, starts_word: NDArray[np.bool_]) -> "Words":
@@ -63,7 +63,7 @@ class Words:
 
 
 def select_mask_positions(
-    how: MaskStrategy,
+    strategy: MaskStrategy,
     packed: PackedRow,
     budget: int,
     rng: np.random.Generator,
@@ -78,21 +78,21 @@ def select_mask_positions(
         rng: for all that is drawn.
         starts_word: (vocabulary,), see ``TokenizerView.starts_word``.
     """
-    if how == "tokens":
-        places = tokens(packed, budget, rng)
+    if strategy == "tokens":
+        places = select_tokens(packed, budget, rng)
         return MaskSelection(places, np.arange(len(places)))
     found = Words.find(packed, starts_word)
-    if how == "spans":
-        taken = spans(found, np.flatnonzero(packed.is_text), budget, rng)
+    if strategy == "spans":
+        taken = select_spans(found, np.flatnonzero(packed.is_text), budget, rng)
     else:
-        taken = {"words": words, "ngrams": ngrams}[how](found, budget, rng)
-    places = np.flatnonzero(packed.is_text & np.frombuffer(taken, dtype=bool)[found.of])
-    if how == "spans":
+        taken = {"words": select_words, "ngrams": select_ngrams}[strategy](found, budget, rng)
+    places = np.flatnonzero(packed.is_text & np.frombuffer(taken, dtype=bool)[found.index])
+    if strategy == "spans":
         return MaskSelection(places, label_runs(places, packed.document_ids))
     return MaskSelection(places, np.arange(len(places)))
 
 
-def label_runs(positions: Ids, texts: Ids) -> Ids:
+def label_runs(positions: Ids, document_ids: Ids) -> Ids:
     """Number the stretches that places make up, from 0; places of two texts are of two.
 
     Args:
@@ -102,12 +102,14 @@ def label_runs(positions: Ids, texts: Ids) -> Ids:
     Returns:
         (n,).
     """
-    fresh = (np.diff(positions, prepend=-2) > 1) | (texts[positions] != texts[positions - 1])
+    fresh = (np.diff(positions, prepend=-2) > 1) | (
+        document_ids[positions] != document_ids[positions - 1]
+    )
     numbers: Ids = np.cumsum(fresh) - 1
     return numbers
 
 
-def tokens(packed: PackedRow, budget: int, rng: np.random.Generator) -> Ids:
+def select_tokens(packed: PackedRow, budget: int, rng: np.random.Generator) -> Ids:
     """Choose tokens, each as likely as any other (Devlin et al. 2018, arXiv:1810.04805).
 
     Returns:
@@ -117,46 +119,46 @@ def tokens(packed: PackedRow, budget: int, rng: np.random.Generator) -> Ids:
     return found
 
 
-def words(found: Words, budget: int, rng: np.random.Generator) -> bytearray:
+def select_words(words: Words, budget: int, rng: np.random.Generator) -> bytearray:
     """Choose whole words, each as likely as any other: the whole-word masking of the code
     released with Devlin et al. 2018 (create_pretraining_data.py).
 
     Returns:
         1 for each word that is chosen; the functions below return the same.
     """
-    taken = bytearray(len(found.bounds))
+    taken = bytearray(len(words.spans))
     for word in rng.permutation(len(taken)).tolist():
         if budget <= 0:
             break
-        start, end = found.bounds[word]
+        start, end = words.spans[word]
         if end - start <= budget:
             budget -= end - start
             taken[word] = 1
     return taken
 
 
-def ngrams(found: Words, budget: int, rng: np.random.Generator) -> bytearray:
+def select_ngrams(words: Words, budget: int, rng: np.random.Generator) -> bytearray:
     """Choose up to three words in a row, n of them with a probability in proportion to 1 / n.
 
     Lan et al. 2020, arXiv:1909.11942, section 3.1 and create_pretraining_data.py: where n words
     are too many tokens, or reach beyond the text, fewer are taken; what has a word that is
     chosen already is passed over.
     """
-    taken = bytearray(len(found.bounds))
-    sizes = rng.choice(LONGEST_NGRAM, size=len(taken), p=NGRAM_SHARES) + 1
+    taken = bytearray(len(words.spans))
+    sizes = rng.choice(MAX_NGRAM, size=len(taken), p=NGRAM_PROBS) + 1
     for word, n in zip(rng.permutation(len(taken)).tolist(), sizes.tolist(), strict=True):
         if budget <= 0:
             break
-        start, last = found.bounds[word][0], min(word + n, found.stops[word])
-        while last > word and found.bounds[last - 1][1] - start > budget:
+        start, last = words.spans[word][0], min(word + n, words.document_ends[word])
+        while last > word and words.spans[last - 1][1] - start > budget:
             last -= 1
         if last > word and not any(taken[word:last]):
             taken[word:last] = b"\1" * (last - word)
-            budget -= found.bounds[last - 1][1] - start
+            budget -= words.spans[last - 1][1] - start
     return taken
 
 
-def spans(found: Words, anchors: Ids, budget: int, rng: np.random.Generator) -> bytearray:
+def select_spans(words: Words, anchors: Ids, budget: int, rng: np.random.Generator) -> bytearray:
     """Choose spans of whole words.
 
     Joshi et al. 2020, arXiv:1907.10529, section 3.1, and its released masking.py: a token is
@@ -169,14 +171,16 @@ def spans(found: Words, anchors: Ids, budget: int, rng: np.random.Generator) -> 
         budget: how many tokens may be chosen.
         rng: draws.
     """
-    taken = bytearray(len(found.bounds))
-    sizes = rng.choice(LONGEST_SPAN, size=len(anchors), p=SPAN_SHARES) + 1
-    firsts = found.of[rng.permutation(anchors)]
+    taken = bytearray(len(words.spans))
+    sizes = rng.choice(MAX_SPAN, size=len(anchors), p=SPAN_PROBS) + 1
+    firsts = words.index[rng.permutation(anchors)]
     for first, size in zip(firsts.tolist(), sizes.tolist(), strict=True):
         if budget <= 0:
             break
-        for word in range(first, 0 if taken[first] else min(first + size, found.stops[first])):
-            start, end = found.bounds[word]
+        for word in range(
+            first, 0 if taken[first] else min(first + size, words.document_ends[first])
+        ):
+            start, end = words.spans[word]
             if not taken[word] and end - start > budget:
                 break
             budget -= 0 if taken[word] else end - start

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zoo.data.corpus import Split
-from zoo.data.packing import FramedBudget, PackingPlan, pack_documents
+from zoo.data.packing import PackingPlan, TemplateBudget, pack_documents
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
 
 Text = tuple[Ids, Ids, NDArray[np.bool_]]
@@ -34,17 +34,17 @@ class PackedRow:
     is_text: NDArray[np.bool_]
     start_positions: Ids
 
-    def arrays(self, *, types: bool) -> dict[str, Ids]:
+    def arrays(self, *, token_types: bool) -> dict[str, Ids]:
         """Return what the model takes, with or without segments."""
         found = {
             "input_ids": self.input_ids,
             "document_ids": self.document_ids,
             "position_ids": self.position_ids,
         }
-        return {**found, "token_type_ids": self.token_type_ids} if types else found
+        return {**found, "token_type_ids": self.token_type_ids} if token_types else found
 
 
-def unframed(ids: Ids) -> Text:
+def without_special_tokens(ids: Ids) -> Text:
     """Return a text that nothing stands around, (tokens,), as ``pack`` takes it."""
     return ids, np.zeros_like(ids), np.ones(len(ids), dtype=bool)
 
@@ -81,15 +81,15 @@ class PackedDataset:
 
     def __init__(self, split: Split, vocabulary: TokenizerView, length: int, seed: int) -> None:
         self.split, self.vocabulary, self.length = split, vocabulary, length
-        measure = partial(FramedBudget, length, around=vocabulary.single.size)
-        self.layout: PackingPlan = pack_documents(split, length=length, measure=measure, seed=seed)
+        measure = partial(TemplateBudget, length, special_tokens=vocabulary.single_template.size)
+        self.plan: PackingPlan = pack_documents(split, length=length, new_row=measure, seed=seed)
 
     def __len__(self) -> int:
         """Return how many rows there are."""
-        return len(self.layout)
+        return len(self.plan)
 
-    def packed(self, index: int) -> PackedRow:
+    def row(self, index: int) -> PackedRow:
         """Return a row, with nothing hidden."""
-        frame = self.vocabulary.single
-        texts = [frame.wrap(self.split.read(*stretch)) for stretch in self.layout.row(index)]
-        return pack(texts, length=self.length, pad=self.vocabulary.pad)
+        frame = self.vocabulary.single_template
+        texts = [frame.wrap(self.split.read(*stretch)) for stretch in self.plan.row(index)]
+        return pack(texts, length=self.length, pad=self.vocabulary.pad_id)

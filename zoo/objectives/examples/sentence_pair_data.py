@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 
 from zoo.data.corpus import Offsets, Split
 
-SHORT = 0.1  # the share of documents whose pairs are shorter
+SHORT_FRACTION = 0.1  # the share of documents whose pairs are shorter
 Pair = tuple[int, int, int, int, int]  # start and end of the first text, of the second, label
 Draw = Callable[[], float]
 PairGenerator = Callable[[Split, int, Draw], Iterator[Pair]]
 
 
 @dataclass(frozen=True)
-class Pairs:
+class SentencePairRows:
     """Pairs, row by row.
 
     Attributes:
@@ -54,13 +54,13 @@ class Pairs:
 
 def make_pairs(
     split: Split,
-    maker: PairGenerator,
+    generate: PairGenerator,
     *,
     length: int,
-    around: int,
+    special_tokens: int,
     rng: np.random.Generator,
-    copies: int,
-) -> Pairs:
+    dupe_factor: int,
+) -> SentencePairRows:
     """Make pairs of a whole corpus, and lay them out in rows.
 
     Args:
@@ -71,18 +71,21 @@ def make_pairs(
         rng: for all that is drawn.
         copies: how often the corpus is gone through, with other draws each time.
     """
-    room, draw = length - around, uniform(rng).__next__
+    room, draw = length - special_tokens, uniform(rng).__next__
     numbers = (
-        number for _ in range(copies) for pair in maker(split, room, draw) for number in pair
+        number
+        for _ in range(dupe_factor)
+        for pair in generate(split, room, draw)
+        for number in pair
     )
     made = np.fromiter(numbers, dtype=np.int64).reshape(-1, 5)
     spans = truncate_pairs(made[:, :4], room, rng)
     row_of = best_fit_decreasing(
-        spans[:, 1] - spans[:, 0] + spans[:, 3] - spans[:, 2] + around, length
+        spans[:, 1] - spans[:, 0] + spans[:, 3] - spans[:, 2] + special_tokens, length
     )
     order = np.argsort(row_of, kind="stable")
     counts = np.bincount(row_of)
-    return Pairs(np.cumsum([0, *counts]), spans[order], made[order, 4])
+    return SentencePairRows(np.cumsum([0, *counts]), spans[order], made[order, 4])
 
 
 def uniform(rng: np.random.Generator) -> Iterator[float]:
@@ -103,14 +106,14 @@ def next_sentence_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[P
         draw: returns a number from 0 to below 1.
     """
     for document, bounds in _documents(split):
-        target, at, last = _target(max_tokens, draw), 0, len(bounds) - 1
+        target, at, last = _target_length(max_tokens, draw), 0, len(bounds) - 1
         while at < last:
             end = min(bisect_left(bounds, bounds[at] + target, at + 1), last)
             cut = at + 1 + int(draw() * (end - at - 1))
             first = bounds[at], bounds[cut]
             if cut == end or draw() < 0.5:
                 wanted = target - (first[1] - first[0])
-                yield *first, *_elsewhere(split, document, wanted, draw), 1
+                yield *first, *_random_sentences(split, document, wanted, draw), 1
                 at = cut
             else:
                 yield *first, bounds[cut], bounds[end], 0
@@ -129,7 +132,7 @@ def consecutive_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[Pai
         draw: returns a number from 0 to below 1.
     """
     for _, bounds in _documents(split):
-        target, at, last = _target(max_tokens, draw), 0, len(bounds) - 1
+        target, at, last = _target_length(max_tokens, draw), 0, len(bounds) - 1
         while at < last and last > 1:
             at = min(at, last - 2)
             end = min(max(bisect_left(bounds, bounds[at] + target, at + 1), at + 2), last)
@@ -145,12 +148,12 @@ def _documents(split: Split) -> Iterator[tuple[int, list[int]]]:
         yield document, sentences[documents[document] : documents[document + 1] + 1].tolist()
 
 
-def _target(max_tokens: int, draw: Draw) -> int:
+def _target_length(max_tokens: int, draw: Draw) -> int:
     """Draw how long the pairs of a document are to be: ``room``, or sometimes 2 to ``room``."""
-    return 2 + int(draw() * (max_tokens - 1)) if draw() < SHORT else max_tokens
+    return 2 + int(draw() * (max_tokens - 1)) if draw() < SHORT_FRACTION else max_tokens
 
 
-def _elsewhere(split: Split, document: int, wanted: int, draw: Draw) -> tuple[int, int]:
+def _random_sentences(split: Split, document: int, wanted: int, draw: Draw) -> tuple[int, int]:
     """Draw sentences of another document that are as long as is wanted, where it has so many."""
     sentences, documents = np.asarray(split.sentences), np.asarray(split.documents)
     other = int(draw() * (len(documents) - 2))

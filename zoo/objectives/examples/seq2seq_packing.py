@@ -32,7 +32,7 @@ class Seq2SeqRowBudget:
         self.free, self.decoder_free = length, decoder_length
         self.sources, self.targets = sources, targets
 
-    def most(self) -> int:
+    def capacity(self) -> int:
         """See ``zoo.data.packing.RowBudget``."""
         return min(
             bisect_right(self.sources, self.free), bisect_right(self.targets, self.decoder_free)

@@ -15,7 +15,7 @@ from zoo.objectives.examples.vocabulary import Ids
 Noise = NDArray[np.bool_]  # of each token of a text, whether it is noise
 
 
-def noise_tokens(tokens: int, rate: float) -> int:
+def num_noise_tokens(tokens: int, rate: float) -> int:
     """Return how many tokens are noise: at least one, and never all; none of a single token.
 
     Halves are rounded to even numbers, as in the released code, where it says how long sources
@@ -25,9 +25,9 @@ def noise_tokens(tokens: int, rate: float) -> int:
     return min(max(round(tokens * rate), 1), tokens - 1)
 
 
-def noise_spans(tokens: int, rate: float, mean: float) -> int:
+def num_noise_spans(tokens: int, rate: float, mean: float) -> int:
     """Return in how many spans they are. There is a span of other tokens before each."""
-    noise = noise_tokens(tokens, rate)
+    noise = num_noise_tokens(tokens, rate)
     return min(max(round(noise / mean), 1), noise, tokens - noise)
 
 
@@ -45,7 +45,7 @@ def random_spans(tokens: int, rate: float, mean: float, rng: np.random.Generator
     Returns:
         (tokens,).
     """
-    noise, spans = noise_tokens(tokens, rate), noise_spans(tokens, rate, mean)
+    noise, spans = num_noise_tokens(tokens, rate), num_noise_spans(tokens, rate, mean)
     if not spans:
         return np.zeros(tokens, dtype=bool)
     sizes = np.stack([_parts(tokens - noise, spans, rng), _parts(noise, spans, rng)], axis=1)
@@ -66,7 +66,7 @@ def single_tokens(tokens: int, rate: float, rng: np.random.Generator) -> Noise:
     as that gives on average, so that rows can be filled.
     """
     found = np.zeros(tokens, dtype=bool)
-    found[rng.permutation(tokens)[: noise_tokens(tokens, rate)]] = True
+    found[rng.permutation(tokens)[: num_noise_tokens(tokens, rate)]] = True
     return found
 
 

@@ -28,13 +28,13 @@ class SpecialTokensTemplate:
         types: the segment of each part and each text, in the order in which they stand.
     """
 
-    parts: tuple[tuple[int, ...], ...]
-    types: tuple[int, ...]
+    special_tokens: tuple[tuple[int, ...], ...]
+    token_types: tuple[int, ...]
 
     @property
     def size(self) -> int:
         """How many special tokens there are."""
-        return sum(map(len, self.parts))
+        return sum(map(len, self.special_tokens))
 
     def wrap(self, *texts: Ids) -> tuple[Ids, Ids, NDArray[np.bool_]]:
         """Put texts into the frame.
@@ -42,11 +42,11 @@ class SpecialTokensTemplate:
         Returns:
             token numbers, their segments, and which of them are the texts', (tokens,) each.
         """
-        pieces: list[Ids] = [np.array(self.parts[0], dtype=np.int64)]
-        for text, after in zip(texts, self.parts[1:], strict=True):
+        pieces: list[Ids] = [np.array(self.special_tokens[0], dtype=np.int64)]
+        for text, after in zip(texts, self.special_tokens[1:], strict=True):
             pieces += [text, np.array(after, dtype=np.int64)]
         sizes = [len(piece) for piece in pieces]
-        kinds = np.repeat(np.array(self.types, dtype=np.int64), sizes)
+        kinds = np.repeat(np.array(self.token_types, dtype=np.int64), sizes)
         return np.concatenate(pieces), kinds, np.repeat(np.arange(len(sizes)) % 2 == 1, sizes)
 
 
@@ -60,7 +60,7 @@ class TokenizerView:
     """
 
     def __init__(self, tokenizer: "Tokenizer", info: "TokenizerInfo", size: int) -> None:
-        self.tokenizer, self.info, self.size = tokenizer, info, size
+        self.tokenizer, self.info, self.vocab_size = tokenizer, info, size
 
     def special_token_id(self, role: str) -> int:
         """Return the id of the token that plays a role such as ``mask``.
@@ -78,21 +78,21 @@ class TokenizerView:
         return number
 
     @property
-    def pad(self) -> int:
+    def pad_id(self) -> int:
         """The token that fills up rows; 0 where none is meant for it."""
         return self.special_token_id("pad") if "pad" in self.info.special else 0
 
     @cached_property
-    def single(self) -> SpecialTokensTemplate:
+    def single_template(self) -> SpecialTokensTemplate:
         """What stands around one text."""
-        return self._frame("a", None)
+        return self._template("a", None)
 
     @cached_property
-    def pair(self) -> SpecialTokensTemplate:
+    def pair_template(self) -> SpecialTokensTemplate:
         """What stands around and between two texts."""
-        return self._frame("a", "a")
+        return self._template("a", "a")
 
-    def _frame(self, first: str, second: str | None) -> SpecialTokensTemplate:
+    def _template(self, first: str, second: str | None) -> SpecialTokensTemplate:
         """Read a frame off an example."""
         found = self.tokenizer.encode(first, second)
         parts: list[list[int]] = [[]]
@@ -110,16 +110,16 @@ class TokenizerView:
         return SpecialTokensTemplate(tuple(map(tuple, parts)), tuple(types))
 
     @cached_property
-    def special(self) -> Ids:
+    def special_ids(self) -> Ids:
         """The ids of special tokens, in order."""
         added = self.tokenizer.get_added_tokens_decoder()
         return np.array(sorted(k for k, token in added.items() if token.special), dtype=np.int64)
 
     @cached_property
-    def ordinary(self) -> Ids:
+    def ordinary_ids(self) -> Ids:
         """The ids of tokens that stand for text, in order."""
         known = np.fromiter(self.tokenizer.get_vocab().values(), dtype=np.int64)
-        return np.setdiff1d(known, self.special)
+        return np.setdiff1d(known, self.special_ids)
 
     @cached_property
     def starts_word(self) -> NDArray[np.bool_]:
@@ -131,11 +131,11 @@ class TokenizerView:
         """
         spelled: Mapping[str, int] = self.tokenizer.get_vocab()
         marks = [m for m in ("\u0120", "\u2581") if any(t.startswith(m) for t in spelled)]
-        starts = np.ones(self.size, dtype=bool)
+        starts = np.ones(self.vocab_size, dtype=bool)
         for token, number in spelled.items():
             if token.startswith("##") and len(token) > 2:
                 starts[number] = False
             elif marks:
                 starts[number] = token.startswith(marks[0])
-        starts[self.special] = True
+        starts[self.special_ids] = True
         return starts

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def auc_counts(scores: "Tensor", wanted: "Tensor", other: "Tensor") -> "tuple[Tensor, Tensor]":
+def auc_counts(scores: "Tensor", positive: "Tensor", negative: "Tensor") -> "tuple[Tensor, Tensor]":
     """Count the pairs in which what is wanted scores more than the other; n log n for n scores.
 
     Args:
@@ -29,9 +29,9 @@ def auc_counts(scores: "Tensor", wanted: "Tensor", other: "Tensor") -> "tuple[Te
     import torch
     from torch.nn import functional as F
 
-    found, chosen = scores.flatten(), wanted.flatten()
+    found, chosen = scores.flatten(), positive.flatten()
     ordered, order = found.sort()
-    others = F.pad(other.flatten()[order].cumsum(0), (1, 0))  # among the n lowest scores
+    others = F.pad(negative.flatten()[order].cumsum(0), (1, 0))  # among the n lowest scores
     below = others[torch.searchsorted(ordered, found)]
     up_to = others[torch.searchsorted(ordered, found, right=True)]
-    return ((below + up_to) * chosen).sum().double() / 2, chosen.sum() * other.sum()
+    return ((below + up_to) * chosen).sum().double() / 2, chosen.sum() * negative.sum()

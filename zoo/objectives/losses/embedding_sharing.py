@@ -22,19 +22,19 @@ class DisentangledEmbedding(nn.Module):
 
     def __init__(self, other: nn.Embedding) -> None:
         super().__init__()
-        self.other = (other,)  # in a tuple, so that it is no part of this module
+        self.base = (other,)  # in a tuple, so that it is no part of this module
         self.delta = nn.Parameter(torch.zeros_like(other.weight))
 
     @property
     def weight(self) -> Tensor:
         """The table that this amounts to."""
-        return self.other[0].weight.detach() + self.delta
+        return self.base[0].weight.detach() + self.delta
 
     def forward(self, ids: Tensor) -> Tensor:
         """Embed token numbers, or positions: (...) to (..., width)."""
-        return F.embedding(ids, self.other[0].weight.detach()) + F.embedding(ids, self.delta)
+        return F.embedding(ids, self.base[0].weight.detach()) + F.embedding(ids, self.delta)
 
-    def summed(self) -> nn.Embedding:
+    def merged(self) -> nn.Embedding:
         """Return a table that stands by itself."""
         rows, width = self.delta.shape
         return nn.Embedding(rows, width, _weight=self.weight.detach())
@@ -70,7 +70,7 @@ class GeneratorDiscriminator(nn.Module):
         """Return the discriminator by itself: the same modules, but tables that are summed."""
         embeddings = _embeddings(self.discriminator)
         tables = {
-            name: child.summed()
+            name: child.merged()
             for name, child in embeddings.named_children()
             if isinstance(child, DisentangledEmbedding)
         }
@@ -93,8 +93,8 @@ class GeneratorDiscriminator(nn.Module):
             if isinstance(child, DisentangledEmbedding):
                 table = _embeddings(plain).get_parameter(f"{name}.weight")
                 if both:
-                    found.append(child.other[0].weight.copy_(table))
-                found.append(child.delta.copy_(table - child.other[0].weight))
+                    found.append(child.base[0].weight.copy_(table))
+                found.append(child.delta.copy_(table - child.base[0].weight))
         return found
 
 

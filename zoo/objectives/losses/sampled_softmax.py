@@ -36,7 +36,7 @@ class SampledOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
             ValueError: there are no samples.
         """
         if self.num_sampled is not None and self.num_sampled < 1:
-            raise ValueError(f"samples is {self.num_sampled}, which is not positive")
+            raise ValueError(f"num_sampled is {self.num_sampled}, which is not positive")
 
     def check_samples(self, vocabulary: int) -> None:
         """Refuse more samples than there are other words.
@@ -46,7 +46,8 @@ class SampledOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
         """
         if self.num_sampled is not None and self.num_sampled >= vocabulary:
             raise UsageError(
-                f"objective_args.num_sampled is {self.num_sampled}, and the vocabulary has {vocabulary} words",
+                f"objective_args.num_sampled is {self.num_sampled}, and the vocabulary has "
+                f"{vocabulary} words",
                 "--set objective_args.num_sampled=null for all of them",
             )
 
@@ -60,7 +61,7 @@ class SampledWords(NamedTuple):
     """
 
     words: Tensor
-    tries: int | Tensor
+    num_tries: int | Tensor
 
 
 def probability(words: Tensor, vocabulary: int) -> Tensor:
@@ -110,7 +111,7 @@ def sampled_softmax_loss(
 
     def expected(of: Tensor) -> Tensor:
         """The logarithm of how often a word is expected in the sample."""
-        never = sample.tries * torch.log1p(-probability(of, len(table)))
+        never = sample.num_tries * torch.log1p(-probability(of, len(table)))
         return (-torch.expm1(never)).log().to(bias.dtype)
 
     right = (hidden * table[targets]).sum(-1) + bias[targets] - expected(targets)

@@ -42,7 +42,7 @@ def parse_override(text: str) -> ConfigDict:
     return found  # type: ignore[no-any-return]
 
 
-def read_file(path: Path) -> ConfigDict:
+def read_config_file(path: Path) -> ConfigDict:
     """Read a file of settings.
 
     Raises:
@@ -57,7 +57,7 @@ def read_file(path: Path) -> ConfigDict:
     return found
 
 
-def check_keys(tree: ConfigDict, kind: Any, path: str, where: str) -> None:
+def check_keys(values: ConfigDict, struct_type: Any, path: str, source: str) -> None:
     """Refuse a key that a kind of settings does not have, at any depth.
 
     Args:
@@ -69,17 +69,17 @@ def check_keys(tree: ConfigDict, kind: Any, path: str, where: str) -> None:
     Raises:
         UsageError: names the nearest.
     """
-    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
-    for key, value in tree.items():
+    fields = {field.name: field.type for field in msgspec.structs.fields(struct_type)}
+    for key, value in values.items():
         if key not in fields:
             raise UsageError(
-                f"{where}: there is no setting {path}{key}",
+                f"{source}: there is no setting {path}{key}",
                 did_you_mean(str(key), list(fields)) or f"there are {', '.join(fields)}",
             )
         for inner in (fields[key], *get_args(fields[key])):  # of what may be None, too
             nested = isinstance(inner, type) and issubclass(inner, msgspec.Struct)
             if nested and isinstance(value, dict):
-                check_keys(value, inner, f"{path}{key}.", where)
+                check_keys(value, inner, f"{path}{key}.", source)
 
 
 def config_diff(one: ConfigDict, other: ConfigDict, path: str = "") -> Iterator[str]:

@@ -186,7 +186,7 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 def build_config(
-    tree: Mapping[str, Any], changes: Mapping[str, Any], *, offline: bool = False
+    values: Mapping[str, Any], overrides: Mapping[str, Any], *, offline: bool = False
 ) -> TrainConfig:
     """Put together what a recipe, a file and options say; later ones count.
 
@@ -201,7 +201,7 @@ def build_config(
     """
     from zoo.plugins import get_family
 
-    asked = deep_merge(tree, changes)
+    asked = deep_merge(values, overrides)
     if not isinstance(asked.get("family"), str):
         raise UsageError("the settings name no family", "name one as `family`")
     family = get_family(asked["family"])
@@ -242,7 +242,7 @@ _TYPES = {str: "text", int: "a number"}
 
 
 @contextlib.contextmanager
-def naming(file: Path | None) -> Iterator[None]:
+def errors_naming(file: Path | None) -> Iterator[None]:
     """Let errors about settings name the file that they come from, if there is one."""
     try:
         yield
@@ -278,14 +278,14 @@ def _started(family: "Family", asked: ConfigDict, *, offline: bool) -> str:
     return best
 
 
-def validate_config(tree: ConfigDict, where: str = "settings") -> TrainConfig:
+def validate_config(values: ConfigDict, source: str = "settings") -> TrainConfig:
     """Check nested settings.
 
     Raises:
         UsageError: a key is unknown (the nearest is named), or a value is wrong.
     """
-    check_keys(tree, TrainConfig, "", where)
-    return _converted(tree, TrainConfig, where)
+    check_keys(values, TrainConfig, "", source)
+    return _converted(values, TrainConfig, source)
 
 
 def _converted(tree: Any, kind: type[Kind], where: str) -> Kind:

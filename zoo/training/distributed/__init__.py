@@ -1,1 +1,1 @@
-"""Distributed training: the process group, and DDP, FSDP, compilation and activation checkpointing."""
+"""Distributed training: process group, DDP, FSDP, compilation, activation checkpointing."""

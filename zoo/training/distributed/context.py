@@ -21,11 +21,11 @@ class DistContext:
     """
 
     rank: int
-    count: int
+    world_size: int
     device: torch.device
 
     @classmethod
-    def join(cls, device: str | None = None) -> "DistContext":
+    def initialize(cls, device: str | None = None) -> "DistContext":
         """Meet the other processes, if ``torchrun`` (or SLURM through it) started several.
 
         Args:
@@ -49,16 +49,16 @@ class DistContext:
         """Whether this is the process that writes."""
         return self.rank == 0
 
-    def total(self, counts: Mapping[str, int]) -> dict[str, int]:
+    def sum_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
         """Add up counts over all processes."""
-        if self.count == 1:
+        if self.world_size == 1:
             return dict(counts)
-        summed = self.add(torch.tensor(list(counts.values()), dtype=torch.int64))
+        summed = self.all_reduce(torch.tensor(list(counts.values()), dtype=torch.int64))
         return dict(zip(counts, summed.tolist(), strict=True))
 
-    def add(self, values: torch.Tensor) -> torch.Tensor:
+    def all_reduce(self, values: torch.Tensor) -> torch.Tensor:
         """Return the sum of a tensor over all processes."""
-        if self.count == 1:
+        if self.world_size == 1:
             return values
         values = values.to(self.device)
         distributed.all_reduce(values)
@@ -66,37 +66,37 @@ class DistContext:
 
     def any(self, flag: bool) -> bool:
         """Whether it is so in any process."""
-        if self.count == 1:
+        if self.world_size == 1:
             return flag
-        return bool(self.add(torch.tensor([int(flag)])).item())
+        return bool(self.all_reduce(torch.tensor([int(flag)])).item())
 
-    def rows(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def gather_rows(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Put the rows of all processes together, in order, on the CPU."""
         own = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
-        if self.count == 1 or not self.any(bool(own)):
+        if self.world_size == 1 or not self.any(bool(own)):
             return own
-        parts: Sequence[dict[str, torch.Tensor]] = [{} for _ in range(self.count)]
+        parts: Sequence[dict[str, torch.Tensor]] = [{} for _ in range(self.world_size)]
         distributed.all_gather_object(parts, own)
         return {name: torch.cat([part[name] for part in parts]) for name in own}
 
     def broadcast(self, value: str) -> str:
         """Return what the first process says, in all of them."""
         said = [value]
-        if self.count > 1:
+        if self.world_size > 1:
             distributed.broadcast_object_list(said)
         return said[0]
 
     def barrier(self) -> None:
         """Wait until all processes are here."""
-        if self.count > 1:
+        if self.world_size > 1:
             distributed.barrier()
 
     def is_peer_failure(self, error: Exception) -> bool:
         """Whether an error says that another process has ended before its time."""
         told = isinstance(error, distributed.DistError) or "gloo" in str(error)
-        return self.count > 1 and told  # gloo's errors have no class of their own
+        return self.world_size > 1 and told  # gloo's errors have no class of their own
 
     def destroy(self) -> None:
         """Part from the others."""
-        if self.count > 1 and distributed.is_initialized():
+        if self.world_size > 1 and distributed.is_initialized():
             distributed.destroy_process_group()

@@ -24,12 +24,12 @@ def parallelize(lesson: LossModule, settings: TrainConfig, ranks: DistContext) -
         for block in transformer_blocks(lesson):
             again = partial(checkpoint, block.forward, use_reentrant=False)
             block.forward = again
-    if settings.fsdp and ranks.count > 1:
+    if settings.fsdp and ranks.world_size > 1:
         apply_fsdp(lesson, ranks)
     wrapped: nn.Module = lesson
     if settings.compile:
         wrapped = torch.compile(wrapped)  # type: ignore[assignment]
-    if ranks.count > 1 and not settings.fsdp:
+    if ranks.world_size > 1 and not settings.fsdp:
         devices = [ranks.device] if ranks.device.type == "cuda" else None
         wrapped = nn.parallel.DistributedDataParallel(wrapped, device_ids=devices)
     return wrapped
@@ -40,7 +40,7 @@ def apply_fsdp(lesson: LossModule, ranks: DistContext) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    mesh = init_device_mesh(ranks.device.type, (ranks.count,))
+    mesh = init_device_mesh(ranks.device.type, (ranks.world_size,))
     for block in transformer_blocks(lesson):
         fully_shard(block, mesh=mesh)
     fully_shard(lesson, mesh=mesh)

@@ -40,14 +40,14 @@ class MetricSums:
         for name, pair in other.values.items():
             self.values[name] = self.values[name] + pair if name in self.values else pair
 
-    def over(self, ranks: DistContext) -> "MetricSums":
+    def reduce(self, ranks: DistContext) -> "MetricSums":
         """Return the totals of all processes; each gets the same."""
-        if ranks.count > 1:
-            summed = ranks.add(torch.stack(list(self.values.values())))
+        if ranks.world_size > 1:
+            summed = ranks.all_reduce(torch.stack(list(self.values.values())))
             self.values = dict(zip(self.values, summed, strict=True))
         return self
 
-    def read(self, terms: Mapping[str, float]) -> dict[str, Any]:
+    def compute_and_reset(self, terms: Mapping[str, float]) -> dict[str, Any]:
         """Return the means, and begin anew.
 
         Args:

@@ -2,8 +2,8 @@
 
 ``metrics.jsonl`` holds what follows from the settings alone, and no clock. A checkpoint notes how
 long it was; a run that goes on from there cuts it back to that length, so that it ends byte for
-byte as if nothing had happened. ``performance.jsonl`` holds what depends on the machine and the clock.
-It is never cut back: time that was spent twice was spent.
+byte as if nothing had happened. ``performance.jsonl`` holds what depends on the machine and the
+clock. It is never cut back: time that was spent twice was spent.
 """
 
 import json
@@ -17,7 +17,7 @@ from blake3 import blake3
 
 from zoo.errors import VerificationError
 
-LOG, SPEED = "metrics.jsonl", "performance.jsonl"
+METRICS_FILE, PERFORMANCE_FILE = "metrics.jsonl", "performance.jsonl"
 FIELDS = (
     "step",
     "split",
@@ -43,9 +43,9 @@ class JsonlLogger:
     """
 
     def __init__(self, run: Path) -> None:
-        self.path = run / LOG
+        self.path = run / METRICS_FILE
         self._log = _open(self.path)
-        self._speed = _open(run / SPEED)
+        self._speed = _open(run / PERFORMANCE_FILE)
         self._hash = blake3(self.path.read_bytes())
 
     def write(self, record: Mapping[str, Any]) -> None:
@@ -67,11 +67,11 @@ class JsonlLogger:
         _append(self._log, line)
         self._hash.update(line)
 
-    def speed(self, record: Mapping[str, Any]) -> None:
+    def write_performance(self, record: Mapping[str, Any]) -> None:
         """Append a record to ``performance.jsonl``: see ``Throughput.record``."""
         _append(self._speed, _line(record))
 
-    def position(self) -> int:
+    def size(self) -> int:
         """Return how many bytes ``metrics.jsonl`` has, once all of them are on the disk."""
         os.fsync(self._log)
         return os.fstat(self._log).st_size
@@ -112,13 +112,13 @@ class JsonlLogger:
         self.close()
 
 
-def read_jsonl(run: Path, name: str = LOG) -> list[Record]:
+def read_jsonl(run: Path, name: str = METRICS_FILE) -> list[Record]:
     """Return the records of a log in order; none if there is no log yet.
 
     Args:
         run: the run's directory.
-        name: ``metrics.jsonl`` or ``performance.jsonl``. A last line without an end is left out: it is
-            being written, or was when the process was killed.
+        name: ``metrics.jsonl`` or ``performance.jsonl``. An unfinished last line is ignored: it
+            is being written, or was when the process was killed.
 
     Raises:
         VerificationError: a line is not a record.

@@ -12,7 +12,7 @@ from zoo.training.logging.progress import training_progress
 from zoo.training.logging.report import write_report
 from zoo.training.logging.tensorboard import TensorBoardWriter
 from zoo.training.logging.throughput import Throughput
-from zoo.training.state.checkpoints import FULL
+from zoo.training.state.checkpoints import DISK_FULL_HINT
 
 PATIENCE = 60.0  # seconds between reports: each is drawn from the whole log
 
@@ -40,7 +40,7 @@ class MetricsLogger:
         self._closing = contextlib.ExitStack()
         if not kept:
             return
-        with map_os_errors(run, FULL):
+        with map_os_errors(run, DISK_FULL_HINT):
             self._journal = self._closing.enter_context(JsonlLogger(run))
             self._journal.truncate(position)
             self._events = self._closing.enter_context(TensorBoardWriter(run, done))
@@ -54,19 +54,19 @@ class MetricsLogger:
         """
         if not self._kept:
             return
-        with map_os_errors(self.run, FULL):
+        with map_os_errors(self.run, DISK_FULL_HINT):
             self._journal.write(record)
             self._events.write(record)
             speed = {}
             if record["split"] == "train":
                 speed = self.speed.record(record["step"])
-                self._journal.speed(speed)
+                self._journal.write_performance(speed)
                 self._events.write(speed)
         self._show(record, speed)
 
     def position(self) -> int:
         """Return how long the log is, in bytes, once all of it is on the disk."""
-        return self._journal.position() if self._kept else 0
+        return self._journal.size() if self._kept else 0
 
     def digest(self) -> str:
         """Return the BLAKE3 digest of the log."""
@@ -75,7 +75,7 @@ class MetricsLogger:
     def report(self, *, now: bool = False) -> None:
         """Draw the report, if it is old by now or has to be new."""
         if self._kept and (now or time.monotonic() - self._drawn > PATIENCE):
-            with map_os_errors(self.run, FULL):
+            with map_os_errors(self.run, DISK_FULL_HINT):
                 write_report(self.run)
             self._drawn = time.monotonic()
 

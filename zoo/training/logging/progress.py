@@ -16,9 +16,9 @@ Show = Callable[[Values, Values], None]
 def training_progress(total: int, done: int = 0) -> Iterator[Show]:
     """Yield a function that shows how far a run is: a bar on a terminal, and nothing elsewhere.
 
-    The function takes a record for ``metrics.jsonl`` (see ``JsonlLogger.write``) and the last one for
-    ``performance.jsonl``, which may be empty. A validation is a line of the log in either case; on a
-    terminal, lines of the log go above the bar.
+    The function takes a record for ``metrics.jsonl`` (see ``JsonlLogger.write``) and the last one
+    for ``performance.jsonl``, which may be empty. An evaluation is logged as a line in either
+    case; on a terminal, log lines go above the bar.
 
     Args:
         total: steps of the run.

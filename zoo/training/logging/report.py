@@ -33,14 +33,14 @@ def write_report(run: Path) -> Path:
         VerificationError: a line of a log is damaged.
         OSError: it cannot be written.
     """
-    story = RunHistory.of(run)
+    story = RunHistory.read(run)
     path = run / REPORT
     atomic_write(path, html.page(_title(story), _parts(story)).encode())
     return path
 
 
 def _title(story: RunHistory) -> str:
-    names = (story.settings.get(name) for name in ("family", "size", "objective"))
+    names = (story.config.get(name) for name in ("family", "size", "objective"))
     return " \N{MIDDLE DOT} ".join(str(name) for name in names if name) or "pretraining"
 
 
@@ -52,11 +52,11 @@ def _parts(story: RunHistory) -> Iterator[str]:
     yield html.section("Course", _grid(_course(story)))
     yield html.section("Validation", *_table(story))
     yield html.section("How to repeat it", *_command(story))
-    yield html.section("Settings", html.text(story.source))
+    yield html.section("Settings", html.text(story.config_text))
 
 
 def _progress(story: RunHistory) -> str:
-    done, total = story.steps, story.settings.get("max_steps", 0)
+    done, total = story.steps, story.config.get("max_steps", 0)
     if total and done >= total:
         return f"finished after {done:,} steps"
     return f"{done:,} of {total:,} steps" if total else f"{done:,} steps"
@@ -64,13 +64,13 @@ def _progress(story: RunHistory) -> str:
 
 def _facts(story: RunHistory) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and a note."""
-    best, train, speed = story.best, story.train, story.speed
+    best, train, speed = story.best, story.train, story.performance
     if best is not None:
         where = f"lowest at step {best['step']:,}: {best['loss']:.4f}"
         yield "validation loss", f"{story.validation[-1]['loss']:.4f}", where
     if train:
         yield "training loss", f"{train[-1]['loss']:.4f}", f"at step {train[-1]['step']:,}"
-        yield "tokens seen", format_count(train[-1].get("tokens", 0)), _batch(story.settings)
+        yield "tokens seen", format_count(train[-1].get("tokens", 0)), _batch(story.config)
     yield "parameters", format_count(story.manifest.get("parameters", 0)), ""
     if speed:
         yield "time", format_duration(story.seconds), _device(story.manifest)
@@ -122,7 +122,7 @@ def _course(story: RunHistory) -> Iterator[str]:
     for name, unit in (("learning_rate", "per update"), ("gradient_norm", "L2, before clipping")):
         yield _chart(name, unit, [Series("", points(story.train, name))], zero=True)
     for name, unit in (("tokens_per_second", "tokens/s"), ("mfu", "of the peak")):
-        yield _chart(name, unit, [Series("", points(story.speed, name))], zero=True)
+        yield _chart(name, unit, [Series("", points(story.performance, name))], zero=True)
 
 
 def _chart(name: str, unit: str, lines: Sequence[Series], *, zero: bool = False) -> str:
@@ -168,7 +168,7 @@ def _command(story: RunHistory) -> Iterator[str]:
     command = story.manifest.get("command")
     if command:
         yield html.text(shlex.join(command))
-    if story.source:
+    if story.config_text:
         yield html.note("Or, with all that was resolved, from the run's directory:")
         yield html.text(f"zoo pretrain {SETTINGS} -o again")
 

@@ -8,7 +8,7 @@ from zoo.io.files import decode_text, read_regular
 from zoo.io.json import read_json_object
 from zoo.io.limits import MAX_YAML_BYTES
 from zoo.io.yaml import parse_yaml
-from zoo.training.logging.jsonl import SPEED, Record, read_jsonl
+from zoo.training.logging.jsonl import PERFORMANCE_FILE, Record, read_jsonl
 
 SETTINGS, MANIFEST = "config.yaml", "run.json"
 
@@ -27,12 +27,12 @@ class RunHistory:
         seconds: that the run has taken, over all its processes.
     """
 
-    settings: Record
-    source: str
+    config: Record
+    config_text: str
     manifest: Record
     train: list[Record]
     validation: list[Record]
-    speed: list[Record]
+    performance: list[Record]
     seconds: float
 
     @property
@@ -51,23 +51,25 @@ class RunHistory:
         return list(dict.fromkeys(name for found in lasts for name in found))
 
     @classmethod
-    def of(cls, run: Path) -> Self:
+    def read(cls, run: Path) -> Self:
         """Read a run.
 
         Raises:
             VerificationError: a line of a log is damaged.
         """
-        log, speed = read_jsonl(run), read_jsonl(run, SPEED)
+        log, speed = read_jsonl(run), read_jsonl(run, PERFORMANCE_FILE)
         source = _text(run / SETTINGS)
         manifest = run / MANIFEST
         return cls(
-            settings=parse_yaml(source, run / SETTINGS) or {},
-            source=source,
+            config=parse_yaml(source, run / SETTINGS) or {},
+            config_text=source,
             manifest=read_json_object(manifest) if manifest.is_file() else {},
             train=[record for record in log if record["split"] == "train"],
             validation=[record for record in log if record["split"] == "validation"],
             # steps that were made again after a kill count as they were made last
-            speed=sorted({r["step"]: r for r in speed}.values(), key=lambda record: record["step"]),
+            performance=sorted(
+                {r["step"]: r for r in speed}.values(), key=lambda record: record["step"]
+            ),
             seconds=sum(record.get("seconds", 0) for record in speed),
         )
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # Multiplications and additions a second in bfloat16 (float16 where a device has no bfloat16)
 # with dense matrices, as NVIDIA's data sheets give them; where a sheet gives the rate with
 # sparsity, half of it. The first pattern that is found in the device's name counts.
-PEAKS = (
+PEAK_FLOPS = (
     (r"\bB200\b", 2250e12),  # HGX B200
     (r"\bG?H200\b", 989e12),  # H200 SXM; GH200
     (r"\bH100 PCIe\b", 756e12),
@@ -43,7 +43,7 @@ def peak_flops(device: "torch.device") -> float | None:
 def _peak(name: str) -> float | None:
     if " MIG " in name:
         return None
-    return next((peak for pattern, peak in PEAKS if re.search(pattern, name)), None)
+    return next((peak for pattern, peak in PEAK_FLOPS if re.search(pattern, name)), None)
 
 
 def training_flops(loss: "Callable[[], torch.Tensor]", parameters: "Iterable[torch.Tensor]") -> int:

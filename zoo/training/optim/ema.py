@@ -40,7 +40,7 @@ class EMA:
             parameter.copy_(self.tensors[name])
 
     @contextmanager
-    def swapped(self, model: nn.Module) -> Iterator[None]:
+    def applied(self, model: nn.Module) -> Iterator[None]:
         """Give a model the average as its weights for a while; then it has its own back."""
         own = [parameter.detach().clone() for parameter in model.parameters()]
         self.copy_to(model)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def make_optimizer(
-    groups: Sequence[dict[str, Any]], settings: OptimizerConfig
+    groups: Sequence[dict[str, Any]], config: OptimizerConfig
 ) -> "torch.optim.Optimizer":
     """Return an optimizer; call ``set_hyperparams`` before each step.
 
@@ -27,32 +27,32 @@ def make_optimizer(
     """
     import torch
 
-    if settings.name == "adafactor":
+    if config.name == "adafactor":
         from zoo.training.optim.adafactor import Adafactor
 
-        return Adafactor(groups, lr=settings.learning_rate)
-    if settings.name == "adagrad":
+        return Adafactor(groups, lr=config.learning_rate)
+    if config.name == "adagrad":
         return torch.optim.Adagrad(
             groups,
-            lr=settings.learning_rate,
-            initial_accumulator_value=settings.initial_accumulator_value,
+            lr=config.learning_rate,
+            initial_accumulator_value=config.initial_accumulator_value,
             eps=0.0,
         )
     shared: dict[str, Any] = {
-        "lr": settings.learning_rate,
-        "betas": settings.betas,
-        "eps": settings.eps,
+        "lr": config.learning_rate,
+        "betas": config.betas,
+        "eps": config.eps,
     }
-    if settings.name == "lamb":
+    if config.name == "lamb":
         from zoo.training.optim.lamb import Lamb
 
-        return Lamb(groups, **shared, bias_correction=settings.bias_correction)
+        return Lamb(groups, **shared, bias_correction=config.bias_correction)
     devices = {parameter.device.type for group in groups for parameter in group["params"]}
     return torch.optim.AdamW(groups, **shared, fused=devices <= {"cpu", "cuda"} or None)
 
 
 def set_hyperparams(
-    optimizer: "torch.optim.Optimizer", settings: OptimizerConfig, lr: float, step: int
+    optimizer: "torch.optim.Optimizer", config: OptimizerConfig, lr: float, step: int
 ) -> None:
     """Prepare an update: call it before each ``optimizer.step()``.
 
@@ -73,15 +73,15 @@ def set_hyperparams(
             has a gradient in every update or in none.
     """
     root = factor = 1.0
-    if settings.name == "adamw" and not settings.bias_correction:
-        beta1, beta2 = settings.betas
+    if config.name == "adamw" and not config.bias_correction:
+        beta1, beta2 = config.betas
         root = math.sqrt(1 - beta2 ** (step + 1))
         factor = (1 - beta1 ** (step + 1)) / root
     for group in optimizer.param_groups:
         group["lr"] = lr * group["scale"] * factor
-        group["weight_decay"] = settings.weight_decay / factor if group["decayed"] else 0.0
-        if settings.name == "adamw":
-            group["eps"] = settings.eps / root
+        group["weight_decay"] = config.weight_decay / factor if group["decayed"] else 0.0
+        if config.name == "adamw":
+            group["eps"] = config.eps / root
 
 
 def clip_grad_norm(parameters: "Iterable[nn.Parameter]", limit: float | None) -> "Tensor":

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from zoo.families.recipe import OptimizerConfig
 
 
-def parameter_groups(model: "nn.Module", settings: "OptimizerConfig") -> list[dict[str, Any]]:
+def parameter_groups(model: "nn.Module", config: "OptimizerConfig") -> list[dict[str, Any]]:
     """Sort parameters into groups for an optimizer; a tied one is in one group, once.
 
     Weight decay spares what has fewer than two dimensions: biases and norms. (Released code goes
@@ -28,7 +28,7 @@ def parameter_groups(model: "nn.Module", settings: "OptimizerConfig") -> list[di
     Raises:
         ValueError: layers are to have rates of their own, and the model has no ``layers``.
     """
-    scales = layerwise_lr_scales(model, settings.layerwise_lr_decay)
+    scales = layerwise_lr_scales(model, config.layerwise_lr_decay)
     groups: dict[tuple[float, bool], dict[str, Any]] = {}
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
@@ -41,7 +41,7 @@ def parameter_groups(model: "nn.Module", settings: "OptimizerConfig") -> list[di
                 "names": [],
                 "scale": scale,
                 "decayed": decayed,
-                "weight_decay": settings.weight_decay if decayed else 0.0,
+                "weight_decay": config.weight_decay if decayed else 0.0,
             },
         )
         group["params"].append(parameter)

@@ -30,9 +30,9 @@ from zoo.training.distributed.context import DistContext
 from zoo.training.state.distributed import save_shards
 
 CHECKPOINTS, STATE, SHARDS = "checkpoints", "state.json", "shards"
-FULL = "make room, and go on with `zoo pretrain --resume`"
-REMEDY = "remove this checkpoint's directory"
-RESTORE = "restore it from a copy"
+DISK_FULL_HINT = "make room, and go on with `zoo pretrain --resume`"
+REMOVE_HINT = "remove this checkpoint's directory"
+RESTORE_HINT = "restore it from a copy"
 _NAME = re.compile(r"step-(\d{8,})")
 Tensors = dict[str, torch.Tensor]
 
@@ -77,7 +77,7 @@ def list_checkpoints(run: Path) -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-def save(
+def save_checkpoint(
     run: Path, state: CheckpointMeta, groups: Mapping[str, Tensors], ranks: DistContext
 ) -> None:
     """Write a checkpoint; all processes must call it.
@@ -97,7 +97,7 @@ def save(
     split = {stem: tensors for stem, tensors in groups.items() if is_sharded(tensors)}
     if not ranks.is_main_process:
         if split:
-            with map_os_errors(run, FULL):
+            with map_os_errors(run, DISK_FULL_HINT):
                 save_shards(Path(ranks.broadcast("")), split)
             ranks.barrier()
         return
@@ -138,7 +138,7 @@ def is_sharded(tensors: Tensors) -> bool:
     return any(hasattr(tensor, "full_tensor") for tensor in tensors.values())
 
 
-def read_state(path: Path, *, steps: int, settings: str) -> CheckpointMeta:
+def read_meta(path: Path, *, steps: int, settings: str) -> CheckpointMeta:
     """Read ``state.json`` of a checkpoint, and check that it is one of this run.
 
     Args:
@@ -151,20 +151,22 @@ def read_state(path: Path, *, steps: int, settings: str) -> CheckpointMeta:
     """
     file = path / STATE
     if not file.is_file():
-        raise VerificationError(f"{file} is missing", REMEDY)
+        raise VerificationError(f"{file} is missing", REMOVE_HINT)
     state = read_json_record(file, CheckpointMeta)
     if state.digest:
         content = read_regular(file, "record of a checkpoint", MAX_STATE_BYTES)
-        check_digest(file, content, state.digest, hint=REMEDY)
+        check_digest(file, content, state.digest, hint=REMOVE_HINT)
     name = f"step-{state.step:08d}"
     if name != path.name:
-        raise VerificationError(f"{file} is of step {state.step}", REMEDY)
+        raise VerificationError(f"{file} is of step {state.step}", REMOVE_HINT)
     if state.step > steps:
-        raise VerificationError(f"{file} is of step {state.step}, and the run has {steps}", REMEDY)
+        raise VerificationError(
+            f"{file} is of step {state.step}, and the run has {steps}", REMOVE_HINT
+        )
     if state.settings not in ("", settings):
-        raise VerificationError(f"{file} is of a run with other settings", REMEDY)
+        raise VerificationError(f"{file} is of a run with other settings", REMOVE_HINT)
     if min(state.tokens, state.metrics_position, *(state.best or (0, 0))[1:]) < 0:
-        raise VerificationError(f"{file} has a number below 0", REMEDY)
+        raise VerificationError(f"{file} has a number below 0", REMOVE_HINT)
     return state
 
 
@@ -174,12 +176,12 @@ def check_checkpoint(path: Path, state: CheckpointMeta) -> str:
     Raises:
         VerificationError: a file is missing, changed, or not listed.
     """
-    detail = check_files(path, state.files, STATE, hint=REMEDY)
-    check_strays(path, state.files, STATE, hint=REMEDY)
+    detail = check_files(path, state.files, STATE, hint=REMOVE_HINT)
+    check_strays(path, state.files, STATE, hint=REMOVE_HINT)
     return detail
 
 
-def check_log(log: Path, state: CheckpointMeta) -> None:
+def check_metrics_file(log: Path, state: CheckpointMeta) -> None:
     """Check that a log begins with the records that were there when a checkpoint was written.
 
     Raises:
@@ -189,11 +191,11 @@ def check_log(log: Path, state: CheckpointMeta) -> None:
     if length < state.metrics_position:
         raise VerificationError(
             f"{log} has {length:,} bytes, and had {state.metrics_position:,} at step {state.step}",
-            RESTORE,
+            RESTORE_HINT,
         )
     if state.metrics_digest and compute_blake3(log, state.metrics_position) != state.metrics_digest:
         raise VerificationError(
-            f"{log} was changed before byte {state.metrics_position:,}", RESTORE
+            f"{log} was changed before byte {state.metrics_position:,}", RESTORE_HINT
         )
 
 

@@ -29,7 +29,7 @@ from zoo.training.state.checkpoints import write_tensors
 from zoo.version import __version__
 
 
-def check_result(path: Path, job: TrainSetup, model: ModelFile) -> None:
+def check_writable(path: Path, job: TrainSetup, model: ModelFile) -> None:
     """Check before training that a result can be written, and that it will be readable.
 
     Its configuration and tokenizer are written beside its place, read back, and removed.

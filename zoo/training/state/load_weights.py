@@ -34,7 +34,7 @@ class MissingWeights:
         # what two networks share does not make a part of the other one
         self._loaded = [n[0] for number, n in names.items() if number in filled and len(n) == 1]
 
-    def validate(self, said: Sequence[str], reference: str, objective: str) -> None:
+    def validate(self, allowed: Sequence[str], reference: str, objective: str) -> None:
         """Refuse weights that are new and were not said to be, and the other way round.
 
         Args:
@@ -45,18 +45,19 @@ class MissingWeights:
         Raises:
             UsageError: names them.
         """
-        for part in said:
+        for part in allowed:
             if not any(_inside(name, part) for name in self.names):
                 raise UsageError(
                     f"init_from.new_modules has {part!r}, and nothing of that name is missing",
                     "leave it out",
                 )
-        rest = [name for name in self.names if not any(_inside(name, part) for part in said)]
+        rest = [name for name in self.names if not any(_inside(name, part) for part in allowed)]
         parts = list(dict.fromkeys(map(self._part, rest)))
         if parts:
             raise UsageError(
                 f"{reference} has no {', '.join(parts)}, which {objective} needs",
-                f"--set init_from.new_modules=[{','.join([*said, *parts])}] begins with new weights there",
+                f"--set init_from.new_modules=[{','.join([*allowed, *parts])}] begins with new "
+                "weights there",
             )
 
     def _part(self, name: str) -> str:
@@ -114,7 +115,10 @@ def copy_weights(
     return left
 
 
-_WIDTH = "objective_args.generator_width_ratio and options.generator_depth_ratio say what generator there is"
+_WIDTH = (
+    "objective_args.generator_width_ratio and objective_args.generator_depth_ratio set the "
+    "generator's size"
+)
 
 
 def _same_sources(checkpoint: Checkpoint, network: TrainedModel) -> dict[str, str]:

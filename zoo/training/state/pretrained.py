@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from zoo.families.base import Family
 
 
-class NetworkRecord(JsonStruct):
+class ModelRecord(JsonStruct):
     """Where the weights of one network came from.
 
     Attributes:
@@ -45,7 +45,7 @@ class NetworkRecord(JsonStruct):
     head: str
     files: dict[str, FileDigest]
     source: SourceRecord | None = None
-    left: list[str] = msgspec.field(default_factory=list)
+    unused: list[str] = msgspec.field(default_factory=list)
 
 
 class InitRecord(JsonStruct):
@@ -60,7 +60,7 @@ class InitRecord(JsonStruct):
 
     config: dict[str, Any]
     tokenizer: TokenizerInfo | None = None
-    models: dict[str, NetworkRecord] = msgspec.field(default_factory=dict)
+    models: dict[str, ModelRecord] = msgspec.field(default_factory=dict)
     new_parameters: list[str] = msgspec.field(default_factory=list)
 
 
@@ -78,12 +78,12 @@ class PretrainedInit:
 
     config: Config
     tokenizer: "ExistingTokenizer | None"
-    settings: InitConfig
+    init_config: InitConfig
     checkpoints: Mapping[str, Checkpoint] = field(default_factory=dict)
     record: InitRecord | None = None
 
     @classmethod
-    def of(cls, init_from: InitConfig, family: "Family", *, offline: bool) -> "PretrainedInit":
+    def resolve(cls, init_from: InitConfig, family: "Family", *, offline: bool) -> "PretrainedInit":
         """Find the checkpoints; see ``find``."""
         model = resolve_init_checkpoint(init_from.model, family, offline=offline)
         found = {"model": model}
@@ -113,7 +113,7 @@ class PretrainedInit:
         """
         if self.tokenizer is None:
             raise UsageError(
-                f"{self.settings.model} has no {TOKENIZER}",
+                f"{self.init_config.model} has no {TOKENIZER}",
                 "--tokenizer names a model, or a corpus, that has the one it was taught with"
                 if family.text_tokenizer(self.config) is None
                 else "--tokenizer train makes one",
@@ -140,20 +140,20 @@ class PretrainedInit:
         records = {}
         for name, checkpoint in self.checkpoints.items():
             if name not in networks:
-                raise UsageError(f"{objective.name} has no {name}", f"leave out start.{name}")
-            reference = str(getattr(self.settings, name))
+                raise UsageError(f"{objective.name} has no {name}", f"leave out init_from.{name}")
+            reference = str(getattr(self.init_config, name))
             left = copy_weights(reference, checkpoint, networks[name], filled)
-            records[name] = NetworkRecord(
+            records[name] = ModelRecord(
                 reference=reference,
                 head=checkpoint.head_name,
                 source=checkpoint.manifest.source,
                 files=checkpoint.manifest.files,
-                left=left,
+                unused=left,
             )
         settled = objective.after_load(model, networks, self.checkpoints)
         fresh = MissingWeights(model, filled, settled)
         fresh.validate(
-            self.settings.new_modules,
+            self.init_config.new_modules,
             " and ".join(r.reference for r in records.values()),
             objective.name,
         )

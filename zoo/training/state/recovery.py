@@ -7,14 +7,14 @@ from pathlib import Path
 from zoo.errors import SourceError, VerificationError
 from zoo.training.config.schema import TrainConfig
 from zoo.training.distributed.context import DistContext
-from zoo.training.logging.jsonl import LOG as JOURNAL
+from zoo.training.logging.jsonl import METRICS_FILE as JOURNAL
 from zoo.training.state.checkpoints import (
     CHECKPOINTS,
     CheckpointMeta,
     check_checkpoint,
-    check_log,
+    check_metrics_file,
     list_checkpoints,
-    read_state,
+    read_meta,
     settings_digest,
 )
 
@@ -23,7 +23,7 @@ DAMAGED = ".damaged"  # suffix of directories that hold damaged checkpoints
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedCheckpoint:
     """A checkpoint of a run whose files were compared with their digests.
 
     Attributes:
@@ -32,10 +32,12 @@ class Saved:
     """
 
     path: Path
-    state: CheckpointMeta
+    meta: CheckpointMeta
 
 
-def last_intact(run: Path, settings: TrainConfig, ranks: DistContext) -> Saved | None:
+def last_intact_checkpoint(
+    run: Path, settings: TrainConfig, ranks: DistContext
+) -> SavedCheckpoint | None:
     """Return the last intact checkpoint of a run, or ``None`` if it has no checkpoint yet.
 
     A run that resumes from an earlier checkpoint ends at the same bytes. Damaged checkpoints
@@ -49,7 +51,7 @@ def last_intact(run: Path, settings: TrainConfig, ranks: DistContext) -> Saved |
     if not name:
         return None
     path = run / CHECKPOINTS / name
-    return Saved(path, _read(path, settings))
+    return SavedCheckpoint(path, _read(path, settings))
 
 
 def check(run: Path, path: Path, settings: TrainConfig) -> str:
@@ -60,12 +62,12 @@ def check(run: Path, path: Path, settings: TrainConfig) -> str:
     """
     state = _read(path, settings)
     detail = check_checkpoint(path, state)
-    check_log(run / JOURNAL, state)
+    check_metrics_file(run / JOURNAL, state)
     return detail
 
 
 def _read(path: Path, settings: TrainConfig) -> CheckpointMeta:
-    return read_state(path, steps=settings.max_steps, settings=settings_digest(settings))
+    return read_meta(path, steps=settings.max_steps, settings=settings_digest(settings))
 
 
 def _choose(run: Path, settings: TrainConfig) -> str:

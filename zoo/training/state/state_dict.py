@@ -10,7 +10,7 @@ from zoo.io.untrusted import parsing
 from zoo.training.optim.optimizers import set_hyperparams
 from zoo.training.state.checkpoints import SHARDS, Tensors
 from zoo.training.state.distributed import load_shards
-from zoo.training.state.recovery import Saved
+from zoo.training.state.recovery import SavedCheckpoint
 from zoo.training.step import TrainStep
 
 SEPARATOR = ":"
@@ -29,7 +29,7 @@ def trainer_state_dict(trainer: TrainStep) -> dict[str, Tensors]:
 
 
 def load_trainer_state_dict(
-    trainer: TrainStep, groups: Mapping[str, Tensors], saved: Saved
+    trainer: TrainStep, groups: Mapping[str, Tensors], saved: SavedCheckpoint
 ) -> None:
     """Restore the state of a trainer that was just built.
 
@@ -42,7 +42,7 @@ def load_trainer_state_dict(
         VerificationError: the tensors are another model's.
     """
     where = saved.path
-    if any(name.startswith(f"{SHARDS}/") for name in saved.state.files):
+    if any(name.startswith(f"{SHARDS}/") for name in saved.meta.files):
         _allocate(trainer)
         kept = trainer_state_dict(trainer)
         with parsing(where / SHARDS, "a sharded checkpoint of this model"):
@@ -122,7 +122,7 @@ def _memory(trainer: TrainStep) -> Tensors:
     """Put the rows of all micro-batches and processes together, in order."""
     names = trainer.recurrent_states[0] if trainer.recurrent_states else {}
     own = {name: torch.cat([memory[name] for memory in trainer.recurrent_states]) for name in names}
-    return trainer.ranks.rows(own)
+    return trainer.ranks.gather_rows(own)
 
 
 def _set_memory(trainer: TrainStep, rows: Mapping[str, torch.Tensor]) -> None:

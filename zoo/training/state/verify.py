@@ -1,10 +1,10 @@
 """Checks of a run's directory and of its checkpoints.
 
 Every byte of ``config.yaml``, ``run.json``, the checkpoints and the final models is covered by a
-digest. ``metrics.jsonl`` grows: each checkpoint has the digest of the log up to its step, and the
-records after the last checkpoint are checked for their form alone. ``performance.jsonl`` and the
-TensorBoard events hold measurements that nothing is computed from, and are checked for their form;
-``report.html`` is rendered from the log and is not checked.
+digest. ``metrics.jsonl`` grows: each checkpoint has the digest of the log up to its step, and later
+records are checked only for their syntax. ``performance.jsonl`` and the TensorBoard event files
+hold measurements that nothing is computed from, and are checked only for their syntax.
+``report.html`` is generated from the logs and is not checked.
 """
 
 import struct
@@ -16,10 +16,10 @@ from zoo.io.crc32c import crc32c, masked
 from zoo.io.digests.checks import Check, run_check
 from zoo.io.digests.files import check_files
 from zoo.io.files import open_regular
-from zoo.training.config.overrides import read_file
+from zoo.training.config.overrides import read_config_file
 from zoo.training.config.schema import TrainConfig, validate_config
-from zoo.training.entrypoints import MANIFEST, SETTINGS, read_record
-from zoo.training.logging.jsonl import LOG, SPEED, read_jsonl
+from zoo.training.entrypoints import MANIFEST, SETTINGS, read_manifest
+from zoo.training.logging.jsonl import METRICS_FILE, PERFORMANCE_FILE, read_jsonl
 from zoo.training.logging.tensorboard import PREFIX
 from zoo.training.state import recovery
 from zoo.training.state.checkpoints import CHECKPOINTS, STATE, list_checkpoints
@@ -50,8 +50,8 @@ def verify_run(path: Path) -> list[Check]:
     """
     checks = [
         run_check("settings", partial(_check_settings, path)),
-        run_check("log", partial(_check_lines, path, LOG)),
-        run_check("speed", partial(_check_lines, path, SPEED)),
+        run_check("log", partial(_check_lines, path, METRICS_FILE)),
+        run_check("speed", partial(_check_lines, path, PERFORMANCE_FILE)),
         run_check("events", partial(_check_events, path)),
     ]
     sound = checks[0].outcome == "ok"
@@ -75,7 +75,7 @@ def verify_run_checkpoint(path: Path) -> list[Check]:
 
 
 def _check_settings(run: Path) -> str:
-    record = read_record(run)
+    record = read_manifest(run)
     check_files(run, record.files, MANIFEST, hint=REMEDY)
     if not record.digest:
         return "no digests: an earlier version began the run"
@@ -83,7 +83,7 @@ def _check_settings(run: Path) -> str:
 
 
 def _settings(run: Path) -> TrainConfig:
-    return validate_config(read_file(run / SETTINGS), str(run / SETTINGS))
+    return validate_config(read_config_file(run / SETTINGS), str(run / SETTINGS))
 
 
 def _check_checkpoint(path: Path) -> str:

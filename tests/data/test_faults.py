@@ -322,8 +322,8 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         assert (process.returncode, word in err) == (code, True), err
         assert len(err.splitlines()) == (1 if code else 0)
     assert json.loads(out)["splits"]["train"]["documents"] > 50
-    out = ["-o", str(tmp_path / "other"), "--tokenizer", str(tmp_path / "out")]
-    own = [*out, "--tokenizer-type", "words"]
+    target = ["-o", str(tmp_path / "other"), "--tokenizer", str(tmp_path / "out")]
+    own = [*target, "--tokenizer-type", "words"]
     process = zoo("corpus", "build", *own, str(tmp_path / "a.jsonl"))
     assert "--tokenizer-type is for a tokenizer to train" in process.communicate(timeout=60)[1]
 

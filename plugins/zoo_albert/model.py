@@ -2,41 +2,53 @@
 
 Lan, Chen, Goodman, Gimpel, Sharma and Soricut 2020, arXiv:1909.11942.
 
-The paper in short. BERT's encoder with two savings and one other objective (section 3.1).
-*Factorised embeddings*: words have narrow vectors, and one linear map takes them to the width of
-the blocks. *Shared parameters*: the same block runs in every layer; in general there are groups,
-each of which runs for an equal stretch of the layers. *Sentence order*: in place of BERT's second
-objective, the pooled vector must tell whether two consecutive segments were swapped.
+BERT's encoder with two ways to save parameters and one other objective (section 3.1). *Factorized
+embeddings*: token embeddings are narrow, and a linear map projects them to the width of the
+blocks. *Shared parameters*: the same block runs in every layer; in general there are groups of
+blocks, each of which runs in an equal number of consecutive layers. *Sentence order prediction*:
+the pooled hidden state is classified by whether two consecutive segments were swapped.
 
-Version 2 was taught longer, on more text and without dropout.
+Version 2 was trained longer, on more text and without dropout.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from zoo.nn.encoder import Encoder, MLMWithPairHead, make_blocks, make_embeddings
-from zoo.nn.factory import ModelFactory, ModelParts
+from zoo.nn.encoder import (
+    Encoder,
+    MLMWithPairHead,
+    ModelFactory,
+    PoolerAndHead,
+    make_blocks,
+    make_embeddings,
+)
 from zoo.nn.heads import LinearHead
 from zoo_albert.config import AlbertConfig
 
 
 class Pretraining(MLMWithPairHead):
-    """Both objectives: the missing pieces, and whether two segments were swapped."""
+    """Masked language modelling and sentence order prediction."""
 
     pair_head, pair_output = "order", "sop_logits"
 
 
 class AlbertFactory(ModelFactory):
-    """The usual parts around shared blocks, and the paper's two objectives."""
+    """The default models of encoders with shared blocks, and ``Pretraining``."""
 
-    def build_head(self, head: str) -> ModelParts:
-        """See ``ModelFactory``."""
+    model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
+        **ModelFactory.model_classes,
+        "pretraining": Pretraining,
+    }
+
+    def pooler_and_head(self, head: str) -> PoolerAndHead:
+        """Return pooler and head of a model; see ``ModelFactory``."""
         if head == "pretraining":
-            swapped = LinearHead(self.width, len(self.config.labels), self.dropout)
-            return self.with_pair_head(Pretraining, swapped)
-        return super().build_head(head)
+            is_swapped = LinearHead(self.width, len(self.config.labels), self.dropout)
+            return self.mlm_and_pair_head(Pretraining.pair_head, is_swapped)
+        return super().pooler_and_head(head)
 
-    def backbone(self) -> dict[str, Any]:
-        """See ``ModelFactory``."""
+    def backbone_args(self) -> dict[str, Any]:
+        """Return embeddings, the distinct blocks and the order in which they run."""
         config = self.config
         return {
             "embeddings": make_embeddings(config, project=True),
@@ -46,5 +58,5 @@ class AlbertFactory(ModelFactory):
 
 
 def build(config: AlbertConfig, head: str) -> Encoder:
-    """Return a model with fresh weights."""
+    """Return a model with randomly initialized weights."""
     return AlbertFactory(config).build(head)

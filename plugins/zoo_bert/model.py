@@ -3,47 +3,52 @@
 Devlin, Chang, Lee and Toutanova 2018, "BERT: Pre-training of Deep Bidirectional Transformers for
 Language Understanding", arXiv:1810.04805.
 
-The paper in short. A text, or a pair of texts, is cut into word pieces and framed as
-``[CLS] first [SEP] second [SEP]``. Each token's vector is the sum of three learned embeddings:
-which piece it is, where it stands, and whether it is in the first or the second text (figure 2).
-A stack of Transformer encoder blocks follows, in which every token sees all others, to its left
-and to its right (section 3); each block normalises after its residual sums.
+A text, or a pair of texts, is split into word pieces and framed as
+``[CLS] first [SEP] second [SEP]``. The input embedding of a token is the sum of token, position
+and segment embeddings (figure 2). A stack of Transformer encoder blocks follows, with a layer
+norm after each residual sum, in which every token attends to all others (section 3).
 
-Two objectives teach it (section 3.1). *Masked LM*: some pieces are hidden, and the vector at
-such a place must tell the piece that was there. *Next sentence*: the vector of ``[CLS]``, sent
-through the *pooler*, must tell whether the second text really followed the first. For a task,
-the pretraining head gives way to one linear layer (figure 4): on the pooled vector to classify
-a text, on each token's vector to label tokens, and with two outputs per token to score where an
-answer starts and ends.
+There are two pretraining objectives (section 3.1). *Masked LM*: some tokens are masked, and the
+model predicts them from their hidden state. *Next sentence prediction*: the pooled hidden state of
+``[CLS]`` is classified by whether the second text followed the first. For a downstream task, one
+linear layer replaces the pretraining heads (figure 4): on the pooled state to classify texts, on
+each token's state to classify tokens, and with two outputs per token for question answering.
 
-The parts are in ``zoo.nn``; this file says what BERT has of its own.
+The forward pass: ``Encoder`` and its subclasses in ``zoo.nn.encoder``, embeddings and blocks in
+``zoo.nn.transformer``, heads in ``zoo.nn.heads``.
 """
+
+from collections.abc import Mapping
+from typing import ClassVar
 
 from torch import nn
 
-from zoo.nn.encoder import Encoder, MLMWithPairHead
-from zoo.nn.factory import ModelFactory, ModelParts
+from zoo.nn.encoder import Encoder, MLMWithPairHead, ModelFactory, PoolerAndHead
 from zoo_bert.config import BertConfig
 
 
 class Pretraining(MLMWithPairHead):
-    """Both objectives: the missing pieces, and whether the second text followed the first."""
+    """Masked language modelling and next sentence prediction."""
 
     pair_head, pair_output = "next_sentence", "seq_relationship_logits"
 
 
 class BertFactory(ModelFactory):
-    """The usual parts, and the paper's two objectives."""
+    """The default models of encoders, and ``Pretraining``."""
 
-    def build_head(self, head: str) -> ModelParts:
-        """See ``ModelFactory``."""
+    model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
+        **ModelFactory.model_classes,
+        "pretraining": Pretraining,
+    }
+
+    def pooler_and_head(self, head: str) -> PoolerAndHead:
+        """Return pooler and head of a model; see ``ModelFactory``."""
         if head == "pretraining":
-            return self.with_pair_head(
-                Pretraining, nn.Linear(self.width, 2)
-            )  # it followed, it did not
-        return super().build_head(head)
+            is_next = nn.Linear(self.width, 2)  # class 0: it follows, class 1: it does not
+            return self.mlm_and_pair_head(Pretraining.pair_head, is_next)
+        return super().pooler_and_head(head)
 
 
 def build(config: BertConfig, head: str) -> Encoder:
-    """Return a model with fresh weights, drawn as the paper's were."""
+    """Return a model with randomly initialized weights, as in the released code."""
     return BertFactory(config).build(head)

@@ -1,4 +1,4 @@
-"""Disentangled attention: what tokens are and how far apart they are, scored apart.
+"""Disentangled attention: separate scores of contents and of relative positions.
 
 He, Liu, Gao and Chen 2021, arXiv:2006.03654, section 3.1; the buckets are of the second version,
 described with the released code and in arXiv:2111.09543.
@@ -8,13 +8,12 @@ For a query at ``i`` and a key at ``j``, with ``r = row(i - j)`` of the table of
     score = (q_i . k_j  +  q_i . K_r  +  k_j . Q_r) / sqrt(head_dim * terms)
 
 ``K`` and ``Q`` are the table through a projection for keys and one for queries. As ``r`` depends
-on ``i - j`` alone, one row per *difference* is enough: the products with all rows, lined up by
-difference, are the scores after each line is shifted by one against the line before. Shifting
-is a change of strides, so nothing is gathered for the pairs of tokens.
+on ``i - j`` alone, the scores come from products with one row per *difference*, without gathering
+for each pair of tokens: see ``zoo.nn.layers.relative``.
 
-Without gradients two more things save time. The projected tables depend on weights alone, and a
-model that is told that those stay as they are keeps them. And heads and texts are scored in groups
-so small that what is between products stays in a core's cache.
+Without gradients, two more things save time. The projected tables depend on the weights alone,
+and are cached after ``Deberta.optimize_for_inference``. And heads and rows are scored in groups
+that are small enough for the intermediate results to stay in a core's cache.
 """
 
 from typing import NamedTuple
@@ -27,25 +26,25 @@ from zoo.nn.layers.relative import relative_shift
 from zoo_deberta.config import DebertaConfig
 from zoo_deberta.positions import Positions
 
-GROUP = 1 << 19  # how many scores a group has at most: 2 MB of them in float32
+GROUP = 1 << 19  # largest number of scores in a group: 2 MB in float32
 
 
 class Context(NamedTuple):
-    """What all blocks are told beside the tokens' vectors.
+    """The arguments of all blocks beside the hidden state.
 
     Attributes:
-        table: (rows, hidden), the embeddings of relative positions; ``None`` without them, and
-            where blocks have kept what they make of it.
+        table: (rows, hidden): the relative position embeddings; ``None`` without them, and where
+            blocks have cached their projection.
         rows: (2 * tokens,), int64: the table's row for each difference ``i - j`` from
-            ``tokens - 1`` down to ``-tokens``; ``None`` where its rows are already in that order.
-        mask: added to the scores, (batch, 1, tokens, tokens); ``None`` for none.
-        real: (batch, tokens, 1), one for tokens and zero for padding; ``None`` for all ones.
+            ``tokens - 1`` down to ``-tokens``; ``None`` where its rows are in that order.
+        mask: (batch, 1, tokens, tokens), added to the scores; ``None`` for no mask.
+        real: (batch, tokens, 1): 1 for tokens, 0 for padding; ``None`` for all 1.
         document_ids: (batch, tokens), int64: the document of each token of a packed row, counted
             from 1, 0 for padding; ``None`` where each row is one document.
         position_ids: (batch, tokens), int64, from 0 in each document; ``None`` where each row is
             one document.
-        source: (batch, tokens, hidden), the tokens that are looked at, if they are not those that
-            look.
+        source: (batch, tokens, hidden): the input of keys and values, where it is not that of the
+            queries.
     """
 
     table: Tensor | None
@@ -58,11 +57,11 @@ class Context(NamedTuple):
 
 
 class Projections(nn.Linear):
-    """Query, key and value, one below the other in one matrix.
+    """The projections to query, key and value as one matrix.
 
     Args:
-        hidden_size: width of the input and of each.
-        key_bias: whether there is one bias for all three; else queries and values have their own.
+        hidden_size: width of the input and of each projection.
+        key_bias: whether one bias covers all three; else queries and values have biases alone.
     """
 
     def __init__(self, hidden_size: int, *, key_bias: bool) -> None:
@@ -73,20 +72,23 @@ class Projections(nn.Linear):
             )
 
     def part(self, x: Tensor, first: int, last: int) -> Tensor:
-        """Project to some of the three: (..., hidden) to (..., (last - first) * hidden)."""
+        """Project to the parts from ``first`` to ``last`` of query (0), key (1) and value (2).
+
+        Maps (..., hidden) to (..., (last - first) * hidden).
+        """
         bias = self.bias
         if bias is None:
-            none = torch.zeros_like(self.query_bias)
-            bias = torch.cat((self.query_bias, none, self.value_bias))
+            no_bias = torch.zeros_like(self.query_bias)
+            bias = torch.cat((self.query_bias, no_bias, self.value_bias))
         rows = slice(first * x.shape[-1], last * x.shape[-1])
         return F.linear(x, self.weight[rows], bias[rows])
 
 
 class DisentangledAttention(nn.Module):
-    """Every token looks at every other, by content and by relative position.
+    """Self-attention by content and by relative position.
 
     Args:
-        config: the shape.
+        config: the configuration.
     """
 
     def __init__(self, config: DebertaConfig) -> None:
@@ -103,14 +105,15 @@ class DisentangledAttention(nn.Module):
             self.position_key = nn.Linear(width, width, bias=config.key_bias)
         if "p2c" in self.terms and not self.shared:
             self.position_query = nn.Linear(width, width)
-        self.kept: Positions | None = None  # for the longest input; see ``Deberta.quicken``
+        # for the longest input; see ``Deberta.optimize_for_inference``
+        self.cached_positions: Positions | None = None
 
     def forward(self, x: Tensor, context: Context) -> Tensor:
-        """Mix the tokens of each row.
+        """Attend to the tokens of each row.
 
         Args:
             x: (batch, tokens, hidden).
-            context: what is looked at, relative positions and the mask.
+            context: relative positions, masks and the input of keys and values.
 
         Returns:
             (batch, tokens, hidden).
@@ -118,20 +121,20 @@ class DisentangledAttention(nn.Module):
         if context.source is None:
             projected = self.qkv.part(x, 0, 3)
         else:
-            seen = self.qkv.part(context.source, 1, 3)
-            projected = torch.cat((self.qkv.part(x, 0, 1), seen), dim=-1)
-        # (3, heads, batch, tokens, head_dim)
+            keys_values = self.qkv.part(context.source, 1, 3)
+            projected = torch.cat((self.qkv.part(x, 0, 1), keys_values), dim=-1)
+        # (3, heads, batch, tokens, head_size)
         qkv = projected.view(*x.shape[:2], 3, *self.heads).permute(2, 3, 0, 1, 4)
-        if context.table is None and self.kept is not None:
-            positions = self.kept.part(slice(None), x.shape[1])
+        if context.table is None and self.cached_positions is not None:
+            positions = self.cached_positions.part(slice(None), x.shape[1])
         else:
             positions = self.positions(context.table, context.rows)
-        alone = torch.is_grad_enabled() or torch.compiler.is_exporting() or not x.is_cpu
-        attend = self._attend if alone else self._attend_in_groups
+        at_once = torch.is_grad_enabled() or torch.compiler.is_exporting() or not x.is_cpu
+        attend = self._attend if at_once else self._attend_in_groups
         return self.out(attend(qkv, positions, context.mask).flatten(-2))  # type: ignore[no-any-return]
 
     def positions(self, table: Tensor | None, rows: Tensor | None) -> Positions:
-        """Project the table of a ``Context``."""
+        """Return the projected table; the arguments are those of ``Context``."""
         if table is None or not self.terms:
             return Positions(None, None)
         table, keys, queries = self.position_dropout(table), None, None
@@ -145,26 +148,26 @@ class DisentangledAttention(nn.Module):
         return Positions(keys, queries)
 
     def _by_difference(self, table: Tensor, rows: Tensor | None) -> Tensor:
-        """Split (rows, hidden) into (heads, differences, head_dim), scaled as scores are."""
+        """Split (rows, hidden) into (heads, differences, head_size), scaled as the scores."""
         heads = (table * self.scale).unflatten(-1, self.heads).transpose(0, 1)
         return heads if rows is None else heads[:, rows]  # type: ignore[no-any-return]
 
     def _attend(self, qkv: Tensor, positions: Positions, mask: Tensor | None) -> Tensor:
-        """Mix the values of some heads and rows.
+        """Return the attention output of some heads and rows.
 
         Args:
-            qkv: (3, heads, batch, tokens, head_dim).
-            positions: of those heads, for as many tokens.
-            mask: see ``Context``, of those rows.
+            qkv: (3, heads, batch, tokens, head_size).
+            positions: those of these heads, for as many tokens.
+            mask: see ``Context``, of these rows.
 
         Returns:
-            (batch, tokens, heads, head_dim).
+            (batch, tokens, heads, head_size).
         """
         (q, k, v), bias = qkv, mask
         if positions.keys is not None:
             bias = _sum(bias, relative_shift(q, positions.keys).transpose(0, 1))
         if positions.queries is not None:
-            # each line belongs to a key, and runs over queries in their order
+            # a line of scores for each key over all queries: transposed, (queries, keys)
             bias = _sum(
                 bias, relative_shift(k, positions.queries).transpose(-1, -2).transpose(0, 1)
             )
@@ -176,20 +179,22 @@ class DisentangledAttention(nn.Module):
         return mixed.transpose(1, 2)
 
     def _attend_in_groups(self, qkv: Tensor, positions: Positions, mask: Tensor | None) -> Tensor:
-        """The same for all heads and rows, some at a time."""
+        """Return the attention output of all heads and rows, a group at a time."""
         count, batch, tokens = qkv.shape[1:4]
-        pairs = max(1, GROUP // (2 * tokens * tokens))  # of a head and a row
+        pairs = max(1, GROUP // (2 * tokens * tokens))  # pairs of a head and a row in a group
         heads, rows = min(pairs, count), max(1, pairs // count)
         mixed = qkv.new_empty(batch, tokens, *self.heads)
-        for first in range(0, count, heads):
-            some = slice(first, first + heads)
-            own = positions.part(some, tokens)
-            for row in range(0, batch, rows):
-                of = slice(row, row + rows)
-                seen = None if mask is None else mask[of]
-                mixed[of, :, some] = self._attend(qkv[:, some, of], own, seen)
+        for first_head in range(0, count, heads):
+            some_heads = slice(first_head, first_head + heads)
+            head_positions = positions.part(some_heads, tokens)
+            for first_row in range(0, batch, rows):
+                some_rows = slice(first_row, first_row + rows)
+                row_mask = None if mask is None else mask[some_rows]
+                mixed[some_rows, :, some_heads] = self._attend(
+                    qkv[:, some_heads, some_rows], head_positions, row_mask
+                )
         return mixed
 
 
-def _sum(one: Tensor | None, other: Tensor) -> Tensor:
-    return other if one is None else one + other
+def _sum(bias: Tensor | None, scores: Tensor) -> Tensor:
+    return scores if bias is None else bias + scores

@@ -1,19 +1,18 @@
-"""What DeBERTa has of its own around attention: padding of zeros, and a convolution."""
+"""DeBERTa's embeddings, which are zero for padding, and its block with a convolution."""
 
 from typing import Any
 
 from torch import Tensor, nn
 
-from zoo.nn.blocks import PostNormBlock
-from zoo.nn.layers import embeddings
-from zoo.nn.layers.activations import activation
+from zoo.nn import transformer
 from zoo.nn.layers.convolution import TokenConvolution
+from zoo.nn.transformer import PostNormBlock, activation
 from zoo_deberta.attention import Context
 from zoo_deberta.config import DebertaConfig
 
 
-class Embeddings(embeddings.Embeddings):
-    """The usual ones, and zeros for padding."""
+class Embeddings(transformer.Embeddings):
+    """Input embeddings that are zero for padding."""
 
     def forward(
         self,
@@ -22,36 +21,39 @@ class Embeddings(embeddings.Embeddings):
         position_ids: Tensor | None = None,
         real: Tensor | None = None,
     ) -> Tensor:
-        """See ``zoo.nn.layers.embeddings``; ``real`` is as in ``Context``."""
+        """Return the embeddings of tokens; ``real`` is that of ``Context``."""
         return masked(super().forward(input_ids, token_type_ids, position_ids), real)
 
 
 class ConvolutionBlock(PostNormBlock):
-    """The first block of large models, which looks at each token's neighbours besides.
+    """The first block of large models, with a convolution beside attention and FFN.
 
     Args:
-        config: the shape.
+        config: the configuration.
         attention: see ``PostNormBlock``.
-        **usual: see ``PostNormBlock``.
+        **block_args: see ``PostNormBlock``.
     """
 
-    def __init__(self, config: DebertaConfig, attention: nn.Module, **usual: Any) -> None:
-        super().__init__(attention, **usual)
+    def __init__(self, config: DebertaConfig, attention: nn.Module, **block_args: Any) -> None:
+        super().__init__(attention, **block_args)
         width = config.hidden_size
         self.conv = TokenConvolution(width, config.conv_kernel_size, config.conv_groups)
         self.conv_act = activation(config.conv_activation)
         self.conv_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
 
-    def forward(self, x: Tensor, *given: Any) -> Tensor:
-        """See ``PostNormBlock``. What decodes, and looks at other tokens, has no convolution."""
-        y, context = super().forward(x, *given), given[0]
-        assert isinstance(context, Context), "the trunk gives it"
+    def forward(self, x: Tensor, *attention_args: Any) -> Tensor:
+        """Transform (batch, tokens, hidden) to the same shape; see ``PostNormBlock``.
+
+        The enhanced mask decoder, which runs the block on other queries, has no convolution.
+        """
+        y, context = super().forward(x, *attention_args), attention_args[0]
+        assert isinstance(context, Context), "the backbone passes one"
         if context.source is not None:
             return y
-        near = self.dropout(masked(self.conv(x, context.document_ids), context.real))
-        return masked(self.conv_norm(y + self.conv_act(near)), context.real)
+        neighbours = self.dropout(masked(self.conv(x, context.document_ids), context.real))
+        return masked(self.conv_norm(y + self.conv_act(neighbours)), context.real)
 
 
 def masked(x: Tensor, real: Tensor | None) -> Tensor:
-    """Put zeros, in (batch, tokens, hidden), where nothing is ``real``; see ``Context``."""
+    """Return (batch, tokens, hidden) with zeros for padding; ``real`` is that of ``Context``."""
     return x if real is None else x * real

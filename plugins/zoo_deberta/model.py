@@ -3,39 +3,48 @@
 He, Liu, Gao and Chen 2021, "DeBERTa: Decoding-enhanced BERT with Disentangled Attention",
 arXiv:2006.03654; He, Gao and Chen 2021, "DeBERTaV3", arXiv:2111.09543.
 
-The paper in short. Where a token stands is not added to its vector. Each block's attention asks
-two more questions instead: how much does this *content* attend to that *relative position*, and
-how much does that position attend to this content (section 3.1; see ``attention``). All blocks
-read one table of relative positions, through projections of their own, or since version 2
-through those of the contents. Version 2 also lets far distances share rows of the table,
-normalises it, and in its large sizes puts a convolution over neighbours beside the first block.
+Positions are not added to the token embeddings. Attention has two further terms instead: from the
+content of the query to the relative position of the key, and from the content of the key to the
+relative position of the query (section 3.1; see ``attention``). All blocks share one table of
+relative position embeddings, which each projects with matrices of its own, or since version 2
+with those of the contents. Version 2 also lets large distances share rows of the table,
+normalizes it, and in its large sizes adds a convolution over neighbours to the first block.
 
-Relative positions alone cannot tell "new *store*" from "new *mall*" by who is the subject, so
-the masked-token objective adds absolute positions just before it decides: the *enhanced mask
-decoder* (section 3.2). As the released code has it, the last block runs twice more, over the
-vectors that it ran over before. Its first queries are those vectors plus the absolute positions,
-its second ones what the first pass returned; the result is decoded. Checkpoints of the paper's
-authors hold the table it needs, and get the decoder; files without it (the Hub's library drops it)
-decode the last block's vectors, which is what that library computes for either.
+Relative positions do not tell apart "new *store*" and "new *mall*" by which is the subject, so
+the masked-LM head adds absolute positions before the softmax: the *enhanced mask decoder*
+(section 3.2). In the released code, the last block runs twice more, with the keys and values of
+its input. The first queries are that input plus the absolute positions, the second ones the
+output of the first pass; the second output is decoded. Checkpoints of the paper's authors hold
+the table of absolute positions, and get the decoder; files without it (the Hub's library drops
+it) decode the output of the last block, as that library does.
 
-Version 3 is taught as a discriminator: which tokens did a small generator replace? Its files
-hold that head beside a masked-token head.
+Version 3 is a discriminator of tokens that a small generator replaced. Its files hold that head
+beside a masked-LM head.
 
-What a batch and the outputs are, ``zoo.nn.encoder`` says.
+Batches and outputs are those of ``zoo.nn.encoder``.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from zoo.nn.attention import packed_mask, padding_mask
-from zoo.nn.blocks import PostNormBlock
-from zoo.nn.encoder import Encoder, MaskedLM, TokenDiscriminator, make_blocks, make_embeddings
-from zoo.nn.factory import ModelFactory, ModelParts
+from zoo.nn.encoder import (
+    Classifier,
+    Encoder,
+    MaskedLM,
+    ModelFactory,
+    MultipleChoice,
+    PoolerAndHead,
+    QuestionAnswering,
+    TokenDiscriminator,
+    make_blocks,
+    make_embeddings,
+)
 from zoo.nn.heads import LinearHead, Pooler
-from zoo.nn.layers.activations import activation
+from zoo.nn.transformer import PostNormBlock, activation, packed_mask, padding_mask
 from zoo_deberta.attention import Context, DisentangledAttention
 from zoo_deberta.blocks import ConvolutionBlock, Embeddings
 from zoo_deberta.config import DebertaConfig
@@ -43,25 +52,25 @@ from zoo_deberta.positions import rows_by_difference
 
 
 class Deberta(Encoder):
-    """The trunk, which all heads share.
+    """The backbone.
 
     Args:
-        config: the shape.
-        **top: the pooler and the head, see ``Encoder``.
+        config: the configuration.
+        **head_args: pooler and head; see ``Encoder``.
     """
 
-    def __init__(self, config: DebertaConfig, **top: Any) -> None:
+    def __init__(self, config: DebertaConfig, **head_args: Any) -> None:
         first = partial(ConvolutionBlock, config) if config.conv_kernel_size else PostNormBlock
-        usual = partial(make_blocks, config, attention=lambda _: DisentangledAttention(config))
-        layers = [*usual(first, count=1), *usual(count=config.num_layers - 1)]
-        inputs = make_embeddings(config, Embeddings, positions=config.position_biased_input)
-        super().__init__(inputs, layers, **top)
+        blocks = partial(make_blocks, config, attention=lambda _: DisentangledAttention(config))
+        layers = [*blocks(first, count=1), *blocks(count=config.num_layers - 1)]
+        embeddings = make_embeddings(config, Embeddings, positions=config.position_biased_input)
+        super().__init__(embeddings, layers, **head_args)
         width, eps = config.hidden_size, config.layer_norm_eps
         self.relative = nn.Embedding(2 * config.reach, width) if config.relative_attention else None
         norm = nn.LayerNorm(width, eps=eps) if config.norms_positions else nn.Identity()
         self.relative_norm = norm
         self.rows = rows_by_difference(config)
-        self.quick = False  # whether blocks keep their positions
+        self.positions_are_cached = False  # by each block, see ``optimize_for_inference``
 
     def encode(
         self,
@@ -75,13 +84,19 @@ class Deberta(Encoder):
         context = self._context(
             input_ids.shape[1], attention_mask, position_ids=position_ids, document_ids=document_ids
         )
-        before = x = self.embeddings(input_ids, token_type_ids, position_ids, context.real)
+        last_input = x = self.embeddings(input_ids, token_type_ids, position_ids, context.real)
         for layer in self.layers:
-            before, x = x, layer(x, context)
-        return self.decode(before, x, context)
+            last_input, x = x, layer(x, context)
+        return self.decode(last_input, x, context)
 
-    def decode(self, before: Tensor, hidden: Tensor, context: Context) -> Tensor:
-        """Return what the head reads: the last block's result, or one made of its input."""
+    def decode(self, last_input: Tensor, hidden: Tensor, context: Context) -> Tensor:
+        """Return the input of the head; here the output of the last block.
+
+        Args:
+            last_input: (batch, tokens, hidden): the input of the last block.
+            hidden: (batch, tokens, hidden): its output.
+            context: the further arguments of the blocks.
+        """
         return hidden
 
     def _context(
@@ -109,53 +124,68 @@ class Deberta(Encoder):
         return context._replace(mask=mask, real=(attention_mask != 0).to(dtype)[..., None])
 
     def _positions(self, tokens: int) -> tuple[Tensor | None, Tensor | None]:
-        """Return a ``Context``'s table and rows."""
-        anew = torch.is_grad_enabled() or torch.compiler.is_exporting() or not self.quick
-        if self.relative is None or not anew:
+        """Return ``table`` and ``rows`` of a ``Context``."""
+        recording = torch.is_grad_enabled() or torch.compiler.is_exporting()
+        if self.relative is None or (self.positions_are_cached and not recording):
             return None, None
         table = self.relative_norm(self.relative.weight)
         longest = len(self.rows) // 2
         rows = torch.tensor(self.rows, device=table.device)[longest - tokens : longest + tokens]
-        # blocks project the smaller of the two; a graph's runtime does so once for all inputs
+        # Blocks project either the table or its rows for each difference, whichever has fewer
+        # rows. In a graph always the table: ONNX Runtime folds that into a constant.
         if torch.compiler.is_exporting() or 2 * tokens >= len(table):
             return table, rows
         return table[rows], None
 
     def optimize_for_inference(self) -> None:
-        """Prepare for inference: keep what blocks make of the table, which is for all inputs.
+        """Cache each block's projected positions, which depend on the weights alone.
 
-        Weights should stay as they are afterwards, and where they are.
+        Neither the weights nor their device may change afterwards.
         """
-        self.quick = False
+        self.positions_are_cached = False
         with torch.inference_mode():
             table, rows = self._positions(len(self.rows) // 2)
             for module in self.modules():
                 if isinstance(module, DisentangledAttention):
-                    module.kept = module.positions(table, rows)
-        self.quick = True
+                    module.cached_positions = module.positions(table, rows)
+        self.positions_are_cached = True
 
 
 class DebertaMaskedLM(MaskedLM, Deberta):
-    """The masked-token objective, with the enhanced decoder where there is a table for it."""
+    """Masked language modelling, with the enhanced mask decoder if the configuration has one."""
 
-    def __init__(self, config: DebertaConfig, **top: Any) -> None:
-        super().__init__(config, **top)
-        where = config.decodes_positions
-        self.positions = nn.Embedding(config.max_positions, config.hidden_size) if where else None
+    def __init__(self, config: DebertaConfig, **head_args: Any) -> None:
+        super().__init__(config, **head_args)
+        size = (config.max_positions, config.hidden_size)
+        self.positions = nn.Embedding(*size) if config.decodes_positions else None
 
-    def decode(self, before: Tensor, hidden: Tensor, context: Context) -> Tensor:
-        """Run the last block twice more, from absolute positions on, where there are any."""
+    def decode(self, last_input: Tensor, hidden: Tensor, context: Context) -> Tensor:
+        """Run the last block twice more from absolute positions, if there is a table of them."""
         if self.positions is None:
             return hidden
-        table, places = self.positions, context.position_ids
-        queries = before + (table.weight[: before.shape[1]] if places is None else table(places))
+        if context.position_ids is None:
+            queries = last_input + self.positions.weight[: last_input.shape[1]]
+        else:
+            queries = last_input + self.positions(context.position_ids)
         for _ in range(2):
-            queries = self.layers[-1](queries, context._replace(source=before))
+            queries = self.layers[-1](queries, context._replace(source=last_input))
         return queries
 
 
+class DebertaClassifier(Classifier, Deberta):
+    """Sequence classification with a pooler, token classification without."""
+
+
+class DebertaMultipleChoice(MultipleChoice, Deberta):
+    """Multiple choice."""
+
+
+class DebertaQuestionAnswering(QuestionAnswering, Deberta):
+    """Extractive question answering."""
+
+
 class ReplacedHead(nn.Module):
-    """Is this the token that stood here, or a generator's? Asked beside the first token."""
+    """The head for replaced-token detection, which adds the first token to each token."""
 
     def __init__(self, config: DebertaConfig) -> None:
         super().__init__()
@@ -165,11 +195,15 @@ class ReplacedHead(nn.Module):
         self.classifier = nn.Linear(config.hidden_size, 1)
 
     def forward(self, hidden: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """Score (batch, tokens, hidden) as (batch, tokens, 1): positive for replaced.
+        """Return a logit for each token, positive for a replaced one.
 
         Args:
-            hidden: of the last block.
-            position_ids: (batch, tokens), from 0 in each text, where several share a row.
+            hidden: (batch, tokens, hidden): output of the last block.
+            position_ids: (batch, tokens), int64, from 0 in each document of a packed row; ``None``
+                where each row is one document.
+
+        Returns:
+            (batch, tokens, 1).
         """
         first = hidden[:, :1]
         if position_ids is not None:
@@ -180,56 +214,65 @@ class ReplacedHead(nn.Module):
 
 
 class Pretraining(DebertaMaskedLM):
-    """Both heads, as the files of version 3 hold them; the second reads the last block."""
+    """Both heads of the files of version 3. The discriminator's reads the last block's output."""
 
-    def __init__(self, config: DebertaConfig, **top: Any) -> None:
-        super().__init__(config, **top)
+    def __init__(self, config: DebertaConfig, **head_args: Any) -> None:
+        super().__init__(config, **head_args)
         self.replaced = ReplacedHead(config)
 
-    def decode(self, before: Tensor, hidden: Tensor, context: Context) -> Tensor:
-        """Return what either head reads: (2, batch, tokens, hidden)."""
-        return torch.stack((super().decode(before, hidden, context), hidden))
+    def decode(self, last_input: Tensor, hidden: Tensor, context: Context) -> Tensor:
+        """Return the inputs of both heads, (2, batch, tokens, hidden)."""
+        return torch.stack((super().decode(last_input, hidden, context), hidden))
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-        """See ``Encoder``."""
+        """Return the outputs of both heads."""
         decoded, last = hidden.unbind()
         return {**super().outputs(decoded), "replaced_logits": self.replaced(last).squeeze(-1)}
 
 
-class DebertaTokenScores(TokenDiscriminator, Deberta):
-    """See ``TokenDiscriminator``."""
+class DebertaTokenDiscriminator(TokenDiscriminator, Deberta):
+    """Replaced-token detection."""
 
     def scores(self, hidden: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """See ``TokenDiscriminator``; each token is asked beside the first one of its own text."""
+        """Return one logit per token, (batch, tokens); see ``TokenDiscriminator``."""
         return self.apply_head(hidden, position_ids).squeeze(-1)
 
 
 class DebertaFactory(ModelFactory):
-    """The family's trunk under the usual heads and its own."""
+    """The models of the family, all on its own backbone."""
 
-    backbone_type: ClassVar[type[Encoder]] = Deberta
+    model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
+        "none": Deberta,
+        "masked-lm": DebertaMaskedLM,
+        "sequence-classification": DebertaClassifier,
+        "multiple-choice": DebertaMultipleChoice,
+        "token-classification": DebertaClassifier,
+        "question-answering": DebertaQuestionAnswering,
+        "pretraining": Pretraining,
+        "replaced-token-detection": DebertaTokenDiscriminator,
+    }
 
-    def build_head(self, head: str) -> ModelParts:
-        """See ``ModelFactory``."""
-        if head in ("masked-lm", "pretraining"):
-            return (
-                DebertaMaskedLM if head == "masked-lm" else Pretraining,
-                None,
-                self.masked_lm_head(),
-            )
+    def backbone_args(self) -> dict[str, Any]:
+        """Return the configuration, from which ``Deberta`` builds its parts."""
+        return {"config": self.config}
+
+    def pooler_and_head(self, head: str) -> PoolerAndHead:
+        """Return pooler and head of a model; see ``ModelFactory``."""
+        if head == "pretraining":
+            return None, self.masked_lm_head()
         if head == "replaced-token-detection":
-            return DebertaTokenScores, None, ReplacedHead(self.config)
-        return super().build_head(head)
+            return None, ReplacedHead(self.config)
+        return super().pooler_and_head(head)
 
     def pooler(self) -> nn.Module:
-        """See ``ModelFactory``."""
+        """Return the pooler, with the configuration's activation function and dropout."""
         return Pooler(self.width, self.config.pooler_activation, self.config.pooler_dropout)
 
     def token_head(self, outputs: int) -> nn.Module:
-        """See ``ModelFactory``."""
+        """Return the head for token classification."""
         return LinearHead(self.width, outputs, self.config.dropout)
 
 
 def build(config: DebertaConfig, head: str) -> Encoder:
-    """Return a model with fresh weights, drawn as the paper's were."""
+    """Return a model with randomly initialized weights, as in the released code."""
     return DebertaFactory(config).build(head)

@@ -1,4 +1,4 @@
-"""Relative positions: which row of the table a difference has, and the table as heads see it."""
+"""Relative positions: the table row of each difference, and the projected table."""
 
 import math
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from zoo_deberta.config import DebertaConfig
 
 
 def bucket(difference: int, buckets: int, farthest: int) -> int:
-    """Return the bucket of a difference of positions: near ones alone, far ones together.
+    """Return the bucket of a difference of positions.
 
-    Up to half of the buckets in each direction hold one difference each; the others grow with
-    the logarithm, and the last one ends at ``farthest``.
+    Half of the buckets of each direction hold one difference each. The others grow
+    logarithmically, and the last one ends at ``farthest``.
     """
     middle = buckets // 2
     if abs(difference) <= middle:
@@ -23,36 +23,37 @@ def bucket(difference: int, buckets: int, farthest: int) -> int:
 
 
 def rows_by_difference(config: DebertaConfig) -> Sequence[int]:
-    """Return the table's row for each difference from ``max_positions - 1`` down to its negative
-    and one more.
+    """Return the table row of each difference, from ``max_positions - 1`` down to
+    ``-max_positions``.
     """
-    reach, found = config.reach, []
+    reach, rows = config.reach, []
     for difference in range(config.max_positions - 1, -config.max_positions - 1, -1):
         if config.position_buckets > 0:
             difference = bucket(difference, config.position_buckets, config.span)
-        found.append(min(max(difference + reach, 0), 2 * reach - 1))
-    return found
+        rows.append(min(max(difference + reach, 0), 2 * reach - 1))
+    return rows
 
 
 class Positions(NamedTuple):
-    """The table of relative positions as one block's heads see it, a column for each difference.
+    """The table of relative positions, projected by one block: a column for each difference.
 
     Attributes:
-        keys: what queries are compared with, (heads, head_dim, 2 * tokens), for differences
-            ``i - j`` from ``tokens - 1`` down to ``-tokens``; ``None`` where they are not.
-        queries: what keys are compared with, of the same shape, from ``1 - tokens`` up to
-            ``tokens``: a key's difference to a query grows with the query's place.
+        keys: scored with queries, (heads, head_size, 2 * tokens), for differences ``i - j`` from
+            ``tokens - 1`` down to ``-tokens``; ``None`` without that term.
+        queries: scored with keys, (heads, head_size, 2 * tokens), for differences from
+            ``1 - tokens`` up to ``tokens``, since the difference of a key to a query grows with
+            the query's position; ``None`` without that term.
     """
 
     keys: Tensor | None
     queries: Tensor | None
 
     def part(self, heads: slice, tokens: int) -> "Positions":
-        """Return what some heads need for that many tokens: views."""
+        """Return the positions of some heads and of ``tokens`` tokens, as views."""
         return Positions(*(None if t is None else _middle(t[heads], tokens) for t in self))
 
 
 def _middle(lines: Tensor, tokens: int) -> Tensor:
-    """Return the columns of differences between that many tokens: (..., 2 * tokens)."""
+    """Return the columns of the differences between ``tokens`` tokens, (..., 2 * tokens)."""
     longest = lines.shape[-1] // 2
     return lines[..., longest - tokens : longest + tokens]

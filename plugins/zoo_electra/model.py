@@ -2,48 +2,59 @@
 
 Clark, Luong, Le and Manning 2020, arXiv:2003.10555.
 
-The paper in short. Two encoders of BERT's architecture are taught together (section 2). The
-*generator*, the smaller one, is a masked language model. What it samples for the masked tokens
-is put into the text, and the *discriminator* has to say of every token whether it is the original
-or a replacement: it learns from all positions, not from the masked ones alone. Afterwards the
-generator is thrown away.
+Two encoders with BERT's architecture are trained together (section 2). The *generator*, the
+smaller one, is a masked language model. Tokens sampled from it replace the masked ones, and the
+*discriminator* predicts for every token whether it is the original or a replacement: it learns
+from all positions, not from the masked ones alone. After training, the generator is discarded.
 
-The two share their token embeddings, which are therefore as wide in one as in the other. Where
-the blocks are narrower or wider than the embeddings, a linear map stands between (section 3.2).
-There is no pooler: a text is classified by its first token's vector, through a linear map, GELU
-and another linear map.
+The two share their token embeddings, which therefore have one width. Where the blocks have
+another width, a linear map projects the embeddings (section 3.2). There is no pooler: a text is
+classified by its first token's hidden state, through a linear map, GELU and a second linear map.
 """
 
-from zoo.nn.encoder import Encoder, TokenDiscriminator, make_mlm_head
-from zoo.nn.factory import ModelFactory, ModelParts, Pooled
+from collections.abc import Mapping
+from typing import ClassVar
+
+from zoo.nn.encoder import (
+    Encoder,
+    ModelFactory,
+    PoolerAndHead,
+    TokenDiscriminator,
+    make_mlm_head,
+)
 from zoo.nn.heads import DenseHead, FirstTokenPooler, MLMHead
 from zoo_electra.config import ElectraConfig
 
 
 class ElectraFactory(ModelFactory):
-    """The usual trunk, and heads of two maps."""
+    """The default models of encoders with heads of two linear maps, and the discriminator."""
 
-    def build_head(self, head: str) -> ModelParts:
-        """See ``ModelFactory``."""
+    model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
+        **ModelFactory.model_classes,
+        "replaced-token-detection": TokenDiscriminator,
+    }
+
+    def pooler_and_head(self, head: str) -> PoolerAndHead:
+        """Return pooler and head of a model; see ``ModelFactory``."""
         if head == "replaced-token-detection":
-            return TokenDiscriminator, None, DenseHead(self.width, 1, act=self.config.activation)
-        return super().build_head(head)
+            return None, DenseHead(self.width, 1, act=self.config.activation)
+        return super().pooler_and_head(head)
 
     def masked_lm_head(self) -> MLMHead:
-        """See ``ModelFactory``."""
+        """Return the generator's head."""
         return make_mlm_head(self.config, "gelu")
 
-    def sequence_head(self, outputs: int) -> Pooled:
-        """See ``ModelFactory``."""
-        drops = {"dropout": self.dropout, "inner_dropout": self.dropout}
-        return FirstTokenPooler(), DenseHead(self.width, outputs, act="gelu", **drops)
+    def sequence_head(self, outputs: int) -> PoolerAndHead:
+        """Return pooler and head for sequence classification."""
+        dropout = {"dropout": self.dropout, "inner_dropout": self.dropout}
+        return FirstTokenPooler(), DenseHead(self.width, outputs, act="gelu", **dropout)
 
-    def choice_head(self) -> Pooled:
-        """See ``ModelFactory``."""
-        drop = self.config.summary_dropout
-        return FirstTokenPooler(), DenseHead(self.width, 1, act="gelu", inner_dropout=drop)
+    def choice_head(self) -> PoolerAndHead:
+        """Return pooler and head for multiple choice."""
+        dropout = self.config.summary_dropout
+        return FirstTokenPooler(), DenseHead(self.width, 1, act="gelu", inner_dropout=dropout)
 
 
 def build(config: ElectraConfig, head: str) -> Encoder:
-    """Return a model with fresh weights."""
+    """Return a model with randomly initialized weights."""
     return ElectraFactory(config).build(head)

@@ -1,62 +1,91 @@
-"""GPT: a Transformer that reads a text from left to right, and says what comes next.
+"""GPT: a causal language model.
 
 Radford, Narasimhan, Salimans and Sutskever 2018, "Improving Language Understanding by Generative
 Pre-Training"; Radford, Wu, Child, Luan, Amodei and Sutskever 2019, "Language Models are
 Unsupervised Multitask Learners" (GPT-2).
 
-The papers in short. Each token's vector is the sum of two learned embeddings: which token it is,
-and where it stands. A stack of Transformer blocks follows in which a token sees those before it
-and itself, and none behind it. The vector at each place, compared with all token embeddings,
-scores which token comes next; that is the one objective. GPT-2 differs from its predecessor in
-where it normalises (section 2.3): what enters attention and feed-forward network instead of what
-leaves them, with one more norm after the last block, and in the depth-scaled start of the weights
-that feed the residual path. A text is classified by its last token's vector (Radford et al. 2018,
-section 3.2).
+The input embedding of a token is the sum of token and position embeddings. A stack of Transformer
+blocks follows in which a token attends to itself and to earlier tokens. Products of the hidden
+state with the token embeddings are the logits of the next token; predicting it is the one
+objective. GPT-2 differs from its predecessor in its norms (section 2.3), which precede attention
+and feed-forward network, with one more after the last block, and in the initialization of the
+weights that feed the residual path, which is scaled down with depth. A text is classified by the
+hidden state of its last token (Radford et al. 2018, section 3.2).
 
-What a batch is and how a text is written, ``zoo.nn.decoder`` says. No segments are told apart.
+Batches and generation are those of ``zoo.nn.decoder``. There are no segment types.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from zoo.nn.blocks import PostNormBlock, PreNormBlock
 from zoo.nn.decoder import CausalBackbone, CausalLM, CausalSequenceClassifier, last_token_index
-from zoo.nn.encoder import Encoder, make_blocks, make_embeddings, make_self_attention
-from zoo.nn.factory import ModelFactory, ModelParts
+from zoo.nn.encoder import (
+    Classifier,
+    Encoder,
+    ModelFactory,
+    PoolerAndHead,
+    QuestionAnswering,
+    make_blocks,
+    make_embeddings,
+    make_self_attention,
+)
 from zoo.nn.heads import LinearHead, gather_rows
+from zoo.nn.transformer import PostNormBlock, PreNormBlock
 from zoo_gpt.config import GptConfig
 
 
 class Gpt(CausalBackbone):
-    """The trunk, which all heads share.
+    """The backbone.
 
     Args:
-        config: the shape.
-        **top: the head, see ``Encoder``.
+        config: the configuration.
+        **head_args: pooler and head; see ``Encoder``.
     """
 
-    def __init__(self, config: GptConfig, **top: Any) -> None:
-        kind = PreNormBlock if config.norm == "pre" else PostNormBlock
-        norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+    def __init__(self, config: GptConfig, **head_args: Any) -> None:
+        pre_norm = config.norm == "pre"
+        final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
-        def attention(number: int) -> nn.Module:
-            scale = config.attention_scale(number)
+        def attention(index: int) -> nn.Module:
+            scale = config.attention_scale(index)
             return make_self_attention(config, causal=True, scale=scale)
 
-        layers = make_blocks(config, kind, attention=attention, intermediate_size=config.inner_size)
-        top["final_norm"] = norm if config.norm == "pre" else None
-        super().__init__(make_embeddings(config, norm=False), layers, **top)
+        layers = make_blocks(
+            config,
+            PreNormBlock if pre_norm else PostNormBlock,
+            attention=attention,
+            intermediate_size=config.inner_size,
+        )
+        head_args["final_norm"] = final_norm if pre_norm else None
+        super().__init__(make_embeddings(config, norm=False), layers, **head_args)
         self.pad_token_id = config.pad_token_id
 
 
+class GptLM(CausalLM, Gpt):
+    """The causal language model."""
+
+
+class GptSequenceClassifier(CausalSequenceClassifier, Gpt):
+    """Sequence classification by the last token."""
+
+
+class GptTokenClassifier(Classifier, Gpt):
+    """Token classification."""
+
+
+class GptQuestionAnswering(QuestionAnswering, Gpt):
+    """Extractive question answering."""
+
+
 class MultipleChoice(CausalLM, Gpt):
-    """Which of several texts is it? One number for each, read off its last token, beside the
-    scores of what comes next: the first GPT was tuned on both at once (section 3.2).
+    """Multiple choice beside language modelling: the first GPT was fine-tuned on both losses
+    (section 3.2). A choice is scored by its last token.
     """
 
-    def __init__(self, config: GptConfig, **top: Any) -> None:
-        super().__init__(config, **top)
+    def __init__(self, config: GptConfig, **head_args: Any) -> None:
+        super().__init__(config, **head_args)
         self.choice = LinearHead(config.hidden_size, 1, config.choice_dropout)
 
     def forward(
@@ -65,52 +94,67 @@ class MultipleChoice(CausalLM, Gpt):
         attention_mask: Tensor | None = None,
         mc_token_ids: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Read each text by itself, as one of a larger batch.
+        """Run the model on each choice, as a row of a larger batch.
 
         Args:
             input_ids: (batch, choices, tokens), int64.
-            attention_mask: the same, or ``None``.
-            mc_token_ids: (batch, choices), int64: where the token is that a text is judged by,
-                if it is not the last one.
+            attention_mask: (batch, choices, tokens), int64: 1 for tokens, 0 for padding; ``None``
+                for all 1.
+            mc_token_ids: (batch, choices), int64: the index of the token that scores a choice;
+                ``None`` for the last one.
+
+        Returns:
+            ``logits``, (batch, choices, tokens, vocabulary), and ``mc_logits``, (batch, choices).
         """
         mask = None if attention_mask is None else attention_mask.flatten(0, 1)
         ids, shape = input_ids.flatten(0, 1), input_ids.shape
         if mc_token_ids is None:
-            places = last_token_index(ids, mask, self.pad_token_id)
+            positions = last_token_index(ids, mask, self.pad_token_id)
         else:
-            places = mc_token_ids.flatten()
+            positions = mc_token_ids.flatten()
         hidden = self.encode(ids, mask)
         return {
-            "logits": self.scores(hidden).view(*shape, -1),  # (batch, choices, tokens, vocabulary)
-            "mc_logits": self.choice(gather_rows(hidden, places)).view(
-                shape[:2]
-            ),  # (batch, choices)
+            "logits": self.scores(hidden).view(*shape, -1),
+            "mc_logits": self.choice(gather_rows(hidden, positions)).view(shape[:2]),
         }
 
 
 class GptFactory(ModelFactory):
-    """The family's trunk under the usual heads and its own."""
+    """The models of the family, all on its own backbone."""
 
-    backbone_type: ClassVar[type[Encoder]] = Gpt
+    model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
+        "none": Gpt,
+        "causal-lm": GptLM,
+        "multiple-choice": MultipleChoice,
+        "sequence-classification": GptSequenceClassifier,
+        "token-classification": GptTokenClassifier,
+        "question-answering": GptQuestionAnswering,
+    }
 
-    def build_head(self, head: str) -> ModelParts:
-        """See ``ModelFactory``."""
+    def backbone_args(self) -> dict[str, Any]:
+        """Return the configuration, from which ``Gpt`` builds its parts."""
+        return {"config": self.config}
+
+    def pooler_and_head(self, head: str) -> PoolerAndHead:
+        """Return pooler and head of a model; see ``ModelFactory``."""
         labels, vocabulary = len(self.config.labels), self.config.vocab_size
         if head == "sequence-classification":
-            return CausalSequenceClassifier, None, nn.Linear(self.width, labels, bias=False)
+            return None, nn.Linear(self.width, labels, bias=False)
         if head in ("causal-lm", "multiple-choice"):
             tied = self.config.tie_embeddings
-            table = None if tied else nn.Linear(self.width, vocabulary, bias=False)
-            return CausalLM if head == "causal-lm" else MultipleChoice, None, table
-        return super().build_head(head)
+            return None, None if tied else nn.Linear(self.width, vocabulary, bias=False)
+        return super().pooler_and_head(head)
 
     def token_head(self, outputs: int) -> nn.Module:
-        """See ``ModelFactory``; the published models say no other dropout."""
+        """Return the head for token classification, with the dropout of the Hub's class."""
         return LinearHead(self.width, outputs, dropout=0.1)
 
 
 def build(config: GptConfig, head: str) -> Encoder:
-    """Return a model with fresh weights, those on GPT-2's residual path smaller with depth."""
+    """Return a model with randomly initialized weights.
+
+    In GPT-2, those that feed the residual path are scaled by 1 / sqrt(2 * num_layers).
+    """
     model = GptFactory(config).build(head)
     if config.norm == "pre":
         std = config.initializer_range / (2 * config.num_layers) ** 0.5

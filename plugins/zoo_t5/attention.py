@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.attention import Attention
 from zoo.nn.generation import KeysAndValues
-from zoo.nn.layers.activations import activate, activation
+from zoo.nn.transformer import Attention, activate, activation
 from zoo_t5.config import T5Config
 
 

@@ -26,10 +26,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from zoo.nn.attention import padding_mask
 from zoo.nn.generation import DecodeState, GenerationMixin
 from zoo.nn.heads import ClassifierMixin, DenseHead, LinearHead, SpanMixin, gather_rows
 from zoo.nn.kv_cache import KeyValueCache
+from zoo.nn.transformer import padding_mask
 from zoo_t5.attention import RelativePositions
 from zoo_t5.config import T5Config
 from zoo_t5.trunk import Encoder, EncoderDecoder, T5Backbone, causal_bias_mask

@@ -4,10 +4,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.attention import SelfAttention, causal_mask, packed_mask, padding_mask
+from zoo.nn.decoder import causal_mask
 from zoo.nn.encoder import make_embeddings
 from zoo.nn.generation import KeysAndValues
 from zoo.nn.kv_cache import KeyValueCache, LayerCache
+from zoo.nn.transformer import SelfAttention, packed_mask, padding_mask
 from zoo_t5.attention import CrossAttention, FeedForward, RelativePositions, RMSNorm
 from zoo_t5.config import T5Config
 

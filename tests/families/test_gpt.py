@@ -17,7 +17,7 @@ from zoo.errors import UsageError, VerificationError
 from zoo.families.random_inputs import random_inputs
 from zoo.hub.registry import builtin, entry_config
 from zoo.io.tensors.formats import TensorInfo
-from zoo.nn.attention import SelfAttention
+from zoo.nn.transformer import SelfAttention
 from zoo.testing.conformance import FamilyTests
 from zoo.weights import match_tensors
 from zoo_gpt import Gpt

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from zoo.families.random_inputs import randomize_weights
 from zoo.inference.generation.decoder import Decoder
-from zoo.nn.blocks import PreNormBlock
 from zoo.nn.decoder import (
     CausalLM,
     CausalSequenceClassifier,
@@ -18,6 +17,7 @@ from zoo.nn.decoder import (
     position_ids_from_mask,
 )
 from zoo.nn.encoder import make_blocks, make_embeddings, make_self_attention
+from zoo.nn.transformer import PreNormBlock
 
 SHAPE = SimpleNamespace(
     vocab_size=11,

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from zoo.nn.attention import SelfAttention, causal_mask
+from zoo.nn.decoder import causal_mask
 from zoo.nn.kv_cache import KeyValueCache, LayerCache
+from zoo.nn.transformer import SelfAttention
 
 
 @pytest.mark.parametrize("cuts", [(9,), (1,) * 9, (4, 5), (3, 1, 1, 4)], ids=str)

@@ -6,11 +6,9 @@ import pytest
 import torch
 
 from zoo.families.random_inputs import randomize_weights
-from zoo.nn.attention import SelfAttention, padding_mask
 from zoo.nn.heads import MLMHead
-from zoo.nn.layers.activations import activation
-from zoo.nn.layers.embeddings import Embeddings
 from zoo.nn.layers.highway import Highway
+from zoo.nn.transformer import Embeddings, SelfAttention, activation, padding_mask
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 

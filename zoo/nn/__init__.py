@@ -1,1 +1,1 @@
-"""Blocks that families of several kinds are built from: ours, and those of third parties."""
+"""Building blocks of models, for built-in families and third parties' alike."""

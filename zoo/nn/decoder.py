@@ -1,8 +1,8 @@
-"""Models that read a text from left to right: a trunk, and what reads it.
+"""Decoder-only models: the causal backbone and its heads.
 
-A batch is as ``zoo.nn.encoder`` says, padded on the right or on the left: the first real token of
-a row has position 0. A text is written one token at a time: keys and values of the tokens so far
-are kept in a cache, so that each step computes one token.
+A batch is that of ``zoo.nn.encoder``, padded on the right or on the left: the first token of a row
+has position 0. In generation, a cache holds the keys and values of earlier tokens, so that each
+step computes one token.
 """
 
 from collections.abc import Mapping
@@ -10,43 +10,79 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from zoo.nn.attention import causal_mask, packed_mask
 from zoo.nn.encoder import Classifier, Encoder
 from zoo.nn.generation import DecodeState, GenerationMixin
 from zoo.nn.heads import gather_rows
 from zoo.nn.kv_cache import KeyValueCache
+from zoo.nn.transformer import packed_mask, padding_mask
 
 
-def position_ids_from_mask(input_ids: Tensor, mask: Tensor | None, past: int) -> Tensor:
-    """Return where each token stands, (batch or 1, tokens): a row's first real one at 0.
+def causal_mask(
+    attention_mask: Tensor | None, *, queries: int, past: int, like: Tensor
+) -> Tensor | None:
+    """Return a mask that excludes padding and the keys that follow a query.
 
     Args:
-        input_ids: (batch, tokens).
-        mask: (batch, past + tokens), zero for padding, or ``None``.
-        past: how many tokens stand before them.
+        attention_mask: (batch, past + queries): 1 for tokens, 0 for padding; ``None`` for all 1.
+        queries: number of query tokens.
+        past: number of earlier tokens, whose keys are cached.
+        like: a tensor with the dtype and device of the attention scores.
+
+    Returns:
+        (batch or 1, 1, queries or 1, past + queries), added to the attention scores; ``None``
+        where no mask is needed: without padding, a single query attends to all keys, and without
+        a past, the attention kernel computes causal attention itself.
     """
-    where = torch.arange(past, past + input_ids.shape[1], device=input_ids.device)[None]
-    if mask is None:
-        return where
-    return (where - (mask.cumsum(1) == 0).sum(1, keepdim=True)).clamp(min=0)  # padding on the left
+    if queries == 1:
+        return padding_mask(attention_mask, like.dtype)
+    if attention_mask is None and past == 0:
+        return None
+    keys = torch.arange(past + queries, device=like.device)
+    masked = (keys > keys[past:, None])[None, None]  # (1, 1, queries, keys): later keys
+    if attention_mask is not None:
+        masked = masked | (attention_mask == 0)[:, None, None, :]
+    return masked.to(like.dtype) * (torch.finfo(like.dtype).min / 2)
 
 
-def last_token_index(input_ids: Tensor, mask: Tensor | None, pad_token_id: int | None) -> Tensor:
-    """Return where the last token is that neither mask nor id call padding, (batch,)."""
-    real = torch.ones_like(input_ids) if mask is None else mask
+def position_ids_from_mask(input_ids: Tensor, attention_mask: Tensor | None, past: int) -> Tensor:
+    """Return the positions of tokens, (batch or 1, tokens), from 0 for a row's first token.
+
+    Args:
+        input_ids: (batch, tokens), int64.
+        attention_mask: (batch, past + tokens): 1 for tokens, 0 for padding; ``None`` for all 1.
+        past: number of earlier tokens.
+    """
+    columns = torch.arange(past, past + input_ids.shape[1], device=input_ids.device)[None]
+    if attention_mask is None:
+        return columns
+    left_padding = (attention_mask.cumsum(1) == 0).sum(1, keepdim=True)
+    return (columns - left_padding).clamp(min=0)
+
+
+def last_token_index(
+    input_ids: Tensor, attention_mask: Tensor | None, pad_token_id: int | None
+) -> Tensor:
+    """Return the index of each row's last token, (batch,).
+
+    Args:
+        input_ids: (batch, tokens), int64.
+        attention_mask: (batch, tokens): 1 for tokens, 0 for padding; ``None`` for all 1.
+        pad_token_id: a token that is padding whatever the mask is; ``None`` for none.
+    """
+    real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
     if pad_token_id is not None:
         real = real * (input_ids != pad_token_id)
     return (torch.arange(input_ids.shape[1], device=input_ids.device) * real).argmax(1)
 
 
 class CausalBackbone(Encoder):
-    """A trunk in which a token sees those before it and itself, and none behind it.
+    """A backbone in which a token attends to itself and to earlier tokens.
 
-    Its blocks take a mask and a ``LayerCache``, or ``None`` for either; attention is causal by
-    itself where there is no mask.
+    Its blocks take a mask and a ``LayerCache``, or ``None`` for either; without a mask, their
+    attention has to be causal.
 
     Attributes:
-        pad_token_id: the token that no text is read off, whatever a mask says, or ``None``.
+        pad_token_id: a token that is padding whatever the mask is, or ``None``.
     """
 
     pad_token_id: int | None = None
@@ -60,10 +96,10 @@ class CausalBackbone(Encoder):
         document_ids: Tensor | None = None,
         cache: KeyValueCache | None = None,
     ) -> Tensor:
-        """Run embeddings and blocks; see ``Encoder``.
+        """Run the backbone; see ``Encoder``.
 
-        With a cache, ``input_ids`` are the tokens that it does not hold yet, which it gains;
-        ``attention_mask``, (batch, past + tokens), covers the cached tokens as well.
+        With a cache, ``input_ids`` are the tokens that it does not hold yet, and it is extended
+        by them; ``attention_mask``, (batch, past + tokens), covers the cached tokens as well.
         """
         past, tokens = cache.length if cache else 0, input_ids.shape[1]
         if position_ids is None:
@@ -73,8 +109,8 @@ class CausalBackbone(Encoder):
             mask = causal_mask(attention_mask, queries=tokens, past=past, like=x)
         else:
             mask = packed_mask(document_ids, document_ids, x.dtype, causal=True)
-        for number, layer in enumerate(self.layers):
-            x = layer(x, mask, cache.layers[number] if cache else None)
+        for index, layer in enumerate(self.layers):
+            x = layer(x, mask, cache.layers[index] if cache else None)
         return self.apply_final_norm(x)
 
 
@@ -85,18 +121,18 @@ class CausalLM(GenerationMixin, CausalBackbone):
     """
 
     def init_state(self, inputs: Mapping[str, Tensor], max_new_tokens: int) -> DecodeState:
-        """See ``GenerationMixin``."""
+        """Return an empty cache; see ``GenerationMixin``."""
         return DecodeState(
             KeyValueCache(len(self.layers), max_new_tokens), inputs.get("attention_mask")
         )
 
     def forward_with_cache(self, tokens: Tensor, state: DecodeState) -> Tensor:
-        """See ``GenerationMixin``."""
+        """Return the hidden state of new tokens; see ``GenerationMixin``."""
         return self.encode(tokens, state.mask, cache=state.cache)
 
 
 class CausalSequenceClassifier(Classifier, CausalBackbone):
-    """What is said of the text as a whole, read off its last token, which alone has seen all."""
+    """Sequence classification by the last token, which attends to all others."""
 
     def forward(
         self,
@@ -104,7 +140,7 @@ class CausalSequenceClassifier(Classifier, CausalBackbone):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Score each text: (batch, labels)."""
+        """Return the logits, (batch, labels)."""
         last = last_token_index(input_ids, attention_mask, self.pad_token_id)
         hidden = self.encode(input_ids, attention_mask, token_type_ids)
         return self.outputs(gather_rows(hidden, last))

@@ -1,4 +1,4 @@
-"""What this machine can compute on, and in which dtypes."""
+"""Devices and dtypes that torch can compute with on this machine."""
 
 import torch
 
@@ -8,14 +8,14 @@ CHOICES = "cpu, cuda or a numbered one such as cuda:1"
 
 
 def resolve_device(backend: str, name: str | None) -> torch.device:
-    """Return the device that a backend and a device name mean together.
+    """Return the device of a backend and a device name.
 
     Args:
         backend: ``auto``, ``cpu`` or ``cuda``.
-        name: ``cpu``, ``cuda``, ``cuda:1``, or ``None``.
+        name: ``cpu``, ``cuda``, ``cuda:1``, or ``None`` for the default of the backend.
 
     Raises:
-        UsageError: there is no such device here, or the two contradict each other.
+        UsageError: this machine has no such device, or backend and name contradict each other.
     """
     if name is None:
         cuda = backend == "cuda" or (backend == "auto" and cuda_problem() is None)
@@ -27,10 +27,10 @@ def resolve_device(backend: str, name: str | None) -> torch.device:
 
 
 def parse_device(name: str) -> torch.device:
-    """Return a device by name, whether or not this machine has it.
+    """Return a device by name, without checking that this machine has it.
 
     Raises:
-        UsageError: it is not the name of a device that a model can run on here.
+        UsageError: it is not the name of a supported device.
     """
     try:
         device = torch.device(name)
@@ -52,7 +52,7 @@ def _require_cuda(device: torch.device) -> torch.device:
 
 
 def cuda_problem() -> str | None:
-    """Say why CUDA cannot be used and what to do, or return ``None`` if it can."""
+    """Return why CUDA is not available and a remedy, or ``None`` if it is."""
     if torch.cuda.is_available():
         return None
     if torch.version.cuda is None and torch.version.hip is None:
@@ -67,29 +67,29 @@ def cuda_problem() -> str | None:
 
 
 def describe_cuda() -> str:
-    """Name the CUDA devices."""
+    """Return a line with torch's version and the CUDA devices."""
     count = torch.cuda.device_count()
     names = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(count)]
     return f"torch {torch.__version__} on {', '.join(names)}"
 
 
 def describe_cpu() -> str:
-    """Say what torch has on the CPU."""
-    fast = "float32, float64 and bfloat16" if has_bfloat16() else "float32 and float64"
-    return f"torch {torch.__version__}, {torch.get_num_threads()} threads, {fast}"
+    """Return a line with torch's version, its threads and the dtypes that the CPU computes in."""
+    dtypes = "float32, float64 and bfloat16" if has_bfloat16() else "float32 and float64"
+    return f"torch {torch.__version__}, {torch.get_num_threads()} threads, {dtypes}"
 
 
 def resolve_dtype(name: str | None, device: torch.device, stored: torch.dtype) -> torch.dtype:
-    """Return what to compute in.
+    """Return the dtype to compute in.
 
     Args:
         name: ``float32``, ``float64``, ``float16``, ``bfloat16``, or ``None`` for float32 on a
-            CPU, where it is fastest, and for what the files store elsewhere.
-        device: where.
-        stored: what the files store.
+            CPU, where it is fastest, and for the dtype of the files on other devices.
+        device: the device.
+        stored: dtype of the weights in the files.
 
     Raises:
-        UsageError: the device does not compute in it, or so slowly that nobody can mean it.
+        UsageError: the device does not compute in that dtype, or far slower than in float32.
     """
     if name is None:
         computable = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -105,14 +105,15 @@ def resolve_dtype(name: str | None, device: torch.device, stored: torch.dtype) -
             "this CPU does not compute in bfloat16: it has neither AMX nor AVX512-BF16",
             "use float32",
         )
-    found: torch.dtype = getattr(torch, name)
-    return found
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
 
 
 def has_bfloat16() -> bool:
-    """Whether this CPU multiplies bfloat16 matrices in hardware."""
+    """Return whether this CPU multiplies bfloat16 matrices in hardware."""
     if hasattr(torch.cpu, "get_capabilities"):  # newer releases of torch
-        found = torch.cpu.get_capabilities()
-        return any(found.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+        capabilities = torch.cpu.get_capabilities()
+        names = ("avx512_bf16", "amx_bf16", "bf16")
+        return any(capabilities.get(name, False) for name in names)
     probes = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     return any(getattr(torch.cpu, name, bool)() for name in probes)

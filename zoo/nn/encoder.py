@@ -1,35 +1,34 @@
-"""Text encoders: embeddings, a stack of blocks, and what is read off the last one.
+"""Text encoders: backbone, a class for each head, and the factory that builds them.
 
-A batch is ``input_ids``, ``attention_mask`` and ``token_type_ids``, int64 and (batch, tokens)
-each. A mask of ``None`` says that all tokens are real, types of ``None`` that there is one
-segment. All classes return a dict of named outputs.
+A batch has ``input_ids``, ``attention_mask`` and ``token_type_ids``, int64 and (batch, tokens)
+each. A mask of ``None`` means all 1, types of ``None`` all 0. All models return a dict of named
+outputs. The arithmetic is in ``zoo.nn.transformer`` and ``zoo.nn.heads``.
 
 In training, several documents may share a row (packing): ``document_ids`` number them from 1,
 ``position_ids`` count within each, and attention is restricted to tokens of the same document.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from zoo.nn.attention import SelfAttention, packed_mask, padding_mask
-from zoo.nn.blocks import PostNormBlock
-from zoo.nn.heads import ClassifierMixin, HeadMixin, MLMHead, SpanMixin
-from zoo.nn.layers.embeddings import Embeddings
+from zoo.nn.heads import ClassifierMixin, HeadMixin, LinearHead, MLMHead, Pooler, SpanMixin
+from zoo.nn.layers.init import init_weights
+from zoo.nn.transformer import Embeddings, PostNormBlock, SelfAttention, packed_mask, padding_mask
 
 
 class Encoder(HeadMixin):
-    """The trunk, which all heads share. A subclass says in ``outputs`` what is read off it.
+    """The backbone: embeddings, blocks and an optional final norm. Subclasses add a head.
 
     Args:
-        embeddings: token numbers and types -> (batch, tokens, hidden).
-        layers: the blocks, each of which takes (batch, tokens, hidden) and a mask.
-        final_norm: a norm after the last block.
-        pooler: the tokens' vectors -> one for the text, where the head looks at that.
-        head: what stands on top.
-        order: the numbers of the blocks in the order in which they run, some of them several
-            times; by default each once.
+        embeddings: maps token, type and position ids to (batch, tokens, hidden).
+        layers: the blocks, which map (batch, tokens, hidden) and a mask to the same shape.
+        final_norm: norm after the last block.
+        pooler: maps (batch, tokens, hidden) to one vector per row, (batch, hidden).
+        head: maps the hidden state, or the pooler's output, to the outputs.
+        order: indices of the blocks in the order in which they run, where blocks share weights;
+            ``None`` for each once.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Encoder(HeadMixin):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Run the trunk, then the head."""
+        """Run backbone and head; see the module for the inputs."""
         return self.outputs(self.encode(input_ids, attention_mask, token_type_ids))
 
     def encode(
@@ -67,7 +66,7 @@ class Encoder(HeadMixin):
         position_ids: Tensor | None = None,
         document_ids: Tensor | None = None,
     ) -> Tensor:
-        """Run embeddings and blocks.
+        """Run the backbone.
 
         Args:
             input_ids: (batch, tokens), int64.
@@ -79,91 +78,107 @@ class Encoder(HeadMixin):
                 counted from 1; 0 for padding. It takes the place of ``attention_mask``.
 
         Returns:
-            (batch, tokens, hidden).
+            the last hidden state, (batch, tokens, hidden).
         """
         x: Tensor = self.embeddings(input_ids, token_type_ids, position_ids)
         if document_ids is None:
             mask = padding_mask(attention_mask, x.dtype)  # (batch, 1, 1, tokens)
         else:
             mask = packed_mask(document_ids, document_ids, x.dtype)  # (batch, 1, tokens, tokens)
-        for number in self.order:
-            x = self.layers[number](x, mask)
+        for index in self.order:
+            x = self.layers[index](x, mask)
         return self.apply_final_norm(x)
 
     def apply_final_norm(self, x: Tensor) -> Tensor:
-        """Normalise what the last block returned, where a norm follows it."""
+        """Normalize the output of the last block, if there is a final norm."""
         return x if self.final_norm is None else self.final_norm(x)
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-        """Read the outputs off the last block's, (batch, tokens, hidden)."""
-        found = {"last_hidden_state": hidden}
-        return found if self.pooler is None else {**found, "pooler_output": self.pooler(hidden)}
+        """Return the named outputs for the last hidden state, (batch, tokens, hidden)."""
+        outputs = {"last_hidden_state": hidden}
+        if self.pooler is not None:
+            outputs["pooler_output"] = self.pooler(hidden)
+        return outputs
 
-    def apply_head(self, hidden: Tensor, *more: Any) -> Tensor:
-        """Run the head on each token's vector, or on the text's where there is a pooler."""
-        return super().apply_head(hidden if self.pooler is None else self.pooler(hidden), *more)
+    def apply_head(self, hidden: Tensor, *head_args: Any) -> Tensor:
+        """Run the head on the pooler's output if there is a pooler, else on the hidden state."""
+        pooled = hidden if self.pooler is None else self.pooler(hidden)
+        return super().apply_head(pooled, *head_args)
 
 
 class Classifier(ClassifierMixin, Encoder):
-    """What is said of each token; with a pooler, of the text: (batch, [tokens,] labels)."""
+    """Token classification, (batch, tokens, labels); with a pooler, of rows, (batch, labels)."""
 
 
 class MaskedLM(Encoder):
-    """Which token stood at each place: (batch, tokens, vocabulary)."""
+    """Masked language modelling: logits, (batch, tokens, vocabulary)."""
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-        """See ``Encoder``."""
+        """Return the logits of all tokens."""
         return {"logits": self.scores(hidden)}
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """Score every token of the vocabulary: (..., hidden) to (..., vocabulary)."""
-        assert self.head is not None, "build gives it one"
+        """Return the logits over the vocabulary: (..., hidden) to (..., vocabulary)."""
+        assert self.head is not None, "the factory builds one"
         return self.head(hidden, self.embeddings.tokens)  # type: ignore[no-any-return]
 
 
 class MLMWithPairHead(MaskedLM):
-    """Which token stood at each place, and whether two texts belong together.
+    """Masked language modelling with a classifier of pairs of segments.
 
     Attributes:
-        pair_head: what the part of the head is called that scores pairs.
-        pair_output: what the model calls those scores, (batch, scores).
+        pair_head: name of the submodule of the head that classifies pairs.
+        pair_output: name of the output with the pairs' logits, (batch, classes).
     """
 
     pair_head: ClassVar[str]
     pair_output: ClassVar[str]
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-        """See ``Encoder``."""
+        """Return the logits of all tokens, and of the pair in each row."""
         return {**super().outputs(hidden), self.pair_output: self.pair_scores(hidden[:, 0])}
 
-    def pair_scores(self, start_positions: Tensor) -> Tensor:
-        """Score pairs of texts: (n, hidden) of their first tokens to (n, scores)."""
-        assert self.head is not None and self.pooler is not None, "build gives it both"
-        pooled = self.pooler(start_positions[:, None])
+    def pair_scores(self, first_tokens: Tensor) -> Tensor:
+        """Return the logits of pairs.
+
+        Args:
+            first_tokens: (pairs, hidden): the hidden state of each pair's first token.
+
+        Returns:
+            (pairs, classes).
+        """
+        assert self.head is not None and self.pooler is not None, "the factory builds both"
+        pooled = self.pooler(first_tokens[:, None])
         return self.head.get_submodule(self.pair_head)(pooled)  # type: ignore[no-any-return]
 
 
 class TokenDiscriminator(Encoder):
-    """One number for each token: (batch, tokens)."""
+    """Replaced-token detection: one logit per token, (batch, tokens)."""
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-        """See ``Encoder``."""
+        """Return the logits of all tokens."""
         return {"logits": self.scores(hidden)}
 
     def scores(self, hidden: Tensor, position_ids: Tensor | None = None) -> Tensor:
-        """Score each token: (batch, tokens, hidden) to (batch, tokens).
+        """Return one logit per token.
 
-        Positions are given for packed rows alone, for heads that look at a text's first token.
+        Args:
+            hidden: (batch, tokens, hidden).
+            position_ids: (batch, tokens), int64, from 0 in each document of a packed row, for
+                heads that use the first token of each document; ``None`` for other rows.
+
+        Returns:
+            (batch, tokens).
         """
         return self.apply_head(hidden).squeeze(-1)
 
 
 class QuestionAnswering(SpanMixin, Encoder):
-    """Where the answer starts and where it ends: (batch, tokens) each."""
+    """Extractive question answering: start and end logits, (batch, tokens) each."""
 
 
 class MultipleChoice(Classifier):
-    """Which of several texts it is. Inputs are (batch, choices, tokens) each."""
+    """Multiple choice: one logit per choice. The inputs are (batch, choices, tokens) each."""
 
     def forward(
         self,
@@ -171,34 +186,34 @@ class MultipleChoice(Classifier):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """Score each text by itself, as one of a larger batch: (batch, choices)."""
-        rows = [
-            None if given is None else given.flatten(0, 1)
-            for given in (attention_mask, token_type_ids)
-        ]
-        scores = super().forward(input_ids.flatten(0, 1), *rows)["logits"]
-        return {"logits": scores.view(input_ids.shape[:2])}
+        """Return the logits of the choices, (batch, choices), each a row of a larger batch."""
+        mask, types = (
+            None if tensor is None else tensor.flatten(0, 1)
+            for tensor in (attention_mask, token_type_ids)
+        )
+        logits = super().forward(input_ids.flatten(0, 1), mask, types)["logits"]
+        return {"logits": logits.view(input_ids.shape[:2])}
 
 
 def make_embeddings(
     config: Any,
-    kind: type[Embeddings] = Embeddings,
+    embeddings_type: type[Embeddings] = Embeddings,
     *,
     project: bool = False,
     positions: bool = True,
     norm: bool = True,
 ) -> Any:
-    """Return input embeddings of the shape that a configuration says.
+    """Return the input embeddings of a configuration.
 
     Args:
-        config: an ``EncoderConfig``, or one with the same fields.
-        kind: the class.
-        project: map them to the width of the blocks, even if it is the same.
-        positions: whether there is a table of positions.
-        norm: normalise their sum.
+        config: an ``EncoderConfig``, or a configuration with the same fields.
+        embeddings_type: the class to build.
+        project: map the embeddings to the width of the blocks even if it is the same.
+        positions: whether there are position embeddings.
+        norm: whether the sum is normalized.
     """
     width = getattr(config, "embedding_size", config.hidden_size)
-    return kind(
+    return embeddings_type(
         vocab_size=config.vocab_size,
         max_positions=config.max_positions if positions else 0,
         type_vocab_size=getattr(config, "type_vocab_size", 0),
@@ -210,11 +225,11 @@ def make_embeddings(
 
 
 def make_self_attention(config: Any, **changes: Any) -> SelfAttention:
-    """Return attention of the shape that a configuration says.
+    """Return the self-attention of a configuration.
 
     Args:
-        config: an ``EncoderConfig``, or one with the same fields.
-        **changes: arguments that it does not say so.
+        config: an ``EncoderConfig``, or a configuration with the same fields.
+        **changes: further arguments of ``SelfAttention``.
     """
     return SelfAttention(
         hidden_size=config.hidden_size,
@@ -226,40 +241,41 @@ def make_self_attention(config: Any, **changes: Any) -> SelfAttention:
 
 def make_blocks(
     config: Any,
-    kind: Callable[..., PostNormBlock] = PostNormBlock,
+    block_type: Callable[..., PostNormBlock] = PostNormBlock,
     *,
     attention: Callable[[int], nn.Module] | None = None,
     count: int | None = None,
     **changes: Any,
 ) -> list[PostNormBlock]:
-    """Return blocks of the shape that a configuration says.
+    """Return the blocks of a configuration.
 
     Args:
-        config: an ``EncoderConfig``, or one with the same fields.
-        kind: the class.
-        attention: a block's number -> what mixes tokens in it, if it is not ``SelfAttention``.
-        count: how many, if not ``num_layers``.
-        **changes: arguments of ``kind`` that the configuration does not say so.
+        config: an ``EncoderConfig``, or a configuration with the same fields.
+        block_type: the class to build.
+        attention: maps the index of a block to its attention; ``None`` for ``SelfAttention``.
+        count: number of blocks; ``None`` for ``num_layers``.
+        **changes: further arguments of ``block_type``.
     """
-    usual = {
+    block_args = {
         "hidden_size": config.hidden_size,
         "intermediate_size": config.intermediate_size,
         "act": config.activation,
         "layer_norm_eps": config.layer_norm_eps,
         "dropout": config.dropout,
+        **changes,
     }
     return [
-        kind(attention(number) if attention else make_self_attention(config), **usual | changes)
-        for number in range(config.num_layers if count is None else count)
+        block_type(attention(index) if attention else make_self_attention(config), **block_args)
+        for index in range(config.num_layers if count is None else count)
     ]
 
 
 def make_mlm_head(config: Any, act: str | None = None) -> MLMHead:
-    """Return the head of masked language models of the shape that a configuration says.
+    """Return the masked-language-modelling head of a configuration.
 
     Args:
         config: an ``EncoderConfig``.
-        act: name of the activation, if it is not the blocks'.
+        act: name of the activation function; ``None`` for that of the blocks.
     """
     return MLMHead(
         hidden_size=config.hidden_size,
@@ -269,3 +285,111 @@ def make_mlm_head(config: Any, act: str | None = None) -> MLMHead:
         layer_norm_eps=config.layer_norm_eps,
         tied=config.tie_embeddings,
     )
+
+
+PoolerAndHead = tuple[nn.Module | None, nn.Module | None]
+
+
+class ModelFactory:
+    """Builds the models of a family. A family overrides what differs from the most common parts.
+
+    Args:
+        config: an ``EncoderConfig``.
+
+    Attributes:
+        config: the same.
+        width: width of the blocks.
+        dropout: dropout probability before classifiers: ``classifier_dropout`` of the
+            configuration if it is set, else ``dropout``.
+        model_classes: name of each head -> the class of its model. A family with a backbone class
+            of its own names classes that combine both.
+    """
+
+    model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
+        "none": Encoder,
+        "masked-lm": MaskedLM,
+        "sequence-classification": Classifier,
+        "multiple-choice": MultipleChoice,
+        "token-classification": Classifier,
+        "question-answering": QuestionAnswering,
+    }
+
+    def __init__(self, config: Any) -> None:
+        self.config, self.width = config, config.hidden_size
+        classifier_dropout = getattr(config, "classifier_dropout", None)
+        self.dropout = config.dropout if classifier_dropout is None else classifier_dropout
+
+    def build(self, head: str) -> Encoder:
+        """Return a model with randomly initialized weights.
+
+        Raises:
+            ValueError: the family has no such head.
+        """
+        if head not in self.model_classes:
+            raise ValueError(f"{type(self.config).__name__} has no head {head!r}")
+        backbone = self.backbone_args()
+        pooler, head_module = self.pooler_and_head(head)
+        model = self.model_classes[head](**backbone, pooler=pooler, head=head_module)
+        init_weights(model, std=self.config.initializer_range)
+        return model
+
+    def backbone_args(self) -> dict[str, Any]:
+        """Return the arguments of the model's class beside pooler and head."""
+        return {"embeddings": make_embeddings(self.config), "layers": make_blocks(self.config)}
+
+    def pooler_and_head(self, head: str) -> PoolerAndHead:
+        """Return pooler and head of a model. A family with further heads extends this.
+
+        Raises:
+            ValueError: there is no such head.
+        """
+        labels = len(self.config.labels)
+        match head:
+            case "none":
+                return self.pooler() if getattr(self.config, "pooler", False) else None, None
+            case "masked-lm":
+                return None, self.masked_lm_head()
+            case "sequence-classification":
+                return self.sequence_head(labels)
+            case "multiple-choice":
+                return self.choice_head()
+            case "token-classification":
+                return None, self.token_head(labels)
+            case "question-answering":
+                return None, self.span_head()
+        raise ValueError(f"{type(self).__name__} builds no head {head!r}")
+
+    def pooler(self) -> nn.Module:
+        """Return the module that pools a row into one vector."""
+        return Pooler(self.width)
+
+    def masked_lm_head(self) -> MLMHead:
+        """Return the head for masked language modelling."""
+        return make_mlm_head(self.config)
+
+    def sequence_head(self, outputs: int) -> PoolerAndHead:
+        """Return pooler and head for sequence classification, with ``outputs`` classes."""
+        return self.pooler(), LinearHead(self.width, outputs, self.dropout)
+
+    def choice_head(self) -> PoolerAndHead:
+        """Return pooler and head for multiple choice: one logit per choice."""
+        return self.sequence_head(1)
+
+    def token_head(self, outputs: int) -> nn.Module:
+        """Return the head for token classification, with ``outputs`` classes."""
+        return LinearHead(self.width, outputs, self.dropout)
+
+    def span_head(self) -> nn.Module:
+        """Return the head for extractive question answering: start and end logits."""
+        return LinearHead(self.width, 2)
+
+    def mlm_and_pair_head(self, name: str, pair_head: nn.Module) -> PoolerAndHead:
+        """Return pooler and head for masked language modelling with classification of pairs.
+
+        Args:
+            name: name of ``pair_head`` in the head, ``MLMWithPairHead.pair_head``.
+            pair_head: maps the pooler's output, (pairs, hidden), to (pairs, classes).
+        """
+        head = self.masked_lm_head()
+        head.add_module(name, pair_head)
+        return self.pooler(), head

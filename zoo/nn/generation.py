@@ -1,7 +1,7 @@
-"""Models that write: they read what is given, and then one token at a time.
+"""Models that generate tokens: a decoding state with cached keys and values, and its steps.
 
-What was read is kept in a ``State``, so that no key and no value is computed twice. All is written
-in terms of two methods, ``begin`` and ``read``: generation in torch, and the graphs of an export.
+A model implements ``init_state`` and ``forward_with_cache``. Generation in torch and the exported
+ONNX graphs with a cache follow from these two.
 """
 
 from abc import ABC, abstractmethod
@@ -15,19 +15,18 @@ from torch.nn import functional as F
 from zoo.nn.heads import LMHeadMixin
 from zoo.nn.kv_cache import KeyValueCache
 
-KeysAndValues = tuple[
-    Tensor, Tensor
-]  # keys and values of a source, (batch, heads, tokens, head) each
+# keys and values of a source, (batch, heads, tokens, head_size) each
+KeysAndValues = tuple[Tensor, Tensor]
 
 
 class DecodeState:
-    """What is kept between the steps of generation.
+    """The state between two steps of generation.
 
     Args:
-        cache: keys and values of the tokens that were read.
-        mask: (batch, tokens), zero for padding, or ``None`` where there is none: of all tokens,
-            or of the source where there is one.
-        cross_attention_cache: keys and values of the source for each block of the decoder.
+        cache: keys and values of the tokens of the decoder.
+        mask: (batch, tokens): 1 for tokens, 0 for padding, or ``None`` for all 1. In an
+            encoder-decoder it covers the source, else the tokens of the decoder.
+        cross_attention_cache: keys and values of the source, for each block of the decoder.
     """
 
     def __init__(
@@ -37,65 +36,66 @@ class DecodeState:
         cross_attention_cache: Sequence[KeysAndValues] = (),
     ) -> None:
         self.cache, self.mask, self.cross_attention_cache = cache, mask, list(cross_attention_cache)
-        self._given: Tensor | None = None  # of each row, the one of ``begin`` that it came from
+        self._source_rows: Tensor | None = None  # for each row, its row in the prefill's batch
 
     def select(self, rows: Tensor) -> None:
-        """Keep some rows of the batch, in the order given."""
-        given = rows if self._given is None else self._given[rows]
+        """Keep some rows of the batch, in the given order; a row may be repeated."""
+        source_rows = rows if self._source_rows is None else self._source_rows[rows]
         self.cache.select(rows)
-        if self._given is not None and torch.equal(given, self._given):
-            return  # beams of one text share what is kept of its source, and where it is padded
+        if self._source_rows is not None and torch.equal(source_rows, self._source_rows):
+            return  # beams of one source were swapped: its keys, values and mask are the same
         self.cross_attention_cache = [
             (keys[rows], values[rows]) for keys, values in self.cross_attention_cache
         ]
         self.mask = None if self.mask is None else self.mask[rows]
-        self._given = given
+        self._source_rows = source_rows
 
 
 class GenerationMixin(LMHeadMixin, ABC):
-    """A part of models that write, which makes them a ``zoo.inference.generation.Decoder``.
+    """A language model that generates, and so a ``zoo.inference.generation.Decoder``.
 
     Attributes:
-        state_type: what is kept between the steps.
+        state_type: class of the state between two steps.
     """
 
     state_type: ClassVar[type[DecodeState]] = DecodeState
 
     @abstractmethod
     def init_state(self, inputs: Mapping[str, Tensor], max_new_tokens: int) -> DecodeState:
-        """Return a state before any token is read; a source is read here, if there is one.
+        """Return the state before the first token. An encoder-decoder encodes the source here.
 
         Args:
             inputs: see ``zoo.inference.generation.Decoder.prefill``.
-            max_new_tokens: see there.
+            max_new_tokens: number of tokens for which the cache reserves memory.
         """
 
     @abstractmethod
     def forward_with_cache(self, tokens: Tensor, state: Any) -> Tensor:
-        """Read more tokens of each row.
+        """Run the decoder on new tokens, and extend the state by them.
 
         Args:
             tokens: (batch, tokens), int64.
-            state: of ``state_type``, changed in place. A mask of all tokens tells of these, too.
+            state: of ``state_type``, changed in place. A mask of the decoder's tokens already
+                covers the new ones.
 
         Returns:
-            what ``scores`` reads, (batch, tokens, hidden).
+            the hidden state, (batch, tokens, hidden), an argument of ``scores``.
         """
 
     def decoder_input_ids(self, input_ids: Tensor) -> Tensor:
-        """Return what is read first, (batch, tokens); here the inputs, (batch, tokens)."""
+        """Return the first tokens of the decoder, (batch, tokens); here ``input_ids``."""
         return input_ids
 
     def prefill(
         self, inputs: Mapping[str, Tensor], max_new_tokens: int
     ) -> tuple[Tensor, DecodeState]:
-        """See ``zoo.inference.generation.Decoder``."""
+        """Return the logits after the prompt and the state; see ``Decoder.prefill``."""
         state = self.init_state(inputs, max_new_tokens)
         hidden = self.forward_with_cache(self.decoder_input_ids(inputs["input_ids"]), state)
         return self.scores(hidden[:, -1]), state
 
     def step(self, tokens: Tensor, state: DecodeState) -> Tensor:
-        """See ``zoo.inference.generation.Decoder``; what was written is no padding."""
+        """Return the logits after one more token in each row; see ``Decoder.step``."""
         if state.mask is not None and not state.cross_attention_cache:
-            state.mask = F.pad(state.mask, (0, 1), value=1)
+            state.mask = F.pad(state.mask, (0, 1), value=1)  # generated tokens are no padding
         return self.scores(self.forward_with_cache(tokens[:, None], state)[:, -1])

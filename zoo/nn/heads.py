@@ -1,4 +1,4 @@
-"""What stands on top of a trunk: predictions for tokens, for spans, for whole texts."""
+"""Heads of models: poolers, classifiers and language-model heads, and what models share of them."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.nn.layers.activations import activation
 from zoo.nn.layers.small_batch_linear import optimize_for_inference, small_batch_linear
+from zoo.nn.transformer import activation
 
 
 def gather_rows(hidden: Tensor, positions: Tensor) -> Tensor:
-    """Take one vector of each row.
+    """Return the vector at one position of each row.
 
     Args:
         hidden: (batch, tokens, hidden).
@@ -24,12 +24,12 @@ def gather_rows(hidden: Tensor, positions: Tensor) -> Tensor:
 
 
 class Pooler(nn.Linear):
-    """A vector for the whole text: the first token's, through a linear map and an activation.
+    """Pools a row by its first token, through a linear map and an activation function.
 
     Args:
-        hidden_size: width of the input and the output.
-        act: name of the activation.
-        dropout: probability of dropping an element of the input in training.
+        hidden_size: width of input and output.
+        act: name of the activation function.
+        dropout: dropout probability of the input.
     """
 
     def __init__(self, hidden_size: int, act: str = "tanh", dropout: float = 0.0) -> None:
@@ -37,25 +37,25 @@ class Pooler(nn.Linear):
         self.dropout, self.act = nn.Dropout(dropout), activation(act)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Pool (batch, tokens, hidden) into (batch, hidden)."""
+        """Pool (batch, tokens, hidden) to (batch, hidden)."""
         return self.act(super().forward(self.dropout(hidden[:, 0])))
 
 
 class FirstTokenPooler(nn.Module):
-    """A vector for the whole text: the first token's, as it is."""
+    """Pools a row by its first token."""
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Take (batch, hidden) from (batch, tokens, hidden)."""
+        """Pool (batch, tokens, hidden) to (batch, hidden)."""
         return hidden[:, 0]
 
 
 class LinearHead(nn.Linear):
-    """One linear map, after dropout.
+    """A linear map after dropout.
 
     Args:
         hidden_size: width of the input.
         outputs: width of the output.
-        dropout: probability of dropping an element of the input in training.
+        dropout: dropout probability of the input.
     """
 
     def __init__(self, hidden_size: int, outputs: int, dropout: float = 0.0) -> None:
@@ -68,14 +68,14 @@ class LinearHead(nn.Linear):
 
 
 class DenseHead(nn.Module):
-    """Two linear maps with an activation between them.
+    """Two linear maps with an activation function between them.
 
     Args:
         hidden_size: width of the input and between the maps.
         outputs: width of the output.
-        act: name of the activation.
-        dropout: probability of dropping an element of the input in training.
-        inner_dropout: the same between the maps.
+        act: name of the activation function.
+        dropout: dropout probability of the input.
+        inner_dropout: dropout probability between the maps.
     """
 
     def __init__(
@@ -100,17 +100,16 @@ class DenseHead(nn.Module):
 
 
 class MLMHead(nn.Module):
-    """Scores over the vocabulary for each token, by likeness to the token embeddings.
+    """The head of masked language models: logits against the token embeddings.
 
     Args:
-        hidden_size: width of the trunk.
-        embedding_size: width of the token embeddings, where it is not the trunk's.
-        vocab_size: how many tokens there are.
-        act: name of the activation.
-        layer_norm_eps: added to the variance in the norm.
-        tied: score against the trunk's token embeddings, which ``forward`` is given. Otherwise
-            the head has a table of its own.
-        embedding_size: width of that table, if it is not ``hidden_size``.
+        hidden_size: width of the backbone.
+        vocab_size: number of tokens in the vocabulary.
+        act: name of the activation function.
+        layer_norm_eps: epsilon of the layer norm.
+        tied: whether the output embeddings are the token embeddings, an argument of ``forward``;
+            else they are a parameter of the head.
+        embedding_size: width of the output embeddings; ``None`` for ``hidden_size``.
     """
 
     def __init__(
@@ -132,11 +131,11 @@ class MLMHead(nn.Module):
         self.bias = nn.Parameter(self.dense.weight.new_zeros(vocab_size))
 
     def forward(self, hidden: Tensor, embeddings: nn.Embedding) -> Tensor:
-        """Score every token of the vocabulary at every position.
+        """Return the logits over the vocabulary.
 
         Args:
             hidden: (..., hidden).
-            embeddings: the trunk's token embeddings.
+            embeddings: the backbone's token embeddings.
 
         Returns:
             (..., vocabulary).
@@ -146,43 +145,43 @@ class MLMHead(nn.Module):
 
 
 class HeadMixin(nn.Module):
-    """A part of models: a head that reads vectors.
+    """A model with a head.
 
     Attributes:
-        head: the head, or ``None`` where there is nothing to read.
+        head: the head; ``None`` for the backbone alone.
     """
 
     head: nn.Module | None
 
-    def apply_head(self, hidden: Tensor, *more: Any) -> Tensor:
+    def apply_head(self, hidden: Tensor, *head_args: Any) -> Tensor:
         """Run the head on vectors, (..., hidden)."""
-        assert self.head is not None, "a trunk without a head gives vectors alone"
-        return self.head(hidden, *more)  # type: ignore[no-any-return]
+        assert self.head is not None, "a model without a head has no such outputs"
+        return self.head(hidden, *head_args)  # type: ignore[no-any-return]
 
 
 class ClassifierMixin(HeadMixin):
-    """A part of models: what a head says of each vector, (..., hidden) to (..., labels)."""
+    """A model that classifies vectors: (..., hidden) to (..., labels)."""
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-        """Return the model's outputs for vectors that the head reads."""
+        """Return the logits."""
         return {"logits": self.apply_head(hidden)}
 
 
 class SpanMixin(HeadMixin):
-    """A part of models: where in a text an answer starts and ends, by a head of width 2."""
+    """A model for extractive question answering, by a head with two outputs per token."""
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-        """Return the model's outputs, (batch, tokens) each, for (batch, tokens, hidden)."""
+        """Return start and end logits, (batch, tokens) each, for (batch, tokens, hidden)."""
         start, end = self.apply_head(hidden).unbind(dim=-1)
         return {"start_logits": start, "end_logits": end}
 
 
 class LMHeadMixin(nn.Module):
-    """A part of models that write: scores of what comes next, by likeness to the token embeddings.
+    """A language model whose logits are products with the output embeddings.
 
     Attributes:
-        embeddings: its ``tokens`` are the embeddings.
-        head: a linear map whose table is looked at in their place, or ``None``.
+        embeddings: input embeddings; ``embeddings.tokens`` are the tied output embeddings.
+        head: a linear map with output embeddings of its own; ``None`` for tied ones.
     """
 
     embeddings: Any
@@ -190,18 +189,18 @@ class LMHeadMixin(nn.Module):
 
     @property
     def output_embeddings(self) -> Tensor:
-        """What hidden vectors are compared with, (vocabulary, hidden)."""
+        """The output embeddings, (vocabulary, hidden)."""
         table = self.embeddings.tokens if self.head is None else self.head
         return table.weight  # type: ignore[no-any-return]
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """Score every token of the vocabulary: (..., hidden) to (..., vocabulary)."""
+        """Return the logits over the vocabulary: (..., hidden) to (..., vocabulary)."""
         return small_batch_linear(hidden, self.output_embeddings)
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
-        """Return the model's outputs for vectors, (batch, tokens, hidden)."""
+        """Return the logits for (batch, tokens, hidden)."""
         return {"logits": self.scores(hidden)}
 
     def optimize_for_inference(self) -> None:
-        """Prepare to generate on a CPU."""
+        """Prepare the model for generation on a CPU; see ``small_batch_linear``."""
         optimize_for_inference(self)

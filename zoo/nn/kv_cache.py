@@ -1,46 +1,46 @@
-"""Keys and values of the tokens that a decoder has seen, kept so that none is computed twice."""
+"""Caches of keys and values, so that generation computes those of each token once."""
 
 import torch
 from torch import Tensor
 
 
 class LayerCache:
-    """One layer's keys and values, in storage with room for more.
+    """The keys and values of one layer, in storage that is allocated ahead.
 
     Args:
-        max_new_tokens: number of tokens expected after the first call; the storage grows if more
-            come.
+        max_new_tokens: number of tokens expected after the first call of ``extend``; the storage
+            grows if more come.
 
     Attributes:
-        length: how many tokens are held.
+        length: number of cached tokens.
     """
 
     def __init__(self, max_new_tokens: int = 0) -> None:
-        self.length, self._room = 0, max_new_tokens
+        self.length, self._reserve = 0, max_new_tokens
         self._keys: Tensor | None = None
         self._values: Tensor | None = None
 
     @property
     def keys(self) -> Tensor:
-        """(batch, heads, length, head_dim), a view."""
-        assert self._keys is not None, "nothing was stored"
+        """The keys, (batch, heads, length, head_size), a view."""
+        assert self._keys is not None, "the cache is empty"
         return self._keys[:, :, : self.length]
 
     @property
     def values(self) -> Tensor:
-        """(batch, heads, length, head_dim), a view."""
-        assert self._values is not None, "nothing was stored"
+        """The values, (batch, heads, length, head_size), a view."""
+        assert self._values is not None, "the cache is empty"
         return self._values[:, :, : self.length]
 
     def extend(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Add tokens, and return the keys and values of all.
+        """Add the keys and values of new tokens, and return those of all.
 
         Args:
-            keys: (batch, heads, tokens, head_dim).
-            values: the same.
+            keys: (batch, heads, tokens, head_size).
+            values: (batch, heads, tokens, head_size).
 
         Returns:
-            views of what is stored, (batch, heads, length, head_dim) each.
+            views of the storage, (batch, heads, length, head_size) each.
         """
         before, self.length = self.length, self.length + keys.shape[2]
         self._keys = self._fit(self._keys, keys, before)
@@ -50,29 +50,30 @@ class LayerCache:
         return self.keys, self.values
 
     def select(self, rows: Tensor) -> None:
-        """Keep some rows of the batch, in the order given; a row may be kept several times."""
-        assert self._keys is not None and self._values is not None, "nothing was stored"
+        """Keep some rows of the batch, in the given order; a row may be repeated."""
+        assert self._keys is not None and self._values is not None, "the cache is empty"
         self._keys = self._keys.index_select(0, rows)
         self._values = self._values.index_select(0, rows)
 
-    def _fit(self, stored: Tensor | None, new: Tensor, held: int) -> Tensor:
-        """Return storage that holds what is stored, and has room for all."""
+    def _fit(self, stored: Tensor | None, new: Tensor, cached: int) -> Tensor:
+        """Return storage for ``self.length`` tokens that holds the ``cached`` first ones."""
         if stored is not None and stored.shape[2] >= self.length:
             return stored
-        size = self.length + (self._room if stored is None else self.length)
+        # growing doubles the size, so that copying costs a constant time per token
+        size = self.length + (self._reserve if stored is None else self.length)
         batch, heads, _, width = new.shape
         larger = torch.empty(batch, heads, size, width, dtype=new.dtype, device=new.device)
         if stored is not None:
-            larger[:, :, :held] = stored[:, :, :held]
+            larger[:, :, :cached] = stored[:, :, :cached]
         return larger
 
 
 class KeyValueCache:
-    """The caches of all layers of a decoder.
+    """The keys and values of all layers of a decoder.
 
     Args:
-        layers: how many.
-        max_new_tokens: see ``LayerCache``.
+        layers: number of layers.
+        max_new_tokens: number of tokens for which memory is reserved; see ``LayerCache``.
     """
 
     def __init__(self, layers: int, max_new_tokens: int = 0) -> None:
@@ -80,10 +81,10 @@ class KeyValueCache:
 
     @property
     def length(self) -> int:
-        """How many tokens all layers hold."""
-        return self.layers[-1].length
+        """Number of tokens cached in every layer."""
+        return self.layers[-1].length  # the last one: within a forward pass it is behind the others
 
     def select(self, rows: Tensor) -> None:
-        """Keep some rows of the batch in every layer; see ``LayerCache``."""
+        """Keep some rows of the batch in every layer, in the given order."""
         for layer in self.layers:
             layer.select(rows)

@@ -14,11 +14,10 @@ it leaves behind is a Transformer encoder that differs from the first ones in th
 import torch
 from torch import Tensor, nn
 
-from zoo.nn.attention import packed_mask, padding_mask
 from zoo.nn.encoder import make_blocks, make_embeddings, make_mlm_head
 from zoo.nn.heads import Pooler
-from zoo.nn.layers.embeddings import Embeddings
 from zoo.nn.layers.init import init_weights
+from zoo.nn.transformer import Embeddings, packed_mask, padding_mask
 from zoo_mpnet.config import BUCKETS, PAD, MPNetConfig
 
 # Where the wide buckets start: 8 times the powers of the root, rounded up. Whole numbers, because
@@ -29,14 +28,14 @@ _NEAR, _FAR = 8, (12, 16, 23, 32, 46, 64, 91)
 class CountedEmbeddings(Embeddings):
     """Embeddings whose positions count the real tokens of each row."""
 
-    def where(self, input_ids: Tensor) -> Tensor:
+    def default_positions(self, input_ids: Tensor) -> Tensor:
         """Embed where each token stands, (batch, tokens, hidden); padding is at ``PAD``."""
         real = input_ids != PAD
         return self.positions(real.cumsum(dim=1) * real + PAD)  # type: ignore[no-any-return]
 
-    def at(self, position_ids: Tensor) -> Tensor:
+    def embed_positions(self, position_ids: Tensor) -> Tensor:
         """Embed positions that are counted from 0."""
-        return super().at(position_ids + PAD + 1)
+        return super().embed_positions(position_ids + PAD + 1)
 
 
 def distance_bias(table: nn.Embedding, tokens: int) -> Tensor:

@@ -1,1 +1,1 @@
-"""Layers: embeddings, feed-forward, recurrent, convolution and activation modules."""
+"""Layers beside those of a Transformer: recurrent, highway, convolution, initialization."""

@@ -1,16 +1,16 @@
-"""Convolutions over the tokens of a text."""
+"""Convolution over the tokens of a row."""
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 
 class TokenConvolution(nn.Conv1d):
-    """Mixes each token with its neighbours on both sides; beyond the ends are zeros.
+    """A convolution over neighbouring tokens, with zero padding at both ends.
 
     Args:
-        hidden_size: width of the input and the output.
-        kernel_size: how many tokens are mixed, an odd number.
-        groups: of channels, which are mixed apart.
+        hidden_size: width of input and output.
+        kernel_size: number of tokens in the window, odd.
+        groups: number of groups of channels.
     """
 
     def __init__(self, hidden_size: int, kernel_size: int, groups: int = 1) -> None:

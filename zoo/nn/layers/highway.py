@@ -1,13 +1,13 @@
-"""Layers that learn how much of what they are given passes as it is."""
+"""Highway layers (Srivastava et al. 2015, arXiv:1505.00387)."""
 
 from torch import Tensor, nn
 
 
 class Highway(nn.Module):
-    """y = g relu(T x) + (1 - g) x, g = sigmoid(C x) (Srivastava et al. 2015, arXiv:1505.00387).
+    """y = g relu(T x) + (1 - g) x, where the gate is g = sigmoid(C x).
 
     Args:
-        width: of x and y.
+        width: width of x and y.
     """
 
     def __init__(self, width: int) -> None:
@@ -16,7 +16,7 @@ class Highway(nn.Module):
         self.transform = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return (..., width)."""
+        """Map (..., width) to the same shape."""
         gate: Tensor = self.carry(x).sigmoid()
-        new: Tensor = self.transform(x).relu()
-        return x + gate * (new - x)
+        transformed: Tensor = self.transform(x).relu()
+        return x + gate * (transformed - x)

@@ -1,16 +1,17 @@
-"""How fresh weights are drawn."""
+"""Initialization of weights."""
 
 from torch import nn
 
 
 def init_weights(model: nn.Module, std: float) -> None:
-    """Draw matrices from a normal distribution cut off at two deviations; biases start at zero.
+    """Initialize linear maps and embeddings in place.
 
-    Norms keep the ones and zeros that torch gives them.
+    Weights are drawn from a normal distribution truncated at two standard deviations; biases are
+    zero. Norms keep torch's initial ones and zeros.
 
     Args:
-        model: the model whose parameters are set in place.
-        std: deviation of the distribution before it is cut.
+        model: the model.
+        std: standard deviation before truncation.
     """
     for module in model.modules():
         if isinstance(module, nn.Linear | nn.Embedding):

@@ -1,4 +1,4 @@
-"""What recurrent layers have in common: they go over tokens in turn, and remember the last."""
+"""Recurrent layers: state carried from batch to batch, and the scan over the tokens of a row."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
@@ -11,19 +11,17 @@ Step: TypeAlias = Callable[[Tensors, Tensors], Tensors]
 
 
 class RecurrentState:
-    """What recurrent layers remember from one batch to the next.
+    """The state of recurrent layers from one batch to the next.
 
-    Row r of a batch goes on where row r of the batch before ended. A batch with fewer rows leaves
-    the memory of the others as it is; rows that come anew begin with zeros. What a batch begins
-    with and what it ends with are apart, so that computing it again (activation checkpointing)
-    begins with the same.
+    Row r of a batch continues row r of the batch before. A batch with fewer rows leaves the state
+    of the others unchanged; additional rows start with zeros. Initial and final states are kept
+    apart, so that recomputing a batch (gradient checkpointing) starts with the same state.
 
     Args:
-        begin: what ``ended`` was after the batch before, perhaps among other tensors; by default
-            every row begins with zeros.
+        begin: ``ended`` of the batch before, perhaps among other tensors; ``None`` for zeros.
 
     Attributes:
-        ended: what the batch ended with, by name, (rows, width) each; gradients stop here.
+        ended: the final states by name, (rows, width) each, without gradients.
     """
 
     def __init__(self, begin: Mapping[str, Tensor] | None = None) -> None:
@@ -31,67 +29,67 @@ class RecurrentState:
         self.ended: dict[str, Tensor] = {}
 
     def before(self, name: str, zeros: Tensor) -> Tensor:
-        """Return what each row of a batch begins with.
+        """Return the initial state of a batch.
 
         Args:
-            name: of what is remembered.
-            zeros: (rows, width), of the dtype and device to compute in.
+            name: name of the state.
+            zeros: (rows, width), of the dtype and device of the layer.
         """
-        held = self._begin.get(name)
-        return zeros if held is None else _and_more(held.to(zeros)[: zeros.shape[0]], zeros)
+        stored = self._begin.get(name)
+        return zeros if stored is None else _extend(stored.to(zeros)[: zeros.shape[0]], zeros)
 
     def after(self, name: str, ended: Tensor) -> None:
-        """Keep what the rows of a batch ended with, (rows, width)."""
+        """Store the final state of a batch, (rows, width)."""
         new = ended.detach()
-        self.ended[name] = _and_more(new, self._begin.get(name, new).to(new))
+        self.ended[name] = _extend(new, self._begin.get(name, new).to(new))
 
 
-def _and_more(rows: Tensor, others: Tensor) -> Tensor:
-    """Return some rows and, of the others, those that follow on as many."""
+def _extend(rows: Tensor, others: Tensor) -> Tensor:
+    """Return ``rows``, followed by the rows of ``others`` beyond their number."""
     return torch.cat([rows, others[rows.shape[0] :]])
 
 
 def scan(
-    step: Step, held: Tensors, given: Tensors, *, reverse: bool = False
+    step: Step, state: Tensors, inputs: Tensors, *, reverse: bool = False
 ) -> tuple[Tensor, Tensors]:
-    """Go over the tokens of each row, one after the other.
+    """Apply a recurrent step to the tokens of each row in turn.
 
     Args:
-        step: from what is held before a token, and what the token gives, (batch, ...) each, to
-            what is held after it. What a layer returns is the first of that.
-        held: what the rows begin with, (batch, ...) each.
-        given: (batch, tokens, ...) each.
-        reverse: whether the last token comes first.
+        step: maps the state before a token and the inputs of the token, (batch, ...) each, to the
+            state after it. The first tensor of the state is the output.
+        state: the initial state, (batch, ...) each.
+        inputs: (batch, tokens, ...) each.
+        reverse: start with the last token.
 
     Returns:
-        what a layer returns, (batch, tokens, ...), and what is held at the end.
+        the outputs, (batch, tokens, ...), and the final state.
     """
-    over = _in_a_graph if torch.compiler.is_exporting() else _in_turn
-    found, ended = over(step, held, tuple(each.transpose(0, 1) for each in given), reverse)
-    return found.transpose(0, 1), ended
+    run = _scan_in_graph if torch.compiler.is_exporting() else _loop
+    outputs, final = run(step, state, tuple(x.transpose(0, 1) for x in inputs), reverse)
+    return outputs.transpose(0, 1), final
 
 
-def _in_turn(step: Step, held: Tensors, tokens: Tensors, reverse: bool) -> tuple[Tensor, Tensors]:
-    """Return what is held first after each token, (tokens, batch, ...), and all at the end."""
-    every = list(zip(*(each.unbind(0) for each in tokens), strict=True))
-    found = [held[0]] * len(every)
-    for t in range(len(every))[:: -1 if reverse else 1]:
-        held = step(held, every[t])
-        found[t] = held[0]
-    return torch.stack(found), held
+def _loop(step: Step, state: Tensors, inputs: Tensors, reverse: bool) -> tuple[Tensor, Tensors]:
+    """Return the outputs, (tokens, batch, ...), and the final state."""
+    tokens = list(zip(*(x.unbind(0) for x in inputs), strict=True))
+    outputs = [state[0]] * len(tokens)
+    for t in range(len(tokens))[:: -1 if reverse else 1]:
+        state = step(state, tokens[t])
+        outputs[t] = state[0]
+    return torch.stack(outputs), state
 
 
-def _in_a_graph(
-    step: Step, held: Tensors, tokens: Tensors, reverse: bool
+def _scan_in_graph(
+    step: Step, state: Tensors, inputs: Tensors, reverse: bool
 ) -> tuple[Tensor, Tensors]:
-    """Do the same by an operator, which becomes ONNX's ``Scan``: an exporter would write the loop
-    out, token by token, for the length of its example.
+    """Return the same by an operator that becomes ONNX's ``Scan``: an exporter would unroll the
+    loop for the length of its example.
     """
     from torch._higher_order_ops.scan import scan
 
-    def body(held: Tensors, token: Tensors) -> tuple[Tensors, Tensor]:
-        held = step(held, token)
-        return held, held[0].clone()  # no two things returned may be one tensor
+    def body(state: Tensors, token: Tensors) -> tuple[Tensors, Tensor]:
+        state = step(state, token)
+        return state, state[0].clone()  # scan refuses outputs that alias each other
 
-    held, found = scan(body, held, tokens, reverse=reverse)
-    return found, held
+    final, outputs = scan(body, state, inputs, reverse=reverse)
+    return outputs, final

@@ -1,31 +1,31 @@
-"""Scores by how far apart tokens are, without gathering anything for the pairs of tokens.
+"""Attention scores of relative positions, computed without gathering for each pair of tokens.
 
-Where a score depends on a content and on a *difference* of places alone, the products of all
-contents with one vector for each difference are all there is to compute (Dai et al. 2019,
-arXiv:1901.02860, appendix B). Lined up by difference, they are the scores after each line is
-shifted by one against the line before, and shifting is a change of strides.
+Where a score depends on a query and on the *difference* of two positions, it is one of the
+products of the query with a vector for each difference (Dai et al. 2019, arXiv:1901.02860,
+appendix B). With one line of products per query, ordered by difference, the scores are what is
+left after shifting each line by one against the line before. Shifting is a change of strides.
 """
 
 from torch import Tensor
 
 
 def relative_shift(content: Tensor, positions: Tensor) -> Tensor:
-    """Score contents against the positions of all tokens as seen from each.
+    """Return the scores of queries against relative positions.
 
     Args:
-        content: (heads, batch, tokens, head_dim).
-        positions: (heads, head_dim, 2 * tokens), a column for each difference of a place to that of
-            the content: from ``1 - tokens`` up to ``tokens``.
+        content: (heads, batch, tokens, head_size): the queries.
+        positions: (heads, head_size, 2 * tokens): a vector for each difference of a position to
+            that of the query, from ``1 - tokens`` up to ``tokens``.
 
     Returns:
-        (heads, batch, tokens, tokens): for each content, the tokens at the other end.
+        (heads, batch, tokens, tokens): scores of each query with all positions of its row.
     """
     lines = content.flatten(1, 2) @ positions
     return shift(lines.view(*content.shape[:3], -1))
 
 
 def shift(lines: Tensor) -> Tensor:
-    """Move line ``i`` left by ``tokens - 1 - i``, and keep ``tokens`` of its elements: a view.
+    """Shift line ``i`` left by ``tokens - 1 - i``, and keep ``tokens`` of its elements: a view.
 
     Args:
         lines: (..., tokens, 2 * tokens), contiguous.
@@ -33,6 +33,8 @@ def shift(lines: Tensor) -> Tensor:
     Returns:
         (..., tokens, tokens).
     """
+    # After the first tokens - 1 elements are dropped, rows of 2 * tokens - 1 elements start one
+    # element further left in each line.
     tokens = lines.shape[-2]
     flat = lines.flatten(-2)[..., tokens - 1 : -1]
     return flat.reshape(*flat.shape[:-1], tokens, 2 * tokens - 1)[..., :tokens]

@@ -1,8 +1,9 @@
-"""Products of a few rows with a large matrix, which is what each step of a decoder computes.
+"""Products of a few rows with a large matrix, the work of each step of generation on a CPU.
 
-At best they take as long as it takes to read the matrix. Measured with float32 on CPUs: torch's
-own product does for up to three rows; from there on it takes up to twice as long as a batch of
-small products, one for each block of the matrix. From sixteen rows on it is as good again.
+Such a product is limited by the time to read the matrix. Measured with float32 on CPUs: torch's
+own product reaches that limit for up to three rows; from four to fifteen rows it takes up to
+twice as long as ``torch.bmm`` on blocks of the matrix that fit a core's cache; from sixteen rows
+on it is as fast again.
 """
 
 import torch
@@ -10,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 FEWEST_ROWS, MOST_ROWS = 4, 15
-BLOCK = 64 * 768  # numbers in a block of the matrix: it fits the cache of a core
+BLOCK = 64 * 768  # elements of a block of the matrix: it fits the cache of a core
 
 
 def small_batch_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Compute what ``torch.nn.functional.linear`` does, fast for a few rows on a CPU.
+    """Compute ``torch.nn.functional.linear``, fast for a few rows on a CPU.
 
     Args:
         x: (..., in).
@@ -22,31 +23,31 @@ def small_batch_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) ->
         bias: (out,).
 
     Returns:
-        (..., out), without a gradient where the fast path is taken.
+        (..., out). The fast path has no gradient, and is taken only where none is recorded.
     """
     width, height = x.shape[-1], max(1, BLOCK // x.shape[-1])
     rows, blocks = x.numel() // width, len(weight) // height
     few = FEWEST_ROWS <= rows <= MOST_ROWS and blocks > 1
-    if not few or not _plain(x) or not weight.is_contiguous() or torch.is_grad_enabled():
+    if not few or not _is_cpu_float32(x) or not weight.is_contiguous() or torch.is_grad_enabled():
         return F.linear(x, weight, bias)
-    # views in one call each: a step makes hundreds of these products
-    same = x.contiguous().as_strided((blocks, rows, width), (0, width, 1))
+    # as_strided makes each view in one call: a step of generation computes hundreds of products
+    repeated = x.contiguous().as_strided((blocks, rows, width), (0, width, 1))
     by_block = weight.as_strided((blocks, width, height), (height * width, 1, width))
-    found = torch.bmm(same, by_block)  # (blocks, rows, height)
-    found = found.transpose(0, 1).reshape(*x.shape[:-1], blocks * height)
+    out = torch.bmm(repeated, by_block)  # (blocks, rows, height)
+    out = out.transpose(0, 1).reshape(*x.shape[:-1], blocks * height)
     if blocks * height < len(weight):
-        found = torch.cat((found, F.linear(x, weight[blocks * height :])), dim=-1)
+        out = torch.cat((out, F.linear(x, weight[blocks * height :])), dim=-1)
     if bias is not None:
-        found += bias
-    return found
+        out += bias
+    return out
 
 
-def _plain(x: Tensor) -> bool:
+def _is_cpu_float32(x: Tensor) -> bool:
     return x.dtype == torch.float32 and x.device.type == "cpu"
 
 
 class SmallBatchLinear(nn.Linear):
-    """A linear map that is fast for a few rows; it has the parameters of an ordinary one."""
+    """``nn.Linear`` by ``small_batch_linear``, with the same parameters."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (..., in) to (..., out)."""
@@ -54,11 +55,11 @@ class SmallBatchLinear(nn.Linear):
 
 
 def optimize_for_inference(model: nn.Module) -> None:
-    """Let the linear maps of a model be fast for a few rows. Parameters stay as they are.
+    """Turn the linear maps of a model into ``SmallBatchLinear``, in place.
 
     Args:
-        model: changed in place; it should not be traced or trained afterwards.
+        model: the model, which is not to be traced or trained afterwards.
     """
     for module in model.modules():
-        if type(module) is nn.Linear:
+        if type(module) is nn.Linear:  # not a subclass, which may compute something else
             module.__class__ = SmallBatchLinear

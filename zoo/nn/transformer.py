@@ -1,0 +1,373 @@
+"""The parts of a Transformer: embeddings, attention, feed-forward networks and blocks.
+
+Vaswani et al. 2017, "Attention Is All You Need", arXiv:1706.03762.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from zoo.nn.kv_cache import LayerCache
+
+_tanh_gelu = functools.partial(F.gelu, approximate="tanh")
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,  # exact, with the error function
+    "gelu_new": _tanh_gelu,  # the approximation of Hendrycks and Gimpel (arXiv:1606.08415)
+    "gelu_pytorch_tanh": _tanh_gelu,  # another name of the same function
+    "relu": F.relu,
+    "silu": F.silu,
+    "tanh": torch.tanh,
+}
+_IN_PLACE: dict[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]] = {
+    F.gelu: torch.ops.aten.gelu_,
+    _tanh_gelu: functools.partial(torch.ops.aten.gelu_, approximate="tanh"),
+    F.relu: torch.relu_,
+    F.silu: functools.partial(F.silu, inplace=True),
+    torch.tanh: torch.tanh_,
+}
+
+
+def activation(name: str) -> Callable[[Tensor], Tensor]:
+    """Return an activation function by the name that configurations use.
+
+    Raises:
+        ValueError: there is no function of that name.
+    """
+    if name not in _ACTIVATIONS:
+        raise ValueError(f"activation {name!r} is not one of {', '.join(_ACTIVATIONS)}")
+    return _ACTIVATIONS[name]
+
+
+def activate(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Apply an activation function to a tensor that is not used afterwards.
+
+    Without gradients, the result overwrites ``x``: allocating memory for the wide activations of
+    a feed-forward network takes several times as long as computing them.
+    """
+    if torch.is_grad_enabled() or torch.compiler.is_exporting():
+        return function(x)
+    return _IN_PLACE.get(function, function)(x)
+
+
+class Embeddings(nn.Module):
+    """The sum of learned token, position and segment embeddings, with an optional norm.
+
+    Args:
+        vocab_size: number of tokens in the vocabulary.
+        max_positions: number of positions, the longest input; 0 for no position embeddings.
+        type_vocab_size: number of segment types; 0 for no segment embeddings.
+        hidden_size: width of the embeddings.
+        layer_norm_eps: epsilon of the layer norm; ``None`` for no norm.
+        dropout: dropout probability of the sum.
+        project_to: width of a linear map after dropout; ``None`` for no map.
+    """
+
+    def __init__(
+        self,
+        *,
+        vocab_size: int,
+        max_positions: int,
+        type_vocab_size: int,
+        hidden_size: int,
+        layer_norm_eps: float | None,
+        dropout: float,
+        project_to: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocab_size, hidden_size)
+        positions = nn.Embedding(max_positions, hidden_size) if max_positions else None
+        self.positions: Any = positions
+        self.types = nn.Embedding(type_vocab_size, hidden_size) if type_vocab_size else None
+        eps = layer_norm_eps
+        self.norm = None if eps is None else nn.LayerNorm(hidden_size, eps=eps)
+        self.dropout = nn.Dropout(dropout)
+        self.project = None if project_to is None else nn.Linear(hidden_size, project_to)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Return the embeddings of tokens.
+
+        Args:
+            input_ids: (batch, tokens), int64.
+            token_type_ids: (batch, tokens), int64; ``None`` for all 0.
+            position_ids: (batch, tokens), int64, from 0 in each document of a packed row;
+                ``None`` where each row is one document.
+
+        Returns:
+            (batch, tokens, hidden).
+
+        Raises:
+            ValueError: ``token_type_ids`` are given to a model without segment embeddings.
+        """
+        terms: list[Tensor] = []
+        if self.positions is not None:
+            if position_ids is None:
+                terms.append(self.default_positions(input_ids))
+            else:
+                terms.append(self.embed_positions(position_ids))
+        if self.types is not None:
+            # the row of type 0 is broadcast, which saves the lookup of (batch, tokens) vectors
+            no_types = token_type_ids is None
+            terms.append(self.types.weight[0] if no_types else self.types(token_type_ids))
+        elif token_type_ids is not None:
+            raise ValueError("token_type_ids are given, and this model has no segment embeddings")
+        x = self.tokens(input_ids)
+        x = x + functools.reduce(torch.add, terms) if terms else x
+        x = self.dropout(x if self.norm is None else self.norm(x))
+        return x if self.project is None else self.project(x)  # type: ignore[no-any-return]
+
+    def default_positions(self, input_ids: Tensor) -> Tensor:
+        """Return the position embeddings of rows of one document: 0, 1, 2, ...
+
+        Returns:
+            (tokens, hidden) or (batch, tokens, hidden).
+        """
+        table: Tensor = self.positions.weight
+        return table[: input_ids.shape[1]]  # a view, without a lookup
+
+    def embed_positions(self, position_ids: Tensor) -> Tensor:
+        """Return the embeddings of positions, (batch, tokens), that count from 0."""
+        return self.positions(position_ids)  # type: ignore[no-any-return]
+
+
+def padding_mask(attention_mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """Return a mask that excludes padding from attention.
+
+    The weight of a masked key is exactly zero, so the outputs of tokens do not depend on the
+    amount of padding. A row that is all padding attends to its padding: its outputs are
+    meaningless but finite, on every backend. A boolean mask would give a row of minus infinity
+    there, hence NaN, and two more passes over the scores in ONNX to replace them.
+
+    Args:
+        attention_mask: (batch, tokens): 1 for tokens, 0 for padding; ``None`` for all 1.
+        dtype: dtype of the attention scores.
+
+    Returns:
+        (batch, 1, 1, tokens), added to the attention scores: 0 for tokens and half of the lowest
+        finite number for padding; ``None`` for no mask.
+    """
+    if attention_mask is None:
+        return None
+    lowest = torch.finfo(dtype).min / 2  # half, so that adding a score cannot overflow
+    return ((attention_mask == 0).to(dtype) * lowest)[:, None, None, :]
+
+
+def packed_mask(
+    query_document_ids: Tensor,
+    key_document_ids: Tensor,
+    dtype: torch.dtype,
+    *,
+    causal: bool = False,
+) -> Tensor:
+    """Return a mask that restricts attention to tokens of the same document.
+
+    Args:
+        query_document_ids: (batch, queries), int64: the document of each query token, counted
+            from 1 in each row; 0 for padding.
+        key_document_ids: (batch, keys), int64: the document of each key token.
+        dtype: dtype of the attention scores.
+        causal: mask the keys that follow a query, too. Queries and keys are then the same tokens.
+
+    Returns:
+        (batch, 1, queries, keys), added to the attention scores.
+    """
+    masked = query_document_ids[:, None, :, None] != key_document_ids[:, None, None, :]
+    if causal:
+        masked = masked | torch.ones_like(masked[0]).triu(1)
+    return masked.to(dtype) * (torch.finfo(dtype).min / 2)
+
+
+class Attention(nn.Module):
+    """Multi-head attention without its input projections (arXiv:1706.03762, section 3.2).
+
+    Args:
+        num_heads: number of heads.
+        head_size: width of a head.
+        dropout: dropout probability of the attention weights.
+        scale: factor of the attention scores; ``None`` for ``head_size ** -0.5``.
+
+    Attributes:
+        out: the output projection, which a subclass sets.
+    """
+
+    out: nn.Linear
+
+    def __init__(
+        self, num_heads: int, head_size: int, dropout: float, scale: float | None = None
+    ) -> None:
+        super().__init__()
+        self.heads, self.dropout, self.scale = (num_heads, head_size), dropout, scale
+
+    def split(self, x: Tensor, parts: int) -> list[Tensor]:
+        """Split a joint projection into its parts and their heads, as views.
+
+        Args:
+            x: (batch, tokens, parts * inner).
+            parts: number of projections that were computed as one, such as 3 for q, k and v.
+
+        Returns:
+            ``parts`` tensors, (batch, heads, tokens, head_size).
+        """
+        return [
+            part.unflatten(-1, self.heads).transpose(1, 2)  # type: ignore[no-untyped-call]
+            for part in x.chunk(parts, dim=-1)
+        ]
+
+    def mix(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, causal: bool = False
+    ) -> Tensor:
+        """Return the output projection of softmax(q k^T scale + mask) v.
+
+        Args:
+            q: (batch, heads, queries, head_size).
+            k: (batch, heads, keys, head_size).
+            v: (batch, heads, keys, head_size).
+            mask: added to the scores, broadcast to (batch, heads, queries, keys), or ``None``.
+            causal: mask the keys that follow a query; queries and keys are the same tokens.
+
+        Returns:
+            (batch, queries, hidden).
+        """
+        mixed = F.scaled_dot_product_attention(
+            q,
+            k,
+            v,
+            attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
+            is_causal=causal,
+            scale=self.scale,
+        )
+        return self.out(mixed.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
+
+
+class SelfAttention(Attention):
+    """Multi-head self-attention.
+
+    Args:
+        hidden_size: width of input and output.
+        num_heads: number of heads.
+        dropout: dropout probability of the attention weights.
+        causal: let a token attend to itself and to earlier tokens alone.
+        scale: factor of the attention scores; ``None`` for ``head_size ** -0.5``.
+        head_size: width of a head; ``None`` for ``hidden_size // num_heads``.
+        bias: whether the linear maps have a bias.
+    """
+
+    def __init__(
+        self,
+        *,
+        hidden_size: int,
+        num_heads: int,
+        dropout: float,
+        causal: bool = False,
+        scale: float | None = None,
+        head_size: int | None = None,
+        bias: bool = True,
+    ) -> None:
+        size = head_size or hidden_size // num_heads
+        super().__init__(num_heads, size, dropout, scale)
+        self.causal, inner = causal, num_heads * size
+        self.qkv = nn.Linear(hidden_size, 3 * inner, bias=bias)
+        self.out = nn.Linear(inner, hidden_size, bias=bias)
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None = None, cache: "LayerCache | None" = None
+    ) -> Tensor:
+        """Attend to the tokens of each row.
+
+        Args:
+            x: (batch, tokens, hidden).
+            mask: added to the scores, broadcast to (batch, heads, queries, keys). In causal
+                attention, a mask has to exclude later tokens itself, as ``causal_mask`` does.
+            cache: keys and values of earlier tokens, extended by those of ``x``.
+
+        Returns:
+            (batch, tokens, hidden).
+        """
+        q, k, v = self.split(self.qkv(x), 3)  # one product for all three
+        if cache is not None:
+            k, v = cache.extend(k, v)
+        return self.mix(q, k, v, mask, causal=self.causal and mask is None and x.shape[1] > 1)
+
+
+class FeedForward(nn.Module):
+    """The position-wise feed-forward network (arXiv:1706.03762, section 3.3).
+
+    Args:
+        hidden_size: width of input and output.
+        intermediate_size: width between the two linear maps.
+        act: name of the activation function.
+    """
+
+    def __init__(self, *, hidden_size: int, intermediate_size: int, act: str) -> None:
+        super().__init__()
+        self.act = activation(act)
+        self.up = nn.Linear(hidden_size, intermediate_size)
+        self.down = nn.Linear(intermediate_size, hidden_size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transform each token: (batch, tokens, hidden) to the same shape."""
+        return self.down(activate(self.act, self.up(x)))  # type: ignore[no-any-return]
+
+
+class PostNormBlock(nn.Module):
+    """An encoder block with a layer norm after each residual sum, as in the first Transformer.
+
+    Args:
+        attention: module that maps (batch, tokens, hidden) to the same shape.
+        hidden_size: width of input and output.
+        intermediate_size: inner width of the feed-forward network.
+        act: name of the activation function of the feed-forward network.
+        layer_norm_eps: epsilon of both layer norms.
+        dropout: dropout probability of what is added to the residual path.
+    """
+
+    def __init__(
+        self,
+        attention: nn.Module,
+        *,
+        hidden_size: int,
+        intermediate_size: int,
+        act: str,
+        layer_norm_eps: float,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.attention_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.ffn = FeedForward(
+            hidden_size=hidden_size, intermediate_size=intermediate_size, act=act
+        )
+        self.ffn_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, *attention_args: Any) -> Tensor:
+        """Transform (batch, tokens, hidden) to the same shape.
+
+        Args:
+            x: (batch, tokens, hidden).
+            *attention_args: further arguments of ``attention``, such as the mask.
+        """
+        x = self.attention_norm(x + self.dropout(self.attention(x, *attention_args)))
+        return self.ffn_norm(x + self.dropout(self.ffn(x)))  # type: ignore[no-any-return]
+
+
+class PreNormBlock(PostNormBlock):
+    """The same block with the layer norms before attention and feed-forward network.
+
+    The output of the last block is not normalized: see ``Encoder.final_norm``.
+    """
+
+    def forward(self, x: Tensor, *attention_args: Any) -> Tensor:
+        """Transform (batch, tokens, hidden) to the same shape; see ``PostNormBlock``."""
+        x = x + self.dropout(self.attention(self.attention_norm(x), *attention_args))
+        return x + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]

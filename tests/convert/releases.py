@@ -10,9 +10,9 @@ import transformers
 from safetensors.torch import load_file
 
 from zoo.checkpoint import load_checkpoint
+from zoo.conformance.golden import Golden
 from zoo.convert import ConversionReport, convert
 from zoo.hub.source import CheckpointDir
-from zoo.testing.golden import Golden
 
 TESTS = Path(__file__).parents[1]
 DATA = TESTS / "fixtures" / "releases"

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from zoo.conformance.golden import Golden
 from zoo.convert import convert
 from zoo.errors import UsageError, VerificationError
 from zoo.hub.source import CheckpointDir
-from zoo.testing.golden import Golden
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CASES = sorted(p for p in GOLDEN.glob("*/*.safetensors") if p.parent.name != "elmo")

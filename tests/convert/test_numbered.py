@@ -8,9 +8,9 @@ import pytest
 
 from tests.convert.releases import as_the_reference_has_it, assert_computes, converted, golden
 from tests.tokenizers.trained import pieces, words
+from zoo.conformance.golden import Golden
 from zoo.errors import VerificationError
 from zoo.plugins import get_family
-from zoo.testing.golden import Golden
 from zoo.tokenizers import SourceFiles
 
 

@@ -21,8 +21,8 @@ from tests.convert.releases import (
     golden,
     published,
 )
+from zoo.conformance.golden import Golden
 from zoo.errors import SourceError, UsageError, VerificationError
-from zoo.testing.golden import Golden
 
 # what google-research/albert writes into albert_config.json
 ALBERT_KEYS = {

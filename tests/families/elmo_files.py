@@ -6,7 +6,7 @@ from typing import Any
 
 import h5py
 
-from zoo.testing.golden import Golden
+from zoo.conformance.golden import Golden
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "elmo"
 

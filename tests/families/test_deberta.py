@@ -94,7 +94,7 @@ class TestThird(FamilyTests):
 
 class TestSecond(FamilyTests):
     family = DEBERTA
-    test_rules_name_every_parameter = None  # type: ignore[assignment]  # of every size: above
+    test_rules_cover_parameters = None  # type: ignore[assignment]  # of every size: above
 
     @property
     def config(self) -> DebertaConfig:
@@ -103,7 +103,7 @@ class TestSecond(FamilyTests):
 
 class TestFirst(FamilyTests):
     family = DEBERTA
-    test_rules_name_every_parameter = None  # type: ignore[assignment]  # of every size: above
+    test_rules_cover_parameters = None  # type: ignore[assignment]  # of every size: above
 
     @property
     def config(self) -> DebertaConfig:

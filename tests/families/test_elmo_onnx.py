@@ -15,13 +15,13 @@ from tests.families import elmo_numpy
 from tests.families.elmo_files import published
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.cli import main
+from zoo.conformance.golden import Golden
 from zoo.convert import convert
 from zoo.export.export import export_onnx
 from zoo.export.report import ExportReport
 from zoo.hub.source import CheckpointDir
 from zoo.inference import open_session
 from zoo.inference.bench import measure
-from zoo.testing.golden import Golden
 from zoo_elmo.characters import sentence_ids
 
 BATCHES = [[1], [9, 4, 1], [30, 2], [3, 3, 3, 3]]

@@ -1,1 +1,1 @@
-"""Checks of models against their declarations and against reference implementations."""
+"""Checks of families and models against their declarations and against references."""

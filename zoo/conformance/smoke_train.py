@@ -1,4 +1,4 @@
-"""A run that is over in seconds, to see that a family can be taught."""
+"""A pretraining run of seconds, to check that a family trains."""
 
 import json
 from pathlib import Path
@@ -13,15 +13,15 @@ LENGTH = 64
 
 
 def smoke_train(family: Family, config: Any, path: Path) -> list[float]:
-    """Pretrain a model by the recipe of the size ``tiny``, on the texts of the package.
+    """Pretrain a model by the recipe of the size ``tiny``, on the corpus of the package.
 
     Args:
-        family: the family, of a plugin that is installed.
-        config: the model's, but for its vocabulary; what differs from ``tiny`` is set.
-        path: where the run is written.
+        family: the family of an installed plugin.
+        config: the model's configuration; its vocabulary size is replaced.
+        path: directory of the run.
 
     Returns:
-        the loss of each step.
+        the training loss of each step.
 
     Raises:
         UsageError: the family has no recipe.
@@ -29,11 +29,11 @@ def smoke_train(family: Family, config: Any, path: Path) -> list[float]:
     from zoo.training.distributed.context import DistContext
     from zoo.training.entrypoints import train
 
-    usual = msgspec.to_builtins(family.sizes()["tiny"])
-    changed = {k: v for k, v in msgspec.to_builtins(config).items() if v != usual[k]}
-    changed.pop("vocab_size", None)
+    tiny = msgspec.to_builtins(family.sizes()["tiny"])
+    changes = {k: v for k, v in msgspec.to_builtins(config).items() if v != tiny[k]}
+    changes.pop("vocab_size", None)
     length = min(LENGTH, family.max_seq_len(config) or LENGTH)
-    settings = {"family": family.name, "seq_len": length, "config": changed, **SETTINGS}
+    settings = {"family": family.name, "seq_len": length, "config": changes, **SETTINGS}
     train(settings, {}, path, DistContext.initialize("cpu"))
     log = (path / "metrics.jsonl").read_text("utf-8").splitlines()
     return [record["loss"] for record in map(json.loads, log) if record["split"] == "train"]

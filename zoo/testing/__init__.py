@@ -1,4 +1,1 @@
-"""The conformance kit: what every family must pass, and the comparison with a reference.
-
-``zoo.testing.conformance`` needs pytest.
-"""
+"""The conformance kit as pytest classes; its checks are in ``zoo.conformance``."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zoo.testing.golden import Golden
+from zoo.conformance.golden import Golden
 
 TESTS = Path(__file__).parents[2]
 RELEASE = "electra_shares_nothing"

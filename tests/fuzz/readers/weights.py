@@ -17,7 +17,7 @@ from tests.fuzz.octets import BYTES, Mutate
 from tests.fuzz.pickles import archive_mutation, stream_mutation
 from tests.fuzz.reader import Reader
 from tests.fuzz.readers.examples import golden, zoo
-from zoo.testing.golden import Golden
+from zoo.conformance.golden import Golden
 
 SOURCE, RESULT, NUMBERS = "source-model", "converted-model", "numbers.npz"
 Arrays = Mapping[str, Any]

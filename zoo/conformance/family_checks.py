@@ -1,0 +1,339 @@
+"""The conformance checks that every family passes, built-in or a third party's.
+
+Each check is a method that raises ``VerificationError``. ``zoo.testing.conformance`` runs them all
+as pytest tests. They run on the family's ``tiny`` size, without the reference library.
+"""
+
+import inspect
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+import numpy as np
+import torch
+from msgspec.structs import replace
+from torch import Tensor, nn
+
+from zoo.conformance.golden import Golden
+from zoo.conformance.smoke_train import smoke_train
+from zoo.errors import VerificationError
+from zoo.export.parts import NEW, with_cache
+from zoo.export.trace import Example
+from zoo.families.base import Family
+from zoo.families.config import Config
+from zoo.families.onnx import LOGITS
+from zoo.families.random_inputs import CHOICES, axis_lengths, random_inputs, randomize_weights
+from zoo.io.tensors.formats import TensorInfo
+from zoo.nn.generation import GenerationMixin
+from zoo.weights import match_tensors
+
+LENGTHS = (7, 3, 1)  # tokens of the rows of a batch
+LONGEST_TRIED = 256  # tokens of the longest input of a model without a limit
+TOLERANCE = 1e-12  # of differences in float64 between two ways to the same result
+
+
+def require(condition: object, message: str) -> None:
+    """Raise an error if a condition is false.
+
+    Raises:
+        VerificationError: with the message.
+    """
+    if not condition:
+        raise VerificationError(message)
+
+
+def largest_difference(first: Tensor, second: Tensor) -> float:
+    """Return the largest absolute difference of the elements of two tensors."""
+    return float((first - second).abs().max())
+
+
+def require_finite(outputs: Mapping[str, Tensor], label: str) -> None:
+    """Check that all outputs are finite.
+
+    Raises:
+        VerificationError: names the first output that is not.
+    """
+    for name, tensor in outputs.items():
+        require(tensor.isfinite().all(), f"{name} is not finite {label}")
+
+
+class FamilyChecks:
+    """Checks of one family.
+
+    Attributes:
+        family: the family.
+    """
+
+    family: ClassVar[Family]
+
+    @property
+    def config(self) -> Any:
+        """The configuration of the models that are built; a subclass may have another."""
+        return self.family.sizes()["tiny"]
+
+    def model(self, head: str, dtype: torch.dtype = torch.float64) -> nn.Module:
+        """Return a model in evaluation mode with random weights."""
+        model = self.family.model(self.config, head).to(dtype).eval()
+        randomize_weights(model)
+        return model
+
+    def inputs(self, head: str, **options: Any) -> dict[str, Tensor]:
+        """Return a batch of three rows of different lengths; see ``random_inputs``."""
+        return random_inputs(self.family.onnx(self.config, head), self.config, LENGTHS, **options)
+
+    def run(self, model: nn.Module, inputs: Example) -> dict[str, Tensor]:
+        """Run a model without gradients."""
+        with torch.no_grad():
+            return model(**inputs)  # type: ignore[no-any-return]
+
+    # Declarations
+
+    def check_declarations(self) -> None:
+        """Check the names, the size ``tiny``, the head ``none`` and the type of configurations."""
+        family = self.family
+        for name in ("name", "model_types", "default_checkpoint"):
+            require(getattr(family, name), f"the family declares no {name}")
+        require("tiny" in family.sizes(), "there is no size tiny, which tests and demos use")
+        require("none" in family.heads(), "there is no head none, the backbone alone")
+        for size, config in family.sizes().items():
+            require(type(config) is family.config_type, f"{size} is no {family.config_type}")
+
+    def check_config_round_trip(self, size: str) -> None:
+        """Check that a configuration comes back equal from the Hub's keys, as JSON."""
+        config: Config = self.family.sizes()[size]
+        hub = json.loads(json.dumps(self.family.to_hf(config)))
+        translated = self.family.from_hf(hub)
+        require(translated.config == config, f"{config} comes back as {translated.config}")
+        require(not translated.unknown, f"keys are written and not read: {translated.unknown}")
+
+    def check_invalid_sizes(self) -> None:
+        """Check that 0 and -1 in a number of the configuration are refused by name, or run."""
+        for field in msgspec.structs.fields(self.config):
+            for value in (0, -1):
+                try:
+                    msgspec.convert(value, field.type)
+                except msgspec.ValidationError:
+                    continue  # no number
+                try:
+                    config = replace(self.config, **{field.name: value})
+                except ValueError as error:
+                    require(field.name in str(error), f"{field.name}: the error names it not")
+                    continue
+                inputs = random_inputs(self.family.onnx(config, "none"), config, LENGTHS)
+                outputs = self.run(self.family.model(config, "none").eval(), inputs)
+                require_finite(outputs, f"with {field.name} {value}")
+
+    # Weights
+
+    def check_rules_cover_parameters(self, size: str, head: str) -> None:
+        """Check that the rules fill exactly the tensors of the model, with their shapes."""
+        config = self.family.sizes()[size]
+        with torch.device("meta"):
+            state_dict = self.family.model(config, head).state_dict()
+        mappings = self.family.weights(config, head).entries()
+        ruled = {mapping.target: mapping.shape for mapping in mappings}
+        shapes = {name: tuple(tensor.shape) for name, tensor in state_dict.items()}
+        require(len(ruled) == len(mappings), "two rules fill one tensor of the model")
+        differing = sorted(
+            name for name in {*ruled, *shapes} if ruled.get(name) != shapes.get(name)
+        )
+        require(not differing, f"rules and model differ in {', '.join(differing[:6])}")
+
+    def check_rules_read_tensors_once(self, head: str) -> None:
+        """Check that no Hub tensor is read twice, or both read and ignored."""
+        weights = self.family.weights(self.config, head)
+        sources = [source for mapping in weights.entries() for source in mapping.sources]
+        require(len(set(sources)) == len(sources), "two rules read one tensor")
+        unread = weights.aliases().keys() | weights.dropped().keys()
+        require(not set(sources) & unread, f"read and left out: {sorted(set(sources) & unread)}")
+        owners = set(weights.aliases().values()) - set(sources)
+        require(not owners, f"no rule reads what a tie refers to: {sorted(owners)}")
+
+    def check_exported_names_are_read(self, head: str) -> None:
+        """Check that the tensors of the Hub's layout are matched, under any wrapper's prefix."""
+        weights = self.family.weights(self.config, head)
+        hub = {
+            weights.written(source): TensorInfo("F32", shape)
+            for mapping in weights.entries()
+            for source, shape in zip(mapping.sources, mapping.source_shapes, strict=True)
+        }
+        for wrapper in ("", "module.", "_orig_mod."):
+            report = match_tensors(weights, {wrapper + name: info for name, info in hub.items()})
+            report.raise_if_incomplete(f"{self.family.name} with head {head}, names {wrapper}...")
+
+    def check_tensor_round_trip(self, head: str) -> None:
+        """Check that every tensor comes back from the Hub's layout bit for bit."""
+        random = np.random.default_rng(0)
+        for mapping in self.family.weights(self.config, head).entries():
+            hub = [random.integers(0, 1 << 16, s, np.uint16) for s in mapping.source_shapes]
+            array = mapping.op.to_ours(hub, mapping.shape)
+            require(array.shape == mapping.shape, f"{mapping.target} has shape {array.shape}")
+            back = mapping.op.to_hf(array)
+            equal = len(back) == len(hub) and all(map(np.array_equal, hub, back))
+            require(equal, f"{mapping.target} does not come back bit for bit")
+
+    def check_state_dict_round_trip(self, head: str, directory: Path) -> None:
+        """Check that a model computes the same after its state dict was stored and loaded."""
+        from safetensors.torch import load_file, save_file
+
+        model, inputs = self.model(head), self.inputs(head)
+        save_file(model.state_dict(), directory / "model.safetensors")
+        loaded = self.model(head)
+        with torch.no_grad():
+            for parameter in loaded.parameters():
+                parameter.zero_()
+        loaded.load_state_dict(load_file(directory / "model.safetensors"))
+        before, after = self.run(model, inputs), self.run(loaded, inputs)
+        for name, tensor in before.items():
+            require(torch.equal(tensor, after[name]), f"{name} differs after loading")
+
+    # Outputs
+
+    def check_golden_file(self, path: Path) -> None:
+        """Check that the outputs are those of a golden file, to 1e-9 in float64."""
+        golden = Golden.read(path)
+        config, state_dict = golden.convert(self.family)
+        model = self.family.model(config, golden.head).double().eval()
+        model.load_state_dict({name: torch.from_numpy(a) for name, a in state_dict.items()})
+        inputs = {name: torch.from_numpy(array) for name, array in golden.inputs.items()}
+        outputs = self.run(model, inputs)
+        require(outputs.keys() == golden.outputs.keys(), f"the outputs are {sorted(outputs)}")
+        for name, expected in golden.outputs.items():
+            difference = np.abs(outputs[name].numpy() - expected).max()
+            require(difference <= 1e-9, f"{name} differs by {difference:.1e}")
+
+    def check_output_shapes(self, head: str) -> None:
+        """Check that names, order and shapes of the outputs are those of the ONNX declaration."""
+        spec = self.family.onnx(self.config, head)
+        model, inputs = self.model(head), self.inputs(head)
+        missing = set(spec.inputs) - set(inspect.signature(model.forward).parameters)
+        require(not missing, f"forward has no arguments {sorted(missing)}")
+        longest = {axis: max(along) for axis, along in axis_lengths(spec, LENGTHS).items()}
+        sizes = {"batch": len(LENGTHS), "choices": CHOICES, **longest}
+        outputs = self.run(model, inputs)
+        require(list(outputs) == list(spec.outputs), f"the outputs are {list(outputs)}")
+        undeclared = set(outputs) - set(self.family.heads()[head].outputs)
+        require(not undeclared, f"the head declares no {sorted(undeclared)}")
+        for name, axes in spec.outputs.items():
+            shape = tuple(sizes[axis] if isinstance(axis, str) else axis for axis in axes)
+            require(tuple(outputs[name].shape) == shape, f"{name} is not {shape}")
+
+    def check_cached_decoding(self, head: str) -> None:
+        """Check that tokens after a cache get the logits that they have in one pass."""
+        spec, model = self.family.onnx(self.config, head), self.model(head)
+        inputs = self.inputs(head)
+        if not isinstance(model, GenerationMixin) or list(spec.outputs) != [LOGITS]:
+            return
+        for part in with_cache(model, spec, inputs):
+            outputs = self.run(part.module, part.example)
+            require(list(outputs) == list(part.spec.outputs), f"{part.file}: {list(outputs)}")
+        expected = self.run(model, inputs)[LOGITS][:, -NEW:]
+        difference = largest_difference(outputs[LOGITS], expected)
+        require(difference <= TOLERANCE, f"logits with a cache differ by {difference:.1e}")
+
+    def check_padding(self, head: str) -> None:
+        """Check that a row has the same outputs alone and padded in a batch."""
+        spec, model = self.family.onnx(self.config, head), self.model(head)
+        batch, lengths = self.run(model, self.inputs(head, tokens=12)), axis_lengths(spec, LENGTHS)
+        for row, length in enumerate(LENGTHS):
+            real = {axis: slice(along[row]) for axis, along in lengths.items()}
+
+            def cut(
+                tensor: Tensor, axes: Sequence[str | int], real: Mapping[str, slice] = real
+            ) -> Tensor:
+                return tensor[tuple(real.get(str(axis), slice(None)) for axis in axes)]
+
+            unpadded = {
+                name: cut(tensor[row : row + 1], spec.inputs[name])
+                for name, tensor in self.inputs(head).items()
+            }
+            for name, output in self.run(model, unpadded).items():
+                padded = cut(batch[name][row], spec.outputs[name][1:])
+                difference = largest_difference(padded, output[0])
+                message = f"{name} of a row of {length} tokens differs by {difference:.1e}"
+                require(difference <= TOLERANCE, message)
+
+    def check_longest_input(self, head: str) -> None:
+        """Check that an input of the largest declared length runs."""
+        spec = self.family.onnx(self.config, head)
+        longest = spec.limits.get("tokens", LONGEST_TRIED)
+        inputs = random_inputs(spec, self.config, (longest, 1))
+        require_finite(self.run(self.model(head), inputs), f"for {longest} tokens")
+
+    def check_default_inputs(self, head: str) -> None:
+        """Check that no mask equals a mask of 1, and no token types those of 0."""
+        inputs = self.inputs(head)
+        defaults = {"attention_mask": 1, "token_type_ids": 0}
+        explicit = {
+            name: torch.full_like(tensor, defaults[name]) if name in defaults else tensor
+            for name, tensor in inputs.items()
+        }
+        implicit = {name: tensor for name, tensor in inputs.items() if name not in defaults}
+        model = self.model(head)
+        first, second = self.run(model, explicit), self.run(model, implicit)
+        for name, tensor in first.items():
+            difference = largest_difference(tensor, second[name])
+            require(difference <= TOLERANCE, f"{name} without the inputs differs: {difference:.1e}")
+
+    def check_row_of_padding(self, head: str) -> None:
+        """Check that a row that is all padding has finite outputs."""
+        inputs = self.inputs(head)
+        inputs["attention_mask"][1] = 0
+        require_finite(self.run(self.model(head), inputs), "for a row of padding")
+
+    def check_dropout(self, head: str) -> None:
+        """Check that evaluation is deterministic, and that training drops out if it is set."""
+        model, inputs = self.model(head), self.inputs(head)
+        first, second = self.run(model, inputs), self.run(model, inputs)
+        in_training = self.run(model.train(), inputs)
+        dropout = getattr(self.config, "dropout", 0.0) > 0
+        for name, tensor in first.items():
+            require(torch.equal(tensor, second[name]), f"{name} changes from run to run")
+            changed = not torch.equal(tensor, in_training[name])
+            require(changed == dropout, f"{name} in training: dropout is {dropout}")
+
+    def check_bfloat16(self, head: str) -> None:
+        """Check that the model runs in bfloat16, with outputs in bfloat16."""
+        outputs = self.run(self.model(head, torch.bfloat16), self.inputs(head))
+        require_finite(outputs, "in bfloat16")
+        for name, tensor in outputs.items():
+            require(tensor.dtype is torch.bfloat16, f"{name} is {tensor.dtype}")
+
+    # Training
+
+    def check_gradients(self, head: str) -> None:
+        """Check that every parameter has a gradient that is not zero."""
+        model = self.model(head, torch.float32)
+        outputs = model(**self.inputs(head)).values()
+        # squares, because a plain sum over a normalized axis has no gradient
+        sum(((tensor - 1) ** 2).sum() for tensor in outputs).backward()
+        for name, parameter in model.named_parameters():
+            used = parameter.grad is not None and parameter.grad.abs().sum() > 0
+            require(used, f"{name} has no gradient")
+
+    def check_loss_decreases(self, directory: Path) -> None:
+        """Check that the loss of a short run by the recipe of ``tiny`` is finite and decreases.
+
+        Raises:
+            UsageError: the family has no recipe.
+            VerificationError: the loss is not finite, or does not decrease.
+        """
+        losses = smoke_train(self.family, self.config, directory)
+        require(np.isfinite(losses).all(), f"the losses are not finite: {losses}")
+        require(np.mean(losses[-5:]) < np.mean(losses[:5]), f"the loss does not decrease: {losses}")
+
+    def check_initialization(self, head: str) -> None:
+        """Check that initial weights are finite and a function of the seed."""
+
+        def build(seed: int) -> dict[str, Tensor]:
+            torch.manual_seed(seed)
+            return self.family.model(self.config, head).state_dict()
+
+        first, same_seed, other_seed = build(0), build(0), build(1)
+        require_finite(first, "at initialization")
+        for name, tensor in first.items():
+            require(torch.equal(tensor, same_seed[name]), f"{name} differs for one seed")
+        changed = any(not torch.equal(tensor, other_seed[name]) for name, tensor in first.items())
+        require(changed, "the initial weights do not depend on the seed")

@@ -42,13 +42,21 @@ from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.families.config import Config
 from zoo.nn.layers.recurrent import RecurrentState
-from zoo.objectives.base import Batch, Example, ExampleDataset, LossOutput, Objective, Options
+from zoo.objectives.base import (
+    Batch,
+    Example,
+    ExampleDataset,
+    LossOutput,
+    Objective,
+    Options,
+    Outputs,
+)
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
 from zoo.objectives.losses.sampled_softmax import (
     SampledOptions,
     SampledWords,
     log_uniform_sample,
-    sampled_softmax_loss,
+    sampled_logits,
 )
 from zoo_elmo.characters import BEGIN_SENTENCE, END_SENTENCE, boundary, word_ids
 from zoo_elmo.config import ElmoConfig
@@ -188,20 +196,27 @@ class BidirectionalLm(Objective):
         counts = {way: sum(row.counts[way] for row in examples) for way in DIRECTIONS}
         return Batch(tensors, counts, rows=len(examples), tokens=len(examples) * self.length)
 
-    def compute_loss(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> LossOutput:
-        """See ``Objective``; the memory is what every LSTM ended with."""
-        learner: Any = model
-        spelled = learner.embeddings(tensors["character_ids"].unsqueeze(0)).squeeze(0)
-        halves = zip(tensors["places"], spelled.chunk(2, dim=-1), strict=True)
-        vectors = torch.cat([F.embedding(places, half) for places, half in halves], dim=-1)
-        mask, state = (
-            torch.ones_like(tensors["places"][0], dtype=torch.bool),
-            RecurrentState(tensors),
-        )
-        seen = learner.directions(learner.above(vectors, mask, state))
-        sampled, sums = model.training and "samples" in tensors, {}
-        for k, way in enumerate(DIRECTIONS):
-            sample = SampledWords(tensors["samples"][k], tensors["tries"][k]) if sampled else None
-            hidden, told = seen[k].flatten(0, 1), tensors["targets"][k].flatten()
-            sums[way] = sampled_softmax_loss(learner.head, hidden, told, sample).sum()
-        return LossOutput(sums, recurrent_state=state.ended)
+    def forward(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Outputs:
+        """Return the logits of each direction, and the last hidden state of every LSTM."""
+        module: Any = model
+        words = module.embeddings(batch["character_ids"].unsqueeze(0)).squeeze(0)
+        halves = zip(batch["places"], words.chunk(2, dim=-1), strict=True)
+        embeddings = torch.cat([F.embedding(places, half) for places, half in halves], dim=-1)
+        mask = torch.ones_like(batch["places"][0], dtype=torch.bool)
+        state = RecurrentState(batch)
+        hidden = module.directions(module.above(embeddings, mask, state))
+        use_sample, logits, labels = model.training and "samples" in batch, {}, {}
+        for k, direction in enumerate(DIRECTIONS):
+            sample = SampledWords(batch["samples"][k], batch["tries"][k]) if use_sample else None
+            logits[direction], labels[direction] = sampled_logits(
+                module.head, hidden[k].flatten(0, 1), batch["targets"][k].flatten(), sample
+            )
+        return Outputs(logits, labels, state.ended)
+
+    def loss(self, outputs: Outputs, batch: Mapping[str, Tensor]) -> LossOutput:
+        """Compute the cross-entropy of each direction."""
+        sums = {
+            direction: F.cross_entropy(logits, outputs.labels[direction], reduction="none").sum()
+            for direction, logits in outputs.logits.items()
+        }
+        return LossOutput(sums, recurrent_state=outputs.recurrent_state)

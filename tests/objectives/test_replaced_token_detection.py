@@ -194,25 +194,12 @@ def reference(config: Any, head: str, model: nn.Module) -> Any:
     return reference_model(ELECTRA, config, head, model.state_dict()).double().eval()
 
 
-class Said(nn.Module):
-    """A discriminator that gives fixed answers."""
-
-    def __init__(self, scores: Tensor) -> None:
-        super().__init__()
-        self.answers = scores
-
-    def encode(self, **given: Tensor) -> Tensor:
-        return given["input_ids"]
-
-    def scores(self, hidden: Tensor, position_ids: Tensor | None) -> Tensor:
-        return self.answers
-
-
 def test_metrics_by_hand() -> None:
-    # replaced: yes yes no no, padding; said: yes no no yes, yes
-    said = Said(torch.tensor([[2.0, -1.0, -3.0, 4.0, 5.0]]))
-    given = {"input_ids": torch.zeros(1, 5), "document_ids": torch.tensor([[1, 1, 2, 2, 0]])}
-    found = discriminator_loss(said, given, torch.tensor([[True, True, False, False, False]]))
+    # labels: yes yes no no, padding; predictions: yes no no yes, yes
+    logits = torch.tensor([[2.0, -1.0, -3.0, 4.0, 5.0]])
+    is_token = torch.tensor([[True, True, True, True, False]])
+    replaced = torch.tensor([[True, True, False, False, False]])
+    found = discriminator_loss(logits, replaced, is_token)
     pairs = {name: (float(a), int(b)) for name, (a, b) in found.metrics.items()}
     probable = torch.tensor([2.0, -1.0, -3.0, 4.0]).sigmoid()
     for name, part in (("replaced", probable[:2]), ("original", probable[2:])):

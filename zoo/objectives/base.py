@@ -1,12 +1,12 @@
-"""What every objective provides: rows from a corpus, and a loss from a batch of rows.
+"""The interface of a pretraining objective: dataset, collation, forward pass and loss.
 
-An objective works in two halves. In numpy, it lays out a corpus in rows of fixed length, and
-makes one row at a time: a function of the row's number and of random numbers that are drawn for
-this row of this step. In torch, it compares what a model says of a batch with what is right.
+A dataset packs a corpus into rows of fixed length with NumPy; an example is a pure function of its
+index and a random generator that is keyed by seed, step and row. ``forward`` and ``loss`` run in
+torch.
 
-A loss is returned as terms, each a *sum* and the *count* of what was summed. How many there are
-follows from the data, before anything is computed: the engine divides by the count of the whole
-step, over all its micro-batches and ranks, so that how a batch is split changes nothing.
+A loss is a set of terms, each a *sum* and a *count*. The counts follow from the data, before any
+forward pass: the trainer divides by the count of the whole step, over all micro-batches and ranks,
+so that the split of a batch does not change the gradients.
 """
 
 from abc import ABC, abstractmethod
@@ -32,17 +32,17 @@ Array = NDArray[np.int64]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of what can be chosen about an objective."""
+    """Base class of the options of an objective."""
 
     def check_fraction(self, name: str, *, ends: bool = False) -> None:
-        """Refuse a share that is none.
+        """Check that a field is a fraction.
 
         Args:
-            name: of the field.
-            ends: whether it may be nothing, or all.
+            name: name of the field.
+            ends: accept 0 and 1.
 
         Raises:
-            ValueError: it is not between 0 and 1.
+            ValueError: the value is not between 0 and 1.
         """
         value = getattr(self, name)
         if not (0 < value < 1 or (ends and value in (0, 1))):
@@ -51,16 +51,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 @dataclass(frozen=True)
 class Example:
-    """One row of a batch.
+    """One packed row.
 
     Attributes:
-        arrays: name -> one value for each place of the row, (length,); all rows of a run have
-            the same planes and lengths.
-        values: name -> as many values as the row happens to have, such as the labels of masked
-            tokens.
-        positions: name -> a plane, and places in it, as many as the row happens to have. In a
-            batch they count through all rows of that plane.
-        counts: loss term -> how many of this row its sum is over.
+        arrays: name -> one value per token, (length,); names and lengths are the same in all rows
+            of a dataset.
+        values: name -> a variable number of values, such as the labels of masked tokens, (n,).
+        positions: name -> name of an array and indices into it, (n,); ``collate`` turns them into
+            indices into the flattened (rows * length,) array.
+        counts: loss term -> number of values that the row adds to the sum of the term.
     """
 
     arrays: Mapping[str, NDArray[Any]]
@@ -71,13 +70,14 @@ class Example:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows, side by side.
+    """Collated rows, of one micro-batch.
 
     Attributes:
-        tensors: planes as (rows, length); values and places of all rows as (n,).
-        counts: loss term -> how many its sum is over.
-        rows: how many rows.
-        tokens: how many places of them are no padding, those that a decoder reads included.
+        tensors: ``arrays`` of the examples as (rows, length); ``values`` and ``positions`` as
+            (n,), concatenated over rows.
+        counts: loss term -> number of values that its sum is over.
+        rows: number of rows.
+        tokens: number of tokens that are not padding, of the encoder and the decoder.
     """
 
     tensors: "dict[str, Tensor]"
@@ -87,14 +87,30 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class LossOutput:
-    """What an objective says of a batch.
+class Outputs:
+    """Results of a forward pass.
 
     Attributes:
-        sums: loss term -> its sum over the batch, a scalar that gradients flow from.
-        metrics: name -> a sum and a count, scalars without gradients.
+        logits: loss term -> logits, float32, (n, classes) or (rows, length).
+        labels: loss term -> labels that only the forward pass determines, such as which tokens a
+            generator replaced; all others are in the batch.
         recurrent_state: hidden state that the model carries to the next step, detached,
             (rows, ...) each; it is added to the tensors of that step's batch.
+    """
+
+    logits: "dict[str, Tensor]"
+    labels: "dict[str, Tensor]" = field(default_factory=dict)
+    recurrent_state: "dict[str, Tensor]" = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LossOutput:
+    """Loss terms and metrics of a batch.
+
+    Attributes:
+        sums: loss term -> sum over the batch, a scalar with gradient.
+        metrics: name -> sum and count, scalars without gradient.
+        recurrent_state: see ``Outputs``.
     """
 
     sums: "dict[str, Tensor]"
@@ -104,12 +120,12 @@ class LossOutput:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A network that a run leaves behind.
+    """A model that a run saves at its end.
 
     Attributes:
-        module: its weights.
-        config: the family's configuration.
-        head: its head.
+        module: the model, with the trained weights.
+        config: configuration of the model.
+        head: name of its head.
     """
 
     module: "nn.Module"
@@ -118,38 +134,38 @@ class TrainedModel:
 
 
 class ExampleDataset(ABC):
-    """A corpus laid out in rows, for one objective and seed."""
+    """A corpus packed into rows, for one objective and seed."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
 
     @abstractmethod
     def example(self, index: int, rng: np.random.Generator) -> Example:
-        """Make a row.
+        """Return the example of a row.
 
         Args:
-            index: which one.
-            rng: for all that is drawn.
+            index: index of the row.
+            rng: random generator of this use of the row.
         """
 
 
 class Objective(ABC):
-    """Something to learn from text.
+    """Base class of pretraining objectives.
 
     Args:
-        vocabulary: the tokenizer's.
-        config: the model's configuration.
-        length: places in a row.
-        options: what was chosen, of the type ``options_type``.
+        vocabulary: the tokenizer's vocabulary.
+        config: configuration of the model.
+        length: number of tokens per row.
+        options: options of type ``options_type``.
 
     Attributes:
-        name: what ``--objective`` calls it.
-        head: the head of the model that it teaches.
-        options_type: what can be chosen.
-        loss_weights: loss term -> its weight in the sum that is minimised.
-        stateful: whether rows go on where those of the step before ended, and the model keeps
-            its state between steps.
+        name: value of ``--objective``.
+        head: head of the model that is trained.
+        options_type: type of the options.
+        loss_weights: loss term -> weight in the total loss.
+        stateful: whether row i of a step continues row i of the step before, and the model carries
+            its hidden state from one step to the next.
         char_inputs: whether the model reads tokens by their characters; the corpus may then have
             a larger vocabulary than the model predicts.
     """
@@ -168,56 +184,68 @@ class Objective(ABC):
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
-        """Loss term -> its weight; here one term, named like the objective."""
+        """Loss term -> weight in the total loss; by default one term, named like the objective."""
         return {self.name: 1.0}
 
     @classmethod
     def unsupported_reason(cls, family: "Family", config: "Config") -> str | None:
-        """Say why a model cannot be taught this, or ``None`` if it can; here it needs the head."""
+        """Return why a model does not support the objective, or ``None``; here: the head."""
         if cls.head in family.heads():
             return None
         return f"{family.name} has no head {cls.head!r}"
 
     @abstractmethod
     def dataset(self, split: "Split", seed: int) -> ExampleDataset:
-        """Lay out a corpus.
-
-        Raises:
-            UsageError: it does not suit the objective, such as one without sentence pairs.
-        """
-
-    @abstractmethod
-    def compute_loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
-        """Compare what a model says with what is right.
+        """Pack a split of a corpus into rows.
 
         Args:
-            model: what ``learner`` returned, perhaps wrapped for several devices.
-            tensors: those of a ``Batch``, on the model's device.
+            split: the documents.
+            seed: seed of the run, for the order of the documents.
+
+        Raises:
+            UsageError: the corpus does not suit the objective, such as one without sentence pairs.
         """
 
     def model(self, family: "Family", config: "Config") -> "nn.Module":
-        """Build what is trained; here the model with its head."""
+        """Return the module to train, with new weights; by default the model with its head."""
         return family.model(config, self.head)
 
-    def models_to_save(self, model: "nn.Module") -> dict[str, TrainedModel]:
-        """Return what a run leaves behind; here the model.
+    @abstractmethod
+    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
+        """Run the model on a batch.
 
-        The first, called ``model``, is what the run was for.
+        Args:
+            model: module that ``self.model`` returned.
+            batch: tensors of a ``Batch``, on the model's device.
+        """
+
+    @abstractmethod
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the loss terms and metrics of a batch from the outputs of ``forward``."""
+
+    def compute_loss(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Return ``loss(forward(model, batch), batch)``."""
+        return self.loss(self.forward(model, batch), batch)
+
+    def models_to_save(self, model: "nn.Module") -> dict[str, TrainedModel]:
+        """Return the models that a run saves at its end, by name.
+
+        The main one is called ``model``; by default it is the only one.
         """
         return {"model": TrainedModel(model, self.config, self.head)}
 
     def after_load(
         self, model: "nn.Module", models: Mapping[str, TrainedModel], loaded: Collection[str]
     ) -> "list[Tensor]":
-        """Let what depends on weights follow, after networks were given other ones; here nothing.
+        """Update tensors that depend on weights after pretrained weights were loaded.
 
         Args:
-            model: what ``learner`` returned.
-            models: what ``networks`` returned for it.
-            given: the names of those whose weights were set.
+            model: module that ``self.model`` returned.
+            models: models that ``models_to_save`` returned for it.
+            loaded: names of the models whose weights were loaded.
 
         Returns:
-            the learner's tensors that were set here.
+            Tensors of ``model`` that were set here; by default none.
         """
         return []
 
@@ -249,47 +277,51 @@ class Objective(ABC):
 
 
 def gather_positions(hidden: "Tensor", positions: "Tensor") -> "Tensor":
-    """Return the vectors at some places: (batch, tokens, width) to (n, width)."""
+    """Return the hidden states at some positions: (rows, length, hidden) to (n, hidden)."""
     return hidden.flatten(0, 1).index_select(0, positions)
 
 
-def masked_token_loss(
-    model: Any, hidden: "Tensor", tensors: "Mapping[str, Tensor]", term: str
-) -> LossOutput:
-    """Score the tokens that are to be told, and those alone.
+def predict_at(model: Any, hidden: "Tensor", positions: "Tensor") -> "Tensor":
+    """Return the logits at some positions, so that the head computes no others.
 
     Args:
-        model: with ``scores``: (n, width) to (n, vocabulary).
-        hidden: (batch, tokens, width).
-        tensors: with ``places`` of these tokens in ``hidden``, and what stands there as
-            ``labels``, (n,) each.
-        term: name of the loss term.
+        model: model with ``scores``: (n, hidden) to (n, vocabulary).
+        hidden: hidden states of the last layer, (rows, length, hidden).
+        positions: indices into the flattened rows, (n,).
+
+    Returns:
+        Logits, (n, vocabulary), float32.
     """
-    scores = model.scores(gather_positions(hidden, tensors["places"])).float()
-    return cross_entropy_sum(scores, tensors["labels"], term)
+    logits: Tensor = model.scores(gather_positions(hidden, positions)).float()
+    return logits
 
 
 def cross_entropy_sum(logits: "Tensor", labels: "Tensor", term: str) -> LossOutput:
-    """Compare scores with what is right.
+    """Compute the summed cross-entropy, and the accuracy as a metric.
 
     Args:
-        scores: (n, vocabulary), float32.
-        labels: (n,).
+        logits: (n, classes), float32.
+        labels: (n,), int64.
         term: name of the loss term.
     """
     from torch.nn import functional as F
 
-    right = (logits.detach().argmax(-1) == labels).sum()
     return LossOutput(
         sums={term: F.cross_entropy(logits, labels, reduction="sum")},
-        metrics={"accuracy": (right, right.new_tensor(len(labels)))},
+        metrics={"accuracy": count_correct(logits, labels)},
     )
+
+
+def count_correct(logits: "Tensor", labels: "Tensor") -> "tuple[Tensor, Tensor]":
+    """Return the number of rows whose largest logit is the label's, and the number of rows."""
+    correct = (logits.detach().argmax(-1) == labels).sum()
+    return correct, correct.new_tensor(len(labels))
 
 
 def parse_options(
     options_type: type[Options], values: Mapping[str, Any], objective: str
 ) -> Options:
-    """Read what was chosen about an objective.
+    """Convert options of an objective to their type.
 
     Raises:
         UsageError: an option is unknown (the nearest is named) or of the wrong type.

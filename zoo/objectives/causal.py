@@ -25,7 +25,9 @@ from zoo.objectives.base import (
     ExampleDataset,
     LossOutput,
     Objective,
-    masked_token_loss,
+    Outputs,
+    cross_entropy_sum,
+    predict_at,
 )
 from zoo.objectives.examples.packing import pack, without_special_tokens
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
@@ -133,7 +135,12 @@ class CausalLanguageModelling(Objective):
             del batch.tensors["document_ids"], batch.tensors["position_ids"]
         return batch
 
-    def compute_loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
-        """See ``Objective``."""
-        learner: Any = model
-        return masked_token_loss(learner, learner.encode(**model_inputs(tensors)), tensors, TERM)
+    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
+        """Return the logits of the next token of every token."""
+        module: Any = model
+        hidden = module.encode(**model_inputs(batch))
+        return Outputs({TERM: predict_at(module, hidden, batch["places"])})
+
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the cross-entropy of the next tokens."""
+        return cross_entropy_sum(outputs.logits[TERM], batch["labels"], TERM)

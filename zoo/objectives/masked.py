@@ -7,7 +7,7 @@ rounded, as in the code released with the former, so that batches of one size co
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from zoo.objectives.base import (
     LossOutput,
     Objective,
     Options,
-    masked_token_loss,
+    Outputs,
+    cross_entropy_sum,
+    predict_at,
 )
 from zoo.objectives.examples.masking import MaskSelection, MaskStrategy, select_mask_positions
 from zoo.objectives.examples.packing import PackedDataset, PackedRow
@@ -147,10 +149,14 @@ class MaskedLanguageModelling(Objective):
         """Whether the model tells segments apart."""
         return getattr(self.config, "type_vocab_size", 0) > 1
 
-    def compute_loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
-        """See ``Objective``."""
-        hidden = model.encode(**model_inputs(tensors))  # type: ignore[operator]
-        return masked_loss(model, hidden, tensors)
+    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
+        """Return the logits of the masked tokens."""
+        hidden = model.encode(**model_inputs(batch))  # type: ignore[operator]
+        return Outputs({MASKED_LM: predict_at(model, hidden, batch["places"])})
+
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the cross-entropy of the masked tokens."""
+        return cross_entropy_sum(outputs.logits[MASKED_LM], batch["labels"], MASKED_LM)
 
 
 INPUTS = ("input_ids", "document_ids", "token_type_ids", "position_ids")
@@ -159,14 +165,3 @@ INPUTS = ("input_ids", "document_ids", "token_type_ids", "position_ids")
 def model_inputs(tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
     """Return what an encoder takes of a batch."""
     return {name: tensors[name] for name in INPUTS if name in tensors}
-
-
-def masked_loss(model: Any, hidden: "Tensor", tensors: "Mapping[str, Tensor]") -> LossOutput:
-    """Score the hidden tokens, and those alone.
-
-    Args:
-        model: with ``scores``.
-        hidden: (batch, tokens, width).
-        tensors: with ``places`` and ``labels``, (n,) each.
-    """
-    return masked_token_loss(model, hidden, tensors, MASKED_LM)

@@ -19,7 +19,7 @@ comes with the row, so that how rows are split over batches and devices changes 
 """
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
 
 import msgspec
 import numpy as np
@@ -29,9 +29,9 @@ from zoo.objectives.base import (
     Example,
     LossOutput,
     Options,
+    Outputs,
     TrainedModel,
-    cross_entropy_sum,
-    gather_positions,
+    predict_at,
 )
 from zoo.objectives.examples.packing import PackedRow
 from zoo.objectives.losses.auc import auc_counts
@@ -210,40 +210,51 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
             counts={**row.counts, REPLACED_TOKEN: int(np.count_nonzero(packed.document_ids))},
         )
 
-    def compute_loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
-        """See ``Objective``."""
+    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
+        """Return the generator's logits, (n, vocabulary), and the discriminator's, (rows, length).
+
+        No gradient flows from the discriminator to the generator through the sampled tokens.
+        """
         import torch
 
-        given, places, labels = model_inputs(tensors), tensors["places"], tensors["labels"]
-        generator: Any = model.generator
-        scores = generator.scores(gather_positions(generator.encode(**given), places)).float()
-        told = cross_entropy_sum(scores, labels, MASKED_LM)
+        inputs, positions, labels = model_inputs(batch), batch["places"], batch["labels"]
+        generator, discriminator = cast("Any", model.generator), cast("Any", model.discriminator)
+        masked = predict_at(generator, generator.encode(**inputs), positions)
         with torch.no_grad():
-            samples = sample_from_logits(scores, tensors["uniforms"])
-        corrupted = _scatter(given["input_ids"], places, samples)
-        replaced = _scatter(
-            torch.zeros_like(corrupted, dtype=torch.bool), places, samples != labels
+            samples = sample_from_logits(masked, batch["uniforms"])
+        corrupted = _scatter(inputs["input_ids"], positions, samples)
+        original = torch.zeros_like(corrupted, dtype=torch.bool)
+        replaced = _scatter(original, positions, samples != labels)
+        hidden = discriminator.encode(**{**inputs, "input_ids": corrupted})
+        detected = discriminator.scores(hidden, inputs.get("position_ids")).float()
+        return Outputs({MASKED_LM: masked, REPLACED_TOKEN: detected}, {REPLACED_TOKEN: replaced})
+
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the generator's and the discriminator's cross-entropy."""
+        generator = super().loss(outputs, batch)
+        discriminator = discriminator_loss(
+            outputs.logits[REPLACED_TOKEN],
+            outputs.labels[REPLACED_TOKEN],
+            batch["document_ids"] != 0,
         )
-        found = discriminator_loss(model.discriminator, {**given, "input_ids": corrupted}, replaced)
-        (right, count), *_ = told.metrics.values()
         return LossOutput(
-            sums=told.sums | found.sums,
-            metrics=found.metrics | {"generator_accuracy": (right, count)},
+            sums=generator.sums | discriminator.sums,
+            metrics=discriminator.metrics | {"generator_accuracy": generator.metrics["accuracy"]},
         )
 
 
-def _scatter(plane: "Tensor", positions: "Tensor", values: "Tensor") -> "Tensor":
-    """Return a plane, (rows, length), with other values at some places."""
-    return plane.flatten().index_copy(0, positions, values).view_as(plane)
+def _scatter(array: "Tensor", positions: "Tensor", values: "Tensor") -> "Tensor":
+    """Return an array, (rows, length), with other values at some flattened positions."""
+    return array.flatten().index_copy(0, positions, values).view_as(array)
 
 
-def discriminator_loss(model: Any, given: "Mapping[str, Tensor]", replaced: "Tensor") -> LossOutput:
-    """Ask of every token whether it was replaced.
+def discriminator_loss(logits: "Tensor", replaced: "Tensor", is_token: "Tensor") -> LossOutput:
+    """Compute the binary cross-entropy of replaced-token detection, and its metrics.
 
     Args:
-        model: with ``encode`` and ``scores``.
-        given: what it takes.
-        replaced: (rows, length), bool: the right answers.
+        logits: (rows, length), float32; above 0 where a token is predicted to be replaced.
+        replaced: (rows, length), bool, the labels.
+        is_token: (rows, length), bool; false for padding.
 
     Returns:
         The loss, and as metrics the accuracy over all, over replaced and over original
@@ -255,20 +266,19 @@ def discriminator_loss(model: Any, given: "Mapping[str, Tensor]", replaced: "Ten
     """
     from torch.nn import functional as F
 
-    scores = model.scores(model.encode(**given), given.get("position_ids")).float()
-    real = given["document_ids"] != 0
-    losses = F.binary_cross_entropy_with_logits(scores, replaced.float(), reduction="none")
-    said = scores.detach()
-    right, probable, kept = (said > 0) == replaced, said.sigmoid(), real & ~replaced
+    losses = F.binary_cross_entropy_with_logits(logits, replaced.float(), reduction="none")
+    detached = logits.detach()
+    correct, probability = (detached > 0) == replaced, detached.sigmoid()
+    original = is_token & ~replaced
     return LossOutput(
-        sums={REPLACED_TOKEN: (losses * real).sum()},
+        sums={REPLACED_TOKEN: (losses * is_token).sum()},
         metrics={
-            "accuracy": ((right & real).sum(), real.sum()),
-            "accuracy_replaced": ((right & replaced).sum(), replaced.sum()),
-            "accuracy_original": ((right & kept).sum(), kept.sum()),
-            "probability_replaced": ((probable * replaced).sum(), replaced.sum()),
-            "probability_original": ((probable * kept).sum(), kept.sum()),
-            "area_under_curve": auc_counts(said, replaced, kept),
-            "replaced": (replaced.sum(), real.sum()),
+            "accuracy": ((correct & is_token).sum(), is_token.sum()),
+            "accuracy_replaced": ((correct & replaced).sum(), replaced.sum()),
+            "accuracy_original": ((correct & original).sum(), original.sum()),
+            "probability_replaced": ((probability * replaced).sum(), replaced.sum()),
+            "probability_original": ((probability * original).sum(), original.sum()),
+            "area_under_curve": auc_counts(detached, replaced, original),
+            "replaced": (replaced.sum(), is_token.sum()),
         },
     )

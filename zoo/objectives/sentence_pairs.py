@@ -13,7 +13,16 @@ import numpy as np
 
 from zoo.data.rng import generator
 from zoo.errors import UsageError
-from zoo.objectives.base import Example, ExampleDataset, LossOutput, Options, gather_positions
+from zoo.objectives.base import (
+    Example,
+    ExampleDataset,
+    LossOutput,
+    Options,
+    Outputs,
+    cross_entropy_sum,
+    gather_positions,
+    predict_at,
+)
 from zoo.objectives.examples.packing import pack
 from zoo.objectives.examples.sentence_pair_data import (
     PairGenerator,
@@ -26,7 +35,6 @@ from zoo.objectives.masked import (
     MASKED_LM,
     MaskedLanguageModelling,
     MaskedOptions,
-    masked_loss,
     model_inputs,
 )
 
@@ -160,19 +168,21 @@ class SentencePairs(MaskedLanguageModelling):
                 hint,
             )
 
-    def compute_loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
-        """See ``Objective``."""
-        from torch.nn import functional as F
+    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
+        """Return the logits of the masked tokens, and (pairs, 2) of the pairs."""
+        module: Any = model
+        hidden = module.encode(**model_inputs(batch))
+        masked = predict_at(module, hidden, batch["places"])
+        firsts = gather_positions(hidden, batch["firsts"])  # (pairs, hidden)
+        return Outputs({MASKED_LM: masked, self.term: module.pair_scores(firsts).float()})
 
-        hidden = model.encode(**model_inputs(tensors))  # type: ignore[operator]
-        found = masked_loss(model, hidden, tensors)
-        firsts = gather_positions(hidden, tensors["firsts"])  # (pairs, width)
-        scores = model.pair_scores(firsts).float()  # type: ignore[operator]
-        labels = tensors["pair_labels"]
-        right = (scores.detach().argmax(-1) == labels).sum()
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the cross-entropy of the masked tokens and of the pairs' labels."""
+        masked = super().loss(outputs, batch)
+        pairs = cross_entropy_sum(outputs.logits[self.term], batch["pair_labels"], self.term)
         return LossOutput(
-            {**found.sums, self.term: F.cross_entropy(scores, labels, reduction="sum")},
-            {**found.metrics, "pair_accuracy": (right, right.new_tensor(len(labels)))},
+            masked.sums | pairs.sums,
+            masked.metrics | {"pair_accuracy": pairs.metrics["accuracy"]},
         )
 
 

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from zoo.data.packing import BudgetFactory, pack_documents
-from zoo.objectives.base import Example, ExampleDataset, LossOutput, Objective, masked_token_loss
+from zoo.objectives.base import (
+    Example,
+    ExampleDataset,
+    LossOutput,
+    Objective,
+    Outputs,
+    cross_entropy_sum,
+    predict_at,
+)
 from zoo.objectives.examples.packing import PackedRow, pack, without_special_tokens
 from zoo.objectives.examples.vocabulary import Ids
 
@@ -57,17 +65,21 @@ class Seq2SeqObjective(Objective):
         """See ``Objective``."""
         return Seq2SeqDataset(self, split, seed)
 
-    def compute_loss(self, model: "nn.Module", tensors: "Mapping[str, Tensor]") -> LossOutput:
-        """See ``Objective``."""
-        learner: Any = model
-        _, hidden = learner.hidden(
-            tensors["input_ids"],
+    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
+        """Return the logits of every target token."""
+        module: Any = model
+        _, hidden = module.hidden(
+            batch["input_ids"],
             None,
-            tensors["decoder_input_ids"],
-            document_ids=tensors["document_ids"],
-            decoder_document_ids=tensors["decoder_document_ids"],
+            batch["decoder_input_ids"],
+            document_ids=batch["document_ids"],
+            decoder_document_ids=batch["decoder_document_ids"],
         )
-        return masked_token_loss(learner, hidden, tensors, SEQ2SEQ_LM)
+        return Outputs({SEQ2SEQ_LM: predict_at(module, hidden, batch["places"])})
+
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the cross-entropy of the target tokens."""
+        return cross_entropy_sum(outputs.logits[SEQ2SEQ_LM], batch["labels"], SEQ2SEQ_LM)
 
 
 class Seq2SeqDataset(ExampleDataset):

@@ -12,7 +12,7 @@ The layers are there for learning alone: what a run leaves behind has them not.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -20,7 +20,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.nn.layers.init import init_weights
-from zoo.objectives.base import Example, LossOutput, Options, TrainedModel, gather_positions
+from zoo.objectives.base import (
+    Example,
+    LossOutput,
+    Options,
+    Outputs,
+    TrainedModel,
+    cross_entropy_sum,
+    gather_positions,
+    predict_at,
+)
 from zoo.objectives.examples.masking import MaskStrategy, label_runs
 from zoo.objectives.examples.packing import PackedRow
 from zoo.objectives.examples.vocabulary import Ids
@@ -28,7 +37,6 @@ from zoo.objectives.masked import (
     MASKED_LM,
     MaskedLanguageModelling,
     MaskedOptions,
-    masked_loss,
     model_inputs,
 )
 
@@ -137,22 +145,28 @@ class SpanBoundary(MaskedLanguageModelling):
             counts={**row.counts, SPAN_BOUNDARY: len(places)},
         )
 
-    def compute_loss(self, model: nn.Module, tensors: Mapping[str, Tensor]) -> LossOutput:
-        """See ``Objective``."""
-        trunk: Any = model.model
-        hidden = trunk.encode(**model_inputs(tensors))
-        found = masked_loss(trunk, hidden, tensors)
-        scores = model.boundary_head(  # type: ignore[operator]
-            gather_positions(hidden, tensors["lefts"]),
-            gather_positions(hidden, tensors["rights"]),
-            tensors["span_offsets"],
-            trunk.embeddings.tokens.weight,
+    def forward(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Outputs:
+        """Return the logits of masked tokens, from their own states and from the boundaries."""
+        masked_lm, boundary_head = cast("Any", model.model), cast("Any", model.boundary_head)
+        hidden = masked_lm.encode(**model_inputs(batch))
+        masked = predict_at(masked_lm, hidden, batch["places"])
+        boundary = boundary_head(
+            gather_positions(hidden, batch["lefts"]),
+            gather_positions(hidden, batch["rights"]),
+            batch["span_offsets"],
+            masked_lm.embeddings.tokens.weight,
         ).float()
-        labels = tensors["span_labels"]
-        right = (scores.detach().argmax(-1) == labels).sum()
+        return Outputs({MASKED_LM: masked, SPAN_BOUNDARY: boundary})
+
+    def loss(self, outputs: Outputs, batch: Mapping[str, Tensor]) -> LossOutput:
+        """Compute the cross-entropy of both predictions of the masked tokens."""
+        masked = super().loss(outputs, batch)
+        boundary = cross_entropy_sum(
+            outputs.logits[SPAN_BOUNDARY], batch["span_labels"], SPAN_BOUNDARY
+        )
         return LossOutput(
-            {**found.sums, SPAN_BOUNDARY: F.cross_entropy(scores, labels, reduction="sum")},
-            {**found.metrics, "boundary_accuracy": (right, right.new_tensor(len(labels)))},
+            masked.sums | boundary.sums,
+            masked.metrics | {"boundary_accuracy": boundary.metrics["accuracy"]},
         )
 
 

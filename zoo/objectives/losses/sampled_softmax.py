@@ -94,28 +94,40 @@ def log_uniform_sample(
     return SampledWords(drawn[taken], int(taken[-1]) + 1)
 
 
+def sampled_logits(
+    softmax: nn.Linear, hidden: Tensor, targets: Tensor, sample: SampledWords | None
+) -> tuple[Tensor, Tensor]:
+    """Return logits of the target and the sampled words, and labels, for a cross-entropy.
+
+    Args:
+        softmax: output layer, weight (vocabulary, hidden).
+        hidden: hidden states, (n, hidden).
+        targets: target words, (n,), int64.
+        sample: sampled words; ``None`` for the whole vocabulary.
+
+    Returns:
+        Logits, (n, 1 + samples), with the target in column 0, and labels of 0, (n,); or, without
+        a sample, logits, (n, vocabulary), and ``targets``.
+    """
+    if sample is None:
+        return softmax(hidden), targets
+    words, table, bias = sample.words.to(targets.device), softmax.weight, softmax.bias
+
+    def log_expected_count(ids: Tensor) -> Tensor:
+        """Return the log of the probability that a word is in the sample."""
+        never = sample.num_tries * torch.log1p(-probability(ids, len(table)))
+        return (-torch.expm1(never)).log().to(bias.dtype)
+
+    target = (hidden * table[targets]).sum(-1) + bias[targets] - log_expected_count(targets)
+    others = F.linear(hidden, table[words], bias[words]) - log_expected_count(words)
+    # a sampled word that is the target must not count against it
+    others = others.masked_fill(words == targets.unsqueeze(-1), -math.inf)
+    return torch.cat([target.unsqueeze(-1), others], dim=-1), torch.zeros_like(targets)
+
+
 def sampled_softmax_loss(
     softmax: nn.Linear, hidden: Tensor, targets: Tensor, sample: SampledWords | None
 ) -> Tensor:
-    """Return the loss of each place, (places,).
-
-    Args:
-        softmax: scores all words, (vocabulary, width).
-        hidden: (places, width).
-        targets: the right words, (places,), int64.
-        sample: the words to tell them from; ``None`` for all.
-    """
-    if sample is None:
-        return F.cross_entropy(softmax(hidden), targets, reduction="none")
-    words, table, bias = sample.words.to(targets.device), softmax.weight, softmax.bias
-
-    def expected(of: Tensor) -> Tensor:
-        """The logarithm of how often a word is expected in the sample."""
-        never = sample.num_tries * torch.log1p(-probability(of, len(table)))
-        return (-torch.expm1(never)).log().to(bias.dtype)
-
-    right = (hidden * table[targets]).sum(-1) + bias[targets] - expected(targets)
-    others = F.linear(hidden, table[words], bias[words]) - expected(words)
-    others = others.masked_fill(words == targets.unsqueeze(-1), -math.inf)
-    scores = torch.cat([right.unsqueeze(-1), others], dim=-1)
-    return F.cross_entropy(scores, torch.zeros_like(targets), reduction="none")
+    """Return the loss of each target, (n,); the arguments are those of ``sampled_logits``."""
+    logits, labels = sampled_logits(softmax, hidden, targets, sample)
+    return F.cross_entropy(logits, labels, reduction="none")

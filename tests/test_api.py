@@ -31,14 +31,14 @@ def test_single_layers_need_torch(small: Small) -> None:
         model.features(["a"], layers=[0])
 
 
-@pytest.mark.filterwarnings("ignore::zoo.tasks.base.TaskWarning")
+@pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
 def test_a_single_string_is_not_taken_for_a_list_of_letters(small: Small) -> None:
     model, _ = small("BertModel")
     with pytest.raises(UsageError, match="a single string was given for texts; put it into a list"):
         model.embed("a b")
 
 
-@pytest.mark.filterwarnings("ignore::zoo.tasks.base.TaskWarning")
+@pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
 def test_any_iterable_will_do(small: Small) -> None:
     model, _ = small("BertModel")
     assert model.embed(text for text in ("a", "b", "c")).shape == (3, 32)
@@ -51,7 +51,7 @@ def test_a_name_that_nothing_has_is_refused() -> None:
 
 def test_importing_zoo_and_its_tasks_is_cheap() -> None:
     code = (
-        "import sys, zoo, zoo.api, zoo.tasks, zoo.tasks.inputs, zoo.tasks.embed;"
+        "import sys, zoo, zoo.api, zoo.inference.tasks, zoo.inference.tasks.inputs, zoo.inference.tasks.embed;"
         "print(sorted({'torch', 'numpy', 'tokenizers', 'onnxruntime'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -65,7 +65,7 @@ def test_it_works_from_another_folder(wheel: Path, tmp_path: Path, name: str) ->
         f"assert importlib.util.find_spec({name!r}) is None\n"
         "import zoo, zoo_converters\n"
         f"assert zoo.__file__.startswith({str(unpacked)!r}), zoo.__file__\n"
-        "from zoo.registry import builtin\n"
+        "from zoo.hub.registry import builtin\n"
         "assert builtin()\n"
     )
     done = subprocess.run(

@@ -342,7 +342,7 @@ def test_an_interruption_leaves_nothing(
 
 def test_threads_find_imported_what_they_use() -> None:
     """An import that an interruption breaks off keeps its lock, for which a thread would wait."""
-    code = "import sys, zoo.convert.write; sys.exit('blake3' not in sys.modules)"
+    code = "import sys, zoo.convert.conversion; sys.exit('blake3' not in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

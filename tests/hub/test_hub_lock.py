@@ -78,8 +78,8 @@ def test_two_locks_that_are_open_at_once_both_count(
 ADDING = """
 import sys
 from pathlib import Path
-from zoo.checkpoint import FileDigest
-from zoo.lock import Lock
+from zoo.io.digests.files import FileDigest
+from zoo.hub.lockfile import Lock
 print("ready", flush=True)
 sys.stdin.readline()
 for number in range(10):

@@ -279,8 +279,8 @@ IN_ANOTHER_PROCESS = """
 import os, resource, signal, sys
 from pathlib import Path
 from zoo.errors import ZooError
-from zoo.io.atomic import atomic_directory, atomic_write
-from zoo.io.staging import remove_stale_staging
+from zoo.io.output.atomic import atomic_directory, atomic_write
+from zoo.io.output.staging import remove_stale_staging
 {prepare}
 try:
     with atomic_directory(Path(sys.argv[1]), force=len(sys.argv) > 2) as staging:

@@ -14,7 +14,7 @@ from zoo.io.output.staging import discard, remove_stale_staging
 DIRECTORY = """
 import sys, time
 from pathlib import Path
-import zoo.io.atomic as atomic
+import zoo.io.output.atomic as atomic
 {prepare}
 with atomic.atomic_directory(Path(sys.argv[1]), force=True) as staging:
     (staging / "zoo.json").write_text('{{"zoo": 1, "created_by": "new"}}')
@@ -77,7 +77,7 @@ def test_what_this_process_writes_is_kept(tmp_path: Path) -> None:
 
 TWO_RENAMES = """
 import os
-from zoo.io.staging import Path
+from zoo.io.output.staging import Path
 atomic._exchange = lambda *_: False
 rename, calls = Path.rename, []
 def counted(self, target):
@@ -155,7 +155,7 @@ def test_many_at_once_remove_nothing_of_each_other(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from zoo.io.atomic import atomic_write\n"
+        "from zoo.io.output.atomic import atomic_write\n"
         "for k in range(100):\n"
         "    atomic_write(Path(sys.argv[1], f'{sys.argv[2]}-{k}'), bytes(10))\n"
     )

@@ -38,7 +38,7 @@ def tokens(directory: Path, text: str) -> list[str]:
 
 def test_importing_costs_no_library() -> None:
     heavy = ("tokenizers", "numpy", "torch")
-    code = f"import sys, zoo.tokenization; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, zoo.tokenizers; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
 

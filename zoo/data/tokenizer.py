@@ -140,9 +140,9 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
     """Return the tokenizer of a model, or of another corpus.
 
     Args:
-        text: a reference to the model, see ``zoo.references``, or the corpus's directory.
+        text: a reference to the model, see ``zoo.hub.reference``, or the corpus's directory.
         family: whose tokenizer it is, where neither the model nor the registry says.
-        **hub: ``offline`` and ``lock``, see ``zoo.references.obtain``.
+        **hub: ``offline`` and ``lock``, see ``zoo.hub.source.locate_or_download``.
 
     Raises:
         UsageError: nothing has that name, or it has no tokenizer.

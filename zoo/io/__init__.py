@@ -1,1 +1,1 @@
-"""Bytes and files: limits on what is read, and errors of foreign parsers."""
+"""Files: safe reading and parsing, atomic output, digests, locks, tensors in files."""

@@ -1,7 +1,7 @@
-"""CRC-32C, and the form in which TensorFlow's files store it.
+"""CRC-32C checksums, and the masked form that TensorFlow's files store.
 
-The polynomial is Castagnoli's (RFC 3720, appendix B.4). This is for short records: a package
-in C checks whole tensors.
+The polynomial is Castagnoli's (RFC 3720, appendix B.4). Plain Python is fast enough for the short
+records of an index; whole tensors are checked by the ``google-crc32c`` package, which is optional.
 """
 
 MASK = 0xA282EAD8
@@ -18,7 +18,7 @@ _TABLE = tuple(_entry(byte) for byte in range(256))
 
 
 def crc32c(content: bytes) -> int:
-    """Return the checksum of some bytes."""
+    """Return the CRC-32C of bytes."""
     crc = 0xFFFFFFFF
     for byte in content:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
@@ -26,11 +26,11 @@ def crc32c(content: bytes) -> int:
 
 
 def masked(crc: int) -> int:
-    """Return what is stored: rotated and shifted, so that no checksum checks itself."""
+    """Return the masked form of a checksum: rotated by 15 bits, plus a constant."""
     return (((crc >> 15) | (crc << 17)) + MASK) & 0xFFFFFFFF
 
 
 def unmasked(stored: int) -> int:
-    """Return the checksum that was stored."""
+    """Return the checksum of its masked form."""
     rotated = (stored - MASK) & 0xFFFFFFFF
     return ((rotated >> 17) | (rotated << 15)) & 0xFFFFFFFF

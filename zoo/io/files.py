@@ -1,4 +1,4 @@
-"""Opening and reading files that may be anything: a pipe, a device, or without end."""
+"""Opening and reading of regular files; pipes, devices and oversized files are refused."""
 
 import os
 import stat
@@ -14,11 +14,11 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading.
 
-    A pipe, a socket or a device may block or never end. It is not even opened, unless it takes
-    the place of a file at that moment.
+    A pipe, a socket or a device may block or never end. It is not opened at all, unless it
+    replaces a file between check and opening; the type is therefore checked again afterwards.
 
     Raises:
-        SourceError: the path is not there, not readable, or not a regular file.
+        SourceError: the path does not exist, cannot be read, or is no regular file.
     """
     try:
         _check_regular(path, path.stat())
@@ -33,37 +33,37 @@ def open_regular(path: Path) -> BufferedReader:
         raise SourceError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def read_regular(path: Path, what: str, limit: int) -> bytes:
+def read_regular(path: Path, kind: str, limit: int) -> bytes:
     """Return the content of a regular file that is not larger than a limit.
 
     Args:
-        path: the file.
-        what: kind of the file, for the message: ``"index"``.
-        limit: the largest size in bytes that is accepted.
+        path: path of the file.
+        kind: kind of the file, for the message: ``"index"``.
+        limit: maximum size in bytes.
 
     Raises:
-        SourceError: the path is not there, not readable, or not a regular file.
+        SourceError: the path does not exist, cannot be read, or is no regular file.
         VerificationError: the file is too large.
     """
     with open_regular(path) as file:
-        check_limit(path, f"size of the {what} in bytes", os.fstat(file.fileno()).st_size, limit)
+        check_limit(path, f"size of the {kind} in bytes", os.fstat(file.fileno()).st_size, limit)
         try:
             content = file.read(limit + 1)
         except OSError as error:
             raise SourceError(f"{path}: {error.strerror}") from error
-    check_limit(path, f"size of the {what} in bytes", len(content), limit)  # a file that grows
+    check_limit(path, f"size of the {kind} in bytes", len(content), limit)  # a file that grows
     return content
 
 
 def decode_text(content: bytes, name: "str | Path") -> str:
-    """Return a file's content as text; a byte order mark at its start is left out.
+    """Decode UTF-8 text, without its byte order mark.
 
     Args:
-        content: the bytes.
-        name: the file, for the message.
+        content: contents of the file.
+        name: path of the file, for the message.
 
     Raises:
-        VerificationError: it is not UTF-8.
+        VerificationError: the content is not UTF-8.
     """
     try:
         return content.decode("utf-8-sig")

@@ -1,13 +1,13 @@
-"""JSON files that strangers wrote, read strictly and within limits.
+"""Strict reading of untrusted JSON files within limits, and writing of JSON records.
 
-Accepted is JSON as RFC 8259 defines it, in UTF-8, with or without a byte order mark. Refused, with
-an error that names the file, are:
+Accepts JSON as RFC 8259 defines it, in UTF-8, with or without a byte order mark. Refuses, with an
+error that names the file:
 
 * more bytes, values or levels of nesting than ``zoo.io.limits`` accepts;
-* ``NaN`` and ``Infinity``, which are no JSON, and numbers too large for a float: most readers
-  would turn them into null or fail on what we write from them;
-* integers of more than ``MAX_INTEGER_DIGITS`` digits, which take quadratic time to read;
-* a key that one object gives twice with different values: readers would disagree on which counts;
+* ``NaN`` and ``Infinity``, which are no JSON, and numbers too large for a float: many readers
+  turn them into null, or fail on the files that are written from them;
+* integers of more than ``MAX_INTEGER_DIGITS`` digits, which take quadratic time to parse;
+* a duplicate key with different values: readers disagree on which one counts;
 * lone surrogates, which cannot be written as UTF-8.
 """
 
@@ -55,13 +55,13 @@ def read_json(
     """Read a JSON file.
 
     Args:
-        path: the file.
-        max_bytes: the largest size that is accepted.
-        max_values: how many values it may hold, containers included.
+        path: path of the file.
+        max_bytes: maximum size of the file in bytes.
+        max_values: maximum number of values, containers included.
 
     Raises:
-        SourceError: it is missing, cannot be read, or is not a regular file.
-        VerificationError: it is not JSON, or is refused for a reason given above.
+        SourceError: the file is missing, cannot be read, or is no regular file.
+        VerificationError: the text is not JSON, or is refused for a reason listed above.
     """
     return parse_json(read_regular(path, "JSON file", max_bytes), path, max_values=max_values)
 
@@ -72,7 +72,7 @@ def read_json_object(
     """Read a JSON file that holds an object.
 
     Raises:
-        SourceError, VerificationError: see ``read_json``; or it holds another kind of value.
+        SourceError, VerificationError: see ``read_json``; or the value is no object.
     """
     value = read_json(path, max_bytes=max_bytes, max_values=max_values)
     if not isinstance(value, dict):
@@ -90,8 +90,8 @@ def read_json_record(
     """Read a JSON file as a typed value.
 
     Args:
-        path: the file.
-        kind: a type that ``msgspec`` converts to, such as a ``msgspec.Struct``.
+        path: path of the file.
+        kind: type that ``msgspec`` converts to, such as a ``msgspec.Struct``.
         max_bytes, max_values: see ``read_json``.
 
     Raises:
@@ -112,16 +112,16 @@ def parse_json(
     max_values: int = MAX_JSON_VALUES,
     unique_keys: bool = False,
 ) -> Any:
-    """Parse JSON that was read from a file.
+    """Parse JSON text.
 
     Args:
-        data: the JSON text.
-        name: the file, for messages.
-        max_values: how many values it may hold, containers included.
-        unique_keys: refuse a key that is given twice even if its value is the same.
+        data: JSON text in UTF-8.
+        name: path of the file, for messages.
+        max_values: maximum number of values, containers included.
+        unique_keys: refuse a duplicate key even if both values are equal.
 
     Raises:
-        VerificationError: it is not JSON, or is refused for a reason given above.
+        VerificationError: the text is not JSON, or is refused for a reason listed above.
     """
     _check_structure(data, name, max_values)
     try:
@@ -135,17 +135,17 @@ def parse_json(
         if _SURROGATE.search(data):
             json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise VerificationError(f"{name}: a string holds half of a surrogate pair") from error
+        raise VerificationError(f"{name}: a string holds a lone surrogate") from error
     except (ValueError, RecursionError) as error:
         raise VerificationError(f"{name} is not JSON: {error}") from error
     return value
 
 
 def _check_structure(data: bytes, name: "str | Path", max_values: int) -> None:
-    """Check nesting and number of values before any of them takes memory."""
+    """Check nesting and number of values before any value is allocated."""
     opening = data.count(b"[") + data.count(b"{")
     if opening <= MAX_JSON_DEPTH and opening + data.count(b",") < max_values:
-        return  # even if all of these were outside of strings
+        return  # even if none of these characters were inside a string
     skeleton = _STRING.sub(b"", data)
     values = skeleton.count(b"[") + skeleton.count(b"{") + skeleton.count(b",") + 1
     check_limit(name, "number of JSON values", values, max_values)

@@ -1,8 +1,7 @@
-"""Limits on what is read from files that strangers wrote: size, count, depth and time.
+"""Limits on untrusted files and other inputs: size, count, depth and time.
 
-Every reader takes its limits from here, so that one page says what is accepted. A limit is well
-above what published checkpoints have, and low enough that a file at the limit is read in bounded
-time and memory.
+Every reader takes its limits from this module. A limit is well above the values of published
+checkpoints, and low enough that a file at the limit is read in bounded time and memory.
 """
 
 import os
@@ -22,19 +21,19 @@ MAX_YAML_VALUES = 100_000
 MAX_YAML_DEPTH = 32
 
 # Configurations. The largest that is published has 250,880 tokens, 96 layers, 21,843 labels.
-CONFIG_NUMBER = 2**31 - 1  # of a size, such as that of the vocabulary: ids are 32-bit integers
-CONFIG_COUNT = 10_000  # of what loops run over: layers, heads, groups of layers
+CONFIG_NUMBER = 2**31 - 1  # of a size, such as vocab_size: token ids are 32-bit integers
+CONFIG_COUNT = 10_000  # of modules: layers, heads, groups of layers
 CONFIG_LABELS = 1_000_000  # outputs of a classification head
 
 # Tokenizers. Published ones have at most a million tokens, of at most 512 characters.
 MAX_TOKEN_ID = (1 << 24) - 1
-MAX_TOKEN_LENGTH = 1_024  # characters; a text's splitting takes time in proportion to it
+MAX_TOKEN_LENGTH = 1_024  # characters; splitting a text takes time in proportion
 MAX_PIECE_LENGTH = 7_999  # bytes of a SentencePiece piece; sentencepiece refuses longer ones
 MAX_ADDED_TOKENS = 100_000
-MAX_ADDED_CHARACTERS = 2_000_000  # of all added tokens, which are searched for at once
+MAX_ADDED_CHARACTERS = 2_000_000  # of all added tokens, which are searched for together
 MAX_WORD_LENGTH = 1_000  # max_input_chars_per_word of WordPiece: time grows with its square
 MAX_TOKENIZER_STEPS = 64  # normalizers, pre-tokenizers, post-processors or decoders in a row
-MAX_TOKENIZER_GROWTH = 64  # how much longer they may make a text
+MAX_TOKENIZER_GROWTH = 64  # factor by which they may lengthen a text
 MAX_TEMPLATE_TOKENS = 64  # special tokens around a text
 MAX_PATTERN_LENGTH = 4_000  # characters of a regular expression
 MAX_PATTERN_REPEAT = 32  # a repetition with more choices counts as one without bound
@@ -75,7 +74,7 @@ MAX_EXPANSION = 500  # uncompressed bytes for each compressed one; of real texts
 FREE_EXPANSION_BYTES = 64 << 20  # ... which counts from this size on
 MAX_PARQUET_ITEMS = 1_000_000  # strings, and items of a list, in the metadata of a file
 
-# Runs. Their settings come from recipes, files and options.
+# Training runs. Their settings come from recipes, files and options.
 MAX_RUN_NUMBER = 1_000_000_000  # steps, tokens of a step, steps between checkpoints
 MAX_ROW_TOKENS = 1 << 20  # tokens of a training example
 MAX_NEW_VOCABULARY = 4_000_000  # of a new tokenizer; its training takes 70 bytes for each at once
@@ -84,16 +83,16 @@ MAX_STATE_BYTES = 64 << 20  # of run.json, and of a checkpoint's state.json, whi
 # Inputs and options of tasks. They are the user's own; the limits keep memory bounded: a tokenized
 # text takes some 160 bytes a character.
 MAX_TEXT_CHARACTERS = 1 << 22  # of a text, and of the texts that are tokenized together
-MAX_INPUT_LINE_BYTES = 1 << 25  # of a line of input: a text in JSON, with what is carried along
+MAX_INPUT_LINE_BYTES = 1 << 25  # of a line of input: a JSON record with a text
 MAX_NEW_TOKENS = 100_000
 MAX_BEAMS = 1_000
 MAX_BEAM_TOKENS = 1_000_000  # beams times new tokens, for which caches are allocated
 
-# The Hub, or what answers in its place.
-HUB_LISTING_BYTES = 32 << 20  # the list of a repository's files, decompressed
+# Responses of the Hub.
+HUB_LISTING_BYTES = 32 << 20  # of the list of a repository's files, decompressed
 HUB_LISTED_FILES = 100_000
-HUB_FILE_BYTES = 50 * 10**9  # the Hub gives out no larger file over plain HTTP
-HUB_MESSAGE_BYTES = 64 << 10  # what is read of the body of an error or of a redirect
+HUB_FILE_BYTES = 50 * 10**9  # the Hub serves no larger file over plain HTTP
+HUB_MESSAGE_BYTES = 64 << 10  # read of the body of an error or of a redirect
 HUB_SLOWEST_RATE = 1024  # bytes a second, on average ...
 HUB_SLOW_SECONDS = 60  # ... over an answer that takes longer than this
 
@@ -101,20 +100,20 @@ HUB_SLOW_SECONDS = 60  # ... over an answer that takes longer than this
 PLUGIN_CHECK_SECONDS = 300.0  # to import all files of a plugin, torch included
 
 
-def check_limit(path: "str | os.PathLike[str]", what: str, value: int, limit: int) -> None:
-    """Raise an error if a quantity that a file states or has is above its limit.
+def check_limit(path: "str | os.PathLike[str]", quantity: str, value: int, limit: int) -> None:
+    """Raise an error if a quantity of a file is above its limit.
 
     Args:
-        path: the file, for the message.
-        what: name of the quantity, for the message: ``"length of the header"``.
-        value: the quantity.
-        limit: the largest value that is accepted.
+        path: path of the file, for the message.
+        quantity: name of the quantity, for the message: ``"length of the header"``.
+        value: value of the quantity.
+        limit: maximum value.
 
     Raises:
         VerificationError: ``value`` is above ``limit``.
     """
     if value > limit:
         raise VerificationError(
-            f"{path}: {what} is {value:,}, and at most {limit:,} is accepted",
+            f"{path}: {quantity} is {value:,}, and at most {limit:,} is accepted",
             "do not use this file, unless you know why it is so large",
         )

@@ -1,4 +1,4 @@
-"""Locks between processes."""
+"""File locks between processes."""
 
 import contextlib
 import os
@@ -8,16 +8,16 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def file_lock(path: Path) -> Iterator[None]:
-    """Hold a lock that the system takes back when the process ends, however it ends.
+    """Hold an exclusive lock, which the system releases when the process ends.
 
-    The lock file is removed with the lock. That is safe: who waited for it finds that the file has
-    no name any more, and makes it again.
+    The lock file is removed with the lock. That is safe: a process that waited for it notices that
+    the file was unlinked, and creates it again.
 
     Args:
-        path: the lock file, which holds nothing; its folder is made.
+        path: path of the lock file, which stays empty. Its directory is created.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the lock file cannot be written.
     """
     from filelock import FileLock
 

@@ -1,4 +1,4 @@
-"""Where things are kept and for how long, and which file names are safe to follow."""
+"""Directories of the program, cache eviction, and safe joining of untrusted file names."""
 
 import contextlib
 import os
@@ -8,40 +8,40 @@ from pathlib import Path, PurePosixPath
 from zoo.errors import VerificationError
 from zoo.io.output.staging import discard, remove_stale_staging
 
-KEPT = 16  # directories in a folder of what can be made again
+MAX_CACHED = 16  # directories in a cache
 
 
 def home() -> Path:
-    """Return ``$ZOO_HOME``, by default ``~/.local/share/zoo``."""
+    """Return the data directory ``$ZOO_HOME``, by default ``~/.local/share/zoo``."""
     return Path(os.environ.get("ZOO_HOME") or "~/.local/share/zoo").expanduser()
 
 
 def store() -> Path:
-    """Return the folder of converted models, one directory a name."""
+    """Return the directory of converted models, one subdirectory for each name."""
     return home() / "models"
 
 
 def touch_and_evict(directory: Path) -> None:
-    """Marks a directory that can be made again as used, and removes those unused for longest.
+    """Update the time of last use of a cached directory, and evict the least recently used ones.
 
-    The ``KEPT`` directories beside each other that were used last stay, this one among them.
+    The ``MAX_CACHED`` most recently used siblings stay, the directory itself among them.
     """
-    with contextlib.suppress(OSError):  # a home that others share may be for reading alone
+    with contextlib.suppress(OSError):  # a shared home may be read-only
         paths = [path for path in directory.parent.iterdir() if path.is_dir()]
         times = {p: p.stat().st_mtime_ns for p in paths if not p.name.startswith(".")}
-        # a clock that was set back must not make this the oldest
+        # if the clock was set back, this directory must not become the oldest
         now = max([time.time_ns(), *(used + 1 for used in times.values())])
         os.utime(directory, ns=(now, now))
-        for path in sorted(times.keys() - {directory}, key=times.__getitem__)[: 1 - KEPT]:
+        for path in sorted(times.keys() - {directory}, key=times.__getitem__)[: 1 - MAX_CACHED]:
             discard(path)
         remove_stale_staging(directory.parent)
 
 
 def safe_join(directory: Path, name: str, mentioned_in: str) -> Path:
-    """Join a file name taken from a downloaded file to its directory.
+    """Join an untrusted relative file name to a directory.
 
     Raises:
-        VerificationError: the name leads out of the directory.
+        VerificationError: the name is absolute or leads out of the directory.
     """
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name or "\0" in name or not name:

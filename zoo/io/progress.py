@@ -1,4 +1,4 @@
-"""Progress bars on standard error, when a person is watching it."""
+"""Progress bars on standard error, if it is a terminal."""
 
 import contextlib
 import sys
@@ -11,12 +11,12 @@ Advance = Callable[[int], None]
 
 @contextlib.contextmanager
 def progress(label: str, total: int | None, *, bytes_: bool = False) -> Iterator[Advance]:
-    """Yield a function that advances a bar by so many units; silent unless on a terminal.
+    """Yield a function that advances a progress bar; silent unless on a terminal.
 
     Args:
-        label: what is going on.
-        total: how many units there are, or ``None`` if that is not known.
-        bytes_: whether the units are bytes.
+        label: text beside the bar.
+        total: number of units, or ``None`` if unknown.
+        bytes_: show the units as bytes.
     """
     if not sys.stderr.isatty():
         yield lambda amount: None

@@ -1,5 +1,7 @@
-"""Reading and writing protocol buffers without their compiler: the fields of one message.
+"""Reading and writing of the fields of one protocol buffer message.
 
+By hand, since the ``protobuf`` package needs compiled message classes and parses a whole message
+at once; TensorFlow's index entries and SentencePiece models have a few fields of interest.
 The wire format is described in https://protobuf.dev/programming-guides/encoding.
 """
 
@@ -13,13 +15,13 @@ Value = int | bytes
 
 
 def fields(content: bytes) -> Iterator[tuple[int, Value]]:
-    """Yield number and value of each field of a message.
+    """Yield the number and the value of each field of a message.
 
     Yields:
-        a number for a varint, else the field's bytes: those of a fixed-size number too.
+        field number, and an ``int`` for a varint or the raw bytes for any other wire type.
 
     Raises:
-        ValueError, IndexError: it is not a message, or ends too early.
+        ValueError, IndexError: the bytes are not a message, or end too early.
     """
     at, end = 0, len(content)
     while at < end:
@@ -43,10 +45,10 @@ def fields(content: bytes) -> Iterator[tuple[int, Value]]:
 
 
 def varint(content: bytes, at: int) -> tuple[int, int]:
-    """Return a number of 7 bits a byte, the lowest first, and the place after it.
+    """Decode a varint; return its value and the offset of the byte after it.
 
     Raises:
-        ValueError, IndexError: it has no end.
+        ValueError, IndexError: the varint has no end.
     """
     value, shift = 0, 0
     for place in range(at, at + 10):
@@ -59,34 +61,34 @@ def varint(content: bytes, at: int) -> tuple[int, int]:
 
 
 def as_bytes(value: Value) -> bytes:
-    """Return a field's bytes.
+    """Return the value of a length-delimited field.
 
     Raises:
-        ValueError: it is a number.
+        ValueError: the field is a varint.
     """
     if isinstance(value, int):
-        raise ValueError("a number stands where bytes are due")
+        raise ValueError("a varint where bytes are expected")
     return value
 
 
 def as_int(value: Value) -> int:
-    """Return a field's number.
+    """Return the value of a varint field.
 
     Raises:
-        ValueError: it is bytes.
+        ValueError: the field is no varint.
     """
     if isinstance(value, bytes):
-        raise ValueError("bytes stand where a number is due")
+        raise ValueError("bytes where a varint is expected")
     return value
 
 
 def field(number: int, value: "Value | str | float") -> bytes:
-    """Write a field.
+    """Encode a field.
 
     Args:
-        number: the field's.
-        value: an ``int`` that is not negative is written as a varint; bytes and a string with
-            their length; a ``float`` as a double.
+        number: field number.
+        value: a non-negative ``int`` becomes a varint, bytes and text are length-delimited, a
+            ``float`` becomes a double.
     """
     if isinstance(value, float):
         return _key(number, FIXED64) + struct.pack("<d", value)
@@ -97,7 +99,7 @@ def field(number: int, value: "Value | str | float") -> bytes:
 
 
 def field_of_single(number: int, value: float) -> bytes:
-    """Write a field that is a ``float`` of 4 bytes."""
+    """Encode a ``float`` field of 4 bytes."""
     return _key(number, FIXED32) + struct.pack("<f", value)
 
 
@@ -106,9 +108,9 @@ def _key(number: int, wire: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while value >= 0x80:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)

@@ -1,4 +1,4 @@
-"""Signals that ask a process to end, and output to a terminal that is gone."""
+"""Handling of termination signals, and of output to a terminal that was closed."""
 
 import contextlib
 import os
@@ -7,13 +7,13 @@ import stat
 import time
 from types import FrameType
 
-REPEAT = 2.0  # seconds within which a further signal is part of the same request to end
-# of these, a process may be told to take no notice when it is started, as by `nohup`
+REPEAT = 2.0  # seconds within which another signal belongs to the same request to end
+# signals that a parent may have set to be ignored, as `nohup` does
 IGNORABLE = frozenset({signal.SIGHUP, signal.SIGQUIT})
 
 
 def interrupt_on_termination() -> None:
-    """Lets SIGTERM, SIGHUP and SIGQUIT interrupt the main thread as Ctrl-C does.
+    """Make SIGTERM, SIGHUP and SIGQUIT interrupt the main thread as Ctrl-C does.
 
     A session that ends sends several of them at once. The first interrupts; those right after it
     would interrupt the removal of temporary files.
@@ -25,10 +25,10 @@ def interrupt_on_termination() -> None:
 
 
 def exit_on_signals(code: int) -> None:
-    """Lets signals that interrupt end the process at once, for when nothing is left to be done.
+    """Make these signals end the process at once, after the work is done.
 
     Args:
-        code: the exit code that the process ends with in any case.
+        code: exit code of the process.
     """
     for number in (signal.SIGINT, signal.SIGTERM, *IGNORABLE):
         if not is_ignored(number):
@@ -36,12 +36,12 @@ def exit_on_signals(code: int) -> None:
 
 
 def is_ignored(number: int) -> bool:
-    """Returns whether a process was started to take no notice of a signal."""
+    """Return ``True`` if the parent process set a signal to be ignored."""
     return number in IGNORABLE and signal.getsignal(number) == signal.SIG_IGN
 
 
 def leave_lost_terminal() -> None:
-    """Sends what is printed nowhere if the terminal is gone, where printing would be an error."""
+    """Redirect standard output to the null device if its terminal was closed."""
     for stream in (1, 2):
         with contextlib.suppress(OSError):
             if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
@@ -53,7 +53,7 @@ class _Interrupt:
         self._last = -REPEAT
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Handles a signal."""
+        """Handle a signal."""
         if number == signal.SIGHUP:
             leave_lost_terminal()
         before, self._last = self._last, time.monotonic()

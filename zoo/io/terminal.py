@@ -1,10 +1,10 @@
-"""Text from files, made safe to show on a terminal."""
+"""Escaping of untrusted text for a terminal."""
 
 import re
 
-# What a terminal obeys instead of showing it, and what makes one line look like another: control
-# characters (C0, DEL, C1), line and paragraph separators, marks and overrides of the direction of
-# writing, and halves of surrogate pairs, which stand for bytes of a file name that are no UTF-8.
+# Characters that control a terminal, or make one line look like another: control characters (C0,
+# DEL, C1), line and paragraph separators, marks and overrides of the writing direction, and lone
+# surrogates, which stand for bytes of a file name that are not UTF-8.
 CONTROLS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
@@ -12,14 +12,14 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def escape_controls(text: str, *, keep: str = "") -> str:
-    """Replace characters that a terminal obeys by escape sequences of Python's strings.
+    """Replace control characters by escape sequences of Python strings.
 
     Args:
-        text: any text, such as a message with the name of a tensor.
-        keep: control characters that stay.
+        text: untrusted text, such as a message with the name of a tensor.
+        keep: control characters that are not replaced.
 
     Returns:
-        the text on one line, unless ``keep`` has a line end.
+        the text, on one line unless ``keep`` has a line end.
 
     Example:
         >>> escape_controls("weight\\nerror: \\x1b[31mred")
@@ -29,7 +29,7 @@ def escape_controls(text: str, *, keep: str = "") -> str:
 
 
 def escape_json(text: str) -> str:
-    r"""Replace such characters in JSON text by ``\uXXXX``; what it decodes to stays the same."""
+    r"""Replace control characters in JSON text by ``\uXXXX``; the decoded value stays the same."""
     return CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 

@@ -1,4 +1,4 @@
-"""Errors of foreign parsers as errors of the file that they parse."""
+"""Conversion of a library's parser errors to errors that name the file."""
 
 import contextlib
 import os
@@ -11,39 +11,39 @@ from zoo.errors import VerificationError, ZooError
 
 
 @contextlib.contextmanager
-def parsing(path: "str | os.PathLike[str]", what: str) -> Iterator[None]:
-    """Turn whatever a foreign parser raises into a ``VerificationError`` that names the file.
+def parsing(path: "str | os.PathLike[str]", kind: str) -> Iterator[None]:
+    """Convert any exception of a library's parser to a ``VerificationError`` that names the file.
 
-    Wrap the call of the parser alone: an error in our own code inside the block would be taken
-    for one of the file. Errors of the operating system pass, as do interrupts.
+    Wrap the call of the parser alone: a bug of the caller inside the block would be reported as an
+    error of the file. Errors of the operating system and interrupts pass unchanged.
 
     Args:
-        path: the file that is parsed.
-        what: kind of the file, with its article: ``"a tokenizer"``.
+        path: path of the file that is parsed.
+        kind: kind of the file, with its article: ``"a tokenizer"``.
 
     Raises:
-        VerificationError: the parser raised something, a panic of Rust code included.
+        VerificationError: the parser raised an exception, a panic of Rust code included.
     """
     try:
         yield
     except (ZooError, OSError):
         raise
     except (Exception, RecursionError) as error:
-        raise _unsound(path, what, error) from error
+        raise _unsound(path, kind, error) from error
     except BaseException as error:
         if type(error).__name__ != "PanicException":  # pyo3 derives it from BaseException
             raise
-        raise _unsound(path, what, error) from error
+        raise _unsound(path, kind, error) from error
 
 
 @contextlib.contextmanager
-def rust_parsing(path: "str | os.PathLike[str]", what: str) -> Iterator[None]:
-    """Do what ``parsing`` does, and keep what a panic writes off the terminal.
+def rust_parsing(path: "str | os.PathLike[str]", kind: str) -> Iterator[None]:
+    """Do the same as ``parsing``, and keep the message of a panic off the terminal.
 
     A panic of Rust code writes to the file descriptor of standard error before it becomes an
-    exception. What else is written there meanwhile appears when the block ends.
+    exception. Other output to standard error appears when the block ends.
     """
-    with parsing(path, what):
+    with parsing(path, kind):
         _STANDARD_ERROR.hold()
         panicked = False
         try:
@@ -55,10 +55,10 @@ def rust_parsing(path: "str | os.PathLike[str]", what: str) -> Iterator[None]:
             _STANDARD_ERROR.release(drop=panicked)
 
 
-class _HeldBack:
-    """Standard error of the process, written to a file while any thread holds it back.
+class _StandardErrorRedirect:
+    """Redirection of the process's standard error to a file, counted over threads.
 
-    Threads share the file: if each had its own, they would restore each other's.
+    Threads share one file, since the descriptor belongs to the process.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class _HeldBack:
         self._file = -1
 
     def hold(self) -> None:
-        """Write to the file from now on."""
+        """Start the redirection."""
         with self._lock:
             self._holders += 1
             if self._holders > 1:
@@ -84,10 +84,10 @@ class _HeldBack:
             os.dup2(self._file, 2)
 
     def release(self, *, drop: bool) -> None:
-        """Write to the terminal again, unless another thread still holds it back.
+        """End the redirection, unless another thread still needs it.
 
         Args:
-            drop: leave out what was written meanwhile.
+            drop: discard the redirected output.
         """
         with self._lock:
             self._holders -= 1
@@ -111,10 +111,10 @@ def _unnamed() -> int:
         return os.dup(file.fileno())
 
 
-_STANDARD_ERROR = _HeldBack()
+_STANDARD_ERROR = _StandardErrorRedirect()
 
 
-def _unsound(path: "str | os.PathLike[str]", what: str, error: BaseException) -> VerificationError:
+def _unsound(path: "str | os.PathLike[str]", kind: str, error: BaseException) -> VerificationError:
     message = " ".join(str(error).split())[:300]
     detail = f": {message}" if message else f": {type(error).__name__}"
-    return VerificationError(f"{path}: not {what} that can be read{detail}")
+    return VerificationError(f"{path}: not {kind} that can be read{detail}")

@@ -1,17 +1,16 @@
-"""YAML files that strangers wrote, read within limits.
+"""Reading of untrusted YAML files within limits.
 
-Accepted is one document of YAML 1.1 in UTF-8, of plain values alone. Numbers such as 5e-4 are
-numbers, as in YAML 1.2, and dates are text, since no setting is a date. Refused, with an error that
-names the file, are:
+Accepts one document of YAML 1.1 in UTF-8 with plain values. Numbers such as 5e-4 are numbers, as in
+YAML 1.2, and dates are text, since no setting is a date. Refuses, with an error that names the
+file:
 
-* more bytes, values or levels of nesting than ``zoo.io.limits`` accepts, aliases counted as often
-  as they repeat what they stand for;
-* tags and directives, which no file that we read needs;
+* more bytes, values or levels of nesting than ``zoo.io.limits`` accepts, aliases expanded;
+* tags and directives, which no file here needs;
 * numbers that are not finite, or are written with more than ``MAX_INTEGER_DIGITS`` characters;
-* a key that is given twice, of which YAML would let the last win.
+* a duplicate key, of which YAML would take the last value.
 
-All this is checked on the parser's events, before any value is made: the C library composes nested
-values by recursion and ends the process if they are nested too deep.
+All this is checked on the parser's events, before any value is constructed: the C library composes
+nested values by recursion, and deep nesting would crash the process.
 """
 
 import math
@@ -40,21 +39,21 @@ def read_yaml(path: Path) -> Any:
     """Read a YAML file.
 
     Raises:
-        SourceError: it is missing, cannot be read, or is not a regular file.
-        VerificationError: it is not YAML, or is refused for a reason given above.
+        SourceError: the file is missing, cannot be read, or is no regular file.
+        VerificationError: the text is not YAML, or is refused for a reason listed above.
     """
     return parse_yaml(decode_text(read_regular(path, "YAML file", MAX_YAML_BYTES), path), path)
 
 
 def parse_yaml(text: str, name: "str | Path") -> Any:
-    """Parse YAML.
+    """Parse YAML text.
 
     Args:
-        text: the document.
-        name: the file, or where else it is from, for messages.
+        text: one YAML document.
+        name: path of the file, or another source, for messages.
 
     Raises:
-        VerificationError: it is not YAML, or is refused for a reason given above.
+        VerificationError: the text is not YAML, or is refused for a reason listed above.
     """
     import yaml
 
@@ -75,7 +74,7 @@ def _events(text: str, name: "str | Path") -> Iterator[Any]:
 
 def _check_events(events: Iterator[Any], name: "str | Path") -> None:
     """Check a document's nesting, number of values, tags and numbers."""
-    sizes: dict[str, int] = {}  # of what is anchored, its aliases resolved
+    sizes: dict[str, int] = {}  # values below each anchor, aliases expanded
     started: list[tuple[str | None, int]] = []  # anchor of each open container, values before it
     values = 0
     for event in events:
@@ -108,17 +107,17 @@ def _check_scalar(event: Any, name: "str | Path") -> None:
 
 @cache
 def _loader() -> Any:
-    """Return the class that constructs values, of the C library if it is there."""
+    """Return the loader class, with the C parser if it is installed."""
     import yaml
 
     class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            seen = set()
+            keys = set()
             for key_node, _ in node.value:
                 key = key_node.value
-                if isinstance(key, str) and (key_node.tag, key) in seen:
+                if isinstance(key, str) and (key_node.tag, key) in keys:
                     raise yaml.constructor.ConstructorError(None, None, f"{key} is given twice")
-                seen.add((key_node.tag, key if isinstance(key, str) else id(key_node)))
+                keys.add((key_node.tag, key if isinstance(key, str) else id(key_node)))
             value: dict[Any, Any] = super().construct_mapping(node, deep)
             return value
 

@@ -8,6 +8,10 @@ from pathlib import Path
 from threading import Event
 from typing import BinaryIO
 
+# Imported here, in the main thread: an import that a signal interrupts keeps its lock, and the
+# thread that imports the module next would wait for it for ever.
+import blake3  # noqa: F401
+
 from zoo.io.digests.files import FileDigest, hash_file
 
 

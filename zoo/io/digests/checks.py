@@ -1,4 +1,4 @@
-"""Results of checks on what is on disk."""
+"""Results of checks on files."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from zoo.errors import ZooError
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check.
+    """Result of one check.
 
     Attributes:
         name: name of the check.
         outcome: ``ok``, ``failed``, or ``not run``.
-        detail: the finding, in one line.
+        detail: result in one line.
     """
 
     name: str
@@ -23,7 +23,7 @@ class Check:
 
 
 def run_check(name: str, check: Callable[[], str]) -> Check:
-    """Run a check; its return value is the detail, and a ``ZooError`` is a failure."""
+    """Run a check. Its return value becomes the detail; a ``ZooError`` is a failure."""
     try:
         return Check(name, "ok", check())
     except ZooError as error:

@@ -1,7 +1,7 @@
-"""JSON records that hold a digest of themselves, so that a flipped bit in a manifest is noticed.
+"""JSON records with a digest of themselves, which detects damage of a manifest.
 
-The field ``digest`` holds the BLAKE3 digest of the file with zeros in place of that digest. It
-finds damage; it does not keep anybody from writing another file with a digest that is right.
+The field ``digest`` holds the BLAKE3 digest of the file with zeros in place of that digest. It is
+no signature: anyone can write another file with a correct digest.
 """
 
 from pathlib import Path
@@ -12,18 +12,18 @@ NO_DIGEST = "0" * 64  # value of the field before the digest is known
 
 
 def add_digest(content: bytes) -> bytes:
-    """Return an encoded record, whose field ``digest`` is ``UNSEALED``, with its digest."""
+    """Replace ``NO_DIGEST`` in an encoded record by the digest of the record."""
     return content.replace(NO_DIGEST.encode(), _digest(content).encode(), 1)
 
 
 def check_digest(path: Path, content: bytes, digest: str, *, hint: str) -> None:
-    """Compare the content of a file with the digest that it holds.
+    """Compare a file with the digest that it contains.
 
     Args:
-        path: the file, for the message.
-        content: its content.
+        path: path of the file, for the message.
+        content: contents of the file.
         digest: value of the field ``digest``.
-        hint: the remedy in the message.
+        hint: remedy for the message.
 
     Raises:
         VerificationError: the file was changed after it was written.
@@ -34,6 +34,6 @@ def check_digest(path: Path, content: bytes, digest: str, *, hint: str) -> None:
 
 
 def _digest(content: bytes) -> str:
-    from blake3 import blake3  # not at the top: what fetches files is imported without it
+    from blake3 import blake3  # imported late: `zoo --help` and downloads do without it
 
     return blake3(content).hexdigest()

@@ -1,12 +1,11 @@
-"""Digests of files, remembered until a file changes.
+"""Cache of file digests in ``$ZOO_HOME/verified``.
 
-A file is hashed the first time its digest is asked for. The digest is kept in
-``$ZOO_HOME/verified`` together with the file's device, inode, size, and times of modification and
+An entry has the digest of a file with its device, inode, size, and times of modification and
 change; as long as these five are the same, the file is not read again. Every write through the
 file system sets the time of change, which no program can set to a value of its choice.
 
-Not noticed are changes that the operating system does not see: a disk that returns other bytes
-than were written, and writes to the device below the file system. ``zoo verify`` reads every byte.
+Changes below the file system are not noticed: a disk that returns other bytes than were written,
+or writes to the device. ``zoo verify`` reads every byte.
 """
 
 import contextlib
@@ -24,14 +23,14 @@ from zoo.io.paths import home
 
 FOLDER = "verified"
 # A write within one tick of the file system's clock leaves the times as they are. Digests of files
-# that changed a moment before they were hashed are therefore not kept; network file systems and
+# that changed a moment before they were hashed are therefore not cached; network file systems and
 # FAT have ticks of up to two seconds.
 SETTLED_NS = 3_000_000_000
-KEPT = 4096  # digests; all are dropped when there are more, since each can be found again
+MAX_ENTRIES = 4096  # the cache is emptied when it is full, since all entries can be recomputed
 
 
 class _Entry(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """The digest of a file, and its state when it was hashed."""
+    """Digest of a file, and the state of the file when it was hashed."""
 
     device: int
     inode: int
@@ -53,24 +52,24 @@ class _Entry(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 
     @property
     def name(self) -> str:
-        """The name of the file that the entry is kept in: one for each inode."""
+        """File name of the entry, one for each inode."""
         return f"{self.device:x}-{self.inode:x}"
 
 
 def file_blake3(path: Path) -> str:
-    """Return the BLAKE3 digest of a file, which is read only if it changed since the last time.
+    """Return the BLAKE3 digest of a file, from the cache if the file did not change.
 
     Args:
-        path: the file.
+        path: path of the file.
 
     Raises:
-        SourceError: it cannot be read, or changes while it is read.
+        SourceError: the file cannot be read, or changes while it is read.
     """
     try:
         with open_regular(path) as file:
             before = os.fstat(file.fileno())
-            if known := _remembered(before):
-                return known
+            if digest := _cached(before):
+                return digest
             digest = hash_stream(file, all_cores=True).blake3
             after = os.fstat(file.fileno())
     except OSError as error:
@@ -79,21 +78,21 @@ def file_blake3(path: Path) -> str:
     if entry != _Entry.of(after, digest):
         raise SourceError(f"{path} changes while it is read", "try again when it is finished")
     if time.time_ns() - before.st_ctime_ns > SETTLED_NS:
-        _remember(entry)
+        _store(entry)
     return digest
 
 
 def require_blake3(path: Path, expected: str | None, manifest: Path) -> None:
-    """Raise an error unless a file has the digest that its manifest states.
+    """Raise an error unless a file has the digest that its manifest lists.
 
     Args:
-        path: the file.
-        expected: the digest, or ``None`` if the manifest does not list the file.
-        manifest: the manifest, for the message.
+        path: path of the file.
+        expected: BLAKE3 digest, or ``None`` if the manifest does not list the file.
+        manifest: path of the manifest, for the message.
 
     Raises:
         SourceError: the file cannot be read.
-        VerificationError: it has another digest, or none is stated.
+        VerificationError: the digest differs, or the manifest does not list the file.
     """
     if expected is None or file_blake3(path) != expected:
         raise VerificationError(
@@ -102,17 +101,17 @@ def require_blake3(path: Path, expected: str | None, manifest: Path) -> None:
         )
 
 
-def _remembered(status: os.stat_result) -> str | None:
-    wanted = _Entry.of(status, "")
+def _cached(status: os.stat_result) -> str | None:
+    key = _Entry.of(status, "")
     try:
-        entry = msgspec.json.decode((home() / FOLDER / wanted.name).read_bytes(), type=_Entry)
+        entry = msgspec.json.decode((home() / FOLDER / key.name).read_bytes(), type=_Entry)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None
     return entry.blake3 if entry == _Entry.of(status, entry.blake3) else None
 
 
-def _remember(entry: _Entry) -> None:
-    """Keep an entry; a home that cannot be written to costs a second reading and nothing else."""
+def _store(entry: _Entry) -> None:
+    """Store an entry. If the directory cannot be written, the file is hashed again next time."""
     folder = home() / FOLDER
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
@@ -128,7 +127,7 @@ def _remember(entry: _Entry) -> None:
 
 def _limit(folder: Path) -> None:
     entries = os.listdir(folder)
-    if len(entries) >= KEPT:
+    if len(entries) >= MAX_ENTRIES:
         for name in entries:
             with contextlib.suppress(FileNotFoundError):  # another process removes them as well
                 os.unlink(folder / name)

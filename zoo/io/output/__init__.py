@@ -1,1 +1,1 @@
-"""Output directories: staged, atomically renamed, and overwritten with ``--force`` alone."""
+"""Output directories: staging, atomic replacement, and rules for ``--force``."""

@@ -1,4 +1,4 @@
-"""Directories and files that a reader sees whole or not at all; a failure leaves no trace."""
+"""Atomic writing of directories and files: readers see all of it or nothing."""
 
 import contextlib
 import ctypes
@@ -28,17 +28,17 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of <fcntl.h> and <linux/fs.h>
 def atomic_directory(
     target: Path, *, force: bool = False, sources: Iterable[Path] = (), managed: bool = False
 ) -> Iterator[Path]:
-    """Yields a temporary directory that becomes ``target`` if the block succeeds.
+    """Yield a staging directory that is renamed to ``target`` if the block succeeds.
 
     Args:
-        target: the directory to make.
-        force: replace a directory that exists; see ``check_target``, also for what follows.
-        sources: paths that are read to make it.
-        managed: replace whatever is there.
+        target: directory to create.
+        force: replace an existing directory, see ``check_target``.
+        sources: paths that are read to create it, which must not be replaced.
+        managed: replace any existing directory, see ``check_target``.
 
     Raises:
-        UsageError: the target must not be replaced, which is found out before any work is done,
-            or it cannot be written: no space, no permission.
+        UsageError: the target must not be replaced (raised before the block runs), or cannot be
+            written: no space, no permission.
     """
     target, sources = Path(os.path.abspath(target)), list(sources)
     check_target(target, force=force, sources=sources, managed=managed)
@@ -50,7 +50,7 @@ def atomic_directory(
             with _writing(target):
                 _make_parents(target, created)
                 with contextlib.suppress(FileNotFoundError):
-                    os.lstat(target)  # a name that is too long fails here
+                    os.lstat(target)  # raises an error if the name is too long
                 staging = stack.enter_context(staged_path(target))
                 staging.mkdir()
             yield staging
@@ -59,7 +59,7 @@ def atomic_directory(
                 check_target(target, force=force, sources=sources, managed=managed)
                 _replace(staging, target)
             published = True
-            with contextlib.suppress(OSError):  # a parent may be writable and not readable
+            with contextlib.suppress(OSError):  # a parent may be writable but not readable
                 _sync(target.parent)
     except OSError as error:
         if error.errno in UNWRITABLE and _concerns(error, staging):
@@ -71,10 +71,10 @@ def atomic_directory(
 
 
 def atomic_write(path: Path, content: bytes) -> None:
-    """Writes a file through a temporary sibling and a rename, making its directory if needed.
+    """Write a file through a temporary sibling and a rename; create its directory if needed.
 
     Raises:
-        OSError: it cannot be written; the error names ``path``.
+        OSError: the file cannot be written; the error names ``path``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_stale_staging(path.parent)
@@ -91,7 +91,7 @@ def atomic_write(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _writing(target: Path) -> Iterator[None]:
-    """Turns every failure of the system into one to write the target."""
+    """Convert errors of the operating system to a ``UsageError`` that names the target."""
     try:
         yield
     except OSError as error:
@@ -99,7 +99,7 @@ def _writing(target: Path) -> Iterator[None]:
 
 
 def _make_parents(target: Path, created: list[Path]) -> None:
-    """Makes the directories above the target, and adds them to ``created``, innermost first."""
+    """Create the directories above the target; add them to ``created``, innermost first."""
     for parent in reversed([p for p in (target.parent, *target.parent.parents) if not p.exists()]):
         created.insert(0, parent)
         parent.mkdir(exist_ok=True)
@@ -107,7 +107,7 @@ def _make_parents(target: Path, created: list[Path]) -> None:
 
 def _remove_parents(created: list[Path]) -> None:
     for parent in created:
-        with contextlib.suppress(OSError):  # somebody else uses it by now
+        with contextlib.suppress(OSError):  # another process uses it by now
             parent.rmdir()
 
 
@@ -126,11 +126,11 @@ def _sync(path: Path) -> None:
 
 
 def _replace(staging: Path, target: Path) -> None:
-    """Renames into place. A directory that is replaced ends at the temporary path.
+    """Rename the staging directory to the target; a replaced directory takes its place.
 
-    Where the two cannot change places in one step, the old one is moved aside. What happened is
-    read off the disk and not remembered, so that an interrupt between any two steps puts it back;
-    after the end of the process, ``remove_stale_staging`` does.
+    Where the system cannot exchange the two, the old directory is moved aside first. The state is
+    determined from the disk, so that an interrupt between any two steps is undone; after the end
+    of the process, ``remove_stale_staging`` does that.
     """
     if not target.exists():
         staging.rename(target)
@@ -145,22 +145,22 @@ def _replace(staging: Path, target: Path) -> None:
                 replaced.rename(target)
 
 
-def _exchange(one: Path, other: Path) -> bool:
-    """Lets two paths change places in one step; returns whether the system can (Linux can)."""
+def _exchange(first: Path, second: Path) -> bool:
+    """Exchange two paths atomically; return ``False`` where the system cannot (Linux can)."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         return False
-    ends = (_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other))
+    ends = (_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second))
     if rename(*ends, _RENAME_EXCHANGE) == 0:
         return True
     code = ctypes.get_errno()
     if code in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
         return False
-    raise OSError(code, os.strerror(code), str(other))
+    raise OSError(code, os.strerror(code), str(second))
 
 
 def _concerns(error: OSError, staging: Path | None) -> bool:
-    """Returns whether an error in the block is about a file it writes, and not one it reads."""
+    """Return ``True`` if an error concerns a file of the staging directory, not a source."""
     if staging is None or not isinstance(error.filename, str | os.PathLike):
         return True
     return Path(error.filename).is_relative_to(staging)

@@ -1,8 +1,8 @@
-"""Refusal of output directories that must not be replaced.
+"""Checks of an output directory before it is replaced.
 
-``--force`` replaces an empty directory, or one that `zoo` wrote and nobody added to: a converted
-model, an export, a corpus. Its manifest lists its files, so that a file of somebody else is
-noticed. Everything else is refused, training runs included, which no command makes anew at once.
+``--force`` replaces an empty directory, or one that holds only files that `zoo` wrote: a converted
+model, an export, a corpus. Its manifest lists its files, so that other files are noticed.
+Everything else is refused, training runs included, which are expensive to repeat.
 """
 
 import os
@@ -18,7 +18,7 @@ from zoo.io.output.staging import remove_stale_staging
 HUB_RECORD = ".zoo.json"  # lists the files of a directory in the Hub's layout
 _RUN = "run.json"
 _ALSO_WRITTEN: Mapping[str, frozenset[str]] = {
-    # manifest -> files that `zoo` writes beside it and that it does not list
+    # manifest -> files written with it that it does not list
     "zoo.json": frozenset(),
     "corpus.json": frozenset({"tokenizer.json"}),
     HUB_RECORD: frozenset(),
@@ -27,11 +27,11 @@ _REMEDY = "--force replaces only what zoo wrote: move it away, or give another -
 
 
 class HubRecord(msgspec.Struct, kw_only=True):
-    """``.zoo.json``: the record of a directory in the Hub's layout.
+    """Contents of ``.zoo.json``, the manifest of a directory in the Hub's layout.
 
     Attributes:
-        zoo: version of this record.
-        created_by: distribution -> version.
+        zoo: version of the format.
+        created_by: name of the distribution -> version.
         files: file name -> digest, of every other file of the directory.
     """
 
@@ -45,7 +45,7 @@ class _Files(msgspec.Struct):
 
 
 class _AnyManifest(msgspec.Struct):
-    """The keys of a manifest that name files; the others are ignored."""
+    """Keys of any manifest that list files; other keys are ignored."""
 
     zoo: int
     created_by: str | dict[str, str]
@@ -59,19 +59,19 @@ class _AnyManifest(msgspec.Struct):
 def check_target(
     target: Path, *, force: bool, sources: Iterable[Path] = (), managed: bool = False
 ) -> None:
-    """Refuses an output directory that must not be replaced.
+    """Raise an error if an output directory must not be replaced.
 
-    What killed processes left beside it is removed first, and restored where it was replaced.
+    Stale staging directories beside it are removed first, see ``remove_stale_staging``.
 
     Args:
-        target: the directory that is to be written.
-        force: replace a directory that exists, if it is empty or `zoo` wrote all that is in it.
-        sources: paths that are read to make it.
-        managed: the directory is in a place that `zoo` alone writes to, such as its cache:
-            replace whatever is there.
+        target: directory to write.
+        force: accept an existing directory if it is empty or `zoo` wrote all of its files.
+        sources: paths that are read to create it.
+        managed: the directory is in a place where `zoo` alone writes, such as its cache: accept any
+            contents.
 
     Raises:
-        UsageError: the directory must not be replaced.
+        UsageError: the directory exists and must not be replaced.
     """
     target = Path(os.path.abspath(target))
     remove_stale_staging(target.parent)
@@ -111,7 +111,7 @@ def _check_written_by_zoo(target: Path) -> None:
 
 
 def _files(root: Path) -> Iterator[str]:
-    """Yields the files below a directory, links to directories among them."""
+    """Yield the files below a directory, including links to directories."""
     for folder, directories, names in os.walk(root):
         links = [name for name in directories if Path(folder, name).is_symlink()]
         for name in (*names, *links):
@@ -119,11 +119,11 @@ def _files(root: Path) -> Iterator[str]:
 
 
 def _written_files(target: Path) -> set[str] | None:
-    """Returns the files that a directory's manifest lists; ``None`` if no manifest can be read."""
+    """Return the files that a directory's manifest lists; ``None`` if it has no manifest."""
     for name, also in _ALSO_WRITTEN.items():
         try:
             manifest = msgspec.json.decode((target / name).read_bytes(), type=_AnyManifest)
-        except (OSError, ValueError, RecursionError):  # absent, or of another program
+        except (OSError, ValueError, RecursionError):  # missing, or written by another program
             continue
         return {name, *also, *manifest.names()}
     return None

@@ -1,8 +1,8 @@
-"""Temporary siblings of files and directories that are being written, and removal of stale ones.
+"""Staging paths of files and directories that are being written, and removal of stale ones.
 
-What is written lies beside its place as ``.NAME.zoo-XXXXXXXX`` until it is renamed. The process
-that writes it holds a lock on ``.NAME.zoo-XXXXXXXX.lock``, which the system releases when the
-process ends, however it ends: a process number in its place would be used again by another one.
+Output is written to ``.NAME.zoo-XXXXXXXX`` beside its target and renamed at the end. The writing
+process holds a lock on ``.NAME.zoo-XXXXXXXX.lock``, which the system releases when the process
+ends for any reason. (A process number instead of a lock could be reused by another process.)
 ``fcntl.flock`` is called directly, since a lock file is removed here while it is held, and since
 `filelock` falls back on process numbers where a file system has no locks.
 """
@@ -18,15 +18,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _STAGED = re.compile(r"(\..*\.zoo-[0-9a-f]{8})(\.lock|\.old)?", re.DOTALL)
-_NAME_LENGTH = 50  # characters of the target's name; four bytes each leave room for the rest
+_NAME_LENGTH = 50  # characters of the target's name, of up to four bytes each
 
 
 @contextlib.contextmanager
 def staged_path(target: Path) -> Iterator[Path]:
-    """Yields an unused path beside ``target``, and removes what is left there in the end.
+    """Yield an unused staging path beside ``target``, and remove it when the block ends.
 
-    The path counts as in use until the block ends, so that ``remove_stale_staging`` of another
-    process leaves it alone.
+    The path is locked until the block ends, so that ``remove_stale_staging`` of another process
+    skips it.
 
     Raises:
         OSError: the directory of ``target`` cannot be written.
@@ -45,25 +45,25 @@ def staged_path(target: Path) -> Iterator[Path]:
 
 
 def replaced_path(staging: Path, target: Path) -> Path:
-    """Returns the path for a directory that is moved out of the way of its replacement."""
+    """Return the path to which a replaced directory is moved."""
     return Path(f"{staging}.old", target.name)
 
 
 def discard(path: Path) -> None:
-    """Removes a directory: at once in the eyes of other processes, then file by file."""
+    """Remove a directory: hide it by a rename first, then delete its files."""
     with staged_path(path) as staging:
         path.rename(staging)
 
 
 def remove_stale_staging(directory: Path) -> None:
-    """Removes what processes that no longer live left in a directory while they wrote there.
+    """Remove the staging paths of ended processes from a directory.
 
-    A directory that was moved out of the way of a replacement that never came is moved back.
-    Nothing is removed where the file system has no locks, since no one can tell whose it is.
+    A directory whose replacement was interrupted is moved back. Nothing is removed where the file
+    system has no locks, since paths in use cannot be told from stale ones there.
     """
     try:
         names = os.listdir(directory)
-    except OSError:  # it does not exist, or may not be read
+    except OSError:  # it does not exist or cannot be read
         return
     matches = (_STAGED.fullmatch(name) for name in names)
     for stem in sorted({match[1] for match in matches if match}):
@@ -83,7 +83,7 @@ def _remove_stale(path: Path) -> None:
 
 
 def _move_back(staging: Path) -> None:
-    """Restores a directory whose replacement was interrupted between two renames."""
+    """Restore a directory whose replacement was interrupted between two renames."""
     parent = replaced_path(staging, staging).parent
     for replaced in parent.iterdir() if _is_directory(parent) else ():
         target = staging.with_name(replaced.name)
@@ -92,7 +92,7 @@ def _move_back(staging: Path) -> None:
 
 
 def _remove_group(staging: Path) -> None:
-    """Removes a temporary path and what belongs to it; the lock file last, for it is the claim."""
+    """Remove a staging path and its siblings, the lock file last: it marks the path as used."""
     for path in (staging, replaced_path(staging, staging).parent, _lock_file(staging)):
         if _is_directory(path):
             shutil.rmtree(path, ignore_errors=True)
@@ -110,10 +110,10 @@ def _lock_file(staging: Path) -> Path:
 
 
 def _lock(path: Path, *, wait: bool) -> int | None:
-    """Opens and locks a file, and returns its handle.
+    """Open and lock a file; return its descriptor.
 
     Returns:
-        The handle; ``None`` if ``wait`` is false and another process may hold the lock.
+        the descriptor; ``None`` if ``wait`` is false and another process may hold the lock.
     """
     while True:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
@@ -131,7 +131,7 @@ def _lock(path: Path, *, wait: bool) -> int | None:
 
 
 def _flock(handle: int, *, wait: bool) -> bool:
-    """Locks an open file; returns whether that was possible."""
+    """Lock an open file; return ``False`` if that was not possible."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError as error:
@@ -142,7 +142,7 @@ def _flock(handle: int, *, wait: bool) -> bool:
 
 
 def _is_at(handle: int, path: Path) -> bool:
-    """Returns whether an open file still has its name."""
+    """Return ``True`` if an open file is still at its path."""
     try:
         return os.path.samestat(os.fstat(handle), os.lstat(path))
     except FileNotFoundError:

@@ -353,7 +353,8 @@ def test_a_header_of_many_tensors_is_refused_in_bounded_time(tmp_path: Path) -> 
     path.write_bytes(
         pack(b'{"' + b',"'.join(b"%d" % n + entry for n in range(100_001)) + b"}", b"")
     )
-    script = "import sys; from pathlib import Path; from zoo.io.tensors.safetensors import read_header\n"
+    script = "import sys; from pathlib import Path\n"
+    script += "from zoo.io.tensors.safetensors import read_header\n"
     command = [sys.executable, "-c", f"{script}read_header(Path(sys.argv[1]))", path]
     done = run_limited(command, seconds=30)
     assert "number of tensors is 100,001" in done.stderr

@@ -1,4 +1,4 @@
-"""Converting checkpoints, from any layout that is known to ours or back to the Hub's."""
+"""Conversion of checkpoints to the zoo's layout and back to the Hub's."""
 
 from zoo.convert.conversion import convert
 from zoo.convert.report import ConversionReport

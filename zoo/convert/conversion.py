@@ -1,4 +1,4 @@
-"""The conversion, from an open source to a published directory."""
+"""Conversion of a checkpoint: open, plan, write, verify the round trip, publish."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -57,31 +57,31 @@ def convert(
     dry_run: bool = False,
     starting: Callable[[], object] | None = None,
 ) -> ConversionReport:
-    """Convert a checkpoint, prove the round trip, and publish the result.
+    """Convert a checkpoint, verify the round trip, and publish the result.
 
     Args:
-        source: a checkpoint directory in any layout.
-        path: the directory to write; not needed with ``dry_run``.
-        to: ``zoo`` for our layout, ``hub`` for the Hub's.
-        head: the head to write, by default the one that the tensors fill.
-        dtype: such as ``float16``; by default tensors keep theirs.
-        init_head: start a head that the file lacks from random weights.
-        labels: names of that head's outputs.
-        allow_pickle: read PyTorch's pickles, of which nothing is run.
-        ignore_crc: read archives that were written without checksums.
-        tokenizer: take the tokenizer files from here.
+        source: checkpoint directory in any layout.
+        path: directory to write; may be ``None`` with ``dry_run``.
+        to: layout of the result, the zoo's or the Hub's.
+        head: name of the head to write; by default the one whose rules match all tensors.
+        dtype: dtype of the floating-point weights, such as ``float16``; by default unchanged.
+        init_head: initialize a head that the source lacks with random weights.
+        labels: names of the outputs of the new head.
+        allow_pickle: read PyTorch's pickle files. No code in them is run.
+        ignore_crc: read archives that were written without checksums, as torch can do.
+        tokenizer: directory to take the tokenizer files from; by default ``source``.
         force: replace an existing directory that `zoo` wrote.
-        dry_run: read headers alone, work out the account, write nothing.
-        starting: called once headers and request are known to be sound, before weights are read.
+        dry_run: match tensors by the headers alone, and write nothing.
+        starting: called after headers and options were checked, before weights are read.
 
     Returns:
-        the account and what was written.
+        counts of tensors, and the files that were written.
 
     Raises:
-        VerificationError: the account is open, tied tensors differ, the round trip is not
-            exact, or the source is damaged. Nothing is written.
-        UsageError: the request does not fit the checkpoint, or the target cannot be written.
-        SourceError: there is nothing to convert.
+        VerificationError: tensors are missing or left over, tied tensors differ, the round trip
+            is not exact, or the source is damaged. Nothing is written.
+        UsageError: the options do not fit the checkpoint, or the target cannot be written.
+        SourceError: the source holds no checkpoint.
     """
     code = parse_dtype(dtype)
     sources = [read.directory for read in (source, tokenizer) if read is not None]
@@ -114,7 +114,7 @@ def convert(
 
 
 def _read_files(opened: OpenCheckpoint, tokenizer: CheckpointDir | None) -> list[Path]:
-    """Return the files that were read, of the checkpoint and of the tokenizer."""
+    """Return the paths of all files that were read."""
     paths = [opened.source.directory / name for name in opened.files_read()]
     if tokenizer is not None:
         paths += [tokenizer.directory / name for name in tokenizer.files.names_read]
@@ -122,17 +122,17 @@ def _read_files(opened: OpenCheckpoint, tokenizer: CheckpointDir | None) -> list
 
 
 def check_values(opened: OpenCheckpoint, plan: ConversionPlan) -> None:
-    """Check what depends on values: ties are equal, and dropped buffers hold what they must.
+    """Check that tied tensors are equal and that dropped buffers hold their expected values.
 
     Raises:
-        VerificationError: names the tensors.
+        VerificationError: they do not; the message names the tensors.
     """
     reader = opened.reader
     for alias, owner in plan.account.ties.items():
         if not bitwise_equal(reader.lazy(alias), reader.lazy(owner)):
             raise VerificationError(
                 f"{opened.source.directory}: {alias} and {owner} differ, but the configuration "
-                "says that they are tied",
+                "ties them",
                 "set tie_word_embeddings to false in config.json if they are not",
             )
     for name, drop in plan.account.drops.items():
@@ -163,8 +163,8 @@ class _Conversion:
             for path in files:
                 digests.start(path)
                 digests.sync(path)
-            self._prove(weights)
-            read = self._unchanged(digests.of(sources, self.opened.source.directory))
+            self._check_round_trip(weights)
+            read = self._with_sha256(digests.of(sources, self.opened.source.directory))
             report = self.report.finished(published, read, digests.of(files, staging))
             digests.wait_for_disk()
         finally:
@@ -177,28 +177,28 @@ class _Conversion:
         names = self.opened.files_read()
         return [*(directory / name for name in names), *self.opened.reader.files]
 
-    def _unchanged(self, sources: dict[str, FileDigest]) -> dict[str, FileDigest]:
-        """Take over the Hub's SHA-256; the files must still be what was downloaded."""
-        for name, known in self.opened.source.digests.items():
+    def _with_sha256(self, sources: dict[str, FileDigest]) -> dict[str, FileDigest]:
+        """Compare digests with those of the download, and take over the SHA-256 of the Hub."""
+        for name, expected in self.opened.source.digests.items():
             if name not in sources:
                 continue
-            if known.blake3 != sources[name].blake3:
+            if expected.blake3 != sources[name].blake3:
                 kind = "downloaded" if self.opened.source.repo else "looked up"
                 raise VerificationError(
                     f"{self.opened.source.directory / name} is not what was {kind}",
                     "fetch it again" if self.opened.source.repo else "try again",
                 )
-            sources[name].sha256 = known.sha256
+            sources[name].sha256 = expected.sha256
         return sources
 
     def _write_tensors(self, staging: Path, digests: BackgroundHasher) -> list[Path]:
-        outputs = [out for move in self.plan.account.moves for out in self._moved(move)]
-        outputs += [out for entry in self.plan.account.fresh for out in self._fresh(entry)]
+        outputs = [out for move in self.plan.account.moves for out in self._copied(move)]
+        outputs += [out for entry in self.plan.account.fresh for out in self._initialized(entry)]
         total = sum(out.info.nbytes for out in outputs)
         with progress("writing", total, bytes_=True) as advance:
             return self.layout.write_tensors(staging, outputs, advance, digests.create)
 
-    def _moved(self, move: TensorCopy) -> list[TensorToWrite]:
+    def _copied(self, move: TensorCopy) -> list[TensorToWrite]:
         entry = self.plan.entries[move.entry.target]
         code = output_dtype(move.dtype, self.dtype)
 
@@ -211,7 +211,7 @@ class _Conversion:
             for k, (name, shape) in enumerate(self.layout.names(entry))
         ]
 
-    def _fresh(self, entry: TensorMapping) -> list[TensorToWrite]:
+    def _initialized(self, entry: TensorMapping) -> list[TensorToWrite]:
         code = self.dtype or self.report.main_dtype
         array = cast(init_tensor(entry, self.plan.config), "F32", code, entry.target)
         parts = zip(self.layout.names(entry), self.layout.split(entry, array), strict=True)
@@ -220,18 +220,18 @@ class _Conversion:
             for (name, shape), part in parts
         ]
 
-    def _prove(self, files: Sequence[Path]) -> None:
-        """Read back what was written, and rebuild the source's tensors from it."""
+    def _check_round_trip(self, files: Sequence[Path]) -> None:
+        """Rebuild the tensors of the source from the written files, and compare bit by bit."""
         with self.layout.open_tensors(files) as written:
             for move in self.plan.account.moves:
                 entry = self.plan.entries[move.entry.target]
                 names = [name for name, _ in self.layout.names(entry)]
-                rebuilt = self.layout.hub(entry, lazy_arrays(written, names))
-                original = self.opened.hub(entry, move.names)
+                rebuilt = self.layout.rebuild_hf(entry, lazy_arrays(written, names))
+                original = self.opened.hf_tensors(entry, move.names)
                 require_bitwise_equal(entry.target, rebuilt, original, self._cast(move))
 
     def _cast(self, move: TensorCopy) -> "Callable[[NumpyArray], NumpyArray] | None":
-        """Return the change of dtype that a tensor of the source underwent, if any."""
+        """Return the cast that a tensor of the source underwent; ``None`` if its dtype stayed."""
         if output_dtype(move.dtype, self.dtype) == move.dtype:
             return None
         return lambda part: cast(part, move.dtype, self.dtype, move.entry.target)

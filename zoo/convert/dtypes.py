@@ -1,4 +1,4 @@
-"""Changing the dtype of stored tensors, with numpy and ml_dtypes: torch is not needed."""
+"""Casts of stored tensors with numpy and ml_dtypes, without torch."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.generic[Any]]
 
-# what people write -> safetensors code
+# dtype name -> safetensors code
 NAMES = {
     "float64": "F64",
     "float32": "F32",
@@ -36,7 +36,7 @@ def parse_dtype(text: str | None) -> str | None:
     """Return the safetensors code of a dtype name.
 
     Raises:
-        UsageError: it is not the name of a floating dtype that tensors can be stored in.
+        UsageError: it is no name of a floating-point dtype.
     """
     if text is None:
         return None
@@ -48,64 +48,64 @@ def parse_dtype(text: str | None) -> str | None:
     return NAMES[text]
 
 
-def cast(array: "Array", stored: str, wanted: str | None, name: str) -> "Array":
-    """Convert an array in memory from one storage dtype to another, rounding to nearest even.
+def cast(array: "Array", stored: str, target: str | None, name: str) -> "Array":
+    """Cast an array in memory, rounding to nearest even.
 
     Args:
-        array: in storage dtype, see ``zoo.io.tensors.formats``.
-        stored: its safetensors code.
-        wanted: the code to convert to; ``None``, or a tensor of integers, leaves it as it is.
-        name: the tensor's name, for messages.
+        array: array in storage dtype, see ``zoo.io.tensors.formats``.
+        stored: safetensors code of the array.
+        target: safetensors code to cast to. ``None`` and integer arrays leave the array unchanged.
+        name: name of the tensor, for messages.
 
     Raises:
-        VerificationError: a finite value does not fit into the wanted dtype.
+        VerificationError: a finite value overflows the target dtype.
     """
-    if output_dtype(stored, wanted) == stored:
+    if output_dtype(stored, target) == stored:
         return array
     import numpy as np
 
     values = array.view(numpy_dtype(stored))
     with np.errstate(over="ignore"):
-        result = values.astype(numpy_dtype(output_dtype(stored, wanted)))
+        result = values.astype(numpy_dtype(output_dtype(stored, target)))
     wide = values.astype(np.float64, copy=False) if stored in EXTENDED else values
     if not np.array_equal(np.isfinite(wide), np.isfinite(result.astype(np.float64, copy=False))):
         raise VerificationError(
-            f"{name} has values that do not fit into {LONG[wanted or stored]}",
+            f"{name} has values that do not fit into {LONG[target or stored]}",
             "choose bfloat16 or float32",
         )
-    return result.view(STORAGE[output_dtype(stored, wanted)])
+    return result.view(STORAGE[output_dtype(stored, target)])
 
 
 def cast_pieces(
-    array: "Array | FileArray", stored: str, wanted: str | None, name: str
+    array: "Array | FileArray", stored: str, target: str | None, name: str
 ) -> "Iterator[Array | FileArray]":
-    """Yield the elements of an array in another storage dtype, a piece at a time.
+    """Cast an array in pieces, and yield them.
 
     Args:
-        array, stored, wanted, name: see ``cast``. An array that stays as it is comes in one piece.
+        array, stored, target, name: see ``cast``. An unchanged array is yielded whole.
 
     Raises:
-        VerificationError: a finite value does not fit into the wanted dtype.
+        VerificationError: a finite value overflows the target dtype.
     """
-    if output_dtype(stored, wanted) == stored:
+    if output_dtype(stored, target) == stored:
         yield array
         return
     for (block,) in blocks(array):
-        yield cast(block, stored, wanted, name)
+        yield cast(block, stored, target, name)
 
 
-def output_dtype(stored: str, wanted: str | None) -> str:
-    """Return the code a tensor ends up with."""
-    return wanted if wanted and stored in FLOATING else stored
+def output_dtype(stored: str, target: str | None) -> str:
+    """Return the safetensors code of a tensor after the cast. Integers keep theirs."""
+    return target if target and stored in FLOATING else stored
 
 
 def numpy_dtype(code: str) -> "np.dtype[Any]":
-    """Return the numpy dtype that computes with a safetensors code."""
+    """Return the numpy or ml_dtypes dtype for arithmetic on a safetensors code."""
     import numpy as np
 
     if code not in EXTENDED:
         return np.dtype(STORAGE[code])
     import ml_dtypes
 
-    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, EXTENDED[code]))
-    return found
+    dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, EXTENDED[code]))
+    return dtype

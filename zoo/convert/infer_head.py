@@ -1,4 +1,4 @@
-"""Choosing the head: the one whose rules account for every tensor of the file."""
+"""Choice of the head whose rules match every tensor of the checkpoint."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,14 +13,14 @@ from zoo.weights import MappingReport, Rule, TensorMapping, WeightMap, check_cou
 
 @dataclass(frozen=True)
 class ConversionPlan:
-    """A head, and the account of the file's tensors against it.
+    """A head, and the mapping of the checkpoint's tensors to its parameters.
 
     Attributes:
-        head: its name.
-        opened: the file, its tensors under the names that the account uses.
-        config: the configuration, with optional parts set to what the file holds.
-        account: the account.
-        entries: our name -> the family's rule for it, for every tensor to write.
+        head: name of the head.
+        opened: checkpoint, its tensors under the Hub's names.
+        config: configuration, with flags of optional parts set by the tensors that are present.
+        account: mapped, tied, dropped, missing and unexpected tensors.
+        entries: parameter name -> rule of the family, for every tensor to write.
     """
 
     head: str
@@ -31,37 +31,43 @@ class ConversionPlan:
 
 
 def plan_conversion(
-    opened: OpenCheckpoint, wanted: str | None, *, init: bool = False
+    opened: OpenCheckpoint, requested: str | None, *, init: bool = False
 ) -> ConversionPlan:
-    """Choose the head and close the account.
+    """Choose the head, and match all tensors to its parameters.
 
-    Without a wish, the head is the one whose account is closed; where several are, the class
-    name in the Hub's configuration decides. With a wish, tensors of other heads are left out
-    with that reason, and nothing else is.
+    By default, the head is the one whose rules match every tensor; where several do, the class
+    name in the Hub's configuration decides. For a requested head, tensors of other heads are
+    ignored, and no other tensors.
+
+    Args:
+        opened: checkpoint.
+        requested: name of the head; ``None`` to infer it.
+        init: initialize parameters that the checkpoint lacks.
 
     Raises:
         UsageError: the family has no such head, or several fit and nothing decides.
-        VerificationError: no account is closed; the message lists what is left over.
+        VerificationError: no head matches; the message lists missing and unexpected tensors.
     """
     heads = opened.family.heads()
     weights = opened.family.weights(opened.config, next(iter(heads)))
     check_counts(weights, opened.reader.tensors, str(opened.source.directory))
-    if wanted is not None and wanted not in heads:
+    if requested is not None and requested not in heads:
         raise UsageError(
-            f"{opened.family.name} has no head {wanted!r}",
-            did_you_mean(wanted, list(heads)) or f"it has {', '.join(heads)}",
+            f"{opened.family.name} has no head {requested!r}",
+            did_you_mean(requested, list(heads)) or f"it has {', '.join(heads)}",
         )
-    if wanted is not None:
-        plan = _plan(opened, wanted, ignored=_other_heads(opened, wanted), init=init)
-        plan.account.raise_if_incomplete(_where(opened, wanted), _lacking(plan, wanted))
+    if requested is not None:
+        plan = _plan(opened, requested, ignored=_other_heads(opened, requested), init=init)
+        hint = _init_hint(plan, requested)
+        plan.account.raise_if_incomplete(_description(opened, requested), hint)
         return plan
     return _named(opened) or _best(opened, [_plan(opened, head) for head in _candidates(opened)])
 
 
 def _named(opened: OpenCheckpoint) -> ConversionPlan | None:
-    """Return the plan for the head of the class name, if that is one and its account is closed.
+    """Return the plan for the head of the configuration's class name, if it is complete.
 
-    It would be chosen whatever else fits, so the other heads need not be tried.
+    It takes precedence over all others, which are then not tried.
     """
     named = [head for head in _candidates(opened) if _names(opened, head)]
     plan = _plan(opened, named[0]) if len(named) == 1 else None
@@ -76,7 +82,7 @@ def _best(opened: OpenCheckpoint, plans: list[ConversionPlan]) -> ConversionPlan
     closed = [plan for plan in plans if plan.account.closed]
     named = [plan for plan in plans if _names(opened, plan.head)]
     if len(named) == 1:
-        # a file of two networks is read per head: another head would take the other network
+        # a release with two models is read per head; another head would use the other model
         ignored = named[0].opened.ignored.keys()
         closed = [plan for plan in closed if plan.opened.ignored.keys() == ignored]
     if len(closed) == 1:
@@ -87,10 +93,10 @@ def _best(opened: OpenCheckpoint, plans: list[ConversionPlan]) -> ConversionPlan
     if closed:
         raise UsageError(
             f"{opened.source.directory}: the tensors fit {' and '.join(p.head for p in closed)}",
-            "say which with --head",
+            "choose one with --head",
         )
     fewest = min(named or plans, key=lambda plan: plan.account.open_items)
-    fewest.account.raise_if_incomplete(_where(opened, fewest.head))
+    fewest.account.raise_if_incomplete(_description(opened, fewest.head))
     return fewest
 
 
@@ -103,13 +109,13 @@ def _plan(
 ) -> ConversionPlan:
     opened = opened.for_head(head)
     weights = opened.family.weights(opened.config, head)
-    known = identity_map(weights, opened.checkpoint.weights) if opened.checkpoint else weights
-    fresh = _may_be_fresh(opened, weights) if init else ()
+    weight_map = identity_map(weights, opened.checkpoint.weights) if opened.checkpoint else weights
+    initializable = _initializable(opened, weights) if init else ()
     account = match_tensors(
-        known,
+        weight_map,
         opened.reader.tensors,
         ignored={**opened.ignored, **(ignored or {})},
-        init=fresh,
+        init=initializable,
         declared_optional=opened.declared_optional,
     )
     flags = dict.fromkeys(account.absent, False) | dict.fromkeys(account.present, True)
@@ -118,61 +124,61 @@ def _plan(
     return ConversionPlan(head, opened, config, account, entries)
 
 
-def _may_be_fresh(opened: OpenCheckpoint, weights: WeightMap) -> set[str]:
-    """Name what a new head may start from random weights: all but the bare trunk."""
-    trunk = opened.family.weights(opened.config, "none").entries()
-    required = {entry.target for entry in trunk if not entry.optional}
+def _initializable(opened: OpenCheckpoint, weights: WeightMap) -> set[str]:
+    """Return the parameters that may be initialized: all but those of the bare backbone."""
+    backbone = opened.family.weights(opened.config, "none").entries()
+    required = {entry.target for entry in backbone if not entry.optional}
     return {entry.target for entry in weights.entries()} - required
 
 
 def identity_map(weights: WeightMap, stored: WeightMap | None = None) -> WeightMap:
-    """Return the map of a checkpoint in our own layout: every name stands for itself.
+    """Return the weight map of a checkpoint in the zoo's layout, which maps names to themselves.
 
     Args:
-        weights: the map for a head.
-        stored: that of the head which the checkpoint has. Where heads give one name to what is
-            not the same on the Hub, the tensor that is there is not the one that is looked for.
+        weights: weight map of a head.
+        stored: weight map of the checkpoint's head. Two heads can use one parameter name for
+            different tensors of the Hub; such a parameter is not mapped.
     """
-    meant = {entry.target: entry.sources for entry in stored.entries()} if stored else {}
+    stored_sources = {entry.target: entry.sources for entry in stored.entries()} if stored else {}
     rules = []
     for entry in weights.entries():
-        same = meant.get(entry.target, entry.sources) == entry.sources
+        same = stored_sources.get(entry.target, entry.sources) == entry.sources
         source = entry.target if same else f"{entry.target} ({' '.join(entry.sources)})"
         rules.append(Rule(source, entry.target, entry.shape, optional=entry.optional))
     return replace(weights, rules=rules, drops=(), ties=(), legacy={}, prefix="", counts={})
 
 
-def _other_heads(opened: OpenCheckpoint, wanted: str) -> dict[str, str]:
-    """Name the tensors that only other heads have."""
-    leave: dict[str, str] = {}
+def _other_heads(opened: OpenCheckpoint, requested: str) -> dict[str, str]:
+    """Return the tensors that only other heads have -> reason to ignore them."""
+    ignored: dict[str, str] = {}
     for head in opened.family.heads():
-        if head == wanted:
+        if head == requested:
             continue
         weights = opened.family.weights(opened.config, head)
         if opened.checkpoint:
             weights = identity_map(weights)
         names = [s for e in weights.entries() for s in e.sources]
         for name in (*names, *weights.aliases(), *weights.dropped()):
-            leave.setdefault(name, f"belongs to the head {head}; {wanted} was asked for")
-    return leave
+            ignored.setdefault(name, f"belongs to the head {head}; {requested} was requested")
+    return ignored
 
 
-def _where(opened: OpenCheckpoint, head: str) -> str:
+def _description(opened: OpenCheckpoint, head: str) -> str:
     return f"{opened.source.directory} as {opened.family.name} with head {head}"
 
 
-def _lacking(plan: ConversionPlan, wanted: str) -> str:
+def _init_hint(plan: ConversionPlan, requested: str) -> str:
     only_head = plan.account.missing and not (
         plan.account.unexpected or plan.account.shape_mismatches
     )
-    return f"--init-head starts {wanted} from random weights" if only_head else ""
+    return f"--init-head starts {requested} from random weights" if only_head else ""
 
 
 def with_labels(config: Config, labels: Sequence[str] | None) -> Config:
-    """Return the configuration with the labels of a new head.
+    """Return a configuration with the labels of a new head.
 
     Raises:
-        UsageError: a label is empty, or given twice.
+        UsageError: a label is empty or a duplicate.
     """
     if labels is None:
         return config
@@ -184,14 +190,14 @@ def with_labels(config: Config, labels: Sequence[str] | None) -> Config:
 
 
 def require_label_outputs(plan: ConversionPlan) -> None:
-    """Check that a head has outputs that labels name.
+    """Check that a head has an output for each label.
 
     Raises:
-        UsageError: it has none.
+        UsageError: it does not.
     """
     outputs = plan.opened.family.heads()[plan.head].outputs
     if not any("labels" in axes.split() for axes in outputs.values()):
         raise UsageError(
             f"the head {plan.head} has no outputs that labels name",
-            "say which classifier they are for, as in --head sequence-classification --init-head",
+            "choose a classifier, as in --head sequence-classification --init-head",
         )

@@ -1,4 +1,4 @@
-"""Initial values for a head that a checkpoint does not have and the user asked to start."""
+"""Initial values of a new head."""
 
 from typing import TYPE_CHECKING
 
@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
 
 def init_tensor(entry: TensorMapping, config: Config, seed: int = 0) -> "NDArray[np.float32]":
-    """Return a new tensor: normal weights of the family's standard deviation, no bias, norms one.
+    """Return the initial value of a parameter.
 
-    The values depend on the seed and the tensor's name alone.
+    Weights are normal with the standard deviation ``initializer_range`` of the configuration,
+    biases 0, and scales of norms 1. The values depend on the seed and the parameter name alone.
     """
     import numpy as np
     from blake3 import blake3

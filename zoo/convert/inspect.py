@@ -1,4 +1,4 @@
-"""Finding what to read in a published checkpoint: its configuration, and its weights by name."""
+"""Inspection of a checkpoint directory: its configuration, family and files."""
 
 import logging
 from collections.abc import Mapping
@@ -24,22 +24,22 @@ def find_config(source: "CheckpointDir") -> "tuple[str, Family, dict[str, Any]]"
     """Find the configuration of a published checkpoint.
 
     Returns:
-        the file's name, the family that answers for it, and what it holds.
+        name of the file, family, and contents of the file.
 
     Raises:
-        SourceError: there is none.
-        VerificationError: it is not a JSON object, or does not name a family.
-        UsageError: no installed family answers for it.
+        SourceError: there is no configuration.
+        VerificationError: it is no JSON object, or has no ``model_type``.
+        UsageError: no installed family has its ``model_type``.
     """
     directory = source.directory
     if not (directory / CONFIG).is_file():
         for family in all_families().values():
             for pattern in family.config_files:
                 for name in source.files.matching(pattern):
-                    found = _as_said(read_hub_config(directory, name), source, name)
-                    if family.matches_config(found):
-                        return name, family, found
-    hub = _as_said(read_hub_config(directory), source, CONFIG)
+                    config = _with_model_type(read_hub_config(directory, name), source, name)
+                    if family.matches_config(config):
+                        return name, family, config
+    hub = _with_model_type(read_hub_config(directory), source, CONFIG)
     if hub.get("model_type") is None and (known := model_type_of(hub, source)):
         LOG.info("%s has no model_type: taken as %s", directory / CONFIG, known)
         hub["model_type"] = known
@@ -47,28 +47,28 @@ def find_config(source: "CheckpointDir") -> "tuple[str, Family, dict[str, Any]]"
 
 
 def class_names(hub: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of classes that a configuration gives: ``BertForMaskedLM``."""
+    """Return the class names (``architectures``) of a configuration."""
     return tuple(hub.get("architectures") or ())
 
 
-def _as_said(hub: dict[str, Any], source: "CheckpointDir", name: str) -> dict[str, Any]:
-    """Return a configuration with the ``model_type`` that the user says.
+def _with_model_type(hub: dict[str, Any], source: "CheckpointDir", name: str) -> dict[str, Any]:
+    """Return a configuration with the ``model_type`` of the user, if that is given.
 
     Raises:
-        UsageError: it says another.
-        VerificationError: what it gives as names of classes are none.
+        UsageError: the configuration has another ``model_type``.
+        VerificationError: ``architectures`` is not a list of strings.
     """
     names = hub.get("architectures")
     if names is not None and not (isinstance(names, list) and all(type(n) is str for n in names)):
         raise VerificationError(
             f"{source.directory / name}: architectures = {shown(names)} is not a list of names"
         )
-    said = hub.get("model_type")
-    if source.model_type is None or said == source.model_type:
+    model_type = hub.get("model_type")
+    if source.model_type is None or model_type == source.model_type:
         return hub
-    if said is not None:
+    if model_type is not None:
         raise UsageError(
-            f"{source.directory / name} says model_type {shown(said)}, and not "
+            f"{source.directory / name} has model_type {shown(model_type)}, not "
             f"{source.model_type!r}",
             "leave out --model-type",
         )
@@ -76,16 +76,17 @@ def _as_said(hub: dict[str, Any], source: "CheckpointDir", name: str) -> dict[st
 
 
 def model_type_of(hub: Mapping[str, Any], source: "CheckpointDir") -> str | None:
-    """Return the ``model_type`` of a configuration that is too old to say it.
+    """Return the ``model_type`` for a configuration from before that key existed.
 
-    The class that it names tells it, else the registry's row.
+    It is inferred from the class name, else from the registry entry; ``None`` without either.
     """
     classes = class_names(hub)
     for family in all_families().values():
         for head in family.heads().values():
             named = zip(family.model_types, head.architectures, strict=False)
-            if found := next((kind for kind, name in named if name in classes), None):
-                return found
+            model_type = next((kind for kind, name in named if name in classes), None)
+            if model_type is not None:
+                return model_type
     row = source.row
     if row is None:
         return None
@@ -95,32 +96,32 @@ def model_type_of(hub: Mapping[str, Any], source: "CheckpointDir") -> str | None
 
 
 def read_hub_config(directory: Path, name: str = CONFIG) -> dict[str, Any]:
-    """Read the configuration of a published checkpoint.
+    """Read the configuration file of a published checkpoint.
 
     Raises:
-        SourceError: there is none.
-        VerificationError: it is not a JSON object.
+        SourceError: there is no configuration.
+        VerificationError: it is no JSON object.
     """
     path = directory / name
     try:
         return read_json_object(path)
     except SourceError as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            raise _without(directory, name) from error
+            raise _missing_config(directory, name) from error
         raise
 
 
-def _without(directory: Path, name: str) -> SourceError:
-    """Return the error of a directory that lacks its configuration."""
+def _missing_config(directory: Path, name: str) -> SourceError:
+    """Return the error for a directory without configuration."""
     names = [path.name for path in directory.iterdir()]
-    if any(each.find(names) for each in all_formats()):
+    if any(file_format.find(names) for file_format in all_formats()):
         return SourceError(
-            f"{directory} holds no {name}, and its weights alone do not say of which family and "
-            "shape they are",
+            f"{directory} holds no {name}, and weights alone do not determine family and "
+            "configuration",
             f"put the {name} that this model has on the Hub beside them",
         )
-    what = f"holds no {name}" if names else "is empty"
-    return SourceError(f"{directory} {what}", "give the directory of a checkpoint")
+    problem = f"holds no {name}" if names else "is empty"
+    return SourceError(f"{directory} {problem}", "give the directory of a checkpoint")
 
 
 def _family_of(hub: Mapping[str, Any], directory: Path) -> "Family":
@@ -130,17 +131,17 @@ def _family_of(hub: Mapping[str, Any], directory: Path) -> "Family":
     known = sorted(t for f in all_families().values() for t in f.model_types)
     if not isinstance(model_type, str):
         raise VerificationError(
-            f"{directory / CONFIG} has no model_type, which says of which family the weights are",
-            f"say it with `zoo convert --model-type T`, one of {', '.join(known)}",
+            f"{directory / CONFIG} has no model_type, which names the family",
+            f"give it with `zoo convert --model-type T`, one of {', '.join(known)}",
         )
     raise UsageError(
-        f"{directory / CONFIG}: no installed family answers for model_type {shown(model_type)}",
+        f"{directory / CONFIG}: no installed family has model_type {shown(model_type)}",
         did_you_mean(model_type, known) or f"installed: {', '.join(known)}",
     )
 
 
 def local_files(source: "CheckpointDir") -> list[str]:
-    """Name every file of a directory that a conversion may read.
+    """Return the names of all files of a directory that a conversion may read.
 
     Raises:
         SourceError, UsageError: see ``choose_format``.

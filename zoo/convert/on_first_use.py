@@ -1,4 +1,4 @@
-"""A reference as a checkpoint in the zoo's layout, converted on first use."""
+"""Resolution of a model reference to a checkpoint, which is converted on first use."""
 
 import logging
 import os
@@ -28,14 +28,20 @@ def resolve_checkpoint(
     offline: bool = False,
     lock: Path | None = None,
 ) -> "Checkpoint":
-    """Return a checkpoint in the zoo's layout, converting it into the store where needed.
+    """Return the checkpoint of a model reference, converted into the store if necessary.
 
-    A conversion that was made before is used again. A directory is converted into
-    ``$ZOO_HOME/cache``, under a name made from the contents of its files; see ``zoo.io.paths.keep``
-    for how long it stays there.
+    An existing conversion is reused. A local directory is converted into ``$ZOO_HOME/cache``,
+    under a name with a digest of its files; ``zoo.io.paths.touch_and_evict`` limits that cache.
+
+    Args:
+        text: model reference.
+        head: name of the head; by default the checkpoint's.
+        revision: branch, tag or commit on the Hub.
+        offline: open no connection.
+        lock: lock file; by default ``./zoo.lock`` if it exists.
 
     Raises:
-        ZooError: whatever ``resolve``, ``obtain`` and ``convert`` raise.
+        ZooError: see ``resolve``, ``locate_or_download`` and ``convert``.
     """
     from zoo.checkpoint import is_checkpoint, load_checkpoint
     from zoo.convert import convert
@@ -44,28 +50,28 @@ def resolve_checkpoint(
     if reference.path is not None and is_checkpoint(reference.path):
         checkpoint = load_checkpoint(reference.path)
         if head in (None, checkpoint.head_name):
-            return checkpoint if reference.kind == "path" else _as_locked(checkpoint, lock)
+            return checkpoint if reference.kind == "path" else _require_locked(checkpoint, lock)
     source, target = None, reference.stored
     if reference.path is not None:
         source = _with_digests(locate_or_download(reference, offline=offline, lock=lock))
-        target = _cached(source)
+        target = _cache_directory(source)
     if head is not None:
         target = target.with_name(f"{target.name}+{head}")
     if not is_checkpoint(target):
         source = source or locate_or_download(reference, offline=offline, lock=lock)
-        says = partial(LOG.info, "converting %s into %s", text, target)
+        log_start = partial(LOG.info, "converting %s into %s", text, target)
         try:
-            convert(source, target, head=head, starting=says)
+            convert(source, target, head=head, starting=log_start)
         except UsageError:
-            if not is_checkpoint(target):  # else another process made it meanwhile
+            if not is_checkpoint(target):  # otherwise another process has converted it
                 raise
     if reference.path is not None:
         touch_and_evict(target)
-    return _as_locked(load_checkpoint(target), lock)
+    return _require_locked(load_checkpoint(target), lock)
 
 
-def _as_locked(checkpoint: "Checkpoint", path: Path | None) -> "Checkpoint":
-    """Return a model of the store, made from what the lock file says."""
+def _require_locked(checkpoint: "Checkpoint", path: Path | None) -> "Checkpoint":
+    """Check a model of the store against the lock file, and return it."""
     from zoo.hub.lockfile import Lock
 
     lock, source = Lock.open(path), checkpoint.manifest.source
@@ -75,12 +81,12 @@ def _as_locked(checkpoint: "Checkpoint", path: Path | None) -> "Checkpoint":
 
 
 def _with_digests(source: "CheckpointDir") -> "CheckpointDir":
-    """Return the source of a directory, restricted to the files that a conversion needs.
+    """Return a directory restricted to the files that a conversion reads, with their digests.
 
-    Digests that were worked out before are taken from ``zoo.io.digests.verified``.
+    Digests come from the cache of ``zoo.io.digests.verified``.
 
     Raises:
-        ZooError: there is nothing to convert, or a file cannot be read.
+        ZooError: the directory holds no checkpoint, or a file cannot be read.
     """
     from zoo.convert import convert
     from zoo.convert.inspect import local_files
@@ -90,7 +96,7 @@ def _with_digests(source: "CheckpointDir") -> "CheckpointDir":
     try:
         names = local_files(source)
     except ZooError:
-        convert(source, None, dry_run=True)  # says why by looking at the configuration first
+        convert(source, None, dry_run=True)  # raises the error that describes the configuration
         raise
     paths = {name: source.directory / name for name in names}
     digests = {
@@ -100,8 +106,8 @@ def _with_digests(source: "CheckpointDir") -> "CheckpointDir":
     return replace(source, digests=digests)
 
 
-def _cached(source: "CheckpointDir") -> Path:
-    """Name a cache directory after the contents of all files that a conversion may read."""
+def _cache_directory(source: "CheckpointDir") -> Path:
+    """Return the cache directory of a conversion, named by the digests of all files it reads."""
     from blake3 import blake3
 
     from zoo.io.paths import home

@@ -1,4 +1,4 @@
-"""Opening what is converted: a directory in the Hub's layout or in ours, seen the same way."""
+"""Opening of a checkpoint directory in the Hub's layout or the zoo's."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OpenCheckpoint:
-    """A checkpoint with its tensors at hand, in whichever layout it came.
+    """An open checkpoint in the Hub's layout or the zoo's.
 
     Attributes:
-        source: where it is.
-        family: who answers for it.
-        config: the family's configuration.
-        reader: its tensors, under the layout's own names.
+        source: directory of the checkpoint.
+        family: family of the model.
+        config: configuration of the family.
+        reader: tensors, by the names of the layout.
         format: name of the file format.
-        architectures: the class names that a Hub configuration gives.
-        extra: keys of the Hub's configuration to carry along, if it came from there.
-        unknown: those of them that the family does not know.
-        declared_optional: optional parts that the configuration says are there.
-        checkpoint: the description, if the layout is ours.
+        architectures: class names of the Hub's configuration.
+        extra: keys of the Hub's configuration without a field, to be written back.
+        unknown: names of those keys that the family does not know.
+        declared_optional: optional parts that the configuration declares.
+        checkpoint: description of a checkpoint in the zoo's layout; ``None`` for the Hub's.
         side_files: names of the small files that were read.
-        naming_scheme: whose names the tensors bear, see ``Format.dialect``.
+        naming_scheme: naming scheme of the tensors, see ``Format.naming_scheme``.
     """
 
     source: CheckpointDir
@@ -58,59 +58,59 @@ class OpenCheckpoint:
     naming_scheme: str = "hub"
 
     def for_head(self, head: str) -> "OpenCheckpoint":
-        """Return the same with the Hub's names, of those tensors that are meant by a head.
+        """Return the checkpoint with the Hub's tensor names, restricted to tensors for a head.
 
         Raises:
-            UsageError: the family does not know the names.
-            VerificationError: two names mean the same.
+            UsageError: the family does not know the naming scheme.
+            VerificationError: two tensors map to one name.
         """
         if self.naming_scheme == "hub":
             return self
-        found = self.family.map_release_tensors(self.naming_scheme, list(self.reader.tensors), head)
-        return replace(self, reader=RenamingReader(self.reader, found), naming_scheme="hub")
+        names = self.family.map_release_tensors(self.naming_scheme, list(self.reader.tensors), head)
+        return replace(self, reader=RenamingReader(self.reader, names), naming_scheme="hub")
 
     @property
     def ignored(self) -> Mapping[str, str]:
-        """Tensors that are no weights, such as an optimizer's -> why they are left out."""
+        """Tensors that are no weights, such as optimizer state -> reason to ignore them."""
         return self.reader.left if isinstance(self.reader, RenamingReader) else {}
 
     @property
     def files(self) -> SourceFiles:
-        """The side files."""
+        """Side files: tokenizer, pooling."""
         return self.source.files
 
     def files_read(self) -> list[str]:
-        """Return the names of the small files that are read, each once."""
-        self.pooling  # noqa: B018 (which files it is in follows from one of them)
+        """Return the names of the configuration and side files that are read, each once."""
+        self.pooling  # noqa: B018 (reading it adds its files to names_read)
         return list(dict.fromkeys([*self.side_files, *sorted(self.files.names_read)]))
 
     @property
     def tokenizer(self) -> TokenizerInfo | None:
-        """What is known of the tokenizer, if the layout is ours."""
+        """Tokenizer record of a checkpoint in the zoo's layout."""
         return self.checkpoint.model.tokenizer if self.checkpoint else None
 
     @property
     def pooling(self) -> Pooling | None:
-        """How sentence vectors are made, if the checkpoint says so."""
+        """Pooling of a sentence encoder; ``None`` for other models."""
         from zoo.tokenizers import read_pooling
 
         return self.checkpoint.model.pooling if self.checkpoint else read_pooling(self.files)
 
-    def ours(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
-        """Return arrays that make up one of our tensors, in storage dtype."""
+    def zoo_tensor(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
+        """Return the chunks of a tensor of the zoo's layout, in storage dtype."""
         arrays = lazy_arrays(self.reader, names)
         return arrays if self.checkpoint else entry.op.chunks(arrays)
 
-    def hub(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
-        """Return the Hub's tensors that one of ours is made of."""
+    def hf_tensors(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
+        """Return the Hub's tensors that a tensor of the zoo's layout is made of."""
         arrays = lazy_arrays(self.reader, names)
         return entry.op.to_hf(arrays[0]) if self.checkpoint else arrays
 
 
 def lazy_arrays(reader: TensorReader, names: Sequence[str]) -> "list[Array]":
-    """Return tensors that are read when they are needed.
+    """Return tensors that are read on use.
 
-    Arrays of files are no numpy arrays, but have the methods that operations on weights use.
+    A ``FileArray`` is no numpy array, but has the methods that operations on weights use.
     """
     return [cast("Array", reader.lazy(name)) for name in names]
 
@@ -121,28 +121,31 @@ def open_source(
     """Open a checkpoint directory.
 
     Args:
-        source: the directory.
-        allow_pickle: read PyTorch's pickles.
+        source: directory of the checkpoint.
+        allow_pickle: read PyTorch's pickle files.
         ignore_crc: accept archives that were written without checksums.
 
     Raises:
-        SourceError: it holds no checkpoint.
-        VerificationError: its files are damaged, or its configuration is not implemented.
-        UsageError: its format is a pickle and ``allow_pickle`` is not given; or a model type is
-            given that its files contradict.
+        SourceError: the directory holds no checkpoint.
+        VerificationError: files are damaged, or the configuration is not supported.
+        UsageError: the format is a pickle and ``allow_pickle`` is false; or the model type of the
+            user contradicts the configuration.
     """
     if is_checkpoint(source.directory):
         if source.model_type is not None:
-            said = f"{source.directory} is in our layout, which says its family"
-            raise UsageError(said, "leave out --model-type")
-        return _open_ours(source, load_checkpoint(source.directory))
-    name, family, hub = find_config(source)
-    translation = family.from_hf(hub, str(source.directory / name))
-    chosen, files = choose_format(source.names(), str(source.directory), allow_pickle=allow_pickle)
+            raise UsageError(
+                f"{source.directory} is a converted checkpoint, whose family is known",
+                "leave out --model-type",
+            )
+        return _open_zoo(source, load_checkpoint(source.directory))
+    config_name, family, hub = find_config(source)
+    translation = family.from_hf(hub, str(source.directory / config_name))
+    names = source.names()
+    file_format, files = choose_format(names, str(source.directory), allow_pickle=allow_pickle)
     if ignore_crc:
-        chosen = chosen.without_checksums()
-    reader = chosen.open(source.directory, files)
-    return _open_hub(source, name, family, translation, hub, chosen, reader)
+        file_format = file_format.without_checksums()
+    reader = file_format.open(source.directory, files)
+    return _open_hub(source, config_name, family, translation, hub, file_format, reader)
 
 
 def _open_hub(
@@ -151,7 +154,7 @@ def _open_hub(
     family: Family,
     translation: TranslatedConfig,
     hub: Mapping[str, Any],
-    chosen: Format,
+    file_format: Format,
     reader: TensorReader,
 ) -> OpenCheckpoint:
     present = source.files
@@ -160,17 +163,17 @@ def _open_hub(
         family=family,
         config=translation.config,
         reader=reader,
-        format=chosen.name,
+        format=file_format.name,
         architectures=class_names(hub),
         extra=translation.extra,
         unknown=translation.unknown,
         declared_optional=translation.declared_optional,
         side_files=(config_file, *(n for side in SIDE_FILES for n in present.matching(side))),
-        naming_scheme=chosen.naming_scheme,
+        naming_scheme=file_format.naming_scheme,
     )
 
 
-def _open_ours(source: CheckpointDir, checkpoint: Checkpoint) -> OpenCheckpoint:
+def _open_zoo(source: CheckpointDir, checkpoint: Checkpoint) -> OpenCheckpoint:
     manifest = checkpoint.manifest
     if checkpoint.graph is None:
         checkpoint.require_unchanged()

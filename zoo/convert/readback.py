@@ -1,4 +1,4 @@
-"""Reading a finished directory back before it is published."""
+"""Reading back of a finished directory before it is published."""
 
 from pathlib import Path
 
@@ -14,47 +14,50 @@ from zoo.io.untrusted import parsing
 def check_readable(
     staging: Path, published: Path, plan: ConversionPlan, tokenizer: SourceTokenizer | None
 ) -> None:
-    """Check that a directory says of the model what was meant, when it is read as any other.
+    """Read a finished directory as any other, and compare the result with the plan.
 
     Args:
-        staging: the finished directory.
-        published: the name that it gets, for messages.
-        plan: what was written.
-        tokenizer: the tokenizer that was written, if any.
+        staging: finished directory.
+        published: final path, for messages.
+        plan: conversion that was written.
+        tokenizer: tokenizer that was written, or ``None``.
 
     Raises:
-        VerificationError: it cannot be read, or says something else.
+        VerificationError: it cannot be read, or differs.
     """
     try:
         opened = open_source(CheckpointDir(staging, str(published)))
         with opened.reader:
-            again = plan_conversion(opened, plan.head)
-            _check_config(again.config, plan.config)
+            read = plan_conversion(opened, plan.head)
+            _check_config(read.config, plan.config)
             if opened.pooling != plan.opened.pooling:
                 raise VerificationError(f"pooling is {opened.pooling}, not {plan.opened.pooling}")
             if tokenizer is not None and opened.family.text_tokenizer(plan.config) is None:
                 _check_tokenizer(
-                    read_source_tokenizer(again.opened, None, again.config), tokenizer, staging
+                    read_source_tokenizer(read.opened, None, read.config), tokenizer, staging
                 )
     except ZooError as error:
-        what = error.what.replace(str(staging), published.name)
+        reason = error.what.replace(str(staging), published.name)
         raise VerificationError(
-            f"{plan.opened.source.directory}: what it was converted to cannot be read back: {what}",
+            f"{plan.opened.source.directory}: the result of its conversion cannot be read back: "
+            f"{reason}",
             "nothing was written",
         ) from error
 
 
-def _check_config(again: Config, meant: Config) -> None:
-    for name in meant.__struct_fields__:
-        one, other = getattr(again, name), getattr(meant, name)
-        if one != other:
-            raise VerificationError(f"{name} is {one!r:.80}, not {other!r:.80}")
+def _check_config(read: Config, expected: Config) -> None:
+    for name in expected.__struct_fields__:
+        read_value, expected_value = getattr(read, name), getattr(expected, name)
+        if read_value != expected_value:
+            raise VerificationError(f"{name} is {read_value!r:.80}, not {expected_value!r:.80}")
 
 
-def _check_tokenizer(again: SourceTokenizer | None, meant: SourceTokenizer, staging: Path) -> None:
-    if again is None:
+def _check_tokenizer(
+    read: SourceTokenizer | None, expected: SourceTokenizer, staging: Path
+) -> None:
+    if read is None:
         raise VerificationError("the tokenizer is missing")
-    if _vocabulary(again.json, staging) != _vocabulary(meant.json, staging):
+    if _vocabulary(read.json, staging) != _vocabulary(expected.json, staging):
         raise VerificationError("the tokenizer has another vocabulary")
 
 

@@ -1,4 +1,4 @@
-"""The account of a conversion, for people, for ``--json`` and for the manifest."""
+"""Report of a conversion: counts of tensors, as text, JSON and manifest entries."""
 
 import math
 from collections import Counter
@@ -18,25 +18,25 @@ LISTED = 8
 
 @dataclass(frozen=True)
 class ConversionReport:
-    """What a conversion did, or would do.
+    """Result of a conversion, or of its dry run.
 
     Attributes:
-        reference: what was asked for.
-        family: the family's name.
-        head: the head's name.
-        format: the file format that was read.
-        closed: the account of tensors.
-        parameters: how many the result has.
-        hidden_size: width of the trunk.
+        reference: model reference of the user.
+        family: name of the family.
+        head: name of the head.
+        format: name of the file format that was read.
+        closed: mapping of tensors.
+        parameters: number of parameters of the result.
+        hidden_size: hidden size of the backbone.
         dtypes: dtype -> number of tensors written.
-        main_dtype: safetensors code of most of the data.
-        rounded: the dtype that the source's tensors were converted to, or ``None``.
-        unknown: configuration keys that the family does not know, carried along.
-        licence: as the registry states it.
-        tokenizer: whether there is one.
-        path: what was written, or ``None``.
-        sources: digests of what was read.
-        files: digests of what was written.
+        main_dtype: safetensors code of the dtype with the most data.
+        rounded: dtype that the tensors were cast to, or ``None``.
+        unknown: configuration keys that the family does not know; they are kept.
+        licence: licence that the registry states.
+        tokenizer: ``True`` if there is a tokenizer.
+        path: directory that was written, or ``None``.
+        sources: file name -> digest, of the files that were read.
+        files: file name -> digest, of the files that were written.
     """
 
     reference: str
@@ -60,7 +60,7 @@ class ConversionReport:
     def of(
         cls, opened: OpenCheckpoint, plan: ConversionPlan, dtype: str | None, tokenizer: bool
     ) -> Self:
-        """Describe a plan."""
+        """Return the report of a plan."""
         codes = Counter(output_dtype(move.dtype, dtype) for move in plan.account.moves)
         changed = any(output_dtype(move.dtype, dtype) != move.dtype for move in plan.account.moves)
         main = codes.most_common(1)[0][0] if codes else "F32"
@@ -89,7 +89,7 @@ class ConversionReport:
     def finished(
         self, path: Path, sources: Mapping[str, FileDigest], files: Mapping[str, FileDigest]
     ) -> Self:
-        """Return the report of a conversion that was carried out."""
+        """Return the report with the files that were read and written."""
         return replace(self, path=path, sources=sources, files=files)
 
     def account(self) -> dict[str, Any]:
@@ -108,7 +108,7 @@ class ConversionReport:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything, for ``--json``."""
+        """Return all fields, for ``--json``."""
         return {
             "reference": self.reference,
             "family": self.family,
@@ -123,7 +123,7 @@ class ConversionReport:
         }
 
     def lines(self) -> Iterator[str]:
-        """Return the account as text."""
+        """Yield the lines of the report for a terminal."""
         closed = self.closed
         dtypes = ", ".join(f"{n} {name}" for name, n in self.dtypes.items())
         yield f"{self.reference} is {self.family} with head {self.head}, read from {self.format}"

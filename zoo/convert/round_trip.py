@@ -1,4 +1,4 @@
-"""Proving a conversion: the Hub's tensors are rebuilt from what was written, bit for bit."""
+"""Bitwise comparison of the Hub's tensors with those rebuilt from the written files."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,32 +17,32 @@ if TYPE_CHECKING:
     Convert = Callable[[NumpyArray], NumpyArray]
 
 
-def bitwise_equal(ours: "Array", theirs: "Array", convert: "Convert | None" = None) -> bool:
-    """Whether two arrays have one shape and the same bytes (so NaN equals itself, -0 not 0).
+def bitwise_equal(first: "Array", second: "Array", convert: "Convert | None" = None) -> bool:
+    """Return ``True`` if two arrays have equal shape and bytes. NaN equals itself; -0 is not 0.
 
     Args:
-        ours, theirs: the arrays.
-        convert: what is done to each piece of ``theirs`` before it is compared.
+        first, second: arrays in storage dtype.
+        convert: applied to each piece of ``second`` before the comparison.
     """
-    if ours.shape != theirs.shape:
+    if first.shape != second.shape:
         return False
-    for one, other in blocks(ours, theirs):
-        other = other if convert is None else convert(other)
-        if one.dtype.itemsize != other.dtype.itemsize:
+    for piece, reference in blocks(first, second):
+        expected = reference if convert is None else convert(reference)
+        if piece.dtype.itemsize != expected.dtype.itemsize:
             return False
-        if not _equal(one, other):
+        if not _equal(piece, expected):
             return False
     return True
 
 
-def _equal(one: "NumpyArray", other: "NumpyArray") -> bool:
+def _equal(first: "NumpyArray", second: "NumpyArray") -> bool:
     import numpy as np
 
-    return np.array_equal(_words(one), _words(other))
+    return np.array_equal(_words(first), _words(second))
 
 
 def _words(array: "NumpyArray") -> "NumpyArray":
-    """View contiguous bytes in the widest unit that divides them."""
+    """View contiguous bytes as 64-bit words if their number allows it, which compares faster."""
     import numpy as np
 
     flat = array.reshape(-1).view(np.uint8)
@@ -55,23 +55,23 @@ def require_bitwise_equal(
     original: "Sequence[Array]",
     convert: "Convert | None" = None,
 ) -> None:
-    """Stop if a tensor was not rebuilt exactly.
+    """Raise an error if a tensor was not rebuilt exactly.
 
     Args:
-        name: the tensor, by our name.
-        rebuilt: the Hub's tensors, from what was written.
-        original: the same, from the source.
-        convert: changes the dtype of a piece of the source, where it was changed.
+        name: parameter name, for the message.
+        rebuilt: the Hub's tensors, rebuilt from the written files.
+        original: the Hub's tensors of the source.
+        convert: cast of a piece of the source; ``None`` if the dtype was kept.
 
     Raises:
-        VerificationError: names the tensor.
+        VerificationError: the tensors differ.
     """
 
-    def same(ours: "Array", theirs: "Array") -> bool:
-        one, other = file_range_of(ours), file_range_of(theirs)
-        if convert or one is None or other is None or ours.shape != theirs.shape:
-            return bitwise_equal(ours, theirs, convert)
-        return ranges_equal(one, other)
+    def same(first: "Array", second: "Array") -> bool:
+        ranges = file_range_of(first), file_range_of(second)
+        if convert or ranges[0] is None or ranges[1] is None or first.shape != second.shape:
+            return bitwise_equal(first, second, convert)
+        return ranges_equal(ranges[0], ranges[1])
 
     if len(rebuilt) != len(original) or not all(map(same, rebuilt, original)):
         raise VerificationError(

@@ -1,4 +1,8 @@
-"""Writing tensors as safetensors, one at a time, in shards of bounded size."""
+"""Writing of ``model.safetensors``, one tensor at a time, in shards of bounded size.
+
+The safetensors package writes a file from tensors that are all in memory; here a model may be
+larger than memory, and files are hashed while they are written.
+"""
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,11 +27,11 @@ if TYPE_CHECKING:
 
 Create = Callable[[Path], AbstractContextManager[BinaryIO]]
 
-SHARD_BYTES = 5_000_000_000  # as the Hub's own client does
+SHARD_BYTES = 5_000_000_000  # as huggingface_hub does
 
 
 def create(path: Path) -> BinaryIO:
-    """Open a new file to write."""
+    """Open a new file for writing."""
     return path.open("wb")
 
 
@@ -43,15 +47,15 @@ def write_weights(
     """Write tensors to ``model.safetensors``, or to shards with an index.
 
     Args:
-        directory: where to.
-        outputs: what, in order.
-        advance: told how many bytes were written.
-        metadata: what the header says of the file.
-        create: how a file to append to is opened.
-        shard_bytes: the most data in one file.
+        directory: directory to write to.
+        outputs: tensors, in the order of the file.
+        advance: called with the number of bytes written.
+        metadata: metadata of the file header.
+        create: function that opens a new file.
+        shard_bytes: maximum number of data bytes of one file.
 
     Returns:
-        the files written.
+        paths of the files that were written.
     """
     shards = list(_shards(outputs, shard_bytes))
     if len(shards) == 1:
@@ -62,10 +66,10 @@ def write_weights(
     for name, shard in zip(names, shards, strict=True):
         with create(directory / name) as file:
             _write_shard(file, shard, advance, metadata)
-    where = {out.name: name for name, shard in zip(names, shards, strict=True) for out in shard}
+    weight_map = {o.name: name for name, shard in zip(names, shards, strict=True) for o in shard}
     index = {
         "metadata": {"total_size": sum(out.info.nbytes for out in outputs)},
-        "weight_map": where,
+        "weight_map": weight_map,
     }
     (directory / WEIGHTS_INDEX).write_bytes(encode_json(index))
     return [*(directory / name for name in names), directory / WEIGHTS_INDEX]
@@ -94,7 +98,7 @@ def _write_shard(
 
 
 def _append(file: BinaryIO, piece: "Array") -> None:
-    """Write an array; the kernel copies what another file holds already."""
+    """Append an array. The kernel copies bytes that are unchanged in another file."""
     span = file_range_of(piece)
     if span is not None:
         file.flush()

@@ -1,4 +1,4 @@
-"""The tokenizer of a conversion: from the source, from our own layout, or from elsewhere."""
+"""Tokenizer of a conversion, from the source or from another directory."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SourceTokenizer:
-    """A tokenizer as it is stored.
+    """A tokenizer in the zoo's layout.
 
     Attributes:
-        json: the contents of ``tokenizer.json``.
-        info: what that file does not say.
+        json: contents of ``tokenizer.json``.
+        info: special tokens and maximum length.
     """
 
     json: bytes
@@ -32,11 +32,11 @@ class SourceTokenizer:
 def read_source_tokenizer(
     opened: OpenCheckpoint, elsewhere: "CheckpointDir | None", config: Config
 ) -> SourceTokenizer | None:
-    """Return the tokenizer to write, or ``None`` where the source has none.
+    """Return the tokenizer to write, or ``None`` if the source has none.
 
     Raises:
         SourceError: ``elsewhere`` has no tokenizer.
-        VerificationError: its files contradict each other, or its ids do not fit the model.
+        VerificationError: tokenizer files contradict each other, or ids exceed the vocabulary.
     """
     source = elsewhere or opened.source
     found = _read(opened.family, source, config)
@@ -61,10 +61,10 @@ def _read(family: "Family", source: "CheckpointDir", config: Config) -> SourceTo
 
 
 def unique_vocabulary(backend: "Backend", where: str) -> dict[str, int]:
-    """Return token -> id of a tokenizer.
+    """Return the vocabulary of a tokenizer, token -> id.
 
     Raises:
-        VerificationError: two tokens have one id; when the tokenizer is stored, one is lost.
+        VerificationError: two tokens have the same id; ``tokenizer.json`` would lose one.
     """
     vocabulary: dict[str, int] = backend.get_vocab()
     tokens = dict(zip(vocabulary.values(), vocabulary, strict=True))

@@ -1,4 +1,4 @@
-"""Showing that files did not change while they were converted."""
+"""Detection of files that change while they are converted."""
 
 import contextlib
 import os
@@ -12,27 +12,27 @@ FileState = tuple[int, ...]
 
 
 class FileStates:
-    """The states of the files of directories at one moment.
+    """States of the files of directories at one moment.
 
-    A file is what it was if inode, size, and times of modification and change are. The last is
-    set by every write, to a value that no program can choose.
+    A file is unchanged if inode, size, and times of modification and change are. The time of
+    change is set by every write, to a value that no program can choose.
 
     Args:
-        directories: where the files are, or in folders one level below.
+        directories: directories of the files; subdirectories of one level are included.
     """
 
     def __init__(self, directories: Iterable[Path]) -> None:
         self._states: dict[Path, FileState] = {}
         for directory in directories:
             for path in (*directory.glob("*"), *directory.glob("*/*.json")):
-                with contextlib.suppress(OSError):  # it may be gone again, or be unreadable
+                with contextlib.suppress(OSError):  # removed meanwhile, or unreadable
                     self._states[path] = _state(path)
 
     def check(self, paths: Iterable[Path]) -> None:
-        """Check that files are what they were.
+        """Check that files did not change.
 
         Raises:
-            VerificationError: names the first that is not.
+            VerificationError: a file changed; the message names the first.
         """
         for path in paths:
             try:

@@ -1,4 +1,4 @@
-"""The two layouts a conversion can write: ours, and the Hub's."""
+"""Writers of the two layouts of a checkpoint directory: the zoo's and the Hub's."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CheckpointWriter(ABC):
-    """How a directory is laid out: the names of its tensors and its side files.
+    """Base class of writers: tensor names, tensors and side files of a layout.
 
     Attributes:
-        opened: what is converted.
-        plan: as what.
-        tokenizer: the tokenizer, if there is one.
+        opened: checkpoint that is converted.
+        plan: head and mapping of tensors.
+        tokenizer: tokenizer to write, or ``None``.
     """
 
     opened: OpenCheckpoint
@@ -58,61 +58,61 @@ class CheckpointWriter(ABC):
 
     @abstractmethod
     def names(self, entry: TensorMapping) -> list[tuple[str, tuple[int, ...]]]:
-        """Return name and shape of each tensor that is written for an entry."""
+        """Return the name and the shape of each tensor that is written for a rule."""
 
     @abstractmethod
     def chunks(self, entry: TensorMapping, names: Sequence[str], which: int) -> "Sequence[Array]":
-        """Return what makes up one of them, read from the source's ``names``."""
+        """Return the chunks of the ``which``-th of them, read from the source tensors ``names``."""
 
     @abstractmethod
-    def split(self, entry: TensorMapping, ours: "Array") -> "Sequence[Array]":
-        """Return each of them, from our tensor."""
+    def split(self, entry: TensorMapping, tensor: "Array") -> "Sequence[Array]":
+        """Return all of them, from a tensor in the zoo's layout."""
 
     @abstractmethod
-    def hub(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
-        """Rebuild the Hub's tensors from what was written."""
+    def rebuild_hf(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
+        """Rebuild the Hub's tensors from the written ones."""
 
     @abstractmethod
     def write_side_files(self, staging: Path, report: ConversionReport) -> list[Path]:
-        """Write everything but the weights and the manifest; return the files."""
+        """Write all files but weights and manifest; return their paths."""
 
     def write_tensors(
         self, staging: Path, outputs: Sequence[TensorToWrite], advance: Advance, create: Create
     ) -> list[Path]:
-        """Write the tensors; return the files. ``create`` opens those that are only appended to."""
+        """Write the tensors with files that ``create`` opens; return the paths of the files."""
         return write_weights(staging, outputs, advance, metadata=self.metadata, create=create)
 
     def open_tensors(self, files: Sequence[Path]) -> TensorReader:
-        """Open what ``write_tensors`` wrote."""
+        """Open the files of ``write_tensors``."""
         return SafetensorsReader([path for path in files if path.suffix == ".safetensors"])
 
-    def write_manifest(self, staging: Path, report: ConversionReport) -> None:  # noqa: B027 (not in all)
-        """Write the record of the conversion, where the layout has a place for it."""
+    def write_manifest(self, staging: Path, report: ConversionReport) -> None:  # noqa: B027 (optional)
+        """Write the manifest, if the layout has one."""
 
 
 class ZooWriter(CheckpointWriter):
-    """Our own: ``config.json``, ``model.safetensors``, ``tokenizer.json``, ``zoo.json``."""
+    """Writer of the zoo's layout."""
 
     metadata: ClassVar[Mapping[str, str]] = {"format": "zoo"}
 
     def names(self, entry: TensorMapping) -> list[tuple[str, tuple[int, ...]]]:
-        """See ``Layout``."""
+        """See ``CheckpointWriter``."""
         return [(entry.target, entry.shape)]
 
     def chunks(self, entry: TensorMapping, names: Sequence[str], which: int) -> "Sequence[Array]":
-        """See ``Layout``."""
-        return self.opened.ours(entry, names)
+        """See ``CheckpointWriter``."""
+        return self.opened.zoo_tensor(entry, names)
 
-    def split(self, entry: TensorMapping, ours: "Array") -> "Sequence[Array]":
-        """See ``Layout``."""
-        return (ours,)
+    def split(self, entry: TensorMapping, tensor: "Array") -> "Sequence[Array]":
+        """See ``CheckpointWriter``."""
+        return (tensor,)
 
-    def hub(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
-        """See ``Layout``."""
+    def rebuild_hf(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
+        """See ``CheckpointWriter``."""
         return entry.op.to_hf(written[0])
 
     def write_side_files(self, staging: Path, report: ConversionReport) -> list[Path]:
-        """See ``Layout``."""
+        """See ``CheckpointWriter``."""
         model = ModelFile(
             zoo=FORMAT_VERSION,
             family=self.opened.family.name,
@@ -127,15 +127,15 @@ class ZooWriter(CheckpointWriter):
         return _write(staging, files)
 
     def write_manifest(self, staging: Path, report: ConversionReport) -> None:
-        """See ``Layout``."""
-        before = self.opened.checkpoint.manifest.source if self.opened.checkpoint else None
+        """See ``CheckpointWriter``."""
+        previous = self.opened.checkpoint.manifest.source if self.opened.checkpoint else None
         source = self.opened.source
         record = SourceRecord(
-            reference=before.reference if before else source.reference,
-            repo=before.repo if before else source.repo,
-            revision=before.revision if before else source.revision,
-            format=before.format if before else self.opened.format,
-            files=dict(before.files if before else report.sources),
+            reference=previous.reference if previous else source.reference,
+            repo=previous.repo if previous else source.repo,
+            revision=previous.revision if previous else source.revision,
+            format=previous.format if previous else self.opened.format,
+            files=dict(previous.files if previous else report.sources),
             extra_config=dict(self.opened.extra or {}),
         )
         manifest = Manifest(
@@ -153,45 +153,45 @@ class ZooWriter(CheckpointWriter):
 
 
 class HFWriter(CheckpointWriter):
-    """The Hub's: what ``from_pretrained`` loads with nothing missing or left over."""
+    """Writer of the Hub's layout, which ``from_pretrained`` loads without missing keys."""
 
     metadata: ClassVar[Mapping[str, str]] = {"format": "pt"}
 
     def write_tensors(
         self, staging: Path, outputs: Sequence[TensorToWrite], advance: Advance, create: Create
     ) -> list[Path]:
-        """See ``Layout``; in the format that the family's weights are published in."""
+        """Write the tensors in the format that the family's weights are published in."""
         if self._format is None:
             return super().write_tensors(staging, outputs, advance, create)
         return self._format.write(staging, outputs, advance)
 
     def open_tensors(self, files: Sequence[Path]) -> TensorReader:
-        """See ``Layout``."""
+        """See ``CheckpointWriter``."""
         if self._format is None:
             return super().open_tensors(files)
         return self._format.open(files[0].parent, [path.name for path in files])
 
     @cached_property
     def _format(self) -> Format | None:
-        """The format to write, if it is not safetensors."""
+        """Format to write, or ``None`` for safetensors."""
         name = self.opened.family.weight_format
         return None if name == "safetensors" else format_named(name)
 
     def names(self, entry: TensorMapping) -> list[tuple[str, tuple[int, ...]]]:
-        """See ``Layout``."""
+        """See ``CheckpointWriter``."""
         shapes = dict(zip(entry.sources, entry.source_shapes, strict=True))
         return [(self._weights.written(n), shapes[s]) for s, n in self._names(entry)]
 
     def chunks(self, entry: TensorMapping, names: Sequence[str], which: int) -> "Sequence[Array]":
-        """See ``Layout``."""
-        return (self._each(entry, self.opened.hub(entry, names))[which],)
+        """See ``CheckpointWriter``."""
+        return (self._each(entry, self.opened.hf_tensors(entry, names))[which],)
 
-    def split(self, entry: TensorMapping, ours: "Array") -> "Sequence[Array]":
-        """See ``Layout``."""
-        return self._each(entry, entry.op.to_hf(ours))
+    def split(self, entry: TensorMapping, tensor: "Array") -> "Sequence[Array]":
+        """See ``CheckpointWriter``."""
+        return self._each(entry, entry.op.to_hf(tensor))
 
-    def hub(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
-        """See ``Layout``."""
+    def rebuild_hf(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
+        """See ``CheckpointWriter``."""
         return written[: len(entry.sources)]
 
     @cached_property
@@ -199,17 +199,17 @@ class HFWriter(CheckpointWriter):
         return self.opened.family.weights(self.plan.config, self.plan.head)
 
     def _names(self, entry: TensorMapping) -> list[tuple[str, str]]:
-        """Return (source, name) of each tensor to write: the sources, then copies of them."""
+        """Return (source, name) of each tensor to write: the sources, then their tied copies."""
         copies = self._weights.copies()
-        own = [(source, source) for source in entry.sources]
-        return own + [(source, c) for source in entry.sources for c in copies.get(source, ())]
+        originals = [(source, source) for source in entry.sources]
+        return originals + [(source, c) for source in entry.sources for c in copies.get(source, ())]
 
     def _each(self, entry: TensorMapping, parts: "Sequence[Array]") -> "list[Array]":
         by_source = dict(zip(entry.sources, parts, strict=True))
         return [by_source[source] for source, _ in self._names(entry)]
 
     def write_side_files(self, staging: Path, report: ConversionReport) -> list[Path]:
-        """See ``Layout``."""
+        """See ``CheckpointWriter``."""
         from zoo.tokenizers import hub_pooling_files, hub_token_ids, hub_tokenizer_files
 
         family = self.opened.family
@@ -229,7 +229,7 @@ class HFWriter(CheckpointWriter):
         return _write(staging, files)
 
     def write_manifest(self, staging: Path, report: ConversionReport) -> None:
-        """See ``Layout``; ``--force`` replaces a directory that has this record."""
+        """Write ``.zoo.json``, by which ``--force`` recognizes the directory."""
         created_by = {"plm-zoo": __version__, **_plugin_version(self.opened.family.name)}
         record = HubRecord(zoo=FORMAT_VERSION, created_by=created_by, files=report.files)
         (staging / HUB_RECORD).write_bytes(encode_json(record))

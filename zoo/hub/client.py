@@ -1,9 +1,8 @@
-"""Requests of huggingface_hub within limits, by hooks in its HTTP client.
+"""Limits on the responses that huggingface_hub reads, by hooks in its HTTP client.
 
-huggingface_hub reads the body of any answer to its end, waits for as long as a server asks it to,
-puts a file where the server's headers say, and hands over to another client, hf_xet, where a
-server names one. The hooks bound and check the answers to the calls that are made from here, and
-leave those of other parts of the program alone.
+huggingface_hub reads the body of any response to its end, waits for as long as a server requests,
+stores a file under the name in the server's headers, and switches to another client, hf_xet, if a
+server offers it. The hooks limit and check the responses to calls of this package only.
 """
 
 import contextlib
@@ -31,11 +30,11 @@ _INSTALLING = threading.Lock()
 
 
 class HubCall:
-    """One call of huggingface_hub, and the limits on the answers to its requests.
+    """Context of one call of huggingface_hub, with limits on the responses.
 
     Args:
-        request: what is asked for, for messages.
-        limit: the largest body in bytes, decompressed.
+        request: file or list of files, for messages.
+        limit: maximum size of the decompressed body in bytes.
     """
 
     def __init__(self, request: HubRequest, limit: int) -> None:
@@ -44,7 +43,7 @@ class HubCall:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """Apply the limits to the requests that the block makes, and map its errors."""
+        """Apply the limits to the requests of the block, and map its errors."""
         _install_hooks()
         token = CALL.set(self)
         try:
@@ -55,14 +54,14 @@ class HubCall:
 
     def on_request(self, request: httpx2.Request) -> None:
         """Change a request before it is sent."""
-        # A compressed answer would have another length, and could not be continued.
+        # A compressed response has another length and cannot be resumed.
         request.headers["Accept-Encoding"] = "identity"
 
     def on_response(self, response: httpx2.Response) -> None:
-        """Check the head of an answer, and wrap its body.
+        """Check the status and the headers of a response, and wrap its body.
 
         Raises:
-            SourceError: it is an error of the server.
+            SourceError: the status is an error.
         """
         response.stream = self._wrapped(response)
         if response.status_code >= 400:
@@ -70,17 +69,17 @@ class HubCall:
             raise error_of_status(response, self.request)
 
     def body(self, response: httpx2.Response, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield the body of an answer that is no error, up to the limit.
+        """Yield the body of a successful response, up to the limit.
 
         Raises:
-            SourceError: it is longer.
+            SourceError: the body is longer.
         """
         received = 0
         for chunk in chunks:
             received += len(chunk)
             if received > self.limit:
                 raise SourceError(
-                    f"the answer for {self.request} is longer than {self.limit:,} bytes",
+                    f"the response for {self.request} is longer than {self.limit:,} bytes",
                     "check $HF_ENDPOINT",
                 )
             yield chunk
@@ -100,7 +99,7 @@ class HubCall:
         return _Body(self.body(response, chunks) if useful else _beginning(chunks), original)
 
     def _steady(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield chunks as long as they come fast enough."""
+        """Yield chunks; raise an error if they arrive too slowly."""
         begin, received = time.monotonic(), 0
         with map_errors(self.request):
             for chunk in chunks:
@@ -109,13 +108,13 @@ class HubCall:
                 if seconds > HUB_SLOW_SECONDS and received < seconds * HUB_SLOWEST_RATE:
                     raise TransientError(
                         f"{received:,} bytes for {self.request} came in {seconds:.0f} s",
-                        "try again later: a download goes on where it stopped",
+                        "try again later: the download is resumed",
                     )
                 yield chunk
 
 
 class _Body(httpx2.SyncByteStream):
-    """Chunks that are made of the body of another response."""
+    """Body of a response, replaced by other chunks."""
 
     def __init__(self, chunks: Iterator[bytes], original: httpx2.Response) -> None:
         self._chunks = chunks
@@ -125,12 +124,12 @@ class _Body(httpx2.SyncByteStream):
         yield from self._chunks
 
     def close(self) -> None:
-        """Close the other response."""
+        """Close the original response."""
         self._original.close()
 
 
 def _beginning(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the first bytes of the body of an error or of a redirect, of which no more is used."""
+    """Yield the first bytes of the body of an error or a redirect."""
     received = 0
     for chunk in chunks:
         yield chunk[: HUB_MESSAGE_BYTES - received]
@@ -141,7 +140,7 @@ def _beginning(chunks: Iterator[bytes]) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class _HookedFactory:
-    """A factory of HTTP clients, with our hooks added to what another one makes."""
+    """Factory of HTTP clients that adds the hooks to the clients of another factory."""
 
     factory: Callable[[], httpx2.Client]
 
@@ -156,10 +155,10 @@ class _HookedFactory:
 
 
 def _install_hooks() -> None:
-    """Let huggingface_hub make its clients with our hooks; it makes new ones after some errors.
+    """Install the factory in huggingface_hub, which creates new clients after some errors.
 
-    A program that set a factory of its own, for its proxies or certificates, keeps it. There is no
-    public way to ask which one is set.
+    A factory that the program set, for proxies or certificates, is wrapped. No public function
+    returns it.
     """
     with _INSTALLING:
         factory: Any = _http._GLOBAL_CLIENT_FACTORY
@@ -179,7 +178,7 @@ def _on_response(response: httpx2.Response) -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep warnings of huggingface_hub off standard error: the errors that follow are reported."""
+    """Silence warnings of huggingface_hub; the errors that follow them are reported."""
 
     def is_error(record: logging.LogRecord) -> bool:
         return record.levelno >= logging.ERROR

@@ -1,9 +1,9 @@
-"""Downloads of single files by ``hf_hub_download``, checked and continued where they stopped.
+"""Resumable downloads of single files by ``hf_hub_download``, compared with their digest.
 
-``hf_hub_download`` starts over whenever it is called again, and checks lengths alone. Here the body
-of an answer is kept in a file of ours as it arrives, and the next call, also of another process,
-asks for the rest of it; and a body that does not have the digest that the Hub publishes ends in an
-error before ``hf_hub_download`` moves it into its cache.
+``hf_hub_download`` starts over on every call, and checks lengths alone. Here the body of a response
+is written to a partial file as it arrives, and the next call, even of another process, requests the
+remainder; a body without the digest that the Hub publishes raises an error before
+``hf_hub_download`` moves it into its cache.
 """
 
 import os
@@ -24,26 +24,26 @@ from zoo.io.digests.files import FileDigest
 from zoo.io.progress import Advance
 
 PIECE = 4 << 20
-PROGRESS = 10_000  # a try that brings less than one in so many bytes of a file makes no progress
+PROGRESS = 10_000  # an attempt that receives less than this fraction of a file has made no progress
 
 
 def download(
     request: HubRequest, remote: RemoteFile, advance: Advance, *, replace: bool = False
 ) -> FileDigest | None:
-    """Bring a file into the cache of huggingface_hub.
+    """Download a file into the cache of huggingface_hub.
 
     Args:
-        request: the file, at a commit.
-        remote: what the Hub says of it.
-        advance: called with the number of bytes that arrived; negative where some were useless.
+        request: repository, commit and name of the file.
+        remote: length and digest that the Hub publishes.
+        advance: called with the number of bytes received; negative if some were discarded.
         replace: download it even if it is in the cache.
 
     Returns:
-        The file's digest; ``None`` if the contents were in the cache.
+        digest of the file; ``None`` if the contents were in the cache.
 
     Raises:
-        SourceError: the Hub does not give it out, or fails; what arrived is kept.
-        VerificationError: it is not of the length or digest that the Hub publishes.
+        SourceError: the Hub denies access or fails. The partial file is kept.
+        VerificationError: length or digest differ from those that the Hub publishes.
     """
     transfer = Transfer(request, remote, advance)
 
@@ -63,10 +63,10 @@ def download(
 
 
 class Transfer(HubCall):
-    """The download of one file, over as many requests as it takes.
+    """Download of one file, over one or several requests.
 
     Attributes:
-        digest: of the whole file, once all of it arrived.
+        digest: digest of the whole file after its last byte; ``None`` before.
     """
 
     def __init__(self, request: HubRequest, remote: RemoteFile, advance: Advance) -> None:
@@ -79,22 +79,22 @@ class Transfer(HubCall):
         self._seen = self.kept()
 
     def kept(self) -> int:
-        """Return how many bytes arrived so far."""
+        """Return the number of bytes in the partial file."""
         return self._partial.stat().st_size if self._partial.exists() else 0
 
     def progressed(self) -> bool:
-        """Whether a noticeable part of the file arrived since this was asked last."""
+        """Return ``True`` if a relevant part of the file arrived since the last call."""
         before, self._seen = self._seen, self.kept()
         return self._seen - before > self.remote.bytes / PROGRESS
 
     def on_request(self, request: httpx2.Request) -> None:
-        """Ask for the rest of the file."""
+        """Request the remainder of the file."""
         super().on_request(request)
         if request.method == "GET" and (have := self._usable()):
             request.headers["Range"] = f"bytes={have}-"
 
     def _usable(self) -> int:
-        """Return how much of the file need not be asked for: never all of it, to get an answer."""
+        """Return the number of bytes to skip, less than the whole file."""
         have = self.kept()
         if have > self.remote.bytes:
             self._discard()
@@ -104,12 +104,12 @@ class Transfer(HubCall):
 
     def on_response(self, response: httpx2.Response) -> None:
         """See ``HubCall``."""
-        if response.status_code == 416:  # the server has no such rest: it is no part of this file
+        if response.status_code == 416:  # the partial file is of other contents
             self._discard()
             raise self._not_continued()
         super().on_response(response)
-        # By these, huggingface_hub decides where in its cache a file is put: as the list of files
-        # says, and not as this server does.
+        # huggingface_hub names the file in its cache by these headers: use the digest of the
+        # file list, not that of this server.
         response.headers["X-Repo-Commit"] = self.request.revision
         response.headers["X-Linked-Etag"] = f'"{self.remote.etag}"'
         response.headers["X-Linked-Size"] = str(self.remote.bytes)
@@ -117,7 +117,7 @@ class Transfer(HubCall):
             self._check_range(response)
 
     def _check_range(self, response: httpx2.Response) -> None:
-        """Refuse another part or another length of the file before it is read."""
+        """Refuse another range or another length of the file before it is read."""
         begin, size = 0, self.remote.bytes
         if response.status_code == 206:
             stated = re.match(r"bytes ([0-9]+)-", response.headers.get("content-range", ""))
@@ -133,7 +133,7 @@ class Transfer(HubCall):
             raise self._wrong_length(begin + int(length))
 
     def body(self, response: httpx2.Response, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield the whole file: what arrived before, then what the answer brings."""
+        """Yield the whole file: the partial file, then the body of the response."""
         if response.request.method != "GET":
             return
         hasher = Hasher(self.remote.etag, self.remote.bytes)
@@ -149,22 +149,22 @@ class Transfer(HubCall):
                     self._discard()
                     raise self._wrong_length(file.tell() + len(chunk))
                 file.write(chunk)
-                file.flush()  # what arrived outlives this process
+                file.flush()  # so that the partial file outlives this process
                 self._show(file.tell())
                 hasher.update(chunk)
                 yield chunk
         self._finish(hasher)
 
     def _finish(self, hasher: Hasher) -> None:
-        if self.kept() < self.remote.bytes:  # an answer that did not say how long it is
-            raise TransientError(f"the answer for {self.request} stopped too early", "try again")
+        if self.kept() < self.remote.bytes:  # a response without Content-Length
+            raise TransientError(f"the response for {self.request} stopped too early", "try again")
         digest, matches = hasher.result(self.kept())
         self._discard()
         if not matches:
             raise DigestMismatch(
                 f"{self.request} does not match the digest that the Hub publishes "
                 f"({self.remote.etag[:12]}...)",
-                "it was thrown away; try again, and if it persists do not use it",
+                "it was discarded; try again, and if it persists do not use it",
             )
         self._shown = self.remote.bytes
         self.digest = digest
@@ -177,7 +177,7 @@ class Transfer(HubCall):
         self._partial.unlink(missing_ok=True)
 
     def _not_continued(self) -> TransientError:
-        return TransientError(f"the Hub does not continue {self.request}", "try again")
+        return TransientError(f"the Hub does not resume {self.request}", "try again")
 
     def _wrong_length(self, length: int) -> VerificationError:
         return VerificationError(

@@ -1,7 +1,7 @@
-"""Errors of huggingface_hub and of its connections as errors of zoo, each one line.
+"""Conversion of errors of huggingface_hub and of connections to errors with one line.
 
-What a server wrote reaches a message through ``one_line`` alone, and no error keeps the one that it
-was made from: a traceback would show the text of the server, which may repeat the access token.
+Text of a server enters a message through ``one_line`` alone, and no error keeps its cause: a
+traceback would show the text of the server, which may repeat the access token.
 """
 
 import contextlib
@@ -27,12 +27,12 @@ MESSAGE_LENGTH = 200  # characters of a server's message
 
 @dataclass(frozen=True)
 class HubRequest:
-    """The file, or the list of files, that a request is for.
+    """Subject of a request: a file, or the list of files of a repository.
 
     Attributes:
-        repo: the repository.
-        revision: the branch, tag or commit.
-        name: the file; ``None`` for the list of files.
+        repo: name of the repository.
+        revision: branch, tag or commit.
+        name: name of the file; ``None`` for the list of files.
     """
 
     repo: str
@@ -45,18 +45,18 @@ class HubRequest:
 
 @contextlib.contextmanager
 def map_errors(request: HubRequest) -> Iterator[None]:
-    """Turn what huggingface_hub raises into one line.
+    """Convert exceptions of huggingface_hub to errors with one line.
 
     Raises:
-        TransientError: another try may succeed.
-        SourceError: it would not.
-        OSError: the disk failed.
+        TransientError: a retry may succeed.
+        SourceError: a retry would not succeed.
+        OSError: writing to disk failed.
     """
     try:
         yield
         return
     except (errors.LocalEntryNotFoundError, errors.FileMetadataError) as raised:
-        error: Exception = _request_error(raised)  # before OSError, which the first one is, too
+        error: Exception = _request_error(raised)  # before OSError, its base class
     except (ZooError, OSError):
         raise
     except Exception as raised:
@@ -65,9 +65,9 @@ def map_errors(request: HubRequest) -> Iterator[None]:
 
 
 def _request_error(error: Exception) -> Exception:
-    """Return the failed request that an error was raised from, or the error itself.
+    """Return the failed request that caused an error, or the error itself.
 
-    After a request failed, huggingface_hub looks in its cache, and raises that nothing is there.
+    After a failed request, huggingface_hub searches its cache and raises that it is empty.
     """
     cause = error.__cause__
     return cause if isinstance(cause, httpx2.HTTPError) else error
@@ -78,9 +78,9 @@ def _mapped(error: Exception, request: HubRequest) -> SourceError:
         return _connection_error(error, request)
     if isinstance(error, httpx2.HTTPError | httpx2.InvalidURL | httpx2.StreamError):
         return SourceError(f"cannot ask {endpoint()} for {request}: {one_line(error)}")
-    # Any other exception is of a parser that met an answer it does not expect.
+    # Any other exception comes from a parser of an unexpected response.
     return SourceError(
-        f"{endpoint()} does not answer as a Hub does: {one_line(error) or type(error).__name__}",
+        f"{endpoint()} does not respond as a Hub does: {one_line(error) or type(error).__name__}",
         "check $HF_ENDPOINT",
     )
 
@@ -100,13 +100,13 @@ def _connection_error(error: httpx2.TransportError, request: HubRequest) -> Sour
         case httpx2.NetworkError() | httpx2.RemoteProtocolError():
             return TransientError(
                 f"the connection to {host} was cut while reading {request}",
-                "try again: a download goes on where it stopped",
+                "try again: the download is resumed",
             )
     return SourceError(f"cannot ask {host} for {request}: {one_line(error)}", "check $HF_ENDPOINT")
 
 
 def error_of_status(response: httpx2.Response, request: HubRequest) -> SourceError:
-    """Return the error that an answer of status 400 or above stands for."""
+    """Return the error for a response of status 400 or above."""
     message = ""
     try:
         hf_raise_for_status(response)
@@ -114,7 +114,7 @@ def error_of_status(response: httpx2.Response, request: HubRequest) -> SourceErr
         if refusal := _refusal(error, request):
             return refusal
         message = one_line(error.server_message or "")
-    except Exception:  # a body that is not what its parser expects
+    except Exception:  # an unexpected body
         pass
     status, headers = response.status_code, response.headers
     answer = f"{endpoint()} answered {status} when asked for {request}"
@@ -157,7 +157,7 @@ def _rate_limited(headers: Mapping[str, str], answer: str) -> TransientError:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that ``Retry-After`` states, as a number or as a date."""
+    """Return the seconds of ``Retry-After``, which is a number or a date."""
     value = headers.get("retry-after", "").strip()
     if re.fullmatch(r"[0-9]{1,9}", value):
         return float(value)
@@ -168,17 +168,17 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
 
 
 def endpoint() -> str:
-    """Return the Hub's address, ``$HF_ENDPOINT``."""
+    """Return the address of the Hub, ``$HF_ENDPOINT``."""
     return constants.ENDPOINT
 
 
 def one_line(text: object) -> str:
-    """Return a server's text on one line, without control characters and the access token."""
+    """Return text of a server on one line, without control characters and the access token."""
     line = " ".join(without_token(str(text)).split())
     return escape_controls(line[:MESSAGE_LENGTH])
 
 
 def without_token(text: str) -> str:
-    """Return a text with the access token blotted out, in either case."""
+    """Return a text with the access token removed, in upper and lower case."""
     token = get_token()
     return re.sub(re.escape(token), "***", text, flags=re.IGNORECASE) if token else text

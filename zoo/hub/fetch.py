@@ -1,4 +1,4 @@
-"""``fetch``: from the name of a repository to files that are here and were checked."""
+"""Download and verification of files of a Hub repository."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zoo.errors import SourceError, VerificationError
-from zoo.hub.files import hash_file, map_os_errors
+from zoo.hub.files import hash_download, map_os_errors
 from zoo.io.limits import HUB_FILE_BYTES, check_limit
 from zoo.io.locks import file_lock
 from zoo.io.progress import Advance, progress
@@ -24,14 +24,14 @@ NO_ROOM = "make room, or set $HF_HUB_CACHE and $ZOO_HOME to another place"
 
 @dataclass(frozen=True)
 class DownloadResult:
-    """Files of a repository, on this machine.
+    """Files of a repository in the local cache.
 
     Attributes:
-        directory: holds the files by their names. It may hold more of the repository's files
-            than were asked for.
+        directory: directory with the files. It may hold more files of the repository than were
+            requested.
         repo: the repository.
-        revision: the commit.
-        files: the digest of every file that was asked for.
+        revision: commit hash.
+        files: file name -> digest, of every requested file.
     """
 
     directory: Path
@@ -48,23 +48,24 @@ def fetch(
     offline: bool = False,
     lock: "Lock | None" = None,
 ) -> DownloadResult:
-    """Return files of a Hub repository, downloading those that are not here.
+    """Return files of a Hub repository; download those that are not in the cache.
 
-    A commit that was seen before, because it is given or locked, is not asked for again: if its
-    files are here, no connection is opened.
+    For a commit whose list of files was recorded, no connection is opened if its files are in
+    the cache.
 
     Args:
-        repo: the repository, ``organisation/name``.
-        revision: a branch, a tag or a commit; by default the locked commit, else ``main``.
-        select: given the names of all files, returns those needed.
+        repo: name of the repository, ``organisation/name``.
+        revision: branch, tag or commit; by default the locked commit, else ``main``.
+        select: function that selects files from the names of all files.
         offline: open no connection; ``$HF_HUB_OFFLINE=1`` does the same.
-        lock: pins the commit and the digests; a repository that it does not know is added.
+        lock: lock file with commits and digests; a new repository is added to it.
 
     Raises:
-        UsageError: the name or the revision is malformed, contradicts the lock, or the cache
+        UsageError: the name or the revision is malformed or contradicts the lock, or the cache
             cannot be written.
-        SourceError: offline and not here; missing or gated; or the network failed.
-        VerificationError: a file is not what the Hub, the lock or our record says.
+        SourceError: the files are missing, gated, or offline and not in the cache; or the network
+            failed.
+        VerificationError: a file differs from the digest of the Hub, the lock or the record.
     """
     from huggingface_hub import constants
 
@@ -83,32 +84,32 @@ def fetch(
     return DownloadResult(checkout.directory, repo, checkout.commit, files)
 
 
-def _open(repo: str, wanted: str, root: Path, offline: bool, lock: "Lock | None") -> "_Checkout":
-    """Resolve a revision to a commit and its list of files, asking the Hub if need be."""
+def _open(repo: str, revision: str, root: Path, offline: bool, lock: "Lock | None") -> "_Checkout":
+    """Resolve a revision to a commit and its list of files, by a request if necessary."""
     from zoo.hub import listing
     from zoo.hub.metadata import load_metadata
 
     if offline:
-        snapshot = listing.cached_snapshot(repo, wanted)
+        snapshot = listing.cached_snapshot(repo, revision)
         if snapshot is None:
-            raise _absent(repo, wanted)
-        known = load_metadata(repo, snapshot.name)
-        files = known.listing
+            raise _not_cached_error(repo, revision)
+        metadata = load_metadata(repo, snapshot.name)
+        files = metadata.listing
         return _Checkout(
-            known, listing.cached_files(snapshot) if files is None else files, root, True, lock
+            metadata, listing.cached_files(snapshot) if files is None else files, root, True, lock
         )
-    if listing.COMMIT.fullmatch(wanted):
-        known = load_metadata(repo, wanted)
-        if known.listing is not None:
-            return _Checkout(known, known.listing, root, False, lock)
-    commit, files = listing.list_files(repo, wanted)
-    listing.record_revision(repo, wanted, commit)
-    known = load_metadata(repo, commit)
-    known.listing = files
-    return _Checkout(known, files, root, False, lock)
+    if listing.COMMIT.fullmatch(revision):
+        metadata = load_metadata(repo, revision)
+        if metadata.listing is not None:
+            return _Checkout(metadata, metadata.listing, root, False, lock)
+    commit, files = listing.list_files(repo, revision)
+    listing.record_revision(repo, revision, commit)
+    metadata = load_metadata(repo, commit)
+    metadata.listing = files
+    return _Checkout(metadata, files, root, False, lock)
 
 
-def _absent(repo: str, subject: str) -> SourceError:
+def _not_cached_error(repo: str, subject: str) -> SourceError:
     return SourceError(
         f"{repo} {subject} is not in the cache", f"run `zoo fetch {repo}` once while online"
     )
@@ -116,17 +117,17 @@ def _absent(repo: str, subject: str) -> SourceError:
 
 @dataclass(frozen=True)
 class _Checkout:
-    """One commit whose files are obtained.
+    """One commit, and the files of it that are requested.
 
     Attributes:
-        known: the record of the commit.
-        listing: all its files, or those in the cache if the Hub was never asked.
-        root: the cache.
+        metadata: recorded list of files and digests of the commit.
+        listing: all files of the commit; those in the cache if the list was never requested.
+        root: directory of the cache.
         offline: open no connection.
-        lock: digests that the files are compared with.
+        lock: lock file that the files are compared with, or ``None``.
     """
 
-    known: "CommitMetadata"
+    metadata: "CommitMetadata"
     listing: "Mapping[str, RemoteFile]"
     root: Path
     offline: bool
@@ -134,21 +135,21 @@ class _Checkout:
 
     @property
     def repo(self) -> str:
-        return self.known.repo
+        return self.metadata.repo
 
     @property
     def commit(self) -> str:
-        return self.known.revision
+        return self.metadata.revision
 
     @property
     def directory(self) -> Path:
-        """The folder of the commit; the cache where none of its files was asked for."""
+        """Directory of the commit; the whole cache if no file of it was requested."""
         from zoo.hub.listing import cached_snapshot
 
         return cached_snapshot(self.repo, self.commit) or self.root
 
     def obtain_all(self, names: Sequence[str]) -> "dict[str, FileDigest]":
-        """Return the digests of files, which are then here and as they should be."""
+        """Download and verify files; return their digests."""
         for name in names:
             if name not in self.listing:
                 raise SourceError(f"{self.repo} has no file {name} at {self.commit[:12]}")
@@ -161,16 +162,16 @@ class _Checkout:
         digest = self._cached_digest(name)
         if digest is None and self.offline:
             if self._path(name) is None:
-                raise _absent(self.repo, name)
+                raise _not_cached_error(self.repo, name)
             raise self._damaged(name)
         digest = digest or self._download(name, advance)
         if self.lock:
             self.lock.check(self.repo, name, digest)
-        self.known.add(name, digest)
+        self.metadata.add(name, digest)
         return digest
 
     def _download(self, name: str, advance: Advance) -> "FileDigest":
-        """Download a file, or wait until another process has done so."""
+        """Download a file, or wait for another process that downloads it."""
         from zoo.hub.download import download
         from zoo.hub.errors import HubRequest
         from zoo.hub.metadata import repo_folder
@@ -192,13 +193,13 @@ class _Checkout:
     def _cached_digest(self, name: str) -> "FileDigest | None":
         """Return the digest of a file in the cache; ``None`` if it is missing or damaged.
 
-        It is compared with our record of it, else with the digest that the Hub publishes.
+        It is compared with the recorded digest, else with the digest that the Hub publishes.
         """
         path = self._path(name)
         if path is None:
             return None
-        recorded = self.known.files.get(name)
-        digest, matches = hash_file(path, "" if recorded else self.listing[name].etag)
+        recorded = self.metadata.files.get(name)
+        digest, matches = hash_download(path, "" if recorded else self.listing[name].etag)
         if recorded and (digest.bytes, digest.blake3) == (recorded.bytes, recorded.blake3):
             return recorded
         return digest if matches and not recorded else None
@@ -210,7 +211,7 @@ class _Checkout:
         return Path(path) if isinstance(path, str) else None
 
     def _unlink_copy(self, name: str) -> None:
-        """Remove a damaged file that is a copy: huggingface_hub replaces only linked ones."""
+        """Remove a damaged file that is no link, since huggingface_hub replaces only links."""
         path = self._path(name)
         if path is not None and not path.is_symlink():
             path.unlink()

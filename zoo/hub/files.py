@@ -1,4 +1,4 @@
-"""Digests of files, and failures to write as errors of one line."""
+"""Digests of downloaded files, and conversion of errors of the operating system."""
 
 import contextlib
 import errno
@@ -15,12 +15,12 @@ SHA256_LENGTH = 64
 
 
 class Hasher:
-    """The digests of a file's contents: BLAKE3, and whatever the Hub published its digest in.
+    """Incremental BLAKE3 digest of a file, with the digest that the Hub publishes.
 
     Args:
-        etag: the digest that the Hub publishes, in hexadecimal: a SHA-256 for a large file, the
-            SHA-1 of a git blob for one that is kept in git itself; empty for none.
-        size: length of the file, which git hashes along.
+        etag: hexadecimal digest that the Hub publishes: SHA-256 for a file in LFS, SHA-1 of the git
+            blob for any other; empty for none.
+        size: length of the file in bytes, which is part of a git blob.
     """
 
     def __init__(self, etag: str, size: int) -> None:
@@ -40,20 +40,20 @@ class Hasher:
             self._published.update(chunk)
 
     def result(self, size: int) -> tuple[FileDigest, bool]:
-        """Return the digest, and whether the contents are what the Hub publishes.
+        """Return the digest, and ``True`` if the contents match the digest of the Hub.
 
-        The digest holds the SHA-256 only where the Hub published one and it matches.
+        The result has a SHA-256 only if the Hub publishes one and it matches.
         """
         matches = not self._etag or self._published.hexdigest() == self._etag
         sha256 = self._etag if matches and len(self._etag) == SHA256_LENGTH else None
         return FileDigest(bytes=size, blake3=self._blake3.hexdigest(), sha256=sha256), matches
 
 
-def hash_file(path: Path, etag: str = "") -> tuple[FileDigest, bool]:
-    """Return the digest of a file, and whether it is what the Hub publishes.
+def hash_download(path: Path, etag: str = "") -> tuple[FileDigest, bool]:
+    """Return the digest of a file, and ``True`` if it matches the digest of the Hub.
 
     Args:
-        path: the file.
+        path: path of the file.
         etag: see ``Hasher``.
     """
     size = path.stat().st_size
@@ -67,15 +67,15 @@ def hash_file(path: Path, etag: str = "") -> tuple[FileDigest, bool]:
 
 @contextlib.contextmanager
 def map_os_errors(path: Path, hint: str) -> Iterator[None]:
-    """Turn failures of the disk into one line.
+    """Convert errors of the operating system to errors with one line.
 
     Args:
-        path: the file or folder that is written, for failures that name none.
-        hint: what to do where there is no room or no permission.
+        path: path that is written, for errors that name none.
+        hint: remedy for missing space or permission.
 
     Raises:
-        UsageError: there is no room, no permission, or something in the way.
-        SourceError: the disk failed in another way.
+        UsageError: no space, no permission, or a path that exists.
+        SourceError: any other error.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""The commit of a revision and the list of its files, from the Hub or from the cache."""
+"""Commit of a revision and list of its files, from the Hub or from the cache."""
 
 import os
 import re
@@ -23,15 +23,15 @@ TRUE = {"1", "on", "yes", "true"}
 
 
 def is_offline() -> bool:
-    """Whether ``$HF_HUB_OFFLINE`` forbids connections, now or when the client was imported."""
+    """Return ``True`` if ``$HF_HUB_OFFLINE`` is set, or was when huggingface_hub was imported."""
     return constants.HF_HUB_OFFLINE or os.environ.get("HF_HUB_OFFLINE", "").lower() in TRUE
 
 
 def check_names(repo: str, revision: str) -> None:
-    """Refuse what cannot be the name of a repository or of a revision.
+    """Check the names of a repository and a revision.
 
     Raises:
-        UsageError: one of them cannot.
+        UsageError: one of them is malformed.
     """
     try:
         validate_repo_id(repo)
@@ -44,10 +44,10 @@ def check_names(repo: str, revision: str) -> None:
 
 
 def list_files(repo: str, revision: str) -> tuple[str, dict[str, RemoteFile]]:
-    """Ask the Hub for the commit of a revision, and for its files.
+    """Request the commit of a revision and the list of its files.
 
     Raises:
-        SourceError: the repository or revision is missing or closed, or the Hub fails.
+        SourceError: the repository or revision is missing or not accessible, or the Hub fails.
         VerificationError: the list is too long, or names files outside of the repository.
     """
     return with_retries(lambda: _list_files(repo, revision))
@@ -80,7 +80,7 @@ def _files(info: ModelInfo, source: str) -> dict[str, RemoteFile]:
 
 
 def _check_file_name(name: str, source: str) -> None:
-    if without_token(name) != name:  # it would be written to our files
+    if without_token(name) != name:  # the token would be written to disk
         raise SourceError(f"{source} repeats the access token", "check $HF_ENDPOINT")
     if escape_controls(name) != name:
         raise VerificationError(
@@ -90,9 +90,9 @@ def _check_file_name(name: str, source: str) -> None:
 
 
 def record_revision(repo: str, revision: str, commit: str) -> None:
-    """Let huggingface_hub record which commit a branch is at, where it looks when it is offline.
+    """Record the commit of a branch in the cache of huggingface_hub, for offline use.
 
-    This is one more request whenever the branch has moved.
+    This takes one more request if the branch has moved.
     """
     if commit != revision and _recorded_commit(repo, revision) != commit:
         with_retries(lambda: _resolve(repo, revision))
@@ -111,9 +111,9 @@ def _recorded_commit(repo: str, revision: str) -> str | None:
 
 
 def cached_snapshot(repo: str, revision: str) -> Path | None:
-    """Return the folder of a commit in the cache, named after the commit, if it is there.
+    """Return the directory of a commit in the cache, or ``None``.
 
-    No connection is opened. The folder may lack files.
+    No connection is opened. Files of the commit may be missing.
     """
     try:
         folder = Path(
@@ -125,7 +125,7 @@ def cached_snapshot(repo: str, revision: str) -> Path | None:
 
 
 def cached_files(snapshot: Path) -> dict[str, RemoteFile]:
-    """Return the files in the cache's folder of a commit, as the links in it describe them."""
+    """Return the cached files of a commit, as described by the links in its directory."""
     paths = (Path(folder, name) for folder, _, names in os.walk(snapshot) for name in names)
     return {
         path.relative_to(snapshot).as_posix(): RemoteFile(
@@ -137,6 +137,6 @@ def cached_files(snapshot: Path) -> dict[str, RemoteFile]:
 
 
 def _etag(path: Path) -> str:
-    """Return the digest that a file in the cache is named after; empty where it is no link."""
+    """Return the digest in the name of a cached file; empty if the file is no link."""
     name = Path(os.readlink(path)).name if path.is_symlink() else ""
     return name if ETAG.fullmatch(name) else ""

@@ -1,4 +1,4 @@
-"""``zoo.lock``: the commits and digests that a team agreed on."""
+"""The lock file ``zoo.lock``: pinned commits and digests of Hub repositories."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -20,11 +20,11 @@ Commit = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{40}$")]
 
 
 class LockedRepo(JsonStruct):
-    """A repository as it is locked.
+    """Lock entry of a repository.
 
     Attributes:
-        revision: the commit.
-        files: the digest of every file that was used so far.
+        revision: commit hash.
+        files: file name -> digest, of every file used so far.
     """
 
     revision: Commit
@@ -32,11 +32,11 @@ class LockedRepo(JsonStruct):
 
 
 class LockFile(JsonStruct):
-    """What the file holds.
+    """Contents of the lock file.
 
     Attributes:
-        zoo: version of this layout.
-        models: ``repository@revision asked for`` -> what it is locked to.
+        zoo: version of the format.
+        models: ``repository@requested revision`` -> lock entry.
     """
 
     zoo: int
@@ -47,15 +47,15 @@ class Lock:
     """An open lock file.
 
     Attributes:
-        path: where it is.
+        path: path of the lock file.
     """
 
     def __init__(self, path: Path) -> None:
-        """Read a lock file; one that is missing is empty until something is added.
+        """Read a lock file; a missing file counts as empty.
 
         Raises:
-            SourceError: it cannot be read.
-            VerificationError: it is damaged, or of a newer layout.
+            SourceError: the file cannot be read.
+            VerificationError: the file is damaged, or of a newer format.
         """
         self.path = path
         self._models = self._read()
@@ -65,27 +65,27 @@ class Lock:
         """Open a lock file.
 
         Args:
-            path: the file, made when it is missing; ``None`` for ``zoo.lock`` in the working
-                directory, if there is one.
+            path: path of the file, which is created if it is missing; ``None`` for ``zoo.lock`` in
+                the working directory, if it exists.
 
         Raises:
-            SourceError: it cannot be read.
-            UsageError: it cannot be made.
-            VerificationError: it is damaged, or of a newer layout.
+            SourceError: the file cannot be read.
+            UsageError: the file cannot be created.
+            VerificationError: the file is damaged, or of a newer format.
         """
         if path is None:
             return cls(Path(NAME)) if Path(NAME).exists() else None
         lock = cls(path)
         if not path.exists():
-            with lock._alone():
+            with lock._exclusive():
                 lock._write()
         return lock
 
     def pin(self, repo: str, revision: str | None) -> str | None:
-        """Return the commit that a repository is locked to, if it is.
+        """Return the commit that a repository is locked to, or ``None``.
 
         Raises:
-            UsageError: another revision is asked for.
+            UsageError: ``revision`` is another one.
         """
         entry = self._entry(repo)
         if entry is None:
@@ -100,10 +100,10 @@ class Lock:
         return pinned.revision
 
     def check(self, repo: str, name: str, digest: FileDigest) -> None:
-        """Compare a file with what is locked, if it is.
+        """Compare a file with its lock entry, if there is one.
 
         Raises:
-            VerificationError: it differs.
+            VerificationError: the digest differs.
         """
         entry = self._entry(repo)
         locked = entry[1].files.get(name) if entry else None
@@ -116,16 +116,16 @@ class Lock:
     def check_conversion(
         self, path: Path, repo: str, revision: str | None, files: Mapping[str, FileDigest]
     ) -> None:
-        """Compare what a converted model was made from with what is locked, if it is.
+        """Compare the source of a converted model with its lock entry, if there is one.
 
         Args:
-            path: where the model is, for messages.
+            path: directory of the model, for messages.
             repo: repository that it was converted from.
             revision: commit that it was converted from.
             files: file name -> digest, of the files that were read.
 
         Raises:
-            VerificationError: it was another commit, or another file.
+            VerificationError: commit or files differ.
         """
         entry = self._entry(repo)
         if entry is None:
@@ -134,26 +134,26 @@ class Lock:
             raise VerificationError(
                 f"{path} was made from {repo} {str(revision)[:12]}, and {self.path} "
                 f"locks it to {entry[1].revision[:12]}",
-                "`zoo convert ... --force` makes it anew",
+                "`zoo convert ... --force` converts it again",
             )
         for name, digest in files.items():
             self.check(repo, name, digest)
 
     def add(self, repo: str, revision: str, commit: str, files: dict[str, FileDigest]) -> None:
-        """Lock a repository that is not, or more files of one that is.
+        """Add a repository, or more files of it.
 
         Args:
-            repo: the repository.
-            revision: the branch, tag or commit that was asked for.
-            commit: what it was resolved to.
-            files: the files that were used.
+            repo: name of the repository.
+            revision: requested branch, tag or commit.
+            commit: commit hash that it was resolved to.
+            files: file name -> digest, of the files that were used.
 
         Raises:
-            UsageError: the file cannot be written.
+            UsageError: the lock file cannot be written.
         """
         if not self._lacks(repo, commit, files):
-            return  # also where the folder is for reading alone
-        with self._alone():
+            return  # so that a read-only directory is no error
+        with self._exclusive():
             if self._lacks(repo, commit, files):
                 key, pinned = self._entry(repo) or (
                     f"{repo}@{revision}",
@@ -169,8 +169,8 @@ class Lock:
         return entry[1].revision == commit and not files.keys() <= entry[1].files.keys()
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Read the file anew, and let no other process write to it until the block ends."""
+    def _exclusive(self) -> Iterator[None]:
+        """Hold a lock between processes, and read the file again."""
         with (
             map_os_errors(self.path, "give another --lock"),
             file_lock(self.path.with_name(f".{self.path.name}.lock")),

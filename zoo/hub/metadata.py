@@ -1,7 +1,7 @@
-"""What is known of a commit of a repository: ``$ZOO_HOME/hub/<repo>/<commit>.json``.
+"""Recorded metadata of commits: ``$ZOO_HOME/hub/<repo>/<commit>.json``.
 
-A commit never changes, so its list of files is asked for once, and the digests of its files
-are computed once and hold from then on.
+A commit never changes, so its list of files is requested once, and the digests of its files are
+computed once.
 """
 
 from pathlib import Path
@@ -18,12 +18,12 @@ LAYOUT = 1
 
 
 class RemoteFile(JsonStruct):
-    """A file as the Hub describes it.
+    """Length and digest of a file on the Hub.
 
     Attributes:
-        bytes: its length.
-        etag: the digest that the Hub publishes: SHA-256 (64 digits) or that of a git blob (40);
-            empty where it is not known.
+        bytes: length in bytes.
+        etag: digest that the Hub publishes, SHA-256 (64 digits) or SHA-1 of the git blob (40);
+            empty if unknown.
     """
 
     bytes: int
@@ -31,14 +31,14 @@ class RemoteFile(JsonStruct):
 
 
 class CommitMetadata(JsonStruct):
-    """What is known of a commit.
+    """Recorded metadata of a commit.
 
     Attributes:
-        zoo: version of this layout.
-        repo: the repository's name.
-        revision: the commit.
-        listing: every file of the commit; ``None`` if the Hub was never asked.
-        files: digests of the files that were downloaded and checked.
+        zoo: version of the format.
+        repo: name of the repository.
+        revision: commit hash.
+        listing: every file of the commit; ``None`` if the list was never requested.
+        files: file name -> digest, of the files that were downloaded and checked.
     """
 
     zoo: int
@@ -48,14 +48,14 @@ class CommitMetadata(JsonStruct):
     files: dict[str, FileDigest] = msgspec.field(default_factory=dict)
 
     def add(self, name: str, digest: FileDigest) -> None:
-        """Record a file's digest, at once: an interruption loses no work."""
+        """Record the digest of a file on disk at once, so that an interruption loses no work."""
         if self.files.get(name) != digest:
             self.files[name] = digest
             atomic_write(metadata_path(self.repo, self.revision), encode_json(self))
 
 
 def repo_folder(repo: str) -> Path:
-    """Return the folder of what is known of a repository."""
+    """Return the directory of the metadata of a repository."""
     return home() / "hub" / repo
 
 
@@ -65,7 +65,7 @@ def metadata_path(repo: str, commit: str) -> Path:
 
 
 def load_metadata(repo: str, commit: str) -> CommitMetadata:
-    """Return the metadata of a commit; without files if there is none yet.
+    """Return the metadata of a commit; empty if there is none yet.
 
     Raises:
         VerificationError: the file is damaged.
@@ -74,9 +74,9 @@ def load_metadata(repo: str, commit: str) -> CommitMetadata:
     if not path.is_file():
         return CommitMetadata(zoo=LAYOUT, repo=repo, revision=commit)
     try:
-        known = read_json_record(path, CommitMetadata)
+        metadata = read_json_record(path, CommitMetadata)
     except VerificationError as error:
-        raise VerificationError(error.what, "delete this record; it is made again") from error
-    if known.zoo > LAYOUT or (known.repo, known.revision) != (repo, commit):
-        raise VerificationError(f"{path} is no record of {repo}", "delete it; it is made again")
-    return known
+        raise VerificationError(error.what, "delete it; it is created again") from error
+    if metadata.zoo > LAYOUT or (metadata.repo, metadata.revision) != (repo, commit):
+        raise VerificationError(f"{path} is no record of {repo}", "delete it; it is created again")
+    return metadata

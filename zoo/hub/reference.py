@@ -1,8 +1,8 @@
-"""What the text after a command means.
+"""Resolution of model references.
 
-In this order: a path, a name in the store, a name in the registry, a family (its default
-checkpoint), a Hub repository ``organisation/name``. A path is that of a directory or, as TensorFlow
-has it, what the files of a checkpoint in it begin with.
+A reference is, in this order of precedence: a path, a name in the store, a name in the registry, a
+family (its default checkpoint), or a Hub repository ``organisation/name``. A path is a directory
+or, as in TensorFlow, the common prefix of the files of a checkpoint.
 """
 
 import re
@@ -21,17 +21,17 @@ REPO = re.compile(r"[\w.-]+/[\w.-]+")
 
 @dataclass(frozen=True)
 class Reference:
-    """What a reference means, before anything is read or downloaded.
+    """A resolved model reference; nothing is read or downloaded yet.
 
     Attributes:
-        text: as it was typed.
-        kind: where it was found.
-        name: what a model made from it is called in the store.
-        path: the directory, for kinds ``path`` and ``store``.
-        stem: what the files of the weights begin with, if the path names them and not a directory.
-        row: the registry's row, for kind ``registry``, and of a repository that one names.
-        repo: the Hub repository, for kinds ``registry`` and ``hub``.
-        revision: the branch, tag or commit asked for, if any.
+        text: reference as the user typed it.
+        kind: kind of the reference.
+        name: name of the converted model in the store.
+        path: directory, for kinds ``path`` and ``store``.
+        stem: prefix of the files, if the path is no directory.
+        row: registry entry, for kind ``registry`` and for repositories that the registry has.
+        repo: Hub repository, for kinds ``registry`` and ``hub``.
+        revision: requested branch, tag or commit, or ``None``.
     """
 
     text: str
@@ -45,20 +45,20 @@ class Reference:
 
     @property
     def stored(self) -> Path:
-        """The directory in the store for a model made from this."""
+        """Directory of the converted model in the store."""
         return store() / (f"{self.name}@{self.revision}" if self.revision else self.name)
 
 
 def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> Reference:
-    """Say what a reference means. Reads no model and opens no connection.
+    """Resolve a reference, without reading files or opening connections.
 
     Args:
-        text: the reference.
-        revision: a branch, tag or commit of the repository.
-        stored: whether a model of that name in the store comes before the registry's.
+        text: model reference.
+        revision: branch, tag or commit of the repository.
+        stored: prefer a model of that name in the store to the registry's.
 
     Raises:
-        UsageError: nothing has that name; the nearest names are listed.
+        UsageError: nothing has that name; the hint lists similar names.
     """
     path = Path(text).expanduser()
     if text and path.is_dir():
@@ -66,35 +66,36 @@ def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> R
     if (stem := _stem(path)) is not None:
         return Reference(text, "path", stem, path=path.parent, stem=stem, revision=revision)
     if not text or text.startswith((".", "/", "~")) or path.exists():
-        what = "is not a directory" if path.exists() and text else "does not exist"
-        raise UsageError(f"{text or 'an empty name'} {what}", "give the directory of a checkpoint")
-    here = None
+        problem = "is not a directory" if path.exists() and text else "does not exist"
+        hint = "give the directory of a checkpoint"
+        raise UsageError(f"{text or 'an empty name'} {problem}", hint)
+    stored_reference = None
     if _is_stored(text) and revision is None:
-        here = Reference(text, "store", text, path=store() / text)
-    if here is not None and stored:
-        return here
+        stored_reference = Reference(text, "store", text, path=store() / text)
+    if stored_reference is not None and stored:
+        return stored_reference
     row = registry.entries(plugins=False).get(text)
     default = _default_of_family(text) if row is None else None
     if default is not None:
         return resolve(default, revision=revision, stored=stored)
     row = row or registry.entries().get(text)
     if row is not None:
-        wanted = revision or (None if row.revision == "main" else row.revision)
-        return Reference(text, "registry", text, row=row, repo=row.repo, revision=wanted)
+        branch = revision or (None if row.revision == "main" else row.revision)
+        return Reference(text, "registry", text, row=row, repo=row.repo, revision=branch)
     if REPO.fullmatch(text):
         row = next((row for row in registry.entries().values() if row.repo == text), None)
         return Reference(text, "hub", text, row=row, repo=text, revision=revision)
-    if here is not None:
-        return here
-    known = (*registry.entries(), *_families(), *stored_names())
+    if stored_reference is not None:
+        return stored_reference
+    names = (*registry.entries(), *_families(), *stored_names())
     raise UsageError(
         f"no model is called {text!r}",
-        did_you_mean(text, known) or "see `zoo models`, or give a path or organisation/name",
+        did_you_mean(text, names) or "see `zoo models`, or give a path or organisation/name",
     )
 
 
 def _stem(path: Path) -> str | None:
-    """Return what files begin with that a path names together: ``model.ckpt``, or its index."""
+    """Return the common prefix of the files of a TensorFlow checkpoint: ``model.ckpt``."""
     stem = path.name.removesuffix(".index")
     return stem if (path.parent / f"{stem}.index").is_file() else None
 
@@ -107,8 +108,8 @@ def _is_stored(text: str) -> bool:
 def stored_names() -> list[str]:
     """Return the names in the store."""
     root = store()
-    found = [*root.glob("*/zoo.json"), *root.glob("*/*/zoo.json")]
-    return sorted(str(path.parent.relative_to(root)) for path in found)
+    manifests = [*root.glob("*/zoo.json"), *root.glob("*/*/zoo.json")]
+    return sorted(str(path.parent.relative_to(root)) for path in manifests)
 
 
 def _families() -> Sequence[str]:
@@ -124,6 +125,6 @@ def _default_of_family(text: str) -> str | None:
         return None
     try:
         family = get_family(text)
-    except UsageError:  # a plugin of formats alone
+    except UsageError:  # a plugin without families
         return None
     return family.default_checkpoint

@@ -1,7 +1,7 @@
-"""The registry: which published checkpoint has which name, and where it lives.
+"""The registry of published checkpoints: name -> Hub repository, family and other facts.
 
-Rows come from the packaged ``registry.yaml``, from ``$ZOO_HOME/registry.yaml``, and from the
-files that plugins return. All are decoded strictly.
+Entries come from the packaged ``registry.yaml``, from ``$ZOO_HOME/registry.yaml``, and from files
+of plugins. Unknown keys are errors.
 """
 
 import functools
@@ -19,25 +19,25 @@ from zoo.io.paths import home
 from zoo.io.yaml import read_yaml
 
 FILE = "registry.yaml"
-# What is shown in messages and tables: a line of a terminal or a few, without control characters.
+# Text of messages and tables: short, without control characters.
 Text = Annotated[str, msgspec.Meta(max_length=1000, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 
 
 class RegistryEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """One published checkpoint. What is left out is found in its files.
+    """Registry entry of a published checkpoint. Omitted fields are read from its files.
 
     Attributes:
-        family: the family that reads it.
-        repo: the Hub repository, ``organisation/name``; without one, ``page`` is given.
-        page: where its authors offer what they never put on the Hub.
-        files: what a conversion reads of it, at least.
-        head: the head that its weights fill.
-        parameters: how many parameters trunk and head have, tied ones counted once.
-        size: the family's named configuration that it equals, or starts from.
-        config: fields of the configuration that differ from it, by our names.
+        family: name of the family.
+        repo: Hub repository, ``organisation/name``; entries without one have ``page``.
+        page: download page of a checkpoint that is not on the Hub.
+        files: names of files that a conversion needs at least.
+        head: name of the head of the published weights.
+        parameters: number of parameters of backbone and head, tied ones counted once.
+        size: name of the family's configuration that it is based on.
+        config: fields of the configuration that differ from ``size``.
         revision: branch, tag or commit to read.
-        licence: as the publishers state it.
-        citation: the paper.
+        licence: licence that the publishers state.
+        citation: paper to cite.
     """
 
     family: Text
@@ -57,9 +57,9 @@ def read_registry(path: Path) -> dict[str, RegistryEntry]:
     """Decode one registry file.
 
     Raises:
-        VerificationError: it is not YAML, or names an unknown key or a value of the wrong
-            type; the message gives file, entry and field.
-        UsageError: it cannot be read.
+        VerificationError: it is no YAML, or has an unknown key or a value of the wrong type; the
+            message names file, entry and field.
+        UsageError: the file cannot be read.
     """
     try:
         raw = read_yaml(path)
@@ -81,8 +81,8 @@ def _row(path: Path, name: str, entry: Any) -> RegistryEntry:
     try:
         row = msgspec.convert(entry, RegistryEntry)
     except msgspec.ValidationError as error:
-        reason, _, where = str(error).partition(" - at ")
-        field = where.strip("`").removeprefix("$").removeprefix(".")
+        reason, _, origin = str(error).partition(" - at ")
+        field = origin.strip("`").removeprefix("$").removeprefix(".")
         raise VerificationError(
             f"{path}: {name}: {field}{': ' if field else ''}{reason}"
         ) from error
@@ -93,61 +93,61 @@ def _row(path: Path, name: str, entry: Any) -> RegistryEntry:
 
 @functools.cache
 def builtin() -> Mapping[str, RegistryEntry]:
-    """Return the rows that ship with the package."""
+    """Return the entries of the package."""
     with resources.as_file(resources.files("zoo") / FILE) as path:
         return read_registry(path)
 
 
-def own_entries() -> Mapping[str, RegistryEntry]:
-    """Return the rows of the user's registry, ``$ZOO_HOME/registry.yaml``."""
+def user_entries() -> Mapping[str, RegistryEntry]:
+    """Return the entries of the user's registry, ``$ZOO_HOME/registry.yaml``."""
     path = home() / FILE
     return read_registry(path) if os.path.lexists(path) else {}
 
 
 def entries(*, plugins: bool = True) -> dict[str, RegistryEntry]:
-    """Return all rows by name.
+    """Return all entries by name.
 
-    A plugin's file that cannot be read, or gives a name that is taken, makes that plugin a broken
-    one; see ``zoo.plugins.warn_or_raise``.
+    A plugin whose file cannot be read, or has a name that is taken, is reported as broken; see
+    ``zoo.plugins.warn_or_raise``.
 
     Args:
-        plugins: whether to ask the plugins too, which imports them.
+        plugins: include the files of plugins, which imports these.
 
     Raises:
-        VerificationError: the user's registry is none, or gives a name that is taken.
+        VerificationError: the user's registry is malformed, or has a name that is taken.
     """
-    found: dict[str, tuple[str, RegistryEntry]] = {}
-    _add(found, "the built-in registry", builtin())
-    _add(found, str(home() / FILE), own_entries())
+    known: dict[str, tuple[str, RegistryEntry]] = {}
+    _add(known, "the built-in registry", builtin())
+    _add(known, str(home() / FILE), user_entries())
     if plugins:
         from zoo.plugins import broken, registry_files, warn_or_raise
 
         for plugin, path in registry_files():
             try:
-                _add(found, str(path), read_registry(path))
+                _add(known, str(path), read_registry(path))
             except ZooError as error:
                 warn_or_raise(broken(plugin, error.what))
-    return {name: row for name, (_, row) in found.items()}
+    return {name: row for name, (_, row) in known.items()}
 
 
 def _add(
-    found: dict[str, tuple[str, RegistryEntry]], where: str, more: Mapping[str, RegistryEntry]
+    known: dict[str, tuple[str, RegistryEntry]], origin: str, new: Mapping[str, RegistryEntry]
 ) -> None:
-    for name in more:
-        if name in found:
+    for name in new:
+        if name in known:
             raise VerificationError(
-                f"{where}: {name} is already in {found[name][0]}", "give it another name"
+                f"{origin}: {name} is already in {known[name][0]}", "give it another name"
             )
-    found.update({name: (where, row) for name, row in more.items()})
+    known.update({name: (origin, row) for name, row in new.items()})
 
 
 def line_of(name: str) -> str:
-    """Return a row's name for messages, behind its file if that is the user's."""
-    return f"{home() / FILE}: {name}" if name in own_entries() else name
+    """Return the name of an entry for messages, with the path of the user's registry."""
+    return f"{home() / FILE}: {name}" if name in user_entries() else name
 
 
 def entry_config(name: str, row: RegistryEntry) -> Config:
-    """Return the configuration that a row with a size describes.
+    """Return the configuration of an entry with a size.
 
     Raises:
         VerificationError: the family has no such size or field.
@@ -158,7 +158,7 @@ def entry_config(name: str, row: RegistryEntry) -> Config:
     place = line_of(name)
     family = get_family(row.family, place)
     sizes = family.sizes()
-    assert row.size is not None, "the row says a size"
+    assert row.size is not None, "the entry has a size"
     if row.size not in sizes:
         hint = did_you_mean(row.size, list(sizes)) or f"it has {', '.join(sizes)}"
         raise VerificationError(f"{place}: {row.family} has no size {row.size!r}", hint)

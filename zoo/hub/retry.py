@@ -1,4 +1,4 @@
-"""Requests that are made again when they fail in a way that may pass."""
+"""Retries of requests after transient failures."""
 
 import time
 from collections.abc import Callable
@@ -8,16 +8,16 @@ from zoo.errors import SourceError, VerificationError
 
 MAX_FAILURES = 4  # in a row
 INITIAL_DELAY = 0.5  # seconds; doubled after every failure
-MAX_RETRY_AFTER = 60.0  # seconds that a Hub may ask to wait, all its requests together
+MAX_RETRY_AFTER = 60.0  # seconds of waiting that a Hub may request in all
 
 
 class TransientError(SourceError):
-    """A failure that another try may not meet.
+    """A failure after which a retry may succeed.
 
     Args:
         what: see ``ZooError``.
         hint: see ``ZooError``.
-        wait: seconds that the Hub asks to wait, if it does.
+        wait: seconds of waiting that the Hub requests, or ``None``.
     """
 
     def __init__(self, what: str, hint: str = "", wait: float | None = None) -> None:
@@ -26,11 +26,11 @@ class TransientError(SourceError):
 
 
 class ConnectionFailed(SourceError):
-    """No connection was made. Not tried again: who is offline should learn it at once."""
+    """A connection could not be opened. There is no retry, so that offline use fails at once."""
 
 
 class DigestMismatch(VerificationError):
-    """A download does not have the digest that the Hub publishes."""
+    """A download differs from the digest that the Hub publishes."""
 
 
 Result = TypeVar("Result")
@@ -39,15 +39,15 @@ Result = TypeVar("Result")
 def with_retries(
     request: Callable[[], Result], progressed: Callable[[], bool] = lambda: False
 ) -> Result:
-    """Return the result of a request, which is made again when it fails in a way that may pass.
+    """Return the result of a request, repeated after transient failures.
 
     Args:
-        request: raises ``TransientError`` or ``DigestMismatch`` where another try may succeed.
-        progressed: whether the last try brought anything; failures are then counted anew.
+        request: function that raises ``TransientError`` or ``DigestMismatch`` to be called again.
+        progressed: function that returns ``True`` to reset the count of failures.
 
     Raises:
-        SourceError: it failed otherwise, too often, or the Hub asks to wait for too long.
-        DigestMismatch: it failed so too often.
+        SourceError: another failure, too many failures, or too long a wait requested by the Hub.
+        DigestMismatch: too many downloads with a wrong digest.
     """
     failures, waited = 0, 0.0
     while True:

@@ -12,44 +12,50 @@ if TYPE_CHECKING:
     from zoo.io.tensors.formats import Format
 
 CONFIG = "config.json"
-SIDE_FILES = (*TOKENIZER_FILES, *POOLING_FILES)  # patterns, beside the configuration
-# folders of modules may have any name, which modules.json gives
+SIDE_FILES = (*TOKENIZER_FILES, *POOLING_FILES)  # glob patterns
+# modules.json names the folders of modules, which are not known beforehand
 LOCAL_SIDE_FILES = (*SIDE_FILES, "*/config.json", "*/sentence_*_config.json")
 
 
 def choose_format(
-    names: Sequence[str], where: str, *, allow_pickle: bool
+    names: Sequence[str], source: str, *, allow_pickle: bool
 ) -> "tuple[Format, tuple[str, ...]]":
-    """Choose the file format to read, by file names alone.
+    """Choose the file format to read by file names.
+
+    Args:
+        names: file names of the checkpoint.
+        source: directory or repository, for messages.
+        allow_pickle: accept pickle files if nothing else is there.
 
     Returns:
-        the format and the files it reads.
+        the format, and the file names that it reads.
 
     Raises:
-        SourceError: no known format is there.
-        UsageError: the only one runs code and ``allow_pickle`` is not given.
+        SourceError: there are no weights in a known format.
+        UsageError: the only format is a pickle, and ``allow_pickle`` is false.
     """
-    found = [(each, files) for each in all_formats() if (files := each.find(names))]
-    safe = [(each, files) for each, files in found if allow_pickle or not each.executable]
+    candidates = [(file_format, file_format.find(names)) for file_format in all_formats()]
+    matches = [(file_format, files) for file_format, files in candidates if files]
+    safe = [match for match in matches if allow_pickle or not match[0].executable]
     if safe:
         return safe[0]
-    if found:
+    if matches:
         raise UsageError(
-            f"{where} holds its weights only as {', '.join(found[0][1])}, a pickle, which can "
+            f"{source} holds its weights only as {', '.join(matches[0][1])}, a pickle, which can "
             "run code",
-            "--allow-pickle reads the tensors that it describes, and runs nothing",
+            "--allow-pickle reads its tensors without running code",
         )
-    raise SourceError(f"{where} holds no weights in a known format", "see `zoo doctor`")
+    raise SourceError(f"{source} holds no weights in a known format", "see `zoo doctor`")
 
 
-def files_to_download(names: Sequence[str], where: str, *, allow_pickle: bool) -> list[str]:
-    """Choose what to download of a repository: one format's weights and the side files."""
-    _, weights = choose_format(names, where, allow_pickle=allow_pickle)
+def files_to_download(names: Sequence[str], source: str, *, allow_pickle: bool) -> list[str]:
+    """Return the files of a repository to download: weights of one format, and side files."""
+    _, weights = choose_format(names, source, allow_pickle=allow_pickle)
     return [*weights, *config_files(names), *matching(names, SIDE_FILES)]
 
 
 def config_files(names: Sequence[str]) -> list[str]:
-    """Choose what may be the configuration: ``config.json``, else what families have instead."""
+    """Return the possible configuration files: ``config.json``, else those of the families."""
     if CONFIG in names:
         return [CONFIG]
     return matching(names, [p for family in all_families().values() for p in family.config_files])

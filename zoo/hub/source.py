@@ -1,4 +1,4 @@
-"""The files of a reference: where they are, or from where they are downloaded."""
+"""Files of a model reference: a local directory, or a download."""
 
 import logging
 from collections.abc import Sequence
@@ -20,18 +20,18 @@ LOG = logging.getLogger("zoo")
 
 @dataclass(frozen=True)
 class CheckpointDir:
-    """A directory with a checkpoint in some layout, local or downloaded.
+    """A directory with a checkpoint in any layout, local or downloaded.
 
     Attributes:
-        directory: where the files are.
-        reference: the text that led here.
-        repo: the Hub repository, if any.
-        revision: the commit it was resolved to.
-        digests: digests that are already known, by file name. If there are any, no other file
-            is read, and these must not have changed.
-        row: the registry's row of the repository, if it has one.
-        stem: see ``Reference``.
-        model_type: what the user says of a configuration that does not say it.
+        directory: directory of the files.
+        reference: model reference of the user.
+        repo: Hub repository, or ``None``.
+        revision: commit hash, or ``None``.
+        digests: file name -> digest, if already computed. Then no other file is read, and these
+            files must not have changed.
+        row: registry entry of the repository, or ``None``.
+        stem: common prefix of the files, see ``Reference``.
+        model_type: ``model_type`` given by the user, for a configuration that has none.
     """
 
     directory: Path
@@ -44,7 +44,7 @@ class CheckpointDir:
     model_type: str | None = None
 
     def names(self) -> list[str]:
-        """Return the files to read, of those that may be read."""
+        """Return the names of the files that may be read and begin with ``stem``."""
         start = f"{self.stem}." if self.stem else ""
         if self.restricted:
             names = list(self.digests)
@@ -54,14 +54,14 @@ class CheckpointDir:
 
     @cached_property
     def files(self) -> "SourceFiles":
-        """The side files."""
+        """Side files: tokenizer, pooling."""
         from zoo.tokenizers import SourceFiles
 
         return SourceFiles(self.directory, sorted(self.digests) if self.restricted else None)
 
     @property
     def restricted(self) -> bool:
-        """Whether only those files may be read whose digests are known."""
+        """``True`` if only files with a digest may be read."""
         return self.repo is not None or bool(self.digests)
 
 
@@ -74,20 +74,20 @@ def locate_or_download(
     tokenizer_alone: bool = False,
     model_type: str | None = None,
 ) -> CheckpointDir:
-    """Return the files of a reference, downloading what is needed and nothing else.
+    """Return the directory of a reference; download only files that are needed.
 
     Args:
-        reference: what to obtain.
+        reference: resolved model reference.
         offline: open no connection.
-        lock: a lock file; by default ``./zoo.lock`` if it exists.
-        allow_pickle: accept a format that runs code, if no other is there.
-        tokenizer_alone: leave out weights and configuration.
-        model_type: see ``Source``.
+        lock: path of a lock file; by default ``./zoo.lock`` if it exists.
+        allow_pickle: accept pickle files if there is no other format.
+        tokenizer_alone: download tokenizer files only.
+        model_type: see ``CheckpointDir``.
 
     Raises:
-        SourceError: offline, missing, gated, or the network failed.
+        SourceError: the files are missing, gated, or offline and not cached; or the network failed.
         VerificationError: a digest does not match.
-        UsageError: only a format that runs code is there, and ``allow_pickle`` is not given.
+        UsageError: there are only pickle files, and ``allow_pickle`` is false.
     """
     if reference.path is not None:
         if reference.revision is not None:
@@ -102,9 +102,9 @@ def locate_or_download(
 
     repo = reference.repo
     if repo is None:
-        where = f" from {reference.row.page}" if reference.row else ""
+        origin = f" from {reference.row.page}" if reference.row else ""
         raise SourceError(
-            f"{reference.text} is not on the Hub", f"get its files{where} and give their directory"
+            f"{reference.text} is not on the Hub", f"get its files{origin} and give their directory"
         )
 
     expected = reference.row.files if reference.row else ()

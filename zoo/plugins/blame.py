@@ -1,4 +1,4 @@
-"""Whose fault an exception is: the plugin's in whose files it was raised, or the core's."""
+"""Attribution of an exception to the plugin in whose files it was raised."""
 
 import os
 import sys
@@ -9,43 +9,43 @@ from zoo.errors import PluginError
 from zoo.plugins.discovery import PluginInfo, entry_points_by_name
 from zoo.plugins.loading import broken
 
-OURS = "plm-zoo"
+DISTRIBUTION = "plm-zoo"
 
 
 def plugin_error(error: BaseException) -> PluginError | None:
-    """Return the error to show for an exception that passed through a third party's plugin.
+    """Return the error to report for an exception that passed through a third party's plugin.
 
-    The families that come with zoo are part of it: an exception in one of them is a bug in zoo.
+    An exception in a built-in family is a bug of zoo.
 
     Args:
-        error: any exception, with its traceback.
+        error: exception with its traceback.
 
     Returns:
-        the error, which names the plugin, its distribution and the line; ``None`` where no file
-        of a third party's plugin took part.
+        an error that names the plugin, its distribution and the line; ``None`` if no frame belongs
+            to a third party's plugin.
     """
     parties = _third_parties()
     if not parties:
         return None
-    for module, path, number in _places(error):
+    for module, path, number in _locations(error):
         for package, plugin in parties.items():
-            if _belongs(module, package) or _inside(path, package):
-                return broken(plugin, _described(error, module or package, path, number))
+            if _belongs(module, package) or _in_package(path, package):
+                return broken(plugin, _describe(error, module or package, path, number))
     return None
 
 
 def provider_error(provided: object, error: Exception) -> PluginError | None:
-    """Return the error to show for a failure with what a third party's plugin provides.
+    """Return the error to report for an exception in using an object of a plugin.
 
     Args:
-        provided: a family or a format.
-        error: what was raised in using it, in the plugin or in the core.
+        provided: family or file format.
+        error: exception in the plugin or in the core.
 
     Returns:
-        the error; ``None`` for what comes with zoo.
+        the error; ``None`` for built-in families and formats.
     """
-    if blamed := plugin_error(error):
-        return blamed
+    if plugin_fault := plugin_error(error):
+        return plugin_fault
     module = type(provided).__module__
     for package, plugin in _third_parties().items():
         if _belongs(module, package):
@@ -57,7 +57,7 @@ def _belongs(module: str, package: str) -> bool:
     return module == package or module.startswith(f"{package}.")
 
 
-def _described(error: BaseException, module: str, path: str, number: int) -> str:
+def _describe(error: BaseException, module: str, path: str, number: int) -> str:
     message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
     place = f"{os.path.basename(path)}, line {number}, of {module}"
     kind = type(error).__name__
@@ -65,23 +65,23 @@ def _described(error: BaseException, module: str, path: str, number: int) -> str
 
 
 def _third_parties() -> dict[str, PluginInfo]:
-    """Return package -> plugin, for plugins of other distributions than zoo's own."""
+    """Return package -> plugin, for plugins of other distributions."""
     try:
         plugins = [plugin for rivals in entry_points_by_name().values() for plugin in rivals]
-    except PluginError:  # it is shown where a command asks for plugins
+    except PluginError:  # reported where a command loads plugins
         return {}
-    return {_package(p.module): p for p in plugins if p.distribution != OURS}
+    return {_package(p.module): p for p in plugins if p.distribution != DISTRIBUTION}
 
 
 def _package(entry: str) -> str:
-    """Return the package of an entry point: the module itself, or the one that it is in."""
+    """Return the package of an entry point: the module itself, or its parent."""
     module = entry.partition(":")[0].strip()
     known = sys.modules.get(module)
     return (getattr(known, "__package__", None) or module) if known else module
 
 
-def _places(error: BaseException) -> Iterator[tuple[str, str, int]]:
-    """Yield module, file and line of each frame, the innermost first; of a syntax error, too."""
+def _locations(error: BaseException) -> Iterator[tuple[str, str, int]]:
+    """Yield module, file and line of a syntax error and of each frame, the innermost first."""
     if isinstance(error, SyntaxError) and error.filename:
         yield "", error.filename, error.lineno or 0
     frames = list(_frames(error.__traceback__))
@@ -95,8 +95,8 @@ def _frames(traceback: TracebackType | None) -> Iterator[tuple[FrameType, int]]:
         traceback = traceback.tb_next
 
 
-def _inside(path: str, package: str) -> bool:
-    """Whether a file belongs to a package that is imported, or is being imported."""
+def _in_package(path: str, package: str) -> bool:
+    """Return ``True`` if a file belongs to an imported package."""
     known = sys.modules.get(package)
     folders = list(getattr(known, "__path__", ())) if known else []
     return any(path.startswith(folder + os.sep) for folder in folders)

@@ -1,8 +1,8 @@
-"""Checks of every file of a plugin, each plugin in a process of its own.
+"""Checks of installed plugins, each in a subprocess.
 
-``load`` imports a plugin's first module alone, and a family imports its other files when they are
-needed. Here all modules of the package are imported, the hooks are called, and the ``tiny`` size
-of each family is built with each head, without memory for its weights.
+``load`` imports only the module of the entry point, and a family imports its other files on use.
+Here all modules of the package are imported, the hooks are called, and the ``tiny`` size of each
+family is built with each head, on the meta device.
 """
 
 import os
@@ -25,24 +25,24 @@ TESTS = ("tests", "test", "conftest")
 
 
 def check_plugins(names: Sequence[str]) -> dict[str, list[str]]:
-    """Check plugins, several at a time.
+    """Check plugins in parallel.
 
     Args:
-        names: those whose name nobody else claims.
+        names: names of plugins, each with one distribution.
 
     Returns:
-        for each of them its problems, one line each; none of a plugin that is sound.
+        name -> problems, one line each.
     """
     with ThreadPoolExecutor(max(1, min(4, os.cpu_count() or 1))) as pool:
         return dict(zip(names, pool.map(check_plugin, names), strict=True))
 
 
 def check_plugin(name: str, seconds: float = PLUGIN_CHECK_SECONDS) -> list[str]:
-    """Check one plugin in a process of its own, and return its problems.
+    """Check one plugin in a subprocess, and return its problems.
 
     Args:
-        name: the plugin's name.
-        seconds: time after which the process is ended.
+        name: name of the plugin.
+        seconds: time limit of the subprocess.
     """
     reading, writing = os.pipe()
     with open(reading, encoding="utf-8", errors="replace") as results:
@@ -67,10 +67,10 @@ def check_plugin(name: str, seconds: float = PLUGIN_CHECK_SECONDS) -> list[str]:
 
 
 def problems(name: str) -> Iterator[str]:
-    """Yield the problems of a plugin, in this process.
+    """Yield the problems of a plugin; runs in the subprocess.
 
     Args:
-        name: the plugin's name.
+        name: name of the plugin.
     """
     from zoo.plugins.discovery import installed
     from zoo.plugins.provided import families_of
@@ -88,7 +88,7 @@ def problems(name: str) -> Iterator[str]:
 
 
 def _modules(plugin: PluginInfo) -> Iterable[str]:
-    """Return the modules of a plugin's package, its tests left out."""
+    """Yield the modules of a plugin's package, without its tests."""
     first = plugin.module.partition(":")[0].strip()
     yield first
     package = sys.modules.get(first)
@@ -118,17 +118,17 @@ def _attempt(label: str, call: Any) -> Iterator[str]:
         call()
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # whatever a third party's module raises
+    except BaseException as error:  # a third party's module can raise anything
         yield _line(label, error)
 
 
 def _line(label: str, error: BaseException) -> str:
     message = " ".join(str(error).split())
     place = next(reversed(traceback.extract_tb(error.__traceback__)), None)
-    where = f" ({os.path.basename(place.filename)}, line {place.lineno})" if place else ""
-    if isinstance(error, SyntaxError):  # its message says where
-        where = ""
-    return f"{label}: {type(error).__name__}: {message}{where}"
+    location = f" ({os.path.basename(place.filename)}, line {place.lineno})" if place else ""
+    if isinstance(error, SyntaxError):  # its message has the location
+        location = ""
+    return f"{label}: {type(error).__name__}: {message}{location}"
 
 
 def _main(name: str, results: int) -> None:
@@ -136,7 +136,7 @@ def _main(name: str, results: int) -> None:
         for problem in problems(name):
             print(problem, file=file, flush=True)
         print("end", file=file, flush=True)
-    os._exit(0)  # whatever threads the plugin has started
+    os._exit(0)  # despite threads that the plugin started
 
 
 if __name__ == "__main__":

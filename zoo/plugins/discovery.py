@@ -1,7 +1,7 @@
-"""Which plugins are installed, by their entry points; none is imported.
+"""Discovery of installed plugins by their entry points, without importing them.
 
-Entry points are read by ourselves and not by pluggy, which drops one of two plugins with one
-name in silence and stops at the first that fails to import.
+pluggy can load entry points itself, but silently drops one of two plugins with the same name, and
+stops at the first that fails to import.
 """
 
 import functools
@@ -15,13 +15,13 @@ from zoo.plugins import hookspecs
 
 @dataclass(frozen=True)
 class PluginInfo:
-    """An installed plugin, imported or not.
+    """An installed plugin, not necessarily imported.
 
     Attributes:
-        name: the entry point's name.
-        distribution: the distribution that installs it.
-        version: that distribution's version.
-        module: the module it points at.
+        name: name of the entry point.
+        distribution: name of its distribution.
+        version: version of the distribution.
+        module: value of the entry point, a module.
     """
 
     name: str
@@ -32,39 +32,39 @@ class PluginInfo:
 
 @functools.cache
 def entry_points_by_name() -> dict[str, list[PluginInfo]]:
-    """Return the plugins that claim a name, by name, restricted by ``$ZOO_PLUGINS``; imports none.
+    """Return name -> plugins with that name, restricted to ``$ZOO_PLUGINS``. Imports none.
 
     Raises:
         PluginError: ``$ZOO_PLUGINS`` names one that is not installed.
     """
-    found: dict[str, list[PluginInfo]] = {}
+    plugins: dict[str, list[PluginInfo]] = {}
     for point in metadata.entry_points(group=hookspecs.GROUP):
         dist = point.dist
         plugin = PluginInfo(
             point.name, dist.name if dist else "?", dist.version if dist else "?", point.value
         )
-        rivals = found.setdefault(point.name, [])
+        rivals = plugins.setdefault(point.name, [])
         if all((r.module, r.distribution) != (plugin.module, plugin.distribution) for r in rivals):
             rivals.append(plugin)
-    return _allowed(found)
+    return _allowed(plugins)
 
 
 @functools.cache
 def installed() -> dict[str, PluginInfo]:
-    """Return the installed plugins by name, restricted by ``$ZOO_PLUGINS``; imports none.
+    """Return the installed plugins by name, restricted to ``$ZOO_PLUGINS``. Imports none.
 
     Raises:
-        PluginError: two distributions claim one name, or ``$ZOO_PLUGINS`` names one that is
+        PluginError: two distributions use one name, or ``$ZOO_PLUGINS`` names one that is
             not installed.
     """
     return {name: only(rivals) for name, rivals in entry_points_by_name().items()}
 
 
 def only(rivals: list[PluginInfo]) -> PluginInfo:
-    """Return the one plugin that claims a name.
+    """Return the only plugin with a name.
 
     Raises:
-        PluginError: there are more.
+        PluginError: there are several.
     """
     if len(rivals) > 1:
         from_each = ", ".join(f"one from {r.distribution} {r.version}" for r in rivals)
@@ -75,16 +75,16 @@ def only(rivals: list[PluginInfo]) -> PluginInfo:
     return rivals[0]
 
 
-def _allowed(found: dict[str, list[PluginInfo]]) -> dict[str, list[PluginInfo]]:
-    """Apply ``$ZOO_PLUGINS``. Plugins of formats alone, ours included, are named there too."""
-    wanted = os.environ.get("ZOO_PLUGINS")
-    if wanted is None:
-        return found
-    names = [name.strip() for name in wanted.split(",") if name.strip()]
+def _allowed(plugins: dict[str, list[PluginInfo]]) -> dict[str, list[PluginInfo]]:
+    """Restrict plugins to ``$ZOO_PLUGINS``; the built-in file formats are always included."""
+    requested = os.environ.get("ZOO_PLUGINS")
+    if requested is None:
+        return plugins
+    names = [name.strip() for name in requested.split(",") if name.strip()]
     for name in names:
-        if name not in found:
+        if name not in plugins:
             raise PluginError(
                 f"$ZOO_PLUGINS names {name}, which is not installed",
-                did_you_mean(name, list(found)) or f"installed: {', '.join(sorted(found))}",
+                did_you_mean(name, list(plugins)) or f"installed: {', '.join(sorted(plugins))}",
             )
-    return {name: found[name] for name in found if name in (*names, "converters")}
+    return {name: plugins[name] for name in plugins if name in (*names, "converters")}

@@ -1,4 +1,4 @@
-"""Importing plugins: one when one is needed, and what becomes of those that do not work."""
+"""Import of plugins, one at a time, and reports of broken ones."""
 
 import functools
 import os
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 class PluginWarning(UserWarning):
-    """A plugin could not be used; the others work."""
+    """A plugin is broken; the others work."""
 
 
 @functools.cache
 def manager() -> "pluggy.PluginManager":
-    """Return what holds the hooks of the plugins that are loaded."""
+    """Return the plugin manager, with the hooks of the plugins that are loaded."""
     import pluggy
 
-    found = pluggy.PluginManager(hookspecs.GROUP)
-    found.add_hookspecs(hookspecs)
-    return found
+    plugin_manager = pluggy.PluginManager(hookspecs.GROUP)
+    plugin_manager.add_hookspecs(hookspecs)
+    return plugin_manager
 
 
 def load(name: str) -> Any:
@@ -34,8 +34,8 @@ def load(name: str) -> Any:
 
     Raises:
         UsageError: no plugin has that name.
-        PluginError: another has that name, too, it fails to import, or a hook of it does not fit
-            its specification.
+        PluginError: two plugins have that name, it fails to import, or a hook does not match its
+            specification.
     """
     import pluggy
 
@@ -63,7 +63,7 @@ def load(name: str) -> Any:
 
 
 def warn_or_raise(error: PluginError) -> None:
-    """Make a line of warning of a broken plugin, or an error if ``ZOO_STRICT_PLUGINS=1``."""
+    """Warn of a broken plugin, or raise the error if ``ZOO_STRICT_PLUGINS=1``."""
     if os.environ.get("ZOO_STRICT_PLUGINS") == "1":
         raise error
     _warn_once(str(error))
@@ -74,9 +74,9 @@ def _warn_once(line: str) -> None:
     warnings.warn(line, PluginWarning, stacklevel=3)
 
 
-def broken(plugin: PluginInfo, why: str) -> PluginError:
-    """Return the error of a plugin that does not work."""
-    line = " ".join(why.split())
+def broken(plugin: PluginInfo, reason: str) -> PluginError:
+    """Return the error for a broken plugin."""
+    line = " ".join(reason.split())
     return PluginError(
         f"plugin {plugin.name} (from {plugin.distribution} {plugin.version}) is broken: {line}",
         "reinstall or uninstall it",

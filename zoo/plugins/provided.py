@@ -1,4 +1,4 @@
-"""What plugins provide: families, file formats and rows of the registry."""
+"""Families, file formats and registry files that plugins provide."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,24 +13,24 @@ if TYPE_CHECKING:
 
 
 def _implementations(name: str, hook: str) -> list[Any]:
-    """Return what one plugin's hook returns."""
+    """Return the values of a hook of one plugin."""
     load(name)
     hooks = manager()
     call = hooks.subset_hook_caller(hook, [p for n, p in hooks.list_name_plugin() if n != name])
     try:
-        found = [item for items in call() for item in items]
+        values = [item for items in call() for item in items]
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever a third party's hook raises
         raise broken(installed()[name], f"{hook}: {type(error).__name__}: {error}") from error
-    for item in found:
+    for item in values:
         if not isinstance(item, _returned(hook)):
             raise broken(installed()[name], f"{hook} returned a {type(item).__name__}")
-    return found
+    return values
 
 
 def _returned(hook: str) -> type:
-    """Return what a hook's values must be instances of."""
+    """Return the type of a hook's values."""
     from zoo.families.base import Family
     from zoo.io.tensors.formats import Format
 
@@ -39,31 +39,31 @@ def _returned(hook: str) -> type:
 
 
 def families_of(name: str) -> "list[Family]":
-    """Return the families that one plugin provides.
+    """Return the families of one plugin.
 
     Raises:
-        PluginError: it is broken.
+        PluginError: the plugin is broken.
     """
     return _implementations(name, "zoo_families")
 
 
 def _of_all(hook: str) -> list[tuple[str, Any]]:
     """Return (plugin name, value) for every value that every plugin's hook returns."""
-    found = []
+    values = []
     for name in installed():
         try:
-            found += [(name, item) for item in _implementations(name, hook)]
+            values += [(name, item) for item in _implementations(name, hook)]
         except PluginError as error:
             warn_or_raise(error)
-    return found
+    return values
 
 
 def get_family(name: str, mentioned_in: str = "") -> "Family":
-    """Return a family by name, importing its plugin alone where the entry point has its name.
+    """Return a family by name. Imports only its plugin if the entry point has the family's name.
 
     Args:
         name: name of the family.
-        mentioned_in: file that the name is from, for the message.
+        mentioned_in: file that has the name, for the message.
 
     Raises:
         UsageError: no plugin provides it.
@@ -89,22 +89,22 @@ def all_families() -> "dict[str, Family]":
     Raises:
         PluginError: two plugins provide families of one name.
     """
-    found: dict[str, Family] = {}
-    by: dict[str, str] = {}
+    values: dict[str, Family] = {}
+    plugin_names: dict[str, str] = {}
     for plugin, family in _of_all("zoo_families"):
-        if family.name in found:
-            ours, theirs = installed()[by[family.name]], installed()[plugin]
+        if family.name in values:
+            first, second = installed()[plugin_names[family.name]], installed()[plugin]
             raise PluginError(
-                f"two plugins provide the family {family.name}: {ours.name} from "
-                f"{ours.distribution} and {theirs.name} from {theirs.distribution}",
+                f"two plugins provide the family {family.name}: {first.name} from "
+                f"{first.distribution} and {second.name} from {second.distribution}",
                 "uninstall one of them",
             )
-        found[family.name], by[family.name] = family, plugin
-    return found
+        values[family.name], plugin_names[family.name] = family, plugin
+    return values
 
 
 def family_of_model_type(model_type: str) -> "Family | None":
-    """Return the family that answers for a Hub ``model_type``, or ``None``."""
+    """Return the family with a Hub ``model_type``, or ``None``."""
     if model_type in installed():
         for family in _implementations(model_type, "zoo_families"):
             if model_type in family.model_types:
@@ -116,7 +116,7 @@ def family_of_model_type(model_type: str) -> "Family | None":
 
 
 def all_formats() -> "list[Format]":
-    """Return every file format, the preferred one first."""
+    """Return all file formats, by descending priority."""
     formats = [item for _, item in _of_all("zoo_formats")]
     return sorted(formats, key=lambda f: (-f.priority, f.name))
 
@@ -127,12 +127,12 @@ def format_named(name: str) -> "Format":
     Raises:
         UsageError: no plugin provides it.
     """
-    for each in all_formats():
-        if each.name == name:
-            return each
-    raise UsageError(f"no installed plugin knows the format {name}", "see `zoo plugins`")
+    for file_format in all_formats():
+        if file_format.name == name:
+            return file_format
+    raise UsageError(f"no installed plugin provides the format {name}", "see `zoo plugins`")
 
 
 def registry_files() -> list[tuple[PluginInfo, Path]]:
-    """Return the registry files that plugins bring, each with its plugin."""
+    """Return the registry files of plugins, each with its plugin."""
     return [(installed()[name], path) for name, path in _of_all("zoo_checkpoints")]

@@ -1,7 +1,7 @@
 """Arrays in files, read in pieces with ``pread`` when their elements are needed.
 
-A map of the file would do with less code, but the system ends a process with SIGBUS that touches
-a page which the file no longer has, and a map needs as much address space as the file has bytes.
+A memory map would need less code, but touching a page of a file that was truncated ends the process
+with SIGBUS, and a map needs as much address space as the file has bytes.
 """
 
 import math
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     NumpyArray = NDArray[np.generic[Any]]
 
 WINDOW = 1 << 26
-"""Bytes up to which a stretch of a file is read whole, although some of it is not needed."""
+"""Bytes up to which a range with gaps is read in one piece."""
 
 REQUEST = 1 << 30
-"""The most bytes to ask the system for at once: it gives no more than 2 GB, and some give less."""
+"""Maximum bytes of one system call: Linux reads at most 2 GB at once, other systems less."""
 
 
 @dataclass(frozen=True)
 class FileRange:
-    """Bytes of a file.
+    """Range of bytes of a file.
 
     Attributes:
-        path: the file.
+        path: path of the file.
         offset: position of the first byte.
         length: number of bytes.
     """
@@ -43,13 +43,13 @@ class FileRange:
 
 
 class DataFile:
-    """A file that is read in pieces, and must not change between the first and the last.
+    """A file that is read in pieces and must not change meanwhile.
 
-    It is opened for each piece: a checkpoint may have more files than a process may have open.
+    It is opened for each piece, since a checkpoint may have more files than a process may open.
 
     Args:
-        path: the file.
-        end: the least number of bytes that it must have.
+        path: path of the file.
+        end: minimum length of the file in bytes.
     """
 
     def __init__(self, path: Path, end: int) -> None:
@@ -58,14 +58,14 @@ class DataFile:
         self._state: tuple[int, ...] | None = None
 
     def read(self, pieces: "Iterable[tuple[int, memoryview]]") -> None:
-        """Fill buffers with the bytes from an offset on.
+        """Fill buffers from the file.
 
         Args:
-            pieces: offset in the file, and buffer.
+            pieces: pairs of an offset in the file and a buffer.
 
         Raises:
-            SourceError: the file cannot be read any more.
-            VerificationError: it became too short, or changed since it was first read.
+            SourceError: the file can no longer be read.
+            VerificationError: the file was truncated or changed since it was first read.
         """
         try:
             file = open_regular(self.path)
@@ -107,16 +107,16 @@ class DataFile:
 
 @dataclass(frozen=True, eq=False)
 class FileArray:
-    """An array in a file: transposed, sliced and reshaped like a numpy array, without reading it.
+    """An array in a file that is transposed, sliced and reshaped without being read.
 
-    ``numpy.asarray`` reads it into memory, as do numpy's functions.
+    ``numpy.asarray`` and numpy's functions read it into memory.
 
     Attributes:
-        file: the file.
-        code: dtype of the elements, as numpy writes it: ``<f4``.
-        shape: dimensions.
-        strides: distance in bytes between two elements that follow each other, by axis.
-        offset: position of the first element in the file.
+        file: file that holds the elements.
+        code: numpy's code of the dtype, such as ``<f4``.
+        shape: size of each axis.
+        strides: distance in bytes between neighbouring elements, for each axis.
+        offset: position of the first element in the file, in bytes.
     """
 
     file: DataFile
@@ -127,19 +127,19 @@ class FileArray:
 
     @classmethod
     def stored(cls, file: DataFile, code: str, shape: tuple[int, ...], offset: int) -> "FileArray":
-        """Return an array whose elements are stored in row-major order without gaps."""
+        """Return an array that is stored in row-major order without gaps."""
         return cls(file, code, shape, _row_major(shape, int(code[2:])), offset)
 
     @property
     def dtype(self) -> "np.dtype[Any]":
-        """The dtype of the elements."""
+        """Dtype of the elements."""
         import numpy as np
 
         return np.dtype(self.code)
 
     @property
     def itemsize(self) -> int:
-        """Bytes of an element."""
+        """Size of an element in bytes."""
         return int(self.code[2:])
 
     @property
@@ -154,19 +154,19 @@ class FileArray:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements."""
+        """Size of all elements in bytes."""
         return self.size * self.itemsize
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements are stored in row-major order without gaps."""
+        """``True`` if the elements are stored in row-major order without gaps."""
         usual = _row_major(self.shape, self.itemsize)
         axes = zip(self.shape, self.strides, usual, strict=True)
-        return self.size == 0 or all(n == 1 or own == wanted for n, own, wanted in axes)
+        return self.size == 0 or all(n == 1 or stride == expected for n, stride, expected in axes)
 
     @property
     def file_range(self) -> FileRange | None:
-        """The bytes of the file that the array consists of, if it is contiguous and not empty."""
+        """Range of the file that holds the array; ``None`` if it is empty or not contiguous."""
         if not self.contiguous or not self.nbytes:
             return None
         return FileRange(self.file.path, self.offset, self.nbytes)
@@ -183,13 +183,13 @@ class FileArray:
         return self._ordered(order)
 
     def reshape(self, *shape: Any) -> "FileArray | NumpyArray":
-        """Return the array in another shape; it is read if that takes a rearrangement."""
+        """Return the array in another shape; it is read if it is not contiguous."""
         sizes: tuple[int, ...] = shape[0] if isinstance(shape[0], tuple) else shape
         if not self.contiguous:
             return self.read().reshape(sizes)
         if -1 in sizes:
-            rest = math.prod(n for n in sizes if n != -1)
-            sizes = tuple(self.size // max(1, rest) if n == -1 else n for n in sizes)
+            known_size = math.prod(n for n in sizes if n != -1)
+            sizes = tuple(self.size // max(1, known_size) if n == -1 else n for n in sizes)
         if math.prod(sizes) != self.size:
             raise ValueError(f"cannot reshape an array of shape {self.shape} into {sizes}")
         return replace(self, shape=sizes, strides=_row_major(sizes, self.itemsize))
@@ -202,8 +202,8 @@ class FileArray:
         """Return the array in memory.
 
         Raises:
-            SourceError: the file cannot be read any more.
-            VerificationError: it became too short, or changed since it was first read.
+            SourceError: the file can no longer be read.
+            VerificationError: the file was truncated or changed since it was first read.
         """
         import numpy as np
 
@@ -221,12 +221,12 @@ class FileArray:
         return self._gather()
 
     def _gather(self) -> "NumpyArray":
-        """Read each stretch without gaps by itself."""
+        """Read each range without gaps by itself."""
         import numpy as np
 
         order = sorted(range(self.ndim), key=lambda axis: -self.strides[axis])
         stored = self._ordered(order)
-        array = np.empty((*stored.shape, 1), self.code)  # so that an element is an array, too
+        array = np.empty((*stored.shape, 1), self.code)  # so that an element is an array
         split = stored._stretched()
         pieces = (
             (self.offset + sum(map(int.__mul__, place, stored.strides)), _bytes(array[place]))
@@ -236,7 +236,7 @@ class FileArray:
         return array[..., 0].transpose(tuple(np.argsort(order)))
 
     def _stretched(self) -> int:
-        """Return the first of the last axes that are stored without gaps together."""
+        """Return the first of the trailing axes that are stored together without gaps."""
         split = self.ndim
         while split and self.strides[split - 1] == self.itemsize * math.prod(self.shape[split:]):
             split -= 1
@@ -256,7 +256,7 @@ class FileArray:
         return self.shape[0]
 
     def __getitem__(self, key: int | slice) -> "FileArray":
-        """Return one row, or rows that follow each other, of the first axis."""
+        """Return one index or a contiguous slice of the first axis."""
         if isinstance(key, int):
             if not -len(self) <= key < len(self):
                 raise IndexError(key)
@@ -264,7 +264,7 @@ class FileArray:
             return replace(self, shape=self.shape[1:], strides=self.strides[1:], offset=offset)
         start, stop, step = key.indices(len(self))
         if step != 1:
-            raise ValueError("only rows that follow each other can be taken")
+            raise ValueError("only a slice with step 1 can be taken")
         rows = max(0, stop - start)
         offset = self.offset + start * self.strides[0]
         return replace(self, shape=(rows, *self.shape[1:]), offset=offset)

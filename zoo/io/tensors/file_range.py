@@ -1,6 +1,6 @@
-"""Stretches of files: copied by the kernel and compared through small buffers.
+"""Ranges of files: copied by the kernel, and compared through small buffers.
 
-A tensor that is stored as it came needs neither a map of the file nor memory of its size.
+A tensor whose bytes are unchanged needs neither a map of the file nor memory of its size.
 """
 
 import contextlib
@@ -29,23 +29,22 @@ NOT_HERE = {errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBA
 
 
 def file_range_of(array: "Array") -> FileRange | None:
-    """Return the bytes of a file that an array consists of, or ``None`` if it is in memory."""
+    """Return the range of a file that holds an array, or ``None`` if it is not one range."""
     return array.file_range if isinstance(array, FileArray) else None
 
 
 def copy_range(span: FileRange, target: int) -> bool:
-    """Append a span to an open file within the kernel.
+    """Append a range to an open file by a copy within the kernel.
 
     Args:
-        span: what to copy.
-        target: descriptor of the file to write, at its end.
+        span: range to copy.
+        target: descriptor of the file to write, positioned at its end.
 
     Returns:
-        whether it was copied; ``False`` where the system or the file system cannot, and then
-        nothing was written.
+        ``False`` if the system or the file system does not support it; then nothing was written.
 
     Raises:
-        VerificationError: the source ends before the span does.
+        VerificationError: the source is shorter than the range.
         OSError: the target cannot be written.
     """
     if not hasattr(os, "copy_file_range"):
@@ -67,28 +66,30 @@ def copy_range(span: FileRange, target: int) -> bool:
     return True
 
 
-def ranges_equal(one: FileRange, other: FileRange) -> bool:
-    """Whether two spans hold the same bytes."""
-    if one.length != other.length:
+def ranges_equal(first: FileRange, second: FileRange) -> bool:
+    """Return ``True`` if two ranges hold the same bytes."""
+    if first.length != second.length:
         return False
     a = b = bytearray()
-    with _opened(one.path) as first, _opened(other.path) as second:
-        for at in range(0, one.length, CHUNK):
-            size = min(CHUNK, one.length - at)
+    with _opened(first.path) as file, _opened(second.path) as other_file:
+        for at in range(0, first.length, CHUNK):
+            size = min(CHUNK, first.length - at)
             if size != len(a):
                 a, b = bytearray(size), bytearray(size)
-            got = os.preadv(first, [a], one.offset + at), os.preadv(second, [b], other.offset + at)
-            if got != (size, size) or a != b:
+            counts = (
+                os.preadv(file, [a], first.offset + at),
+                os.preadv(other_file, [b], second.offset + at),
+            )
+            if counts != (size, size) or a != b:
                 return False
     return True
 
 
 def blocks(*arrays: "Array") -> "Iterator[list[NumpyArray]]":
-    """Yield arrays of one shape in small pieces, each in memory and contiguous.
+    """Yield arrays of equal shape in small pieces, each in memory and contiguous.
 
-    Pieces that are yielded together hold the same elements. No copy is made of their size, not
-    even of a matrix that is stored the other way round, unless it is one of a file and smaller
-    than ``WINDOW``.
+    Pieces that are yielded together have the same indices. An array is never copied as a whole,
+    not even a transposed matrix, unless it is in a file and smaller than ``WINDOW`` bytes.
     """
     arrays = tuple(array if _is_contiguous(array) else _near(array) for array in arrays)
     if all(map(_is_contiguous, arrays)):
@@ -105,17 +106,17 @@ def _is_contiguous(array: "Array") -> bool:
 
 
 def _near(array: "Array") -> "Array":
-    """Read an array that is not contiguous, unless it is large: in pieces that takes longer."""
+    """Read a non-contiguous array unless it is large, since reading it in pieces is slower."""
     if isinstance(array, FileArray) and array.nbytes <= WINDOW:
         return array.read()
     return array
 
 
 def _contiguous(array: "Array") -> "NumpyArray":
-    """Copy an array, unless it is contiguous and in memory, some columns at a time.
+    """Return an array in memory, contiguous; copied some columns at a time if it is not.
 
-    The other way round, a whole row touches as many pages as it has columns: that is 6 times as
-    slow.
+    In a transposed matrix, a whole row touches as many pages as it has columns, and copying by
+    rows is 6 times slower.
     """
     import numpy as np
 

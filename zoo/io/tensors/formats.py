@@ -1,8 +1,7 @@
-"""What the core knows of a checkpoint file: named tensors that can be read one by one.
+"""Interface of file formats: readers of named tensors, and the formats that plugins provide.
 
-A format knows bytes and never a family. Tensors come as numpy views in *storage* dtype: the
-dtypes that numpy lacks travel as unsigned integers of their width (bfloat16 as uint16, the fp8
-kinds as uint8), and ``TensorInfo.dtype`` says what they mean.
+Tensors are numpy arrays in *storage* dtype: dtypes that numpy lacks are stored as unsigned integers
+of the same width (bfloat16 as uint16, fp8 as uint8), and ``TensorInfo.dtype`` has the actual dtype.
 """
 
 from abc import ABC, abstractmethod
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.generic[Any]] | FileArray
 
-# safetensors dtype code -> the numpy dtype its bytes are viewed as
+# safetensors dtype code -> numpy code of the storage dtype
 STORAGE = {
     "BOOL": "|b1",
     "U8": "|u1",
@@ -44,11 +43,11 @@ STORAGE = {
 
 
 class TensorInfo(NamedTuple):
-    """A tensor as a file header declares it.
+    """Dtype and shape of a stored tensor.
 
     Attributes:
-        dtype: the safetensors code of its element type (``F32``, ``BF16``, ...).
-        shape: its dimensions.
+        dtype: safetensors code of the element type: ``F32``, ``BF16``, ...
+        shape: size of each axis.
     """
 
     dtype: str
@@ -56,7 +55,7 @@ class TensorInfo(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Size of the tensor's data in bytes."""
+        """Size of the data in bytes."""
         import math
 
         return math.prod(self.shape) * int(STORAGE[self.dtype][2:])
@@ -79,11 +78,11 @@ class TensorToWrite:
 
 
 class TensorReader(ABC):
-    """An open checkpoint. A context manager: leaving it closes the files.
+    """Base class of readers of an open checkpoint. As a context manager, it closes the files.
 
     Attributes:
-        tensors: every tensor in the checkpoint, from the headers alone.
-        files: the files the tensors live in.
+        tensors: name -> dtype and shape, from the headers alone.
+        files: paths of the files that hold the tensors.
     """
 
     tensors: Mapping[str, TensorInfo]
@@ -91,17 +90,17 @@ class TensorReader(ABC):
 
     @abstractmethod
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
-        """Return one tensor in storage dtype. It is read-only."""
+        """Return a tensor in storage dtype, as a read-only array."""
 
     def lazy(self, name: str) -> "NDArray[np.generic[Any]] | FileArray":
-        """Return one tensor in storage dtype, where possible without reading it yet.
+        """Return a tensor in storage dtype, read on use if the format supports that.
 
-        What is returned can be transposed, sliced and reshaped like a numpy array.
+        The result can be transposed, sliced and reshaped like a numpy array.
         """
         return self.read(name)
 
-    def close(self) -> None:  # noqa: B027 (an option, not a duty)
-        """Close the files. Arrays that are not read yet can no longer be."""
+    def close(self) -> None:  # noqa: B027 (optional)
+        """Close the files. Lazy arrays can no longer be read."""
 
     def __enter__(self) -> Self:
         return self
@@ -116,14 +115,13 @@ class TensorReader(ABC):
 
 
 class Format(ABC):
-    """A kind of checkpoint file.
+    """Base class of checkpoint file formats.
 
     Attributes:
-        name: how messages and manifests call it.
-        priority: where a directory holds several formats, the highest is read.
-        executable: other readers run code that the file holds (pickle): it is read only with
-            ``--allow-pickle``.
-        naming_scheme: whose names its tensors bear; other than the Hub's, a family must know them.
+        name: name in messages and manifests.
+        priority: of several formats in a directory, the one with the highest priority is read.
+        executable: the format can contain code (pickle), and is read only with ``--allow-pickle``.
+        naming_scheme: naming scheme of the tensors; a family must support any but ``hub``.
     """
 
     name: ClassVar[str]
@@ -133,38 +131,38 @@ class Format(ABC):
 
     @abstractmethod
     def find(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return those of a directory's file names that this format would read, or ().
+        """Return the file names of a directory that this format would read, or ().
 
-        It sees names alone, so that it can choose what to download. An index file comes first.
+        Only names are given, to select files before a download. An index file comes first.
         """
 
     @abstractmethod
     def open(self, directory: Path, names: Sequence[str]) -> TensorReader:
-        """Open the files that ``find`` chose.
+        """Open the files that ``find`` returned.
 
         Raises:
-            VerificationError: a file is truncated, lies about its contents, or a shard is
-                missing or not listed in the index.
+            VerificationError: a file is truncated or malformed, or a shard is missing or not listed
+                in the index.
         """
 
     def without_checksums(self) -> "Format":
-        """Return the format as it reads files whose optional checksums were never written."""
+        """Return a variant of the format that accepts files without their optional checksums."""
         return self
 
     def write(
         self, directory: Path, outputs: Sequence[TensorToWrite], advance: "Advance"
     ) -> list[Path]:
-        """Write tensors, for families that are published in this format.
+        """Write tensors; only for formats in which families are published.
 
         Args:
-            directory: where to.
-            outputs: what, in order.
-            advance: told how many bytes were written.
+            directory: directory to write to.
+            outputs: tensors, in the order of the file.
+            advance: called with the number of bytes written.
 
         Returns:
-            the files written.
+            paths of the files that were written.
 
         Raises:
-            UsageError: the format is for reading alone, or cannot hold one of them.
+            UsageError: the format is read-only, or cannot store one of the tensors.
         """
         raise UsageError(f"{self.name} files cannot be written")

@@ -1,6 +1,8 @@
-"""The safetensors file: a header of names, dtypes, shapes and offsets, then the bytes.
+"""Reading and writing of safetensors files: a header of names, dtypes and shapes, then the data.
 
-Read and written in pieces, so that neither direction holds a model in memory, and without torch.
+By hand instead of with the safetensors package, for three reasons: tensors are read and written in
+pieces, so that a model need not fit into memory; files are hashed while they are written; and every
+field of a header is checked within limits, so that errors name the field.
 The layout is the one published with the safetensors package: 8 bytes of header length, a JSON
 header, then the data without gaps.
 """
@@ -28,21 +30,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LENGTH = struct.Struct("<Q")
-MAX_RANK = 64  # the most dimensions that a numpy array has
+MAX_RANK = 64  # maximum number of axes of a numpy array
 MAX_BYTES = 1 << 63
 ALIGN = 8
 METADATA = "__metadata__"
 LFS_POINTER = b"version https://git-lfs"
-UNSOUND = re.compile(
-    "[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff]"
-)  # controls, halves of surrogate pairs
+UNSOUND = re.compile("[\\x00-\\x1f\\x7f-\\x9f\\ud800-\\udfff]")  # controls, lone surrogates
 
 
 def read_header(path: Path) -> tuple[dict[str, TensorInfo], dict[str, int], dict[str, str]]:
-    """Read and check a file's header.
+    """Read and check the header of a file.
 
     Returns:
-        the tensors, the offset in the file of each one's data, and the metadata.
+        dtype and shape of each tensor, offset of its data in the file, and the metadata.
 
     Raises:
         VerificationError: the header does not describe a file of this length, or tensors
@@ -66,10 +66,10 @@ def read_header(path: Path) -> tuple[dict[str, TensorInfo], dict[str, int], dict
 
 
 def regular_size(path: Path) -> int:
-    """Return the length of a file that is about to be opened.
+    """Return the length of a regular file.
 
     Raises:
-        SourceError: it is a directory, a pipe or a device, which may never end.
+        SourceError: it is a directory, a pipe or a device.
     """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):
@@ -117,7 +117,7 @@ def _layout(
 
 
 def _entry(path: Path, name: str, item: Any, size: int) -> tuple[TensorInfo, tuple[int, int]]:
-    """Check one tensor's entry; return it and where its data begin and end."""
+    """Check the entry of a tensor; return its info, and begin and end of its data."""
     try:
         info = TensorInfo(item["dtype"], tuple(item["shape"]))
         begin, end = item["data_offsets"]
@@ -133,26 +133,26 @@ def _entry(path: Path, name: str, item: Any, size: int) -> tuple[TensorInfo, tup
 
 
 def is_sound_name(name: str) -> bool:
-    """Whether a tensor's name can be stored and shown: a line, without control characters."""
+    """Return ``True`` if a tensor name has no control characters and an acceptable length."""
     return len(name) <= MAX_NAME_LENGTH and UNSOUND.search(name) is None
 
 
 def is_sound_shape(info: TensorInfo) -> bool:
-    """Whether an array may have this shape: a size overflows only if a dimension is 0."""
+    """Return ``True`` if numpy can represent the shape, even where one of the axes has size 0."""
     if len(info.shape) > MAX_RANK or not all(type(n) is int and n >= 0 for n in info.shape):
         return False
     return info._replace(shape=tuple(n for n in info.shape if n)).nbytes < MAX_BYTES
 
 
-def _damaged(path: Path, why: str) -> VerificationError:
-    return VerificationError(f"{path}: not a sound safetensors file: {why}", "fetch it again")
+def _damaged(path: Path, reason: str) -> VerificationError:
+    return VerificationError(f"{path}: not a sound safetensors file: {reason}", "fetch it again")
 
 
 class SafetensorsReader(TensorReader):
-    """One or several safetensors files as one set of tensors.
+    """Reader of one or several safetensors files as one set of tensors.
 
     Args:
-        files: the files; no tensor may be in two of them.
+        files: paths of the files; no tensor may be in two of them.
     """
 
     def __init__(self, files: Sequence[Path]) -> None:
@@ -172,7 +172,7 @@ class SafetensorsReader(TensorReader):
             self._data[path] = DataFile(path, max(ends, default=0))
 
     def file_of(self, name: str) -> Path:
-        """Return the file that a tensor is in."""
+        """Return the path of the file that holds a tensor."""
         return self._at[name][0]
 
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
@@ -188,7 +188,7 @@ class SafetensorsReader(TensorReader):
 
 
 def header_bytes(tensors: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> bytes:
-    """Lay out a file: its length field and header, the data following in the order given."""
+    """Return length field and header of a file whose data follow in the given order."""
     assert METADATA not in tensors, "the name is taken by the format"
     header: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
     at = 0
@@ -202,7 +202,7 @@ def header_bytes(tensors: Mapping[str, TensorInfo], metadata: Mapping[str, str])
 
 
 def write_chunks(file: BinaryIO, chunks: "Iterable[NDArray[np.generic[Any]] | FileArray]") -> None:
-    """Append arrays, as their bytes in row-major order, to an open buffered file."""
+    """Append the elements of arrays in row-major order to an open buffered file."""
     import numpy as np
 
     for piece in chunks:

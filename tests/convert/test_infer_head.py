@@ -52,7 +52,7 @@ def test_the_head_is_the_only_one_that_fits(tmp_path: Path, path: Path) -> None:
         assert report.head == case.head
         assert f"is {family} with head {case.head}," in next(iter(report.lines()))
         return
-    with pytest.raises(UsageError, match="say which with --head") as refused:
+    with pytest.raises(UsageError, match="choose one with --head") as refused:
         convert(source, None, dry_run=True)
     fit = re.search("the tensors fit (.+); say", str(refused.value))
     assert fit and set(fit[1].split(" and ")) == heads

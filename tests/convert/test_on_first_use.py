@@ -100,7 +100,7 @@ def test_another_head_has_a_place_of_its_own(hub_checkpoint: Make) -> None:
 def test_those_used_last_are_kept(
     hub_checkpoint: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paths, "KEPT", 2)
+    monkeypatch.setattr(paths, "MAX_CACHED", 2)
     one, two, three = (str(hub_checkpoint("BertModel", name)) for name in ("one", "two", "three"))
     folder = tmp_path / "zoo-home" / "cache"
     unfinished = folder / ".four.x"

@@ -151,7 +151,7 @@ def test_a_head_less_is_dropped_with_a_reason(hub_checkpoint: Make, tmp_path: Pa
     report = convert(from_hub(source), tmp_path / "ours", head="none")
     reasons = {drop.reason for drop in report.closed.drops.values()}
     assert len(report.closed.drops) == 7
-    assert all("none was asked for" in reason for reason in reasons)
+    assert all("none was requested" in reason for reason in reasons)
 
 
 def test_from_our_layout_to_another_head(hub_checkpoint: Make, tmp_path: Path) -> None:

@@ -466,7 +466,7 @@ def test_the_encoder_is_taken_out_of_a_whole_model(tmp_path: Path) -> None:
     for source in ("hub", "ours"):
         target = tmp_path / f"encoder-of-{source}"
         report = convert(CheckpointDir(tmp_path / source, source), target, head="encoder")
-        assert all("encoder was asked for" in d.reason for d in report.closed.drops.values())
+        assert all("encoder was requested" in d.reason for d in report.closed.drops.values())
         encoder: Any = load_model(load_checkpoint(target))
         inputs = random_inputs(FAMILY.onnx(SMALL, "encoder"), SMALL, (9, 4))
         with torch.no_grad():

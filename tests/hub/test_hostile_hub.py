@@ -161,7 +161,7 @@ def test_a_file_and_a_folder_of_one_name(serve: Serve, get: Fetch) -> None:
 )
 def test_a_list_that_is_none(serve: Serve, get: Fetch, body: bytes) -> None:
     serve(lambda asked: Answer(body=body))
-    assert "does not answer as a Hub does" in refused(get)
+    assert "does not respond as a Hub does" in refused(get)
 
 
 @pytest.mark.parametrize("size", [-1, 1.5, True, "7", None, 10**40])
@@ -173,7 +173,7 @@ def test_a_length_that_is_none(serve: Serve, get: Fetch, size: object) -> None:
 @pytest.mark.parametrize("etag", ["", "../../x", "0" * 39, "G" * 40, 7])
 def test_a_digest_that_is_none(serve: Serve, get: Fetch, etag: str) -> None:
     serve(lambda asked: listing(file_entry(NAME, etag, 1)))
-    assert "does not answer as a Hub does" in refused(get)
+    assert "does not respond as a Hub does" in refused(get)
 
 
 @pytest.mark.parametrize("size", [10**15, 51 * 10**9])

@@ -126,7 +126,7 @@ def test_a_damaged_record_is_named(commit: str, get: Fetch, content: bytes) -> N
     with pytest.raises(VerificationError) as error:
         get()
     assert str(error.value).startswith(str(path))
-    assert str(error.value).endswith("; delete this record; it is made again")
+    assert str(error.value).endswith("; delete it; it is created again")
     path.unlink()
     assert get() == first
 

@@ -46,7 +46,7 @@ def test_what_arrived_is_kept_for_the_next_run(hub: Hub, commit: str, get: Fetch
     host = hub.storage.removeprefix("http://")
     assert str(error.value) == (
         f"the connection to {host} was cut while reading {REPO} {WEIGHTS}; "
-        "try again: a download goes on where it stopped"
+        "try again: the download is resumed"
     )
     assert partial().read_bytes() == FILES[WEIGHTS][:6000]
     assert not cached(SHA256) and not cached(WEIGHTS)
@@ -262,7 +262,7 @@ def test_something_that_is_no_hub(hub: Hub, commit: str, get: Fetch, body: bytes
     hub.fail(LISTING, Fault(body=body))
     with pytest.raises(SourceError) as error:
         get()
-    assert str(error.value).startswith(f"{hub.url} does not answer as a Hub does: ")
+    assert str(error.value).startswith(f"{hub.url} does not respond as a Hub does: ")
     assert str(error.value).endswith("; check $HF_ENDPOINT")
     assert "\n" not in str(error.value)
 

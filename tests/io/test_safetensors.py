@@ -203,7 +203,7 @@ BAD: Mapping[str, tuple[bytes, str]] = {
     "line break in a name": (pack({"a\nb": HEADER["a"]}), r"cannot be the name"),
     "terminal escape in a name": (pack({"\x1b[2J": HEADER["a"]}), "cannot be the name"),
     "an endless name": (pack({"a" * 1001: HEADER["a"]}), "cannot be the name"),
-    "half a character in a name": (pack(b'{"\\ud800":{}}'), "half of a surrogate pair"),
+    "half a character in a name": (pack(b'{"\\ud800":{}}'), "lone surrogate"),
     "metadata of numbers": (pack({**HEADER, "__metadata__": {"a": 1}}), "not strings"),
     "metadata of another type": (pack({**HEADER, "__metadata__": [1]}), "not strings"),
     "a Git LFS pointer": (b"version https://git-lfs.github.com/spec/v1\noid x\n", "Git LFS"),

@@ -67,7 +67,7 @@ def test_a_damaged_entry_costs_a_second_reading(path: Path, content: bytes) -> N
 def test_entries_do_not_pile_up(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(verified, "KEPT", 3)
+    monkeypatch.setattr(verified, "MAX_ENTRIES", 3)
     for number in range(10):
         (tmp_path / f"{number}").write_text(str(number))
         file_blake3(tmp_path / f"{number}")

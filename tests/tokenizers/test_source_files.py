@@ -309,7 +309,7 @@ def test_only_the_files_that_were_checked_are_read(tmp_path: Path) -> None:
     write(tmp_path, {"vocab.txt": SMALL, CONFIG: {"do_lower_case": False}})
     files = SourceFiles(tmp_path, ["vocab.txt"])
     assert wordpiece_tokenizer(files).encode("A").tokens == ["[CLS]", "a", "[SEP]"]
-    with pytest.raises(SourceError, match="is not one of the files that were asked for"):
+    with pytest.raises(SourceError, match="is not one of the requested files"):
         files.text(CONFIG)
 
 

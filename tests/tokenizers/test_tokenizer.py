@@ -102,8 +102,8 @@ def test_no_room_for_text(tokenizer: TextTokenizer, text: Any, special: int) -> 
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["fine", "half \ud800"], "text 2 holds half of a surrogate pair"),
-        ([("fine", "half \udfff")], "text 1 holds half of a surrogate pair"),
+        (["fine", "half \ud800"], "text 2 holds a lone surrogate"),
+        ([("fine", "half \udfff")], "text 1 holds a lone surrogate"),
         ([None], "text 1 is no text: None"),
         ([("a", "b", "c")], "texts must be strings or pairs"),
         ([7], "text 1 is no text: 7"),

@@ -1,11 +1,11 @@
-"""Tokenizers: from what a checkpoint ships to ``tokenizer.json``, and from there to ids.
+"""Tokenizers: conversion of the files of a checkpoint to ``tokenizer.json``, and encoding of text.
 
-``files`` and ``settings`` read a checkpoint's side files. One builder for each kind of tokenizer
-(``wordpiece``, ``byte_level``, ``word_bpe``, ``sentencepiece``) turns them into a
-``tokenizers.Tokenizer``, with what all kinds share from ``stored``, ``roles`` and ``template``.
-``describe`` says what ``tokenizer.json`` leaves out, ``hub`` and ``pooling`` translate to and from
-what other tools read, ``text`` is what tasks use, and ``train`` makes the files of a new tokenizer.
-Importing any of them imports no tokenizer library.
+``source_files`` and ``config_files`` read the files of a checkpoint. One builder for each kind of
+tokenizer (``wordpiece``, ``bpe``, ``sentencepiece``) makes a ``tokenizers.Tokenizer`` of them, with
+shared code in ``tokenizer_json``, ``special_tokens`` and ``template``. ``info`` has the properties
+that ``tokenizer.json`` lacks, ``hf_files`` and ``pooling`` read and write files of other libraries,
+``tokenizer`` is the tokenizer of tasks, and ``train`` trains a new one. No module imports the
+``tokenizers`` library before it is used.
 """
 
 from zoo.tokenizers.bpe.byte_level import byte_level_bpe_tokenizer

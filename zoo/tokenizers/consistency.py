@@ -1,4 +1,4 @@
-"""Whether two files of one checkpoint describe the same tokenizer, asked with a few hard texts."""
+"""Comparison of two descriptions of a checkpoint's tokenizer on a few difficult texts."""
 
 from collections.abc import Callable
 from importlib import resources
@@ -12,38 +12,38 @@ from zoo.tokenizers.source_files import TOKENIZER_JSON, SourceFiles
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# One text a line: short, of many scripts, and without anything that published pairs of files
-# disagree on: spaces at the end, control characters, special tokens spelled out, and the like.
+# One text a line, in many scripts. Left out is everything that published pairs of files disagree
+# on: trailing spaces, control characters, special tokens in the text, and the like.
 TEXTS = "probe.txt"
 
 
 def check_same_tokenization(
     files: SourceFiles, stored: "Tokenizer", source: "Tokenizer", name: str, *, whole: bool = False
 ) -> None:
-    """Check that ``tokenizer.json`` and the file that it was made from give the same ids.
+    """Check that ``tokenizer.json`` and a vocabulary file give the same token ids.
 
     Args:
-        files: where both are.
-        stored: what ``tokenizer.json`` describes. Truncation and padding are switched off.
-        source: the tokenizer from the other file. It is changed.
-        name: the other file.
-        whole: whether the other file also says how texts are normalized and split; else that is
-            taken from ``stored``.
+        files: directory of both.
+        stored: tokenizer of ``tokenizer.json``. Its truncation and padding are disabled.
+        source: tokenizer from the other file. It is modified.
+        name: name of the other file.
+        whole: the other file also defines normalization and splitting; otherwise these are taken
+            from ``stored``.
 
     Raises:
-        VerificationError: a text has other ids.
+        VerificationError: the ids of a text differ.
     """
     stored.no_truncation()
     stored.no_padding()
     if not whole:
         source.normalizer, source.pre_tokenizer = stored.normalizer, stored.pre_tokenizer
-    one = _ids(stored, files.path(TOKENIZER_JSON))
-    other = _ids(source, files.path(name))
+    stored_ids = _ids(stored, files.path(TOKENIZER_JSON))
+    source_ids = _ids(source, files.path(name))
     for text in _texts():
-        if (found := one(text)) != (wanted := other(text)):
+        if (first_ids := stored_ids(text)) != (second_ids := source_ids(text)):
             raise VerificationError(
                 f"{files.directory}: {TOKENIZER_JSON} and {name} differ on {text!r}: "
-                f"{_excerpt(found, wanted)}",
+                f"{_excerpt(first_ids, second_ids)}",
                 "they belong to different tokenizers: remove the one that is not the model's",
             )
 
@@ -61,8 +61,10 @@ def _ids(tokenizer: "Tokenizer", path: Path) -> Callable[[str], list[int]]:
     return ids
 
 
-def _excerpt(found: list[int], wanted: list[int]) -> str:
-    """Return the ids from the first that differs."""
-    pairs = zip(found, wanted, strict=False)
-    first = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(found), len(wanted)))
-    return f"{found[first : first + 4]} and {wanted[first : first + 4]} from token {first + 1} on"
+def _excerpt(first_ids: list[int], second_ids: list[int]) -> str:
+    """Return both lists of ids from the first difference on."""
+    pairs = zip(first_ids, second_ids, strict=False)
+    shorter = min(len(first_ids), len(second_ids))
+    start = next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
+    excerpts = first_ids[start : start + 4], second_ids[start : start + 4]
+    return f"{excerpts[0]} and {excerpts[1]} from token {start + 1} on"

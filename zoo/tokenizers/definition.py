@@ -1,9 +1,9 @@
-"""The content of ``tokenizer.json``, checked before the tokenizer library sees it.
+"""Checks of ``tokenizer.json`` before the ``tokenizers`` library loads it.
 
-The library trusts the file: a regular expression may run without end, a replacement may make a
-text a million times as long, padding to 3,000,000,000 tokens ends the process, and an id that a
-template names is not looked up. Such files are refused here. The library's own legacy layouts
-leave ``type`` out, so a step is recognised by its keys.
+The library trusts the file: a regular expression may never end, a replacement may make a text a
+million times longer, padding to 3,000,000,000 tokens ends the process, and ids in a template are
+not looked up. Such files are refused here. Legacy layouts of the library omit ``type``, so a step
+is recognized by its keys.
 """
 
 import base64
@@ -29,7 +29,7 @@ from zoo.tokenizers.patterns import check_pattern
 
 Definition = dict[str, Any]
 
-_STEPS = {  # part of the file -> key of what it holds in a sequence
+_STEPS = {  # part of the file -> key of the steps of a sequence
     "normalizer": "normalizers",
     "pre_tokenizer": "pretokenizers",
     "post_processor": "processors",
@@ -47,15 +47,14 @@ def check_definition(definition: Any, path: Path) -> Definition:
     """Check the parsed content of a ``tokenizer.json``.
 
     Args:
-        definition: the JSON value.
-        path: the file, for messages.
+        definition: JSON value.
+        path: path of the file, for messages.
 
     Returns:
-        the same, a JSON object, with truncation and padding switched off: they are a matter of
-        each run.
+        the same object with truncation and padding disabled, which are options of each run.
 
     Raises:
-        VerificationError: it is malformed, or what it describes takes too much time or memory.
+        VerificationError: it is malformed, or would need too much time or memory.
     """
     if not isinstance(definition, dict):
         raise VerificationError(f"{path} is not a JSON object")
@@ -75,28 +74,28 @@ def check_token(token: str, path: Path) -> None:
     """Check the length of a token.
 
     Raises:
-        VerificationError: it is too long.
+        VerificationError: the token is too long.
     """
     if len(token) > MAX_TOKEN_LENGTH:
         check_limit(path, f"length of the token {token[:20]!r}...", len(token), MAX_TOKEN_LENGTH)
 
 
 def check_ids(vocabulary: Mapping[str, Any], path: Path) -> None:
-    """Check that each token of a vocabulary has a sound id of its own.
+    """Check that the ids of a vocabulary are unique integers within limits.
 
     Raises:
-        VerificationError: names a token whose id is none, too high, or another token's.
+        VerificationError: an id is malformed, too high, or a duplicate.
     """
     tokens: dict[int, str] = {}
     for token, number in vocabulary.items():
         check_token(token, path)
         if type(number) is not int or number < 0:
-            raise VerificationError(f"{path}: {token!r} = {number!r:.100} is no id of its own")
+            raise VerificationError(f"{path}: {token!r} = {number!r:.100} is no token id")
         if number > MAX_TOKEN_ID:
             check_limit(path, f"id of the token {token!r}", number, MAX_TOKEN_ID)
         if tokens.setdefault(number, token) != token:
             raise VerificationError(
-                f"{path}: {token!r} = {number} is no id of its own: {tokens[number]!r} has it"
+                f"{path}: {token!r} = {number} is the id of {tokens[number]!r}, too"
             )
 
 
@@ -125,9 +124,9 @@ def _check_model(model: Mapping[str, Any], path: Path) -> None:
 
 
 def _check_merges(model: Mapping[str, Any], path: Path) -> None:
-    """Check that what a merge appends begins as parts of words do, where they have a prefix.
+    """Check that the second part of each merge begins with the prefix of word continuations.
 
-    The library cuts the prefix off unseen, and ends the process where it is longer.
+    The library cuts the prefix off unchecked, and ends the process if it is longer than the part.
     """
     prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
     if not prefix or not isinstance(merges, list):
@@ -142,14 +141,14 @@ def _check_merges(model: Mapping[str, Any], path: Path) -> None:
 
 
 def _check_pieces(pieces: list[Any], path: Path) -> None:
-    """Check the pieces of a Unigram model, whose ids are their places."""
-    seen = set()
+    """Check the pieces of a Unigram model, whose ids are their indices."""
+    texts = set()
     for number, piece in enumerate(pieces):
         if not isinstance(piece, list) or len(piece) != 2 or not isinstance(piece[0], str):
             raise VerificationError(f"{path}: the piece of id {number} is no text with a score")
-        if piece[0] in seen:
+        if piece[0] in texts:
             raise VerificationError(f"{path}: the piece {piece[0]!r:.100} has two ids")
-        seen.add(piece[0])
+        texts.add(piece[0])
         check_token(piece[0], path)
 
 
@@ -173,7 +172,7 @@ def _check_added(added: Any, path: Path) -> None:
 
 
 def _steps(value: Any, part: str, path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the steps of a part one after the other, those of a sequence alone."""
+    """Yield the steps of a part; a sequence is flattened."""
     pending, count = [value], 0
     while pending:
         step = pending.pop()
@@ -193,20 +192,20 @@ def _steps(value: Any, part: str, path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _check_growth(steps: list[dict[str, Any]], part: str, path: Path) -> None:
-    """Check how much longer the steps of a part may make a text, all together."""
+    """Check the factor by which all steps of a part may lengthen a text."""
     growth = math.prod(_growth(step, path) for step in steps)
     check_limit(path, f"growth of a text in {part}", growth, MAX_TOKENIZER_GROWTH)
 
 
 def _growth(step: Mapping[str, Any], path: Path) -> int:
-    """Return an upper bound for the characters that a step makes of one."""
+    """Return an upper bound for the number of characters that a step makes of one."""
     for key, value in step.items():
         if isinstance(value, str) and key != _CHARSMAP:
             check_token(value, path)
     if _CHARSMAP in step:
         return _charsmap_growth(step[_CHARSMAP], path)
     if step.get("type") == "ByteLevel":
-        return 4  # bytes of a character, of which each becomes one
+        return 4  # bytes of a character, each of which becomes a character
     if isinstance(prefix := step.get("prepend"), str):
         return 1 + len(prefix)
     if "pattern" not in step:
@@ -219,7 +218,7 @@ def _growth(step: Mapping[str, Any], path: Path) -> int:
 
 
 def _shortest_match(pattern: Any, path: Path) -> int:
-    """Check a text or regular expression that is looked for; return its shortest match."""
+    """Check a search text or regular expression; return the length of its shortest match."""
     if isinstance(pattern, dict) and len(pattern) == 1:
         ((kind, text),) = pattern.items()
         if kind == "String" and isinstance(text, str) and text:
@@ -231,9 +230,9 @@ def _shortest_match(pattern: Any, path: Path) -> int:
 
 
 def _charsmap_growth(value: Any, path: Path) -> int:
-    """Return the length of the longest replacement in a compiled map of characters.
+    """Return the length of the longest replacement in a compiled character map.
 
-    It has the length of a trie in 4 bytes, the trie, and the replacements, each ended by a zero.
+    The layout is the length of a trie in 4 bytes, the trie, and null-terminated replacements.
     """
     if value in (None, ""):
         return 1
@@ -245,13 +244,13 @@ def _charsmap_growth(value: Any, path: Path) -> int:
 
 
 def check_charsmap(content: bytes, path: Path) -> int:
-    """Check the layout of a compiled map of characters.
+    """Check the layout of a compiled character map.
 
     Returns:
-        the length of its longest replacement in bytes.
+        length of its longest replacement in bytes.
 
     Raises:
-        VerificationError: it is malformed.
+        VerificationError: the map is malformed.
     """
     size = int.from_bytes(content[:4], "little")
     if len(content) < 4 or size % 4 or size > len(content) - 4:
@@ -262,16 +261,16 @@ def check_charsmap(content: bytes, path: Path) -> int:
 
 
 def _is_sound_trie(content: bytes, replacements: int) -> bool:
-    """Whether no walk through a double-array trie leaves it, as sentencepiece checks it.
+    """Return ``True`` if no walk through a double-array trie leaves it.
 
-    A unit has 32 bits (the layout of darts-clone): those of a leaf begin with a one, and the rest
-    is a place among the replacements. In any other, bit 8 says whether a leaf belongs to it, and
-    bits 9 to 31 are an offset. The unit's index, the offset and a byte of the text, combined by
-    exclusive or, are the index of the next unit; with no byte, that of the leaf.
+    A unit has 32 bits (the layout of darts-clone). In a leaf, the highest bit is 1, and the
+    others are an offset in the replacements. In any other unit, bit 8 is set if it has a leaf,
+    and bits 9 to 31 are an offset. The exclusive or of the unit's index, the offset and a byte
+    of the text is the index of the next unit; without a byte, that of the leaf.
 
     Args:
-        content: the units.
-        replacements: length of the replacements in bytes.
+        content: units of the trie.
+        replacements: length of all replacements in bytes.
     """
     import numpy as np
 
@@ -283,12 +282,12 @@ def _is_sound_trie(content: bytes, replacements: int) -> bool:
     if ((next_units | 0xFF) >= len(units)).any():
         return False
     has_leaf = (units[inner] >> 8 & 1) == 1
-    places = units[is_leaf] & (1 << 31) - 1
-    return bool(is_leaf[next_units[has_leaf]].all() and (places < replacements).all())
+    leaf_offsets = units[is_leaf] & (1 << 31) - 1
+    return bool(is_leaf[next_units[has_leaf]].all() and (leaf_offsets < replacements).all())
 
 
 def _check_templates(steps: list[dict[str, Any]], path: Path) -> None:
-    """Check what post-processors put around texts."""
+    """Check the templates of post-processors."""
     count = 0
     for step in steps:
         for role in ("cls", "sep"):
@@ -311,7 +310,7 @@ def _check_end(value: Any, path: Path) -> None:
 
 
 def _check_template(step: Mapping[str, Any], path: Path) -> int:
-    """Check one template; return how many special tokens it adds to a pair at most."""
+    """Check one template; return the maximum number of special tokens it adds."""
     tokens = step.get("special_tokens") or {}
     if not isinstance(tokens, dict):
         raise VerificationError(f"{path}: special_tokens of post_processor is no JSON object")

@@ -1,4 +1,4 @@
-"""Our tokenizer in the files that ``from_pretrained`` of the Hub's tools looks for."""
+"""Tokenizer files of a directory in the Hub's layout, as ``from_pretrained`` reads them."""
 
 import json
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ def hub_tokenizer_files(
 ) -> dict[str, bytes]:
     """Return the tokenizer files of a directory in the Hub's layout.
 
-    ``tokenizer.json`` goes out as it is, under the name of the class that takes it as it stands,
-    so that the ids are ours. Options are repeated for those who ask for another class.
+    ``tokenizer.json`` is copied, with the name of a class that applies no options to it, so that
+    the ids are the same. Options are repeated for users who load another class.
 
     Args:
-        tokenizer_json: our ``tokenizer.json``.
-        info: what that file does not say.
-        inputs: names of what the model takes; by default token types are among them if the
-            tokenizer tells the texts of a pair apart by type.
+        tokenizer_json: contents of ``tokenizer.json``.
+        info: special tokens and maximum length.
+        inputs: names of the model's inputs; by default ``token_type_ids`` is among them if the
+            tokenizer gives the texts of a pair different types.
     """
     tokenizer = json.loads(tokenizer_json)
     roles = {f"{role}_token": token for role, token in info.special.items()}
@@ -41,38 +41,37 @@ def hub_tokenizer_files(
 
 
 def hub_token_ids(tokenizer_json: bytes, info: TokenizerInfo) -> dict[str, int]:
-    """Return the tokens that begin and end a text as the Hub's ``config.json`` names them.
+    """Return the token ids ``bos_token_id`` and so on for the Hub's ``config.json``.
 
-    Generation there begins and ends with these, or with those of the first published model of the
-    kind where a configuration is silent.
+    Generation uses these; without them, transformers uses the defaults of the model class.
     """
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str(tokenizer_json.decode())
     named = {role: info.special[role] for role in ("bos", "eos") if role in info.special}
-    found = {f"{role}_token_id": tokenizer.token_to_id(token) for role, token in named.items()}
-    return {name: number for name, number in found.items() if number is not None}
+    token_ids = {f"{role}_token_id": tokenizer.token_to_id(token) for role, token in named.items()}
+    return {name: number for name, number in token_ids.items() if number is not None}
 
 
 def _inputs(tokenizer: dict[str, Any]) -> list[str]:
-    """What a tokenizer has to say: token types only if there is more than one."""
+    """Return the inputs that a tokenizer provides; token types only if there is more than one."""
     typed = _typed(tokenizer.get("post_processor") or {})
     return ["input_ids", *(["token_type_ids"] if typed else []), "attention_mask"]
 
 
 def _typed(ends: dict[str, Any]) -> bool:
-    """Whether what is put around the texts of a pair tells them apart by type."""
+    """Return ``True`` if the post-processor gives the texts of a pair different token types."""
     if any(_typed(part) for part in ends.get("processors") or ()):
         return True
     if any(part.get("type_id") for piece in ends.get("pair") or () for part in piece.values()):
         return True
-    # the older kind of ends has no template, and always counts types
+    # the older post-processor has no template, and always sets types
     return "sep" in ends and "trim_offsets" not in ends
 
 
 def _options(tokenizer: dict[str, Any]) -> dict[str, Any]:
     normalizer = tokenizer.get("normalizer") or {}
-    return {key: normalizer[ours] for key, (ours, _) in OPTIONS.items() if ours in normalizer}
+    return {key: normalizer[name] for key, (name, _) in OPTIONS.items() if name in normalizer}
 
 
 def _encode(value: Any) -> bytes:

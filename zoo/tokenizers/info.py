@@ -1,4 +1,4 @@
-"""What ``tokenizer.json`` does not say: the roles of tokens, and how long a text may be."""
+"""Properties that ``tokenizer.json`` lacks: roles of special tokens, and maximum length."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,9 +12,9 @@ from zoo.tokenizers.wordpiece import DEFAULTS
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# kind of vocabulary -> role -> the token that plays it where no file names one
+# kind of model -> role -> default special token
 CONVENTIONS: Mapping[str, Mapping[str, str]] = {"WordPiece": DEFAULTS}
-ENDLESS = 10**9  # model_max_length from here on is a way to write "no limit"
+ENDLESS = 10**9  # a model_max_length of at least this means "no limit"
 
 
 class TokenizerInfo(JsonStruct):
@@ -32,17 +32,16 @@ class TokenizerInfo(JsonStruct):
 def tokenizer_info(
     files: SourceFiles, tokenizer: "Tokenizer", roles: Mapping[str, str] | None = None
 ) -> TokenizerInfo:
-    """Say what ``tokenizer.json`` leaves out.
+    """Read the special tokens and the maximum length of a tokenizer.
 
     Args:
-        files: the directory that the tokenizer was built from.
-        tokenizer: the tokenizer.
-        roles: role -> token, for where no file names one; by default what is usual for the kind
-            of vocabulary.
+        files: directory that the tokenizer was built from.
+        tokenizer: tokenizer to check the tokens against.
+        roles: role -> token, for roles that no file defines; by default those of the kind of model.
 
     Returns:
-        the special tokens by role, those alone that are in the vocabulary, and the longest
-        input in tokens, if the files state one.
+        special tokens by role, restricted to the vocabulary, and maximum length in tokens, or
+            ``None``.
 
     Raises:
         VerificationError: a file is malformed.
@@ -53,20 +52,20 @@ def tokenizer_info(
     unknown = getattr(tokenizer.model, "unk_token", None)
     if unknown and tokenizer.token_to_id(names.get("unk", "")) is None:
         names["unk"] = unknown
-    found = {role: names[role] for role in ROLES if role in names}
+    special = {role: names[role] for role in ROLES if role in names}
     return TokenizerInfo(
-        special={r: t for r, t in found.items() if tokenizer.token_to_id(t) is not None},
+        special={r: t for r, t in special.items() if tokenizer.token_to_id(t) is not None},
         max_tokens=_max_tokens(settings.config, str(files.path(TOKENIZER_CONFIG))),
     )
 
 
-def check_vocabulary(tokenizer: "Tokenizer", vocab_size: int, where: str) -> None:
-    """Check that every id that the tokenizer can give has a row in the model.
+def check_vocabulary(tokenizer: "Tokenizer", vocab_size: int, origin: str) -> None:
+    """Check that every token id has a row in the token embedding.
 
     Args:
-        tokenizer: the tokenizer.
-        vocab_size: rows of the token embedding.
-        where: where the tokenizer is from, for the message.
+        tokenizer: tokenizer to check the tokens against.
+        vocab_size: number of rows of the token embedding.
+        origin: file of the tokenizer, for the message.
 
     Raises:
         VerificationError: an id is too high.
@@ -74,18 +73,18 @@ def check_vocabulary(tokenizer: "Tokenizer", vocab_size: int, where: str) -> Non
     token, highest = max(tokenizer.get_vocab().items(), key=lambda item: item[1], default=("", -1))
     if highest >= vocab_size:
         raise VerificationError(
-            f"{where}: the tokenizer gives {token!r} the id {highest}, and the model has "
+            f"{origin}: the tokenizer gives {token!r} the id {highest}, and the model has "
             f"{vocab_size} tokens",
             "tokenizer and weights belong to different checkpoints",
         )
 
 
-def _max_tokens(config: Mapping[str, Any], where: str) -> int | None:
+def _max_tokens(config: Mapping[str, Any], origin: str) -> int | None:
     value = config.get("model_max_length", config.get("max_len"))
     if value is None:
         return None
     if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 1:
         raise VerificationError(
-            f"{where}: model_max_length = {value!r:.100} is no number of tokens"
+            f"{origin}: model_max_length = {value!r:.100} is no number of tokens"
         )
     return int(value) if value < ENDLESS else None

@@ -1,11 +1,10 @@
-"""Regular expressions in ``tokenizer.json``: only those are accepted that run in bounded time.
+"""Check that a regular expression in ``tokenizer.json`` runs in bounded time.
 
-The tokenizer library runs them with Oniguruma, which backtracks: ``(a+)+b`` takes a time that
-doubles with every letter of a text, and neither can it be given a limit nor can it be interrupted.
-So a pattern is parsed here first and refused unless all of this holds, as it does for the patterns
-of published tokenizers:
+The tokenizer library runs it with Oniguruma, which backtracks: the time of ``(a+)+b`` doubles with
+every letter of a text, without a limit and without interruption. A pattern is therefore parsed here
+first, and refused unless all of the following holds, as it does for published tokenizers:
 
-* It is made of the constructs that those use: characters, classes, groups, alternatives,
+* It consists of the constructs that those use: characters, classes, groups, alternatives,
   look-around and quantifiers; no back-references, calls, conditions, comments, or quantifiers of
   quantifiers.
 * A group that is repeated has one way to match a text: ``(?:ab)+``, but not ``(?:a|ab)+``.
@@ -14,8 +13,8 @@ of published tokenizers:
   backtracking ends at the border of a word, and takes no more than its length squared.
 * The bounded choices before something that can fail multiply to at most ``MAX_PATTERN_WAYS``.
 
-A limit on time by a child process was considered, and not taken: it would have to run whenever a
-tokenizer is loaded, and shows nothing about the next text.
+A time limit in a subprocess is no alternative: it would run whenever a tokenizer is loaded, and
+would not cover other texts.
 """
 
 import math
@@ -38,16 +37,16 @@ _GROUPS = ("(?:", "(?>", "(?i:", "(?m:", "(?-i:")
 
 @dataclass(frozen=True)
 class Pattern:
-    """What is known of a part of a pattern without running it.
+    """Static properties of a part of a pattern.
 
     Attributes:
-        shortest: length of the shortest text that it matches, in characters.
-        can_fail: whether there are texts that it does not match.
-        ways: upper bound for the ways to match at one place, repetitions without bound left out.
-        loops: number of repetitions without bound that another match can shorten.
-        inner_ways, inner_loops: the same, of those alone that are followed, within the part, by
-            something that can fail.
-        crosses_words: whether one of the loops takes both spaces and letters.
+        shortest: length of the shortest match in characters.
+        can_fail: ``True`` if there are texts that it does not match.
+        ways: upper bound for the ways to match at one position, unbounded repetitions excluded.
+        loops: number of unbounded repetitions that backtracking can shorten.
+        inner_ways, inner_loops: the same, of those that are followed, within the part, by something
+            that can fail.
+        crosses_words: ``True`` if a loop matches both spaces and letters.
     """
 
     shortest: int
@@ -67,11 +66,11 @@ def check_pattern(text: str, path: Path) -> Pattern:
     """Check that a regular expression runs in bounded time.
 
     Args:
-        text: the pattern, in the syntax of Oniguruma.
-        path: the file that it is from, for the message.
+        text: regular expression in the syntax of Oniguruma.
+        path: path of the file, for the message.
 
     Raises:
-        VerificationError: it is malformed, or may take too long.
+        VerificationError: the pattern is malformed or may take too long.
     """
     check_limit(path, "length of a regular expression", len(text), MAX_PATTERN_LENGTH)
     try:
@@ -90,11 +89,11 @@ def check_pattern(text: str, path: Path) -> Pattern:
 
 
 class _Refused(Exception):
-    """A reason to refuse a pattern."""
+    """Raised with the reason to refuse a pattern."""
 
 
 class _Parser:
-    """A recursive descent over the text of a pattern."""
+    """Recursive-descent parser of a regular expression."""
 
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
@@ -121,7 +120,7 @@ class _Parser:
         last = max((k for k, part in enumerate(parts) if part.can_fail), default=-1)
         before = parts[: max(last, 0)]
         if any(part.crosses_words for part in before):
-            raise _Refused("it repeats what takes whole texts, and what follows can fail")
+            raise _Refused("a repetition over whole texts is followed by something that can fail")
         ways = math.prod(part.ways for part in before)
         loops = sum(part.loops for part in before)
         if last >= 0:
@@ -145,7 +144,7 @@ class _Parser:
         return atom if bounds is None else self._quantified(atom, is_group, atom_text, bounds)
 
     def _atom(self) -> tuple[Pattern, bool]:
-        """Parse what a quantifier may follow, and say whether it is a group."""
+        """Parse an atom; return it, and ``True`` if it is a group."""
         character = self.text[self.at]
         if character == "(":
             return self._group(), True
@@ -157,7 +156,7 @@ class _Parser:
             self.at += 1
             return _ASSERTION, False
         elif character in "*+?{":
-            raise _Refused(f"{character} stands where nothing is to be repeated")
+            raise _Refused(f"{character} follows nothing that can be repeated")
         else:
             self.at += 1
         return _CHARACTER, False
@@ -175,16 +174,16 @@ class _Parser:
             if body.loops:
                 raise _Refused("a look-around has a repetition without bound")
             return Pattern(0, True, 1, 0, body.ways, 0)
-        if opening == "(?>":  # once matched, it is never shortened
+        if opening == "(?>":  # atomic: once matched, it is never shortened
             return Pattern(body.shortest, body.can_fail, 1, 0, body.inner_ways, body.inner_loops)
         return body
 
     def _class(self) -> None:
-        """Pass a class in brackets, which may hold others."""
+        """Skip a bracketed class, which may be nested."""
         self._expect("[")
         self._take("^")
         if self._take("]"):
-            pass  # a bracket that comes first is one of the characters
+            pass  # a bracket in first position is a literal
         while not self._take("]"):
             if self.at >= len(self.text):
                 raise _Refused("a bracket is not closed")
@@ -225,7 +224,7 @@ class _Parser:
         if self.text[self.at : self.at + 1] in ("*", "+", "?", "{") and self.at < len(self.text):
             raise _Refused("a quantifier follows another")
         if not atom.shortest and (most is None or most > 1):
-            raise _Refused("what may be empty is repeated")
+            raise _Refused("a repeated part may be empty")
         if is_group and (most is None or most > 1) and (atom.ways > 1 or atom.loops):
             raise _Refused("a group that can match in several ways is repeated")
         endless = most is None or most - least > MAX_PATTERN_REPEAT
@@ -245,7 +244,7 @@ class _Parser:
         )
 
     def _bounds(self) -> tuple[int, int | None] | None:
-        """Parse a quantifier without what makes it lazy or possessive."""
+        """Parse a quantifier without its lazy or possessive suffix."""
         for mark, bounds in {"*": (0, None), "+": (1, None), "?": (0, 1)}.items():
             if self._take(mark):
                 return bounds
@@ -276,11 +275,11 @@ class _Parser:
 
 
 def _takes_spaces_and_letters(atom: str) -> bool:
-    """Whether a character or class matches a space and a letter or digit."""
+    """Return ``True`` if a character or class matches both a space and a letter or digit."""
     from tokenizers import Regex, normalizers
 
     try:
-        rest = normalizers.Replace(Regex(atom), "").normalize_str(" eE0\u044f\u4e2d")
+        remaining = normalizers.Replace(Regex(atom), "").normalize_str(" eE0\u044f\u4e2d")
     except Exception as error:  # the library raises nothing narrower
         raise _Refused(" ".join(str(error).split())[:100]) from error
-    return " " not in rest and len(rest) < 5
+    return " " not in remaining and len(remaining) < 5

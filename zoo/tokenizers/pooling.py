@@ -1,4 +1,4 @@
-"""The files in which sentence-transformers says how token vectors become one sentence vector."""
+"""Pooling configuration of sentence encoders, in the files of sentence-transformers."""
 
 import json
 from collections.abc import Mapping
@@ -11,11 +11,11 @@ from zoo.tokenizers.source_files import SourceFiles
 MODULES, SENTENCE = "modules.json", "sentence_bert_config.json"
 PROMPTS = "config_sentence_transformers.json"
 POOLING_CONFIG = "1_Pooling/config.json"
-# Before it had one name, the file that SENTENCE is now was called after the model's kind.
+# Older versions name the file SENTENCE after the kind of the model.
 ANY_SENTENCE = "sentence_*_config.json"
 POOLING_FILES: tuple[str, ...] = (MODULES, POOLING_CONFIG, ANY_SENTENCE, PROMPTS)  # patterns
 
-# switch in 1_Pooling/config.json -> our mode, which is also the name in newer files
+# flag in 1_Pooling/config.json -> mode, which newer files name directly
 MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -48,18 +48,18 @@ class Pooling(JsonStruct):
 
 
 def read_pooling(files: SourceFiles) -> Pooling | None:
-    """Read how a checkpoint turns token vectors into a sentence vector.
+    """Read the pooling of a sentence encoder.
 
     Args:
-        files: a directory as sentence-transformers writes it.
+        files: directory in the layout of sentence-transformers.
 
     Returns:
-        the pooling, or ``None`` where the directory has no ``modules.json``.
+        the pooling, or ``None`` if the directory has no ``modules.json``.
 
     Raises:
         SourceError: a file that ``modules.json`` names is missing.
-        VerificationError: a file is malformed, or asks for something that is not implemented:
-            another kind of module, several modes at once, a prompt before every text.
+        VerificationError: a file is malformed or not supported: another kind of module, several
+            modes at once, or a default prompt.
     """
     if not files.has(MODULES):
         return None
@@ -82,11 +82,11 @@ def read_pooling(files: SourceFiles) -> Pooling | None:
 
 
 def hub_pooling_files(pooling: Pooling, hidden_size: int) -> dict[str, bytes]:
-    """Return the files that make sentence-transformers pool as we do.
+    """Return the files with which sentence-transformers computes the same pooling.
 
     Args:
-        pooling: what to describe.
-        hidden_size: the length of a token vector.
+        pooling: pooling to describe.
+        hidden_size: size of a token embedding.
     """
     folders = ("", "1_Pooling", "2_Normalize")
     modules = [
@@ -105,55 +105,53 @@ def hub_pooling_files(pooling: Pooling, hidden_size: int) -> dict[str, bytes]:
 
 def _modules(files: SourceFiles) -> list[tuple[str, str]]:
     """Return kind and folder of each module, in order."""
-    found = files.parse(MODULES)
-    where = str(files.path(MODULES))
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise VerificationError(f"{where} is not a list of modules")
+    content = files.parse(MODULES)
+    origin = str(files.path(MODULES))
+    if not isinstance(content, list) or not all(isinstance(module, dict) for module in content):
+        raise VerificationError(f"{origin} is not a list of modules")
     modules = []
-    for each in found:
-        kind, folder = each.get("type"), each.get("path")
+    for module in content:
+        kind, folder = module.get("type"), module.get("path")
         if not isinstance(kind, str) or not isinstance(folder, str):
-            raise VerificationError(f"{where}: {each!r:.100} has no type and path")
+            raise VerificationError(f"{origin}: {module!r:.100} has no type and path")
         modules.append((kind.rsplit(".", 1)[-1], folder))
     return modules
 
 
 def _mode(files: SourceFiles, name: str) -> str:
     config = files.json(name)
-    where = str(files.path(name))
+    origin = str(files.path(name))
     stated: Any = config.get("pooling_mode")
     if stated is None:
-        stated = [mode for key, mode in MODES.items() if _flag(config, key, where)] or "mean"
+        stated = [mode for key, mode in MODES.items() if _flag(config, key, origin)] or "mean"
     modes = [stated] if isinstance(stated, str) else stated
     if not isinstance(modes, list) or any(mode not in MODES.values() for mode in modes):
-        raise VerificationError(f"{where}: pooling_mode = {stated!r:.100} is not implemented")
+        raise VerificationError(f"{origin}: pooling_mode = {stated!r:.100} is not implemented")
     if len(modes) != 1:
         raise VerificationError(
-            f"{where}: {' and '.join(modes)} at once are not implemented", "only one mode is"
+            f"{origin}: {' and '.join(modes)} at once are not implemented", "only one mode is"
         )
     return str(modes[0])
 
 
 def _sentence_file(files: SourceFiles, folder: str) -> str:
-    found = files.matching(folder + ANY_SENTENCE)
-    if len(found) > 1 and folder + SENTENCE not in found:
-        raise VerificationError(
-            f"{files.directory} holds {' and '.join(found)}", "keep the one that is meant"
-        )
-    return found[0] if len(found) == 1 else folder + SENTENCE
+    content = files.matching(folder + ANY_SENTENCE)
+    if len(content) > 1 and folder + SENTENCE not in content:
+        raise VerificationError(f"{files.directory} holds {' and '.join(content)}", "keep only one")
+    return content[0] if len(content) == 1 else folder + SENTENCE
 
 
 def _text_options(files: SourceFiles, name: str) -> dict[str, Any]:
     config = files.json_if_any(name)
-    where = str(files.path(name))
+    origin = str(files.path(name))
     limit = config.get("max_seq_length")
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise VerificationError(f"{where}: max_seq_length = {limit!r:.100} is no number of tokens")
-    return {"max_tokens": limit, "lowercase": _flag(config, "do_lower_case", where)}
+        raise VerificationError(f"{origin}: max_seq_length = {limit!r:.100} is no number of tokens")
+    return {"max_tokens": limit, "lowercase": _flag(config, "do_lower_case", origin)}
 
 
 def _refuse_prompt(files: SourceFiles) -> None:
-    """A prompt that is put before every text changes every vector."""
+    """Raise an error for a default prompt, which changes every embedding."""
     config = files.json_if_any(PROMPTS)
     name, prompts = config.get("default_prompt_name"), config.get("prompts") or {}
     if name is None:
@@ -165,10 +163,10 @@ def _refuse_prompt(files: SourceFiles) -> None:
         )
 
 
-def _flag(config: Mapping[str, Any], key: str, where: str) -> bool:
+def _flag(config: Mapping[str, Any], key: str, origin: str) -> bool:
     value = config.get(key)
     if value is not None and not isinstance(value, bool):
-        raise VerificationError(f"{where}: {key} = {value!r:.100} is neither true nor false")
+        raise VerificationError(f"{origin}: {key} = {value!r:.100} is neither true nor false")
     return bool(value)
 
 

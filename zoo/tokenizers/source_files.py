@@ -1,4 +1,4 @@
-"""The small files beside a checkpoint's weights, by name."""
+"""Reading of the side files of a published checkpoint."""
 
 import os
 from collections.abc import Collection
@@ -16,7 +16,7 @@ from zoo.io.limits import (
 )
 from zoo.io.paths import safe_join
 
-MAX_NAME = 255  # bytes, of common file systems
+MAX_NAME = 255  # bytes; limit of common file systems
 
 TOKENIZER_JSON, VOCABULARY = "tokenizer.json", "vocab.txt"
 TOKENIZER_CONFIG, SPECIAL_TOKENS = "tokenizer_config.json", "special_tokens_map.json"
@@ -24,14 +24,14 @@ ADDED_TOKENS = "added_tokens.json"
 VOCAB_JSON, MERGES = "vocab.json", "merges.txt"
 PIECE_MODELS = ("spiece.model", "sentencepiece.bpe.model", "spm.model")
 
-# what first releases call a file, before it had its present name
+# file name -> its name in the first releases
 FORMER = {
     VOCAB_JSON: "encoder_bpe_40000.json",
     MERGES: "vocab_40000.bpe",
     PIECE_MODELS[0]: "30k-clean.model",
 }
 
-# Any one of these sets holds a vocabulary; the other files only say how to use it.
+# Each of these sets contains a vocabulary; the other files have options only.
 VOCABULARIES: tuple[tuple[str, ...], ...] = (
     (TOKENIZER_JSON,),
     (VOCABULARY,),
@@ -48,14 +48,14 @@ TOKENIZER_FILES: tuple[str, ...] = (
 
 
 class SourceFiles:
-    """A checkpoint directory as it came: its side files, read-only.
+    """Side files of a checkpoint directory, read-only.
 
     Args:
-        directory: where the checkpoint is.
-        only: the files of it that may be read, where others may lie there unchecked.
+        directory: directory of the checkpoint.
+        only: names of the files that may be read; by default all.
 
     Attributes:
-        names_read: the files that were read so far.
+        names_read: names of the files that were read so far.
     """
 
     def __init__(self, directory: Path, only: Collection[str] | None = None) -> None:
@@ -64,65 +64,65 @@ class SourceFiles:
         self.names_read: set[str] = set()
 
     def has(self, name: str) -> bool:
-        """Whether there is something of that name. Reading refuses what is no regular file."""
-        return os.path.lexists(self.path(name)) and self._asked_for(self.path(name))
+        """Return ``True`` if a path of that name exists, of any type."""
+        return os.path.lexists(self.path(name)) and self._allowed(self.path(name))
 
     def matching(self, pattern: str) -> list[str]:
         """Return the names of files that match a pattern such as ``sentence_*.json``."""
-        found = (
+        names = (
             path.relative_to(self.directory).as_posix() for path in self.directory.glob(pattern)
         )
-        return sorted(name for name in found if self.has(name))
+        return sorted(name for name in names if self.has(name))
 
     def path(self, name: str) -> Path:
-        """Return where a file is, or would be; under its former name, if it has that alone.
+        """Return the path of a file; under its former name if only that exists.
 
         Raises:
-            VerificationError: the name leads out of the directory.
+            VerificationError: the name is too long or leads out of the directory.
         """
         if any(len(os.fsencode(part)) > MAX_NAME for part in name.split("/")):
             raise VerificationError(f"{self.directory}: {name[:100]!r}... cannot be a file's name")
         path = safe_join(self.directory, name, str(self.directory))
-        former = path.with_name(FORMER.get(name, path.name))
-        return former if os.path.lexists(former) and not os.path.lexists(path) else path
+        former_path = path.with_name(FORMER.get(name, path.name))
+        return former_path if os.path.lexists(former_path) and not os.path.lexists(path) else path
 
     def bytes(self, name: str) -> bytes:
         """Read a file.
 
         Raises:
-            SourceError: it is missing, cannot be read, or was not asked for.
+            SourceError: the file is missing, cannot be read, or is not in ``only``.
         """
         path = self.path(name)
-        if not self._asked_for(path):
-            raise SourceError(f"{path} is not one of the files that were asked for")
+        if not self._allowed(path):
+            raise SourceError(f"{path} is not one of the requested files")
         self.names_read.add(path.relative_to(self.directory).as_posix())
         return read_regular(path, "file", self._limits(name)[0])
 
     @staticmethod
     def _limits(name: str) -> tuple[int, int]:
-        """Return how many bytes a file may have, and how many values if it is JSON."""
+        """Return the maximum size in bytes, and the maximum number of JSON values."""
         if any(name in names for names in VOCABULARIES):
             return MAX_TOKENIZER_BYTES, MAX_TOKENIZER_VALUES
         return MAX_JSON_BYTES, MAX_JSON_VALUES
 
-    def _asked_for(self, path: Path) -> bool:
+    def _allowed(self, path: Path) -> bool:
         return self.only is None or path.relative_to(self.directory).as_posix() in self.only
 
     def text(self, name: str) -> str:
         """Read a text file.
 
         Raises:
-            SourceError: it is missing, cannot be read, or was not asked for.
-            VerificationError: it is not UTF-8.
+            SourceError: the file is missing, cannot be read, or is not in ``only``.
+            VerificationError: the file is not UTF-8.
         """
         return decode_text(self.bytes(name), self.path(name))
 
     def parse(self, name: str) -> Any:
-        """Read a JSON file, whatever it holds.
+        """Read a JSON file with any value.
 
         Raises:
-            SourceError: it is missing or cannot be read.
-            VerificationError: it is not JSON.
+            SourceError: the file is missing or cannot be read.
+            VerificationError: the file is no JSON.
         """
         return parse_json(self.bytes(name), self.path(name), max_values=self._limits(name)[1])
 
@@ -130,31 +130,31 @@ class SourceFiles:
         """Read a JSON file that holds an object.
 
         Raises:
-            SourceError: it is missing or cannot be read.
-            VerificationError: it is not JSON, or not an object.
+            SourceError: the file is missing or cannot be read.
+            VerificationError: the file is no JSON object.
         """
-        found = self.parse(name)
-        if not isinstance(found, dict):
+        value = self.parse(name)
+        if not isinstance(value, dict):
             raise VerificationError(f"{self.path(name)} is not a JSON object")
-        return found
+        return value
 
     def json_if_any(self, name: str) -> dict[str, Any]:
-        """Read a JSON file that may be missing; then the result is empty.
+        """Read a JSON file that holds an object; a missing file counts as empty.
 
         Raises:
-            VerificationError: it is there, and is not a JSON object.
+            VerificationError: the file is no JSON object.
         """
         return self.json(name) if self.has(name) else {}
 
 
 def has_tokenizer(files: SourceFiles) -> bool:
-    """Whether a directory holds a vocabulary to build a tokenizer from."""
+    """Return ``True`` if a directory has the files of a vocabulary."""
     return any(all(files.has(name) for name in names) for names in VOCABULARIES)
 
 
-def other_kind(files: SourceFiles, wanted: str) -> SourceError:
-    """Return the error of a directory whose tokenizer files are of another kind than is wanted."""
+def other_kind(files: SourceFiles, expected: str) -> SourceError:
+    """Return the error for a directory with tokenizer files of another kind."""
     return SourceError(
-        f"{files.directory} has neither {TOKENIZER_JSON} nor {wanted}",
+        f"{files.directory} has neither {TOKENIZER_JSON} nor {expected}",
         "its tokenizer files are of a kind that this family does not have",
     )

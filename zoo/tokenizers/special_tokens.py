@@ -1,4 +1,4 @@
-"""Special tokens by role: what the files name, and what a family takes where they are silent."""
+"""Special tokens by role, from the files of a checkpoint or the defaults of a family."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,18 +10,18 @@ def tokens_by_role(settings: TokenizerFilesConfig, roles: Mapping[str, str]) -> 
     """Return role -> token.
 
     Args:
-        settings: what the files say.
-        roles: the family's own, for where the files are silent.
+        settings: contents of the configuration files.
+        roles: defaults of the family, role -> token.
     """
     return {**roles, **{role: token.content for role, token in settings.named.items()}}
 
 
 def usual_tokens(roles: Mapping[str, str], mask_takes_space: bool) -> list[AddedTokenSpec]:
-    """Return a family's special tokens, each once.
+    """Return the special tokens of a family without duplicates.
 
     Args:
         roles: role -> token.
-        mask_takes_space: whether the mask takes the space before it along.
+        mask_takes_space: the mask token includes the space before it.
     """
     tokens = [special(token, role) for role, token in roles.items()]
     unique = {token.content: token for token in tokens}
@@ -34,11 +34,11 @@ def usual_tokens(roles: Mapping[str, str], mask_takes_space: bool) -> list[Added
 def with_spaced_mask(
     settings: TokenizerFilesConfig, roles: Mapping[str, str]
 ) -> TokenizerFilesConfig:
-    """Let the mask take the space before it along, unless the files say whether it does.
+    """Make the mask token include the space before it, unless the files define this.
 
     Args:
-        settings: what the files say.
-        roles: the family's special tokens.
+        settings: contents of the configuration files.
+        roles: special tokens of the family, role -> token.
     """
     name = tokens_by_role(settings, roles).get("mask")
 

@@ -1,4 +1,4 @@
-"""What a tokenizer puts around a text or a pair of texts."""
+"""Templates of special tokens around a text or a pair of texts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Template:
-    """What is put around texts, in words: ``$A`` and ``$B`` are texts, the others are roles.
+    """Template of special tokens: ``$A`` and ``$B`` are the texts, other words are roles.
 
-    ``:1`` after a word sets its token type; all others have type 0.
+    ``:1`` after a word sets its token type to 1; the default is 0.
 
     Attributes:
-        single: around one text, such as ``cls $A sep``.
-        pair: around two.
+        single: template for one text, such as ``cls $A sep``.
+        pair: template for a pair.
     """
 
     single: str
@@ -27,19 +27,19 @@ class Template:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The roles that it names, each once."""
+        """Roles in the template, without duplicates."""
         words = [word.partition(":")[0] for word in f"{self.single} {self.pair}".split()]
         return tuple(dict.fromkeys(word for word in words if not word.startswith("$")))
 
     def build(
-        self, tokenizer: "Tokenizer", roles: Mapping[str, str], where: str
+        self, tokenizer: "Tokenizer", roles: Mapping[str, str], origin: str
     ) -> "processors.TemplateProcessing":
-        """Return the library's object.
+        """Return the post-processor of the ``tokenizers`` library.
 
         Args:
-            tokenizer: has the tokens' ids.
+            tokenizer: tokenizer with the vocabulary.
             roles: role -> token.
-            where: the directory, for messages.
+            origin: directory of the files, for messages.
 
         Raises:
             VerificationError: the vocabulary lacks one of the tokens.
@@ -51,11 +51,11 @@ class Template:
             number = tokenizer.token_to_id(token)
             if number is None:
                 raise VerificationError(
-                    f"{where}: the vocabulary has no token {token}, which every text needs",
-                    "tokenizer_config.json must say which token takes its place",
+                    f"{origin}: the vocabulary has no token {token}, which every text needs",
+                    "set this special token in tokenizer_config.json",
                 )
             ends[token] = number
-        with rust_parsing(where, "a tokenizer"):
+        with rust_parsing(origin, "a tokenizer"):
             return processors.TemplateProcessing(
                 single=_pieces(self.single, roles),
                 pair=_pieces(self.pair, roles),

@@ -1,4 +1,4 @@
-"""A tokenizer at work: texts to ids, with truncation that is counted, and ids to text."""
+"""Encoding of texts to token ids, with truncation, and decoding."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -15,16 +15,16 @@ Text: TypeAlias = str | tuple[str, str]
 
 
 class Encoded:
-    """One text, or one pair of texts, as tokens. Lists are made when they are asked for.
+    """Encoding of a text or a pair of texts. Lists are built on access.
 
     Args:
-        encoding: all of the tokens.
-        cuts: places of the tokens to cut.
-        located: whether the encoding holds offsets.
+        encoding: encoding without truncation.
+        cuts: ranges of the tokens to remove.
+        located: the encoding has offsets.
 
     Attributes:
-        ids: the token ids, special tokens included.
-        truncated: how many tokens were cut.
+        ids: token ids, special tokens included.
+        truncated: number of tokens that were removed.
     """
 
     def __init__(
@@ -41,22 +41,22 @@ class Encoded:
 
     @cached_property
     def tokens(self) -> list[str]:
-        """The tokens as text."""
+        """Tokens as strings."""
         return _without(self._encoding.tokens, self._cuts)
 
     @cached_property
     def type_ids(self) -> list[int]:
-        """For each token, which text of a pair it belongs to, by the model's count."""
+        """Token type id of each token."""
         return _without(self._encoding.type_ids, self._cuts)
 
     @cached_property
     def special(self) -> list[bool]:
-        """For each token, whether it was put around the text rather than found in it."""
+        """``True`` for each special token that the template added."""
         return [bool(flag) for flag in _without(self._encoding.special_tokens_mask, self._cuts)]
 
     @cached_property
     def offsets(self) -> list[tuple[int, int]]:
-        """For each token, where it is in its text: start and end in characters.
+        """Start and end of each token in its text, in characters.
 
         Special tokens have (0, 0).
         """
@@ -65,12 +65,12 @@ class Encoded:
 
 
 class TextTokenizer:
-    """``tokenizer.json`` and what it does not say, ready for tasks.
+    """Tokenizer of tasks: ``tokenizer.json`` with its special tokens and maximum length.
 
     Args:
-        tokenizer: without truncation or padding.
-        info: special tokens and the longest input.
-        name: where it is from, for messages.
+        tokenizer: tokenizer without truncation or padding.
+        info: special tokens and maximum length.
+        name: file of the tokenizer, for messages.
     """
 
     def __init__(
@@ -84,18 +84,17 @@ class TextTokenizer:
         """Tokenize texts or pairs of texts, with special tokens, on all cores.
 
         Args:
-            texts: what to tokenize.
-            max_tokens: the most tokens a text may have, special ones included; a longer text is
-                cut at its end, of a pair the longer text first. ``None`` cuts nothing.
-            offsets: keep where each token is in its text; without them it takes a quarter less
-                time.
+            texts: texts, or pairs of texts.
+            max_tokens: maximum number of tokens, special ones included; a longer text is truncated
+                at its end, of a pair the longer text first. ``None`` for no truncation.
+            offsets: compute offsets; without them, encoding takes a quarter less time.
 
         Raises:
-            UsageError: ``max_tokens`` leaves no room for text, or a text is no Unicode text.
+            UsageError: ``max_tokens`` leaves no room for text, or a text is not valid Unicode.
         """
         with rust_parsing(self.name, "a tokenizer"):
-            found = self._encode(list(texts), offsets)
-        return [Encoded(each, _cuts(each, max_tokens), located=offsets) for each in found]
+            encodings = self._encode(list(texts), offsets)
+        return [Encoded(e, _cuts(e, max_tokens), located=offsets) for e in encodings]
 
     def _encode(self, texts: list[Text], offsets: bool) -> "list[Encoding]":
         run = self._tokenizer.encode_batch if offsets else self._tokenizer.encode_batch_fast
@@ -105,11 +104,11 @@ class TextTokenizer:
             raise unreadable(texts) from error
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
-        """Return the text of token ids, as far as they tell it.
+        """Decode token ids.
 
         Args:
-            ids: the tokens.
-            skip_special: leave special tokens out.
+            ids: token ids.
+            skip_special: omit special tokens.
         """
         with rust_parsing(self.name, "a tokenizer"):
             text: str = self._tokenizer.decode(list(ids), skip_special_tokens=skip_special)
@@ -117,57 +116,57 @@ class TextTokenizer:
 
     def token_id(self, token: str) -> int | None:
         """Return a token's id, or ``None`` if the vocabulary lacks it."""
-        found: int | None = self._tokenizer.token_to_id(token)
-        return found
+        token_id: int | None = self._tokenizer.token_to_id(token)
+        return token_id
 
     def token(self, number: int) -> str:
         """Return the token of an id.
 
         Raises:
-            UsageError: no token has it; a model may have more rows than there are tokens.
+            UsageError: no token has that id; embeddings may have more rows than tokens.
         """
-        found: str | None = self._tokenizer.id_to_token(number)
-        if found is None:
+        token: str | None = self._tokenizer.id_to_token(number)
+        if token is None:
             raise UsageError(f"no token has the id {number}")
-        return found
+        return token
 
     @property
     def pad_id(self) -> int:
-        """The id to fill batches up with; 0 where no token is meant for it."""
+        """Id of the padding token; 0 without one."""
         return self.role_id("pad") or 0
 
     @property
     def mask_id(self) -> int | None:
-        """The id of the token that asks for a guess, or ``None``."""
+        """Id of the mask token, or ``None``."""
         return self.role_id("mask")
 
     @property
     def mask_token(self) -> str | None:
-        """The token that asks for a guess, or ``None``."""
+        """Mask token, or ``None``."""
         return self.info.special.get("mask")
 
     @property
     def max_tokens(self) -> int | None:
-        """The longest input that the model was made for, or ``None``."""
+        """Maximum input length of the model in tokens, or ``None``."""
         return self.info.max_tokens
 
     def role_id(self, role: str) -> int | None:
-        """Return the id of the token that plays a role such as ``eos``, or ``None``."""
+        """Return the id of the special token with a role such as ``eos``, or ``None``."""
         token = self.info.special.get(role)
         return None if token is None else self.token_id(token)
 
 
 def longest_first(first: int, second: int, max_tokens: int) -> tuple[int, int]:
-    """Share out room between the texts of a pair, at the cost of the longer one.
+    """Truncate the lengths of a pair, the longer text first.
 
     Args:
-        first: tokens of the first text.
-        second: tokens of the second text; 0 if there is none.
-        max_tokens: how many tokens may remain in all.
+        first: number of tokens of the first text.
+        second: number of tokens of the second text; 0 without one.
+        max_tokens: maximum total number of tokens.
 
     Returns:
-        how many tokens of each remain. Where both are cut, the one that was longer keeps the
-        odd one out, and the second if they were of one length.
+        the truncated lengths. If both are truncated to an odd total, the longer text keeps one
+            token more, and the second if both were equally long.
     """
     if first + second <= max_tokens:
         return first, second
@@ -179,7 +178,7 @@ def longest_first(first: int, second: int, max_tokens: int) -> tuple[int, int]:
 
 
 def _cuts(encoding: "Encoding", max_tokens: int | None) -> tuple[slice, ...]:
-    """Return the places of the tokens to cut: the end of a text, or of both of a pair."""
+    """Return the ranges of the tokens to remove: the end of one text or of both."""
     if max_tokens is None or len(encoding) <= max_tokens:
         return ()
     texts = encoding.sequence_ids
@@ -200,15 +199,15 @@ def _cuts(encoding: "Encoding", max_tokens: int | None) -> tuple[slice, ...]:
 Item = TypeVar("Item")
 
 
-def _without(found: list[Item], cuts: tuple[slice, ...]) -> list[Item]:
-    """Remove what is cut from a list that nobody else holds."""
+def _without(items: list[Item], cuts: tuple[slice, ...]) -> list[Item]:
+    """Remove ranges from a list in place."""
     for cut in reversed(cuts):
-        del found[cut]
-    return found
+        del items[cut]
+    return items
 
 
 def unreadable(texts: Sequence[Text]) -> UsageError:
-    """Say which of some texts, or pairs of texts, is none."""
+    """Return the error that names the first invalid text."""
     for number, text in enumerate(texts, 1):
         for part in text if isinstance(text, tuple) else (text,):
             if not isinstance(part, str):
@@ -216,5 +215,5 @@ def unreadable(texts: Sequence[Text]) -> UsageError:
             try:
                 part.encode()
             except UnicodeEncodeError:
-                return UsageError(f"text {number} holds half of a surrogate pair")
+                return UsageError(f"text {number} holds a lone surrogate")
     return UsageError("texts must be strings or pairs of strings")

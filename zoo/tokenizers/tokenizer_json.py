@@ -1,4 +1,4 @@
-"""``tokenizer.json``: reading it, and what is the same for every kind of tokenizer."""
+"""Reading and completion of ``tokenizer.json``, for every kind of tokenizer."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from zoo.tokenizers.source_files import TOKENIZER_JSON, SourceFiles
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# What a configuration that says clean_up_tokenization_spaces wants done to decoded text.
+# Replacements in decoded text if clean_up_tokenization_spaces is set.
 CLEAN_UP = {f" {mark}": mark for mark in (".", "?", "!", ",")} | {" ' ": "'"}
 CLEAN_UP |= {f" {end}": end for end in ("n't", "'m", "'s", "'ve", "'re")}
 
@@ -26,21 +26,21 @@ def load(files: SourceFiles) -> "Tokenizer":
     """Read ``tokenizer.json``.
 
     Raises:
-        SourceError: it cannot be read.
-        VerificationError: the library does not accept it.
+        SourceError: the file cannot be read.
+        VerificationError: the file is refused, see ``parse``.
     """
     return parse(files.bytes(TOKENIZER_JSON), files.path(TOKENIZER_JSON))
 
 
 def parse(content: bytes, path: Path) -> "Tokenizer":
-    """Return the tokenizer that a ``tokenizer.json`` describes, without truncation or padding.
+    """Return the tokenizer of a ``tokenizer.json``, without truncation or padding.
 
     Args:
-        content: the file's.
-        path: the file, for messages.
+        content: contents of the file.
+        path: path of the file, for messages.
 
     Raises:
-        VerificationError: see ``zoo.tokenizers.definition``, or the library does not accept it.
+        VerificationError: see ``zoo.tokenizers.definition``; or the library refuses it.
     """
     from tokenizers import Tokenizer
 
@@ -56,10 +56,10 @@ def parse(content: bytes, path: Path) -> "Tokenizer":
 
 
 def read_checked(path: Path) -> bytes:
-    """Return the content of a ``tokenizer.json`` that can be loaded.
+    """Return the contents of a ``tokenizer.json`` after checking that it can be loaded.
 
     Raises:
-        SourceError: it cannot be read.
+        SourceError: the file cannot be read.
         VerificationError: see ``parse``.
     """
     content = read_regular(path, "tokenizer", MAX_TOKENIZER_BYTES)
@@ -68,9 +68,9 @@ def read_checked(path: Path) -> bytes:
 
 
 def _check_added(tokenizer: "Tokenizer", definition: Mapping[str, Any], path: Path) -> None:
-    """Check that added tokens have the ids that the file gives them.
+    """Check that added tokens have the ids that the file states.
 
-    The library numbers them itself, after the vocabulary.
+    The library assigns ids after the vocabulary, in the order of the file.
     """
     check_normalized(tokenizer, path)
     for token in definition.get("added_tokens") or ():
@@ -83,9 +83,9 @@ def _check_added(tokenizer: "Tokenizer", definition: Mapping[str, Any], path: Pa
 
 
 def stored_kind(files: SourceFiles) -> str | None:
-    """Return what kind of model ``tokenizer.json`` holds, such as ``BPE`` or ``Unigram``.
+    """Return the kind of model of ``tokenizer.json``: ``BPE``, ``Unigram`` or another.
 
-    ``None`` stands for no such file.
+    Returns ``None`` if there is no such file.
 
     Raises:
         SourceError, VerificationError: see ``load``.
@@ -94,12 +94,12 @@ def stored_kind(files: SourceFiles) -> str | None:
 
 
 def check_normalized(tokenizer: "Tokenizer", path: "Path | str") -> None:
-    """Check that something is left of each added token that is looked for in normalized text.
+    """Check that normalization leaves something of each added token.
 
-    The library would find the empty text everywhere, and panic.
+    The library would match the empty text everywhere, and panic.
 
     Raises:
-        VerificationError: names one of which nothing is left.
+        VerificationError: nothing is left of a token.
     """
     normalizer = tokenizer.normalizer
     if normalizer is None:
@@ -108,8 +108,8 @@ def check_normalized(tokenizer: "Tokenizer", path: "Path | str") -> None:
         if not token.normalized:
             continue
         with rust_parsing(path, "a tokenizer"):
-            left = normalizer.normalize_str(token.content)
-        if not left:
+            normalized = normalizer.normalize_str(token.content)
+        if not normalized:
             raise VerificationError(
                 f"{path}: nothing is left of the added token {token.content!r} "
                 "when it is normalized"
@@ -117,9 +117,9 @@ def check_normalized(tokenizer: "Tokenizer", path: "Path | str") -> None:
 
 
 def _check_post_processor(tokenizer: "Tokenizer", processor: Any, path: Path) -> None:
-    """Check that what is put around each text has the vocabulary's ids.
+    """Check that the special tokens of the post-processor have the ids of the vocabulary.
 
-    The library takes the ids on trust, and gives up its process over one that is missing.
+    The library does not check the ids, and ends the process if one is missing.
     """
     for token, number in _ends(processor):
         expected = tokenizer.token_to_id(token)
@@ -131,16 +131,16 @@ def _check_post_processor(tokenizer: "Tokenizer", processor: Any, path: Path) ->
 
 
 def _ends(processor: Any) -> Iterator[tuple[str, int | None]]:
-    """Yield the tokens that a post-processor adds, with their ids, of any of its layouts."""
-    found: Mapping[str, Any] = processor or {}
-    for part in found.get("processors") or ():
+    """Yield the special tokens of a post-processor, with their ids, for each of its layouts."""
+    definition: Mapping[str, Any] = processor or {}
+    for part in definition.get("processors") or ():
         yield from _ends(part)
     for role in ("cls", "sep"):
-        if role in found:
-            token, number = found[role]
+        if role in definition:
+            token, number = definition[role]
             yield token, number
-    listed = found.get("special_tokens") or {}
-    for piece in (*(found.get("single") or ()), *(found.get("pair") or ())):
+    listed = definition.get("special_tokens") or {}
+    for piece in (*(definition.get("single") or ()), *(definition.get("pair") or ())):
         if "SpecialToken" in piece and piece["SpecialToken"]["id"] not in listed:
             yield piece["SpecialToken"]["id"], None
     for entry in listed.values():
@@ -150,10 +150,10 @@ def _ends(processor: Any) -> Iterator[tuple[str, int | None]]:
 
 
 def finalize(tokenizer: "Tokenizer", settings: TokenizerFilesConfig) -> None:
-    """Make a tokenizer ready to be stored.
+    """Add the last settings to a tokenizer before it is stored.
 
-    Decoding ends with the clean-up that the configuration asks for. Truncation and padding are
-    switched off: they are a matter of each run.
+    Decoding ends with the clean-up of the configuration. Truncation and padding are disabled,
+    since they are options of each run.
 
     Raises:
         VerificationError: the configuration is malformed.
@@ -161,14 +161,14 @@ def finalize(tokenizer: "Tokenizer", settings: TokenizerFilesConfig) -> None:
     from tokenizers import decoders
 
     if settings.option("clean_up_tokenization_spaces", (bool, type(None)), False):
-        steps = [decoders.Replace(found, wanted) for found, wanted in CLEAN_UP.items()]
+        steps = [decoders.Replace(text, replacement) for text, replacement in CLEAN_UP.items()]
         first = [] if tokenizer.decoder is None else [tokenizer.decoder]
         tokenizer.decoder = decoders.Sequence([*first, decoders.Fuse(), *steps])
-    check_normalized(tokenizer, settings.where)
+    check_normalized(tokenizer, settings.origin)
     tokenizer.no_truncation()
     tokenizer.no_padding()
 
 
 def one_line(error: Exception) -> str:
-    """Return what the library says, fit for a message of one line."""
+    """Return the message of an exception on one line."""
     return " ".join(str(error).split())[:200]

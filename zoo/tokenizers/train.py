@@ -1,16 +1,15 @@
-"""Training a tokenizer: the files that a checkpoint of the kind would ship.
+"""Training of a tokenizer with the ``tokenizers`` library, deterministically.
 
-The files are read like those of any checkpoint afterwards (``Family.tokenizer``), so that what is
-put around texts, and how, is decided in one place. The algorithms are those of the ``tokenizers``
-library. Of two things it leaves to chance, which order equals have, this module decides:
+The result is the set of files that a checkpoint ships; they are then read as those of any
+checkpoint (``Family.tokenizer``), which adds the template. Two results of the library depend on the
+order of hash maps and threads, and are made deterministic here:
 
-* The pieces with which words go on get their ids in the order in which the library happens to
-  meet them, and equally frequent merges follow the ids. So these pieces are found first, and
-  their ids fixed.
-* Unigram's rarest characters get scores in any order, and its sums are added up in any order. So
-  these characters have one score, and scores are rounded.
+* Word-internal characters of WordPiece get ids in any order, and ties of merges are broken by ids.
+  These characters are therefore determined in a first pass, and their ids fixed.
+* Unigram assigns scores to the rarest characters in any order, and adds in any order. These
+  characters therefore get equal scores, and all scores are rounded.
 
-Of more than 1,000 different characters the most frequent are learnt.
+The alphabet is limited to the 1,000 most frequent characters.
 """
 
 import json
@@ -37,22 +36,22 @@ if TYPE_CHECKING:
 
 Batches = Callable[[], Iterable[Sequence[str]]]
 ALPHABET = 1000
-DIGITS = 4  # of a score behind the point
-STEP = 1e-4  # by which the library tells the scores of rare characters apart
+DIGITS = 4  # decimals of a score
+STEP = 1e-4  # difference of the scores of rare characters in the library
 
 
 @dataclass(frozen=True)
 class TokenizerTrainSpec:
-    """How a tokenizer of one kind is laid out that is trained for a family.
+    """Layout of a new tokenizer of one kind for a family.
 
     Attributes:
-        first: special tokens before all others, in the order of their ids.
-        last: special tokens after all others.
-        sentinels: how many tokens ``<extra_id_N>`` come after those, in falling order.
-        lowercase: whether texts are lower-cased, where the kind can.
-        strip_accents: whether accents are removed, where the kind can.
-        plain_quotes: whether double grave accents and double apostrophes become quotes, where
-            the kind can.
+        first: special tokens before all other tokens, in the order of their ids.
+        last: special tokens after all other tokens.
+        sentinels: number of tokens ``<extra_id_N>`` after those, in descending order.
+        lowercase: lower-case texts, if the kind supports it.
+        strip_accents: remove accents, if the kind supports it.
+        plain_quotes: replace double grave accents and double apostrophes by quotes, if the kind
+            supports it.
     """
 
     first: tuple[str, ...] = ()
@@ -64,14 +63,14 @@ class TokenizerTrainSpec:
 
 
 @dataclass(frozen=True)
-class _Job:
-    """What is asked for.
+class _TrainParams:
+    """Parameters of the training of a tokenizer.
 
     Attributes:
-        new: how the family's tokenizer is laid out.
-        batches: returns the texts, in lists; it is called several times.
-        size: ids in all.
-        unknown: the token for what the vocabulary lacks.
+        new: layout of the tokenizer.
+        batches: function that returns the texts in lists; called several times.
+        size: vocabulary size, special tokens included.
+        unknown: unknown token.
     """
 
     new: TokenizerTrainSpec
@@ -81,17 +80,17 @@ class _Job:
 
     @property
     def last(self) -> list[str]:
-        """The special tokens after all others."""
-        marks = [f"<extra_id_{number}>" for number in reversed(range(self.new.sentinels))]
-        return [*self.new.last, *marks]
+        """Special tokens after all other tokens."""
+        sentinels = [f"<extra_id_{number}>" for number in reversed(range(self.new.sentinels))]
+        return [*self.new.last, *sentinels]
 
     @property
     def room(self) -> int:
-        """How many ids are left before those."""
+        """Number of ids before those."""
         return self.size - len(self.last)
 
     def texts(self) -> Iterator[list[str]]:
-        """Yield the texts; one that spells a special token teaches nothing about it."""
+        """Yield the texts, with spaces for the spelling of special tokens."""
         special = (*self.new.first, *self.last)
         for batch in self.batches():
             texts = list(batch)
@@ -99,8 +98,8 @@ class _Job:
                 texts = [t.replace(token, " ") if token in t else t for t in texts]
             yield texts
 
-    def common(self) -> "_Job":
-        """Return the same with spaces for rare characters."""
+    def common(self) -> "_TrainParams":
+        """Return parameters whose texts have spaces for rare characters."""
         counts: Counter[str] = Counter()
         for batch in self.texts():
             for text in batch:
@@ -111,7 +110,7 @@ class _Job:
         table = str.maketrans(dict.fromkeys(rare, " "))
         texts = self.texts
         spelled: Batches = lambda: ([t.translate(table) for t in batch] for batch in texts())  # noqa: E731
-        return _Job(self.new, spelled, self.size, self.unknown)
+        return _TrainParams(self.new, spelled, self.size, self.unknown)
 
 
 def train(
@@ -126,41 +125,41 @@ def train(
     """Train a tokenizer and write its files.
 
     Args:
-        kind: one of ``KINDS``.
-        new: how the family's tokenizer is laid out.
-        batches: returns the texts, in lists; it is called several times.
-        directory: where to write; it exists.
-        size: ids in all, special tokens included. There are fewer where the texts are too short
-            to tell so many apart.
-        unknown: the token for what the vocabulary lacks.
+        kind: kind of the tokenizer, one of ``KINDS``.
+        new: layout of the tokenizer.
+        batches: function that returns the texts in lists; called several times.
+        directory: existing directory to write to.
+        size: vocabulary size, special tokens included. The result is smaller if the texts have
+            too few distinct words.
+        unknown: unknown token.
 
     Raises:
         UsageError: the size is too small, or the texts too short.
     """
-    job = _Job(new, batches, size, unknown)
-    files = _TRAINERS[kind](job)
+    params = _TrainParams(new, batches, size, unknown)
+    files = _TRAINERS[kind](params)
     for name, content in files.items():
         (directory / name).write_bytes(content.encode())
 
 
-def _fit(tokenizer: "Tokenizer", trainer: Any, job: _Job) -> None:
-    """Train, and turn the library's complaints into one of ours."""
+def _fit(tokenizer: "Tokenizer", trainer: Any, params: _TrainParams) -> None:
+    """Train, and convert exceptions of the library."""
     try:
-        tokenizer.train_from_iterator(job.texts(), trainer)
+        tokenizer.train_from_iterator(params.texts(), trainer)
     except Exception as error:
         if type(error) is not Exception:  # the library raises nothing narrower
             raise
-        why = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split())[:200]
         raise UsageError(
-            f"no tokenizer of {job.size} tokens can be trained on these texts: {why}",
+            f"no tokenizer of {params.size} tokens can be trained on these texts: {reason}",
             "choose another --vocab-size",
         ) from error
 
 
-def _check_size(found: int, job: _Job) -> None:
-    if found > job.size:
+def _check_size(needed: int, params: _TrainParams) -> None:
+    if needed > params.size:
         raise UsageError(
-            f"{job.size} tokens are too few: characters and special tokens are {found}",
+            f"{params.size} tokens are too few: characters and special tokens are {needed}",
             "give a larger --vocab-size",
         )
 
@@ -169,40 +168,40 @@ def _in_order(vocabulary: Mapping[str, int]) -> list[str]:
     return sorted(vocabulary, key=vocabulary.__getitem__)
 
 
-def _wordpiece(job: _Job) -> dict[str, str]:
+def _wordpiece(params: _TrainParams) -> dict[str, str]:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
     def trained(size: int, first: Sequence[str]) -> list[str]:
-        tokenizer = Tokenizer(models.WordPiece(unk_token=job.unknown))
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=job.new.lowercase)
+        tokenizer = Tokenizer(models.WordPiece(unk_token=params.unknown))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=params.new.lowercase)
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         options: Any = {"special_tokens": list(first), "show_progress": False}
-        _fit(tokenizer, trainers.WordPieceTrainer(vocab_size=size, **options), job)
+        _fit(tokenizer, trainers.WordPieceTrainer(vocab_size=size, **options), params)
         return _in_order(tokenizer.get_vocab())
 
-    job, first = job.common(), list(job.new.first)
+    params, first = params.common(), list(params.new.first)
     alphabet = trained(0, first)
-    _check_size(len(alphabet) + len(job.last), job)
+    _check_size(len(alphabet) + len(params.last), params)
     inner = sorted(token for token in alphabet if len(token) > 1 and token not in first)
-    tokens = [*trained(job.room, [*first, *inner]), *job.last]
+    tokens = [*trained(params.room, [*first, *inner]), *params.last]
     return {
         VOCABULARY: "".join(f"{token}\n" for token in tokens),
-        TOKENIZER_CONFIG: _json({"do_lower_case": job.new.lowercase}),
+        TOKENIZER_CONFIG: _json({"do_lower_case": params.new.lowercase}),
     }
 
 
-def _byte_level(job: _Job) -> dict[str, str]:
+def _byte_level(params: _TrainParams) -> dict[str, str]:
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    _check_size(256 + len(job.new.first) + len(job.last), job)
+    _check_size(256 + len(params.new.first) + len(params.last), params)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    options: Any = {"special_tokens": list(job.new.first), "show_progress": False}
+    options: Any = {"special_tokens": list(params.new.first), "show_progress": False}
     options["initial_alphabet"] = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(vocab_size=job.room, **options)
-    _fit(tokenizer, trainer, job)
+    trainer = trainers.BpeTrainer(vocab_size=params.room, **options)
+    _fit(tokenizer, trainer, params)
     model = json.loads(tokenizer.to_str())["model"]
-    tokens = [*_in_order(model["vocab"]), *job.last]
+    tokens = [*_in_order(model["vocab"]), *params.last]
     merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
     return {
         VOCAB_JSON: _json({token: number for number, token in enumerate(tokens)}),
@@ -210,57 +209,57 @@ def _byte_level(job: _Job) -> dict[str, str]:
     }
 
 
-def _unigram(job: _Job) -> dict[str, str]:
+def _unigram(params: _TrainParams) -> dict[str, str]:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-    new, job = job.new, job.common()
+    new, params = params.new, params.common()
     spelling = NormalizationOptions(new.lowercase, new.strip_accents, new.plain_quotes)
     normalizer = normalizers.Sequence(
         [*spelling.steps(b"", ""), normalizers.Nmt(), normalizers.NFKC()]
     )
-    marked = pre_tokenizers.Metaspace(SPACE, prepend_scheme="always")
-    splitter = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), marked])
+    metaspace = pre_tokenizers.Metaspace(SPACE, prepend_scheme="always")
+    splitter = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace])
 
-    def dressed(tokenizer: Tokenizer) -> Tokenizer:
+    def with_pipeline(tokenizer: Tokenizer) -> Tokenizer:
         tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter
         tokenizer.decoder = decoders.Metaspace(SPACE, prepend_scheme="always")
         return tokenizer
 
-    around = len(new.first) + len(job.last)
-    options: Any = {"special_tokens": [job.unknown], "unk_token": job.unknown}
-    size = max(job.size - around, 1) + 1
+    around = len(new.first) + len(params.last)
+    options: Any = {"special_tokens": [params.unknown], "unk_token": params.unknown}
+    size = max(params.size - around, 1) + 1
     trainer = trainers.UnigramTrainer(vocab_size=size, show_progress=False, **options)
-    raw = dressed(Tokenizer(models.Unigram()))
-    _fit(raw, trainer, job)
-    pieces = _settled(json.loads(raw.to_str())["model"]["vocab"], job.unknown)
-    _check_size(len(pieces) + around, job)
+    raw = with_pipeline(Tokenizer(models.Unigram()))
+    _fit(raw, trainer, params)
+    pieces = _deterministic_pieces(json.loads(raw.to_str())["model"]["vocab"], params.unknown)
+    _check_size(len(pieces) + around, params)
     model = PieceModel(tuple(pieces), UNIGRAM, 0, b"", True, True, False)
-    layout = VocabLayout(new.first, 0, new.last, new.sentinels, job.unknown, False)
-    tokenizer = dressed(build_model(model, layout, "the trained tokenizer"))
-    tokenizer.add_special_tokens(job.last[len(new.last) :])  # the family knows the others
+    layout = VocabLayout(new.first, 0, new.last, new.sentinels, params.unknown, False)
+    tokenizer = with_pipeline(build_model(model, layout, "the trained tokenizer"))
+    tokenizer.add_special_tokens(params.last[len(new.last) :])  # the family adds the others
     return {TOKENIZER_JSON: tokenizer.to_str(pretty=True)}
 
 
-def _settled(found: Sequence[tuple[str, float]], unknown: str) -> list[Piece]:
-    """Return the pieces, the likeliest first, without what was left to chance."""
-    scores = {text: score for text, score in found if text != unknown}
+def _deterministic_pieces(needed: Sequence[tuple[str, float]], unknown: str) -> list[Piece]:
+    """Return the pieces by descending score, with deterministic scores and order."""
+    scores = {text: score for text, score in needed if text != unknown}
     single = [text for text in scores if len(text) == 1]
     worst = min(scores.values(), default=0.0)
     for text in single:
         if scores[text] < worst + STEP * len(single):
             scores[text] = worst
     settled = ((text, round(score, DIGITS)) for text, score in scores.items())
-    ordered = sorted(settled, key=lambda each: (-each[1], each[0]))
+    ordered = sorted(settled, key=lambda piece: (-piece[1], piece[0]))
     return [Piece(text, score, NORMAL) for text, score in ordered]
 
 
-def _words(job: _Job) -> dict[str, str]:
+def _words(params: _TrainParams) -> dict[str, str]:
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    tokenizer = Tokenizer(models.WordLevel(unk_token=job.unknown))
+    tokenizer = Tokenizer(models.WordLevel(unk_token=params.unknown))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    options: Any = {"special_tokens": list(job.new.first), "show_progress": False}
-    _fit(tokenizer, trainers.WordLevelTrainer(vocab_size=job.size, **options), job)
+    options: Any = {"special_tokens": list(params.new.first), "show_progress": False}
+    _fit(tokenizer, trainers.WordLevelTrainer(vocab_size=params.size, **options), params)
     return {TOKENIZER_JSON: tokenizer.to_str(pretty=True)}
 
 
@@ -268,7 +267,7 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) + "\n"
 
 
-_TRAINERS: Mapping[str, Callable[[_Job], dict[str, str]]] = {
+_TRAINERS: Mapping[str, Callable[[_TrainParams], dict[str, str]]] = {
     "wordpiece": _wordpiece,
     "byte-level-bpe": _byte_level,
     "unigram": _unigram,

@@ -1,15 +1,14 @@
 """WordPiece: from ``tokenizer.json``, or from ``vocab.txt`` and ``tokenizer_config.json``.
 
-The splitting itself is the ``tokenizers`` library's. What is decided here is which of the files
-is heard:
+The ``tokenizers`` library splits texts. This module decides on the precedence of the files:
 
 * ``tokenizer.json`` describes a whole tokenizer. ``do_lower_case``, ``strip_accents`` and
-  ``tokenize_chinese_chars``, where ``tokenizer_config.json`` states them, override it; where it
-  does not, ``tokenizer.json`` stands. Where there is ``vocab.txt`` too, it must give the same ids.
-* ``vocab.txt`` is a list of tokens. Everything else comes from ``tokenizer_config.json``, and
-  from the defaults of the original implementation where that is silent: lower-case, no accents,
-  a space around every Chinese character, 100 characters a word. Of some published cased models
-  (BioBERT, SpanBERT) only the list exists, so their texts are lower-cased, and we say so.
+  ``tokenize_chinese_chars`` in ``tokenizer_config.json`` override it. If there is ``vocab.txt``
+  too, it must give the same ids.
+* ``vocab.txt`` is a list of tokens. Options come from ``tokenizer_config.json``, else from the
+  defaults of the original implementation: lower-case, no accents, a space around every Chinese
+  character, 100 characters a word. Some published cased models have only this list; their texts
+  are lower-cased, with a warning.
 """
 
 import logging
@@ -36,8 +35,8 @@ from zoo.tokenizers.tokenizer_json import finalize, load
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# What the tokenizer library takes off the ends of lines: white space as Unicode defines it, which
-# Python's own definition exceeds by four control characters.
+# White space that the tokenizers library strips from lines, by Unicode's definition, which lacks
+# four control characters of Python's.
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
@@ -56,20 +55,19 @@ def wordpiece_tokenizer(
 ) -> "Tokenizer":
     """Build a tokenizer whose ids equal those of the reference implementation.
 
-    A ``tokenizer.json`` of another kind than WordPiece is complete in itself and is taken as it
-    stands. Truncation and padding are switched off: they are a matter of each run.
+    A ``tokenizer.json`` of another kind than WordPiece is used unchanged. Truncation and padding
+    are disabled, since they are options of each run.
 
     Args:
-        files: a directory with ``tokenizer.json`` or ``vocab.txt``.
-        roles: special tokens by role, for where no file names them; with ``unk``, and those that
-            the template names.
-        template: what is put around texts where no ``tokenizer.json`` says it.
+        files: directory with ``tokenizer.json`` or ``vocab.txt``.
+        roles: default special tokens, role -> token; ``unk`` and those of the template are
+            required.
+        template: special tokens around texts, if there is no ``tokenizer.json``.
 
     Raises:
         SourceError: a file cannot be read.
-        VerificationError: a file is malformed, two of them contradict each other, the vocabulary
-            lacks a token that every text needs, or the configuration asks for a way of splitting
-            words that is not implemented.
+        VerificationError: a file is malformed, two files contradict each other, the vocabulary
+            lacks a special token, or an option is not supported.
     """
     settings = TokenizerFilesConfig.read(files)
     stored = files.has(TOKENIZER_JSON)
@@ -91,25 +89,25 @@ def _from_vocabulary(
 ) -> "Tokenizer":
     from tokenizers import Tokenizer, models, normalizers
 
-    for key, known in SPLITTERS.items():
-        if (value := settings.config.get(key, known)) != known:
+    for key, supported in SPLITTERS.items():
+        if (value := settings.config.get(key, supported)) != supported:
             raise VerificationError(
                 f"{files.path(TOKENIZER_CONFIG)}: {key} = {value!r} is not implemented",
-                f"only {known!r} is; a tokenizer.json would say it all",
+                f"only {supported!r} is; a tokenizer.json would say it all",
             )
     unknown = tokens_by_role(settings, roles)["unk"]
     vocabulary = _vocabulary(files)
     if "do_lower_case" not in settings.config:
-        _say_if_cased(vocabulary, files.path(VOCABULARY))
+        _warn_if_cased(vocabulary, files.path(VOCABULARY))
     with rust_parsing(files.path(VOCABULARY), "a vocabulary"):
         tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=unknown))
-    options: Any = {ours: default for ours, default in OPTIONS.values()}
+    options: Any = {attribute: default for attribute, default in OPTIONS.values()}
     tokenizer.normalizer = normalizers.BertNormalizer(**options)
     return tokenizer
 
 
 def _vocabulary(files: SourceFiles) -> dict[str, int]:
-    """Read a token a line; of a line that comes twice, the last has the id."""
+    """Read one token per line; of duplicates, the last line has the id."""
     if not files.has(VOCABULARY):
         raise other_kind(files, VOCABULARY)
     lines = files.text(VOCABULARY).split("\n")
@@ -121,8 +119,8 @@ def _vocabulary(files: SourceFiles) -> dict[str, int]:
     return vocabulary
 
 
-def _say_if_cased(vocabulary: Mapping[str, int], path: Path) -> None:
-    """Tell of capitals that lower-casing makes useless: few tokens have them by accident."""
+def _warn_if_cased(vocabulary: Mapping[str, int], path: Path) -> None:
+    """Warn of tokens with capitals that lower-casing makes unreachable."""
     words = [token for token in vocabulary if not token.startswith("[")]
     lost = sum(token != token.lower() for token in words)
     if lost > len(words) / 100:
@@ -134,7 +132,7 @@ def _say_if_cased(vocabulary: Mapping[str, int], path: Path) -> None:
 
 
 def _compare(files: SourceFiles, tokenizer: "Tokenizer") -> None:
-    """Check that the list of tokens gives the ids that ``tokenizer.json`` gives."""
+    """Check that ``vocab.txt`` and ``tokenizer.json`` give the same ids."""
     from tokenizers import Tokenizer, models
 
     stored: Any = tokenizer.model
@@ -151,7 +149,7 @@ def _complete(
     roles: Mapping[str, str],
     template: Template,
 ) -> None:
-    """Apply the configuration, and add what it takes for granted where it is missing."""
+    """Apply the configuration, and add the defaults of the reference implementation."""
     from tokenizers import decoders, pre_tokenizers
 
     if settings.generic and path.name == TOKENIZER_JSON:
@@ -164,32 +162,32 @@ def _complete(
         tokenizer.decoder = decoders.WordPiece(prefix="##")
     named = tokens_by_role(settings, roles)
     bare = tokenizer.post_processor is None
-    if bare:  # before tokens are added: one that the vocabulary lacks would get an id of its own
+    if bare:  # before tokens are added, since adding gives a missing one a new id
         _check_ends(tokenizer, settings, [named[role] for role in template.roles], path)
     silent = {role: token for role, token in roles.items() if role not in settings.named}
     usual = usual_tokens(silent, mask_takes_space=False)
     settings.add_to(tokenizer, [t for t in usual if tokenizer.token_to_id(t.content) is not None])
     if bare:
-        tokenizer.post_processor = template.build(tokenizer, named, settings.where)
+        tokenizer.post_processor = template.build(tokenizer, named, settings.origin)
 
 
 def _override(tokenizer: "Tokenizer", settings: TokenizerFilesConfig) -> None:
-    """Let ``tokenizer_config.json`` have the last word on what it states."""
+    """Apply the options of ``tokenizer_config.json``."""
     from tokenizers import normalizers
 
     normalizer = tokenizer.normalizer
     if isinstance(normalizer, normalizers.BertNormalizer):
-        for key, (ours, default) in OPTIONS.items():
+        for key, (attribute, default) in OPTIONS.items():
             if key in settings.config:
                 kinds = (bool, type(default))
-                setattr(normalizer, ours, settings.option(key, kinds, default))
+                setattr(normalizer, attribute, settings.option(key, kinds, default))
         tokenizer.normalizer = normalizer
 
 
 def _check_ends(
     tokenizer: "Tokenizer", settings: TokenizerFilesConfig, ends: Sequence[str], path: Path
 ) -> None:
-    """Check that the vocabulary, or a file, has the tokens that begin and end each text."""
+    """Check that the special tokens of the template are in the vocabulary or a file."""
     added = {token.content for token in settings.added}
     for token in ends:
         if token not in added:
@@ -197,7 +195,7 @@ def _check_ends(
 
 
 def _check_unknown(tokenizer: "Tokenizer", settings: TokenizerFilesConfig, path: Path) -> None:
-    """Check the token that stands for what the vocabulary lacks."""
+    """Check the unknown token."""
     model: Any = tokenizer.model
     named = settings.named.get("unk")
     if named and named.content != model.unk_token:
@@ -212,5 +210,5 @@ def _require(number: int | None, token: str, path: Path) -> None:
     if number is None:
         raise VerificationError(
             f"{path} has no token {token}",
-            "it is no WordPiece vocabulary, or tokenizer_config.json must say what stands for it",
+            "it is no WordPiece vocabulary, or tokenizer_config.json must set this token",
         )

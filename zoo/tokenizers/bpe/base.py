@@ -1,4 +1,4 @@
-"""Byte pair encoding from ``vocab.json`` and ``merges.txt``, for whatever splits texts first."""
+"""Byte pair encoding models from ``vocab.json`` and ``merges.txt``."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 def has_merges(files: SourceFiles) -> bool:
-    """Whether a directory holds both files."""
+    """Return ``True`` if a directory has both files."""
     return files.has(VOCAB_JSON) and files.has(MERGES)
 
 
 def from_merges(files: SourceFiles, **options: Any) -> "Tokenizer":
-    """Build a tokenizer that has the model, and neither normalizer nor anything else.
+    """Build a tokenizer with the model, without normalizer and pre-tokenizer.
 
     Args:
-        files: a directory with both files.
-        **options: what else the model is told, such as the unknown token.
+        files: directory with both files.
+        **options: further arguments of ``tokenizers.models.BPE``, such as ``unk_token``.
 
     Raises:
         SourceError: a file is missing or cannot be read.
@@ -44,7 +44,7 @@ def _vocabulary(files: SourceFiles) -> Mapping[str, int]:
 
 
 def _merges(files: SourceFiles) -> list[tuple[str, str]]:
-    """Read the merges; the first line may state a version, and empty lines mean nothing."""
+    """Read the merges. A version in the first line and empty lines are skipped."""
     merges = []
     for number, line in enumerate(files.text(MERGES).split("\n"), 1):
         line = line.removesuffix("\r")

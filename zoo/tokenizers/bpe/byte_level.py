@@ -1,13 +1,13 @@
 """Byte-level BPE: from ``tokenizer.json``, or from ``vocab.json`` and ``merges.txt``.
 
-Every text is split into words with the space before them, and every byte of a word is one of 256
-letters (Radford et al. 2019, section 2.2). Which of the files is heard:
+A text is split into words with the space before them, and each byte of a word is one of 256 symbols
+(Radford et al. 2019, section 2.2). Precedence of the files:
 
-* ``tokenizer.json`` describes a whole tokenizer. ``add_prefix_space`` and ``trim_offsets``, where
-  ``tokenizer_config.json`` states them, override it; where it does not, ``tokenizer.json``
-  stands. Where there are ``vocab.json`` and ``merges.txt`` too, they must give the same ids.
-* ``vocab.json`` and ``merges.txt`` are tokens and how they are made. Everything else comes from
-  ``tokenizer_config.json``, and where that is silent, from the family.
+* ``tokenizer.json`` describes a whole tokenizer. ``add_prefix_space`` and ``trim_offsets`` in
+  ``tokenizer_config.json`` override it. If there are ``vocab.json`` and ``merges.txt`` too, they
+  must give the same ids.
+* ``vocab.json`` and ``merges.txt`` have the vocabulary and the merges. Options come from
+  ``tokenizer_config.json``, else from the family.
 """
 
 from collections.abc import Mapping
@@ -35,23 +35,20 @@ def byte_level_bpe_tokenizer(
 ) -> "Tokenizer":
     """Build a tokenizer whose ids equal those of the reference implementation.
 
-    A ``tokenizer.json`` of another kind is complete in itself and is taken as it stands.
+    A ``tokenizer.json`` of another kind is used unchanged.
 
     Args:
-        files: a directory with ``tokenizer.json``, or ``vocab.json`` and ``merges.txt``.
-        roles: special tokens by role, for where no file names them. Those that the vocabulary
-            lacks are not made up.
-        template: what is put around texts; without one nothing is, but what ``add_bos_token``
-            and ``add_eos_token`` of ``tokenizer_config.json`` ask for.
-        trim_offsets: whether the place of a word in its text leaves out the space before it,
-            where the files do not say.
-        mask_takes_space: whether the mask takes the space before it along, where the files do
-            not say.
+        files: directory with ``tokenizer.json``, or ``vocab.json`` and ``merges.txt``.
+        roles: default special tokens, role -> token, restricted to the vocabulary.
+        template: special tokens around texts; by default those that ``add_bos_token`` and
+            ``add_eos_token`` of ``tokenizer_config.json`` request.
+        trim_offsets: default of the option: offsets of a word exclude the space before it.
+        mask_takes_space: default of the option: the mask token includes the space before it.
 
     Raises:
         SourceError: a file cannot be read.
-        VerificationError: a file is malformed, two of them contradict each other, or the
-            vocabulary lacks a token that every text needs.
+        VerificationError: a file is malformed, two files contradict each other, or the
+            vocabulary lacks a special token of the template.
     """
     settings = TokenizerFilesConfig.read(files)
     if mask_takes_space:
@@ -83,7 +80,7 @@ def _assemble(files: SourceFiles, settings: TokenizerFilesConfig) -> "Tokenizer"
 
 
 def _override(tokenizer: "Tokenizer", settings: TokenizerFilesConfig) -> None:
-    """Let ``tokenizer_config.json`` have the last word on what it states."""
+    """Apply the options of ``tokenizer_config.json``."""
     from tokenizers import pre_tokenizers, processors
 
     splitter, ends = tokenizer.pre_tokenizer, tokenizer.post_processor
@@ -104,7 +101,7 @@ def _add_ends(
     template: Template | None,
     trim_offsets: bool,
 ) -> None:
-    """Put the template around texts where no ``tokenizer.json`` says what is put around them."""
+    """Set the template, if there is no ``tokenizer.json``."""
     from tokenizers import processors
 
     flags = {role: settings.option(f"add_{role}_token", (bool,), False) for role in ("bos", "eos")}
@@ -121,6 +118,6 @@ def _add_ends(
         steps.append(processors.ByteLevel(add_prefix_space=spaced, trim_offsets=True))
     if template is not None:
         names = tokens_by_role(settings, roles)
-        steps.append(template.build(tokenizer, names, settings.where))
+        steps.append(template.build(tokenizer, names, settings.origin))
     if steps:
         tokenizer.post_processor = processors.Sequence(steps)

@@ -1,14 +1,13 @@
-"""BPE within words that end in ``</w>``, lower-cased, of which spaces are no part.
+"""BPE within lower-cased words that end in ``</w>``; spaces are not encoded.
 
 From ``tokenizer.json``, or from ``vocab.json`` and ``merges.txt`` (Sennrich et al. 2016,
 arXiv:1508.07909, section 3.2; Radford et al. 2018, section 4.1).
 
-Two ways of splitting texts into words are in use. The original code repairs mojibake with ftfy,
-replaces dashes and quotes, and splits with a spaCy model; all published ``tokenizer.json`` files,
-and everything that reads them, split around punctuation instead, and strip accents. The second
-way is followed here: it needs no other library, and is what today's tools give for these
-checkpoints. English prose has the same ids either way but for quotes, dashes, some abbreviations
-and contractions.
+There are two ways to split texts into words. The original code repairs mojibake with ftfy, replaces
+dashes and quotes, and splits with a spaCy model; all published ``tokenizer.json`` files split
+around punctuation instead, and strip accents. This module does the latter: it needs no library, and
+agrees with current tools. In English, the ids differ for quotes, dashes, some abbreviations and
+contractions.
 """
 
 from collections.abc import Mapping
@@ -30,16 +29,15 @@ END = "</w>"
 def word_bpe_tokenizer(files: SourceFiles, *, roles: Mapping[str, str]) -> "Tokenizer":
     """Build a tokenizer whose ids equal those of the reference implementation.
 
-    A ``tokenizer.json`` is taken as it stands.
+    A ``tokenizer.json`` is used unchanged.
 
     Args:
-        files: a directory with ``tokenizer.json``, or ``vocab.json`` and ``merges.txt``.
-        roles: special tokens by role, for where no file names them. Those that the vocabulary
-            lacks are not made up.
+        files: directory with ``tokenizer.json``, or ``vocab.json`` and ``merges.txt``.
+        roles: default special tokens, role -> token, restricted to the vocabulary.
 
     Raises:
         SourceError: a file cannot be read.
-        VerificationError: a file is malformed, or two of them contradict each other.
+        VerificationError: a file is malformed, or two files contradict each other.
     """
     settings = TokenizerFilesConfig.read(files)
     if files.has(TOKENIZER_JSON):

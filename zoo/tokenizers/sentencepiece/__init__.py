@@ -1,1 +1,1 @@
-"""SentencePiece models, read without the library."""
+"""SentencePiece models, converted to ``tokenizers`` without the sentencepiece library."""

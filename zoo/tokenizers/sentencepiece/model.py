@@ -1,4 +1,4 @@
-"""The pieces of a model file as a model of the tokenizer library, with the same ids and choices."""
+"""Conversion of SentencePiece models to models of the ``tokenizers`` library."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,22 +19,22 @@ from zoo.tokenizers.sentencepiece.proto import (
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-NEVER = 1000.0  # how much worse than the worst piece is a piece that no text may be split into
+NEVER = 1000.0  # penalty below the lowest score, for pieces that must not be used
 DIGIT_COMMA = 100.0
-SYMBOL = -0.1  # better than any piece
+SYMBOL = -0.1  # score above any piece
 
 
 @dataclass(frozen=True)
 class VocabLayout:
-    """Which tokens have ids besides the pieces.
+    """Layout of the vocabulary: tokens before and after the pieces.
 
     Attributes:
         first: tokens before the pieces.
-        skip: how many of the model's own pieces they take the place of.
-        last: tokens after the pieces, those alone that are no pieces.
-        sentinels: how many ``<extra_id_N>`` follow, the highest number first.
-        unknown: the token for what has no piece.
-        split_digit_comma: whether a comma never is in one piece with the digit before it.
+        skip: number of pieces of the model that ``first`` replaces.
+        last: tokens after the pieces; those that are pieces are skipped.
+        sentinels: number of ``<extra_id_N>`` after those, in descending order.
+        unknown: unknown token.
+        split_digit_comma: always split a comma from the digit before it.
     """
 
     first: Sequence[str]
@@ -46,24 +46,24 @@ class VocabLayout:
 
     def arrange(self, model: PieceModel) -> list[Piece]:
         """Return all pieces in order of their ids."""
-        kept = model.pieces[self.skip :]
-        texts = {piece.text for piece in kept}
-        marks = [f"<extra_id_{n}>" for n in reversed(range(self.sentinels))]
-        after = [token for token in (*self.last, *marks) if token not in texts]
+        remaining = model.pieces[self.skip :]
+        texts = {piece.text for piece in remaining}
+        sentinels = [f"<extra_id_{n}>" for n in reversed(range(self.sentinels))]
+        after = [token for token in (*self.last, *sentinels) if token not in texts]
         return [
             *(Piece(token, 0.0, CONTROL) for token in self.first),
-            *kept,
+            *remaining,
             *(Piece(token, 0.0, CONTROL) for token in after),
         ]
 
 
-def build_model(model: PieceModel, layout: VocabLayout, where: str) -> "Tokenizer":
-    """Build a tokenizer that has the model, and neither normalizer nor anything else.
+def build_model(model: PieceModel, layout: VocabLayout, origin: str) -> "Tokenizer":
+    """Build a tokenizer with the model, without normalizer and pre-tokenizer.
 
     Args:
-        model: the model file's contents.
-        layout: which tokens have ids besides the pieces.
-        where: the file, for messages.
+        model: contents of the model file.
+        layout: layout of the vocabulary.
+        origin: path of the model file, for messages.
 
     Raises:
         VerificationError: the pieces contradict each other.
@@ -73,15 +73,15 @@ def build_model(model: PieceModel, layout: VocabLayout, where: str) -> "Tokenize
     pieces = layout.arrange(model)
     texts = [piece.text for piece in pieces]
     if len(set(texts)) < len(texts):
-        twice = next(text for at, text in enumerate(texts) if text in texts[:at])
-        raise VerificationError(f"{where}: the piece {twice!r} has two ids")
+        duplicate = next(text for at, text in enumerate(texts) if text in texts[:at])
+        raise VerificationError(f"{origin}: the piece {duplicate!r} has two ids")
     if layout.unknown not in texts:
         raise VerificationError(
-            f"{where} has no piece {layout.unknown}",
-            "tokenizer_config.json must say what stands for the unknown",
+            f"{origin} has no piece {layout.unknown}",
+            "set unk_token in tokenizer_config.json",
         )
     spelled = model.bytes_for_unknown
-    with rust_parsing(where, "a sentencepiece model"):
+    with rust_parsing(origin, "a sentencepiece model"):
         if model.kind == BPE:
             ids = {text: number for number, text in enumerate(texts)}
             merges = list(_merges(pieces))
@@ -93,9 +93,9 @@ def build_model(model: PieceModel, layout: VocabLayout, where: str) -> "Tokenize
 
 
 def _scores(pieces: Sequence[Piece], layout: VocabLayout) -> Iterator[float]:
-    """Yield the scores that sentencepiece works with.
+    """Yield the scores that sentencepiece uses.
 
-    Symbols that a user defined beat all else. What is no text is in no text.
+    User-defined symbols have precedence. Control pieces never match.
     """
     worst = min((piece.score for piece in pieces if piece.kind == NORMAL), default=0.0)
     for text, score, kind in pieces:
@@ -110,7 +110,7 @@ def _scores(pieces: Sequence[Piece], layout: VocabLayout) -> Iterator[float]:
 
 
 def _merges(pieces: Sequence[Piece]) -> Iterator[tuple[str, str]]:
-    """Yield all ways to make a piece of two others, the pieces in order of their scores."""
+    """Yield all pairs of pieces that merge to a piece, by descending score of the result."""
     usable = {piece.text for piece in pieces if piece.kind in (NORMAL, USER_DEFINED, BYTE)}
     for piece in sorted(pieces, key=lambda piece: -piece.score):
         if piece.kind == NORMAL:

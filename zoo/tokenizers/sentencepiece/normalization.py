@@ -1,4 +1,4 @@
-"""What happens to a text before it is split into pieces: spelling, and where words begin."""
+"""Normalizer, pre-tokenizer and decoder of SentencePiece tokenizers."""
 
 import base64
 import json
@@ -20,24 +20,24 @@ SPACE = "\u2581"
 
 @dataclass(frozen=True)
 class NormalizationOptions:
-    """What a family does to texts before the model file's own replacements.
+    """Normalization of a family, before that of the model file.
 
     Attributes:
-        lowercase: whether texts are lower-cased.
-        strip_accents: whether accents are removed, after compatible characters are decomposed.
-        plain_quotes: whether double grave accents and double apostrophes become quotes, and any
-            white space separates words.
+        lowercase: lower-case texts.
+        strip_accents: remove accents after compatibility decomposition.
+        plain_quotes: replace double grave accents and double apostrophes by quotes, and split words
+            at any white space.
     """
 
     lowercase: bool
     strip_accents: bool
     plain_quotes: bool
 
-    def steps(self, charsmap: bytes, where: str) -> list["normalizers.Normalizer"]:
-        """Return all replacements in order.
+    def steps(self, charsmap: bytes, origin: str) -> list["normalizers.Normalizer"]:
+        """Return the normalizers in order.
 
         Raises:
-            VerificationError: the model file's replacements are malformed.
+            VerificationError: the character map of the model file is malformed.
         """
         from tokenizers import normalizers
 
@@ -49,38 +49,38 @@ class NormalizationOptions:
         if self.lowercase:
             steps.append(normalizers.Lowercase())
         if charsmap:
-            steps += _precompiled(charsmap, where)
+            steps += _precompiled(charsmap, origin)
         return steps
 
 
 def set_pipeline(
-    tokenizer: "Tokenizer", model: PieceModel, spelling: NormalizationOptions, where: str
+    tokenizer: "Tokenizer", model: PieceModel, options: NormalizationOptions, origin: str
 ) -> None:
-    """Say how texts become pieces and pieces texts.
+    """Set normalizer, pre-tokenizer and decoder of a tokenizer.
 
     Args:
-        tokenizer: has the model.
-        model: the model file's contents.
-        spelling: what the family does first.
-        where: the file, for messages.
+        tokenizer: tokenizer with the model.
+        model: contents of the model file.
+        options: normalization of the family.
+        origin: path of the file, for messages.
 
     Raises:
-        VerificationError: the model file's replacements are malformed.
+        VerificationError: the character map of the model file is malformed.
     """
     from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
-    steps = spelling.steps(model.charsmap, where)
-    # pieces of more than one word need the words together
+    steps = options.steps(model.charsmap, origin)
+    # pieces of several words need the words together
     whole = any(SPACE in piece.text[1:] for piece in model.pieces)
     scheme: Any = "always" if model.leading_space else "never"
     if model.single_spaces and model.leading_space and not whole:
         words = (
             pre_tokenizers.WhitespaceSplit()
-            if spelling.plain_quotes
+            if options.plain_quotes
             else pre_tokenizers.Split(" ", "removed")
         )
-        marked = pre_tokenizers.Metaspace(SPACE, prepend_scheme="always")
-        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, marked])
+        metaspace = pre_tokenizers.Metaspace(SPACE, prepend_scheme="always")
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, metaspace])
     else:
         if model.single_spaces:
             steps.append(normalizers.Replace(Regex("^ +| +$"), ""))
@@ -94,7 +94,7 @@ def set_pipeline(
     if steps:
         tokenizer.normalizer = normalizers.Sequence(steps)
     ends: list[decoders.Decoder] = [decoders.Metaspace(SPACE, prepend_scheme=scheme)]
-    if whole:  # of the first piece the library removes every space
+    if whole:  # the library removes every space of the first piece
         ends = [decoders.Replace(SPACE, " "), decoders.Fuse()]
         ends += [decoders.Strip(" ", 1, 0)] if model.leading_space else []
     if model.bytes_for_unknown:
@@ -103,32 +103,32 @@ def set_pipeline(
 
 
 def override_normalizer(
-    tokenizer: "Tokenizer", spelling: NormalizationOptions, stated: Mapping[str, bool], where: str
+    tokenizer: "Tokenizer", options: NormalizationOptions, stated: Mapping[str, bool], origin: str
 ) -> None:
-    """Let a stored tokenizer do what the configuration states.
+    """Apply normalization options of the configuration to a stored tokenizer.
 
     Args:
-        tokenizer: its normalizer is replaced if it does otherwise.
-        spelling: what the family and the configuration want.
-        stated: which of ``lowercase`` and ``strip_accents`` the configuration itself states.
-        where: the file, for messages.
+        tokenizer: tokenizer whose normalizer is replaced if it differs.
+        options: normalization of the family and the configuration.
+        stated: values of ``lowercase`` and ``strip_accents`` in the configuration.
+        origin: path of the file, for messages.
 
     Raises:
-        VerificationError: the stored replacements are malformed.
+        VerificationError: the stored character map is malformed.
     """
     from tokenizers import normalizers
 
-    found = _stored(tokenizer)
-    kinds = {step["type"] for step in found}
+    stored_steps = _stored(tokenizer)
+    kinds = {step["type"] for step in stored_steps}
     done = {"lowercase": "Lowercase" in kinds, "strip_accents": "StripAccents" in kinds}
     if any(done[name] != value for name, value in stated.items()):
-        compiled = [s["precompiled_charsmap"] for s in found if s["type"] == "Precompiled"]
+        compiled = [s["precompiled_charsmap"] for s in stored_steps if s["type"] == "Precompiled"]
         charsmap = base64.b64decode(compiled[0] or "") if compiled else b""
-        tokenizer.normalizer = normalizers.Sequence(spelling.steps(charsmap, where))
+        tokenizer.normalizer = normalizers.Sequence(options.steps(charsmap, origin))
 
 
 def _stored(tokenizer: "Tokenizer") -> list[dict[str, Any]]:
-    """Return the steps of a normalizer as they are stored, one after the other."""
+    """Return the stored steps of a normalizer; a sequence is flattened."""
     if tokenizer.normalizer is None:
         return []
     state: dict[str, Any] = json.loads(tokenizer.normalizer.__getstate__())
@@ -136,17 +136,17 @@ def _stored(tokenizer: "Tokenizer") -> list[dict[str, Any]]:
     return steps
 
 
-def _precompiled(charsmap: bytes, where: str) -> list["normalizers.Normalizer"]:
-    """Build the replacements, of which the library trusts that they are well-formed.
+def _precompiled(charsmap: bytes, origin: str) -> list["normalizers.Normalizer"]:
+    """Return normalizers for a character map, which the library does not check.
 
-    Of a letter with marks after it the library replaces the shortest part that it knows, where
-    sentencepiece replaces the longest, and loses the rest. Composing them first leaves one part.
+    Of a letter with combining marks, the library replaces the shortest known prefix and drops the
+    marks, where sentencepiece replaces the longest. Composition (NFC) first leaves one character.
     """
     from tokenizers import normalizers
 
-    growth = check_charsmap(charsmap, Path(where))
-    check_limit(where, "length of a replacement in bytes", growth, MAX_TOKENIZER_GROWTH)
-    with rust_parsing(where, "a map of characters"):
+    growth = check_charsmap(charsmap, Path(origin))
+    check_limit(origin, "length of a replacement in bytes", growth, MAX_TOKENIZER_GROWTH)
+    with rust_parsing(origin, "a map of characters"):
         step = normalizers.Precompiled(charsmap)
         composes = step.normalize_str("e\u0301") == "\u00e9"
     return [normalizers.NFC(), step] if composes else [step]

@@ -1,6 +1,9 @@
-"""The model files of sentencepiece, read without it: a protocol buffer of pieces and options.
+"""Reading of SentencePiece model files: a protocol buffer of pieces and options.
 
-Numbers of fields are those of ``sentencepiece_model.proto``; the wire format is described in
+By hand, since the sentencepiece library is a C++ extension that would only be needed to read these
+few fields, and parses untrusted files in the process.
+
+Field numbers are those of ``sentencepiece_model.proto``; the wire format is described in
 https://protobuf.dev/programming-guides/encoding.
 """
 
@@ -19,12 +22,12 @@ UNIGRAM, BPE = 1, 2
 
 
 class Piece(NamedTuple):
-    """A token of the model.
+    """A piece of the vocabulary.
 
     Attributes:
-        text: the piece; ``\\u2581`` stands for a space.
-        score: its logarithmic probability, or what merges go by.
-        kind: ``NORMAL`` and so on.
+        text: text of the piece; ``\\u2581`` for a space.
+        score: log-probability (unigram), or rank of the merge (BPE).
+        kind: type of the piece: ``NORMAL`` and so on.
     """
 
     text: str
@@ -34,16 +37,16 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class PieceModel:
-    """What a model file says.
+    """Contents of a model file.
 
     Attributes:
-        pieces: in order of their ids.
-        kind: ``UNIGRAM`` or ``BPE``.
-        unknown: the id of the piece for what has none.
-        charsmap: what replaces characters, compiled; empty where nothing does.
-        leading_space: whether a text is taken to begin with a space.
-        single_spaces: whether spaces around a text are removed, and those within made single.
-        bytes_for_unknown: whether what has no piece is spelled in bytes.
+        pieces: pieces in the order of their ids.
+        kind: algorithm, ``UNIGRAM`` or ``BPE``.
+        unknown: id of the unknown piece.
+        charsmap: compiled character map of the normalization; empty for none.
+        leading_space: insert a space at the start of a text.
+        single_spaces: strip spaces around a text, and collapse those within.
+        bytes_for_unknown: encode unknown characters as byte pieces.
     """
 
     pieces: tuple[Piece, ...]
@@ -56,7 +59,7 @@ class PieceModel:
 
 
 def piece_model(files: SourceFiles) -> str | None:
-    """Return the name of a directory's model file, or ``None``."""
+    """Return the name of the model file of a directory, or ``None``."""
     return next((name for name in PIECE_MODELS if files.has(name)), None)
 
 
@@ -64,23 +67,23 @@ def read_piece_model(files: SourceFiles, name: str) -> PieceModel:
     """Read a model file.
 
     Raises:
-        SourceError: it cannot be read.
-        VerificationError: it is malformed, or asks for something that is not implemented.
+        SourceError: the file cannot be read.
+        VerificationError: the file is malformed or has an option that is not supported.
     """
-    where, content = str(files.path(name)), files.bytes(name)
+    origin, content = str(files.path(name)), files.bytes(name)
     try:
         model = _model(content)
     except (ValueError, IndexError, struct.error) as error:
-        raise VerificationError(f"{where} is no sentencepiece model: {error}") from error
+        raise VerificationError(f"{origin} is no sentencepiece model: {error}") from error
     if not model.pieces:
-        raise VerificationError(f"{where} is no sentencepiece model: it has no pieces")
+        raise VerificationError(f"{origin} is no sentencepiece model: it has no pieces")
     if not 0 <= model.unknown < len(model.pieces):
-        raise VerificationError(f"{where}: the unknown piece is {model.unknown}, which is none")
+        raise VerificationError(f"{origin}: the unknown piece is {model.unknown}, which is none")
     return model
 
 
 def _model(content: bytes) -> PieceModel:
-    """Fields 1 to 3: pieces, what the trainer was told, what normalizes."""
+    """Parse fields 1 to 3: pieces, trainer options, normalizer options."""
     pieces: list[Piece] = []
     trainer: dict[int, Value] = {}
     normalizer: dict[int, Value] = {}
@@ -118,6 +121,6 @@ def _piece(content: bytes) -> Piece:
             kind = as_int(value)
     if not text or not math.isfinite(score) or not NORMAL <= kind <= BYTE:
         raise ValueError(f"a piece is {text!r} of kind {kind} and score {score}")
-    if b"\0" in text or len(text) > MAX_PIECE_LENGTH:  # sentencepiece itself refuses these
+    if b"\0" in text or len(text) > MAX_PIECE_LENGTH:  # as sentencepiece does
         raise ValueError(f"a piece is {text[:100]!r}, of {len(text)} bytes")
     return Piece(text.decode("utf-8"), score, kind)

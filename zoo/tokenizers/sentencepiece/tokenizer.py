@@ -1,22 +1,22 @@
-"""Tokenizers of sentencepiece (Kudo and Richardson 2018, arXiv:1808.06226), without its library.
+"""SentencePiece tokenizers (Kudo and Richardson 2018, arXiv:1808.06226), without its library.
 
-* ``tokenizer.json`` describes a whole tokenizer, and stands but for ``do_lower_case`` and
-  ``keep_accents`` where ``tokenizer_config.json`` states them. Where the model file is there too,
-  it must give the same ids.
-* A model file (``spiece.model``, ``sentencepiece.bpe.model``, ``spm.model``) is pieces and how
-  text is normalized. Ids are those that sentencepiece gives, moved where a family has put other
-  tokens before the pieces.
+A ``tokenizers.Tokenizer`` is built by hand, since checkpoints are stored with ``tokenizer.json``,
+and tasks need offsets and speed for batches. Precedence of the files:
 
-Other tools, which build from model files too, treat three things in another way than
-sentencepiece does, and thereby than the models were trained: white space that the model does not
-count as such separates words; punctuation that the model lists as user-defined symbols is taken
-out of the text first, and what follows it begins with a space; and some leave the model's own
-replacements of characters out. Sentencepiece is followed here.
+* ``tokenizer.json`` describes a whole tokenizer. ``do_lower_case`` and ``keep_accents`` in
+  ``tokenizer_config.json`` override it. If there is a model file too, it must give the same ids.
+* A model file (``spiece.model``, ``sentencepiece.bpe.model``, ``spm.model``) has pieces and
+  normalization. Ids are those of sentencepiece, shifted by tokens that a family puts first.
 
-In three things sentencepiece is not: special tokens that are written in a text are read as such,
-as other tools do; where accents are taken off, so are marks that are none, such as variation
-selectors, the grapheme joiner and the frame of a keycap, as other tools do and the original code
-does not; and U+0344, a deprecated mark, is joined to the letter before it.
+Other tools that convert model files differ from sentencepiece, and so from pretraining, in three
+ways: words are also split at white space that the model does not define as such; user-defined
+symbols are extracted first, and the text after them begins with a space; and some omit the
+character map. This module follows sentencepiece.
+
+It differs from sentencepiece in three ways: special tokens in a text are recognized, as in other
+tools; removal of accents also removes other marks, such as variation selectors, the grapheme joiner
+and the enclosing keycap, as in other tools; and U+0344, a deprecated mark, is joined to the letter
+before it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -52,7 +52,7 @@ from zoo.tokenizers.tokenizer_json import finalize, load
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-KNOWN = {"split_by_punct": False, "add_prefix_space": True}
+SUPPORTED = {"split_by_punct": False, "add_prefix_space": True}
 
 
 def sentencepiece_tokenizer(
@@ -72,39 +72,36 @@ def sentencepiece_tokenizer(
 ) -> "Tokenizer":
     """Build a tokenizer whose ids equal those of the reference implementation.
 
-    Offsets leave out the space before a word.
+    Offsets exclude the space before a word.
 
     Args:
-        files: a directory with ``tokenizer.json`` or a model file.
-        roles: special tokens by role, for where no file names them; ``unk`` must be one.
-        template: what is put around texts; without one nothing is.
-        first: tokens before the model's pieces.
-        skip: how many of the model's own pieces ``first`` takes the place of.
-        last: tokens after the pieces, where they are no pieces themselves.
-        sentinels: how many tokens ``<extra_id_N>`` come last, in falling order, where
-            ``extra_ids`` in ``tokenizer_config.json`` does not say.
-        mask_takes_space: whether the mask takes the space before it along, where the files do
-            not say.
-        lowercase: whether texts are lower-cased where ``do_lower_case`` is not stated; ``None``
-            where that option does not exist.
-        strip_accents: whether accents are removed, unless ``keep_accents`` is stated.
-        plain_quotes: whether double grave accents and double apostrophes become quotes, and any
-            white space separates words.
-        split_digit_comma: whether a comma never is in one piece with the digit before it.
+        files: directory with ``tokenizer.json`` or a model file.
+        roles: default special tokens, role -> token; ``unk`` is required.
+        template: special tokens around texts; by default none.
+        first: tokens before the pieces.
+        skip: number of pieces of the model that ``first`` replaces.
+        last: tokens after the pieces; those that are pieces are skipped.
+        sentinels: default number of tokens ``<extra_id_N>`` at the end, in descending order;
+            ``extra_ids`` in ``tokenizer_config.json`` overrides it.
+        mask_takes_space: default of the option: the mask token includes the space before it.
+        lowercase: default of ``do_lower_case``; ``None`` if the family has no such option.
+        strip_accents: default of the option that is the opposite of ``keep_accents``.
+        plain_quotes: replace double grave accents and double apostrophes by quotes, and split
+            words at any white space.
+        split_digit_comma: always split a comma from the digit before it.
 
     Raises:
         SourceError: a file cannot be read.
-        VerificationError: a file is malformed, two of them contradict each other, the vocabulary
-            lacks a token that every text needs, or something is asked for that is not
-            implemented.
+        VerificationError: a file is malformed, two files contradict each other, the vocabulary
+            lacks a special token, or an option is not supported.
     """
     settings = TokenizerFilesConfig.read(files)
     if mask_takes_space:
         settings = with_spaced_mask(settings, roles)
     names = tokens_by_role(settings, roles)
     stated = _stated(settings, lowercase is not None, strip_accents)
-    wanted = {"lowercase": bool(lowercase), "strip_accents": strip_accents, **stated}
-    spelling = NormalizationOptions(**wanted, plain_quotes=plain_quotes)
+    normalization = {"lowercase": bool(lowercase), "strip_accents": strip_accents, **stated}
+    spelling = NormalizationOptions(**normalization, plain_quotes=plain_quotes)
     extra = _sentinels(files, settings, sentinels)
     layout = VocabLayout(first, skip, last, extra, names["unk"], split_digit_comma)
     usual = usual_tokens(roles, mask_takes_space)
@@ -121,13 +118,13 @@ def sentencepiece_tokenizer(
         raise other_kind(files, "a model file of sentencepiece")
     settings.add_to(tokenizer, [t for t in usual if tokenizer.token_to_id(t.content) is not None])
     if template is not None and tokenizer.post_processor is None and not settings.generic:
-        tokenizer.post_processor = template.build(tokenizer, names, settings.where)
+        tokenizer.post_processor = template.build(tokenizer, names, settings.origin)
     finalize(tokenizer, settings)
     return tokenizer
 
 
 def _sentinels(files: SourceFiles, settings: TokenizerFilesConfig, usual: int) -> int:
-    """Return how many tokens ``<extra_id_N>`` there are, of a family that has them."""
+    """Return the number of tokens ``<extra_id_N>``."""
     if not usual:
         return 0
     count: int = settings.option("extra_ids", (int,), usual)
@@ -138,10 +135,10 @@ def _sentinels(files: SourceFiles, settings: TokenizerFilesConfig, usual: int) -
 
 
 def _stated(settings: TokenizerFilesConfig, cased: bool, accents: bool) -> dict[str, bool]:
-    """Return what the configuration itself says about spelling, of what the family has."""
-    for key, known in KNOWN.items():
-        if settings.option(key, (bool,), known) != known:
-            raise VerificationError(f"{settings.where}: {key} = {not known} is not implemented")
+    """Return the normalization options that the configuration sets."""
+    for key, supported in SUPPORTED.items():
+        if (value := settings.option(key, (bool,), supported)) != supported:
+            raise VerificationError(f"{settings.origin}: {key} = {value} is not implemented")
     stated = {}
     if cased and "do_lower_case" in settings.config:
         stated["lowercase"] = settings.option("do_lower_case", (bool,), False)
@@ -157,7 +154,7 @@ def _from_stored(
     stated: Mapping[str, bool],
     source: "Tokenizer | None",
 ) -> "Tokenizer":
-    """Read ``tokenizer.json``, and compare it with what a model file says."""
+    """Read ``tokenizer.json``, and compare it with a model file."""
     tokenizer = load(files)
     if not settings.generic:
         override_normalizer(tokenizer, spelling, stated, str(files.path(TOKENIZER_JSON)))
@@ -173,17 +170,17 @@ def _from_pieces(
     spelling: NormalizationOptions,
     named: Collection[str],
 ) -> tuple["Tokenizer", list[str]]:
-    """Build from a model file, and list the symbols to be found before a text is split."""
-    where = str(files.path(name))
+    """Build a tokenizer from a model file; return it with its user-defined symbols."""
+    origin = str(files.path(name))
     model = read_piece_model(files, name)
-    tokenizer = build_model(model, layout, where)
-    set_pipeline(tokenizer, model, spelling, where)
+    tokenizer = build_model(model, layout, origin)
+    set_pipeline(tokenizer, model, spelling, origin)
     change = tokenizer.normalizer.normalize_str if tokenizer.normalizer else str
     pieces = layout.arrange(model)
     for text in (piece.text for piece in pieces if piece.kind == USER_DEFINED):
         if text not in named and (model.kind == BPE or change(text) != text):
             raise VerificationError(
-                f"{where}: the user-defined symbol {text!r} is not implemented",
-                "a tokenizer.json would say what is done about it",
+                f"{origin}: the user-defined symbol {text!r} is not implemented",
+                "add a tokenizer.json that handles it",
             )
     return tokenizer, [piece.text for piece in pieces if piece.kind == CONTROL]

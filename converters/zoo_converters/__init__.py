@@ -1,4 +1,4 @@
-"""File formats: bytes to named tensors. No family is named here."""
+"""Readers and writers of checkpoint file formats, as a plugin."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 @hookimpl
 def zoo_formats() -> "list[Format]":
-    """Return the formats of this distribution."""
+    """Return the file formats of this package."""
     from zoo_converters.hdf5 import Hdf5
     from zoo_converters.npy import Npy
     from zoo_converters.safetensors import Safetensors

@@ -1,7 +1,7 @@
-"""Calling a function in a process that may use little memory and time, and open no other files.
+"""Calls of a function in a subprocess with limits on memory, time and files.
 
-For libraries in C that read strangers' files: a crash, endless work or a claim of terabytes ends
-that process alone.
+For C libraries that parse untrusted files: a crash, an endless loop or an allocation of terabytes
+ends only the subprocess.
 """
 
 import json
@@ -26,10 +26,10 @@ from importlib import import_module
 from zoo_converters.confined import serve
 serve(getattr(import_module(job.pop("module")), job.pop("function")), job)
 """
-MAX_ANSWER = 1 << 26  # bytes of JSON
-START_SECONDS = 10  # importing libraries from a cold disk
+MAX_RESULT = 1 << 26  # bytes of JSON
+START_SECONDS = 10  # for the import of libraries from a cold disk
 DONE, REFUSED = 0, 3
-# what the dynamic loader needs, and nothing secret; HDF5 shall not load plugins that a file names
+# variables for the dynamic loader, no secrets; HDF5 must not load plugins that a file names
 ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "HOME", "TMPDIR", "LANG", "LC_ALL")
 SETTINGS = {"HDF5_PLUGIN_PRELOAD": "::", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
@@ -43,19 +43,19 @@ def call_confined(
     seconds: int,
     output: int | None = None,
 ) -> Any:
-    """Call a function in a process of its own, and return its result, which is JSON.
+    """Call a function in a subprocess, and return its result, a JSON value.
 
     Args:
-        function: a function of a module. Once it has imported what it needs, it calls
-            ``limit_resources``; once it has opened the file, ``forbid_files``.
-        path: the file that it reads, for messages.
-        arguments: keyword arguments, of JSON.
-        memory: bytes that the process may use, beyond what it has after its imports.
-        seconds: its CPU time; it is stopped after some more.
-        output: descriptor of a file that it writes to.
+        function: module-level function. It calls ``limit_resources`` after its imports, and
+            ``forbid_files`` after it opened the file.
+        path: path of the file that it reads, for messages.
+        arguments: keyword arguments, JSON values.
+        memory: limit of the memory in bytes, in addition to that after imports.
+        seconds: limit of the CPU time; the limit of the elapsed time is higher.
+        output: descriptor of a file that the function writes to.
 
     Raises:
-        VerificationError: the function raised an error, crashed, or used more than it may.
+        VerificationError: the function raised an exception, crashed, or exceeded a limit.
     """
     job = {
         **arguments,
@@ -82,14 +82,14 @@ def call_confined(
         except subprocess.TimeoutExpired:
             status = -signal.SIGXCPU
         answer.seek(0)
-        raw = answer.read(MAX_ANSWER)
+        raw = answer.read(MAX_RESULT)
     if status == DONE:
         return json.loads(raw)
     raise VerificationError(f"{path}: {_reason(status, raw)}")
 
 
 def limit_resources(memory: int, seconds: int) -> None:
-    """Limit the memory, CPU time and processes of this process from now on."""
+    """Limit memory, CPU time and number of processes of this process."""
     limits = {"RLIMIT_CORE": 0, "RLIMIT_CPU": seconds, "RLIMIT_NPROC": 0}
     if sys.platform == "linux":
         pages = int(Path("/proc/self/statm").read_text().split()[0])
@@ -99,7 +99,7 @@ def limit_resources(memory: int, seconds: int) -> None:
 
 
 def forbid_files() -> None:
-    """Let this process open no more files, sockets and libraries; those that are open stay so."""
+    """Forbid this process to open files, sockets and libraries."""
     _limit(resource.RLIMIT_NOFILE, 0)
 
 
@@ -113,15 +113,15 @@ def serve(function: Callable[..., Any], job: Mapping[str, Any]) -> None:
     """Call a function in the child, print its result, and end."""
     try:
         status, answer = DONE, json.dumps(function(**job))
-    except Exception as error:  # what a library raises over a file is not documented
+    except Exception as error:  # the exceptions of libraries are not documented
         status, answer = REFUSED, json.dumps(str(error) or type(error).__name__)
     sys.stdout.write(answer)
     sys.stdout.flush()
-    os._exit(status)  # a damaged library may crash while it is taken down
+    os._exit(status)  # a library with corrupted memory may crash at exit
 
 
 def _import_path() -> list[str]:
-    """Return where the child finds our modules, however they are installed."""
+    """Return the import path of the modules for the subprocess."""
     folders = [Path(__file__).parent.parent, Path(zoo.__file__).parent.parent]
     return [path for path in sys.path if os.path.isabs(path)] + [str(path) for path in folders]
 

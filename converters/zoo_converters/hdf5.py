@@ -1,7 +1,7 @@
-"""HDF5 files of plain arrays, read and written with h5py, which is an optional extra.
+"""HDF5 files of plain arrays, read and written with h5py, an optional dependency.
 
-Only arrays that lie in the file itself are read: links to other files, and data kept outside,
-are refused. Names are paths inside the file, such as ``group/array``.
+Links to other files and external data are refused. Tensor names are paths inside the file, such as
+``group/array``.
 """
 
 import importlib.util
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
     Array = NDArray[np.generic[Any]]
 
 NAME = "weights.hdf5"
-MEMORY = 192 << 20  # bytes that the library may use beyond its code
+MEMORY = 192 << 20  # bytes for the library in addition to its code
 WALK_SECONDS = 10
-BYTES_PER_SECOND = 20_000_000  # of decompression, on a slow machine
+BYTES_PER_SECOND = 20_000_000  # rate of decompression on a slow machine
 LFS_REMEDY = "run `git lfs pull`"
-# those that numpy has no dtype for travel as integers, and would come back as such
+# without dtypes that numpy lacks: stored as integers, they would be read as integers
 PLAIN = {code: dtype for code, dtype in STORAGE.items() if not code.startswith(("BF", "F8"))}
 
 
 class Hdf5(Format):
-    """One ``.hdf5`` file; of several, the one whose name ends in ``weights.hdf5``.
+    """Format of one ``.hdf5`` file; of several, the one whose name ends in ``weights.hdf5``.
 
-    Keras files (``.h5``) are not among them.
+    Keras files (``.h5``) are not supported.
     """
 
     name: ClassVar[str] = "hdf5"
 
     def find(self, names: Sequence[str]) -> tuple[str, ...]:
         """See ``Format``."""
-        found = [name for name in names if name.endswith(".hdf5") and "/" not in name]
-        if len(found) > 1:
-            found = [name for name in found if name.endswith(NAME)]
-        return tuple(found) if len(found) == 1 else ()
+        files = [name for name in names if name.endswith(".hdf5") and "/" not in name]
+        if len(files) > 1:
+            files = [name for name in files if name.endswith(NAME)]
+        return tuple(files) if len(files) == 1 else ()
 
     def open(self, directory: Path, names: Sequence[str]) -> TensorReader:
         """See ``Format``.
@@ -83,18 +83,18 @@ class Hdf5(Format):
 
 
 class Hdf5Reader(TensorReader):
-    """An open HDF5 file.
+    """Reader of an HDF5 file.
 
-    The library that knows the format is in C and has a history of memory errors, so that it runs in
-    a process with limits. Arrays that lie in the file as numpy has them are read from it; the
-    others are written to a temporary file by that process when the first of them is read.
+    The HDF5 library is written in C and has a history of memory errors, so it runs in a subprocess
+    with limits. Arrays that are stored uncompressed are read from the file; the subprocess decodes
+    the others to a temporary file when the first of them is read.
 
     Args:
-        path: the file.
+        path: path of the file.
 
     Raises:
         UsageError: h5py is not installed.
-        VerificationError: the file is damaged, or holds something else than arrays of numbers.
+        VerificationError: the file is damaged, or has objects that are no arrays of numbers.
     """
 
     def __init__(self, path: Path) -> None:
@@ -119,7 +119,7 @@ class Hdf5Reader(TensorReader):
         """See ``TensorReader``.
 
         Raises:
-            VerificationError: it cannot be read.
+            VerificationError: the array cannot be decoded.
         """
         array = self.lazy(name)
         array = array.read() if isinstance(array, FileArray) else array
@@ -137,7 +137,7 @@ class Hdf5Reader(TensorReader):
         if array.offset is None:
             return self._decode().lazy(name, code, info.shape)
         stored = FileArray.stored(self._file, array.dtype, info.shape, array.offset)
-        return stored if array.dtype == code else stored.read().astype(code)  # the byte order
+        return stored if array.dtype == code else stored.read().astype(code)  # to native byte order
 
     def close(self) -> None:
         """See ``TensorReader``."""
@@ -165,7 +165,7 @@ class Hdf5Reader(TensorReader):
 
 
 class _Array(NamedTuple):
-    """An array as the child describes it; ``offset`` is ``None`` if it must be decoded."""
+    """Description of an array by the subprocess; ``offset`` is ``None`` if it must be decoded."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -173,7 +173,7 @@ class _Array(NamedTuple):
 
 
 class _Decoded:
-    """Arrays that had to be decoded, one behind the other in a temporary file."""
+    """Decoded arrays, one after the other in a temporary file."""
 
     def __init__(self, path: Path, sizes: Mapping[str, int]) -> None:
         total = sum(sizes.values())
@@ -195,16 +195,16 @@ class _Decoded:
         return self.scratch.lazy(code, shape, self._offsets[name])
 
 
-def _require_h5py(what: str) -> None:
+def _require_h5py(purpose: str) -> None:
     if importlib.util.find_spec("h5py") is None:
-        raise UsageError(f"{what} needs h5py", "pip install 'plm-zoo[hdf5]'")
+        raise UsageError(f"{purpose} needs h5py", "pip install 'plm-zoo[hdf5]'")
 
 
 def _info(path: Path, name: str, array: _Array) -> TensorInfo:
     """Return dtype and shape of an array.
 
     Raises:
-        VerificationError: it does not hold plain numbers, or its name cannot be shown.
+        VerificationError: it has no plain numbers, or its name is malformed.
     """
     if not is_sound_name(name) or name == METADATA:
         raise VerificationError(f"{path}: {name!r:.100} cannot be the name of a tensor")

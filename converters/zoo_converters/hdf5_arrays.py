@@ -1,4 +1,4 @@
-"""Listing and decoding the arrays of an HDF5 file with h5py, in a process with limits."""
+"""Listing and decoding of the arrays of an HDF5 file, in a subprocess with limits."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,18 +11,18 @@ from zoo.io.limits import (
 )
 from zoo_converters.confined import forbid_files, limit_resources
 
-BLOCK = 1 << 24  # bytes that are decoded at once
-# filters that change bytes, by number: deflate, shuffle, Fletcher-32 and h5py's own LZF
+BLOCK = 1 << 24  # bytes decoded at a time
+# numbers of the supported filters: deflate, shuffle, Fletcher-32 and h5py's LZF
 FILTERS = {1, 2, 3, 32000}
 
 
 def list_arrays(path: str, limits: Mapping[str, int]) -> dict[str, tuple[str, Any, int | None]]:
-    """Return dtype, shape and offset of each array by its path inside the file.
+    """Return path inside the file -> dtype, shape and offset of each array.
 
-    The offset is that of its bytes in the file, or ``None`` if they must be decoded.
+    The offset is the position of its data in the file, or ``None`` if they must be decoded.
 
     Raises:
-        ValueError: the file holds something else than arrays of numbers that lie in it.
+        ValueError: the file has objects that are no arrays of numbers, or external data.
     """
     with _open(path, limits) as file:
         return {
@@ -32,7 +32,7 @@ def list_arrays(path: str, limits: Mapping[str, int]) -> dict[str, tuple[str, An
 
 
 def decode_arrays(path: str, names: list[str], output: int, limits: Mapping[str, int]) -> int:
-    """Write arrays, as their bytes in row-major order, to an open file; return their size."""
+    """Write arrays in row-major order to an open file; return the number of bytes."""
     import numpy as np
 
     with _open(path, limits) as file, open(output, "wb", closefd=False) as out:
@@ -45,7 +45,7 @@ def decode_arrays(path: str, names: list[str], output: int, limits: Mapping[str,
 
 
 def _open(path: str, limits: Mapping[str, int]) -> Any:
-    import encodings.ascii  # noqa: F401 (before no more files can be opened)
+    import encodings.ascii  # noqa: F401 (before files are forbidden)
 
     import h5py
 
@@ -59,17 +59,17 @@ def _open(path: str, limits: Mapping[str, int]) -> Any:
 
 
 class _Walk:
-    """Visits the groups of a file, each once."""
+    """Traversal of the groups of a file, each once."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
         self._visited: dict[Any, str] = {}
 
     def arrays(self) -> "Iterator[tuple[str, Any]]":
-        """Yield every array by its path.
+        """Yield path and dataset of every array.
 
         Raises:
-            ValueError: something leads elsewhere, or there is more than a limit.
+            ValueError: there are links, or a limit is exceeded.
         """
         self._visit(self._file, "/")
         return self._group(self._file, "", 0)
@@ -101,13 +101,13 @@ class _Walk:
         import h5py
 
         address = h5py.h5o.get_info(item.id).addr
-        other = self._visited.setdefault(address, path)
-        if other != path:
-            raise ValueError(f"{path} is the same object as {other}")
+        first_path = self._visited.setdefault(address, path)
+        if first_path != path:
+            raise ValueError(f"{path} is the same object as {first_path}")
 
 
 def _check_array(path: str, array: Any) -> None:
-    """Check that an array lies in this file, and is stored in a way that is known.
+    """Check that an array is stored in this file with supported filters.
 
     Raises:
         ValueError: it is not.
@@ -134,10 +134,10 @@ def _check_array(path: str, array: Any) -> None:
 
 
 def _offset(file: Any, array: Any) -> int | None:
-    """Return where in the file an array's bytes are, if they lie there as numpy has them.
+    """Return the position of an array's data in the file, if they are stored as in numpy.
 
-    A file may define numbers of its own, such as floats of other widths, which h5py translates.
-    Whether offsets count from behind a block of the user's depends on the library's version.
+    A file may define its own number types, such as floats of other widths, which h5py converts.
+    Versions of the library differ in whether offsets include a user block.
     """
     import h5py
 
@@ -147,7 +147,7 @@ def _offset(file: Any, array: Any) -> int | None:
 
 
 def _blocks(array: Any) -> "Iterator[Any]":
-    """Yield selections of whole rows that cover an array, each of whole chunks."""
+    """Yield slices of rows that cover an array, each of whole chunks."""
     if not array.shape or not array.size:
         yield ()
         return

@@ -1,8 +1,10 @@
-"""Arrays that were joined, cut into ``params_0.npy``, ``params_1.npy`` and so on, and stored flat.
+"""Checkpoints in ``params_0.npy``, ``params_1.npy`` and so on: one flat array, cut into parts.
 
-``params_shapes.json`` lists the shapes of what they were, in order. There are no names: a tensor
-is called by its number. A header is a Python literal; the one form that flat arrays of floats have
-is matched, and nothing is evaluated.
+``params_shapes.json`` lists the shapes of the tensors in order. Their names are their numbers.
+
+Headers are parsed by hand: numpy's ``read_array_header_2_0`` reads up to 4 GB of a header before it
+applies its limit, and evaluates the header as a Python literal. Only the one form of a flat array
+of floats is accepted here. The data are read lazily, which numpy can only do with a memory map.
 """
 
 import math
@@ -33,22 +35,22 @@ SHAPES = "params_shapes.json"
 PART = re.compile(r"params_(\d{1,4})\.npy")
 DTYPES = {STORAGE[code]: code for code in ("F16", "F32", "F64")}
 MAGIC = b"\x93NUMPY"
-LENGTHS = {b"\1\0": "<H", b"\2\0": "<I"}  # version -> the length of the header
+LENGTHS = {b"\1\0": "<H", b"\2\0": "<I"}  # version -> struct format of the header's length
 MAX_HEADER = 1 << 10
-# as numpy writes it, under Python 2 with a long integer, too
+# as numpy writes it; Python 2 writes a long integer
 HEADER = re.compile(
     r"\{'descr': '(<f[248])', 'fortran_order': (?:True|False), 'shape': \((\d{1,18})L?,\),? ?\}\s*"
 )
 
 
 class Npy(Format):
-    """The list of shapes and the flat arrays. Nothing in them can run."""
+    """Format of a list of shapes and flat arrays."""
 
     name: ClassVar[str] = "npy"
     naming_scheme: ClassVar[str] = "npy"
 
     def find(self, names: Sequence[str]) -> tuple[str, ...]:
-        """See ``Format``. The list of shapes comes first, then the parts by number."""
+        """Return the list of shapes, then the parts by number."""
         parts = {int(match[1]): name for name in names if (match := PART.fullmatch(name))}
         if SHAPES not in names or not parts:
             return ()
@@ -60,15 +62,15 @@ class Npy(Format):
 
 
 class NpyReader(TensorReader):
-    """An open checkpoint.
+    """Reader of a checkpoint.
 
     Args:
-        shapes: the list of shapes.
-        parts: the flat arrays, in order.
+        shapes: path of the list of shapes.
+        parts: paths of the flat arrays, in order.
 
     Raises:
         SourceError: a file cannot be read.
-        VerificationError: one is damaged or missing, or they do not hold what the list says.
+        VerificationError: a file is damaged or missing, or lengths and shapes do not agree.
     """
 
     def __init__(self, shapes: Path, parts: Sequence[Path]) -> None:
@@ -101,25 +103,25 @@ class NpyReader(TensorReader):
         return array
 
     def lazy(self, name: str) -> FileArray:
-        """See ``TensorReader``; what lies in several parts is joined in a file for the time."""
+        """Return a tensor read on use. One in several parts is joined in a temporary file."""
         info = self.tensors[name]
-        stretches = list(self._stretches(name))
-        if len(stretches) > 1:
+        ranges = list(self._ranges(name))
+        if len(ranges) > 1:
             return self._joined_file(name).lazy(STORAGE[info.dtype], info.shape, 0)
-        part, begin, _ = stretches[0]
+        part, begin, _ = ranges[0]
         return part.lazy(begin, info.shape)
 
     def _joined_file(self, name: str) -> ScratchFile:
         if name not in self._joined:
             scratch = ScratchFile(self.tensors[name].nbytes)
-            for part, begin, stop in self._stretches(name):
+            for part, begin, stop in self._ranges(name):
                 write_chunks(scratch.file, (part.lazy(begin, (stop - begin,)),))
             scratch.file.flush()
             self._joined[name] = scratch
         return self._joined[name]
 
-    def _stretches(self, name: str) -> "Iterator[tuple[_Part, int, int]]":
-        """Yield the parts that hold something of a tensor, each with where it begins and stops."""
+    def _ranges(self, name: str) -> "Iterator[tuple[_Part, int, int]]":
+        """Yield the parts that overlap a tensor, each with begin and end of the overlap."""
         end = self._ends[int(name)]
         start = end - math.prod(self.tensors[name].shape)
         for part in self._parts:
@@ -135,7 +137,7 @@ class NpyReader(TensorReader):
 
 
 class _Part:
-    """One flat array: its header read, its data read when they are needed."""
+    """One flat array; only its header is read."""
 
     def __init__(self, path: Path) -> None:
         with open_regular(path) as file:
@@ -161,12 +163,12 @@ def _read_header(file: BinaryIO) -> tuple[str, int]:
     """Return dtype and length of a flat array of numbers.
 
     Raises:
-        ValueError: it is another thing.
+        ValueError: the header is not that of a flat array of floats.
     """
     start = file.read(len(MAGIC) + 2)
     length_format = LENGTHS.get(start[len(MAGIC) :])
     if not start.startswith(MAGIC) or length_format is None:
-        raise ValueError("it does not begin as such files do")
+        raise ValueError("it does not begin as .npy files do")
     raw = file.read(struct.calcsize(length_format))
     (length,) = struct.unpack(length_format, raw.ljust(struct.calcsize(length_format), b"\0"))
     if length > MAX_HEADER:
@@ -186,7 +188,7 @@ def _read_shapes(path: Path) -> list[tuple[int, ...]]:
 
 
 def _is_shape(item: Any) -> bool:
-    """Whether a value is a list of sizes, of an array that could exist."""
+    """Return ``True`` if a value is a list of positive sizes that numpy can represent."""
     if not isinstance(item, list) or not all(type(size) is int and size > 0 for size in item):
         return False
     return is_sound_shape(TensorInfo("F64", tuple(item)))

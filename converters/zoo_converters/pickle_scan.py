@@ -1,11 +1,12 @@
-"""What a pickle would build, worked out without building it.
+"""Symbolic execution of the pickle of a state dict, without running code.
 
-A pickle is a program for a small stack machine, and some of its instructions call Python
-functions. Here they are followed on plain values: nothing is imported, a global is only its name,
-and the few calls that a file of tensors makes are recognised and checked. An instruction, a name
-or a call that is not on the lists ends the scan. The lists are what ``torch.save`` needs for a
-state dict, with protocol 2. The result describes the tensors; their bytes are read from the file
-without another look at the pickle, so that no other unpickler is ever asked.
+A pickle is a program for a small stack machine, and some of its instructions call Python functions.
+By hand, since ``pickle`` and ``torch.load`` would run it, and ``torch.load(weights_only=True)``
+needs torch and allocates tensors before they can be checked. Here the instructions operate on plain
+values: nothing is imported, a global is only its name, and the few calls in a file of tensors are
+recognized and checked. Any other instruction, name or call ends the scan; allowed is what
+``torch.save`` needs for a state dict with protocol 2. The result describes the tensors, and their
+data are read from the file directly.
 """
 
 import pickletools
@@ -26,24 +27,24 @@ from zoo_converters.pickle_values import (
 )
 
 MAX_COUNT = 1 << 63
-MAX_KEY = 256  # characters of a storage's key: torch writes a number
+MAX_KEY = 256  # characters of the key of a storage; torch writes a number
 DAMAGE = (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError)
 
 
 def scan(stream: BinaryIO, max_steps: int = MAX_PICKLE_STEPS) -> tuple[Any, dict[str, Storage]]:
-    """Follow a pickle to its end.
+    """Execute a pickle symbolically.
 
     Args:
-        stream: where it begins; afterwards it stands behind the pickle. It must be one that
-            reads no further than its end, as the pickle says how much to read.
-        max_steps: how many instructions it may have, the items that they copy included.
+        stream: stream at the start of the pickle; afterwards, it is at its end. It must be
+            bounded, since the pickle contains lengths to read.
+        max_steps: maximum number of instructions, including the items that they copy.
 
     Returns:
-        what the pickle would build, of plain values, ``Name``, ``Storage`` and ``Tensor``; and
-        the storages that it refers to, by key.
+        the value that the pickle describes, of plain values, ``Name``, ``Storage`` and
+        ``Tensor``; and the storages that it refers to, by key.
 
     Raises:
-        Refused: it is damaged, or does something that is not on the lists.
+        Refused: the pickle is damaged, or has something that is not allowed.
     """
     machine = _Machine(max_steps)
     try:
@@ -65,10 +66,10 @@ def scan(stream: BinaryIO, max_steps: int = MAX_PICKLE_STEPS) -> tuple[Any, dict
 
 
 class _Machine:
-    """The stack, the stacks below it that marks have put aside, and the memo.
+    """State of the machine: stack, stacks below marks, and memo.
 
-    An instruction of few bytes can recall a value of a million items. A call, which goes through
-    its items, is counted as that many instructions.
+    An instruction of few bytes can recall a value of a million items. A call, which iterates over
+    them, therefore counts as that many instructions.
     """
 
     def __init__(self, max_steps: int) -> None:
@@ -142,12 +143,12 @@ class _Machine:
             raise Refused("its pickle sets attributes that a state dict does not have")
 
     def storage(self, _: Any) -> None:
-        """A reference to bytes: ("storage", class, key, device, count[, no view of it])."""
+        """Push a storage from ("storage", class, key, device, number of elements[, no view])."""
         match self.stack.pop():
             case ("storage", Name(path), str(key), str(), count, *view) if (
                 path in STORAGES and type(count) is int and view in ([], [None])
             ):
-                if len(key) > MAX_KEY:  # long keys that are equal take long to compare
+                if len(key) > MAX_KEY:  # comparing long equal keys is slow
                     raise Refused(f"its pickle has the key {key!r:.40} for a storage")
                 if not 0 <= count < MAX_COUNT:
                     raise Refused(f"its pickle claims an impossible size for storage {key!r:.40}")
@@ -196,7 +197,7 @@ _STEPS: dict[str, Callable[[_Machine, Any], None]] = {
     "REDUCE": _Machine.call,
     "BUILD": _Machine.build,
     "BINPERSID": _Machine.storage,
-    # Protocol 4, which torch does not read: followed to say what a hostile file is after.
+    # Protocol 4, which torch does not read: executed to report what a malicious file calls.
     "FRAME": lambda m, _: None,
     "SHORT_BINUNICODE": _Machine.push,
     "MEMOIZE": lambda m, _: m.remember(len(m.memo)),

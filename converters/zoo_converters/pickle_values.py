@@ -1,7 +1,7 @@
-"""What a pickle of tensors may be made of: names, storages, tensors, and the calls for them.
+"""Symbolic values of the pickle of a state dict: names, storages, tensors, and calls.
 
-All of it is described and none of it made: a storage is a claim about bytes elsewhere in the
-file, a tensor is a claim about a storage, and a claim is checked as soon as it is complete.
+A storage describes bytes elsewhere in the file, and a tensor describes a view of a storage. Both
+are checked as soon as they are complete, and nothing is allocated.
 """
 
 import math
@@ -14,7 +14,7 @@ from zoo.io.tensors.safetensors import MAX_RANK, is_sound_shape
 
 MAX_INT_KEY = 1 << 31
 
-# the classes of a storage -> the safetensors code of its elements
+# storage class of torch -> safetensors code of the elements
 STORAGES = {
     "torch.BoolStorage": "BOOL",
     "torch.ByteStorage": "U8",
@@ -28,7 +28,7 @@ STORAGES = {
     "torch.DoubleStorage": "F64",
     "torch.storage.UntypedStorage": "U8",
 }
-# torch's dtypes by name; those without a class of storage are named beside the tensor
+# dtype of torch -> safetensors code; dtypes without a storage class are stored with the tensor
 DTYPES = {
     "torch.bool": "BOOL",
     "torch.uint8": "U8",
@@ -49,24 +49,24 @@ DTYPES = {
 
 
 class Refused(Exception):
-    """The file is not one of tensors alone: says what it does."""
+    """Raised with the reason why a file is not accepted."""
 
 
 @dataclass(frozen=True)
 class Name:
-    """A global that the pickle names."""
+    """A global (module and name) in the pickle."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class Storage:
-    """Bytes that lie elsewhere in the file, as a pickle describes them.
+    """Storage of tensors elsewhere in the file, as the pickle describes it.
 
     Attributes:
-        key: where they lie.
+        key: key of the storage in the file.
         dtype: safetensors code of the elements.
-        count: how many elements the pickle says there are.
+        count: number of elements according to the pickle.
     """
 
     key: str
@@ -75,19 +75,19 @@ class Storage:
 
     @property
     def nbytes(self) -> int:
-        """Its size in bytes, as the pickle says."""
+        """Size in bytes according to the pickle."""
         return TensorInfo(self.dtype, (self.count,)).nbytes
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor that the pickle would build, checked to lie within its storage.
+    """A tensor that the pickle describes, a checked view of its storage.
 
     Attributes:
-        storage: the bytes that it is a view of.
-        info: its dtype and shape.
-        offset: its first element, counted in elements of its dtype.
-        strides: the distance between neighbours in each dimension, in elements.
+        storage: storage of the elements.
+        info: dtype and shape.
+        offset: offset of the first element in the storage, in elements.
+        strides: stride of each dimension, in elements.
     """
 
     storage: Storage
@@ -97,17 +97,17 @@ class Tensor:
 
 
 class Ordered(dict[Any, Any]):
-    """An ``OrderedDict``: the only kind of object that may be given attributes."""
+    """An ``OrderedDict``, the only object whose attributes may be set."""
 
 
 def put(target: dict[Any, Any], key: Any, value: Any) -> None:
     """Set an entry of a dict.
 
-    Keys are text or small whole numbers. To hash a tuple of tuples may take for ever, and large
-    numbers can be chosen so that all have the same hash.
+    Keys are strings or small integers. Hashing nested tuples can take exponential time, and large
+    integers can be chosen to have equal hashes.
 
     Raises:
-        Refused: the key is of another kind, or is there already.
+        Refused: the key has another type, or is a duplicate.
     """
     if type(key) not in (str, int) or (type(key) is int and abs(key) >= MAX_INT_KEY):
         refuse("a dict has for a key", key)
@@ -116,36 +116,36 @@ def put(target: dict[Any, Any], key: Any, value: Any) -> None:
     target[key] = value
 
 
-def refuse(what: str, value: Any) -> NoReturn:
-    """Refuse a value, naming its kind alone: it may be large, or contain itself.
+def refuse(problem: str, value: Any) -> NoReturn:
+    """Raise ``Refused`` with the type of a value, which may be large or contain itself.
 
     Raises:
         Refused: always.
     """
     kind = value.path if isinstance(value, Name) else f"a value of type {type(value).__name__}"
-    raise Refused(f"its pickle is not one of tensors: {what} {kind}")
+    raise Refused(f"its pickle is not one of tensors: {problem} {kind}")
 
 
 def _ordered(pairs: Any = ()) -> Ordered:
     ordered = Ordered()
     if type(pairs) not in (list, tuple):
         refuse("it makes an OrderedDict of", pairs)
-    for key, value in pairs:  # as Python 2 writes it
+    for key, value in pairs:  # as Python 2 pickles it
         put(ordered, key, value)
     return ordered
 
 
-def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Tensor:
-    return _view(storage, storage.dtype, (offset, shape, strides), rest)
+def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *flags: Any) -> Tensor:
+    return _view(storage, storage.dtype, (offset, shape, strides), flags)
 
 
-def _tensor_with_dtype(storage: Any, offset: Any, shape: Any, strides: Any, *rest: Any) -> Tensor:
-    """A tensor whose dtype has no class of storage: it comes after the hooks."""
-    grad, hooks, dtype, *more = rest
-    return _view(storage, DTYPES[dtype.path], (offset, shape, strides), (grad, hooks, *more))
+def _tensor_with_dtype(storage: Any, offset: Any, shape: Any, strides: Any, *flags: Any) -> Tensor:
+    """Return a tensor whose dtype has no storage class; it comes after the hooks."""
+    grad, hooks, dtype, *metadata = flags
+    return _view(storage, DTYPES[dtype.path], (offset, shape, strides), (grad, hooks, *metadata))
 
 
-def _view(storage: Any, dtype: str, layout: tuple[Any, Any, Any], rest: tuple[Any, ...]) -> Tensor:
+def _view(storage: Any, dtype: str, layout: tuple[Any, Any, Any], flags: tuple[Any, ...]) -> Tensor:
     offset, shape, strides = layout
     info = TensorInfo(dtype, shape)
     if not (
@@ -154,7 +154,7 @@ def _view(storage: Any, dtype: str, layout: tuple[Any, Any, Any], rest: tuple[An
         and len(shape) == len(strides) <= MAX_RANK
         and all(type(n) is int and 0 <= n < 1 << 63 for n in (offset, *shape, *strides))
         and is_sound_shape(info)
-        and _is_plain(rest)
+        and _is_plain(flags)
     ):
         raise Refused("its pickle describes a tensor that is not a plain one")
     last = offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
@@ -164,11 +164,11 @@ def _view(storage: Any, dtype: str, layout: tuple[Any, Any, Any], rest: tuple[An
     return Tensor(storage, info, offset, strides)
 
 
-def _is_plain(rest: tuple[Any, ...]) -> bool:
-    """Whether what follows a tensor's layout is (requires grad, no hooks[, no metadata])."""
-    match rest:
+def _is_plain(flags: tuple[Any, ...]) -> bool:
+    """Return ``True`` if the last arguments are (requires_grad, no hooks[, no metadata])."""
+    match flags:
         case () | (bool(), dict()) | (bool(), dict(), None | dict()):
-            return not any(rest[1:])
+            return not any(flags[1:])
     return False
 
 
@@ -178,7 +178,7 @@ def _parameter(data: Any, grad: Any, hooks: Any) -> Tensor:
     return data
 
 
-# the functions that a pickle may call -> what takes their place
+# function that a pickle may call -> its symbolic replacement
 CALLS: dict[str, Callable[..., Any]] = {
     "collections.OrderedDict": _ordered,
     "torch._utils._rebuild_tensor": _tensor,

@@ -1,4 +1,4 @@
-"""safetensors, in one file or in shards."""
+"""The safetensors format, in one file or in shards."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,25 +10,25 @@ from zoo_converters.shards import choose, open_index
 
 
 class Safetensors(Format):
-    """Files of the safetensors package. Nothing in them can run, so they come first."""
+    """Format of safetensors files, preferred to all others."""
 
     name: ClassVar[str] = "safetensors"
     priority: ClassVar[int] = 10
 
     def find(self, names: Sequence[str]) -> tuple[str, ...]:
-        """See ``Format``. A file by another name is taken if it is the only one.
+        """Return ``model.safetensors`` or its shards, else the only safetensors file.
 
-        Adapters are not: they hold what is added to the weights of another checkpoint.
+        Adapters are excluded, since they only modify the weights of another checkpoint.
         """
-        found = choose(names, "model", "safetensors")
-        if found:
-            return found
-        others = [
+        files = choose(names, "model", "safetensors")
+        if files:
+            return files
+        candidates = [
             name
             for name in names
             if name.endswith(".safetensors") and "/" not in name and not name.startswith("adapter")
         ]
-        return tuple(others) if len(others) == 1 else ()
+        return tuple(candidates) if len(candidates) == 1 else ()
 
     def open(self, directory: Path, names: Sequence[str]) -> TensorReader:
         """See ``Format``."""

@@ -1,4 +1,4 @@
-"""Temporary files without a name: whatever ends the process, nothing is left behind."""
+"""Unnamed temporary files, which the system removes when the process ends."""
 
 import os
 import tempfile
@@ -9,13 +9,13 @@ from zoo.io.tensors.file_array import DataFile, FileArray
 
 
 class ScratchFile:
-    """A temporary file that is written once and then read.
+    """Temporary file that is written once and then read.
 
     Attributes:
-        file: the open file, to write to.
+        file: open file to write to.
 
     Raises:
-        UsageError: no temporary file can be made, or there is no space for it.
+        UsageError: the file cannot be created, or there is not enough space.
     """
 
     def __init__(self, size: int) -> None:
@@ -34,7 +34,7 @@ class ScratchFile:
         self._data = DataFile(parent / str(self.file.fileno()), size)
 
     def lazy(self, dtype: str, shape: tuple[int, ...], offset: int = 0) -> FileArray:
-        """Return an array of what was written, which is read when its elements are needed."""
+        """Return an array in the file that is read on use."""
         return FileArray.stored(self._data, dtype, shape, offset)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints in several files: which belong to one, and the index checked both ways."""
+"""Sharded checkpoints: selection of files, and comparison of the index with the shards."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from zoo.io.paths import safe_join
 
 
 def choose(names: Sequence[str], stem: str, suffix: str) -> tuple[str, ...]:
-    """Choose one file, or an index and its shards, among a directory's file names.
+    """Return a single file, or an index and its shards, among file names.
 
-    If both are there, the single file is read and the shards are not, as the Hub's own clients
-    do: a directory must not give other weights here than there.
+    A single file has precedence over shards, as in transformers, so that a directory has the same
+    weights in both.
 
     Args:
-        names: the file names; those in folders below are passed over.
-        stem: what the files are called, ``model``.
-        suffix: how their names end, ``safetensors``.
+        names: file names; those in subdirectories are ignored.
+        stem: stem of the file names, such as ``model``.
+        suffix: suffix of the file names, such as ``safetensors``.
 
     Returns:
-        the single file; or the index, if there is one, and the shards; or ().
+        the single file; or the index, if any, and the shards; or ().
     """
     if f"{stem}.{suffix}" in names:
         return (f"{stem}.{suffix}",)
@@ -32,7 +32,7 @@ def choose(names: Sequence[str], stem: str, suffix: str) -> tuple[str, ...]:
 
 
 def is_shard(name: str, suffix: str) -> bool:
-    """Whether a file name ends like ``-00001-of-00002.safetensors``."""
+    """Return ``True`` if a file name ends like ``-00001-of-00002.safetensors``."""
     before, _, count = name.removesuffix(f".{suffix}").rpartition("-of-")
     numbered = before.rpartition("-")[2].isdigit() and count.isdigit()
     return numbered and name.endswith(f".{suffix}") and "/" not in name
@@ -40,11 +40,11 @@ def is_shard(name: str, suffix: str) -> bool:
 
 @dataclass(frozen=True)
 class Index:
-    """An index file: which tensor is in which shard.
+    """Contents of an index file.
 
     Attributes:
-        path: the index file.
-        shards: each tensor's shard, by name.
+        path: path of the index file.
+        shards: tensor name -> name of the shard.
     """
 
     path: Path
@@ -52,49 +52,49 @@ class Index:
 
     @property
     def files(self) -> list[Path]:
-        """The shards, each once, sorted."""
+        """Paths of the shards, sorted, without duplicates."""
         return sorted(set(self.shards.values()))
 
-    def check_files(self, found: Collection[Path]) -> None:
-        """Check that the shards it names are there, and that no other shard is.
+    def check_files(self, present: Collection[Path]) -> None:
+        """Check that all shards of the index exist, and no others.
 
         Args:
-            found: the shards that were found beside the index.
+            present: paths of the shards in the directory of the index.
 
         Raises:
-            VerificationError: a shard is missing, or there is one that the index does not name.
+            VerificationError: a shard is missing, or the index does not name it.
         """
         for path in self.files:
             if not path.is_file():
                 raise VerificationError(
                     f"{path} is missing, {self.path.name} names it", "fetch the checkpoint again"
                 )
-        for path in sorted(set(found) - set(self.files)):
+        for path in sorted(set(present) - set(self.files)):
             raise VerificationError(
                 f"{path} lies beside {self.path.name}, which does not name it",
                 "remove it if it is of another checkpoint",
             )
 
     def check_tensors(self, held: Mapping[Path, Collection[str]]) -> None:
-        """Check that each shard holds what the index says, no less and no more.
+        """Check that each shard holds exactly the tensors that the index lists.
 
         Args:
-            held: the names of the tensors that each shard holds.
+            held: path of the shard -> names of its tensors.
 
         Raises:
-            VerificationError: names the first tensor and the file where the two differ.
+            VerificationError: they differ; the message names the first tensor and its file.
         """
         for name, path in self.shards.items():
             if name not in held[path]:
                 raise VerificationError(
-                    f"{path} does not hold {name}, {self.path.name} says it does",
+                    f"{path} does not hold {name}, but {self.path.name} lists it",
                     "fetch both again",
                 )
         for path, names in held.items():
             for name in names:
                 if self.shards.get(name) != path:
                     raise VerificationError(
-                        f"{path} holds {name}, {self.path.name} does not say so",
+                        f"{path} holds {name}, but {self.path.name} does not list it",
                         "fetch both again",
                     )
 
@@ -103,8 +103,8 @@ def read_index(path: Path) -> Index:
     """Read an index file.
 
     Raises:
-        SourceError: it cannot be read.
-        VerificationError: it is not an index, or names a file outside of its directory.
+        SourceError: the file cannot be read.
+        VerificationError: it is no index, or names a file outside of its directory.
     """
     index = read_json_object(path, max_bytes=MAX_INDEX_BYTES)
     shards = index.get("weight_map")
@@ -120,12 +120,12 @@ def read_index(path: Path) -> Index:
 
 
 def open_index(directory: Path, names: Sequence[str]) -> Index | None:
-    """Return the index among the names that ``choose`` chose, its files checked, or ``None``.
+    """Return the checked index among the file names that ``choose`` returned, or ``None``.
 
     Raises:
         SourceError: the index cannot be read.
-        VerificationError: it is not sound, its shards are not those that are there, or there
-            are shards and no index.
+        VerificationError: the index is malformed, the shards differ from it, or there are shards
+            without index.
     """
     if not names[0].endswith(".index.json"):
         if is_shard(names[0], names[0].rpartition(".")[2]):

@@ -1,8 +1,9 @@
-"""The sorted table that indexes a TensorFlow checkpoint: LevelDB's table format.
+"""Reading of LevelDB tables, the format of the index of a TensorFlow checkpoint.
 
-A footer names an index block, whose entries name data blocks, whose entries are keys and values in
-order. Layout: https://github.com/google/leveldb/blob/main/doc/table_format.md. Every block carries
-a checksum, a masked CRC-32C of its bytes and its kind, which is verified.
+A footer has the position of an index block, whose entries have the positions of data blocks, whose
+entries are keys and values in order; see
+https://github.com/google/leveldb/blob/main/doc/table_format.md. The checksum of every block, a
+masked CRC-32C, is verified. By hand, since LevelDB itself opens directories of tables, not one.
 """
 
 import struct
@@ -15,32 +16,32 @@ from zoo.io.protobuf import varint
 
 MAGIC = 0xDB4775248B80FB57
 FOOTER = 48
-TRAILER = struct.Struct("<BI")  # kind of compression, checksum
+TRAILER = struct.Struct("<BI")  # compression type, checksum
 PLAIN = 0
 
-Checksum = Callable[[Any], int]  # of bytes, or of an array of them
+Checksum = Callable[[Any], int]  # CRC-32C of bytes or of a byte array
 
 
 def read_table(content: bytes, checksum: Checksum) -> Iterator[tuple[bytes, bytes]]:
-    """Yield keys and values in order.
+    """Yield the keys and the values in order.
 
     Args:
-        content: the whole file.
-        checksum: returns the CRC-32C of bytes.
+        content: contents of the file.
+        checksum: function that returns the CRC-32C of bytes.
 
     Raises:
-        ValueError, IndexError, struct.error: it is not such a table, or it is damaged.
+        ValueError, IndexError, struct.error: the table is malformed or damaged.
     """
     if len(content) < FOOTER or content[-8:] != struct.pack("<Q", MAGIC):
         raise ValueError("it does not end as a table does")
     footer = content[-FOOTER:]
-    _, at = _handle(footer, 0)  # the meta index, which holds nothing here
+    _, at = _handle(footer, 0)  # the meta index, which is empty
     index, _ = _handle(footer, at)
     last: bytes | None = None
     end = 0
     for _, value in _entries(_block(content, index, checksum)):
         handle, _ = _handle(value, 0)
-        if handle[0] < end:  # or else a small table has a block a million times
+        if handle[0] < end:  # otherwise a small table could repeat a block a million times
             raise ValueError("its blocks are not in order")
         end = sum(handle)
         for key, entry in _entries(_block(content, handle, checksum)):
@@ -51,7 +52,7 @@ def read_table(content: bytes, checksum: Checksum) -> Iterator[tuple[bytes, byte
 
 
 def _handle(content: bytes, at: int) -> tuple[tuple[int, int], int]:
-    """Read where a block is: offset and size."""
+    """Parse a block handle; return (offset, size) of the block, and the position after it."""
     offset, at = varint(content, at)
     size, at = varint(content, at)
     return (offset, size), at
@@ -71,7 +72,7 @@ def _block(content: bytes, handle: tuple[int, int], checksum: Checksum) -> bytes
 
 
 def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield keys and values: a key is given by how much of the last one it begins with."""
+    """Yield keys and values of a block; keys share a prefix with the key before them."""
     (restarts,) = struct.unpack("<I", block[-4:])
     end = len(block) - 4 * (restarts + 1)
     if end < 0:

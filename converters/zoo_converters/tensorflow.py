@@ -1,7 +1,10 @@
-"""TensorFlow 1 checkpoints, read without TensorFlow.
+"""TensorFlow 1 checkpoints (tensor bundles), read without TensorFlow.
+
+By hand, since TensorFlow is a dependency of several hundred megabytes that nothing else here needs,
+and allocates tensors of any size that an index states.
 
 A checkpoint ``NAME`` is a table ``NAME.index`` of tensors and data files
-``NAME.data-00000-of-00001``. The messages are those of ``tensor_bundle.proto``. Every checksum is
+``NAME.data-00000-of-00001``. The messages are those of ``tensor_bundle.proto``. Checksums are
 verified: of the index when it is opened, of a tensor when it is read.
 """
 
@@ -44,19 +47,19 @@ DTYPES = {
     23: "U64",
 }
 CHUNK = 1 << 20
-STATE = "checkpoint"  # CheckpointState of checkpoint_state.proto, as text
+STATE = "checkpoint"  # a CheckpointState of checkpoint_state.proto in text format
 LATEST = re.compile(r'^model_checkpoint_path:\s*"([^"]+)"', re.MULTILINE)
 DATA = re.compile(r"(.+)\.data-(\d{5})-of-(\d{5})")
 
 
 class Entry(NamedTuple):
-    """Where a tensor's bytes are.
+    """Index entry of a tensor.
 
     Attributes:
-        info: its dtype and shape.
-        shard: the number of the data file.
-        offset: where in it they begin.
-        crc: their CRC-32C.
+        info: dtype and shape.
+        shard: number of the data file.
+        offset: position of the data in the file, in bytes.
+        crc: CRC-32C of the data.
     """
 
     info: TensorInfo
@@ -66,71 +69,71 @@ class Entry(NamedTuple):
 
 
 class TensorFlow(Format):
-    """An index and its data files. Nothing in them can run."""
+    """Format of an index and its data files."""
 
     name: ClassVar[str] = "tensorflow"
     naming_scheme: ClassVar[str] = "tensorflow"
     priority: ClassVar[int] = 5
 
     def find(self, names: Sequence[str]) -> tuple[str, ...]:
-        """See ``Format``. The index comes first; of several checkpoints every file is found, after
-        the one that says which of them is meant.
+        """Return the index and its data files; of several checkpoints all files, after the state
+        file that names the latest.
         """
         stems = _stems(names)
-        found = [name for stem in stems for name in _files(stem, names)]
-        return tuple([STATE] * (len(stems) > 1 and STATE in names) + found)
+        entry = [name for stem in stems for name in _files(stem, names)]
+        return tuple([STATE] * (len(stems) > 1 and STATE in names) + entry)
 
     def open(self, directory: Path, names: Sequence[str]) -> TensorReader:
         """See ``Format``.
 
         Raises:
-            UsageError: there are several checkpoints and nothing says which is meant, or the
-                package for checksums is not installed.
+            UsageError: there are several checkpoints and no state file, or the package for
+                checksums is not installed.
         """
-        index, *data = _files(_chosen(directory, names), names)
+        index, *data = _files(_select_checkpoint(directory, names), names)
         _check_complete(directory, data)
         return TensorFlowReader(directory / index, [directory / name for name in data])
 
 
 def _stems(names: Sequence[str]) -> list[str]:
-    """Return what the checkpoints are called that have an index and data."""
+    """Return the names of the checkpoints that have an index and data files."""
     data = {match[1] for name in names if (match := DATA.fullmatch(name))}
     return sorted(stem for stem in data if f"{stem}.index" in names)
 
 
 def _files(stem: str, names: Sequence[str]) -> list[str]:
-    """Return a checkpoint's files: the index, then the data files in order."""
+    """Return the files of a checkpoint: the index, then the data files in order."""
     data = [name for name in names if (match := DATA.fullmatch(name)) and match[1] == stem]
     return [f"{stem}.index", *sorted(data)]
 
 
-def _chosen(directory: Path, names: Sequence[str]) -> str:
-    """Return the one checkpoint, or that of several which TensorFlow's own state file names.
+def _select_checkpoint(directory: Path, names: Sequence[str]) -> str:
+    """Return the only checkpoint, or the latest according to TensorFlow's state file.
 
     Raises:
-        UsageError: no such file names one of them.
+        UsageError: there are several and no state file names one of them.
     """
     stems = [name.removesuffix(".index") for name in names if name.endswith(".index")]
     if len(stems) > 1 and STATE in names:
         state = read_regular(directory / STATE, "state file", MAX_SHAPES_BYTES)
         latest = LATEST.search(state.decode("utf-8", "replace"))
-        wanted = PurePosixPath(latest[1]).name if latest else ""
-        stems = [wanted] if wanted in stems else stems
+        latest_name = PurePosixPath(latest[1]).name if latest else ""
+        stems = [latest_name] if latest_name in stems else stems
     if len(stems) > 1:
         raise UsageError(
             f"{directory} holds several checkpoints, {' and '.join(stems)}, and no file "
-            f"{STATE!r} says which is meant",
+            f"{STATE!r} names one",
             f"give the path of that one, such as {directory / stems[-1]}",
         )
     return stems[0]
 
 
 class TensorFlowReader(TensorReader):
-    """An open checkpoint.
+    """Reader of a checkpoint.
 
     Args:
-        index: its index.
-        data: its data files, in order.
+        index: path of the index.
+        data: paths of the data files, in order.
     """
 
     def __init__(self, index: Path, data: Sequence[Path]) -> None:
@@ -147,17 +150,17 @@ class TensorFlowReader(TensorReader):
         """See ``TensorReader``.
 
         Raises:
-            VerificationError: the tensor's checksum does not match.
+            VerificationError: the checksum of the tensor does not match.
         """
         array = self.lazy(name).read()
         array.flags.writeable = False
         return array
 
     def lazy(self, name: str) -> FileArray:
-        """See ``TensorReader``. The file is read once, for the checksum.
+        """Return a tensor read on use, after its checksum was verified.
 
         Raises:
-            VerificationError: the tensor's checksum does not match.
+            VerificationError: the checksum of the tensor does not match.
         """
         entry = self._entries[name]
         file, info = self._files[entry.shard], entry.info
@@ -171,7 +174,7 @@ class TensorFlowReader(TensorReader):
         return FileArray.stored(file, STORAGE[info.dtype], info.shape, entry.offset)
 
     def _check_overlaps(self, index: Path) -> None:
-        """Check that no two tensors have bytes in common: a small file could hold a large one."""
+        """Check that tensors do not overlap; else a small file could hold large tensors."""
         stored = [(name, entry) for name, entry in self._entries.items() if entry.info.nbytes]
         stored.sort(key=lambda item: (item[1].shard, item[1].offset))
         for (name, entry), (follower, after) in pairwise(stored):
@@ -179,7 +182,7 @@ class TensorFlowReader(TensorReader):
                 raise VerificationError(f"{index}: {name} and {follower} overlap")
 
     def _sizes(self, index: Path) -> list[tuple[Path, int]]:
-        """Return the data files with their sizes; every tensor must lie within one of them."""
+        """Return the data files with their sizes; check that every tensor lies within its file."""
         sizes = [_size(path) for path in self._data]
         for name, entry in self._entries.items():
             if entry.shard >= len(sizes):
@@ -198,7 +201,7 @@ def _size(path: Path) -> int:
 
 
 def _check_complete(directory: Path, data: Sequence[str]) -> None:
-    """Every data file says how many there are: with one missing, numbers would mean others."""
+    """Check that all data files exist, by the count in their names."""
     for number, name in enumerate(data):
         match = DATA.fullmatch(name)
         if match is None or int(match[2]) != number or int(match[3]) != len(data):
@@ -209,7 +212,7 @@ def _check_complete(directory: Path, data: Sequence[str]) -> None:
 
 
 def load_checksum() -> Checksum:
-    """Return a function for CRC-32C.
+    """Return the function for CRC-32C of the ``google-crc32c`` package.
 
     Raises:
         UsageError: the package is not installed.
@@ -249,7 +252,7 @@ def _read_index(path: Path, shards: int, checksum: Checksum) -> dict[str, Entry]
 
 
 def _check_header(name: bytes, content: bytes, shards: int) -> None:
-    """Check a ``BundleHeaderProto``, whose key is empty."""
+    """Check the ``BundleHeaderProto``, whose key is empty."""
     header = dict(fields(content))
     if name:
         raise ValueError("it has no header")
@@ -268,22 +271,22 @@ def _name(key: bytes) -> str:
 
 
 def _entry(content: bytes) -> Entry:
-    """Read a ``BundleEntryProto``."""
-    found = dict(fields(content))
-    if 7 in found:
+    """Parse a ``BundleEntryProto``."""
+    entry = dict(fields(content))
+    if 7 in entry:
         raise ValueError("a tensor is stored in slices, which is not implemented")
-    code = as_int(found.get(1, 0))
+    code = as_int(entry.get(1, 0))
     if code not in DTYPES:
         raise ValueError(f"a tensor has the data type {code}, which weights do not have")
-    info = TensorInfo(DTYPES[code], _shape(as_bytes(found.get(2, b""))))
-    if not is_sound_shape(info) or as_int(found.get(5, 0)) != info.nbytes:
+    info = TensorInfo(DTYPES[code], _shape(as_bytes(entry.get(2, b""))))
+    if not is_sound_shape(info) or as_int(entry.get(5, 0)) != info.nbytes:
         raise ValueError("a tensor's size does not fit its shape")
-    (crc,) = struct.unpack("<I", as_bytes(found[6]))
-    return Entry(info, as_int(found.get(3, 0)), as_int(found.get(4, 0)), unmasked(crc))
+    (crc,) = struct.unpack("<I", as_bytes(entry[6]))
+    return Entry(info, as_int(entry.get(3, 0)), as_int(entry.get(4, 0)), unmasked(crc))
 
 
 def _shape(content: bytes) -> tuple[int, ...]:
-    """Read a ``TensorShapeProto``: field 2 is a dimension, whose field 1 is its size."""
+    """Parse a ``TensorShapeProto``: field 2 is a dimension, whose field 1 is its size."""
     shape = []
     for number, value in fields(content):
         if number == 2:

@@ -1,4 +1,4 @@
-"""PyTorch's ``.bin`` files, in one file or in shards."""
+"""The PyTorch format (``.bin``), in one file or in shards."""
 
 import zlib
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ CHUNK = 1 << 24
 
 
 class TorchBin(Format):
-    """State dicts that ``torch.save`` wrote. They are pickles, which other readers run, so that
-    one must be asked for; here nothing in them is run.
+    """Format of state dicts that ``torch.save`` wrote. They are pickles, which other readers run,
+    and are read only on request; no code in them is run.
 
     Args:
-        ignore_crc: accept archives whose records do not have the checksums that they give.
+        ignore_crc: accept archives whose checksums do not match.
     """
 
     name: ClassVar[str] = "pytorch"
@@ -56,11 +56,11 @@ class TorchBin(Format):
 
 
 class TorchBinReader(TensorReader):
-    """``.bin`` files as one set of tensors.
+    """Reader of one or several ``.bin`` files as one set of tensors.
 
     Args:
-        contents: the tensors of each file.
-        ignore_crc: accept storages that do not have the checksum that their archive gives.
+        contents: tensors of each file.
+        ignore_crc: accept storages whose checksums do not match.
     """
 
     def __init__(self, contents: "Sequence[Contents]", *, ignore_crc: bool = False) -> None:
@@ -97,7 +97,7 @@ class TorchBinReader(TensorReader):
 
 
 class _BinFile:
-    """One file, opened when the first of its tensors is read."""
+    """One file, opened when its first tensor is read."""
 
     def __init__(self, contents: "Contents", ignore_crc: bool) -> None:
         self._file = DataFile(contents.path, contents.size)
@@ -106,7 +106,7 @@ class _BinFile:
         self._checked: set[str] = set()
 
     def array(self, name: str) -> "Array | FileArray":
-        """Return a tensor; of files with the other byte order it is a copy in memory."""
+        """Return a tensor; a copy in memory if the byte order of the file is not native."""
         import numpy as np
 
         view = self._contents.views[name]
@@ -115,7 +115,7 @@ class _BinFile:
             return np.empty(view.info.shape, code)
         self._check(view.storage.key)
         width = int(code[2:])
-        # the step of a dimension of size 1 is never taken, and may be any number
+        # the stride of a dimension of size 1 is never used, and may be any number
         steps = zip(view.info.shape, view.strides, strict=True)
         strides = tuple(step * width if size > 1 else 0 for size, step in steps)
         offset = self._contents.records[view.storage.key].offset + view.offset * width
@@ -123,7 +123,7 @@ class _BinFile:
         return array.read().byteswap() if self._contents.big_endian else array
 
     def _check(self, key: str) -> None:
-        """Compare a storage with its checksum, when it is first used."""
+        """Compare a storage with its checksum on its first use."""
         record = self._contents.records[key]
         if self._ignore_crc or record.crc is None or key in self._checked:
             return

@@ -1,4 +1,4 @@
-"""PyTorch's two file layouts, read without torch: a ZIP archive, and before 1.6 a stream."""
+"""The two layouts of PyTorch files, read without torch: ZIP archive, and stream before 1.6."""
 
 import io
 import struct
@@ -18,25 +18,25 @@ from zoo_converters.pickle_values import Refused, Storage, Tensor
 from zoo_converters.zip_layout import Record, read_zip
 
 SERIALIZATION_ID = ".data/serialization_id"  # a digest that torch.save adds
-MAX_HEAD_STEPS = 1000  # instructions of the small pickles at the head of a stream
+MAX_HEAD_STEPS = 1000  # instructions of the small pickles at the start of a stream
 MAGIC, PROTOCOL = 0x1950A86A20F9469CFC6C, 1001
 COUNT = struct.Struct("<q")
 WRAPPERS = ("state_dict", "model")
-SETTINGS = "config"  # under which some releases keep their configuration beside the tensors
+SETTINGS = "config"  # key of the configuration that some releases store with the tensors
 
 
 @dataclass(frozen=True)
 class Contents:
-    """Tensors of a ``.bin`` file, as its pickle describes them, and where their bytes lie.
+    """Tensors of a ``.bin`` file, and positions of their storages.
 
     Attributes:
-        path: the file.
-        size: its length in bytes.
-        views: the tensors by name, each a view of a storage.
-        records: the storages by key.
-        wrapper: the entry they are under, or ``None`` if they are on the top level.
-        zipped: whether it is a ZIP archive.
-        big_endian: whether the elements of storages have their highest byte first.
+        path: path of the file.
+        size: length of the file in bytes.
+        views: name -> tensor, a view of a storage.
+        records: key of the storage -> position in the file.
+        wrapper: key that holds the state dict; ``None`` if it is the top level.
+        zipped: ``True`` for a ZIP archive.
+        big_endian: ``True`` if the elements are big-endian.
     """
 
     path: Path
@@ -49,13 +49,13 @@ class Contents:
 
     @property
     def tensors(self) -> dict[str, TensorInfo]:
-        """Dtypes and shapes by name."""
+        """Name -> dtype and shape."""
         return {name: view.info for name, view in self.views.items()}
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """Value that the pickle of a file would build, and the storages that it refers to."""
+    """Value that the pickle describes, and the storages that it refers to."""
 
     root: Any
     records: Mapping[str, Record]
@@ -64,16 +64,15 @@ class _Layout:
 
 
 def inspect(path: Path, *, ignore_crc: bool = False) -> Contents:
-    """Check a ``.bin`` file and locate the tensors in it; nothing in it is run.
+    """Check a ``.bin`` file and locate its tensors, without running code.
 
     Args:
-        path: the file.
-        ignore_crc: accept records of an archive that do not have the checksum it gives.
+        path: path of the file.
+        ignore_crc: accept records of an archive whose checksums do not match.
 
     Raises:
-        SourceError: it cannot be read.
-        VerificationError: it is damaged, holds anything but tensors, or does anything but
-            describe them.
+        SourceError: the file cannot be read.
+        VerificationError: the file is damaged, or its pickle has anything but tensors.
     """
     with open_regular(path) as file:
         try:
@@ -93,7 +92,7 @@ def inspect(path: Path, *, ignore_crc: bool = False) -> Contents:
 
 
 def wrong_checksum(path: Path, record: str) -> VerificationError:
-    """Return the error of a record of an archive that does not have its CRC-32."""
+    """Return the error for a record of an archive with a wrong CRC-32."""
     return VerificationError(
         f"{path}: the CRC-32 of its record {record!r:.100} does not match: the file is damaged, "
         "or was written without checksums",
@@ -146,8 +145,8 @@ def _read_zip(path: Path, file: BinaryIO, size: int, ignore_crc: bool) -> _Layou
 
 
 def _read_stream(file: BinaryIO, size: int) -> _Layout:
-    """Read five pickles (a magic number, the protocol, the machine it was saved on, the tensors,
-    the storages' keys), then each storage: a count of elements and the bytes.
+    """Parse five pickles (magic number, protocol, machine, tensors, keys of storages), then the
+    storages, each a number of elements and the data.
     """
     file.seek(0)
     stream = io.BytesIO(file.read(MAX_PICKLE_BYTES))
@@ -186,23 +185,23 @@ def _is_number(value: Any, expected: int) -> bool:
 
 def _check_size(storage: Storage, records: Mapping[str, Record]) -> None:
     record = records.get(f"data/{storage.key}")
-    there = -1 if record is None else record.length
-    if storage.nbytes != there:
+    stored_length = -1 if record is None else record.length
+    if storage.nbytes != stored_length:
         raise Refused(
             f"its pickle claims {storage.nbytes} bytes for storage {storage.key!r:.40}, "
-            + (f"which has {there}" if there >= 0 else "which is missing")
+            + (f"which has {stored_length}" if stored_length >= 0 else "which is missing")
         )
 
 
 def _check_widths(views: Mapping[str, Tensor]) -> None:
-    """Refuse tensors of which torch does not swap the bytes, as it goes by their storage."""
+    """Refuse tensors with another width than their storage, whose bytes torch swaps wrongly."""
     for name, view in views.items():
         if STORAGE[view.info.dtype][2:] != STORAGE[view.storage.dtype][2:]:
             raise Refused(f"it is big-endian, and {name!r:.100} is not of its storage's dtype")
 
 
 def _state_dict(root: Any) -> tuple[str | None, dict[str, Tensor]]:
-    """Find the tensors: on the top level, or under the one entry that training scripts use."""
+    """Return the state dict, and the key that holds it if it is not the top level."""
     if not isinstance(root, dict):
         raise Refused(f"it holds a {type(root).__name__} and not tensors by name")
     wrapper = _wrapper(root)
@@ -222,7 +221,7 @@ def _state_dict(root: Any) -> tuple[str | None, dict[str, Tensor]]:
 
 
 def _wrapper(root: dict[Any, Any]) -> str | None:
-    """Return the entry that alone holds tensors, if it is one of the usual ones."""
+    """Return the key of the state dict if no other entry has tensors, and it is a usual key."""
     for name in WRAPPERS:
         if isinstance(root.get(name), dict) and _holds_tensors(root[name]):
             others = [value for key, value in root.items() if key != name]
@@ -231,14 +230,14 @@ def _wrapper(root: dict[Any, Any]) -> str | None:
 
 
 def _holds_tensors(value: Any) -> bool:
-    """Whether there is a tensor anywhere in a value, which may contain itself."""
-    seen: set[int] = set()
-    left = [value]
-    while left:
-        item = left.pop()
+    """Return ``True`` if there is a tensor anywhere in a value, which may contain itself."""
+    visited: set[int] = set()
+    pending = [value]
+    while pending:
+        item = pending.pop()
         if isinstance(item, Tensor | Storage):
             return True
-        if isinstance(item, dict | list | tuple) and id(item) not in seen:
-            seen.add(id(item))
-            left += item.values() if isinstance(item, dict) else item
+        if isinstance(item, dict | list | tuple) and id(item) not in visited:
+            visited.add(id(item))
+            pending += item.values() if isinstance(item, dict) else item
     return False

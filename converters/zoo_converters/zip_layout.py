@@ -1,9 +1,9 @@
-"""A ZIP archive as PyTorch writes it: where each record lies, from headers alone.
+"""Positions of the records of a ZIP archive that PyTorch wrote.
 
-Two readers may find different things in one archive if it is made for that: a second directory
-behind the first, names that differ in case, local headers that do not agree with the directory,
-records that overlap. Such an archive is refused, so that what is converted here is what torch's
-own reader finds.
+A crafted archive can have different contents for two readers: by a second directory, names that
+differ in case, local headers that differ from the directory, or overlapping records. Such an
+archive is refused, so that the result agrees with torch's own reader. Python's ``zipfile`` parses
+the directory, but checks none of this.
 """
 
 import struct
@@ -22,12 +22,12 @@ DAMAGE = (zipfile.BadZipFile, ValueError, NotImplementedError, OverflowError, st
 
 
 class Record(NamedTuple):
-    """A stretch of a file, stored as it is.
+    """Range of a file with an uncompressed record.
 
     Attributes:
-        offset: where it begins.
-        length: its size in bytes.
-        crc: its CRC-32; ``None`` in layouts that have no checksums.
+        offset: position of the first byte.
+        length: number of bytes.
+        crc: CRC-32; ``None`` in the layout without checksums.
     """
 
     offset: int
@@ -39,14 +39,14 @@ def read_zip(file: BinaryIO, size: int) -> dict[str, Record]:
     """Check an archive and locate its records.
 
     Args:
-        file: the archive.
-        size: its length in bytes.
+        file: archive.
+        size: length of the archive in bytes.
 
     Returns:
-        the records by name, without the folder that all of them are in.
+        name -> record; names are relative to the common top-level folder.
 
     Raises:
-        Refused: it is not an archive as torch.save writes it.
+        Refused: the archive does not have the layout of ``torch.save``.
     """
     begin = _directory(file, size)
     try:
@@ -76,7 +76,7 @@ def read_zip(file: BinaryIO, size: int) -> dict[str, Record]:
 
 
 def _directory(file: BinaryIO, size: int) -> int:
-    """Check the end of the archive and return where its directory begins."""
+    """Check the end of the archive; return the position of its directory."""
     end = _unpack(END, file, size, size - END.size)
     if end[0] != b"PK\5\6" or end[7]:
         raise Refused("it does not end where its ZIP archive does: it is cut off or has a tail")
@@ -101,7 +101,7 @@ def _directory(file: BinaryIO, size: int) -> int:
 
 
 def _data(file: BinaryIO, size: int, entry: zipfile.ZipInfo) -> int:
-    """Check a record's own header against the directory; return where its data begin."""
+    """Compare the local header of a record with the directory; return the position of its data."""
     header = _unpack(LOCAL, file, size, entry.header_offset)
     name = file.read(header[9])
     encoding = "utf-8" if header[2] & 0x800 else "cp437"

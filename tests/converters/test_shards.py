@@ -163,7 +163,7 @@ def test_a_tensor_in_another_shard_than_the_index_says(sharded: Sharded) -> None
 def test_a_tensor_that_the_index_does_not_list(sharded: Sharded) -> None:
     files = {name: sharded.name(file) for name, file in PLACES.items() if name != "b"}
     sharded.index(weight_map=files)
-    sharded.refused(ONE, "holds b", "does not say so")
+    sharded.refused(ONE, "holds b", "does not list it")
 
 
 def test_a_tensor_in_two_shards(sharded: Sharded) -> None:

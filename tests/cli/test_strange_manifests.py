@@ -70,7 +70,7 @@ def test_every_key_of_another_type(
     assert not faults, faults[:5]
 
 
-@pytest.mark.parametrize("command", [["verify", "--no-parity"], ["bench", "--rounds", "1"]])
+@pytest.mark.parametrize("command", [["verify", "--no-parity"], ["bench", "--iterations", "1"]])
 @pytest.mark.parametrize("kind", ["model", "export"])
 @pytest.mark.long
 def test_every_key_of_another_type_in_commands_that_compute(

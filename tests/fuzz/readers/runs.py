@@ -83,7 +83,7 @@ class Resumed(Reader):
     )
 
     def make(self, folder: Path) -> None:
-        make_corpus(folder / "sound", steps=3, keep=3)
+        make_corpus(folder / "sound", max_steps=3, save_total_limit=3)
         zoo(folder / "sound", TRAIN)
         shutil.copytree(folder / "sound", folder / "scene")
         shutil.rmtree(folder / "scene" / RUN / "model")

@@ -109,17 +109,17 @@ RECIPE: Mapping[str, Any] = {
     "family": "gpt",
     "size": "tiny",
     "objective": "causal-lm",
-    "steps": 1,
+    "max_steps": 1,
     "global_batch_tokens": 64,
     "micro_batch_tokens": 64,
-    "length": 32,
+    "seq_len": 32,
     "logging_steps": 1,
     "eval_steps": 1,
     "eval_sequences": 1,
     "save_steps": 1,
     "config": {"num_layers": 1, "hidden_size": 32, "num_heads": 2, "dropout": 0.1},
     "optimizer": {"learning_rate": 0.001, "betas": [0.9, 0.99], "weight_decay": 0.01},
-    "schedule": {"warmup": 2},
+    "lr_scheduler": {"warmup_steps": 2},
     "seed": 1,
     "data": {"paths": ["texts/one.txt"], "tokenizer": "train"},
 }
@@ -129,7 +129,7 @@ SMALL = [
     "--global-batch-tokens",
     "64",
     "--set",
-    "length=32",
+    "seq_len=32",
     "--set",
     "micro_batch_tokens=64",
 ]
@@ -166,9 +166,9 @@ class Recipe(Reader):
         stated = yaml.load((folder / "settings.yaml").read_bytes(), yaml.SafeLoader)
         noted = yaml.load((folder / "the-run" / "config.yaml").read_bytes(), yaml.SafeLoader)
         overridden = {
-            "steps",
+            "max_steps",
             "global_batch_tokens",
-            "length",
+            "seq_len",
             "micro_batch_tokens",
             "data",
             "config",

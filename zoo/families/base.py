@@ -1,4 +1,4 @@
-"""What a plugin provides for one model family. Declaring one is free: torch comes with use."""
+"""Base class of model families, which plugins subclass. Importing a family imports no torch."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Head:
-    """What sits on top of the trunk, and under which names the Hub knows it.
+    """A head: the inputs and outputs of a model, its tasks, and its class on the Hub.
 
-    Axes are words such as ``batch tokens hidden_size``: a field of the configuration is a fixed
-    size, ``labels`` for as many as there are, and any other word is a dynamic axis.
+    Axes are a line of words such as ``batch tokens hidden_size``: a field of the configuration is
+    a fixed size (``labels``: their number), a number is itself, any other word is a dynamic axis.
 
     Attributes:
-        architectures: the class names that a Hub ``config.json`` gives for it, in the order of
-            the family's model types; older names follow.
-        outputs: names of what the model returns, in order -> their axes.
-        tasks: the ``zoo run`` tasks it serves.
+        architectures: class names in a Hub ``config.json``, in the order of the family's model
+            types; older names follow.
+        outputs: output names, in order -> their axes.
+        tasks: the tasks of ``zoo run`` that the head serves.
         summary: one line for ``zoo families``.
-        inputs: names of what the model takes -> their axes.
+        inputs: input names -> their axes.
     """
 
     architectures: tuple[str, ...]
@@ -61,20 +61,20 @@ class Family(ABC):
         name: the family's name, equal to its entry point's.
         package: import name of the package with the family's modules. A subclass of a family
             inherits it, with the modules of that family.
-        model_types: the ``model_type`` values of a Hub ``config.json`` that it answers for.
-        config_type: its configuration class.
-        config_map: Hub configuration keys <-> fields of ``config_type``.
-        config_maps: the same for those model types that have a table of their own.
-        default_checkpoint: the registry name that the bare family name stands for.
-        config_files: what the configuration is called in a published checkpoint, as patterns; the
-            first is the name of the one that is written.
-        weight_format: the format that published weights are in; back in the Hub's layout they are
-            written in it.
-        special_tokens: role (``cls``, ``mask``, ...) -> token, for where no tokenizer file names
+        model_types: values of ``model_type`` in a Hub ``config.json`` of this family.
+        config_type: the configuration class.
+        config_map: table of Hub configuration keys and fields of ``config_type``.
+        config_maps: model type -> its table, where it is not ``config_map``.
+        default_checkpoint: registry name of the checkpoint that the family's name refers to.
+        config_files: file names of the configuration in published checkpoints, as patterns; the
+            first is the name under which it is written.
+        weight_format: format of published weights, in which an export to the Hub's layout is
+            written.
+        special_tokens: role (``cls``, ``mask``, ...) -> token, used where no tokenizer file names
             one.
-        new_tokenizers: kind (``wordpiece``, ``byte-level-bpe``, ``unigram`` or ``words``) -> how
-            such a tokenizer is laid out when one is trained; the first is the usual.
-        objectives: those that no other family has: name -> ``module:class``.
+        new_tokenizers: kind (``wordpiece``, ``byte-level-bpe``, ``unigram`` or ``words``) ->
+            settings of a tokenizer that is trained; the first kind is the default.
+        objectives: objectives of this family alone: name -> ``module:class``.
     """
 
     name: ClassVar[str]
@@ -91,20 +91,19 @@ class Family(ABC):
     objectives: ClassVar[Mapping[str, str]] = {}
 
     def sizes(self) -> Mapping[str, Any]:
-        """Return the named configurations; ``tiny`` is mandatory, tests and demos use it."""
+        """Return the configurations by size; ``tiny``, for tests and demos, is mandatory."""
         return self._module("config").SIZES  # type: ignore[no-any-return]
 
     @abstractmethod
     def heads(self) -> Mapping[str, Head]:
-        """Return the heads; ``none`` is the bare trunk."""
+        """Return the heads by name; ``none`` is the backbone alone."""
 
     def model_type(self, config: Any) -> str:
-        """Return the ``model_type`` that a configuration has on the Hub; here the first."""
+        """Return the ``model_type`` of a configuration on the Hub; by default the first."""
         return self.model_types[0]
 
     def architecture(self, config: Any, head: str) -> str:
-        """Return the name of the Hub's class for a configuration and head; here the one of its
-        model type.
+        """Return the name of the Hub's class for a configuration and head.
 
         Raises:
             UsageError: the Hub has none.
@@ -115,25 +114,23 @@ class Family(ABC):
         return name
 
     def _architecture(self, config: Any, head: str) -> str | None:
-        place = self.model_types.index(self.model_type(config))
-        return next(iter(self.heads()[head].architectures[place:]), None)
+        index = self.model_types.index(self.model_type(config))
+        return next(iter(self.heads()[head].architectures[index:]), None)
 
     def title(self, config: Any) -> str:
-        """Return what messages call a configuration's models; here the family's name."""
+        """Return the name of a configuration's models in messages; by default the family's."""
         return self.name
 
     def matches_config(self, hub: Mapping[str, Any]) -> bool:
-        """Whether a published configuration is of this family; here, if its ``model_type`` is.
+        """Return whether a published configuration is of this family, by its ``model_type``.
 
-        It is asked where a checkpoint has no ``config.json`` and a file of ``config_files``. Where
-        that names no ``model_type``, its own name says whose it is.
+        Called for a checkpoint without ``config.json`` and with a file of ``config_files``; if the
+        file names no ``model_type``, its file name decides.
         """
         return hub.get("model_type", self.name) in self.model_types
 
     def has_reference(self, config: Any, head: str) -> bool:
-        """Whether the Hub's library has a class that computes the same, to compare with; here
-        where a class is named at all.
-        """
+        """Return whether the Hub's library has a class that computes the same outputs."""
         return self._architecture(config, head) is not None
 
     def from_hf(self, hub: Mapping[str, Any], where: str = "config.json") -> TranslatedConfig:
@@ -141,7 +138,7 @@ class Family(ABC):
 
         Args:
             hub: the parsed ``config.json``.
-            where: the file, for messages.
+            where: name of the file, for messages.
 
         Raises:
             VerificationError: see ``ConfigMap.to_ours``.
@@ -150,7 +147,7 @@ class Family(ABC):
         return table.to_ours(hub, self.config_type, where)
 
     def to_hf(self, config: Any, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Translate back by the same table; ``model_type`` included.
+        """Translate a configuration to the Hub's keys, ``model_type`` included.
 
         Args:
             config: the family's configuration.
@@ -166,47 +163,48 @@ class Family(ABC):
     def map_release_tensors(
         self, naming_scheme: str, names: Collection[str], head: str
     ) -> "dict[str, ReleaseTensor]":
-        """Say what the tensors of another release are on the Hub; here what a function in
-        ``weights.py`` says, which is called ``from_`` and the dialect, if there is one.
+        """Return the Hub names of the tensors of another release.
+
+        The family's module ``weights`` has a function for each release, named ``from_`` and the
+        naming scheme.
 
         Args:
-            naming_scheme: whose names they are, see ``Format.dialect``.
-            names: the names there of all tensors of a checkpoint.
-            head: the head that is wanted: a release may put several models into one file.
+            naming_scheme: see ``Format.naming_scheme``.
+            names: the names of all tensors of a checkpoint.
+            head: name of the head, since a release may store several models in one file.
 
         Returns:
-            each name -> what it is; names that nobody knows stay as they are.
+            name in the release -> tensor on the Hub; unknown names are left unchanged.
 
         Raises:
-            UsageError: the family does not know that release.
+            UsageError: the family has no such function.
         """
-        known = getattr(self._module("weights"), f"from_{naming_scheme}", None)
-        if known is None:
+        translate = getattr(self._module("weights"), f"from_{naming_scheme}", None)
+        if translate is None:
             raise UsageError(f"{self.name} does not know the names of {naming_scheme} checkpoints")
-        return known(names, head)  # type: ignore[no-any-return]
+        return translate(names, head)  # type: ignore[no-any-return]
 
     def model(self, config: Any, head: str) -> "nn.Module":
-        """Build the model with fresh weights.
+        """Return a model with randomly initialized weights.
 
-        Its ``forward`` takes the tensors that ``onnx`` lists as inputs, as keywords, and returns
-        a dict with the head's outputs. Its parameters are named as the targets of ``weights``.
-        The trunk's blocks are in an ``nn.ModuleList`` called ``layers``, after a module called
-        ``embeddings``: ``zoo verify`` and ``zoo run features`` look at what they return. Where a
-        norm follows the last block, it is called ``final_norm``, and what it returns takes the
-        place of the last block's. Where a decoder follows, it is a module called ``decoder`` with
+        Its ``forward`` takes the inputs of ``onnx`` by name, and returns a dict with the head's
+        outputs. Its parameters are named as the targets of ``weights``. ``zoo verify`` and
+        ``zoo run features`` use the outputs of its submodules: ``embeddings``, the blocks in an
+        ``nn.ModuleList`` called ``layers``, and ``final_norm``, if a norm follows the last block,
+        in place of that block's output. A decoder after an encoder is a submodule ``decoder`` with
         ``layers`` and ``final_norm`` of its own.
         """
         return self._module("model").build(config, head)  # type: ignore[no-any-return]
 
     def weights(self, config: Any, head: str) -> "WeightMap":
-        """Say how each Hub tensor becomes one of ours, for this configuration and head."""
+        """Return the rules that map the Hub's tensors to the model's, for a head."""
         return self._module("weights").weights(config, head)  # type: ignore[no-any-return]
 
     def recipe(self, size: str) -> "Recipe":
-        """Say how a size is pretrained, as the paper or the released code has it.
+        """Return the pretraining settings of a size, from the paper or the released code.
 
         Raises:
-            UsageError: the family says of none.
+            UsageError: the family has no recipes.
         """
         return self._module("recipe").recipe(size)  # type: ignore[no-any-return]
 
@@ -226,29 +224,29 @@ class Family(ABC):
         return import_module(module)
 
     def max_seq_len(self, config: Any) -> int | None:
-        """Return how many tokens a text may have; here as many as there are positions, if any."""
+        """Return the largest number of tokens in a row; by default ``max_positions``, if any."""
         return getattr(config, "max_positions", None)
 
     def onnx(self, config: Any, head: str) -> "OnnxSpec":
-        """Name the graph's inputs, outputs and dynamic axes; here as the head names them."""
+        """Return the inputs, outputs and axes of the ONNX graph, from those of the head."""
         from zoo.families.onnx import OnnxSpec, resolve_axes
 
-        said, longest = self.heads()[head], self.max_seq_len(config)
+        declared, longest = self.heads()[head], self.max_seq_len(config)
         return OnnxSpec(
-            inputs=resolve_axes(said.inputs, config),
-            outputs=resolve_axes(said.outputs, config),
+            inputs=resolve_axes(declared.inputs, config),
+            outputs=resolve_axes(declared.outputs, config),
             limits={} if longest is None else {"tokens": longest},
         )
 
     def text_tokenizer(self, config: Any) -> "TextTokenizer | None":
-        """Return the tokenizer of a family whose inputs follow from the text alone, or ``None``
-        if a checkpoint's ``tokenizer.json`` says how texts are read.
+        """Return the tokenizer of a family without a vocabulary; ``None`` for all others, which
+        are tokenized by a checkpoint's ``tokenizer.json``.
         """
         return None
 
     @abstractmethod
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        """Build the tokenizer from what a checkpoint ships.
+        """Build the tokenizer from the files of a published checkpoint.
 
         Raises:
             VerificationError: the files contradict each other.

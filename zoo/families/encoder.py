@@ -1,8 +1,7 @@
-"""What families of text encoders share: configuration, heads, names of inputs and outputs.
+"""Families of text encoders: common configuration, heads, and names of inputs and outputs.
 
-A text encoder is an embedding, a stack of Transformer blocks in which every token sees all
-others, and a head. Its rules for weights are in ``zoo.weights.encoder_rules``, its modules in
-``zoo.nn.encoder``.
+A text encoder has embeddings, a stack of Transformer blocks with attention between all tokens, and
+a head. Its weight rules are in ``zoo.weights.encoder_rules``, its modules in ``zoo.nn.encoder``.
 """
 
 from collections.abc import Mapping
@@ -23,21 +22,21 @@ if TYPE_CHECKING:
 
 
 class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The shape that every text encoder has; the defaults are those of most base models.
+    """The fields of every text encoder, with the values of most base models as defaults.
 
     Attributes:
-        vocab_size: rows of the token embedding.
-        hidden_size: width of every token's vector between blocks.
-        num_layers: encoder blocks.
-        num_heads: attention heads in each; they share ``hidden_size``.
+        vocab_size: number of tokens in the vocabulary.
+        hidden_size: width of the hidden state.
+        num_layers: number of blocks.
+        num_heads: number of attention heads per block.
         intermediate_size: inner width of the feed-forward networks.
-        max_positions: rows of the position embedding.
-        activation: of the feed-forward networks.
-        dropout: probability of dropping an element of a block's output in training.
-        attention_dropout: probability of dropping an attention weight in training.
-        initializer_range: deviation of fresh weights.
-        pad_token_id: the token that fills up short rows, or ``None``.
-        tie_embeddings: score masked tokens against the token embeddings.
+        max_positions: number of position embeddings.
+        activation: activation function of the feed-forward networks.
+        dropout: dropout probability of what is added to the residual path, and of the embeddings.
+        attention_dropout: dropout probability of the attention weights.
+        initializer_range: standard deviation of initial weights.
+        pad_token_id: the padding token, or ``None``.
+        tie_embeddings: use the token embeddings as output embeddings.
     """
 
     vocab_size: int = 30522
@@ -60,18 +59,18 @@ class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @classmethod
     def sized(cls, layers: int, width: int, **changes: Any) -> Self:
-        """Return a usual shape: heads 64 wide, feed-forward networks four times as wide as blocks.
+        """Return a configuration with heads of width 64 and an FFN of four times the width.
 
         Args:
-            layers: how many blocks.
-            width: of the blocks.
-            **changes: fields that are not as usual.
+            layers: number of blocks.
+            width: width of the hidden state.
+            **changes: other fields.
         """
-        usual = {"num_heads": width // 64, "intermediate_size": 4 * width}
-        return cls(**{"num_layers": layers, "hidden_size": width, **usual, **changes})
+        proportions = {"num_heads": width // 64, "intermediate_size": 4 * width}
+        return cls(**{"num_layers": layers, "hidden_size": width, **proportions, **changes})
 
 
-# The keys that most Hub configurations share, and the settings that make a decoder of an encoder.
+# Keys of most Hub configurations, and the values of settings that would make a decoder.
 KEYS: Mapping[str, str] = {
     **same_names("vocab_size", "intermediate_size", "type_vocab_size"),
     **same_names("layer_norm_eps", "initializer_range", "pad_token_id"),
@@ -93,7 +92,7 @@ _POOLED: Mapping[str, Any] = {
         "last_hidden_state": "batch tokens hidden_size",
         "pooler_output": "batch hidden_size",
     },
-    "summary": "a vector for each token, and one for the text",
+    "summary": "hidden states, and a pooled one of the text",
 }
 _MASKED = {"logits": "batch tokens vocab_size"}
 _CLASSIFIERS = ("sequence-classification", "token-classification", "question-answering")
@@ -101,65 +100,65 @@ _CHOICES = dict.fromkeys(("input_ids", "attention_mask"), "batch choices tokens"
 
 
 def encoder_heads(*names: str, pooler: bool = False) -> dict[str, Head]:
-    """Return the heads that every text encoder has.
+    """Return the heads of every text encoder.
 
     Args:
-        *names: what the Hub's class names begin with, one for each model type.
-        pooler: whether the bare trunk gives a vector for the text, too.
+        *names: prefixes of the Hub's class names, one for each model type.
+        pooler: whether the backbone alone has a pooler.
     """
 
-    of_texts = Head(
+    multiple_choice = Head(
         tuple(name + "ForMultipleChoice" for name in names),
         {"logits": "batch choices"},
         (),
-        "which of several texts it is",
+        "one of several texts",
         _CHOICES,
     )
     return {
         "none": standard_head("none", *names, **(_POOLED if pooler else {})),
         "masked-lm": mlm_head(*(name + "ForMaskedLM" for name in names)),
         **{kind: standard_head(kind, *names) for kind in _CLASSIFIERS},
-        "multiple-choice": of_texts,
+        "multiple-choice": multiple_choice,
     }
 
 
-def mlm_head(*architectures: str, summary: str = "which token stood there", **outputs: str) -> Head:
-    """Return a head that scores masked tokens.
+def mlm_head(*architectures: str, summary: str = "masked tokens", **outputs: str) -> Head:
+    """Return a head for masked language modelling.
 
     Args:
         *architectures: see ``Head``.
         summary: see ``Head``.
-        **outputs: what the model says besides, see ``Head``.
+        **outputs: further outputs with their axes; see ``Head``.
     """
     return Head(architectures, _MASKED | outputs, ("fill-mask", "features"), summary)
 
 
 def rtd_head(*architectures: str) -> Head:
-    """Return a head that tells replaced tokens."""
+    """Return a head for replaced-token detection."""
     tokens = {"logits": "batch tokens"}
-    return Head(architectures, tokens, ("features",), "which tokens were replaced")
+    return Head(architectures, tokens, ("features",), "replaced tokens")
 
 
 class EncoderFamily(Family):
-    """A family of text encoders: inputs and outputs follow from its heads and configuration.
+    """A family of text encoders.
 
     Attributes:
-        named_heads: what ``heads`` returns.
+        named_heads: the heads by name.
     """
 
     named_heads: ClassVar[Mapping[str, Head]]
 
     def heads(self) -> Mapping[str, Head]:
-        """Return the heads."""
+        """Return the heads by name."""
         return self.named_heads
 
     def inputs(self, config: Any) -> tuple[str, ...]:
-        """Name the inputs of the model; here with token types where there are any."""
+        """Return the names of the model's inputs; with token types if there are several."""
         types = getattr(config, "type_vocab_size", 0) > 0
         return ("input_ids", "attention_mask", *(["token_type_ids"] if types else []))
 
     def onnx(self, config: Any, head: str) -> "OnnxSpec":
-        """Name the graph's inputs, outputs and axes."""
+        """Return the inputs, outputs and axes of the ONNX graph."""
         spec = super().onnx(config, head)
         absent = "" if getattr(config, "pooler", False) else "pooler_output"
         return replace(
@@ -170,7 +169,7 @@ class EncoderFamily(Family):
 
 
 class WordPieceFamily(EncoderFamily):
-    """A family of text encoders that read word pieces between ``[CLS]`` and ``[SEP]``."""
+    """A family of text encoders with a WordPiece tokenizer, ``[CLS]`` and ``[SEP]``."""
 
     new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
         "wordpiece": TokenizerTrainSpec(

@@ -1,47 +1,47 @@
-"""Heads that families of every kind have. A family adds what the Hub calls them."""
+"""Heads of families of every kind, to which a family adds the names of the Hub's classes."""
 
 from dataclasses import replace
 from typing import Any
 
 from zoo.families.base import Head
 
-# Hub classes are called by what their names end with
-_USUAL = {
+# the architectures are the ends of the Hub's class names
+_STANDARD = {
     "none": Head(
         ("Model",),
         {"last_hidden_state": "batch tokens hidden_size"},
         ("embed", "features"),
-        "a vector for each token",
+        "hidden states",
     ),
     "sequence-classification": Head(
         ("ForSequenceClassification",),
         {"logits": "batch labels"},
         ("classify", "features"),
-        "classes of a text or a pair, or a number",
+        "classification or regression of texts and pairs",
     ),
     "token-classification": Head(
         ("ForTokenClassification",),
         {"logits": "batch tokens labels"},
         ("classify", "features"),
-        "classes of tokens",
+        "classification of tokens",
     ),
     "question-answering": Head(
         ("ForQuestionAnswering",),
         {"start_logits": "batch tokens", "end_logits": "batch tokens"},
         ("features",),
-        "where the answer starts and ends",
+        "start and end of the answer",
     ),
 }
 
 
 def standard_head(kind: str, *names: str, **changes: Any) -> Head:
-    """Return a head that is as in other families.
+    """Return a head with the inputs, outputs and tasks that it has in most families.
 
     Args:
         kind: ``none``, ``sequence-classification``, ``token-classification`` or
             ``question-answering``.
-        *names: what the names of the Hub's classes begin with, see ``Head``.
-        **changes: fields that are not as in other families.
+        *names: prefixes of the Hub's class names, one for each model type.
+        **changes: other fields of ``Head``.
     """
-    head = _USUAL[kind]
+    head = _STANDARD[kind]
     return replace(head, architectures=tuple(n + head.architectures[0] for n in names), **changes)

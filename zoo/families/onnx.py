@@ -1,25 +1,24 @@
-"""What a family declares about its ONNX graph."""
+"""Inputs, outputs and axes of ONNX graphs, as families declare them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 Axes = tuple[str | int, ...]
-# The ecosystem's names: what a graph returns as PRESENT, its next run is given as PAST.
+# Names of ONNX Runtime and Optimum: the outputs PRESENT of a run are the inputs PAST of the next.
 PAST, PRESENT, LOGITS = "past_key_values", "present", "logits"
-PAST_TOKENS = "past_tokens"  # the axis of the tokens in a cache, which may be none
+PAST_TOKENS = "past_tokens"  # the axis of the cached tokens, of size 0 in the first run
 
 
 @dataclass(frozen=True)
 class OnnxSpec:
-    """Names and axes of a graph, as the ecosystem expects them.
+    """Names and axes of a graph, by the conventions of ONNX Runtime and Optimum.
 
     Attributes:
-        inputs: input name -> its axes; a name is of a dynamic one, a number is a fixed size.
-            Inputs are int64, but for those of a cache.
-        outputs: output name -> its axes, in the order the model returns them; a number is a
-            fixed size.
-        limits: axis -> the largest size the model can take.
+        inputs: input name -> its axes: the name of a dynamic axis, or a fixed size. Inputs are
+            int64, except those of a cache.
+        outputs: output name -> its axes, in the order in which the model returns them.
+        limits: axis -> its largest size.
         tolerance: dtype -> largest accepted difference from torch, relative to the output's
             largest magnitude.
     """
@@ -33,14 +32,14 @@ class OnnxSpec:
 
 
 def axis_sum(*axes: str) -> str:
-    """Name an axis that is as long as others together; exporters write sums in any order."""
+    """Return the name of an axis whose size is the sum of others, sorted for comparison."""
     return " + ".join(sorted(axes))
 
 
 def resolve_axes(axes: Mapping[str, str], config: Any) -> dict[str, Axes]:
-    """Read the axes that a ``zoo.families.base.Head`` gives, with the sizes of a configuration."""
+    """Return the axes of a ``zoo.families.base.Head`` with the sizes of a configuration."""
     return {
-        name: tuple(_size(word, config) for word in said.split()) for name, said in axes.items()
+        name: tuple(_size(word, config) for word in words.split()) for name, words in axes.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""Random weights and inputs that leave a wrong formula no place to hide."""
+"""Random weights and inputs for tests, chosen so that wrong formulas give other outputs."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -8,14 +8,14 @@ if TYPE_CHECKING:
 
     from zoo.families.onnx import OnnxSpec
 
-CHOICES = 4  # texts in a row of a model that chooses among them
+CHOICES = 4  # texts per example of a multiple-choice model
 
 
 def randomize_weights(model: "nn.Module", seed: int = 0) -> None:
-    """Set a model's parameters in place, biases and norms far from their initial values.
+    """Draw all parameters of a model in place.
 
-    Fresh biases are zero and fresh norms one, which would hide a swapped or forgotten one. The
-    matrices keep activations near unit size.
+    Biases and norms are drawn too: initial ones are all 0 and 1, which would hide one that is
+    swapped or forgotten. The scale of the matrices keeps activations near unit size.
     """
     import torch
 
@@ -38,20 +38,20 @@ def randomize_weights(model: "nn.Module", seed: int = 0) -> None:
 def random_inputs(
     spec: "OnnxSpec", config: Any, lengths: Sequence[int], *, tokens: int = 0, seed: int = 0
 ) -> "dict[str, Tensor]":
-    """Draw a batch of texts, padded on the right.
+    """Return a batch of random rows, padded on the right.
 
     Args:
-        spec: names the inputs.
+        spec: declares the inputs.
         config: the family's configuration.
-        lengths: how many real tokens each row has; see ``axis_lengths``.
-        tokens: the width of the batch, by default the longest row's.
-        seed: what is drawn depends on it and on each row's place alone, so a row is the same
-            in batches of other shapes.
+        lengths: number of tokens in each row, padding excluded; see ``axis_lengths``.
+        tokens: number of columns of the batch; by default the length of the longest row.
+        seed: seed of the draws. They depend on it and on the index of the row alone, so that a
+            row is the same in batches of other shapes.
 
     Returns:
-        int64 tensors of shape (batch, tokens) by input name; (batch, choices, tokens) where the
-        model takes several texts in a row: they are of one length each. The last token of a
-        source is the one that ends texts, where the family has one.
+        int64 tensors by input name, (batch, tokens), or (batch, choices, tokens) for multiple
+        choice, with choices of one length. The last token of ``input_ids`` is ``eos_token_id``, if
+        the configuration has one.
     """
     import torch
 
@@ -67,16 +67,16 @@ def random_inputs(
     found = {}
     for order, (name, axes) in enumerate(spec.inputs.items()):
         choices = CHOICES if "choices" in axes else 1
-        fixed = [axis for axis in axes if isinstance(axis, int)]  # what each token consists of
+        fixed = [axis for axis in axes if isinstance(axis, int)]  # such as characters of a word
         along, are_ids = real[_last(axes)], name.endswith("input_ids")
         width = max(along) + wider
         rows = torch.full((len(lengths) * choices, width, *fixed), pad if are_ids else 0)
         for row, length in enumerate(length for length in along for _ in range(choices)):
             generator = torch.Generator().manual_seed(seed * 7919 + row * 31 + order)
             high = kinds.get(name, config.vocab_size)
-            low = 1 if fixed else 0  # 0 stands for nothing there
+            low = 1 if fixed else 0  # a character id of 0 is padding
             drawn = torch.randint(low, high, (length, *fixed), generator=generator)
-            if are_ids:  # the padding token in a text would not be text, nor an end in its midst
+            if are_ids:  # no padding and no end of text within a row
                 other = next(t for t in ((pad + 1) % high, (pad + 2) % high) if t != end)
                 drawn = torch.where((drawn == pad) | (drawn == end), other, drawn)
             if name == "input_ids" and end >= 0:
@@ -87,17 +87,17 @@ def random_inputs(
 
 
 def _last(axes: Sequence[str | int]) -> str:
-    """Return the last axis that is not of a fixed size."""
+    """Return the last dynamic axis."""
     return [axis for axis in axes if isinstance(axis, str)][-1]
 
 
 def axis_lengths(spec: "OnnxSpec", lengths: Sequence[int]) -> dict[str, list[int]]:
-    """Return how many places of each row are real, along each axis that is padded.
+    """Return the length of each row without padding, along each padded axis.
 
     Args:
-        spec: names the axes.
-        lengths: along the axis called ``tokens``. Along others, such as the tokens of a target,
-            rows have other lengths: the same in reverse, each one more.
+        spec: declares the axes.
+        lengths: the lengths along the axis ``tokens``. Along others, such as ``decoder_tokens``,
+            the lengths are these in reverse, plus one.
     """
     axes = {_last(axes) for axes in spec.inputs.values()}
     return {

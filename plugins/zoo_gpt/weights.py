@@ -20,7 +20,7 @@ def weights(config: GptConfig, head: str) -> WeightMap:
     width, trunk, labels = config.hidden_size, _backbone(config), len(config.labels)
     match head:
         case "causal-lm":
-            return lm_head_rules(trunk, config, _tokens(config), own=not config.tie_embeddings)
+            return lm_head_rules(trunk, config, _tokens(config), tied=config.tie_embeddings)
         case "multiple-choice":
             choice = module_rule("multiple_choice_head.summary", "choice", 1, width)
             return weights(config, "causal-lm").plus(choice)

@@ -19,8 +19,8 @@ def weights(config: T5Config, head: str) -> WeightMap:
         trunk = _both(config, prefix)
     if head == "seq2seq-lm":
         # a file that the Hub's library wrote may say tied and hold a table
-        own = config.output_table
-        return lm_head_rules(trunk, config, _TOKENS, own=own, optional="output_table")
+        tied = not config.output_table
+        return lm_head_rules(trunk, config, _TOKENS, tied=tied, optional="output_table")
     return with_head(trunk, config, "none" if head == "encoder" else head, _NAMES)
 
 

@@ -220,9 +220,9 @@ def test_a_trunk_and_a_head_under_different_prefixes_do_not_match() -> None:
     assert match_tensors(SCORES, file).missing == ("cls.bias",)
 
 
-def test_two_trunks_are_ambiguous() -> None:
+def test_two_backbones_are_ambiguous() -> None:
     twice = {p + name: info for p in ("first.", "second.") for name, info in file_of(TRUNK).items()}
-    with pytest.raises(VerificationError, match=r"2 trunks .*first\., second\."):
+    with pytest.raises(VerificationError, match=r"2 backbones .*first\., second\."):
         match_tensors(TRUNK, twice)
 
 

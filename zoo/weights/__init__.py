@@ -1,4 +1,4 @@
-"""Weights: one list of rules imports, exports and checks a family's tensors. Torch-free."""
+"""Rules that map tensor names and shapes between the Hub's layout and ours, without torch."""
 
 from zoo.weights.buffers import is_arange, is_causal_mask, is_mask_value
 from zoo.weights.matching import MappingReport, TensorCopy, check_counts, match_tensors

@@ -1,4 +1,4 @@
-"""What the values of buffers are known to be, so that leaving them out loses nothing."""
+"""Checks of buffers with known values, which may be left out without loss."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -8,14 +8,14 @@ if TYPE_CHECKING:
 
 
 def is_arange(array: "NDArray[np.generic[Any]]") -> bool:
-    """Whether a buffer holds 0, 1, 2, ...: positions."""
+    """Return whether an array is 0, 1, 2, ..., the buffer of position ids."""
     import numpy as np
 
     return np.array_equal(array.reshape(-1), np.arange(array.size))
 
 
 def is_causal_mask(array: "NDArray[np.generic[Any]]") -> bool:
-    """Whether a buffer says that each token sees those before it and itself."""
+    """Return whether an array is a causal mask: ones on and below the diagonal."""
     import numpy as np
 
     square = array.reshape(array.shape[-2:]) if array.size and array.ndim >= 2 else array[None]
@@ -23,5 +23,5 @@ def is_causal_mask(array: "NDArray[np.generic[Any]]") -> bool:
 
 
 def is_mask_value(array: "NDArray[np.generic[Any]]") -> bool:
-    """Whether a buffer holds one score that leaves no weight to what has it."""
+    """Return whether an array is one score of at most -1e4, the value of masked positions."""
     return array.size == 1 and float(array.reshape(-1)[0]) <= -1e4

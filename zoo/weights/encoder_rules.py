@@ -1,4 +1,4 @@
-"""Rules that families of text encoders share; each names what the Hub calls its tensors."""
+"""Weight rules of text encoders, with a family's Hub names as data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ LEGACY = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bi
 
 @dataclass(frozen=True)
 class BlockNames:
-    """What the Hub calls the parts of a block; the defaults are the most common ones."""
+    """Hub names of the modules of a block; the defaults are the most common ones."""
 
     query: str = "attention.self.query"
     key: str = "attention.self.key"
@@ -25,15 +25,15 @@ class BlockNames:
     ffn_norm: str = "output.LayerNorm"
 
 
-def module_rule(theirs: str, ours: str, *shape: int) -> Rule:
+def module_rule(source: str, target: str, *shape: int) -> Rule:
     """Return the rule for the weight and the bias of a module.
 
     Args:
-        theirs: the Hub's name of the module.
-        ours: our name of it.
-        *shape: of the weight.
+        source: Hub name of the module.
+        target: our name of the module.
+        *shape: shape of the weight.
     """
-    return Rule(f"{theirs}.{{p}}", f"{ours}.{{p}}", shape)
+    return Rule(f"{source}.{{p}}", f"{target}.{{p}}", shape)
 
 
 def block_rules(
@@ -42,15 +42,15 @@ def block_rules(
     """Return the rules for a ``PostNormBlock``.
 
     Args:
-        config: has ``hidden_size`` and ``intermediate_size``.
-        names: what the Hub calls its parts.
-        source: template of what stands in front of them.
-        target: template of what stands in front of ours.
+        config: a configuration with ``hidden_size`` and ``intermediate_size``.
+        names: Hub names of the block's modules.
+        source: template of the prefix of these names.
+        target: template of the prefix of our names.
     """
     width, inner = config.hidden_size, config.intermediate_size
 
-    def rule(theirs: str, ours: str, *shape: int) -> Rule:
-        return module_rule(source + theirs, target + ours, *shape)
+    def rule(hub_name: str, name: str, *shape: int) -> Rule:
+        return module_rule(source + hub_name, target + name, *shape)
 
     qkv = tuple(f"{source}{part}.{{p}}" for part in (names.query, names.key, names.value))
     return [
@@ -64,7 +64,7 @@ def block_rules(
 
 
 def tokens_name(prefix: str) -> str:
-    """Return the Hub's name of the token embedding."""
+    """Return the Hub name of the token embeddings."""
     return f"{prefix}embeddings.word_embeddings.weight"
 
 
@@ -81,30 +81,38 @@ def backbone_rules(
     """Return the rules for embeddings and blocks.
 
     Args:
-        config: has ``vocab_size``, ``hidden_size`` and the like; ``type_vocab_size`` and
-            ``embedding_size`` where the family has them.
-        prefix: of the trunk's tensors in head models.
-        positions: whether there is a table of positions.
-        blocks: the blocks' rules, where they are not called as most families call them.
-        project: what maps embeddings to the width of the blocks, where that is another.
-        always_projected: it is there even where the widths are equal.
-        counts: see ``WeightMap``.
+        config: an ``EncoderConfig``; with ``type_vocab_size`` and ``embedding_size`` if the family
+            has them.
+        prefix: prefix of the backbone's tensors in models with a head.
+        positions: whether there are position embeddings.
+        blocks: rules of the blocks; ``None`` for the most common names.
+        project: Hub name of the projection of embeddings to the width of the blocks.
+        always_projected: whether there is a projection even for equal widths.
+        counts: see ``WeightMap``; ``None`` for ``i`` up to ``num_layers``.
     """
-    width, own = config.hidden_size, getattr(config, "embedding_size", config.hidden_size)
+    width = config.hidden_size
+    embedding_size = getattr(config, "embedding_size", width)
     types = getattr(config, "type_vocab_size", 0)
     table = (prefix + "embeddings.{}_embeddings.weight").format
-    rules = [Rule(tokens_name(prefix), "embeddings.tokens.weight", (config.vocab_size, own))]
+    rules = [
+        Rule(tokens_name(prefix), "embeddings.tokens.weight", (config.vocab_size, embedding_size))
+    ]
     if positions:
-        shape = (config.max_positions, own)
+        shape = (config.max_positions, embedding_size)
         rules.append(Rule(table("position"), "embeddings.positions.weight", shape))
     if types:
-        rules.append(Rule(table("token_type"), "embeddings.types.weight", (types, own)))
-    rules.append(Rule(f"{prefix}embeddings.LayerNorm.{{p}}", "embeddings.norm.{p}", (own,)))
-    if always_projected or own != width:
-        rules.append(Rule(f"{prefix}{project}.{{p}}", "embeddings.project.{p}", (width, own)))
-    usual = block_rules(config, BlockNames(), f"{prefix}encoder.layer.{{i}}.")
+        rules.append(Rule(table("token_type"), "embeddings.types.weight", (types, embedding_size)))
+    rules.append(
+        Rule(f"{prefix}embeddings.LayerNorm.{{p}}", "embeddings.norm.{p}", (embedding_size,))
+    )
+    if always_projected or embedding_size != width:
+        rules.append(
+            Rule(f"{prefix}{project}.{{p}}", "embeddings.project.{p}", (width, embedding_size))
+        )
+    if blocks is None:
+        blocks = block_rules(config, BlockNames(), f"{prefix}encoder.layer.{{i}}.")
     return WeightMap(
-        rules=[*rules, *(usual if blocks is None else blocks)],
+        rules=[*rules, *blocks],
         drops=[Ignore(f"{prefix}embeddings.position_ids", "a buffer: 0, 1, 2, ...", is_arange)],
         legacy=LEGACY,
         prefix=prefix,

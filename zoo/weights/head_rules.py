@@ -1,4 +1,4 @@
-"""Rules for heads that many families have, and what differs: how the Hub calls their parts."""
+"""Weight rules of common heads, with a family's Hub names as data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,15 +10,14 @@ from zoo.weights.rules import Ignore, Rule, TiedAlias, WeightMap
 
 @dataclass(frozen=True)
 class MaskedNames:
-    """What the Hub calls the parts of a ``MLMHead``; the defaults are the most common ones.
+    """Hub names of the modules of an ``MLMHead``; the defaults are the most common ones.
 
     Attributes:
         dense: the linear map.
-        norm: the norm after it.
-        decoder: the map to the vocabulary, whose table is tied to the token embedding unless the
-            configuration says otherwise.
-        bias: another bias, which stands beside the decoder's and is tied to it with the table; none
-            if it is empty. Where the table is the head's own, the decoder's bias counts.
+        norm: the layer norm.
+        decoder: the map to the vocabulary, tied to the token embeddings if ``tie_embeddings``.
+        bias: a second name of the decoder's bias, empty for none. It is the owner of the values
+            if the decoder is tied, else the decoder's bias is.
     """
 
     dense: str = "cls.predictions.transform.dense"
@@ -29,17 +28,16 @@ class MaskedNames:
 
 @dataclass(frozen=True)
 class HeadNames:
-    """What the Hub calls the parts of heads; the defaults are the most common ones.
+    """Hub names of the modules of heads; the defaults are the most common ones.
 
     Attributes:
-        masked: of what scores masked tokens, where there is such a head.
-        pooler: what makes one vector of a text, where there is such a map. Where it is one of the
-            trunk's tensors, the bare trunk may have it, and it is left out where a head has no use
-            for it.
-        text: what classifies texts: one map of the pooler's vector, or two of the first token's.
-        choice: the same of what chooses among texts, if it is another.
-        tokens: what classifies tokens.
-        answers: what finds answers.
+        masked: those of the masked-LM head, if there is one.
+        pooler: the pooler, if there is one. If it belongs to the backbone, the backbone alone may
+            have it, and its tensors are ignored for heads that do not use it.
+        text: sequence classification: one map after the pooler, or two of the first token.
+        choice: multiple choice, if it differs from ``text``.
+        tokens: token classification.
+        answers: extractive question answering.
     """
 
     masked: MaskedNames | None = None
@@ -51,50 +49,50 @@ class HeadNames:
 
 
 def with_head(weights: WeightMap, config: Any, head: str, names: HeadNames) -> WeightMap:
-    """Add the rules of a head that every text encoder has, and others may have.
+    """Return the rules of a backbone with those of a common head added.
 
     Args:
-        weights: the trunk's rules.
-        config: see ``trunk``; has ``labels``, too, and ``pooler`` where the trunk may have one.
-        head: the head.
-        names: what the Hub calls its parts.
+        weights: rules of the backbone.
+        config: see ``backbone_rules``; with ``labels``, and ``pooler`` if the backbone may have it.
+        head: name of the head.
+        names: Hub names of its modules.
 
     Raises:
         ValueError: there is no such head.
     """
     width, labels = config.hidden_size, len(config.labels)
     pooler = _pooler(config, names)
-    in_trunk = bool(names.pooler) and names.pooler.startswith(weights.prefix)
+    in_backbone = bool(names.pooler) and names.pooler.startswith(weights.prefix)
     if head == "none":
-        there = in_trunk and config.pooler
-        return weights.plus(replace(pooler, optional="pooler")) if there else weights
+        has_pooler = in_backbone and config.pooler
+        return weights.plus(replace(pooler, optional="pooler")) if has_pooler else weights
     match head:
         case "masked-lm" if names.masked:
-            found = mlm_head_rules(weights, config, names.masked)
+            weights = mlm_head_rules(weights, config, names.masked)
         case "sequence-classification":
-            found = _text(weights, config, names, names.text, labels)
+            weights = _text(weights, config, names, names.text, labels)
         case "multiple-choice":
-            found = _text(weights, config, names, names.choice or names.text, 1)
+            weights = _text(weights, config, names, names.choice or names.text, 1)
         case "token-classification":
-            found = weights.plus(module_rule(names.tokens, "head", labels, width))
+            weights = weights.plus(module_rule(names.tokens, "head", labels, width))
         case "question-answering":
-            found = weights.plus(module_rule(names.answers, "head", 2, width))
+            weights = weights.plus(module_rule(names.answers, "head", 2, width))
         case _:
             raise ValueError(f"{type(config).__name__} has no head {head!r}")
-    if not in_trunk or pooler in found.rules:
-        return found
+    if not in_backbone or pooler in weights.rules:
+        return weights
     unused = Ignore(f"{names.pooler}.{{p}}", "the Hub's class for this head has no pooler")
-    return found.plus(drops=[unused])
+    return weights.plus(drops=[unused])
 
 
 def with_pairs(weights: WeightMap, config: Any, names: HeadNames, scores: Rule) -> WeightMap:
-    """Add the rules of a head that scores masked tokens and pairs of texts.
+    """Return the rules of a backbone with those of an ``MLMWithPairHead`` added.
 
     Args:
         weights: see ``with_head``.
         config: see ``with_head``.
         names: see ``with_head``.
-        scores: for what scores pairs.
+        scores: rule of the classifier of pairs.
     """
     assert names.masked is not None, "a family with this head names its parts"
     return mlm_head_rules(weights, config, names.masked).plus(_pooler(config, names), scores)
@@ -108,7 +106,7 @@ def _text(
     weights: WeightMap, config: Any, names: HeadNames, maps: Sequence[str], outputs: int
 ) -> WeightMap:
     *dense, out = maps
-    if dense:
+    if dense:  # two maps of the first token's hidden state, without a pooler
         return weights.plus(*dense_rules(config, dense[0], out, outputs))
     return weights.plus(
         _pooler(config, names), module_rule(out, "head", outputs, config.hidden_size)
@@ -119,10 +117,10 @@ def dense_rules(config: Any, dense: str, out: str, outputs: int) -> list[Rule]:
     """Return the rules for a ``DenseHead``.
 
     Args:
-        config: has ``hidden_size``.
-        dense: the Hub's name of the first map.
-        out: of the second.
-        outputs: how many it has.
+        config: a configuration with ``hidden_size``.
+        dense: Hub name of the first linear map.
+        out: Hub name of the second.
+        outputs: number of outputs.
     """
     width = config.hidden_size
     return [
@@ -132,45 +130,45 @@ def dense_rules(config: Any, dense: str, out: str, outputs: int) -> list[Rule]:
 
 
 def lm_head_rules(
-    weights: WeightMap, config: Any, tokens: str, *, own: bool, optional: str = ""
+    weights: WeightMap, config: Any, tokens: str, *, tied: bool, optional: str = ""
 ) -> WeightMap:
-    """Add what scores the next token, ``zoo.nn.heads.LMHeadMixin``.
+    """Return the rules of a backbone with those of a ``zoo.nn.heads.LMHeadMixin`` added.
 
     Args:
-        weights: the trunk's rules.
-        config: has ``vocab_size`` and ``hidden_size``.
-        tokens: the Hub's name of the token embedding.
-        own: whether scores come of a table of their own.
-        optional: see ``Rule``, of that table.
+        weights: rules of the backbone.
+        config: a configuration with ``vocab_size`` and ``hidden_size``.
+        tokens: Hub name of the token embeddings.
+        tied: whether these are the output embeddings, too.
+        optional: see ``Rule``, of output embeddings that are not tied.
     """
-    if not own:
+    if tied:
         return weights.plus(ties=[TiedAlias("lm_head.weight", to=tokens)])
     shape = config.vocab_size, config.hidden_size
     return weights.plus(Rule("lm_head.weight", "head.weight", shape, optional=optional))
 
 
 def mlm_head_rules(
-    weights: WeightMap, config: Any, names: MaskedNames, other: MaskedNames | None = None
+    weights: WeightMap, config: Any, names: MaskedNames, legacy: MaskedNames | None = None
 ) -> WeightMap:
-    """Add a ``MLMHead``.
+    """Return the rules of a backbone with those of an ``MLMHead`` added.
 
     Args:
-        weights: the trunk's rules.
-        config: see ``trunk``.
-        names: what the Hub calls its parts.
-        other: what some files call them, all but the decoder.
+        weights: rules of the backbone.
+        config: see ``backbone_rules``.
+        names: Hub names of the head's modules.
+        legacy: names of the same modules in some files, except the decoder.
     """
     width, vocabulary = config.hidden_size, config.vocab_size
-    own = getattr(config, "embedding_size", width)
+    embedding_size = getattr(config, "embedding_size", width)
     table, decoder_bias, bias = names.decoder + ".weight", names.decoder + ".bias", names.bias
-    weights = replace(weights, legacy={**weights.legacy, **_renamed(other or names, names)})
+    weights = replace(weights, legacy={**weights.legacy, **_renamed(legacy or names, names)})
     weights = weights.plus(
-        module_rule(names.dense, "head.dense", own, width),
-        module_rule(names.norm, "head.norm", own),
+        module_rule(names.dense, "head.dense", embedding_size, width),
+        module_rule(names.norm, "head.norm", embedding_size),
     )
     if not config.tie_embeddings:
         return weights.plus(
-            Rule(table, "head.decoder.weight", (vocabulary, own)),
+            Rule(table, "head.decoder.weight", (vocabulary, embedding_size)),
             Rule(decoder_bias, "head.bias", (vocabulary,)),
             ties=[TiedAlias(bias, to=decoder_bias, stored=True)] if bias else [],
         )
@@ -179,9 +177,11 @@ def mlm_head_rules(
     return weights.plus(Rule(bias or decoder_bias, "head.bias", (vocabulary,)), ties=ties)
 
 
-def _renamed(other: MaskedNames, names: MaskedNames) -> dict[str, str]:
-    """Return other names of a head's tensors -> those that the rules use, where they differ."""
-    modules = {other.dense: names.dense, other.norm: names.norm}
-    found = {f"{old}.{p}": f"{new}.{p}" for old, new in modules.items() for p in ("weight", "bias")}
-    found[other.bias] = names.bias
-    return {old: new for old, new in found.items() if old not in ("", new)}
+def _renamed(legacy: MaskedNames, names: MaskedNames) -> dict[str, str]:
+    """Return legacy tensor name -> the name in the rules, where they differ."""
+    modules = {legacy.dense: names.dense, legacy.norm: names.norm}
+    tensors = {
+        f"{old}.{p}": f"{new}.{p}" for old, new in modules.items() for p in ("weight", "bias")
+    }
+    tensors[legacy.bias] = names.bias
+    return {old: new for old, new in tensors.items() if old not in ("", new)}

@@ -1,6 +1,7 @@
-"""The closed account: where each tensor of a file goes, and where each of ours comes from.
+"""Matching of the tensors of a file with the rules of a family.
 
-Worked out from names, dtypes and shapes alone. An account that is not closed stops a conversion.
+It uses names, dtypes and shapes alone. Every tensor of the file and every tensor of the model has
+to be accounted for; else the report is incomplete, which stops a conversion.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -16,12 +17,12 @@ SHOWN = 6
 
 @dataclass(frozen=True)
 class TensorCopy:
-    """An entry with the names that the file at hand uses.
+    """A tensor of the model that is read from the file.
 
     Attributes:
-        entry: the rule for this tensor.
-        names: the file's names for ``entry.sources``, in order; empty if the tensor is fresh.
-        dtype: the dtype the file stores.
+        entry: its rule.
+        names: names of ``entry.sources`` in the file, in order.
+        dtype: dtype in the file.
     """
 
     entry: TensorMapping
@@ -31,20 +32,20 @@ class TensorCopy:
 
 @dataclass(frozen=True)
 class MappingReport:
-    """Every tensor of a file and every tensor of ours, each with what becomes of it.
+    """The result of matching: what becomes of every tensor of the file and of the model.
 
     Attributes:
-        moves: what is read from the file.
-        drops: file name -> the drop that leaves it out.
-        ties: file name of an alias -> file name of its owner; the values must be equal.
-        prefix: what stands in front of the trunk's tensors in the file.
-        renamed: file name -> its present form, where it is a legacy one.
-        fresh: tensors of a new head that the user asked to initialise.
-        absent: optional parts that the file does not have.
-        present: optional parts that it has.
-        unexpected: names in the file that no rule knows.
-        missing: names of the Hub's layout that the file lacks.
-        shape_mismatches: one line for each tensor with another shape or dtype than the rules say.
+        moves: tensors that are read from the file.
+        drops: name in the file -> the rule that ignores it.
+        ties: name of an alias in the file -> name of its owner; their values must be equal.
+        prefix: prefix of the backbone's tensors in the file.
+        renamed: legacy name in the file -> current name.
+        fresh: tensors of the model that are initialized, because the user allowed it.
+        absent: optional parts that the file lacks.
+        present: optional parts that the file has.
+        unexpected: names in the file that match no rule.
+        missing: Hub names that the file lacks.
+        shape_mismatches: a line for each tensor whose shape or dtype contradicts the rules.
     """
 
     moves: tuple[TensorCopy, ...]
@@ -61,19 +62,23 @@ class MappingReport:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is left over on either side."""
+        """Whether every tensor is accounted for."""
         return not (self.unexpected or self.missing or self.shape_mismatches)
 
     @property
     def open_items(self) -> int:
-        """How many tensors are not accounted for."""
+        """Number of tensors that are not accounted for."""
         return len(self.unexpected) + len(self.missing) + len(self.shape_mismatches)
 
     def raise_if_incomplete(self, where: str, hint: str = "") -> None:
-        """Stop unless the account is closed.
+        """Raise an error unless every tensor is accounted for.
+
+        Args:
+            where: the checkpoint, for the message.
+            hint: the remedy.
 
         Raises:
-            VerificationError: names what is left over, missing or of another shape.
+            VerificationError: tensors are unexpected, missing or of another shape.
         """
         if self.closed:
             return
@@ -96,25 +101,25 @@ def match_tensors(
     init: Collection[str] = (),
     declared_optional: Collection[str] = (),
 ) -> MappingReport:
-    """Work out the account of a file against a weight map.
+    """Match the tensors of a file with rules.
 
     Args:
         weights: the rules for a configuration and head.
-        tensors: what the file's header declares.
-        ignored: canonical names of other heads' tensors that may be left out -> the reason.
-        init: those of our tensors that may be initialised if the file lacks them.
-        declared_optional: optional parts that may not be absent.
+        tensors: dtypes and shapes from the file's header.
+        ignored: canonical name of another head's tensor that may be left out -> the reason.
+        init: tensors of the model that may be initialized if the file lacks them.
+        declared_optional: optional parts that must be present.
 
     Raises:
-        VerificationError: the prefix of the trunk is ambiguous, or the configuration counts more
-            parts than the file has tensors, which could take for ever to list.
+        VerificationError: the prefix of the backbone is ambiguous, or the configuration has far
+            more layers than the file has tensors.
     """
     check_counts(weights, tensors)
     return _Matcher(weights, tensors, ignored or {}, init).close(declared_optional)
 
 
 def check_counts(weights: WeightMap, tensors: Collection[str], source: str = "") -> None:
-    """Check that a configuration does not count many more parts than a file has tensors.
+    """Check that a configuration does not have far more layers than a file has tensors.
 
     Args:
         weights: the rules for the configuration.
@@ -122,7 +127,7 @@ def check_counts(weights: WeightMap, tensors: Collection[str], source: str = "")
         source: directory of both, for the message.
 
     Raises:
-        VerificationError: it does; to list all of them would take long.
+        VerificationError: it has; expanding its rules could take unlimited time and memory.
     """
     most = max([len(weights.rules), *weights.counts.values()])
     if most > max(1000, len(tensors)):
@@ -135,7 +140,7 @@ def check_counts(weights: WeightMap, tensors: Collection[str], source: str = "")
 
 
 class _Matcher:
-    """The work in progress: what each name of the file turned out to be."""
+    """The state of matching one file: canonical names, and the file's name of each."""
 
     def __init__(
         self,
@@ -147,12 +152,14 @@ class _Matcher:
         self.weights, self.tensors, self.ignored, self.init = weights, tensors, ignored, init
         self.entries = weights.entries()
         self.aliases, self.dropped = weights.aliases(), weights.dropped()
-        every = [*(s for e in self.entries for s in e.sources), *self.aliases, *self.dropped]
-        trunk = {
-            name.removeprefix(weights.prefix) for name in every if name.startswith(weights.prefix)
+        sources = (source for entry in self.entries for source in entry.sources)
+        backbone = {
+            name.removeprefix(weights.prefix)
+            for name in (*sources, *self.aliases, *self.dropped)
+            if name.startswith(weights.prefix)
         }
-        self.prefix = find_prefix(weights, tensors, trunk)
-        self.canonical = canonical_names(weights, tensors, trunk, self.prefix)
+        self.prefix = find_prefix(weights, tensors, backbone)
+        self.canonical = canonical_names(weights, tensors, backbone, self.prefix)
         self.file_name: dict[str, str] = {}
         self.twice: list[str] = []
         for name, known in self.canonical.items():
@@ -195,17 +202,18 @@ class _Matcher:
         )
 
     def _adopt_owners(self) -> None:
-        """Where a file stores a tied tensor under its alias alone, the alias is the owner."""
+        """Read a tied tensor from its alias where the file stores the alias alone."""
         for alias, owner in self.aliases.items():
             if owner not in self.file_name and alias in self.file_name:
                 self.file_name[owner] = self.file_name[alias]
 
     def _absent(self) -> set[str]:
-        seen: dict[str, bool] = {}
+        """Return the optional parts of which the file has no tensor."""
+        in_file: dict[str, bool] = {}
         for entry in self.entries:
-            here = any(s in self.file_name for s in entry.sources)
-            seen[entry.optional] = seen.get(entry.optional, False) or here
-        return {name for name, here in seen.items() if name and not here}
+            stored = any(s in self.file_name for s in entry.sources)
+            in_file[entry.optional] = in_file.get(entry.optional, False) or stored
+        return {part for part, stored in in_file.items() if part and not stored}
 
     def _misfits(self, entry: TensorMapping, names: Sequence[str]) -> list[str]:
         lines = []
@@ -220,7 +228,8 @@ class _Matcher:
         drops: dict[str, Ignore] = {}
         ties: dict[str, str] = {}
         unexpected = []
-        # a source that is there and lacks its counterpart is not unexpected, nor is a name's double
+        # Not unexpected are a source whose entry lacks another source, which is missing, and a
+        # second name of one tensor, which is a shape mismatch.
         read = {self.file_name.get(source) for entry in self.entries for source in entry.sources}
         for name, known in self.canonical.items():
             if name in read or self.file_name[known] != name:
@@ -236,11 +245,11 @@ class _Matcher:
         return drops, ties, unexpected
 
 
-def _some(items: Sequence[str], what: str) -> str:
+def _some(items: Sequence[str], label: str) -> str:
     if not items:
         return ""
-    more = f" and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
-    return f"{len(items)} {what} ({', '.join(items[:SHOWN])}{more})"
+    rest = f" and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
+    return f"{len(items)} {label} ({', '.join(items[:SHOWN])}{rest})"
 
 
 def _dims(shape: Sequence[int]) -> str:

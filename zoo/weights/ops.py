@@ -1,7 +1,7 @@
-"""Invertible operations between a Hub tensor (or several) and one of ours.
+"""Invertible rearrangements between one or several Hub tensors and one of ours.
 
-They move bytes and never change a value, so they work on storage dtypes that numpy cannot
-compute with, and ``to_hub(to_ours(x)) == x`` holds to the bit.
+They move bytes without changing a value, so they work on dtypes that numpy cannot compute with,
+and ``to_hf(to_ours(x)) == x`` holds bit for bit.
 """
 
 from abc import ABC, abstractmethod
@@ -13,30 +13,34 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    Array = NDArray[np.generic[Any]]  # or a FileArray, which has the methods that are used here
+    Array = NDArray[np.generic[Any]]  # or a FileArray, which has the methods used here
 
 Shape = tuple[int, ...]
 
 
 class Op(ABC):
-    """An invertible rearrangement of ``parts`` Hub tensors into one of ours."""
+    """An invertible rearrangement of Hub tensors into one of ours.
+
+    Attributes:
+        parts: number of Hub tensors.
+    """
 
     parts: int = 1
 
     @abstractmethod
     def hub_shapes(self, shape: Shape) -> tuple[Shape, ...]:
-        """Return the shapes of the Hub tensors that make up one of ours."""
+        """Return the shapes of the Hub tensors for the shape of ours."""
 
     @abstractmethod
     def chunks(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
-        """Return arrays whose elements, one after the other, are our tensor: no copy is made."""
+        """Return arrays whose elements, one after the other, are our tensor, without a copy."""
 
     @abstractmethod
     def to_hf(self, array: "Array") -> "tuple[Array, ...]":
-        """Undo the operation, as views where possible."""
+        """Return the Hub tensors for one of ours, as views where possible."""
 
     def to_ours(self, arrays: "Sequence[Array]", shape: Shape) -> "Array":
-        """Return our tensor as one array of the given shape."""
+        """Return our tensor for the Hub tensors, as one array of the given shape."""
         import numpy as np
 
         pieces = self.chunks(arrays)
@@ -47,18 +51,18 @@ class Op(ABC):
 
 @dataclass(frozen=True)
 class Identity(Op):
-    """The tensor as it is."""
+    """No rearrangement."""
 
     def hub_shapes(self, shape: Shape) -> tuple[Shape, ...]:
-        """See ``Op``."""
+        """Return the shapes of the Hub tensors; see ``Op``."""
         return (shape,)
 
     def chunks(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
-        """See ``Op``."""
+        """Return the parts of our tensor; see ``Op``."""
         return arrays
 
     def to_hf(self, array: "Array") -> "tuple[Array, ...]":
-        """See ``Op``."""
+        """Return the Hub tensors; see ``Op``."""
         return (array,)
 
 
@@ -67,46 +71,43 @@ SAME = Identity()
 
 @dataclass(frozen=True)
 class Transpose(Op):
-    """A matrix stored (in, out) on the Hub and (out, in) here; a vector stays as it is.
-
-    Of a tensor with more axes, such as a convolution's filters, all are reversed.
-    """
+    """Reversal of all axes: matrices that are (in, out) on the Hub and (out, in) here."""
 
     def hub_shapes(self, shape: Shape) -> tuple[Shape, ...]:
-        """See ``Op``."""
+        """Return the shapes of the Hub tensors; see ``Op``."""
         return (shape[::-1],)
 
     def chunks(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
-        """See ``Op``."""
-        return [array.T for array in arrays]  # written by blocks of rows
+        """Return the parts of our tensor; see ``Op``."""
+        return [array.T for array in arrays]  # the writer copies blocks of rows
 
     def to_hf(self, array: "Array") -> "tuple[Array, ...]":
-        """See ``Op``."""
+        """Return the Hub tensors; see ``Op``."""
         return (array.T,)
 
 
 @dataclass(frozen=True)
 class Concat(Op):
-    """Several tensors joined along their first axis, such as query, key and value.
+    """Concatenation along the first axis, such as of query, key and value.
 
     Attributes:
-        parts: how many.
-        sizes: rows of each, for parts that are not equal.
+        parts: number of Hub tensors.
+        sizes: rows of each; empty for equal parts.
     """
 
     parts: int = 3
     sizes: tuple[int, ...] = ()
 
     def hub_shapes(self, shape: Shape) -> tuple[Shape, ...]:
-        """See ``Op``."""
+        """Return the shapes of the Hub tensors; see ``Op``."""
         return tuple((rows, *shape[1:]) for rows in self._rows(shape[0]))
 
     def chunks(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
-        """See ``Op``."""
-        return arrays  # row-major: joining along axis 0 is writing one after the other
+        """Return the parts of our tensor; see ``Op``."""
+        return arrays  # in row-major order, axis 0 is concatenated by writing one after another
 
     def to_hf(self, array: "Array") -> "tuple[Array, ...]":
-        """See ``Op``."""
+        """Return the Hub tensors; see ``Op``."""
         rows = self._rows(array.shape[0])
         starts = [sum(rows[:k]) for k in range(len(rows))]
         return tuple(array[start : start + n] for start, n in zip(starts, rows, strict=True))
@@ -120,20 +121,20 @@ class Concat(Op):
 
 @dataclass(frozen=True)
 class DeinterleaveQKV(Identity):
-    """Query, key and value joined head by head; here, all heads of one stand together.
+    """Query, key and value interleaved head by head on the Hub, and concatenated here.
 
     Attributes:
-        heads: how many.
+        heads: number of attention heads.
     """
 
     heads: int
 
     def chunks(self, arrays: "Sequence[Array]") -> "Sequence[Array]":
-        """See ``Op``."""
+        """Return the parts of our tensor; see ``Op``."""
         return [part for parts in self._swapped(arrays[0], self.heads, 3) for part in parts]
 
     def to_hf(self, array: "Array") -> "tuple[Array, ...]":
-        """See ``Op``."""
+        """Return the Hub tensors; see ``Op``."""
         return (self._swapped(array, 3, self.heads).reshape(array.shape),)
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Finding the prefix under which a file stores the trunk: by maximal match, never by guess."""
+"""The prefix of the backbone's tensors in a file, found by the largest number of matches."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -8,12 +8,12 @@ from zoo.weights.rules import WeightMap
 
 
 def find_prefix(weights: WeightMap, names: Iterable[str], backbone: set[str]) -> str:
-    """Return what stands in front of the trunk's tensors in a file.
+    """Return the prefix of the backbone's tensors in a file.
 
     Args:
-        weights: the family's map.
-        names: the tensor names of the file.
-        backbone: the Hub names of the trunk, without ``weights.prefix``.
+        weights: the family's rules.
+        names: names of the tensors of the file.
+        backbone: Hub names of the backbone's tensors, without ``weights.prefix``.
 
     Raises:
         VerificationError: two prefixes match equally many tensors.
@@ -25,10 +25,10 @@ def find_prefix(weights: WeightMap, names: Iterable[str], backbone: set[str]) ->
         votes.update(present[:cut] for cut in cuts if present[cut:] in backbone)
     ranked = votes.most_common(2)
     if len(ranked) == 2 and ranked[0][1] == ranked[1][1]:
-        found = sorted(p for p, n in votes.items() if n == ranked[0][1])
+        prefixes = sorted(p for p, n in votes.items() if n == ranked[0][1])
         raise VerificationError(
-            f"the file holds {len(found)} trunks of this family, under {', '.join(found)}",
-            "split it: which one is meant cannot be told",
+            f"the file holds {len(prefixes)} backbones of this family, under {', '.join(prefixes)}",
+            "split it: which one to convert is ambiguous",
         )
     return ranked[0][0] if ranked else weights.prefix
 
@@ -39,21 +39,21 @@ def canonical_names(
     """Map each name of a file to the name that the rules use.
 
     Args:
-        weights: the family's map.
-        names: the tensor names of the file.
-        backbone: the Hub names of the trunk, without ``weights.prefix``.
-        prefix: what stands in front of them in the file.
+        weights: the family's rules.
+        names: names of the tensors of the file.
+        backbone: Hub names of the backbone's tensors, without ``weights.prefix``.
+        prefix: prefix of these in the file.
 
     Returns:
-        file name -> canonical name, in the order given.
+        name in the file -> canonical name, in the order of ``names``.
     """
-    outer = prefix.removesuffix(weights.prefix)
-    found = {}
+    outer = prefix.removesuffix(weights.prefix)  # of a wrapper, such as "module."
+    canonical = {}
     for name in names:
         present = weights.current(name)
         rest = present.removeprefix(prefix)
         if present.startswith(prefix) and rest in backbone:
-            found[name] = weights.prefix + rest
+            canonical[name] = weights.prefix + rest
         else:
-            found[name] = present.removeprefix(outer)
-    return found
+            canonical[name] = present.removeprefix(outer)
+    return canonical

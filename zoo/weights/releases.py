@@ -1,7 +1,7 @@
-"""Checkpoints of other releases, seen under the Hub's names.
+"""Checkpoints of other releases, read under the Hub's names.
 
-A format may hold tensors under names that the Hub never used, and matrices the other way round. A
-family says what each one is; from there on a conversion goes as from the Hub's own files.
+A release may store tensors under names that the Hub never used, and matrices transposed. A family
+maps each to its Hub name; the conversion is then that of the Hub's own files.
 """
 
 from collections.abc import Mapping
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.generic[Any]] | FileArray
 
+# variables of the optimizer
 SLOTS = ("adam_m", "adam_v", "global_step")
 LAST = {
     "gamma": "weight",
@@ -31,13 +32,13 @@ LAST = {
 
 @dataclass(frozen=True)
 class ReleaseTensor:
-    """What a tensor of another release is on the Hub.
+    """The Hub's counterpart of a tensor of another release.
 
     Attributes:
-        name: the Hub's name for it; it keeps its own, if it is left out.
-        transposed: whether the Hub stores the matrix the other way round.
+        name: the Hub name; the release's name for a tensor that is left out.
+        transposed: whether the Hub stores the transposed matrix.
         squeezed: whether the release has a first axis of size 1 that the Hub lacks.
-        reason: why it is left out, if it is.
+        reason: the reason to leave the tensor out; empty for one that is read.
     """
 
     name: str
@@ -45,51 +46,51 @@ class ReleaseTensor:
     squeezed: bool = False
     reason: str = ""
 
-    def shape(self, own: tuple[int, ...]) -> tuple[int, ...]:
-        """Return the shape on the Hub of a tensor that has the shape ``own`` in the release."""
-        if self.squeezed and len(own) > 1 and own[0] == 1:
-            own = own[1:]
-        return own[::-1] if self.transposed else own
+    def shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape on the Hub for the shape in the release."""
+        if self.squeezed and len(shape) > 1 and shape[0] == 1:
+            shape = shape[1:]
+        return shape[::-1] if self.transposed else shape
 
 
 class RenamingReader(TensorReader):
-    """A reader whose tensors bear the Hub's names and shapes.
+    """A reader of another release's files, with the Hub's names and shapes.
 
     Args:
-        inner: the reader of the files.
-        found: what each of its tensors is.
+        inner: reader of the files.
+        renamed: name in the release -> the Hub's tensor.
 
     Raises:
-        VerificationError: two of them are the same.
+        VerificationError: two tensors have one Hub name.
     """
 
-    def __init__(self, inner: TensorReader, found: Mapping[str, ReleaseTensor]) -> None:
+    def __init__(self, inner: TensorReader, renamed: Mapping[str, ReleaseTensor]) -> None:
         self.inner = inner
         self.files = inner.files
-        self.left = {own: foreign.reason for own, foreign in found.items() if foreign.reason}
+        self.left = {name: tensor.reason for name, tensor in renamed.items() if tensor.reason}
         self.known: dict[str, tuple[str, ReleaseTensor]] = {}
-        for own, foreign in found.items():
-            name = own if foreign.reason else foreign.name
-            other, _ = self.known.setdefault(name, (own, foreign))
-            if other != own:
-                raise VerificationError(f"{inner.files[0]}: {other} and {own} are both {name}")
+        for name, tensor in renamed.items():
+            hub_name = name if tensor.reason else tensor.name
+            first, _ = self.known.setdefault(hub_name, (name, tensor))
+            if first != name:
+                raise VerificationError(f"{inner.files[0]}: {first} and {name} are both {hub_name}")
         self.tensors = {
-            name: self._info(inner.tensors[own], foreign)
-            for name, (own, foreign) in self.known.items()
+            hub_name: self._info(inner.tensors[name], tensor)
+            for hub_name, (name, tensor) in self.known.items()
         }
 
     def read(self, name: str) -> "NDArray[np.generic[Any]]":
-        """See ``TensorReader``."""
+        """Return a tensor as an array; see ``TensorReader``."""
         import numpy as np
 
         return np.asarray(self._shaped(name, self.inner.read(self.known[name][0])))
 
     def lazy(self, name: str) -> "Array":
-        """See ``TensorReader``."""
+        """Return a tensor without reading it; see ``TensorReader``."""
         return self._shaped(name, self.inner.lazy(self.known[name][0]))
 
     def close(self) -> None:
-        """See ``TensorReader``."""
+        """Close the files."""
         self.inner.close()
 
     def _shaped(self, name: str, array: "Array") -> "Array":
@@ -97,19 +98,19 @@ class RenamingReader(TensorReader):
         transposed = self.known[name][1].transposed
         return array.reshape(shape[::-1]).T if transposed else array.reshape(shape)
 
-    def _info(self, info: TensorInfo, foreign: ReleaseTensor) -> TensorInfo:
-        return info._replace(shape=foreign.shape(info.shape))
+    def _info(self, info: TensorInfo, tensor: ReleaseTensor) -> TensorInfo:
+        return info._replace(shape=tensor.shape(info.shape))
 
 
 def tf_encoder_name(name: str, spelled: str | None = None) -> ReleaseTensor:
-    """Translate a name of Google's TensorFlow encoders, whose layers the Hub's names follow.
+    """Return the Hub's counterpart of a tensor of Google's TensorFlow encoders.
 
-    Kernels are (in, out) in TensorFlow and (out, in) on the Hub; slots of the optimizer are left
-    out.
+    Kernels are (in, out) in TensorFlow and (out, in) on the Hub; variables of the optimizer are
+    left out.
 
     Args:
-        name: the name in the file.
-        spelled: what it would be if the family's code had the Hub's words.
+        name: name in the file.
+        spelled: the name with the Hub's words for modules, where the release has others.
     """
     parts = (spelled or name).split("/")
     if parts[-1] in SLOTS:

@@ -1,9 +1,8 @@
-"""The rule list: templates that name Hub tensors and ours, read in both directions.
+"""Weight rules: templates of Hub names and ours, used for import, export and checks.
 
-A template holds placeholders and no regular expression: ``{i}`` and ``{j}`` run over the counts
-that the map gives, ``{p}`` over ``weight`` and ``bias``. Both sides of a rule expand with the
-same bindings, so a rule inverts by construction and the full list of tensors is known from a
-configuration alone: no file, and no torch.
+A template has placeholders and no regular expressions: ``{i}`` and ``{j}`` run over ``counts`` of
+the map, ``{p}`` over ``weight`` and ``bias``. Both sides of a rule expand with the same values, so
+a rule is invertible, and all tensors are known from a configuration alone, without file or torch.
 """
 
 import itertools
@@ -23,18 +22,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rule:
-    """One or several Hub tensors become one of ours.
+    """Maps one or several Hub tensors to one of ours.
 
     Attributes:
-        source: template of the Hub's name, or several where ``op`` joins them. Names carry the
-            prefix of the family's head models, see ``WeightMap.prefix``.
+        source: template of the Hub name, or of several that ``op`` joins. Names have the prefix
+            of models with a head; see ``WeightMap.prefix``.
         target: template of our name.
-        shape: shape of our tensor. With ``{p}`` it is the weight's, and the bias has its first
-            dimension.
-        op: how the bytes are rearranged.
-        optional: name of a boolean field of the configuration that says whether the tensors
-            are there. The checkpoint decides it: all of the rules with that name are present,
-            or none.
+        shape: shape of our tensor; with ``{p}``, of the weight, whose first dimension is the
+            bias's.
+        op: rearrangement of the bytes.
+        optional: name of a boolean field of the configuration for an optional part. The
+            checkpoint decides its value: it has all tensors of the rules with that name, or none.
     """
 
     source: str | tuple[str, ...]
@@ -50,8 +48,8 @@ class Ignore:
 
     Attributes:
         source: template of its name.
-        reason: the reason, printed in the account.
-        value_check: a check of its values where only known values may go, such as ``is_arange``.
+        reason: the reason, shown in reports.
+        value_check: condition on the values, such as ``is_arange``; ``None`` for any values.
     """
 
     source: str
@@ -61,12 +59,13 @@ class Ignore:
 
 @dataclass(frozen=True)
 class TiedAlias:
-    """A Hub tensor that is another name for the one that a rule reads.
+    """A second Hub name of a tensor that a rule reads.
 
     Attributes:
         source: template of the alias.
-        to: template of the tensor that owns the values, the source of a rule.
-        stored: whether the Hub's class, which does not tie them, wants both in the file.
+        to: template of the owner of the values, the source of a rule.
+        stored: write both names to a file of the Hub's layout, for a Hub class that does not tie
+            them.
     """
 
     source: str
@@ -76,7 +75,7 @@ class TiedAlias:
 
 @dataclass(frozen=True)
 class TensorMapping:
-    """A rule for one tensor of ours: every placeholder filled in."""
+    """A rule for one tensor of ours, with the values of all placeholders."""
 
     sources: tuple[str, ...]
     target: str
@@ -95,14 +94,14 @@ class WeightMap:
     """All rules for one configuration and head.
 
     Attributes:
-        rules: what becomes what.
-        drops: what is left out, and why.
-        ties: what is stored twice.
-        legacy: old last components of a name and their present form, such as
-            ``LayerNorm.gamma`` -> ``LayerNorm.weight``. Only whole components at the end match.
-        prefix: what names of trunk tensors begin with in head models. A bare trunk is stored
-            without it, and wrappers put more in front: the engine finds what a file uses.
-        counts: how far each numeric placeholder runs.
+        rules: the tensors that are read.
+        drops: the tensors that are left out.
+        ties: the tensors that are aliases.
+        legacy: old ending of a name -> current ending, in whole components, such as
+            ``LayerNorm.gamma`` -> ``LayerNorm.weight``.
+        prefix: prefix of the backbone's names in models with a head. The backbone alone is stored
+            without it, wrappers add to it; matching finds the prefix that a file uses.
+        counts: number of values of each numeric placeholder.
     """
 
     rules: Sequence[Rule]
@@ -118,7 +117,7 @@ class WeightMap:
         drops: Sequence[Ignore] = (),
         ties: Sequence[TiedAlias] = (),
     ) -> Self:
-        """Return the map with a head's rules added."""
+        """Return the map with further rules, such as those of a head."""
         return replace(
             self,
             rules=(*self.rules, *rules),
@@ -127,15 +126,15 @@ class WeightMap:
         )
 
     def entries(self) -> list[TensorMapping]:
-        """Expand the rules: one entry for each tensor of ours, in the order of the list."""
+        """Return the expanded rules: one for each tensor of ours, in the order of ``rules``."""
         return [entry for rule in self.rules for entry in self._expand(rule)]
 
     def parameters(self) -> int:
-        """Count the parameters, tied ones once."""
+        """Return the number of parameters; tied ones count once."""
         return sum(math.prod(entry.shape) for entry in self.entries())
 
     def aliases(self) -> dict[str, str]:
-        """Expand the ties: alias -> owner, both Hub names."""
+        """Return the expanded ties: Hub name of the alias -> that of the owner."""
         return {
             tie.source.format(**b): tie.to.format(**b)
             for tie in self.ties
@@ -143,16 +142,16 @@ class WeightMap:
         }
 
     def copies(self) -> dict[str, tuple[str, ...]]:
-        """Return owner -> the aliases that the Hub's class wants in the file too."""
-        found: dict[str, tuple[str, ...]] = {}
+        """Return Hub name of an owner -> its aliases that the Hub's file stores as well."""
+        aliases: dict[str, tuple[str, ...]] = {}
         for tie in self.ties:
             for b in self._bindings(tie.source) if tie.stored else ():
                 owner = tie.to.format(**b)
-                found[owner] = (*found.get(owner, ()), tie.source.format(**b))
-        return found
+                aliases[owner] = (*aliases.get(owner, ()), tie.source.format(**b))
+        return aliases
 
     def dropped(self) -> dict[str, Ignore]:
-        """Expand the drops by Hub name."""
+        """Return the expanded drops: Hub name -> drop."""
         return {
             drop.source.format(**b): drop
             for drop in self.drops
@@ -162,19 +161,19 @@ class WeightMap:
     def written(self, name: str) -> str:
         """Return the name under which the Hub's class for this head stores a tensor.
 
-        A map without a head describes the bare trunk, which the Hub stores without prefix.
+        The Hub stores the backbone alone without ``prefix``.
         """
         return name.removeprefix(self.prefix) if self.bare else name
 
     @property
     def bare(self) -> bool:
-        """Whether there is no head: every rule is the trunk's, and every tie."""
+        """Whether the map is that of the backbone alone: all rules and ties have its prefix."""
         sources = [(r.source,) if isinstance(r.source, str) else r.source for r in self.rules]
         sources += [(tie.source,) for tie in self.ties]
         return all(name.startswith(self.prefix) for names in sources for name in names)
 
     def current(self, name: str) -> str:
-        """Return a name with a legacy ending replaced by its present form."""
+        """Return a name with a legacy ending replaced by the current one."""
         for old, new in self.legacy.items():
             if name == old or name.endswith("." + old):
                 return name[: len(name) - len(old)] + new
@@ -182,17 +181,17 @@ class WeightMap:
 
     def _expand(self, rule: Rule) -> Iterator[TensorMapping]:
         sources = (rule.source,) if isinstance(rule.source, str) else rule.source
-        for bound in self._bindings(*sources):
-            target = rule.target.format(**bound)
-            shape = rule.shape[:1] if bound.get("p") == "bias" else rule.shape
-            names = tuple(source.format(**bound) for source in sources)
+        for values in self._bindings(*sources):
+            target = rule.target.format(**values)
+            shape = rule.shape[:1] if values.get("p") == "bias" else rule.shape
+            names = tuple(source.format(**values) for source in sources)
             yield TensorMapping(names, target, shape, rule.op, rule.optional)
 
     def _bindings(self, *templates: str) -> Iterator[dict[str, str]]:
-        """Yield the values of placeholders, in every combination.
+        """Yield all combinations of the placeholders' values.
 
         Raises:
-            VerificationError: they are more than a checkpoint may have tensors.
+            VerificationError: there are more than a checkpoint may have tensors.
         """
         names = {key for text in templates for _, key, _, _ in Formatter().parse(text) if key}
         combinations = math.prod(self.counts[key] for key in names - {"p"})

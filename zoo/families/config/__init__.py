@@ -1,4 +1,4 @@
-"""Configurations: what a model's shape is, and what the Hub calls it."""
+"""Configurations of models, and their translation to and from the Hub's keys."""
 
 from zoo.families.config.base import Activation, AnyConfig, Config, Problem
 from zoo.families.config.config_map import ConfigMap, TranslatedConfig

@@ -1,4 +1,4 @@
-"""Configurations: small frozen records, which cannot hold a shape that makes no sense."""
+"""The base class of configurations: frozen structs that validate their fields."""
 
 import math
 from collections.abc import Mapping
@@ -13,16 +13,16 @@ Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "t
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of every family's configuration.
+    """Base class of every family's configuration.
 
-    The names and defaults of fields say their ranges: see ``fault``. A field that ends in
-    ``_token_id`` is a token of the vocabulary. Where there is no ``head_size``, ``num_heads``
-    share ``hidden_size``.
+    The range of a number follows from its name and default: see ``field_error``. A field whose
+    name ends in ``_token_id`` is a token of the vocabulary. Without ``head_size``, ``num_heads``
+    has to divide ``hidden_size``.
 
     Attributes:
-        vocab_size: rows of the token embedding.
-        labels: names of a classification head's outputs, in order.
-        problem: what a sequence classification head was trained for.
+        vocab_size: number of tokens in the vocabulary.
+        labels: names of a classifier's outputs, in order.
+        problem: the kind of problem that a sequence classifier was trained for.
     """
 
     vocab_size: int
@@ -30,16 +30,16 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     problem: Problem | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a shape that cannot be built. A family with more to refuse extends this.
+        """Validate the fields. A family with further conditions extends this.
 
         Raises:
             ValueError: a field is out of its range, or two contradict each other.
         """
-        given = {name: getattr(self, name) for name in self.__struct_fields__}
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
         for field in msgspec.structs.fields(self):
-            if wrong := field_error(field, given[field.name]):
-                raise ValueError(f"{field.name} is {given[field.name]}, which is {wrong}")
-        tokens = {name: given[name] for name in given if name.endswith("_token_id")}
+            if error := field_error(field, values[field.name]):
+                raise ValueError(f"{field.name} is {values[field.name]}, which is {error}")
+        tokens = {name: values[name] for name in values if name.endswith("_token_id")}
         for name, token in tokens.items():
             if token is not None and not 0 <= token < self.vocab_size:
                 raise ValueError(f"{name} {token} is outside the vocabulary of {self.vocab_size}")
@@ -47,48 +47,45 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError("labels are none at all")
         if len(self.labels) > limits.CONFIG_LABELS:
             raise ValueError(f"labels are {len(self.labels):,}, over {limits.CONFIG_LABELS:,}")
-        width, heads = given.get("hidden_size"), given.get("num_heads")
-        if width and heads and "head_size" not in given and width % heads:
+        width, heads = values.get("hidden_size"), values.get("num_heads")
+        if width and heads and "head_size" not in values and width % heads:
             raise ValueError(f"hidden_size {width} does not split into num_heads {heads}")
 
-    def refuse(self, wrong: Mapping[str, bool]) -> None:
-        """Refuse what cannot be built.
+    def refuse(self, errors: Mapping[str, bool]) -> None:
+        """Raise the first of several errors whose condition is true.
 
         Args:
-            wrong: what is wrong -> whether it is.
+            errors: message -> whether it applies.
 
         Raises:
-            ValueError: something is; it says the first.
+            ValueError: one applies.
         """
-        for what in (what for what, found in wrong.items() if found):
-            raise ValueError(what)
+        for message in (message for message, applies in errors.items() if applies):
+            raise ValueError(message)
 
 
 AnyConfig = TypeVar("AnyConfig", bound=Config)
 
 
 def upper_bound(name: str) -> int:
-    """Return the largest number that a field of this name may have.
+    """Return the largest value of a numeric field.
 
-    Fields that count layers, heads, groups and the like are those that loops run over.
+    The bound is lower for fields that count layers, heads and the like, which loops run over.
     """
     counts = name.startswith(("num_", "blocks_")) or name.endswith("layers")
     return limits.CONFIG_COUNT if counts else limits.CONFIG_NUMBER
 
 
 def field_error(field: msgspec.structs.FieldInfo, value: Any) -> str:
-    """Say what is wrong with a number; nothing is with what is no number.
+    """Return the error of a numeric field; empty for a valid number or a value of another type.
 
-    A field that ends in ``dropout`` is a probability of less than 1, and of tokens the vocabulary
-    says what they may be. All others are sizes and their like, and positive, unless their default
-    is not: then it stands for nothing there, and is the least.
+    A field whose name ends in ``dropout`` is a probability below 1. Tokens are checked against the
+    vocabulary elsewhere. All others are sizes, and positive, unless the default is zero or
+    negative, which then means "none" and is the smallest value.
 
     Args:
-        field: whose value it is.
-        value: of the right type.
-
-    Returns:
-        what the value is instead, or nothing.
+        field: the field.
+        value: its value, of the field's type.
     """
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or field.name.endswith("_token_id"):

@@ -1,9 +1,9 @@
-"""The translation of configurations to and from the Hub's keys.
+"""Translation of configurations to and from the Hub's keys.
 
-Every key of a Hub ``config.json`` is either *mapped* to a field of ours, *fixed* (the family
-implements one value and refuses the others by name), *ignored* (it does not change what is
-computed, and the reason is on record) or *unknown*. Ignored and unknown keys are carried along
-verbatim, so that a conversion back to the Hub's layout loses nothing.
+Every key of a Hub ``config.json`` is *mapped* to a field, *fixed* (the family implements one value
+and refuses others by name), *ignored* (it does not change the outputs, with a reason) or
+*unknown*. Ignored and unknown keys are kept, so that a conversion back to the Hub's layout is
+lossless.
 """
 
 from collections.abc import Collection, Mapping
@@ -22,12 +22,12 @@ from zoo.io import limits
 
 @dataclass(frozen=True)
 class TranslatedConfig:
-    """A Hub configuration in our terms.
+    """A translated Hub configuration.
 
     Attributes:
         config: the family's configuration.
-        extra: keys that no field of ours holds, with their values, to be written back.
-        unknown: the names of those that this family does not know.
+        extra: keys without a field, with their values, for the way back.
+        unknown: the keys in ``extra`` that the family does not know.
         declared_optional: fields of optional parts (see ``zoo.weights.Rule``) that the file
             declares: their tensors must be there.
     """
@@ -40,23 +40,23 @@ class TranslatedConfig:
 
 @dataclass(frozen=True)
 class ConfigMap:
-    """Translates a family's Hub ``config.json`` in both directions from one table.
+    """Translates a family's Hub ``config.json`` in both directions by one table.
+
+    In all attributes, a key of a nested object is written ``group.key``.
 
     Attributes:
-        keys: Hub key -> our field. A key that is absent takes our field's default, which
-            therefore equals the Hub's. Where the field has none, the key must be there. Here
-            and in the other tables, a key of a nested object is written ``group.key``.
-        fixed: Hub key -> the values that mean what this family computes; any other value is
-            refused by name. The first is what a model that was made here says.
-        ignored: Hub key -> why it does not change what is computed.
-        follows: Hub key -> the field or property of ours that says it already; another value is
-            refused.
-        aliases: another spelling of a key in ``keys`` -> that key, which is written back. The
-            words of ``COMMON`` need not be said.
-        values: Hub key -> the Hub's word for a value -> ours, where the two differ; other words
-            are refused. The first of several words for one value is written back.
-        implied: our field -> its value where no key says one, if that is not our default.
-        unsaid: keys that are not written where our field has its default.
+        keys: Hub key -> field. An absent key takes the field's default, which therefore has to
+            equal the Hub's; a field without default makes the key mandatory.
+        fixed: Hub key -> the values that this family implements; others are refused by name. The
+            first is written for a model that was trained here.
+        ignored: Hub key -> why it does not change the outputs.
+        follows: Hub key -> the field or property that determines it; other values are refused.
+        aliases: another spelling of a key in ``keys`` -> that key, which is written. Those of
+            ``COMMON`` are implied.
+        values: Hub key -> the Hub's value -> ours, where they differ; others are refused. Of
+            several Hub values for one of ours, the first is written.
+        implied: field -> its value where the key is absent, if it is not the field's default.
+        unsaid: keys that are not written where the field has its default.
     """
 
     keys: Mapping[str, str]
@@ -76,11 +76,11 @@ class ConfigMap:
         Args:
             hub: the parsed ``config.json``.
             kind: the family's configuration class.
-            where: the file, for messages.
+            where: name of the file, for messages.
 
         Raises:
-            VerificationError: a value is missing or of the wrong type, a contradiction, or a
-                setting that the family does not implement; the message names the Hub's key.
+            VerificationError: a value is missing, of the wrong type, contradictory, or not
+                implemented by the family; the message names the Hub's key.
         """
         hub = self._spelled(self._flat(hub, where), where)
         self._check_complete(hub, kind, where)
@@ -108,15 +108,15 @@ class ConfigMap:
         return TranslatedConfig(config, extra, unknown)
 
     def to_hf(self, config: Config, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Translate back.
+        """Translate to the Hub's keys.
 
         Args:
             config: the family's configuration.
-            extra: what ``to_ours`` set aside; ``None`` for a model that did not come from the
-                Hub, whose configuration then says every fixed setting.
+            extra: ``TranslatedConfig.extra``; ``None`` for a model that did not come from the
+                Hub, for which the fixed keys are written.
 
         Raises:
-            VerificationError: the Hub has no word for a value.
+            VerificationError: the Hub has no counterpart of a value.
         """
         hub: dict[str, Any] = dict(extra or {})
         default = {f.name: f.default for f in msgspec.structs.fields(config)}
@@ -135,15 +135,15 @@ class ConfigMap:
 
     @cached_property
     def _spellings(self) -> dict[str, str]:
-        """Each alias -> its key: the common ones, where a family's key is another, and its own."""
-        own = {ours: key for key, ours in self.keys.items()}
+        """Alias -> key: those of ``COMMON`` where the family has another key, and ``aliases``."""
+        key_of = {name: key for key, name in self.keys.items()}
         known = {*self.keys, *self.fixed, *self.ignored, *self.follows}
-        common = {word: own[ours] for word, ours in COMMON.items() if ours in own}
+        common = {word: key_of[name] for word, name in COMMON.items() if name in key_of}
         return {word: key for word, key in common.items() if word not in known} | {**self.aliases}
 
     @cached_property
     def _groups(self) -> frozenset[str]:
-        """Names of the nested objects that any table has a key of; of one in another, both."""
+        """Names of the nested objects with a key in any table, at every depth."""
         tables = (self.keys, self.fixed, self.ignored, self.follows, self.aliases)
         paths = [key.split(".")[:-1] for table in tables for key in table]
         paths += [key.split(".")[:-1] for key in self.aliases.values()]
@@ -174,47 +174,47 @@ class ConfigMap:
         nested: dict[str, Any] = {}
         for name, value in flat.items():
             *path, last = name.split(".") if name.split(".")[0] in self._groups else [name]
-            place = nested
+            group = nested
             for key in path:
-                if not isinstance(place.get(key), dict):  # null stood there, or an empty object
-                    place[key] = {}
-                place = place[key]
-            place[last] = dict(value) if isinstance(value, Mapping) else value
+                if not isinstance(group.get(key), dict):  # the file had null or an empty object
+                    group[key] = {}
+                group = group[key]
+            group[last] = dict(value) if isinstance(value, Mapping) else value
         return nested
 
     def _check_complete(self, hub: Mapping[str, Any], kind: type[Config], where: str) -> None:
-        needed = {f.name for f in msgspec.structs.fields(kind) if f.required} - {*self.implied}
-        for key, ours in self.keys.items():
-            if ours in needed and key not in hub:
+        required = {f.name for f in msgspec.structs.fields(kind) if f.required} - {*self.implied}
+        for key, name in self.keys.items():
+            if name in required and key not in hub:
                 raise VerificationError(f"{where}: {key} is missing", "the model cannot be built")
 
     def _check_following(self, hub: Mapping[str, Any], config: Config, where: str) -> None:
         for key, ours in self.follows.items():
             value = getattr(config, ours)
             if hub.get(key, value) != value:
-                said = f"{where}: {key} = {shown(hub[key])} contradicts the other keys"
-                raise VerificationError(said, f"it follows from them, and is {shown(value)}")
+                message = f"{where}: {key} = {shown(hub[key])} contradicts the other keys"
+                raise VerificationError(message, f"it follows from them, and is {shown(value)}")
 
     def _spelled(self, hub: Mapping[str, Any], where: str) -> dict[str, Any]:
         """Return the configuration with every alias replaced by the key that it stands for."""
-        found = dict(hub)
-        for alias in self._spellings.keys() & found.keys():
-            key, value = self._spellings[alias], found.pop(alias)
-            if found.setdefault(key, value) != value:
+        spelled = dict(hub)
+        for alias in self._spellings.keys() & spelled.keys():
+            key, value = self._spellings[alias], spelled.pop(alias)
+            if spelled.setdefault(key, value) != value:
                 raise VerificationError(
-                    f"{where}: {alias} = {shown(value)} contradicts {key} = {shown(found[key])}",
+                    f"{where}: {alias} = {shown(value)} contradicts {key} = {shown(spelled[key])}",
                     "they are two names of one setting",
                 )
-        return found
+        return spelled
 
     def _value(self, key: str, word: Any) -> Any:
         return self.values[key][word] if key in self.values else word
 
     def _word(self, key: str, value: Any) -> Any:
-        """Return what the Hub says for a value of ours.
+        """Return the Hub's counterpart of a value.
 
         Raises:
-            VerificationError: it has no word for it.
+            VerificationError: there is none.
         """
         if key not in self.values:
             return list(value) if isinstance(value, tuple) else msgspec.to_builtins(value)
@@ -225,20 +225,20 @@ class ConfigMap:
 
 
 def _typed(kind: type[Config], name: str, value: Any, where: str) -> Any:
-    """Check one value against the type and the range of the field it is for."""
-    wanted = next(f for f in msgspec.structs.fields(kind) if f.name == name)
+    """Return a value converted to the type of its field, in whose range it is."""
+    field = next(f for f in msgspec.structs.fields(kind) if f.name == name)
     try:
-        found = msgspec.convert(value, wanted.type)
+        converted = msgspec.convert(value, field.type)
     except msgspec.ValidationError as error:
         raise VerificationError(f"{where} = {shown(value)}: {error}") from error
-    if wrong := field_error(wanted, found):
-        raise VerificationError(f"{where} = {shown(value)} is {wrong}")
-    return found
+    if message := field_error(field, converted):
+        raise VerificationError(f"{where} = {shown(value)} is {message}")
+    return converted
 
 
 def _labels(hub: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Read id2label, num_labels and problem_type: they are the same in every family."""
-    found: dict[str, Any] = {}
+    """Return the fields of id2label, num_labels and problem_type, common to all families."""
+    fields: dict[str, Any] = {}
     if hub.get("id2label"):
         try:
             by_id = {int(i): str(label) for i, label in hub["id2label"].items()}
@@ -246,7 +246,7 @@ def _labels(hub: Mapping[str, Any], where: str) -> dict[str, Any]:
             raise VerificationError(f"{where}: id2label is not a map of number to name") from error
         if sorted(by_id) != list(range(len(by_id))):
             raise VerificationError(f"{where}: id2label has gaps: {sorted(by_id)}")
-        found["labels"] = tuple(by_id[i] for i in range(len(by_id)))
+        fields["labels"] = tuple(by_id[i] for i in range(len(by_id)))
     elif "num_labels" in hub:
         count = hub["num_labels"]
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
@@ -254,7 +254,7 @@ def _labels(hub: Mapping[str, Any], where: str) -> dict[str, Any]:
                 f"{where}: num_labels = {shown(count)} is not a positive number"
             )
         limits.check_limit(where, "num_labels", count, limits.CONFIG_LABELS)
-        found["labels"] = tuple(f"LABEL_{i}" for i in range(count))
+        fields["labels"] = tuple(f"LABEL_{i}" for i in range(count))
     if hub.get("problem_type") is not None:
-        found["problem"] = _typed(Config, "problem", hub["problem_type"], f"{where}: problem_type")
-    return found
+        fields["problem"] = _typed(Config, "problem", hub["problem_type"], f"{where}: problem_type")
+    return fields

@@ -1,21 +1,21 @@
-"""Keys of the Hub's ``config.json`` that mean the same in every family."""
+"""Keys of the Hub's ``config.json`` with one meaning in every family."""
 
 from collections.abc import Mapping
 from typing import Any
 
-# Keys that any Hub config may hold and that never change what a forward pass computes.
+# Keys of any Hub configuration that do not change the outputs of a forward pass, and why.
 BOOKKEEPING: Mapping[str, str] = {
     "_name_or_path": "provenance",
     "_attn_implementation": "an implementation choice",
     "_attn_implementation_autoset": "an implementation choice",
     "_commit_hash": "provenance",
-    "architectures": "names the class of the checkpoint; written anew from the head",
-    "model_type": "names the family; written anew",
+    "architectures": "the class of the checkpoint; written from the head",
+    "model_type": "the family; written from it",
     "transformers_version": "provenance",
-    "torch_dtype": "the files say their dtype; written anew",
-    "dtype": "the files say their dtype; written anew",
-    "label2id": "the inverse of id2label; written anew",
-    "_num_labels": "as many as id2label has",
+    "torch_dtype": "the dtype of the files; written from them",
+    "dtype": "the dtype of the files; written from them",
+    "label2id": "the inverse of id2label; written from it",
+    "_num_labels": "the number of labels in id2label",
     "finetuning_task": "provenance",
     "name": "provenance",
     "language": "provenance",
@@ -42,7 +42,7 @@ BOOKKEEPING: Mapping[str, str] = {
     "task_specific_params": "defaults for old pipelines",
     "sbert_ce_default_activation_function": "what another library applies to the scores it gives",
 }
-# What the Hub's library calls the shape of any model, whatever a family's own key for it is.
+# Attributes that the Hub's library gives any configuration, whatever the family's own keys are.
 COMMON: Mapping[str, str] = {
     "hidden_size": "hidden_size",
     "num_hidden_layers": "num_layers",
@@ -50,7 +50,7 @@ COMMON: Mapping[str, str] = {
     "max_position_embeddings": "max_positions",
 }
 WRITTEN_ANEW = ("architectures", "model_type", "torch_dtype", "dtype", "label2id")
-# Any of these keys changes what is computed in every family; one value means "not used".
+# Keys that change the outputs of every family, with the values that mean "not used".
 NOT_IMPLEMENTED: Mapping[str, tuple[Any, ...]] = {
     "add_cross_attention": (False, None),
     "tie_encoder_decoder": (False, None),
@@ -63,5 +63,5 @@ NOT_IMPLEMENTED: Mapping[str, tuple[Any, ...]] = {
 
 
 def same_names(*names: str) -> dict[str, str]:
-    """Return keys for a ``ConfigMap`` that the Hub calls as our fields are called."""
+    """Return entries of ``ConfigMap.keys`` whose Hub key and field have one name."""
     return {name: name for name in names}

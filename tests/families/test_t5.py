@@ -31,7 +31,7 @@ from zoo.io.tensors.formats import TensorInfo
 from zoo.testing.conformance import FamilyTests
 from zoo.weights import match_tensors
 from zoo_t5 import T5
-from zoo_t5.attention import RelativePositions, buckets
+from zoo_t5.backbone import RelativePositions, buckets
 from zoo_t5.config import SIZES, T5Config
 
 FAMILY = T5()

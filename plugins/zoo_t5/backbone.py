@@ -1,0 +1,352 @@
+"""The parts of T5: norms, feed-forward networks, attention, blocks, encoder and decoder."""
+
+import functools
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.nn.decoder import causal_mask
+from zoo.nn.encoder import make_embeddings
+from zoo.nn.generation import KeysAndValues
+from zoo.nn.kv_cache import KeyValueCache, LayerCache
+from zoo.nn.transformer import (
+    Attention,
+    SelfAttention,
+    activate,
+    activation,
+    packed_mask,
+    padding_mask,
+)
+from zoo_t5.config import T5Config
+
+
+class RMSNorm(nn.RMSNorm):
+    """Root mean square layer norm (Zhang and Sennrich 2019, arXiv:1910.07467).
+
+    The mean square is computed in float32 for every dtype, as in the released code.
+    """
+
+    def __init__(self, hidden_size: int, eps: float) -> None:
+        super().__init__(hidden_size)
+        self.epsilon = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize (..., hidden)."""
+        if x.dtype == torch.float32 == self.weight.dtype and not torch.compiler.is_exporting():
+            return F.rms_norm(x, self.normalized_shape, self.weight, self.epsilon)
+        mean_square = x.to(torch.float32).square().mean(-1, keepdim=True)
+        return self.weight * (x * torch.rsqrt(mean_square + self.epsilon)).to(self.weight.dtype)
+
+
+class FeedForward(nn.Module):
+    """A feed-forward network, optionally gated (Shazeer 2020, arXiv:2002.05202).
+
+    With a gate, the first linear map returns twice the width: the activation of one half
+    multiplies the other.
+    """
+
+    def __init__(self, config: T5Config) -> None:
+        super().__init__()
+        width, inner = config.hidden_size, config.intermediate_size
+        self.gated, self.act = config.gated, activation(config.activation)
+        self.up = nn.Linear(width, (1 + config.gated) * inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transform each token: (batch, tokens, hidden) to the same shape."""
+        x = self.up(x)
+        if self.gated:
+            gate, x = x.chunk(2, dim=-1)
+            x = activate(self.act, gate) * x
+        else:
+            x = activate(self.act, x)
+        return self.down(self.dropout(x))  # type: ignore[no-any-return]
+
+
+class CrossAttention(Attention):
+    """Multi-head attention of the decoder to the output of the encoder."""
+
+    def __init__(self, config: T5Config) -> None:
+        super().__init__(config.num_heads, config.head_size, config.dropout, scale=1.0)
+        self.q = nn.Linear(config.hidden_size, config.inner_size, bias=False)
+        self.kv = nn.Linear(config.hidden_size, 2 * config.inner_size, bias=False)
+        self.out = nn.Linear(config.inner_size, config.hidden_size, bias=False)
+
+    def keys_and_values(self, source: Tensor) -> KeysAndValues:
+        """Return keys and values of the encoder's output, (batch, tokens, hidden)."""
+        keys, values = self.split(self.kv(source), 2)
+        return keys, values
+
+    def forward(
+        self, x: Tensor, keys_and_values: KeysAndValues | Tensor, mask: Tensor | None
+    ) -> Tensor:
+        """Attend to the source.
+
+        Args:
+            x: (batch, decoder_tokens, hidden).
+            keys_and_values: see ``keys_and_values``, or the encoder's output, (batch, tokens,
+                hidden), of which they are computed.
+            mask: added to the scores, broadcast to (batch, heads, decoder_tokens, tokens), or
+                ``None``.
+
+        Returns:
+            (batch, decoder_tokens, hidden).
+        """
+        keys, values = (
+            self.keys_and_values(keys_and_values)
+            if isinstance(keys_and_values, Tensor)
+            else keys_and_values
+        )
+        (queries,) = self.split(self.q(x), 1)
+        return self.mix(queries, keys, values, mask)
+
+
+class RelativePositions(nn.Module):
+    """Relative position biases of the attention scores: one table for a stack of blocks.
+
+    Args:
+        config: the configuration.
+        bidirectional: whether a query attends to later keys.
+    """
+
+    def __init__(self, config: T5Config, bidirectional: bool) -> None:
+        super().__init__()
+        self.shape = (config.num_buckets, config.max_distance, bidirectional)
+        self.weight = nn.Parameter(torch.empty(config.num_buckets, config.num_heads))
+
+    def forward(self, queries: int, keys: int) -> Tensor:
+        """Return (1, heads, queries, keys); the last query has the position of the last key."""
+        longest, device = self.shape[1], self.weight.device
+        key, query = (torch.arange(n, device=device) for n in (keys, queries))
+        distance = (key - (query + (keys - queries))[:, None]).clamp(-longest, longest)
+        by_distance = self.weight.t()[:, torch.tensor(buckets(*self.shape), device=device)]
+        return by_distance[:, distance + longest][None]
+
+
+@functools.cache
+def buckets(count: int, max_distance: int, bidirectional: bool) -> tuple[int, ...]:
+    """Return the bucket of each relative position from ``-max_distance`` to ``max_distance``.
+
+    For earlier keys, each of the first distances has a bucket of its own; larger ones share
+    buckets that grow logarithmically up to ``max_distance`` (arXiv:1910.10683, section 2.1). Later
+    keys use the other half of the buckets in the same way, or bucket 0 if the stack is causal. The
+    logarithms are compared as powers of integers, which do not round.
+    """
+    half = count // 2 if bidirectional else count
+    exact, steps = half // 2, half - half // 2  # the first buckets, and the growing ones
+
+    def bucket(far: int) -> int:
+        # log(far / exact) / log(max_distance / exact) * steps, rounded down, is the step
+        reached = (
+            far**steps * exact**step >= max_distance**step * exact**steps
+            for step in range(1, steps)
+        )
+        return far if far < exact else exact + sum(reached)
+
+    back = [bucket(distance) for distance in range(max_distance + 1)]
+    return (*reversed(back), *(half + b if bidirectional else 0 for b in back[1:]))
+
+
+class Block(nn.Module):
+    """Self-attention, in a decoder cross-attention, and a feed-forward network."""
+
+    def __init__(self, config: T5Config, decoder: bool) -> None:
+        super().__init__()
+        width, eps = config.hidden_size, config.layer_norm_eps
+        self.attention_norm = RMSNorm(width, eps)
+        self.attention = SelfAttention(
+            hidden_size=width,
+            num_heads=config.num_heads,
+            head_size=config.head_size,
+            dropout=config.dropout,
+            scale=1.0,  # the initialization of the weights makes up for it
+            bias=False,
+        )
+        if decoder:
+            self.cross_norm = RMSNorm(width, eps)
+            self.cross = CrossAttention(config)
+        self.ffn_norm = RMSNorm(width, eps)
+        self.ffn = FeedForward(config)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        x: Tensor,
+        bias: Tensor,
+        cache: LayerCache | None = None,
+        keys_and_values: KeysAndValues | Tensor | None = None,
+        cross_mask: Tensor | None = None,
+    ) -> Tensor:
+        """Transform (batch, tokens, hidden) to the same shape.
+
+        Args:
+            x: (batch, tokens, hidden).
+            bias: added to the self-attention scores, (batch or 1, heads, tokens, keys).
+            cache: keys and values of earlier tokens, extended by those of ``x``.
+            keys_and_values: see ``CrossAttention``; ``None`` in an encoder.
+            cross_mask: added to the cross-attention scores, or ``None``.
+        """
+        x = self._add(x, self.attention(self.attention_norm(x), bias, cache))
+        if keys_and_values is not None:
+            x = self._add(x, self.cross(self.cross_norm(x), keys_and_values, cross_mask))
+        return self._add(x, self.ffn(self.ffn_norm(x)))
+
+    def _add(self, x: Tensor, part: Tensor) -> Tensor:
+        x = x + self.dropout(part)
+        # the residual sums of published models exceed the range of float16
+        return x.clamp(*_FLOAT16_RANGE) if x.dtype is torch.float16 else x
+
+
+_FLOAT16_RANGE = (torch.finfo(torch.float16).min, torch.finfo(torch.float16).max)
+
+
+class Stack(nn.Module):
+    """Blocks that share one table of relative positions, and a final norm."""
+
+    def __init__(self, config: T5Config, layers: int, decoder: bool) -> None:
+        super().__init__()
+        self.positions = RelativePositions(config, bidirectional=not decoder)
+        self.layers = nn.ModuleList(Block(config, decoder) for _ in range(layers))
+        self.final_norm = RMSNorm(config.hidden_size, config.layer_norm_eps)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def bias(self, x: Tensor, mask: Tensor | None, past: int = 0) -> Tensor:
+        """Return the bias of the self-attention scores: relative positions and a mask.
+
+        Args:
+            x: (batch, tokens, hidden).
+            mask: broadcast to (batch, heads, tokens, past + tokens), or ``None``.
+            past: number of earlier tokens, whose keys are cached.
+
+        Returns:
+            (batch or 1, heads, tokens, past + tokens), the same for all blocks.
+        """
+        positions: Tensor = self.positions(x.shape[1], past + x.shape[1])
+        return positions if mask is None else positions + mask
+
+    def run(
+        self,
+        x: Tensor,
+        bias: Tensor,
+        keys_and_values: list[KeysAndValues] | Tensor | None = None,
+        cross_mask: Tensor | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Tensor:
+        """Run the blocks and the final norm.
+
+        Args:
+            x: (batch, tokens, hidden): embeddings of the tokens that are not in the cache.
+            bias: see ``bias``.
+            keys_and_values: those of each block, see ``CrossAttention``, or the encoder's output;
+                ``None`` in an encoder.
+            cross_mask: mask of the source, by ``padding_mask`` or ``packed_mask``.
+            cache: keys and values of earlier tokens, extended by those of ``x``.
+
+        Returns:
+            (batch, tokens, hidden).
+        """
+        for index, layer in enumerate(self.layers):
+            layer_cache = cache.layers[index] if cache else None
+            source = (
+                keys_and_values[index] if isinstance(keys_and_values, list) else keys_and_values
+            )
+            x = layer(x, bias, layer_cache, source, cross_mask)
+        return self.dropout(self.final_norm(x))  # type: ignore[no-any-return]
+
+
+def causal_bias_mask(like: Tensor, queries: int, past: int = 0) -> Tensor | None:
+    """Return the mask of the decoder's self-attention, which is added to the position biases.
+
+    Unlike ``causal_mask`` without padding, it is a tensor even without a past, since a bias keeps
+    the attention kernel from being causal by itself.
+    """
+    attention_mask = like.new_ones(1, past + queries)
+    return causal_mask(attention_mask, queries=queries, past=past, like=like)
+
+
+class T5Backbone(Stack):
+    """The encoder with its embeddings, common to all heads.
+
+    Args:
+        config: the configuration.
+    """
+
+    def __init__(self, config: T5Config) -> None:
+        super().__init__(config, config.num_layers, decoder=False)
+        self.config = config
+        self.embeddings = make_embeddings(config, positions=False, norm=False)
+
+    def encode(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Return the encoder's output, (batch, tokens, hidden); see ``Encoder.forward``."""
+        x = self.embeddings(input_ids)
+        return self.run(x, self.bias(x, padding_mask(attention_mask, x.dtype)))
+
+
+class Encoder(T5Backbone):
+    """The encoder alone."""
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Tensor]:
+        """Run encoder and head; both inputs are int64, (batch, tokens)."""
+        return self.outputs(self.encode(input_ids, attention_mask))
+
+    def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
+        """Return the named outputs for the encoder's output, (batch, tokens, hidden)."""
+        return {"last_hidden_state": hidden}
+
+
+class EncoderDecoder(T5Backbone):
+    """Encoder and decoder."""
+
+    def __init__(self, config: T5Config) -> None:
+        super().__init__(config)
+        self.decoder = Stack(config, config.decoder_layers, decoder=True)
+
+    def hidden(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None,
+        decoder_input_ids: Tensor,
+        *,
+        document_ids: Tensor | None = None,
+        decoder_document_ids: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Run encoder and decoder.
+
+        Relative positions are differences, so documents of a packed row need no positions of
+        their own.
+
+        Args:
+            input_ids: (batch, tokens), int64: the source.
+            attention_mask: (batch, tokens), int64: 1 for tokens, 0 for padding; ``None`` for all 1.
+            decoder_input_ids: (batch, decoder_tokens), int64: the target, shifted right; that of
+                each document begins with ``decoder_start_token_id``.
+            document_ids: (batch, tokens), int64: the document of each token of a packed row,
+                counted from 1; 0 for padding. It takes the place of ``attention_mask``.
+            decoder_document_ids: (batch, decoder_tokens), int64: the same for the target.
+
+        Returns:
+            the last hidden states of encoder and decoder, (batch, tokens, hidden) and
+            (batch, decoder_tokens, hidden).
+        """
+        x = self.embeddings(input_ids)
+        if document_ids is not None and decoder_document_ids is not None:
+            encoder_mask: Tensor | None = packed_mask(document_ids, document_ids, x.dtype)
+            cross_mask: Tensor | None = packed_mask(decoder_document_ids, document_ids, x.dtype)
+            decoder_mask: Tensor | None = packed_mask(
+                decoder_document_ids, decoder_document_ids, x.dtype, causal=True
+            )
+        else:
+            encoder_mask = cross_mask = padding_mask(attention_mask, x.dtype)
+            decoder_mask = causal_bias_mask(x, decoder_input_ids.shape[1])
+        source = self.run(x, self.bias(x, encoder_mask))
+        # not by calling self.embeddings: forward hooks on it are to see the source alone
+        y = self.embeddings.dropout(F.embedding(decoder_input_ids, self.embeddings.tokens.weight))
+        return source, self.decoder.run(y, self.decoder.bias(y, decoder_mask), source, cross_mask)
+
+    def decode_source(self, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Return the decoder's output with the source as its target, (batch, tokens, hidden)."""
+        start = torch.full_like(input_ids[:, :1], self.config.decoder_start_token_id)
+        shifted = torch.cat([start, input_ids[:, :-1]], dim=1)
+        return self.hidden(input_ids, attention_mask, shifted)[1]

@@ -5,9 +5,9 @@
 FOLDER holds text files, of which the first lines that are not empty are taken. TYPE is a
 ``model_type`` of the Hub and FILEs are its vocabulary, under any name that ends like the Hub's.
 Without any, vocabularies are trained on the next lines of the corpus, one for each type below.
-The hard cases of tests/fixtures/torture.txt come on top. Ids of texts and pairs and decoded text must
-be equal to transformers', or, where transformers itself departs from a model file, the ids must
-be equal to sentencepiece's. Of splits of equal probability each library takes its own. Two things
+The hard cases of tests/fixtures/torture.txt are added. Ids of texts and pairs and decoded text must
+equal those of transformers or, where transformers itself departs from a model file, the ids must
+equal sentencepiece's. Ties between splits of equal probability may differ. Two things
 that older releases of transformers and the original code did, and version 5 does not, are done
 here and counted: a mask takes the space before it along, and pairs have one separator within.
 """

@@ -1,3 +1,4 @@
+import inspect
 import subprocess
 import sys
 
@@ -5,8 +6,11 @@ import numpy as np
 import pytest
 
 import zoo
+from tests.inference.tasks import conftest
 from tests.inference.tasks.conftest import Small
 from zoo.errors import UsageError
+
+small, hub_checkpoint = conftest.small, conftest.hub_checkpoint
 
 
 @pytest.mark.parametrize("backend", ["auto", "cpu", "onnx"])
@@ -57,3 +61,55 @@ def test_importing_zoo_and_its_tasks_is_cheap() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# What docs/api.md promises. A change here needs a line in the changelog.
+LOAD = (
+    "(ref: str | os.PathLike[str], *, backend: Literal['auto', 'cpu', 'cuda', 'onnx'] = 'auto', "
+    "device: str | None = None, dtype: str | None = None, threads: int | None = None, "
+    "revision: str | None = None, offline: bool = False) -> 'Model'"
+)
+METHODS = {
+    "embed": "(self, texts: Iterable[str]) -> 'NDArray[np.floating[Any]]'",
+    "fill_mask": "(self, texts: Iterable[str], *, top_k: int = 5) -> list[dict[str, Any]]",
+    "features": "(self, texts: Iterable[str | tuple[str, str]], *, "
+    "layers: Sequence[int] = (-1,)) -> list[dict[str, Any]]",
+    "classify": "(self, texts: Iterable[str | tuple[str, str]]) -> list[dict[str, Any]]",
+    "generate": "(self, texts: Iterable[str], **settings: Any) -> list[dict[str, Any]]",
+    "seq2seq": "(self, texts: Iterable[str], **settings: Any) -> list[dict[str, Any]]",
+    "stream": "(self, text: str, **settings: Any) -> Iterator[str]",
+}
+ERRORS = {
+    "ZooError": 1,
+    "UsageError": 2,
+    "VerificationError": 3,
+    "NonFiniteError": 3,
+    "SourceError": 4,
+    "PluginError": 5,
+    "Interrupted": 130,
+}
+CAPTURE = ["model", "hidden", "attention", "attention_scores", "cross_attention"]
+
+
+def signature(function: object) -> str:
+    """Return a signature without the modules of its types."""
+    text = str(inspect.signature(function))  # type: ignore[arg-type]
+    for module in ("typing.", "collections.abc."):
+        text = text.replace(module, "")
+    return text
+
+
+def test_the_public_names_are_those_of_the_documentation() -> None:
+    from zoo import errors
+    from zoo.nn.capture import capture
+
+    assert zoo.__all__ == ["Model", "__version__", "load"]
+    assert signature(zoo.load) == LOAD
+    methods = {n: signature(getattr(zoo.Model, n)) for n in dir(zoo.Model) if n in METHODS}
+    assert methods == METHODS
+    public = {name for name in dir(zoo.Model) if not name.startswith("_")}
+    assert public == {*METHODS, "tokenizer"}
+    classes = {n: c for n, c in vars(errors).items() if isinstance(c, type)}
+    codes = {n: c.exit_code for n, c in classes.items() if issubclass(c, errors.ZooError)}
+    assert codes == ERRORS
+    assert list(inspect.signature(capture).parameters) == [*CAPTURE, "queries_keys_values"]

@@ -1,12 +1,17 @@
 """The wheel: what it holds, and that it works from anywhere without the source tree."""
 
+import json
 import os
 import subprocess
 import sys
+import sysconfig
+import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from zoo import version
 
 ROOT = Path(__file__).parents[1]
 
@@ -76,3 +81,36 @@ def test_it_works_from_another_folder(wheel: Path, tmp_path: Path, name: str) ->
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_it_is_installed_and_runs(wheel: Path, tmp_path: Path) -> None:
+    """Install it with pip into an environment that shares the dependencies of this one."""
+    environment = tmp_path / "venv"
+    venv.create(environment, with_pip=False)
+    site = next(environment.glob("lib/python*/site-packages"))
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    subprocess.run([*command, "--target", str(site), str(wheel)], check=True)
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    python = environment / "bin" / "python"
+
+    def zoo(*arguments: str) -> str:
+        done = subprocess.run(
+            [python, "-I", "-m", "zoo", *arguments],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "ZOO_HOME": str(tmp_path / "home")},
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert zoo("--version").split()[-1] == version.__version__
+    assert f"-{version.__version__}-" in wheel.name
+    families = json.loads(zoo("families", "--json"))["families"]
+    assert sorted(families) == sorted(p.name[4:] for p in (ROOT / "plugins").glob("zoo_*"))
+    where = "import zoo; print(zoo.__file__)"
+    done = subprocess.run(
+        [python, "-I", "-c", where], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert Path(done.stdout.strip()).is_relative_to(site), "the wheel, not the source tree"

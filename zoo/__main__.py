@@ -1,4 +1,4 @@
-"""``python -m zoo`` is the command ``zoo``."""
+"""Entry point of ``python -m zoo``, the same as the command ``zoo``."""
 
 from zoo.cli import main
 

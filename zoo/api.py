@@ -59,10 +59,10 @@ def load(
         'none'
     """
     from zoo.convert.on_first_use import resolve_checkpoint
-    from zoo.inference import open_session
+    from zoo.export.session import open_or_export
 
     checkpoint = resolve_checkpoint(fspath(ref), revision=revision, offline=offline)
-    session = open_session(checkpoint, backend=backend, device=device, dtype=dtype, threads=threads)
+    session = open_or_export(checkpoint, backend, device, dtype, threads)
     return Model(checkpoint, session)
 
 

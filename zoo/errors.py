@@ -1,14 +1,17 @@
-"""The errors a user can meet. Each has an exit code, one line, and a remedy."""
+"""Exceptions shown to users, each with a one-line message, a remedy and an exit code."""
 
 from typing import ClassVar
 
 
 class ZooError(Exception):
-    """An error to show as one line: what went wrong and where, then what to do about it.
+    """Base class of the errors of zoo, shown as one line: message, then remedy.
 
     Args:
-        what: what is wrong, with the file, entry or name that it concerns.
-        hint: what the reader can do. May be empty where ``what`` says it already.
+        what: message, with the file, entry or name it concerns.
+        hint: remedy; may be empty.
+
+    Attributes:
+        exit_code: exit code of the command that it ends.
     """
 
     exit_code: ClassVar[int] = 1
@@ -23,22 +26,22 @@ class ZooError(Exception):
 
 
 class UsageError(ZooError):
-    """The request itself is wrong: an unknown name, an option that does not apply."""
+    """Wrong usage: an unknown name, an option that does not apply."""
 
     exit_code = 2
 
 
 class VerificationError(ZooError):
-    """A check failed: the account of tensors, a digest, parity, an export gate."""
+    """A failed check: the account of tensors, a digest, parity, the export gate."""
 
     exit_code = 3
 
 
 class NonFiniteError(VerificationError):
-    """A model returned NaN or infinity.
+    """NaN or infinity in the output of a model.
 
     Args:
-        what: which input it was and what of the model.
+        what: message that names the input and the model.
     """
 
     def __init__(self, what: str) -> None:
@@ -46,25 +49,34 @@ class NonFiniteError(VerificationError):
 
 
 class SourceError(ZooError):
-    """The source is not available: missing, offline, gated, or the network failed."""
+    """A source that is not available: missing, gated, offline, or the network failed."""
 
     exit_code = 4
 
 
 class PluginError(ZooError):
-    """A plugin is broken, or two claim one name."""
+    """A broken plugin, or two plugins with the same name."""
 
     exit_code = 5
 
 
 class Interrupted(ZooError):
-    """A signal ended work that can go on from what was saved."""
+    """Work that a signal interrupted and that can be resumed."""
 
     exit_code = 130
 
 
 def did_you_mean(name: str, known: "list[str] | tuple[str, ...]", count: int = 3) -> str:
-    """Say which known names come closest, as a remedy: ``did you mean a, b or c?``."""
+    """Return a remedy that lists the closest names: ``did you mean a, b or c?``.
+
+    Args:
+        name: name that is not known.
+        known: known names.
+        count: maximum number of names.
+
+    Returns:
+        the remedy; empty if no name is close.
+    """
     import difflib
 
     folded = {k.lower(): k for k in sorted(known)}

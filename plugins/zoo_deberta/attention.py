@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.nn.capture import is_capturing_attention
 from zoo.nn.layers.relative import relative_shift
 from zoo_deberta.config import DebertaConfig
 from zoo_deberta.positions import Positions
@@ -130,6 +131,7 @@ class DisentangledAttention(nn.Module):
         else:
             positions = self.positions(context.table, context.rows)
         at_once = torch.is_grad_enabled() or torch.compiler.is_exporting() or not x.is_cpu
+        at_once = at_once or is_capturing_attention()  # it records one call of the kernel
         attend = self._attend if at_once else self._attend_in_groups
         return self.out(attend(qkv, positions, context.mask).flatten(-2))  # type: ignore[no-any-return]
 

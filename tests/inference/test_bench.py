@@ -10,11 +10,12 @@ from safetensors.numpy import load_file, save_file
 from tests.inference.making import make_checkpoint, write_manifest
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.errors import VerificationError
+from zoo.export.session import open_or_export
 from zoo.inference import open_session
 from zoo.inference.bench import measure
 from zoo.plugins import get_family
 
-WORK: dict[str, Any] = {"batch": 3, "tokens": 16, "rounds": 2}
+WORK: dict[str, Any] = {"batch_size": 3, "seq_len": 16, "iterations": 2}
 
 
 def sequences(path: Path, **changes: Any) -> Checkpoint:
@@ -24,7 +25,7 @@ def sequences(path: Path, **changes: Any) -> Checkpoint:
 
 def test_a_source_and_a_target_are_read_on_every_backend(tmp_path: Path) -> None:
     checkpoint = sequences(tmp_path / "model")
-    sessions = [open_session(checkpoint, backend, threads=1) for backend in ("cpu", "onnx")]
+    sessions = [open_or_export(checkpoint, backend, threads=1) for backend in ("cpu", "onnx")]
     first, second = measure(checkpoint, sessions, **WORK)
     assert (first.backend, second.backend) == ("cpu", "onnx")
     assert first.difference == 0 < second.difference < 1e-4

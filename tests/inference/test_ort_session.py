@@ -14,6 +14,7 @@ from tests.inference.making import draw_batch, make_checkpoint
 from zoo.checkpoint import Checkpoint, encode_manifest, load_checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.export.export import export_onnx
+from zoo.export.session import open_or_export
 from zoo.inference import BackendWarning, open_session
 from zoo.io.paths import home
 
@@ -143,17 +144,17 @@ def test_cuda_needs_its_own_runtime(split: Checkpoint) -> None:
 
 def test_weights_are_exported_once_and_kept(source: Checkpoint) -> None:
     batch = draw_batch([9, 4])
-    first = open_session(source, "onnx").run(batch)["pooler_output"]
+    first = open_or_export(source, "onnx").run(batch)["pooler_output"]
     (graph,) = (home() / "onnx").glob("*/model.onnx")
     made = graph.stat()
-    second = open_session(source, "onnx").run(batch)["pooler_output"]
+    second = open_or_export(source, "onnx").run(batch)["pooler_output"]
     assert graph.stat().st_ino == made.st_ino and graph.stat().st_mtime_ns == made.st_mtime_ns
     assert np.array_equal(first, second)
     expected = open_session(source, "cpu").run(batch)["pooler_output"]
     assert np.abs(first - expected).max() < 1e-5
     assert b"torch" not in _modules(source), "a kept graph runs without torch"
     flip(graph)
-    repaired = open_session(source, "onnx").run(batch)["pooler_output"]
+    repaired = open_or_export(source, "onnx").run(batch)["pooler_output"]
     assert np.array_equal(first, repaired) and graph.stat().st_ino != made.st_ino
 
 
@@ -161,8 +162,9 @@ def _modules(checkpoint: Checkpoint) -> set[bytes]:
     """Return what a process imports that runs a checkpoint in ONNX Runtime."""
     code = (
         "import sys; from pathlib import Path;"
-        "from zoo.backends import open_session; from zoo.checkpoint import load_checkpoint;"
-        "session = open_session(load_checkpoint(Path(sys.argv[1])), 'onnx');"
+        "from zoo.export.session import open_or_export;"
+        "from zoo.checkpoint import load_checkpoint;"
+        "session = open_or_export(load_checkpoint(Path(sys.argv[1])), 'onnx');"
         "session.run({'input_ids': [[1, 2]]}); print(*sys.modules)"
     )
     done = subprocess.run(
@@ -174,8 +176,9 @@ def _modules(checkpoint: Checkpoint) -> set[bytes]:
 def test_two_processes_that_export_at_once(source: Checkpoint) -> None:
     code = (
         "import sys; from pathlib import Path; import numpy as np;"
-        "from zoo.backends import open_session; from zoo.checkpoint import load_checkpoint;"
-        "session = open_session(load_checkpoint(Path(sys.argv[1])), 'onnx', threads=1);"
+        "from zoo.export.session import open_or_export;"
+        "from zoo.checkpoint import load_checkpoint;"
+        "session = open_or_export(load_checkpoint(Path(sys.argv[1])), 'onnx', threads=1);"
         "print(session.run({'input_ids': np.arange(8).reshape(2, 4)})['pooler_output'].sum())"
     )
     command = [sys.executable, "-c", code, str(source.path)]
@@ -196,4 +199,4 @@ def test_a_home_that_cannot_be_written(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "file"))
     with pytest.raises(UsageError, match="set ZOO_HOME to a folder you can write to"):
-        open_session(source, "onnx")
+        open_or_export(source, "onnx")

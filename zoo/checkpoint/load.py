@@ -68,6 +68,11 @@ class Checkpoint:
         paths = (self.path / name for name in (GRAPH, DECODER))
         return next((path for path in paths if path.is_file()), None)
 
+    @property
+    def is_export(self) -> bool:
+        """Whether the directory is an ONNX export."""
+        return self.graph is not None or self.manifest.export is not None
+
     def weight_files(self) -> list[Path]:
         """Return the paths of the safetensors files, sorted by name.
 

@@ -1,4 +1,4 @@
-"""The command line: a table of commands, each imported when it is used."""
+"""Command-line interface: a table of commands, each imported when it is used."""
 
 import gc
 import importlib
@@ -11,7 +11,7 @@ from zoo.errors import did_you_mean
 from zoo.io.signals import exit_on_signals, interrupt_on_termination
 from zoo.version import __version__
 
-# command -> the module that has it as ``command``, and its short help
+# command -> (module that defines it as ``command``, one-line help)
 COMMANDS = {
     "families": ("zoo.cli.models.families", "List the model families and what each can do."),
     "models": ("zoo.cli.models.models", "List the checkpoints of the registry and of the store."),
@@ -19,27 +19,30 @@ COMMANDS = {
     "fetch": ("zoo.cli.models.fetch", "Download a checkpoint without converting it."),
     "convert": (
         "zoo.cli.models.convert",
-        "Convert a checkpoint, with a closed account of every tensor.",
+        "Convert a checkpoint; every tensor is accounted for.",
     ),
     "verify": (
         "zoo.cli.models.verify",
-        "Check a converted checkpoint: digests, account, round trip, parity.",
+        "Verify a model, an export, a corpus or a training run.",
     ),
     "pretrain": (
         "zoo.cli.training.pretrain",
-        "Pretrain a model from raw text, resumable to the bit.",
+        "Pretrain a model on raw text; a resumed run is bit-identical.",
     ),
     "check": (
         "zoo.cli.training.check",
-        "Check that training is exact: a resume, gradients of a batch in parts.",
+        "Check that resuming and gradient accumulation are exact.",
     ),
     "run": ("zoo.cli.inference.run", "Run a task: embed, fill-mask, classify, generate, ..."),
-    "export": ("zoo.cli.models.export", "Export a model to ONNX, behind a gate."),
-    "corpus": ("zoo.cli.training.corpus", "Turn texts into what models learn from."),
-    "bench": ("zoo.cli.inference.bench", "Measure a model on one or several backends."),
+    "export": ("zoo.cli.models.export", "Export a model to ONNX and compare it with torch."),
+    "corpus": ("zoo.cli.training.corpus", "Build tokenized corpora from text."),
+    "bench": (
+        "zoo.cli.inference.bench",
+        "Measure the throughput of a model on one or several backends.",
+    ),
     "plugins": (
         "zoo.cli.installation.plugins",
-        "List the plugins, where they come from, and their health.",
+        "List the plugins and check them.",
     ),
     "doctor": ("zoo.cli.installation.doctor", "Check the installation."),
     "completion": ("zoo.cli.installation.completion", "Print the completion script for a shell."),
@@ -63,10 +66,10 @@ signal that ends a session: SIGTERM, SIGHUP, SIGQUIT)."""
 
 
 class LazyGroup(click.Group):
-    """A group that imports the module of a command when the command is used.
+    """Click group that imports the module of a command when the command is used.
 
     Args:
-        table: command -> its module, and its short help.
+        table: command -> (module, one-line help).
     """
 
     def __init__(self, *args: object, table: dict[str, tuple[str, str]], **options: object) -> None:
@@ -86,7 +89,7 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; click would print an empty line whenever that is interrupted."""
+        """Run the command, without the empty line that click prints where it is interrupted."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -97,7 +100,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; a mistyped name lists the nearest ones."""
+        """Return the command of a name; the error for a mistyped one lists the nearest names."""
         name = args[0]
         if name not in self.table and not name.startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(
@@ -125,11 +128,15 @@ def cli() -> None:
 
 
 def main(args: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit with the documented code."""
+    """Run a command and exit with its exit code.
+
+    Args:
+        args: the arguments, by default those of the process.
+    """
     arguments = sys.argv[1:] if args is None else args
     code = _run(arguments)
     exit_on_signals(code)
-    gc.freeze()  # or else the interpreter looks once more through all that torch made, to end
+    gc.freeze()  # skips the collection at exit, which would visit every object of torch
     sys.exit(code)
 
 
@@ -142,5 +149,5 @@ def _run(arguments: list[str]) -> int:
         code = cli.main(arguments, prog_name="zoo", standalone_mode=False)
         output.flush()
         return code if isinstance(code, int) else 0
-    except BaseException as error:  # plugins raise what is no Exception, and so do Rust's panics
+    except BaseException as error:  # panics of Rust code and some errors of plugins
         return failure.report(error, arguments)

@@ -1,4 +1,4 @@
-"""Errors of a command as one line and an exit code."""
+"""Reporting of exceptions: one line on standard error and an exit code."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ from zoo.errors import SourceError, UsageError, ZooError
 
 INTERRUPTED = 130
 BUG = 1
-# Errors of writing; all others of the operating system are about what is read.
+# Errors of writing; all other errors of the operating system concern files that are read.
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 _WRONG_NAME = {errno.ENAMETOOLONG, errno.ELOOP, errno.EILSEQ, errno.EINVAL}
 # torch reports a failed allocation on a CPU as a RuntimeError.
@@ -19,15 +19,15 @@ _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "ba
 
 
 def report(error: BaseException, arguments: Sequence[str]) -> int:
-    """Write the line of an error that ended a command, and return the exit code.
+    """Report the exception that ended a command, and return the exit code.
 
     Args:
-        error: what was raised.
-        arguments: the words of the command line, which say whether an object is printed, too.
+        error: the exception.
+        arguments: arguments of the command; with ``--json`` the error is printed as an object, too.
 
     Raises:
-        BaseException: the error itself, where ``ZOO_DEBUG=1`` asks for the traceback of a
-            failure that is no mistake in the command line.
+        BaseException: the exception itself, if ``ZOO_DEBUG=1`` is set and it is no mistake in the
+            command line.
     """
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
@@ -54,7 +54,7 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
 
 
 def _described(error: BaseException) -> tuple[str, str, int]:
-    """Return what is wrong, the remedy and the exit code."""
+    """Return message, remedy and exit code."""
     known = error if isinstance(error, ZooError) else _as_known(error)
     if known is not None:
         return known.what, known.hint, known.exit_code
@@ -63,7 +63,7 @@ def _described(error: BaseException) -> tuple[str, str, int]:
 
 
 def _as_known(error: BaseException) -> ZooError | None:
-    """Return the error to show for a foreign exception that is no bug in zoo, else ``None``."""
+    """Return the error for an exception that is no bug in zoo, else ``None``."""
     from zoo.plugins.blame import plugin_error
 
     if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
@@ -85,7 +85,7 @@ def _of_system(error: OSError) -> ZooError:
 
 
 def _shortened(name: str) -> str:
-    """Leave out the middle of a name that would fill the terminal."""
+    """Return a name without its middle where it is very long."""
     return name if len(name) <= 300 else f"{name[:150]}...{name[-150:]}"
 
 

@@ -1,4 +1,4 @@
-"""Options that mean the same in every command."""
+"""Options shared by several commands."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from zoo.cli.output import reporting
+from zoo.cli import output
+from zoo.cli.output import redirect_prints
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -14,23 +15,59 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def json_option(function: Function) -> Function:
-    """Add ``--json``, and keep what others print while the command runs out of its results."""
-    option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-    return option(reporting(function))
+def common_options(function: Function) -> Function:
+    """Add the options of all commands: ``--json``, ``--verbose`` and ``--quiet``.
+
+    While the command runs, what libraries and plugins print goes to standard error.
+    """
+    return _all(
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object."),
+        verbosity_options,
+    )(redirect_prints(function))
+
+
+def verbosity_options(function: Function) -> Function:
+    """Add ``--verbose`` and ``--quiet``."""
+    return _all(
+        click.option(
+            "-v",
+            "--verbose",
+            is_flag=True,
+            expose_value=False,
+            callback=_set_verbosity,
+            help="Show log records of all libraries from level INFO.",
+        ),
+        click.option(
+            "-q",
+            "--quiet",
+            is_flag=True,
+            expose_value=False,
+            callback=_set_verbosity,
+            help="Show no progress and no notes; warnings and errors stay.",
+        ),
+    )(function)
+
+
+def _set_verbosity(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if not value or ctx.resilient_parsing:
+        return
+    if "zoo.verbosity" in ctx.meta:
+        raise click.UsageError("--verbose and --quiet exclude each other", ctx)
+    ctx.meta["zoo.verbosity"] = param.name
+    output.set_verbosity(1 if param.name == "verbose" else -1)
 
 
 output_option = click.option(
-    "-o", "--output", type=click.Path(path_type=Path), help="The directory to write."
+    "-o", "--output", type=click.Path(path_type=Path), help="Output directory."
 )
 force_option = click.option(
-    "--force", is_flag=True, help="Replace an existing directory that zoo wrote."
+    "--force", is_flag=True, help="Replace the output directory if zoo wrote it."
 )
 seed_option = click.option("--seed", type=int, default=0, show_default=True, help="Random seed.")
 
 
 def _complete(ctx: click.Context, param: click.Parameter, text: str) -> "list[CompletionItem]":
-    """Return the names and the directories here that begin so, or leave paths to the shell."""
+    """Complete a model reference: names, and directories of the working directory."""
     from click.shell_completion import CompletionItem
 
     from zoo.hub import registry
@@ -39,8 +76,8 @@ def _complete(ctx: click.Context, param: click.Parameter, text: str) -> "list[Co
 
     names = {*registry.entries(plugins=False), *installed(), *stored_names()}
     names |= {path.name for path in Path().glob("[!.]*/")}
-    found = sorted(name for name in names if name.startswith(text))
-    return [CompletionItem(name) for name in found] or [CompletionItem(text, type="dir")]
+    matching = sorted(name for name in names if name.startswith(text))
+    return [CompletionItem(name) for name in matching] or [CompletionItem(text, type="dir")]
 
 
 reference_argument = click.argument("ref", metavar="REF", shell_complete=_complete)
@@ -56,29 +93,37 @@ def _all(*options: Callable[[Function], Function]) -> Callable[[Function], Funct
 
 
 def hub_options(function: Function) -> Function:
-    """Add the options of commands that may download."""
+    """Add the options of commands that download."""
     return _all(
         click.option("--revision", metavar="R", help="Branch, tag or commit of the repository."),
-        click.option("--offline", is_flag=True, help="Open no connection; use what is here."),
+        click.option(
+            "--offline",
+            is_flag=True,
+            help="Open no connection; use files that were downloaded before.",
+        ),
         click.option(
             "--lock",
             type=click.Path(path_type=Path, dir_okay=False),
-            help="Pin revisions and digests in this file (./zoo.lock is used if it exists).",
+            help="File that pins revisions and digests.  [default: ./zoo.lock if it exists]",
         ),
     )(function)
 
 
 def backend_options(function: Function) -> Function:
-    """Add the options of commands that compute."""
+    """Add the options of commands that run a model."""
     return _all(
         click.option(
             "--backend",
             type=click.Choice(["auto", "cpu", "cuda", "onnx"]),
             default="auto",
             show_default=True,
-            help="What computes.",
+            help="Where the model runs.",
         ),
-        click.option("--device", metavar="D", help="Such as cpu or cuda:1."),
-        click.option("--dtype", metavar="D", help="Such as float32 or bfloat16."),
-        click.option("--threads", type=click.IntRange(1), metavar="N", help="CPU threads."),
+        click.option("--device", metavar="D", help="Device, such as cpu or cuda:1."),
+        click.option(
+            "--dtype", metavar="D", help="Dtype of the computation, such as float32 or bfloat16."
+        ),
+        click.option(
+            "--threads", type=click.IntRange(1), metavar="N", help="Number of CPU threads."
+        ),
     )(function)

@@ -1,8 +1,8 @@
 """Output of the commands: results on standard output, everything else on standard error.
 
-All text that a command writes goes through this module, which escapes what a terminal would obey.
-While a command runs, ``sys.stdout`` is standard error: what a plugin or a library prints does not
-get into the results.
+All text that a command writes goes through this module, which escapes control characters. While a
+command runs, ``sys.stdout`` is standard error, so that what a plugin or a library prints does not
+mix with the results.
 """
 
 import contextlib
@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO, TypeVar
 
+from zoo.io.progress import enable_progress
 from zoo.io.terminal import escape_controls, escape_json
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -27,27 +28,49 @@ _results: list[TextIO | None] = []  # standard output, while ``sys.stdout`` is s
 
 
 def prepare() -> None:
-    """Send warnings and log records to standard error, a line each."""
+    """Set up standard streams, warnings and logging; warnings and log records take a line each."""
     _open_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     warnings.showwarning = _warning
+    logger = logging.getLogger("zoo")
+    logger.handlers[:] = [_log_handler()]
+    logger.propagate = False
+    set_verbosity(0)
+
+
+def set_verbosity(verbosity: int) -> None:
+    """Choose what is written to standard error beside warnings and errors.
+
+    Args:
+        verbosity: -1 for nothing; 0 for progress and zoo's own notes; 1 for these and the log
+            records of all libraries from level INFO.
+    """
+    enable_progress(verbosity >= 0)
+    level = {-1: logging.WARNING, 0: logging.INFO, 1: logging.DEBUG}[verbosity]
+    logging.getLogger("zoo").setLevel(level)
+    others = [handler for handler in logging.root.handlers if not isinstance(handler, _Handler)]
+    logging.root.handlers[:] = [*others, _log_handler()] if verbosity > 0 else others
+    logging.root.setLevel(logging.INFO if verbosity > 0 else logging.WARNING)
+
+
+def _log_handler() -> logging.Handler:
     handler = _Handler()
     handler.setFormatter(_Formatter("%(message)s"))
-    logger = logging.getLogger("zoo")
-    logger.handlers[:] = [handler]
-    logger.setLevel(logging.INFO)
-    logger.propagate = False
+    return handler
 
 
 def _open_standard_streams() -> None:
-    """Occupy descriptors of closed streams, or else the next file that is opened gets one."""
+    """Open the null device for closed standard streams.
+
+    Otherwise the next file that is opened would get the descriptor of one, and its writes.
+    """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # the lowest free descriptor
 
 
 class _Formatter(logging.Formatter):
@@ -57,17 +80,17 @@ class _Formatter(logging.Formatter):
 
 class _Handler(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:
-        """Drop a record that cannot be written, rather than show a traceback."""
+        """Drop a record that cannot be written; the default prints a traceback."""
 
 
-def _warning(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+def _warning(message: Any, category: type[Warning], *args: Any, **kwargs: Any) -> None:
     if issubclass(category, UserWarning):
         note(f"warning: {' '.join(str(message).split())}")
 
 
 @contextlib.contextmanager
 def only_results() -> Iterator[None]:
-    """Let nothing but this module write to standard output."""
+    """Point ``sys.stdout`` at standard error within the block."""
     _results.append(sys.stdout)
     sys.stdout = sys.stderr
     try:
@@ -76,8 +99,8 @@ def only_results() -> Iterator[None]:
         sys.stdout = _results.pop()
 
 
-def reporting(function: Function) -> Function:
-    """Decorate a command: what anybody prints while it runs goes to standard error."""
+def redirect_prints(function: Function) -> Function:
+    """Decorate a command so that ``print`` goes to standard error while it runs."""
 
     @functools.wraps(function)
     def run(*arguments: Any, **options: Any) -> Any:
@@ -88,26 +111,26 @@ def reporting(function: Function) -> Function:
 
 
 def is_terminal() -> bool:
-    """Whether results are written to a terminal."""
+    """Return whether standard output is a terminal."""
     stream = _stdout()
     return stream is not None and stream.isatty()
 
 
 def line(text: str) -> None:
-    """Write one line of a result."""
+    """Write one line to standard output."""
     _write(f"{escape_controls(text)}\n")
 
 
 def piece(text: str) -> None:
-    """Write a part of a text as it comes, and show it at once.
+    """Write a piece of streamed text, and flush it.
 
-    Line ends, tabs and the marks that texts in Arabic and Hebrew need are part of the text.
+    Line ends, tabs and direction marks, which Arabic and Hebrew text needs, are not escaped.
     """
     _write(escape_controls(text, keep="\n\t\u061c\u200e\u200f"))
 
 
 def json_line(value: Any) -> None:
-    """Write a value as JSON, on one line."""
+    """Write a value as one line of JSON."""
     text = escape_json(json.dumps(value, ensure_ascii=False))
     try:
         text.encode(getattr(_stdout(), "encoding", None) or "utf-8")
@@ -117,7 +140,7 @@ def json_line(value: Any) -> None:
 
 
 def note(text: str) -> None:
-    """Write one line to standard error; nobody may be reading it."""
+    """Write one line to standard error; errors of writing are ignored."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write(f"{escape_controls(text)}\n")
@@ -125,7 +148,7 @@ def note(text: str) -> None:
 
 
 def result(value: dict[str, Any], lines: Iterable[str], *, as_json: bool) -> None:
-    """Write a result: one JSON object, or lines for people."""
+    """Write a result, as one JSON object or as lines of text."""
     if as_json:
         json_line(value)
         return
@@ -134,7 +157,7 @@ def result(value: dict[str, Any], lines: Iterable[str], *, as_json: bool) -> Non
 
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[str]:
-    """Lay out rows in aligned columns."""
+    """Return the lines of a table with aligned columns."""
     every = [[escape_controls(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[k]) for row in every) for k in range(len(header))]
     return [
@@ -144,13 +167,13 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[str]:
 
 
 def markdown(rows: Sequence[Sequence[str]], header: Sequence[str]) -> list[str]:
-    """Lay out rows as a table in Markdown."""
+    """Return the lines of a Markdown table."""
     every = [header, ["---"] * len(header), *rows]
     return [f"| {' | '.join(row)} |" for row in every]
 
 
 def fail(what: str, hint: str, code: int, arguments: Sequence[str]) -> None:
-    """Write an error as one line, and as a JSON object if one was asked for."""
+    """Write an error as one line, and as a JSON object with ``--json``."""
     line = "; ".join(shorten(escape_controls(part)) for part in (what, hint) if part)
     note(f"error: {line}")
     if "--json" in arguments:
@@ -159,7 +182,7 @@ def fail(what: str, hint: str, code: int, arguments: Sequence[str]) -> None:
 
 
 def shorten(text: str, limit: int = 1200) -> str:
-    """Return a text without its middle if it is long, as where it repeats a value of a file."""
+    """Return a text without its middle if it is longer than ``limit`` characters."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -167,10 +190,10 @@ def shorten(text: str, limit: int = 1200) -> str:
 
 
 def flush() -> None:
-    """Write what is buffered for standard output.
+    """Flush standard output.
 
     Raises:
-        OSError: it cannot be written; the name of the file is ``STDOUT``.
+        OSError: writing failed; its ``filename`` is ``STDOUT``.
     """
     if sys.stdout is not None:
         with _naming_stdout():
@@ -188,7 +211,7 @@ def _naming_stdout() -> Iterator[None]:
 
 
 def reader_is_gone() -> bool:
-    """Whether standard output is a pipe that nobody reads any more."""
+    """Return whether standard output is a pipe whose reader has closed it."""
     try:
         watched = select.poll()
         watched.register(1, select.POLLOUT)
@@ -198,7 +221,7 @@ def reader_is_gone() -> bool:
 
 
 def abandon_stdout() -> None:
-    """Discard what is buffered for standard output, which cannot be written."""
+    """Discard the buffer of standard output after a failed write."""
     if sys.stdout is not None:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -210,7 +233,7 @@ def _stdout() -> TextIO | None:
 
 def _write(text: str) -> None:
     stream = _stdout()
-    if stream is None:  # it was closed when the command was started
+    if stream is None:  # closed by the parent process
         raise OSError(errno.EBADF, os.strerror(errno.EBADF), STDOUT)
     with _naming_stdout():
         stream.write(text)

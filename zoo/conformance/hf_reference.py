@@ -4,6 +4,7 @@ The library is a test oracle: it is imported by name, where it is installed, and
 this package needs it.
 """
 
+import contextlib
 import importlib
 import inspect
 import math
@@ -198,37 +199,21 @@ def hub_state(weights: "WeightMap", state: "Mapping[str, Tensor]") -> "dict[str,
 def _run(
     model: "nn.Module", inputs: "Mapping[str, Tensor]"
 ) -> "tuple[dict[str, Tensor], dict[str, Tensor]]":
-    """Return the outputs, and what the embeddings and each layer return."""
+    """Return the outputs, and the hidden states by the names of the modules that return them."""
     import torch
 
-    layers: dict[str, Tensor] = {}
+    from zoo.nn.capture import capture
 
-    def keep(prefix: str) -> Any:
-        def hook(module: "nn.Module", args: object, output: "Tensor") -> None:
-            # a block that runs several times counts each time
-            layers[f"{prefix}{sum(name.startswith(prefix) for name in layers)}"] = output
-
-        return hook
-
-    def keep_embeddings(module: "nn.Module", args: object, output: "Tensor") -> None:
-        layers["embeddings"] = output
-
-    def replace(module: "nn.Module", args: object, output: "Tensor") -> None:
-        layers[next(reversed(layers))] = output  # it takes the last block's place
-
-    handles = [model.get_submodule("embeddings").register_forward_hook(keep_embeddings)]
-    for stack, prefix in ((model, "layers."), (getattr(model, "decoder", None), "decoder.layers.")):
-        if stack is not None:
-            blocks = stack.get_submodule("layers").children()
-            handles += [block.register_forward_hook(keep(prefix)) for block in blocks]
-            if (norm := getattr(stack, "final_norm", None)) is not None:
-                handles.append(norm.register_forward_hook(replace))
-    try:
-        with torch.no_grad():
-            return model(**inputs), layers
-    finally:
-        for handle in handles:
-            handle.remove()
+    decoder = getattr(model, "decoder", None)
+    with contextlib.ExitStack() as stack, torch.no_grad():
+        captured = stack.enter_context(capture(model, hidden="all")).hidden
+        target = stack.enter_context(capture(decoder, hidden="all")).hidden if decoder else {}
+        outputs = model(**inputs)
+    layers = {f"layers.{number - 1}": captured[number] for number in sorted(captured) if number}
+    decoder_layers = {
+        f"decoder.layers.{number - 1}": target[number] for number in sorted(target) if number
+    }
+    return outputs, {"embeddings": captured[0], **layers, **decoder_layers}
 
 
 def _run_reference(

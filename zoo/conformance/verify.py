@@ -68,7 +68,7 @@ def verify_model(path: Path, *, reference: bool) -> Iterator[Check]:
         ("round trip", check_round_trip),
         ("ties", check_ties),
     ]
-    if checkpoint.graph is not None or checkpoint.manifest.export is not None:
+    if checkpoint.is_export:
         stages, reference = [("graphs", check_graphs), ("export gate", check_export)], False
     sound = digests.outcome == "ok"
     shaped = True  # whether the tensors are those of the configuration

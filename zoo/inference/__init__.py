@@ -1,4 +1,7 @@
-"""Backends: one Session interface over torch and ONNX Runtime. Torch comes with a session."""
+"""Inference backends: one ``Session`` interface over torch and ONNX Runtime.
+
+Importing this imports neither; a session imports the one that it runs on.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -9,10 +12,19 @@ from zoo.inference.session import BackendWarning, Session
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
 
-__all__ = ["BACKENDS", "BackendWarning", "Session", "available", "open_session"]
+__all__ = [
+    "BACKENDS",
+    "BackendWarning",
+    "Session",
+    "available",
+    "check_threads",
+    "dtype_name",
+    "open_session",
+    "require_onnxruntime",
+]
 
 BACKENDS = ("auto", "cpu", "cuda", "onnx")
-THREADS = 1024  # no machine has more cores, and libraries give up their process over many more
+MAX_THREADS = 1024  # libraries end the process where they cannot start as many as they are told to
 
 
 def open_session(
@@ -26,33 +38,37 @@ def open_session(
 
     Args:
         checkpoint: the model.
-        backend: ``cpu`` and ``cuda`` run it in torch, ``onnx`` in ONNX Runtime (exporting it
-            once, where the directory holds no graph). ``auto`` is ``onnx`` where the directory
-            holds a graph alone, else ``cuda`` where there is a device, else ``cpu``.
-        device: ``cpu``, ``cuda`` or ``cuda:1``; by default what the backend implies.
-        dtype: what to compute in. By default float32 on CPUs whatever the files store, on CUDA
-            what the files store, in ONNX Runtime what the graph was exported in.
-        threads: CPU threads; by default the library's choice, which is all cores.
+        backend: ``cpu`` and ``cuda`` run the weights in torch, ``onnx`` runs the graph in ONNX
+            Runtime. ``auto`` is ``onnx`` if the directory holds only a graph, else ``cuda`` if a
+            device is available, else ``cpu``.
+        device: ``cpu``, ``cuda`` or ``cuda:1``; by default the backend's.
+        dtype: dtype of the computation. By default float32 on CPUs, the stored dtype on CUDA, and
+            the graph's dtype in ONNX Runtime.
+        threads: number of CPU threads; by default the library's choice, which is all cores.
+
+    Returns:
+        the model, ready to run.
 
     Raises:
-        UsageError: a name is unknown, the backend is not available here, or it cannot compute
-            in the dtype; the message says what to install or to ask for.
+        UsageError: a name is unknown, the backend is not available here, or it does not support
+            the dtype.
         VerificationError: the files are damaged or do not belong together.
         SourceError: a file is missing.
     """
-    if threads is not None and not 1 <= threads <= THREADS:
-        raise UsageError(f"{threads} threads are not possible", f"give a number up to {THREADS}")
-    code = parse_dtype(dtype)
-    wanted = LONG[code] if code else None
-    if _choose(checkpoint, backend, device) == "onnx":
-        return _open_onnx(checkpoint, device, wanted, threads)
+    check_threads(threads)
+    name = dtype_name(dtype)
+    if _runs_in_onnxruntime(checkpoint, backend):
+        require_onnxruntime()
+        from zoo.inference.ort_session import open_onnx
+
+        return open_onnx(checkpoint, device, name, threads)
     from zoo.inference.torch_session import TorchSession
 
-    return TorchSession(checkpoint, backend, device, wanted, threads)
+    return TorchSession(checkpoint, backend, device, name, threads)
 
 
 def available() -> dict[str, str]:
-    """Say of each backend what it would run on, or why it is not available."""
+    """Return backend -> the hardware and library it would run on, or why it is not available."""
     from zoo.nn.devices import cuda_problem, describe_cpu, describe_cuda
 
     problem = cuda_problem()
@@ -63,34 +79,58 @@ def available() -> dict[str, str]:
     }
 
 
-def _choose(checkpoint: "Checkpoint", backend: str, device: str | None) -> str:
-    """Return ``onnx`` or ``torch``."""
+def check_threads(threads: int | None) -> None:
+    """Check a number of CPU threads.
+
+    Raises:
+        UsageError: it is out of range.
+    """
+    if threads is not None and not 1 <= threads <= MAX_THREADS:
+        raise UsageError(
+            f"{threads} threads are not possible", f"give a number up to {MAX_THREADS}"
+        )
+
+
+def dtype_name(dtype: str | None) -> str | None:
+    """Return the long name of a dtype, such as ``float16`` for ``fp16``.
+
+    Raises:
+        UsageError: no dtype has that name.
+    """
+    code = parse_dtype(dtype)
+    return LONG[code] if code else None
+
+
+def require_onnxruntime() -> None:
+    """Import ONNX Runtime.
+
+    Raises:
+        UsageError: it is not installed or cannot be loaded.
+    """
+    try:
+        import onnxruntime  # noqa: F401
+    except ImportError as error:
+        raise UsageError(
+            f"ONNX Runtime cannot be loaded: {error}", "pip install onnxruntime"
+        ) from error
+
+
+def _runs_in_onnxruntime(checkpoint: "Checkpoint", backend: str) -> bool:
     if backend not in BACKENDS:
         raise UsageError(
             f"no backend is called {backend!r}",
             did_you_mean(backend, BACKENDS) or f"there are {', '.join(BACKENDS)}",
         )
-    exported = checkpoint.graph is not None or checkpoint.manifest.export is not None
-    graph_alone = exported and not any(path.is_file() for path in checkpoint.weight_files())
+    graph_alone = checkpoint.is_export and not any(
+        path.is_file() for path in checkpoint.weight_files()
+    )
     if backend == "auto":
-        return "onnx" if graph_alone else "torch"
+        return graph_alone
     if backend != "onnx" and graph_alone:
         raise UsageError(
             f"{checkpoint.path} holds an ONNX graph and no weights for torch", "use --backend onnx"
         )
-    return "onnx" if backend == "onnx" else "torch"
-
-
-def _open_onnx(
-    checkpoint: "Checkpoint", device: str | None, dtype: str | None, threads: int | None
-) -> Session:
-    try:
-        from zoo.inference.ort_session import open_onnx
-    except ImportError as error:
-        raise UsageError(
-            f"ONNX Runtime cannot be loaded: {error}", "pip install onnxruntime"
-        ) from error
-    return open_onnx(checkpoint, device, dtype, threads)
+    return backend == "onnx"
 
 
 def _describe_onnx() -> str:

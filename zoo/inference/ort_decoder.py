@@ -39,7 +39,7 @@ class OrtDecodeState:
         return int(next(iter(self.past.values())).shape()[2])
 
     def select(self, rows: Any) -> None:
-        """Keep some rows of the batch, in the order given; see ``zoo.inference.generation.State``."""
+        """Keep some rows of the batch, in the order given."""
         kept = np.asarray(rows)
         self.past, given = _rows(self.past, kept), self._given[kept]
         self.mask = self.mask[kept]

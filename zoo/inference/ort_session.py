@@ -24,22 +24,20 @@ if TYPE_CHECKING:
 def open_onnx(
     checkpoint: Checkpoint, device: str | None, dtype: str | None, threads: int | None
 ) -> "OnnxSession":
-    """Open a directory's graph; where there is none, export the weights once and keep that.
+    """Open the graph of a directory in ONNX Runtime.
 
     Args:
-        checkpoint: the model.
+        checkpoint: an export, as ``zoo export`` writes it.
         device: see ``open_session``.
-        dtype: ``float32`` or ``float16``; ``None`` for what the graph has, or float32.
+        dtype: ``float32`` or ``float16``; ``None`` for the graph's.
         threads: see ``open_session``.
 
     Raises:
-        UsageError: the graph is of another dtype, or the device is not available.
-        VerificationError: a file is not what the manifest says, or an export failed its gate.
+        UsageError: there is no graph, it has another dtype, or the device is not available.
+        VerificationError: a file differs from the manifest.
     """
-    if checkpoint.graph is None and checkpoint.manifest.export is None:
-        from zoo.export.on_first_use import cached_graph
-
-        return OnnxSession(cached_graph(checkpoint, dtype), device, threads)
+    if not checkpoint.is_export:
+        raise UsageError(f"{checkpoint.path} holds no ONNX graph", "make one with `zoo export`")
     stored = read_export_info(checkpoint).dtype
     if dtype is not None and dtype != stored:
         raise UsageError(

@@ -27,7 +27,7 @@ class Session(ABC):
         dtype: what it computes in, such as ``float32``.
         inputs: the names it accepts; integer arrays of shape (batch, tokens).
         outputs: the names it returns.
-        layers: how many hidden states ``hidden_states`` can return, or 0 if it cannot.
+        layers: number of hidden states, the embeddings included; 0 if the backend returns none.
     """
 
     backend: str
@@ -50,8 +50,14 @@ class Session(ABC):
             float32 arrays by name (float64 where the session computes in float64).
         """
 
-    def hidden_states(self, inputs: "Arrays") -> "list[Floats]":
-        """Return the embeddings and each layer's output, (batch, tokens, hidden) each.
+    def hidden_states(
+        self, inputs: "Arrays", layers: Sequence[int] | None = None
+    ) -> "list[Floats]":
+        """Return hidden states, (batch, tokens, hidden) each.
+
+        Args:
+            inputs: int64 arrays by name, as in ``run``.
+            layers: numbers of the hidden states, 0 for the embeddings; by default all.
 
         Raises:
             UsageError: this backend's graph does not expose them.

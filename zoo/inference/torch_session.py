@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo.checkpoint import Checkpoint
 from zoo.errors import UsageError
 from zoo.inference.load_model import load_model, stored_dtype
 from zoo.inference.session import Session
 from zoo.inference.validate_inputs import check_inputs, check_outputs
+from zoo.nn.capture import capture, layers_in_order
 from zoo.nn.devices import resolve_device, resolve_dtype
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ class TorchSession(Session):
         if self.backend == "cpu" and self.dtype == "float32":
             getattr(self.model, "optimize_for_inference", bool)()  # where the model knows how
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
-        # blocks that run several times are counted each time
-        self.layers = 1 + len(getattr(self.model, "order", self._blocks()))
+        self.layers = 1 + len(layers_in_order(self.model))
 
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
         """See ``Session``."""
@@ -71,27 +71,14 @@ class TorchSession(Session):
         found = self._forward(inputs)
         return {name: _to_numpy(found[name]) for name in names}
 
-    def hidden_states(self, inputs: "Arrays") -> "list[Floats]":
+    def hidden_states(
+        self, inputs: "Arrays", layers: Sequence[int] | None = None
+    ) -> "list[Floats]":
         """See ``Session``."""
-        seen: list[Tensor] = []
-        # a block that the model runs more than once reports every time
-        watched = {id(module): module for module in (self._embeddings(), *self._blocks())}
-        hooks = [
-            module.register_forward_hook(lambda module, given, result: seen.append(result))
-            for module in watched.values()
-        ]
-        if (norm := getattr(self.model, "final_norm", None)) is not None:
-            # registered last, and run after the last block: its result takes that one's place
-            def replace(module: nn.Module, given: object, result: Tensor) -> None:
-                seen[-1] = result
-
-            hooks.append(norm.register_forward_hook(replace))
-        try:
+        numbers = range(self.layers) if layers is None else layers
+        with capture(self.model, hidden=tuple(numbers)) as captured:
             self._forward(inputs)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        return [_to_numpy(state) for state in seen]
+        return [_to_numpy(captured.hidden[number]) for number in numbers]
 
     def decoder(self) -> "Decoder":
         """See ``Session``."""
@@ -109,14 +96,6 @@ class TorchSession(Session):
         tensors = {name: torch.from_numpy(a).to(self._device) for name, a in arrays.items()}
         with torch.inference_mode():
             return self.model(**tensors)  # type: ignore[no-any-return]
-
-    def _embeddings(self) -> nn.Module:
-        return self.model.get_submodule("embeddings")
-
-    def _blocks(self) -> list[nn.Module]:
-        layers = self.model.get_submodule("layers")
-        assert isinstance(layers, nn.ModuleList), "see Family.model"
-        return list(layers)
 
 
 def _to_numpy(tensor: Tensor) -> "Floats":

@@ -8,6 +8,19 @@ from zoo.io.terminal import escape_controls
 
 Advance = Callable[[int], None]
 
+_enabled = True
+
+
+def enable_progress(enabled: bool) -> None:
+    """Allow progress bars, or leave them out even on a terminal."""
+    global _enabled
+    _enabled = enabled
+
+
+def shows_progress() -> bool:
+    """Return whether progress bars are shown: they are enabled, and a terminal is there."""
+    return _enabled and sys.stderr.isatty()
+
 
 @contextlib.contextmanager
 def progress(label: str, total: int | None, *, bytes_: bool = False) -> Iterator[Advance]:
@@ -18,7 +31,7 @@ def progress(label: str, total: int | None, *, bytes_: bool = False) -> Iterator
         total: number of units, or ``None`` if unknown.
         bytes_: show the units as bytes.
     """
-    if not sys.stderr.isatty():
+    if not shows_progress():
         yield lambda amount: None
         return
     from rich.console import Console

@@ -49,7 +49,7 @@ def reference(source: Path, texts: list[str], max_tokens: int) -> "NDArray[np.fl
     return np.stack(rows)
 
 
-@pytest.mark.filterwarnings("ignore::zoo.tasks.base.TaskWarning")
+@pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
 def test_a_real_encoder_gives_the_reference_embeddings(encoder: Model, packaged: Path) -> None:
     vectors = encoder.embed(SENTENCES)
     assert vectors.shape == (len(SENTENCES), 384)

@@ -14,8 +14,8 @@ from zoo.checkpoint import load_checkpoint
 from zoo.cli.inference.run import command
 from zoo.convert import convert
 from zoo.errors import UsageError
+from zoo.export.session import open_or_export
 from zoo.hub.source import CheckpointDir
-from zoo.inference import open_session
 from zoo.inference.tasks.base import TaskWarning
 from zoo.io.terminal import escape_controls
 
@@ -79,7 +79,7 @@ def path(source: MakeSource) -> Path:
 
 def opened(path: Path, backend: str = "cpu") -> Model:
     checkpoint = load_checkpoint(path)
-    return Model(checkpoint, open_session(checkpoint, backend))
+    return Model(checkpoint, open_or_export(checkpoint, backend))
 
 
 def test_the_texts_are_the_references(path: Path) -> None:
@@ -129,7 +129,7 @@ def test_batches_change_no_text(path: Path) -> None:
     model, settings = opened(path), {"max_new_tokens": 20, "seed": 1, "temperature": 1.5}
     texts = [SENTENCES[k % 4] for k in range(10)]
     together = model.generate(texts, **settings)
-    assert together == model.generate(texts, token_budget=1, **settings)
+    assert together == model.generate(texts, max_batch_tokens=1, **settings)
     # the same text at several places is continued in several ways
     assert len({result["generated"] for result in together if result["text"] == texts[0]}) == 3
 

@@ -102,7 +102,9 @@ def test_a_hostile_json_line_is_named(tmp_path: Path, line: bytes, why: str) -> 
 
 
 def test_a_line_without_end_is_refused_in_bounded_memory() -> None:
-    code = "from zoo.tasks.inputs import read_records; list(read_records(source='/dev/zero'))"
+    code = (
+        "from zoo.inference.tasks.inputs import read_records;list(read_records(source='/dev/zero'))"
+    )
     ended = run_limited([sys.executable, "-c", code], seconds=30)
     assert "/dev/zero:1: the line has over 33,554,432 bytes" in ended.stderr
     assert ended.peak_bytes < 200 << 20

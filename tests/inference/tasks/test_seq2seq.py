@@ -17,8 +17,8 @@ from zoo.cli.inference.run import command
 from zoo.convert import convert
 from zoo.errors import UsageError
 from zoo.export.export import export_onnx
+from zoo.export.session import open_or_export
 from zoo.hub.source import CheckpointDir
-from zoo.inference import open_session
 from zoo.inference.tasks.base import TaskWarning
 
 TEXTS = ["The cat sat on the mat.", "translate: a dog ran to the house, quickly", "", "Why?"]
@@ -87,7 +87,7 @@ def path(hub: Path) -> Path:
 
 def opened(path: Path, backend: str = "cpu") -> Model:
     checkpoint = load_checkpoint(path)
-    return Model(checkpoint, open_session(checkpoint, backend))
+    return Model(checkpoint, open_or_export(checkpoint, backend))
 
 
 @pytest.mark.parametrize("beams", [1, 3])
@@ -97,7 +97,7 @@ def test_the_texts_are_the_references(hub: Path, path: Path, beams: int) -> None
 
     pieces = sentencepiece.SentencePieceProcessor(model_proto=spiece())
     reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(hub)
-    found = opened(path).seq2seq(TEXTS, max_new_tokens=12, beams=beams)
+    found = opened(path).seq2seq(TEXTS, max_new_tokens=12, num_beams=beams)
     for text, result in zip(TEXTS, found, strict=True):
         ids = [*pieces.encode(text), pieces.eos_id()]
         theirs: list[int] = reference.generate(
@@ -123,7 +123,7 @@ def test_batches_change_no_text(path: Path) -> None:
     settings: dict[str, Any] = {"max_new_tokens": 9, "seed": 1, "temperature": 1.5}
     texts = [TEXTS[k % 4] for k in range(8)]
     together = model.seq2seq(texts, **settings)
-    assert together == model._run("seq2seq", texts, token_budget=1, **settings)
+    assert together == model._run("seq2seq", texts, max_batch_tokens=1, **settings)
 
 
 def test_streamed_pieces_are_the_text(path: Path) -> None:

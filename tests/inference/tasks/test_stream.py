@@ -33,7 +33,7 @@ def test_a_key_that_the_task_writes_itself_is_refused(encoder: Model, key: str) 
         list(task.run([TextExample("a", extra={key: 1}, location="f:3")]))
 
 
-@pytest.mark.filterwarnings("ignore::zoo.tasks.base.TaskWarning")
+@pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
 def test_input_is_read_a_window_ahead_and_no_further(
     small: Small, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -81,7 +81,7 @@ def test_every_record_of_every_window_is_returned(encoder: Model, count: int) ->
     assert len(list(task.run(as_records(["a"] * count)))) == count
 
 
-@pytest.mark.filterwarnings("ignore::zoo.tasks.base.TaskWarning")
+@pytest.mark.filterwarnings("ignore::zoo.inference.tasks.base.TaskWarning")
 def test_numbers_that_are_none_name_the_text(small: Small) -> None:
     model, _ = small("BertModel")
     session = model.session

@@ -1,1 +1,1 @@
-"""Commands that run models: ``run`` and ``bench``."""
+"""Commands that run models: ``zoo run`` and ``zoo bench``."""

@@ -1,11 +1,11 @@
-"""``zoo bench``."""
+"""The command ``zoo bench``."""
 
 from dataclasses import asdict
 from typing import Any
 
 import click
 
-from zoo.cli.options import hub_options, json_option, reference_argument, seed_option
+from zoo.cli.options import common_options, hub_options, reference_argument, seed_option
 from zoo.cli.output import result, table
 
 
@@ -13,7 +13,7 @@ from zoo.cli.output import result, table
     epilog="""\b
 Examples:
   zoo bench all-minilm-l6-v2
-  zoo bench ./model --backend cpu --backend onnx --batch 1 --tokens 32"""
+  zoo bench ./model --backend cpu --backend onnx --batch-size 1 --seq-len 32"""
 )
 @reference_argument
 @click.option(
@@ -21,16 +21,37 @@ Examples:
     "backends",
     multiple=True,
     type=click.Choice(["auto", "cpu", "cuda", "onnx"]),
-    help="What to measure; several are measured in turn.  [default: cpu and onnx]",
+    help="Backend to measure; may be repeated.  [default: cpu and onnx]",
 )
-@click.option("--batch-size", type=click.IntRange(1), default=8, show_default=True, metavar="N")
-@click.option("--seq-len", type=click.IntRange(1), default=128, show_default=True, metavar="N")
-@click.option("--iterations", type=click.IntRange(1), default=20, show_default=True, metavar="N")
-@click.option("--dtype", metavar="D", help="Such as float32 or bfloat16.")
-@click.option("--threads", type=click.IntRange(1), metavar="N", help="CPU threads.")
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1),
+    default=8,
+    show_default=True,
+    metavar="N",
+    help="Number of rows per batch.",
+)
+@click.option(
+    "--seq-len",
+    type=click.IntRange(1),
+    default=128,
+    show_default=True,
+    metavar="N",
+    help="Number of tokens per row.",
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Number of timed batches.",
+)
+@click.option("--dtype", metavar="D", help="Dtype of the computation, such as float32 or bfloat16.")
+@click.option("--threads", type=click.IntRange(1), metavar="N", help="Number of CPU threads.")
 @seed_option
 @hub_options
-@json_option
+@common_options
 def command(
     ref: str,
     backends: tuple[str, ...],
@@ -39,27 +60,28 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Measure a model on one or several backends, side by side in one run.
+    """Measure the throughput of a model on one or several backends.
 
-    Each gets the same tokens in turn, round by round. Their answers are compared first.
+    All backends run the same random batch in turn. Their outputs are compared first; backends
+    that disagree are not timed, and the exit code is 3.
     """
     from zoo.convert.on_first_use import resolve_checkpoint
-    from zoo.inference import open_session
+    from zoo.export.session import open_or_export
     from zoo.inference.bench import measure
 
-    work = {name: options.pop(name) for name in ("batch_size", "seq_len", "iterations", "seed")}
+    batch = {name: options.pop(name) for name in ("batch_size", "seq_len", "iterations", "seed")}
     checkpoint = resolve_checkpoint(ref, **options)
     sessions = [
-        open_session(checkpoint, backend, dtype=dtype, threads=threads)
+        open_or_export(checkpoint, backend, dtype=dtype, threads=threads)
         for backend in backends or ("cpu", "onnx")
     ]
-    found = measure(checkpoint, sessions, **work)
+    measurements = measure(checkpoint, sessions, **batch)
     value = {
         "reference": ref,
-        **work,
+        **batch,
         "results": [
             {**asdict(m), "median": m.median, "tokens_per_second": m.tokens_per_second}
-            for m in found
+            for m in measurements
         ],
     }
     rows = [
@@ -67,10 +89,10 @@ def command(
             f"{m.backend} ({m.device}, {m.dtype})",
             f"{m.median * 1e3:.2f}",
             f"{m.tokens_per_second:,.0f}",
-            f"{found[0].median / m.median:.2f}",
+            f"{measurements[0].median / m.median:.2f}",
             f"{m.difference:.1e}",
         )
-        for m in found
+        for m in measurements
     ]
     header = ("backend", "median ms", "tokens/s", "speed", "difference")
     result(value, table(rows, header), as_json=as_json)

@@ -1,4 +1,4 @@
-"""``zoo run``: one subcommand a task."""
+"""The command ``zoo run``, with one subcommand per task."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from zoo.cli import output
-from zoo.cli.options import backend_options, hub_options, json_option, reference_argument
+from zoo.cli.options import backend_options, common_options, hub_options, reference_argument
 from zoo.inference.tasks import TASKS
 
 if TYPE_CHECKING:
@@ -18,16 +18,22 @@ Examples:
   zoo run {name} REF --input texts.txt > results.jsonl
   cat texts.jsonl | zoo run {name} REF -
 
-Plain text is one text a line. JSON lines hold "text", perhaps "text_pair", and any other keys,
-which are carried to the output. Results are JSON lines, in input order; a text that is longer
-than the model takes is cut, and "truncated" says by how many tokens."""
+Plain text has one text per line. JSON lines have the key "text", optionally "text_pair", and any
+other keys, which are copied to the output. Results are JSON lines in input order. Texts longer
+than the model allows are truncated; "truncated" is the number of tokens that were cut."""
 
 
 def generation_options(command: Any) -> Any:
-    """Add what a task that generates text takes."""
+    """Add the options of tasks that generate text."""
     number, real = click.IntRange, click.FloatRange
     options = [
-        click.option("--max-new-tokens", type=number(1), default=20, show_default=True),
+        click.option(
+            "--max-new-tokens",
+            type=number(1),
+            default=20,
+            show_default=True,
+            help="Maximum number of new tokens.",
+        ),
         click.option(
             "--min-new-tokens", type=number(0), default=0, help="Minimum number of new tokens."
         ),
@@ -43,18 +49,18 @@ def generation_options(command: Any) -> Any:
         click.option(
             "--top-p",
             type=real(0, 1, min_open=True),
-            help="Sample from the smallest set of this probability.",
+            help="Sample from the smallest set of tokens with this total probability.",
         ),
-        click.option("--seed", type=number(0), help="Seed of the sampling."),
-        click.option("--stream", is_flag=True, help="Write plain text as it is generated."),
+        click.option("--seed", type=number(0), help="Random seed of the sampling."),
+        click.option("--stream", is_flag=True, help="Write each piece of text as it is generated."),
     ]
     for option in reversed(options):
         command = option(command)
     return command
 
 
-# options that one task alone takes
-OWN: dict[str, Callable[[Any], Any]] = {
+# options of single tasks
+TASK_OPTIONS: dict[str, Callable[[Any], Any]] = {
     "fill-mask": click.option(
         "--top-k",
         type=click.IntRange(1),
@@ -63,7 +69,11 @@ OWN: dict[str, Callable[[Any], Any]] = {
         help="Number of predictions per mask.",
     ),
     "features": click.option(
-        "--layers", default="-1", show_default=True, metavar="N,...", help="0 is the embeddings."
+        "--layers",
+        default="-1",
+        show_default=True,
+        metavar="N,...",
+        help="Hidden states to return: 0 for the embeddings, -1 for the last layer.",
     ),
     "generate": generation_options,
     "seq2seq": generation_options,
@@ -71,7 +81,7 @@ OWN: dict[str, Callable[[Any], Any]] = {
 
 
 class Tasks(click.Group):
-    """The tasks as subcommands, made when one is used."""
+    """Click group of the tasks; a subcommand is built when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """See ``click.Group``."""
@@ -84,7 +94,7 @@ class Tasks(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a task; a mistyped name lists the nearest ones."""
+        """Return the task of a name; the error for a mistyped one lists the nearest names."""
         from zoo.errors import did_you_mean
 
         if args[0] not in TASKS and not args[0].startswith("-"):
@@ -121,7 +131,7 @@ def task_command(name: str) -> click.Command:
             show_default=True,
             help="Format of the input.",
         ),
-        *([OWN[name]] if name in OWN else []),
+        *([TASK_OPTIONS[name]] if name in TASK_OPTIONS else []),
         click.option(
             "--max-tokens", type=click.IntRange(1), help="Truncate texts to this number of tokens."
         ),
@@ -132,7 +142,7 @@ def task_command(name: str) -> click.Command:
         ),
         backend_options,
         hub_options,
-        json_option,
+        common_options,
     ]
     command: Any = run
     for decorate in reversed(decorators):
@@ -142,7 +152,7 @@ def task_command(name: str) -> click.Command:
 
 
 def _counted(results: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Show how many texts are done, where results do not go to the same terminal."""
+    """Show a progress bar, unless the results go to the terminal."""
     from zoo.io.progress import progress
 
     if output.is_terminal():
@@ -157,14 +167,14 @@ def _counted(results: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def _stream(
     name: str, ref: str, texts: tuple[str, ...], as_json: bool, options: dict[str, Any]
 ) -> None:
-    """Write each text's continuation as it comes, and a line end behind it."""
+    """Write the text generated for each input as it comes, and a line end after it."""
     from zoo.errors import UsageError
 
     if as_json:
-        raise UsageError("--stream writes plain text, and --json does not", "leave one out")
+        raise UsageError("--stream and --json exclude each other", "leave one out")
     task, records = _prepared(name, ref, texts, options)
-    for place, record in enumerate(records):
-        for piece in task.tell(record, place):
+    for row_id, record in enumerate(records):
+        for piece in task.stream_text(record, row_id):
             output.piece(piece)
         output.line("")
 
@@ -180,9 +190,9 @@ def _results(
 def _prepared(
     name: str, ref: str, texts: tuple[str, ...], options: dict[str, Any]
 ) -> "tuple[Any, Iterator[TextExample]]":
-    """Return the task, and what it is to work on."""
+    """Return the task and its input records."""
     from zoo.convert.on_first_use import resolve_checkpoint
-    from zoo.inference import open_session
+    from zoo.export.session import open_or_export
     from zoo.inference.tasks import make_task
     from zoo.inference.tasks.checks import require_head
     from zoo.inference.tasks.inputs import read_records
@@ -193,8 +203,8 @@ def _prepared(
     if "layers" in options:
         options["layers"] = _numbers(options["layers"])
     checkpoint = resolve_checkpoint(ref, **hub)
-    require_head(checkpoint, name)  # before the weights are loaded, which takes its time
-    return make_task(name, checkpoint, open_session(checkpoint, **compute), **options), records
+    require_head(checkpoint, name)  # before the weights are loaded, which is slow
+    return make_task(name, checkpoint, open_or_export(checkpoint, **compute), **options), records
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -208,9 +218,9 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 command = Tasks(
     "run",
-    help="Run a task over texts, and write JSON lines.",
+    help="Run a task on texts and write JSON lines.",
     epilog="""\b
 Examples:
   zoo run embed all-minilm-l6-v2 "a text" "another text"
-  zoo run TASK --help    a task's options""",
+  zoo run TASK --help    options of a task""",
 )

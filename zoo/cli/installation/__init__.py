@@ -1,1 +1,1 @@
-"""Commands on the installation: ``plugins``, ``doctor`` and ``completion``."""
+"""Commands about the installation: ``plugins``, ``doctor`` and ``completion``."""

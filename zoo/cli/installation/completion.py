@@ -1,4 +1,4 @@
-"""``zoo completion``."""
+"""The command ``zoo completion``."""
 
 import click
 
@@ -11,7 +11,7 @@ Examples:
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> None:
-    """Print the completion script for a shell."""
+    """Print the shell completion script."""
     from click.shell_completion import get_completion_class
 
     from zoo.cli import cli

@@ -1,4 +1,4 @@
-"""``zoo doctor``."""
+"""The command ``zoo doctor``."""
 
 import os
 import platform
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from zoo.cli.options import json_option
+from zoo.cli.options import common_options
 from zoo.cli.output import result
 
 PACKAGES = (
@@ -26,11 +26,11 @@ PACKAGES = (
 
 
 @click.command(epilog="Example: zoo doctor")
-@json_option
+@common_options
 def command(as_json: bool) -> None:
-    """Check the installation: versions, backends, formats, places, plugins.
+    """Check the installation: versions, backends, formats, folders and plugins.
 
-    Exits with 5 if a plugin is broken.
+    The exit code is 5 if a plugin is broken.
     """
     from zoo.errors import PluginError
     from zoo.inference import available
@@ -38,12 +38,12 @@ def command(as_json: bool) -> None:
     from zoo.plugins import all_formats
 
     broken = _broken_plugins()
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         "packages": {name: _version(name) for name in PACKAGES},
         "backends": available(),
-        "formats": [each.name for each in all_formats()] if not broken else [],
+        "formats": [file_format.name for file_format in all_formats()] if not broken else [],
         "home": str(home()),
         "home_writable": _writable(home()),
         "store": str(store()),
@@ -51,21 +51,21 @@ def command(as_json: bool) -> None:
         "broken_plugins": broken,
     }
     if not (as_json and broken):
-        result(found, _lines(found), as_json=as_json)
+        result(report, _lines(report), as_json=as_json)
     if broken:
         raise PluginError(f"{len(broken)} of the plugins are broken: {broken[0]}")
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
+def _lines(report: dict[str, Any]) -> list[str]:
     named = {
-        "python": found["python"],
-        "machine": found["machine"],
-        **{name: version or "not installed" for name, version in found["packages"].items()},
-        **{f"backend {name}": state for name, state in found["backends"].items()},
-        "formats": ", ".join(found["formats"]),
-        "home": found["home"] + ("" if found["home_writable"] else " (not writable)"),
-        **found["environment"],
-        "plugins": f"{len(found['broken_plugins'])} broken" if found["broken_plugins"] else "ok",
+        "python": report["python"],
+        "machine": report["machine"],
+        **{name: version or "not installed" for name, version in report["packages"].items()},
+        **{f"backend {name}": state for name, state in report["backends"].items()},
+        "formats": ", ".join(report["formats"]),
+        "home": report["home"] + ("" if report["home_writable"] else " (not writable)"),
+        **report["environment"],
+        "plugins": f"{len(report['broken_plugins'])} broken" if report["broken_plugins"] else "ok",
     }
     width = max(map(len, named))
     return [f"{name:<{width}}  {value}" for name, value in named.items()]

@@ -1,10 +1,10 @@
-"""``zoo plugins``."""
+"""The command ``zoo plugins``."""
 
 from typing import Any
 
 import click
 
-from zoo.cli.options import json_option
+from zoo.cli.options import common_options
 from zoo.cli.output import fail, result, table
 
 
@@ -15,26 +15,29 @@ Examples:
   zoo plugins --check
   ZOO_PLUGINS=mine zoo plugins"""
 )
-@click.option("--check", is_flag=True, help="Import every file of every plugin, and build models.")
-@json_option
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Import all modules of the plugins and build their smallest models.",
+)
+@common_options
 @click.pass_context
 def command(ctx: click.Context, check: bool, as_json: bool) -> None:
-    """List the plugins: name, distribution, version, hooks, health.
+    """List the plugins with distribution, version, hooks and health.
 
-    A plugin is healthy if its first module can be imported. With --check, every file of it is
-    imported, in a process of its own, and the smallest model of each of its families is built;
-    exits with 5 if one fails.
+    A plugin is healthy if its first module can be imported. With --check, all its modules are
+    imported in a separate process and the smallest model of each of its families is built. The
+    exit code is 5 if a plugin fails or two plugins have the same name.
 
-    $ZOO_PLUGINS=a,b restricts what is loaded; ZOO_STRICT_PLUGINS=1 makes a broken plugin an
-    error in every command. Where several have one name, no command knows which is meant: exits
-    with 5.
+    $ZOO_PLUGINS=a,b restricts which plugins are loaded; ZOO_STRICT_PLUGINS=1 makes a broken
+    plugin an error in every command.
     """
     from zoo.errors import PluginError
     from zoo.plugins import installed
 
     plugins = _health()
     if check:
-        _look_into_files(plugins)
+        _check_modules(plugins)
     rows = [
         (p["name"], f"{p['distribution']} {p['version']}", ", ".join(p["hooks"]), p["health"])
         for p in plugins
@@ -43,8 +46,8 @@ def command(ctx: click.Context, check: bool, as_json: bool) -> None:
     result({"plugins": plugins}, lines, as_json=as_json)
     try:
         installed()
-        if check and (sick := [p["health"] for p in plugins if p["health"] != "ok"]):
-            raise PluginError(f"{len(sick)} of the plugins are broken: {sick[0]}")
+        if check and (unhealthy := [p["health"] for p in plugins if p["health"] != "ok"]):
+            raise PluginError(f"{len(unhealthy)} of the plugins are broken: {unhealthy[0]}")
     except PluginError as error:
         fail(error.what, error.hint, error.exit_code, ())
         ctx.exit(error.exit_code)
@@ -55,7 +58,7 @@ def _health() -> list[dict[str, Any]]:
     from zoo.plugins import entry_points_by_name, hooks_of
 
     plugins = []
-    for plugin in (plugin for rivals in entry_points_by_name().values() for plugin in rivals):
+    for plugin in (plugin for same_name in entry_points_by_name().values() for plugin in same_name):
         try:
             hooks, health = hooks_of(plugin.name), "ok"
         except PluginError as error:
@@ -73,8 +76,8 @@ def _health() -> list[dict[str, Any]]:
     return plugins
 
 
-def _look_into_files(plugins: list[dict[str, Any]]) -> None:
-    """Replace the health of plugins that can be loaded by what all of their files say."""
+def _check_modules(plugins: list[dict[str, Any]]) -> None:
+    """Update the health of the plugins that load, by importing all of their modules."""
     from zoo.plugins import broken, installed
     from zoo.plugins.check import check_plugins
 
@@ -82,6 +85,6 @@ def _look_into_files(plugins: list[dict[str, Any]]) -> None:
     problems = check_plugins([p["name"] for p in loaded])
     for plugin in loaded:
         if lines := problems[plugin["name"]]:
-            more = f", and {len(lines) - 1} more" if len(lines) > 1 else ""
-            plugin["health"] = str(broken(installed()[plugin["name"]], lines[0] + more))
+            others = f", and {len(lines) - 1} more" if len(lines) > 1 else ""
+            plugin["health"] = str(broken(installed()[plugin["name"]], lines[0] + others))
             plugin["problems"] = lines

@@ -1,12 +1,17 @@
-"""``zoo convert``."""
+"""The command ``zoo convert``."""
 
 from pathlib import Path
 from typing import Any
 
 import click
 
-from zoo.cli.options import force_option, hub_options, json_option, output_option
-from zoo.cli.options import reference_argument as reference
+from zoo.cli.options import (
+    common_options,
+    force_option,
+    hub_options,
+    output_option,
+    reference_argument,
+)
 from zoo.cli.output import result
 
 
@@ -20,33 +25,43 @@ Examples:
   zoo convert organisation/name --dry-run
   zoo convert ./model --head sequence-classification --init-head --labels no,yes -o ./start"""
 )
-@reference
+@reference_argument
 @output_option
 @click.option(
     "--to",
     type=click.Choice(["zoo", "hub"]),
     default="zoo",
     show_default=True,
-    help="The layout to write: ours, or the Hub's.",
+    help="Layout of the output: zoo's, or that of the Hub.",
 )
-@click.option("--head", metavar="H", help="The head, by default the one the tensors fill.")
-@click.option("--dtype", metavar="D", help="Store floating tensors in this dtype.")
-@click.option("--init-head", is_flag=True, help="Start a head that is not there at random.")
-@click.option("--labels", metavar="A,B,...", help="Names of that head's outputs.")
-@click.option("--model-type", metavar="T", help="What an old config.json without it is of.")
-@click.option("--tokenizer", metavar="REF", help="Take the tokenizer from there.")
-@click.option("--allow-pickle", is_flag=True, help="Read PyTorch pickles, without running them.")
-@click.option("--ignore-crc", is_flag=True, help="Read .bin files that have no checksums.")
-@click.option("--dry-run", is_flag=True, help="Read headers alone, print the account.")
+@click.option(
+    "--head", metavar="H", help="Head of the model.  [default: inferred from the tensors]"
+)
+@click.option(
+    "--dtype", metavar="D", help="Dtype of the stored weights.  [default: as in the source]"
+)
+@click.option(
+    "--init-head", is_flag=True, help="Initialize the head randomly if the source has none."
+)
+@click.option("--labels", metavar="A,B,...", help="Labels of the new head.")
+@click.option("--model-type", metavar="T", help="Model type, for a config.json without one.")
+@click.option("--tokenizer", metavar="REF", help="Model whose tokenizer is used.")
+@click.option(
+    "--allow-pickle", is_flag=True, help="Read PyTorch .bin files; nothing in them is executed."
+)
+@click.option(
+    "--ignore-crc", is_flag=True, help="Read .bin files that were written without checksums."
+)
+@click.option("--dry-run", is_flag=True, help="Read only headers and print the account of tensors.")
 @hub_options
 @force_option
-@json_option
+@common_options
 def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> None:
-    """Convert a checkpoint and prove that nothing was lost.
+    """Convert a checkpoint, with every tensor accounted for.
 
-    Every tensor of the source is mapped, dropped with a reason, or tied; every tensor of the
-    result is filled. Anything else stops the conversion. Before the result is published, the
-    source's tensors are rebuilt from it and compared bit for bit.
+    Every tensor of the source is mapped, dropped for a stated reason, or tied, and every
+    parameter of the model is filled; otherwise the exit code is 3 and nothing is written. The
+    source is rebuilt from the result and compared bit for bit before the result is published.
     """
     from zoo.convert import convert
     from zoo.errors import UsageError
@@ -57,19 +72,21 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
     hub = {name: options.pop(name) for name in ("offline", "lock")}
     revision, tokenizer, labels = (options.pop(k) for k in ("revision", "tokenizer", "labels"))
     model_type = options.pop("model_type")
-    # without -o the result takes its place in the store: it cannot be the source, too
-    found = resolve(ref, revision=revision, stored=output is not None)
-    if output is None and not options["dry_run"] and not _has_place(found.kind, options["to"]):
-        raise UsageError("this conversion has no place in the store", "say where with -o DIR")
+    # without -o the output goes to the store, and so cannot be the source
+    reference = resolve(ref, revision=revision, stored=output is not None)
+    if output is None and not options["dry_run"] and not _has_place(reference.kind, options["to"]):
+        raise UsageError(
+            "this conversion has no name in the store", "give an output directory: -o DIR"
+        )
     if not options["dry_run"]:
-        sources = [] if found.path is None else [found.path]
-        target = output or found.stored
+        sources = [] if reference.path is None else [reference.path]
+        target = output or reference.stored
         check_target(target, force=options["force"], sources=sources)  # before any download
     report = convert(
         locate_or_download(
-            found, **hub, allow_pickle=options["allow_pickle"], model_type=model_type
+            reference, **hub, allow_pickle=options["allow_pickle"], model_type=model_type
         ),
-        output or found.stored,
+        output or reference.stored,
         tokenizer=locate_or_download(resolve(tokenizer), **hub, tokenizer_alone=True)
         if tokenizer
         else None,
@@ -81,5 +98,5 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
 
 
 def _has_place(kind: str, to: str) -> bool:
-    """Whether the store has a name for the result: what a registry or a Hub calls it."""
+    """Return whether the result has a name in the store: one of the registry or the Hub."""
     return kind in ("registry", "hub") and to == "zoo"

@@ -1,4 +1,4 @@
-"""``zoo export``."""
+"""The command ``zoo export``."""
 
 from pathlib import Path
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 from zoo.cli.options import (
+    common_options,
     force_option,
     hub_options,
-    json_option,
     output_option,
     reference_argument,
 )
@@ -24,25 +24,28 @@ Examples:
 @reference_argument
 @click.option("--onnx", "onnx", is_flag=True, required=True, help="Export to ONNX.")
 @output_option
-@click.option("--head", metavar="H", help="The head, by default the checkpoint's.")
-@click.option("--dtype", metavar="D", help="float32 (the default) or float16.")
+@click.option("--head", metavar="H", help="Head to export.  [default: that of the checkpoint]")
+@click.option(
+    "--dtype", metavar="D", help="Dtype of the graph: float32 or float16.  [default: float32]"
+)
 @click.option(
     "--cache/--no-cache",
     default=None,
-    help="Keep keys and values, to generate with.  [default: where the head writes]",
+    help="Whether the graph has a key-value cache.  [default: if the head generates text]",
 )
-@click.option("--opset", type=int, metavar="N", help="The ONNX operator set.")
+@click.option("--opset", type=int, metavar="N", help="ONNX operator set version.")
 @hub_options
 @force_option
-@json_option
+@common_options
 def command(ref: str, onnx: bool, output: Path | None, as_json: bool, **options: Any) -> None:
-    """Export a model to ONNX, and publish it only if it computes the same.
+    """Export a model to ONNX, after comparing it with torch.
 
-    ONNX Runtime is compared with torch at shapes that were not traced, with padding. A
-    difference above the family's tolerance is exit code 3, and nothing is written.
+    Outputs of ONNX Runtime and torch are compared at shapes that were not traced, with padding.
+    If they differ by more than the tolerance of the family, the exit code is 3 and nothing is
+    written.
 
-    A model that writes text becomes a graph that takes and returns keys and values, or with an
-    encoder two graphs, which `zoo run` and others generate with.
+    A model that generates text is exported with a key-value cache: as one graph, or as encoder
+    and decoder.
     """
     from zoo.convert.on_first_use import resolve_checkpoint
     from zoo.errors import UsageError
@@ -50,7 +53,7 @@ def command(ref: str, onnx: bool, output: Path | None, as_json: bool, **options:
     from zoo.io.output.overwrite import check_target
 
     if output is None:
-        raise UsageError("a directory to write is needed", "give -o DIR")
+        raise UsageError("an output directory is needed", "give -o DIR")
     target = {name: options.pop(name) for name in ("cache", "dtype", "opset", "force")}
     check_target(output, force=target["force"])
     checkpoint = resolve_checkpoint(ref, **options)

@@ -1,10 +1,10 @@
-"""``zoo families``."""
+"""The command ``zoo families``."""
 
 from typing import Any
 
 import click
 
-from zoo.cli.options import json_option
+from zoo.cli.options import common_options
 from zoo.cli.output import markdown, result, table
 
 COLUMNS = ("family", "heads", "tasks", "pretraining", "sizes")
@@ -12,11 +12,11 @@ COLUMNS = ("family", "heads", "tasks", "pretraining", "sizes")
 
 @click.command(epilog="Example: zoo families")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print a table in Markdown.")
-@json_option
+@common_options
 def command(as_markdown: bool, as_json: bool) -> None:
-    """List the model families: heads, tasks, what they learn in pretraining, and sizes.
+    """List the model families with heads, tasks, pretraining objectives and sizes.
 
-    The table is what the installed plugins declare, and nothing else.
+    The table shows what the installed plugins declare.
     """
     from zoo.plugins import all_families, warn_or_raise
     from zoo.plugins.blame import provider_error
@@ -25,7 +25,7 @@ def command(as_markdown: bool, as_json: bool) -> None:
     for name, family in sorted(all_families().items()):
         try:
             families[name] = _capabilities(family)
-        except Exception as error:  # what one plugin gets wrong hides no other
+        except Exception as error:  # an error of one plugin must not hide the others
             if (blamed := provider_error(family, error)) is None:
                 raise
             warn_or_raise(blamed)
@@ -50,7 +50,7 @@ def _capabilities(family: Any) -> dict[str, Any]:
 
 
 def _objectives(family: Any) -> list[str]:
-    """Return what its sizes are pretrained with, by their recipes."""
+    """Return the pretraining objectives of the recipes of all sizes."""
     from zoo.errors import UsageError
 
     try:

@@ -1,4 +1,4 @@
-"""``zoo info``."""
+"""The command ``zoo info``."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from zoo.cli.options import hub_options, json_option, reference_argument
+from zoo.cli.options import common_options, hub_options, reference_argument
 from zoo.cli.output import result
 
 if TYPE_CHECKING:
@@ -22,30 +22,30 @@ Examples:
 )
 @reference_argument
 @hub_options
-@json_option
+@common_options
 def command(
     ref: str, as_json: bool, revision: str | None, lock: Path | None, **options: Any
 ) -> None:
-    """Describe a model without loading it.
+    """Describe a model without loading its weights.
 
-    A path is described from its files, a registry name from its row, and a Hub repository, or a
-    row that says no size, from its configuration, which alone is downloaded.
+    A directory is described from its files, a name of the registry from its row, and a Hub
+    repository from its configuration, which is the only file downloaded.
     """
     from zoo.checkpoint import is_checkpoint
     from zoo.hub.lockfile import Lock
     from zoo.hub.reference import resolve
 
-    opened = Lock.open(lock)  # before anything else: a damaged one is refused for every reference
-    found = resolve(ref, revision=revision)
-    value: dict[str, Any] = {"reference": ref, "kind": found.kind}
-    if is_checkpoint(found.path or found.stored):
-        value |= _checkpoint(found.path or found.stored)
-    elif found.path is not None:
-        value |= _directory(found)
-    elif found.kind == "registry" and found.row is not None and found.row.size:
-        value |= _row(found)
+    opened = Lock.open(lock)  # first, so that a damaged lock file is refused for every reference
+    reference = resolve(ref, revision=revision)
+    value: dict[str, Any] = {"reference": ref, "kind": reference.kind}
+    if is_checkpoint(reference.path or reference.stored):
+        value |= _checkpoint(reference.path or reference.stored)
+    elif reference.path is not None:
+        value |= _directory(reference)
+    elif reference.kind == "registry" and reference.row is not None and reference.row.size:
+        value |= _row(reference)
     else:
-        value |= _repository(found, lock=opened, **options)
+        value |= _repository(reference, lock=opened, **options)
     result(value, _lines(value), as_json=as_json)
 
 
@@ -67,43 +67,47 @@ def _checkpoint(path: Path) -> dict[str, Any]:
     }
 
 
-def _directory(found: "Reference") -> dict[str, Any]:
+def _directory(reference: "Reference") -> dict[str, Any]:
     from zoo.convert import convert
     from zoo.hub.source import locate_or_download
 
-    return convert(locate_or_download(found), None, dry_run=True, allow_pickle=False).to_dict()
+    return convert(locate_or_download(reference), None, dry_run=True, allow_pickle=False).to_dict()
 
 
-def _row(found: "Reference") -> dict[str, Any]:
+def _row(reference: "Reference") -> dict[str, Any]:
     from zoo.hub import registry
 
-    assert found.row is not None, "kind registry has a row"
-    row = found.row
-    value = {"name": found.name, **msgspec.to_builtins(row)}
-    config = registry.entry_config(found.name, row)
+    assert reference.row is not None, "kind registry has a row"
+    row = reference.row
+    value = {"name": reference.name, **msgspec.to_builtins(row)}
+    config = registry.entry_config(reference.name, row)
     return {**value, "config": msgspec.to_builtins(config), "stored": False}
 
 
-def _repository(found: "Reference", *, offline: bool, lock: "Lock | None") -> dict[str, Any]:
+def _repository(reference: "Reference", *, offline: bool, lock: "Lock | None") -> dict[str, Any]:
     from zoo.convert.inspect import find_config
     from zoo.errors import SourceError
     from zoo.hub import fetch
     from zoo.hub.select_files import config_files
     from zoo.hub.source import CheckpointDir
 
-    if found.repo is None:
-        raise SourceError(f"{found.text} has no files to read")
+    if reference.repo is None:
+        raise SourceError(f"{reference.text} has no files to read")
     fetched = fetch(
-        found.repo,
-        revision=found.revision,
+        reference.repo,
+        revision=reference.revision,
         select=config_files,
         offline=offline,
         lock=lock,
     )
     if not fetched.files:
-        raise SourceError(f"{found.repo} has no configuration that an installed family knows")
+        raise SourceError(f"{reference.repo} has no configuration that an installed family knows")
     source = CheckpointDir(
-        fetched.directory, found.text, found.repo, digests=dict(fetched.files), row=found.row
+        fetched.directory,
+        reference.text,
+        reference.repo,
+        digests=dict(fetched.files),
+        row=reference.row,
     )
     _, family, hub = find_config(source)
     return {

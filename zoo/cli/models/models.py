@@ -1,16 +1,16 @@
-"""``zoo models``."""
+"""The command ``zoo models``."""
 
 import click
 import msgspec
 
-from zoo.cli.options import json_option
+from zoo.cli.options import common_options
 from zoo.cli.output import result, table
 
 
 @click.command(epilog="Example: zoo models --json")
-@json_option
+@common_options
 def command(as_json: bool) -> None:
-    """List the checkpoints that have a name: the registry's, and those in the store."""
+    """List the checkpoints of the registry and those in the store."""
     from zoo.hub import registry
     from zoo.hub.reference import stored_names
 

@@ -1,10 +1,10 @@
-"""``zoo verify``."""
+"""The command ``zoo verify``."""
 
 from dataclasses import asdict
 
 import click
 
-from zoo.cli.options import json_option, reference_argument
+from zoo.cli.options import common_options, reference_argument
 from zoo.cli.output import line, result
 
 
@@ -16,15 +16,15 @@ Examples:
   zoo verify ./run/checkpoints/step-1000"""
 )
 @reference_argument
-@click.option("--no-parity", is_flag=True, help="Do not compare with the reference library.")
-@json_option
+@click.option("--no-parity", is_flag=True, help="Skip the comparison with transformers.")
+@common_options
 def command(ref: str, no_parity: bool, as_json: bool) -> None:
-    """Check a converted model, an export, a corpus or a run: every byte that was written.
+    """Verify every byte of a converted model, an export, a corpus or a training run.
 
-    REF is the directory of one of these, of a checkpoint of a run, or the name of a model in the
-    store. Of a model, digests, account, round trip and ties are checked; where the transformers
-    library is installed, outputs are compared with its, layer by layer, and the first layer that
-    diverges is named.
+    REF is a directory of one of these, a checkpoint of a training run, or the name of a model in
+    the store. For a model, digests, the account of tensors, the round trip and ties are checked.
+    If transformers is installed, outputs are compared with its own layer by layer, and the first
+    layer that differs is named.
     """
     from pathlib import Path
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from zoo.cli.options import json_option
+from zoo.cli.options import common_options
 from zoo.cli.output import result
 from zoo.cli.training.options import (
     config_argument,
@@ -24,7 +24,7 @@ Examples:
 @config_argument
 @run_options
 @click.option("--offline", is_flag=True, help="Open no connection; use what is here.")
-@json_option
+@common_options
 @click.pass_context
 def command(
     ctx: click.Context, /, what: str | None, offline: bool, as_json: bool, **options: Any

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from zoo.cli.options import json_option
+from zoo.cli.options import common_options
 from zoo.cli.output import result
 from zoo.cli.training.options import (
     config_argument,
@@ -29,7 +29,7 @@ Examples:
     "--kills", type=click.IntRange(1), default=2, show_default=True, help="How often to kill it."
 )
 @click.option("--device", metavar="D", help="Such as cpu or cuda; by default CUDA if there.")
-@json_option
+@common_options
 @click.pass_context
 def command(
     ctx: click.Context,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from zoo.cli.options import force_option, json_option, seed_option
+from zoo.cli.options import common_options, force_option, seed_option
 from zoo.cli.output import result, table
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ row, every other file is text. .gz and .zst are unpacked."""
 )
 @click.option("--offline", is_flag=True, help="Open no connection; use what is here.")
 @force_option
-@json_option
+@common_options
 def build(
     paths: tuple[str, ...],
     output: Path,

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from zoo.cli.options import json_option
+from zoo.cli.options import common_options
 from zoo.cli.output import result
 from zoo.cli.training.options import (
     config_argument,
@@ -38,7 +38,7 @@ ones are set with dots: --set optimizer.max_grad_norm=0.5 --set config.dropout=0
 @click.option("--fsdp", is_flag=True, default=None, help="Split weights over processes.")
 @click.option("--offline", is_flag=True, help="Open no connection; use what is here.")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The run's directory.")
-@json_option
+@common_options
 @click.pass_context
 def command(
     ctx: click.Context,

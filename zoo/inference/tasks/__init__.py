@@ -45,7 +45,7 @@ def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options
         name: one of ``TASKS``.
         checkpoint: the model's description.
         session: the model.
-        **options: ``max_tokens`` and ``token_budget``; ``top_k`` for fill-mask, ``layers``
+        **options: ``max_tokens`` and ``max_batch_tokens``; ``top_k`` for fill-mask, ``layers``
             for features, and those of ``zoo.inference.generation.config.Settings`` for generate and
             seq2seq.
 

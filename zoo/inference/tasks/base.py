@@ -59,14 +59,14 @@ class Task(ABC):
         session: the model, ready to run.
         tokenizer: by default the checkpoint's.
         max_tokens: cut texts at this many tokens; by default, and at most, at the model's limit.
-        token_budget: padded tokens in a batch.
+        max_batch_tokens: padded tokens in a batch.
 
     Attributes:
         name: what ``zoo run`` calls it; a checkpoint's head must list it.
         output_keys: the keys that results add to a record.
         pairs: whether a record may hold two texts.
         window: how many texts are read ahead.
-        token_budget: padded tokens in a batch.
+        max_batch_tokens: padded tokens in a batch.
         max_tokens: where texts are cut.
 
     Raises:

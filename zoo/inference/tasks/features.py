@@ -78,10 +78,10 @@ class Features(Task):
         """Return layer -> (texts, tokens, hidden)."""
         if self.last_alone:
             return {self.depth: self.output("last_hidden_state", items, batch)}
-        every: Any = self.session.hidden_states(batch.inputs)
-        for layer in self.layers:
-            require_finite(every[layer], batch.mask, [item.record for item in items])
-        return {layer: every[layer] for layer in self.layers}
+        states = self.session.hidden_states(batch.inputs, self.layers)
+        for state in states:
+            require_finite(state, batch.mask, [item.record for item in items])
+        return dict(zip(self.layers, states, strict=True))
 
     def render(self, added: dict[str, Any]) -> dict[str, Any]:
         """See ``Task``."""

@@ -35,7 +35,7 @@ class Generate(Task):
     output_keys: ClassVar[tuple[str, ...]] = ("generated", "stopped")
     side: ClassVar[str] = "left"
     window = 256
-    token_budget = 4096  # of prompts, continuations and beams: it bounds the caches
+    max_batch_tokens = 4096  # of prompts, continuations and beams: it bounds the caches
 
     def __init__(self, *args: Any, max_tokens: int | None = None, **options: Any) -> None:
         self.settings = GenerationConfig(**{k: options.pop(k) for k in OPTIONS if k in options})

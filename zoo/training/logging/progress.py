@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from zoo.io.progress import shows_progress
+
 LOG = logging.getLogger("zoo")
 
 Values = Mapping[str, Any]
@@ -24,7 +26,7 @@ def training_progress(total: int, done: int = 0) -> Iterator[Show]:
         total: steps of the run.
         done: those made before this process began.
     """
-    if not sys.stderr.isatty():
+    if not shows_progress():
         yield lambda record, speed: log_validation(record)
         return
     from rich.console import Console

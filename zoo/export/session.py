@@ -1,0 +1,41 @@
+"""Sessions for checkpoints with or without a graph: ONNX Runtime gets one exported where needed."""
+
+from typing import TYPE_CHECKING
+
+from zoo.inference import check_threads, dtype_name, open_session, require_onnxruntime
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.inference import Session
+
+
+def open_or_export(
+    checkpoint: "Checkpoint",
+    backend: str = "auto",
+    device: str | None = None,
+    dtype: str | None = None,
+    threads: int | None = None,
+) -> "Session":
+    """Load a checkpoint into a backend; for ``onnx``, export weights to a graph the first time.
+
+    The graph is kept under ``$ZOO_HOME/onnx`` and is used again, see ``cached_graph``.
+
+    Args:
+        checkpoint: the model.
+        backend: see ``zoo.inference.open_session``, as the others.
+        device: such as ``cuda:1``.
+        dtype: dtype of the computation.
+        threads: number of CPU threads.
+
+    Raises:
+        UsageError, SourceError: see ``zoo.inference.open_session``.
+        VerificationError: likewise, or the export did not pass its gate.
+    """
+    if backend != "onnx" or checkpoint.is_export:
+        return open_session(checkpoint, backend, device, dtype, threads)
+    check_threads(threads)
+    require_onnxruntime()
+    from zoo.export.on_first_use import cached_graph
+    from zoo.inference.ort_session import OnnxSession
+
+    return OnnxSession(cached_graph(checkpoint, dtype_name(dtype)), device, threads)

@@ -26,7 +26,7 @@ def commands(group: click.Group, prefix: str = "") -> list[tuple[str, click.Comm
 
 
 def test_every_command_has_both_options() -> None:
-    for name, command in commands(cli):  # type: ignore[arg-type]
+    for name, command in commands(cli):
         options = {option for parameter in command.params for option in parameter.opts}
         if name != "completion":
             assert {"--json", "-v", "--verbose", "-q", "--quiet"} <= options, name

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from zoo.training.loss_module import LossModule
 from zoo.training.state.checkpoints import CheckpointMeta
 from zoo.training.state.recovery import SavedCheckpoint
 from zoo.training.state.state_dict import load_trainer_state_dict, trainer_state_dict
-from zoo.training.step import TrainStep
+from zoo.training.trainer import Trainer
 from zoo_elmo.config import SIZES
 
 HERE = DistContext(0, 1, torch.device("cpu"))
@@ -54,40 +55,44 @@ def settings(**changes: Any) -> TrainConfig:
     return TrainConfig(**known | changes)
 
 
-def trainer(rows_at_once: int = 4, samples: int | None = None, **config: Any) -> TrainStep:
+def trainer(rows_at_once: int = 4, samples: int | None = None, **config: Any) -> Trainer:
     task = objective(5, samples, **config)
     micros = [range(k, k + rows_at_once) for k in range(0, 4, rows_at_once)]
-    return TrainStep(LossModule(task, learner(task)), settings(), HERE, micros)
+    loader: Any = SimpleNamespace(micro_batches=micros)
+    return Trainer(LossModule(task, learner(task)), settings(), HERE, loader)
 
 
-def batches(of: TrainStep, step: int, samples: int | None = None) -> list[Batch]:
+def batches(of: Trainer, step: int, samples: int | None = None) -> list[Batch]:
     """Four lanes of a stream, each in windows of five words."""
     every = rows(random_split(900), 5, samples)
     lane = len(every) // 4
     found = [every[place * lane + step % lane] for place in range(4)]
-    task = of.lesson.objective
-    return [task.collate(found[micro.start : micro.stop]) for micro in of.micro_batches]
+    task = of.loss_module.objective
+    return [
+        task.collate(found[micro.start : micro.stop]) for micro in of.train_dataloader.micro_batches
+    ]
 
 
 def test_the_loss_falls() -> None:
     taught = trainer(samples=20, dropout=0.1)
-    task = taught.lesson.objective
-    before = taught.validate(batches(taught, 50, 20))["loss"]
+    task = taught.loss_module.objective
+    before = taught.evaluate(batches(taught, 50, 20))["loss"]
     assert before == pytest.approx(np.log(40), rel=0.1)
     for step in range(30):
         taught.train_step(batches(taught, step % 3, 20))
-    assert taught.totals.compute_and_reset(task.loss_weights)["loss"] > 0
-    after = taught.validate(batches(taught, 1, 20))["loss"]
+    assert taught.train_metrics.compute_and_reset(task.loss_weights)["loss"] > 0
+    after = taught.evaluate(batches(taught, 1, 20))["loss"]
     assert after < before - 0.3
 
 
 def test_in_validation_every_row_begins_with_zeros() -> None:
     taught = trainer()
-    task = taught.lesson.objective
+    task = taught.loss_module.objective
     windows = rows(random_split(50), 5)[:3]
-    found = taught.validate([task.collate([row]) for row in windows])
+    found = taught.evaluate([task.collate([row]) for row in windows])
     alone = [
-        losses(task.compute_loss(taught.lesson.model, task.collate([r]).tensors)) for r in windows
+        losses(task.compute_loss(taught.loss_module.model, task.collate([r]).tensors))
+        for r in windows
     ]
     mean = sum(each[way] * share for each in alone for way, share in task.loss_weights.items()) / 15
     assert found["loss"] == pytest.approx(mean, rel=1e-9)
@@ -99,7 +104,9 @@ def test_in_parts_a_batch_is_what_it_is_at_once() -> None:
         for taught in (whole, parts):
             taught.train_step(batches(taught, step))
     assert len(parts.recurrent_states) == 2 and len(whole.recurrent_states) == 1
-    for one, other in zip(whole.lesson.parameters(), parts.lesson.parameters(), strict=True):
+    for one, other in zip(
+        whole.loss_module.parameters(), parts.loss_module.parameters(), strict=True
+    ):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
 
 
@@ -118,20 +125,28 @@ def test_it_goes_on_to_the_bit_where_it_was_saved(rows_at_once: int, tmp_path: P
     resumed.step = 3
     for step in range(3, 5):
         resumed.train_step(batches(resumed, step, 20))
-    for one, other in zip(whole.lesson.parameters(), resumed.lesson.parameters(), strict=True):
+    for one, other in zip(
+        whole.loss_module.parameters(), resumed.loss_module.parameters(), strict=True
+    ):
         assert torch.equal(one, other)
-    assert torch.equal(whole.totals.values["forward"], resumed.totals.values["forward"])
+    assert torch.equal(
+        whole.train_metrics.values["forward"], resumed.train_metrics.values["forward"]
+    )
     for name, tensor in whole.recurrent_states[0].items():
         assert torch.equal(tensor, resumed.recurrent_states[0][name])
 
 
 def test_computing_a_window_again_changes_nothing() -> None:
     plain, again = trainer(), trainer()
-    again.wrapped = parallelize(again.lesson, settings(gradient_checkpointing=True), HERE)
+    again.parallel_module = parallelize(
+        again.loss_module, settings(gradient_checkpointing=True), HERE
+    )
     for step in range(2):
         for taught in (plain, again):
             taught.forward_backward(batches(taught, step))
-    for one, other in zip(plain.lesson.parameters(), again.lesson.parameters(), strict=True):
+    for one, other in zip(
+        plain.loss_module.parameters(), again.loss_module.parameters(), strict=True
+    ):
         assert one.grad is not None and other.grad is not None
         torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-14)
 

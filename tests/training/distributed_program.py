@@ -16,7 +16,7 @@ from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.loss_module import LossModule
 from zoo.training.setup import build_dataset, build_setup
-from zoo.training.step import TrainStep
+from zoo.training.trainer import Trainer
 
 STEPS, ROWS = 3, 4
 
@@ -38,11 +38,11 @@ def losses(name: str, ranks: DistContext) -> list[float]:
         rank=ranks.rank,
         world_size=ranks.world_size,
     )
-    trainer = TrainStep(lesson, settings, ranks, feed.micro_batches)
+    trainer = Trainer(lesson, settings, ranks, feed)
     found = []
     for step in range(STEPS):
         trainer.train_step(feed.make_batches(step))
-        found.append(trainer.totals.compute_and_reset(job.objective.loss_weights)["loss"])
+        found.append(trainer.train_metrics.compute_and_reset(job.objective.loss_weights)["loss"])
     feed.close()
     return found
 

@@ -15,7 +15,7 @@ from zoo.training.distributed.context import DistContext
 from zoo.training.loss_module import LossModule
 from zoo.training.optim.lr_scheduler import lr_multiplier
 from zoo.training.setup import build_dataset, build_setup
-from zoo.training.step import TrainStep
+from zoo.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 STEPS = 50
@@ -95,11 +95,11 @@ def test_fifty_steps(family: str, objective: str) -> None:
         micro_batch_size=settings.global_batch_size,
     )
     ranks = DistContext(0, 1, torch.device("cpu"))
-    trainer = TrainStep(LossModule(job.objective, learner), settings, ranks, feed.micro_batches)
+    trainer = Trainer(LossModule(job.objective, learner), settings, ranks, feed)
     for step in range(STEPS):
         (batch,) = feed.make_batches(step)
         trainer.train_step([batch])
-        ours = trainer.totals.compute_and_reset(job.objective.loss_weights)["loss"]
+        ours = trainer.train_metrics.compute_and_reset(job.objective.loss_weights)["loss"]
         loss = loss_of(peer, separate(dict(batch.tensors)))
         for group in plain.param_groups:
             group["lr"] = chosen.learning_rate * lr_multiplier(settings.lr_scheduler, step, STEPS)

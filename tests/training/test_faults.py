@@ -17,7 +17,7 @@ from zoo.training.entrypoints import train
 from zoo.training.loss_module import LossModule
 from zoo.training.setup import build_dataset, build_setup
 from zoo.training.state.checkpoints import list_checkpoints
-from zoo.training.step import TrainStep
+from zoo.training.trainer import Trainer
 
 __all__ = ["small_disk"]
 pytestmark = pytest.mark.usefixtures("shared_home")
@@ -187,9 +187,7 @@ def test_the_layer_is_named() -> None:
     lesson = LossModule(job.objective, job.objective.model(job.family, job.model_config))
     rows = build_dataset(job, "train", 4)
     feed = BatchLoader(job.objective, rows, seed=0, global_batch_size=4, micro_batch_size=4)
-    trainer = TrainStep(
-        lesson, job.config, DistContext(0, 1, torch.device("cpu")), feed.micro_batches
-    )
+    trainer = Trainer(lesson, job.config, DistContext(0, 1, torch.device("cpu")), feed)
     with torch.no_grad():
         lesson.model.get_parameter("layers.1.ffn.up.bias").fill_(float("inf"))
     with pytest.raises(VerificationError, match=r"step 1: .* the weights layers\.1\.ffn\.up\.bias"):

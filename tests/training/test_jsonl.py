@@ -29,7 +29,7 @@ def record(step: int, loss: float = 0.1) -> dict[str, object]:
 def test_a_line_is_json_with_its_keys_in_one_order(tmp_path: Path) -> None:
     given = {name: k for k, name in enumerate(FIELDS)}
     with JsonlLogger(tmp_path) as journal:
-        journal.write(dict(reversed(given.items())))
+        journal.log(dict(reversed(given.items())))
     lines = (tmp_path / METRICS_FILE).read_bytes()
     assert lines.endswith(b"}\n") and lines.count(b"\n") == 1
     assert list(json.loads(lines)) == list(FIELDS)
@@ -39,7 +39,7 @@ def test_a_line_is_json_with_its_keys_in_one_order(tmp_path: Path) -> None:
 def test_numbers_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory, x: float) -> None:
     run = tmp_path_factory.mktemp("run")
     with JsonlLogger(run) as journal:
-        journal.write(record(1, x))
+        journal.log(record(1, x))
     (back,) = read_jsonl(run)
     assert back["loss"] == x and math.copysign(1, back["loss"]) == math.copysign(1, x)
     assert list(back["losses"]) == ["b", "a"]
@@ -47,8 +47,8 @@ def test_numbers_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory
 
 def test_the_clock_has_its_own_file(tmp_path: Path) -> None:
     with JsonlLogger(tmp_path) as journal:
-        journal.write(record(1))
-        journal.write_performance({"step": 1, "seconds": 2.5})
+        journal.log(record(1))
+        journal.log_performance({"step": 1, "seconds": 2.5})
         journal.truncate(0)
     assert read_jsonl(tmp_path) == []
     assert read_jsonl(tmp_path, PERFORMANCE_FILE) == [{"step": 1, "seconds": 2.5}]
@@ -58,7 +58,7 @@ def test_the_clock_has_its_own_file(tmp_path: Path) -> None:
 def test_what_does_not_belong_is_refused(tmp_path: Path, bad: dict[str, float]) -> None:
     with JsonlLogger(tmp_path) as journal:
         with pytest.raises(ValueError, match=r"clock|JSON"):
-            journal.write(bad)
+            journal.log(bad)
         assert journal.size() == 0
 
 
@@ -68,15 +68,15 @@ def test_no_log_yet_is_an_empty_one(tmp_path: Path) -> None:
 
 def test_a_torn_last_line_is_left_out_and_removed(tmp_path: Path) -> None:
     with JsonlLogger(tmp_path) as journal:
-        journal.write(record(1))
+        journal.log(record(1))
     for name in (METRICS_FILE, PERFORMANCE_FILE):
         with (tmp_path / name).open("ab") as file:
             file.write(b'{"step": 2')
     assert [each["step"] for each in read_jsonl(tmp_path)] == [1]
     assert read_jsonl(tmp_path, PERFORMANCE_FILE) == []
     with JsonlLogger(tmp_path) as journal:
-        journal.write(record(2))
-        journal.write_performance({"step": 2})
+        journal.log(record(2))
+        journal.log_performance({"step": 2})
     assert [each["step"] for each in read_jsonl(tmp_path)] == [1, 2]
     assert read_jsonl(tmp_path, PERFORMANCE_FILE) == [{"step": 2}]
 
@@ -94,26 +94,26 @@ def test_a_resumed_log_equals_an_unbroken_one(tmp_path: Path) -> None:
     whole.mkdir()
     with JsonlLogger(whole) as journal:
         for step in range(6):
-            journal.write(record(step, math.sqrt(step)))
+            journal.log(record(step, math.sqrt(step)))
     with JsonlLogger(broken) as journal:
         for step in range(3):
-            journal.write(record(step, math.sqrt(step)))
+            journal.log(record(step, math.sqrt(step)))
         position = journal.size()
         for step in range(3, 5):
-            journal.write(record(step, math.sqrt(step)))
+            journal.log(record(step, math.sqrt(step)))
     for last in (4, 6):  # twice in a row, from the same checkpoint
         with JsonlLogger(broken) as journal:
             journal.truncate(position)
             assert journal.size() == position
             for step in range(3, last):
-                journal.write(record(step, math.sqrt(step)))
+                journal.log(record(step, math.sqrt(step)))
     assert (broken / METRICS_FILE).read_bytes() == (whole / METRICS_FILE).read_bytes()
 
 
 @pytest.mark.parametrize("shift", [-1, 1])
 def test_a_log_of_another_run_is_not_cut(tmp_path: Path, shift: int) -> None:
     with JsonlLogger(tmp_path) as journal:
-        journal.write(record(1))
+        journal.log(record(1))
         end = journal.size()
         with pytest.raises(VerificationError, match="not the log that the checkpoint goes with"):
             journal.truncate(end + shift)
@@ -125,7 +125,7 @@ def test_what_was_written_survives_a_kill(tmp_path: Path) -> None:
         "import os, signal, sys; from pathlib import Path\n"
         "from zoo.training.logging.jsonl import *\n"
         "journal = JsonlLogger(Path(sys.argv[1]))\n"
-        "for step in range(100): journal.write({'step': step, 'split': 'train'})\n"
+        "for step in range(100): journal.log({'step': step, 'split': 'train'})\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
@@ -140,4 +140,4 @@ def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
         os.dup2(full, journal._log)
         os.close(full)
         with pytest.raises(OSError, match="No space left"):
-            journal.write(record(1))
+            journal.log(record(1))

@@ -15,21 +15,21 @@ from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.loss_module import LossModule
 from zoo.training.setup import TrainSetup, build_dataset, build_setup
-from zoo.training.step import TrainStep
+from zoo.training.trainer import Trainer
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 CASES = sorted(cases())
 HERE = DistContext(0, 1, torch.device("cpu"))
 
 
-def trainer(job: TrainSetup, rows_at_once: int) -> tuple[TrainStep, BatchLoader]:
+def trainer(job: TrainSetup, rows_at_once: int) -> tuple[Trainer, BatchLoader]:
     torch.manual_seed(0)
     lesson = LossModule(job.objective, job.objective.model(job.family, job.model_config).double())
     rows = build_dataset(job, "train", 4)
     feed = BatchLoader(
         job.objective, rows, seed=0, global_batch_size=4, micro_batch_size=rows_at_once
     )
-    return TrainStep(lesson, job.config, HERE, feed.micro_batches), feed
+    return Trainer(lesson, job.config, HERE, feed), feed
 
 
 @pytest.mark.parametrize(("family", "objective"), CASES)
@@ -43,7 +43,7 @@ def test_a_split_batch_gives_the_same_gradients(family: str, objective: str) -> 
         feed.close()
         gradients = {
             name: parameter.grad
-            for name, parameter in taught.lesson.model.named_parameters()
+            for name, parameter in taught.loss_module.model.named_parameters()
             if parameter.grad is not None
         }
         found.append((gradients, totals.compute_and_reset(job.objective.loss_weights)))

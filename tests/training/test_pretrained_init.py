@@ -18,13 +18,12 @@ from zoo.convert.on_first_use import resolve_checkpoint
 from zoo.errors import UsageError, VerificationError
 from zoo.io.tensors.safetensors import SafetensorsReader
 from zoo.objectives.base import Batch
+from zoo.training.build import PreparedRun, prepare_run
 from zoo.training.config.overrides import deep_merge
 from zoo.training.config.schema import build_config
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import resume, train
-from zoo.training.graceful_shutdown import StopSignal
 from zoo.training.setup import TrainSetup, build_setup
-from zoo.training.trainer import Trainer
 
 __all__ = ["hub_checkpoint"]
 HERE = DistContext(0, 1, torch.device("cpu"))
@@ -57,9 +56,9 @@ def started(path: Path, *arguments: Any, **changes: Any) -> Path:
     return path
 
 
-def run_of(*arguments: Any, where: Path = Path("nowhere"), **changes: Any) -> Trainer:
+def run_of(*arguments: Any, where: Path = Path("nowhere"), **changes: Any) -> PreparedRun:
     job: TrainSetup = build_setup(build_config(tree(*arguments, **changes), {}))
-    return Trainer(job, where, HERE, StopSignal())
+    return prepare_run(job, where, HERE)
 
 
 def alone(batch: Batch) -> "list[dict[str, torch.Tensor]]":
@@ -201,7 +200,7 @@ def test_a_corpus_with_other_tokens_is_refused(hub_checkpoint: Make, text: str) 
     source, other = hub_checkpoint(), hub_checkpoint(name="other")
     words = (other / "vocab.txt").read_text().split()
     (other / "vocab.txt").write_text("\n".join([*words[:5], *words[:4:-1]]) + "\n")
-    corpus = str(run_of(other, text).job.corpus.path)
+    corpus = str(build_setup(build_config(tree(other, text), {})).corpus.path)
     with pytest.raises(UsageError, match="another tokenizer than the model: '##a' is 6, not 15"):
         run_of(source, corpus)
     run_of(source, corpus, data={"tokenizer": str(other)})

@@ -64,10 +64,10 @@ def write_run(run: Path, steps: int = 40) -> None:
             metrics = {"accuracy": step / 100}
             body = {"step": step, "loss": sum(losses.values()), "losses": losses}
             rates = {"learning_rate": 1e-4, "gradient_norm": 1.5, "tokens": step * 4096}
-            journal.write({**body, "split": "train", "metrics": metrics, **rates})
-            journal.write_performance({"step": step, "tokens_per_second": 1e4, "seconds": 90.0})
+            journal.log({**body, "split": "train", "metrics": metrics, **rates})
+            journal.log_performance({"step": step, "tokens_per_second": 1e4, "seconds": 90.0})
             if step % 20 == 0:
-                journal.write({**body, "split": "validation", "metrics": metrics})
+                journal.log({**body, "split": "validation", "metrics": metrics})
 
 
 def test_a_finished_run(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_what_is_missing_is_left_out(tmp_path: Path, missing: str) -> None:
 
 def test_the_first_lines_of_a_run(tmp_path: Path) -> None:
     with JsonlLogger(tmp_path) as journal:
-        journal.write({"step": 0, "split": "validation", "loss": 2.0})
+        journal.log({"step": 0, "split": "validation", "loss": 2.0})
     assert "2.0000" in Page(write_report(tmp_path)).text
 
 
@@ -140,8 +140,8 @@ def test_a_long_run_stays_small(tmp_path: Path) -> None:
     with JsonlLogger(tmp_path) as journal:
         for step in range(5000):
             record = {"step": step, "loss": math.sin(step), "metrics": {"accuracy": 0.5}}
-            journal.write({**record, "split": "train"})
-            journal.write({**record, "split": "validation"})
+            journal.log({**record, "split": "train"})
+            journal.log({**record, "split": "validation"})
     path = write_report(tmp_path)
     assert path.stat().st_size < 500_000
     page = Page(path)

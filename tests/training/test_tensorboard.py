@@ -1,5 +1,6 @@
 """Files of events, read by TensorBoard itself; checksums, compared with the package in C."""
 
+from contextlib import closing
 from pathlib import Path
 
 import google_crc32c
@@ -10,7 +11,7 @@ from tensorboard.backend.event_processing import event_accumulator, event_file_l
 
 from zoo.io.crc32c import crc32c, masked, unmasked
 from zoo.io.protobuf import field, fields
-from zoo.training.logging.tensorboard import TensorBoardWriter
+from zoo.training.logging.tensorboard import TensorBoardLogger
 
 
 def train(step: int, loss: float) -> dict[str, object]:
@@ -36,11 +37,11 @@ def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
-    with TensorBoardWriter(tmp_path) as events:
+    with closing(TensorBoardLogger(tmp_path)) as events:
         for step in (0, 1, 200, 1_000_000, 1 << 40):
-            events.write(train(step, step * 0.5))
-        events.write({"step": 200, "split": "validation", "loss": 3.5, "metrics": {"accuracy": 1}})
-        events.write({"step": 200, "tokens_per_second": 1e5, "mfu": 0.5, "seconds": 9.0})
+            events.log(train(step, step * 0.5))
+        events.log({"step": 200, "split": "validation", "loss": 3.5, "metrics": {"accuracy": 1}})
+        events.log_performance({"step": 200, "tokens_per_second": 1e5, "mfu": 0.5, "seconds": 9.0})
     steps = [0, 1, 200, 1_000_000, 1 << 40]
     found = curves(tmp_path)
     assert found["train/loss"] == [(step, step * 0.5) for step in steps]
@@ -56,22 +57,22 @@ def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
 
 
 def test_a_resumed_run_shows_no_stale_steps(tmp_path: Path) -> None:
-    with TensorBoardWriter(tmp_path) as events:
+    with closing(TensorBoardLogger(tmp_path)) as events:
         for step in range(10, 60, 10):
-            events.write(train(step, 1.0))
+            events.log(train(step, 1.0))
     (first,) = tmp_path.iterdir()
     first.write_bytes(first.read_bytes()[:-7])  # it was killed while it wrote
     for _ in range(2):  # and once more, from the same checkpoint
-        with TensorBoardWriter(tmp_path, step=20) as events:
+        with closing(TensorBoardLogger(tmp_path, step=20)) as events:
             for step in (30, 40):
-                events.write(train(step, 2.0))
+                events.log(train(step, 2.0))
     assert curves(tmp_path)["train/loss"] == [(10, 1.0), (20, 1.0), (30, 2.0), (40, 2.0)]
     assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_times_are_kept(tmp_path: Path) -> None:
-    with TensorBoardWriter(tmp_path) as events:
-        events.write(train(1, 1.0))
+    with closing(TensorBoardLogger(tmp_path)) as events:
+        events.log(train(1, 1.0))
     (path,) = tmp_path.iterdir()
     read = list(event_file_loader.EventFileLoader(str(path)).Load())
     assert read[0].file_version == "brain.Event:2"

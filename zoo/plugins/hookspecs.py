@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from zoo.families.base import Family
     from zoo.io.tensors.formats import Format
+    from zoo.plugins.logger import Logger
 
 GROUP = "zoo"
 hookspec = pluggy.HookspecMarker(GROUP)
@@ -35,4 +36,10 @@ def zoo_formats() -> "Iterable[Format]":
 @hookspec
 def zoo_checkpoints() -> "Iterable[Path]":
     """Return registry files (the format of ``registry.yaml``) that name more checkpoints."""
+    return ()
+
+
+@hookspec
+def zoo_loggers() -> "Iterable[type[Logger]]":
+    """Return the classes of loggers that every training run writes to."""
     return ()

@@ -10,6 +10,7 @@ from zoo.plugins.loading import broken, load, manager, warn_or_raise
 if TYPE_CHECKING:
     from zoo.families.base import Family
     from zoo.io.tensors.formats import Format
+    from zoo.plugins.logger import Logger
 
 
 def _implementations(name: str, hook: str) -> list[Any]:
@@ -34,7 +35,7 @@ def _returned(hook: str) -> type:
     from zoo.families.base import Family
     from zoo.io.tensors.formats import Format
 
-    kinds: dict[str, type] = {"zoo_families": Family, "zoo_formats": Format}
+    kinds: dict[str, type] = {"zoo_families": Family, "zoo_formats": Format, "zoo_loggers": type}
     return kinds.get(hook, Path)
 
 
@@ -119,6 +120,11 @@ def all_formats() -> "list[Format]":
     """Return all file formats, by descending priority."""
     formats = [item for _, item in _of_all("zoo_formats")]
     return sorted(formats, key=lambda f: (-f.priority, f.name))
+
+
+def all_loggers() -> "list[type[Logger]]":
+    """Return the classes of loggers of training runs that plugins provide."""
+    return [item for _, item in _of_all("zoo_loggers")]
 
 
 def format_named(name: str) -> "Format":

@@ -1,1 +1,1 @@
-"""The engine that teaches a model an objective: exact to the bit, on one device or on many."""
+"""Training: a run is a pure function of its settings, on one device or on several."""

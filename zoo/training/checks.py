@@ -211,7 +211,7 @@ def _gradients(job: "TrainSetup", objective: "Objective", rows_at_once: int) -> 
     from zoo.training.distributed.context import DistContext
     from zoo.training.loss_module import LossModule
     from zoo.training.setup import build_dataset
-    from zoo.training.step import TrainStep
+    from zoo.training.trainer import Trainer
 
     settings = job.config
     torch.manual_seed(settings.seed)
@@ -228,13 +228,13 @@ def _gradients(job: "TrainSetup", objective: "Objective", rows_at_once: int) -> 
         global_batch_size=settings.global_batch_size,
         micro_batch_size=rows_at_once,
     )
-    trainer = TrainStep(
+    trainer = Trainer(
         LossModule(objective, learner),
         settings,
         DistContext(0, 1, torch.device("cpu")),
-        feed.micro_batches,
+        feed,
     )
-    trainer.lesson.eval()
+    trainer.loss_module.eval()
     trainer.forward_backward(feed.make_batches(0))
     feed.close()
     return {

@@ -1,4 +1,4 @@
-"""Which rows a step looks at: a function of the step alone, computed one step ahead."""
+"""Batches of a run: a pure function of the step, prepared one step ahead in a thread."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,19 +11,22 @@ from zoo.training.setup import TrainSetup, build_dataset
 
 
 class BatchLoader:
-    """The batches of a run.
+    """Loads the micro-batches of one process.
 
     Args:
-        objective: makes them.
-        rows: the corpus, laid out.
-        seed: of the run.
-        global_batch_size: rows in a step, over all ranks.
-        micro_batch_size: rows that a device computes at once.
-        rank: which part of each step is this process's.
-        ranks: how many parts there are.
-        purpose: what the draws are for.
-        start_step: the number of the first step.
-        before: makes the batches of earlier steps.
+        objective: objective that collates examples.
+        dataset: the packed corpus.
+        seed: seed of the run.
+        global_batch_size: number of rows per step, over all ranks.
+        micro_batch_size: number of rows per forward pass.
+        rank: rank of this process.
+        world_size: number of processes that share each step.
+        purpose: key of the random numbers, ``train`` or ``validation``.
+        first_step: first step that this loader serves.
+        warmup_loader: loader of earlier steps, with shorter rows.
+
+    Attributes:
+        micro_batches: rows of a step that each micro-batch of this process has.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class BatchLoader:
         self._next: tuple[int, Future[list[Batch]]] | None = None
 
     def batches(self, step: int) -> list[Batch]:
-        """Return the micro-batches of a step, and begin with those of the next."""
+        """Return the micro-batches of a step, and start to prepare those of the next one."""
         ready = self._next
         if ready is None or ready[0] != step:
             ready = (step, self._pool.submit(self.make_batches, step))
@@ -62,7 +65,7 @@ class BatchLoader:
         return batches
 
     def make_batches(self, step: int) -> list[Batch]:
-        """Make the micro-batches of a step that are this process's."""
+        """Make this process's micro-batches of a step."""
         if self.warmup_loader is not None and step < self.first_step:
             return self.warmup_loader.make_batches(step)
         return [
@@ -75,16 +78,15 @@ class BatchLoader:
             yield self.dataset.example(self._index(step, place), rng)
 
     def _index(self, step: int, place: int) -> int:
-        """Return which row stands at a place of a step."""
+        """Return the index of the dataset's row at a place of a step."""
         if not self.objective.stateful:
             return self._order[(step - self.first_step) * self.global_batch_size + place]
-        lane = (
-            len(self.dataset) // self.global_batch_size
-        )  # each place reads its own part, row after row
-        return place * lane + step % lane
+        # stateful: each place of the batch reads a contiguous part of the corpus, row after row
+        rows_per_place = len(self.dataset) // self.global_batch_size
+        return place * rows_per_place + step % rows_per_place
 
     def close(self) -> None:
-        """Stop preparing."""
+        """Stop the thread that prepares batches."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -133,10 +135,10 @@ def _make_loader(
 
 
 def eval_batches(setup: TrainSetup, dist: DistContext) -> list[Batch]:
-    """Return the batches of each validation, always of the whole length: losses compare.
+    """Return this process's batches of an evaluation, always with rows of full length.
 
     Raises:
-        UsageError: nothing is held out.
+        UsageError: the corpus has no validation split.
     """
     rows = build_dataset(setup, "validation", 1)
     wanted = min(len(rows), setup.config.eval_sequences)

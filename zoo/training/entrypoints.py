@@ -13,7 +13,7 @@ import torch
 from blake3 import blake3
 
 from zoo.checkpoint import TOKENIZER
-from zoo.errors import SourceError, UsageError
+from zoo.errors import Interrupted, SourceError, UsageError
 from zoo.io.digests.files import FileDigest
 from zoo.io.digests.sealed import NO_DIGEST, add_digest, check_digest
 from zoo.io.files import read_regular
@@ -21,6 +21,7 @@ from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.limits import MAX_STATE_BYTES
 from zoo.io.output.atomic import atomic_directory
 from zoo.plugins import get_family
+from zoo.training.build import PreparedRun, build_trainer, prepare_run
 from zoo.training.config.overrides import config_diff, deep_merge, read_config_file
 from zoo.training.config.schema import TrainConfig, build_config, errors_naming, validate_config
 from zoo.training.distributed.context import DistContext
@@ -30,7 +31,6 @@ from zoo.training.state.checkpoints import CheckpointMeta, save_checkpoint, sett
 from zoo.training.state.lock import locked
 from zoo.training.state.pretrained import InitRecord, PretrainedInit
 from zoo.training.state.state_dict import unique_state_dict
-from zoo.training.trainer import Trainer
 from zoo.version import __version__
 
 SETTINGS, MANIFEST = "config.yaml", "run.json"
@@ -109,7 +109,7 @@ def train(
             dist,
             lambda: build_setup(settings, offline=offline, check_contents=dist.is_main_process),
         )
-    return path, _see_through(job, path, dist, new=True)
+    return path, _run(job, path, dist, new=True)
 
 
 def resume(
@@ -159,7 +159,7 @@ def resume(
             f"the corpus in {job.corpus.path} is not the one that {path} began with",
             "put the texts back as they were, or begin another run",
         )
-    return _see_through(job, path, dist, new=False)
+    return _run(job, path, dist, new=False)
 
 
 def read_manifest(path: Path) -> RunManifest:
@@ -192,42 +192,53 @@ def _check_ranks(settings: TrainConfig, ranks: DistContext) -> None:
         )
 
 
-def _see_through(job: TrainSetup, path: Path, ranks: DistContext, *, new: bool) -> Path:
-    with handle_signals() as stop, contextlib.ExitStack() as held:
-        if ranks.is_main_process and not new:
-            held.enter_context(locked(path))
-        ranks.barrier()
-        run = Trainer(job, path, ranks, stop)
-        if ranks.is_main_process and new:
-            _write_directory(path, job, run)
-            held.enter_context(locked(path))
-        ranks.barrier()
-        run.train()
+def _run(setup: TrainSetup, path: Path, dist: DistContext, *, new: bool) -> Path:
+    """Train a run to its end under its lock, and return the directory of the final model."""
+    with handle_signals() as stop, contextlib.ExitStack() as lock:
+        if dist.is_main_process and not new:
+            lock.enter_context(locked(path))
+        dist.barrier()
+        prepared = prepare_run(setup, path, dist)
+        if dist.is_main_process and new:
+            _write_directory(path, setup, dist, prepared)
+            lock.enter_context(locked(path))
+        dist.barrier()
+        try:
+            build_trainer(setup, path, dist, stop, prepared).train()
+        except Interrupted as error:
+            raise Interrupted(error.what, f"zoo pretrain --resume {path} goes on") from error
     return path / "model"
 
 
-def _write_directory(path: Path, job: TrainSetup, run: Trainer) -> None:
+def _write_directory(
+    path: Path, setup: TrainSetup, dist: DistContext, prepared: PreparedRun
+) -> None:
+    """Create the directory of a new run."""
     import yaml
 
     record = RunManifest(
         zoo=__version__,
         command=["zoo", *sys.argv[1:]],
-        corpus=str(job.corpus.path.resolve()),
-        corpus_digest=_corpus_digest(job),
-        parameters=sum(p.numel() for p in run.loss_module.parameters()),
+        corpus=str(setup.corpus.path.resolve()),
+        corpus_digest=_corpus_digest(setup),
+        parameters=sum(p.numel() for p in prepared.loss_module.parameters()),
         environment={
             "python": platform.python_version(),
             "torch": str(torch.__version__),
-            "device": str(run.ranks.device),
-            "processes": str(run.ranks.world_size),
+            "device": str(dist.device),
+            "processes": str(dist.world_size),
         },
-        settings=msgspec.to_builtins(job.config),
-        init_from=run.pretrained,
+        settings=msgspec.to_builtins(setup.config),
+        init_from=prepared.pretrained,
     )
-    text = yaml.safe_dump(msgspec.to_builtins(job.config), sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(msgspec.to_builtins(setup.config), sort_keys=False, allow_unicode=True)
     files = {SETTINGS: text.encode()}
-    if run.pretrained is not None and job.init is not None and job.init.tokenizer is not None:
-        files[TOKENIZER] = job.init.tokenizer.json
+    if (
+        prepared.pretrained is not None
+        and setup.init is not None
+        and setup.init.tokenizer is not None
+    ):
+        files[TOKENIZER] = setup.init.tokenizer.json
     record.digest = NO_DIGEST
     record.files = {
         name: FileDigest(bytes=len(content), blake3=blake3(content).hexdigest())
@@ -237,10 +248,10 @@ def _write_directory(path: Path, job: TrainSetup, run: Trainer) -> None:
         for name, content in files.items():
             (staging / name).write_bytes(content)
         (staging / MANIFEST).write_bytes(add_digest(encode_json(record)))
-        if run.pretrained is not None:  # so that nothing but this directory is needed to go on
-            state = CheckpointMeta(step=0, settings=settings_digest(job.config))
+        if prepared.pretrained is not None:  # so that nothing but this directory is needed to go on
+            state = CheckpointMeta(step=0, settings=settings_digest(setup.config))
             save_checkpoint(
-                staging, state, {"weights": unique_state_dict(run.loss_module.model)}, run.ranks
+                staging, state, {"weights": unique_state_dict(prepared.loss_module.model)}, dist
             )
 
 

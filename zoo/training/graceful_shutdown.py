@@ -1,8 +1,8 @@
-"""Signals during training: the first one ends the run in order, the second one at once.
+"""Signal handling during training: the first signal saves and ends, a second one ends at once.
 
-A launcher hands on to each process what a scheduler may have sent to each already, and the end of
-a session sends SIGTERM and SIGHUP together: the same request once more, right after the first, is
-no second one.
+A launcher forwards a signal to each process that a scheduler may have sent to each already, and the
+end of a session sends SIGTERM and SIGHUP together. A repetition right after the first signal
+therefore does not count as a second one.
 """
 
 import contextlib
@@ -19,14 +19,18 @@ INTERRUPTED = 130
 
 
 class StopSignal:
-    """Whether a signal has come."""
+    """A signal handler that records the first signal.
+
+    Attributes:
+        received: whether a signal was received.
+    """
 
     def __init__(self) -> None:
         self.received = False
         self._first = (0, 0.0)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Handles a signal."""
+        """Handle a signal."""
         if number == signal.SIGHUP:
             leave_lost_terminal()
             number = signal.SIGTERM
@@ -39,7 +43,7 @@ class StopSignal:
 
 @contextlib.contextmanager
 def handle_signals() -> Iterator[StopSignal]:
-    """Yields the flag that signals set; outside of the block, they do what they did before."""
+    """Install the handler, yield it, and restore the previous handlers."""
     stop = StopSignal()
     before = {number: signal.signal(number, stop) for number in SIGNALS if not is_ignored(number)}
     try:

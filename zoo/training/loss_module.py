@@ -1,4 +1,4 @@
-"""An objective and what it teaches, as one module: what is wrapped for devices and compilers."""
+"""The model and its objective as one module, which DDP, FSDP and ``torch.compile`` wrap."""
 
 from collections.abc import Mapping
 
@@ -8,11 +8,11 @@ from zoo.objectives.base import LossOutput, Objective
 
 
 class LossModule(nn.Module):
-    """One forward pass is one batch compared with what is right.
+    """Runs the model on a batch and returns the loss, so that wrappers see both.
 
     Args:
-        objective: says how.
-        model: what the objective built.
+        objective: objective of the run.
+        model: module that ``objective.model`` returned.
     """
 
     def __init__(self, objective: Objective, model: nn.Module) -> None:
@@ -20,5 +20,5 @@ class LossModule(nn.Module):
         self.objective, self.model = objective, model
 
     def forward(self, tensors: Mapping[str, Tensor]) -> LossOutput:
-        """Return the sums of the loss terms, and metrics; see ``Objective.loss``."""
+        """Return the loss terms and metrics of a batch's tensors."""
         return self.objective.compute_loss(self.model, tensors)

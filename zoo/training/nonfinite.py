@@ -1,4 +1,4 @@
-"""Where numbers stopped being numbers."""
+"""Search for the first NaN or infinity among weights, activations and gradients."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -10,34 +10,34 @@ from zoo.training.distributed.parallelize import full_tensor
 
 
 def find_nonfinite(module: nn.Module, run: Callable[[], Any]) -> str:
-    """Name the first weight or layer with a value that is not finite.
+    """Return the name of the first weight, layer output or gradient that is not finite.
 
     Args:
-        module: what is trained.
-        run: computes the same batch again, forwards.
+        module: the model.
+        run: repeats the forward pass of the batch.
     """
     for name, parameter in module.named_parameters():
         if not _finite(parameter):
             return f"the weights {name}"
-    found: list[str] = []
+    nonfinite_outputs: list[str] = []
 
-    def look(name: str) -> Callable[[nn.Module, Any, Any], None]:
-        def hook(module: nn.Module, given: Any, returned: Any) -> None:
-            if not found and not _finite(returned):
-                found.append(f"the output of {name}")
+    def check_output(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            if not nonfinite_outputs and not _finite(output):
+                nonfinite_outputs.append(f"the output of {name}")
 
         return hook
 
-    named = [(name, each) for name, each in module.named_modules() if name]
-    handles = [each.register_forward_hook(look(name)) for name, each in named]
+    submodules = [(name, child) for name, child in module.named_modules() if name]
+    handles = [child.register_forward_hook(check_output(name)) for name, child in submodules]
     try:
         with torch.no_grad():
             run()
     finally:
         for handle in handles:
             handle.remove()
-    if found:
-        return found[0]
+    if nonfinite_outputs:
+        return nonfinite_outputs[0]
     for name, parameter in module.named_parameters():
         if parameter.grad is not None and not _finite(parameter.grad):
             return f"the gradient of {name}"
@@ -45,7 +45,7 @@ def find_nonfinite(module: nn.Module, run: Callable[[], Any]) -> str:
 
 
 def all_finite(tensors: Iterable[torch.Tensor]) -> bool:
-    """Whether all values are finite, also of tensors that are split over processes."""
+    """Return whether all values of all tensors are finite; tensors may be DTensors."""
     return all(map(_finite, tensors))
 
 

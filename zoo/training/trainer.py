@@ -1,200 +1,268 @@
-"""One run, from its first step or its last checkpoint to what it leaves behind."""
+"""The trainer: the loop over optimizer steps, from a batch to a logged, evaluated and saved step.
 
-from pathlib import Path
+The result of a step is a function of the weights, the optimizer's state and the number of the step.
+Splitting a step's rows into micro-batches, or over ranks, changes rounding alone: each loss term is
+divided by the count of the whole step before gradients are accumulated.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
 import torch
 from torch import nn
 
-from zoo.errors import Interrupted
-from zoo.training.dataloader import eval_batches, train_dataloader
+from zoo.data.rng import torch_seed
+from zoo.errors import Interrupted, VerificationError
+from zoo.objectives.base import Batch, LossOutput
+from zoo.training.callbacks import Callback
+from zoo.training.config.schema import TrainConfig
+from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
-from zoo.training.distributed.parallelize import full_tensor
+from zoo.training.distributed.parallelize import parallelize, set_requires_grad_sync
 from zoo.training.graceful_shutdown import StopSignal
-from zoo.training.logging.metrics_logger import MetricsLogger
-from zoo.training.logging.throughput import Throughput, training_flops
+from zoo.training.logging.aggregate import MetricSums
 from zoo.training.loss_module import LossModule
-from zoo.training.setup import TrainSetup
-from zoo.training.state.checkpoints import (
-    CheckpointMeta,
-    load_tensors,
-    prune_checkpoints,
-    remove_partial,
-    save_checkpoint,
-    settings_digest,
-)
-from zoo.training.state.final_model import check_writable, model_file, save_final_model
-from zoo.training.state.pretrained import InitRecord
-from zoo.training.state.recovery import SavedCheckpoint, last_intact_checkpoint
-from zoo.training.state.state_dict import (
-    load_trainer_state_dict,
-    load_unique_state_dict,
-    trainer_state_dict,
-    unique_state_dict,
-)
-from zoo.training.step import TrainStep
+from zoo.training.nonfinite import all_finite, find_nonfinite
+from zoo.training.optim.ema import EMA
+from zoo.training.optim.lr_scheduler import lr_multiplier
+from zoo.training.optim.optimizers import clip_grad_norm, make_optimizer, set_hyperparams
+from zoo.training.optim.param_groups import parameter_groups
+
+RecurrentState = dict[str, torch.Tensor]
 
 
 class Trainer:
-    """A run in one process.
+    """Trains a model on an objective.
 
     Args:
-        job: what is to be done.
-        path: the run's directory.
-        ranks: the processes that share it.
-        stop: says whether to end early.
+        loss_module: the model and its objective, on the device of ``dist``.
+        config: settings of the run.
+        dist: rank, world size and device of this process.
+        train_dataloader: micro-batches of this process by step.
+        eval_batches: held-out micro-batches of this process.
+        callbacks: called in this order at each event, see ``Callback``.
+        stop: flag that a signal sets; the run then saves a checkpoint and ends.
 
-    Raises:
-        UsageError: the corpus has less than a batch.
+    Attributes:
+        parallel_module: ``loss_module``, wrapped for compilation, DDP or FSDP.
+        step: number of optimizer steps done.
+        tokens: number of tokens trained on, over all ranks.
+        best: lowest evaluation loss, and its step; ``None`` before the first evaluation.
+        ema: moving average of the weights, or ``None``.
+        train_metrics: losses and metrics since the last logging step.
+        recurrent_states: hidden states that a stateful model carries to the next step, one entry
+            per micro-batch.
     """
 
-    def __init__(self, job: TrainSetup, path: Path, ranks: DistContext, stop: StopSignal) -> None:
-        self.job, self.path, self.ranks, self.stop = job, path, ranks, stop
-        self.settings = job.config
-        self.saved: SavedCheckpoint | None = last_intact_checkpoint(path, self.settings, ranks)
-        torch.manual_seed(self.settings.seed)
-        learner = job.objective.model(job.family, job.model_config)
-        self.pretrained = self._set_out(learner)
-        networks = job.objective.models_to_save(learner).items()
-        self.results = {name: model_file(job, network) for name, network in networks}
-        self.loss_module = LossModule(job.objective, learner.to(ranks.device))
-        self.train_dataloader = train_dataloader(
-            job, ranks, completed_steps=self.saved.meta.step if self.saved else 0
-        )
-        self.eval_dataloader = eval_batches(job, ranks)
+    def __init__(
+        self,
+        loss_module: LossModule,
+        config: TrainConfig,
+        dist: DistContext,
+        train_dataloader: BatchLoader,
+        eval_batches: Sequence[Batch] = (),
+        callbacks: Sequence[Callback] = (),
+        stop: StopSignal | None = None,
+    ) -> None:
+        self.loss_module, self.config, self.dist = loss_module, config, dist
+        self.train_dataloader, self.eval_batches = train_dataloader, eval_batches
+        self.callbacks, self.stop = list(callbacks), stop or StopSignal()
+        self.parallel_module = parallelize(loss_module, config, dist)
+        self.param_groups = parameter_groups(loss_module.model, config.optimizer)
+        self.optimizer = make_optimizer(self.param_groups, config.optimizer)
+        self.ema = None
+        if config.ema_decay is not None:
+            self.ema = EMA(loss_module.model, config.ema_decay)
+        self.step, self.tokens = 0, 0
         self.best: tuple[float, int] | None = None
+        self.train_metrics = MetricSums()
+        self.recurrent_states: list[RecurrentState] = []
+        self._autocast = autocast(config, dist.device)
 
-    def _set_out(self, model: nn.Module) -> InitRecord | None:
-        """Give a learner the weights that the run starts with, if they are not fresh ones."""
-        origin, saved = self.job.init, self.saved
-        if origin is None:
-            return None
-        if saved is not None and saved.meta.step == 0:
-            groups = load_tensors(saved.path, saved.meta)
-            load_unique_state_dict(model, groups.get("weights", {}), saved.path)
-        return origin.record or origin.load_weights(self.job.objective, model)
+    @property
+    def loss_weights(self) -> Mapping[str, float]:
+        """Loss term -> weight in the total loss."""
+        return self.loss_module.objective.loss_weights
+
+    @property
+    def model(self) -> nn.Module:
+        """The module that is trained, without wrappers."""
+        return self.loss_module.model
 
     def train(self) -> None:
-        """Train to the last step, and write what was trained.
+        """Train to the last step.
 
         Raises:
-            Interrupted: a signal came; all is saved.
+            Interrupted: a signal came; a checkpoint was saved.
+            VerificationError: a loss, gradient or weight is not finite.
         """
-        if self.ranks.is_main_process:  # and no other process is at work here
-            remove_partial(self.path)
-            for name, model in self.results.items():
-                check_writable(self.path / name, self.job, model)
-        speed = Throughput(self.ranks.device, devices=self.ranks.world_size)
-        self.trainer = TrainStep(
-            self.loss_module, self.settings, self.ranks, self.train_dataloader.micro_batches
-        )
-        position = self._restore()
-        self.books = MetricsLogger(
-            self.path,
-            speed,
-            steps=self.settings.max_steps,
-            done=self.trainer.step,
-            position=position,
-            kept=self.ranks.is_main_process,
-        )
-        first = self.trainer.step
+        config = self.config
         try:
-            while self.trainer.step < self.settings.max_steps:
-                before = self.trainer.tokens
-                if self.trainer.step in (first, self.settings.seq_len_warmup_steps):
-                    speed.reset(self._flops_per_token())
-                figures = self.trainer.train_step(self.train_dataloader.batches(self.trainer.step))
-                speed.step(self.trainer.tokens - before)
-                with speed.paused():
-                    self._after(figures)
-            self._finish()
+            self._call("on_train_begin")
+            while self.step < config.max_steps:
+                self._call("on_step_begin")
+                step_record = self.train_step(self.train_dataloader.batches(self.step))
+                self._call("on_step_end")
+                is_last = self.step == config.max_steps
+                interrupted = self.dist.any(self.stop.received)
+                if self.step % config.logging_steps == 0 or is_last:
+                    means = self.train_metrics.compute_and_reset(self.loss_weights)
+                    self.log("train", {**means, **step_record, "tokens": self.tokens})
+                if self.step % config.eval_steps == 0 or is_last:
+                    evaluation = self.evaluate(self.eval_batches)
+                    if self.best is None or evaluation["loss"] < self.best[0]:
+                        self.best = (evaluation["loss"], self.step)
+                    self.log("validation", evaluation)
+                if self.step % config.save_steps == 0 or is_last or interrupted:
+                    self.check_weights()
+                    self._call("on_save")
+                if interrupted and not is_last:
+                    raise Interrupted(
+                        f"interrupted; step {self.step} of {config.max_steps} is saved"
+                    )
+            self._call("on_train_end")
         finally:
-            self.books.report(now=True)
-            self.books.close()
+            self._call("on_close")
             self.train_dataloader.close()
 
-    def _flops_per_token(self) -> float | None:
-        """Count the work of a token of this step, on a device whose peak is worth comparing."""
-        if self.ranks.device.type != "cuda":
-            return None
-        batch = self.train_dataloader.make_batches(self.trainer.step)[0]
-        tensors = {name: tensor.to(self.ranks.device) for name, tensor in batch.tensors.items()}
+    def train_step(self, batches: Sequence[Batch]) -> dict[str, float]:
+        """Run forward and backward passes of all micro-batches, and update the weights once.
 
-        def loss() -> torch.Tensor:
-            return torch.stack(list(self.loss_module(tensors).sums.values())).sum()
+        Args:
+            batches: micro-batches of this process.
 
-        return training_flops(loss, self.loss_module.parameters()) / batch.tokens
+        Returns:
+            Learning rate and gradient norm before clipping, as ``metrics.jsonl`` names them.
 
-    def _after(self, figures: dict[str, float]) -> None:
-        """Log, validate and save, where it is time to."""
-        step, last = self.trainer.step, self.trainer.step == self.settings.max_steps
-        asked = self.ranks.any(self.stop.received)
-        if step % self.settings.logging_steps == 0 or last:
-            found = self.trainer.totals.compute_and_reset(self.job.objective.loss_weights)
-            self._write("train", {**found, **figures, "tokens": self.trainer.tokens})
-        if step % self.settings.eval_steps == 0 or last:
-            found = self.trainer.validate(self.eval_dataloader)
-            if self.best is None or found["loss"] < self.best[0]:
-                self.best = (found["loss"], step)
-            self._write("validation", found)
-        if step % self.settings.save_steps == 0 or last or asked:
-            self._save()
-        if asked and not last:
-            raise Interrupted(
-                f"interrupted; step {step} of {self.settings.max_steps} is saved",
-                f"zoo pretrain --resume {self.path} goes on",
-            )
-
-    def _write(self, split: str, figures: dict[str, Any]) -> None:
-        self.books.write({"step": self.trainer.step, "split": split, **figures})
-
-    def _save(self) -> None:
-        self.trainer.check_weights()
-        state = CheckpointMeta(
-            step=self.trainer.step,
-            tokens=self.trainer.tokens,
-            metrics_position=self.books.position(),
-            metrics_digest=self.books.digest(),
-            best=self.best,
-            settings=settings_digest(self.settings),
+        Raises:
+            VerificationError: the loss or a gradient is not finite; the weights are unchanged.
+        """
+        self.loss_module.train()
+        self.train_metrics.merge(self.forward_backward(batches).reduce(self.dist))
+        optimizer_config = self.config.optimizer
+        norm = clip_grad_norm(self.loss_module.parameters(), optimizer_config.max_grad_norm)
+        if not norm.isfinite():
+            raise self._nonfinite_error(self.step + 1, lambda: self._repeat_forward(batches))
+        learning_rate = optimizer_config.learning_rate * lr_multiplier(
+            self.config.lr_scheduler, self.step, self.config.max_steps
         )
-        save_checkpoint(self.path, state, trainer_state_dict(self.trainer), self.ranks)
-        if self.ranks.is_main_process:
-            best = None if self.best is None else self.best[1]
-            prune_checkpoints(self.path, keep=self.settings.save_total_limit, best=best)
-        self.books.report()
+        set_hyperparams(self.optimizer, optimizer_config, learning_rate, self.step)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.ema is not None:
+            self.ema.update(self.model)
+        tokens = sum(batch.tokens for batch in batches)
+        self.tokens += self.dist.sum_counts({"tokens": tokens})["tokens"]
+        self.step += 1
+        return {"learning_rate": learning_rate, "gradient_norm": float(norm)}
 
-    def _restore(self) -> int:
-        """Restore the last intact checkpoint, if there is one, and return its log's length."""
-        saved = self.saved
-        if saved is None or saved.meta.step == 0:  # that of step 0 holds initial weights alone
-            return 0
-        state = saved.meta
-        load_trainer_state_dict(self.trainer, load_tensors(saved.path, state), saved)
-        self.trainer.step, self.trainer.tokens, self.best = state.step, state.tokens, state.best
-        return state.metrics_position
+    def forward_backward(self, batches: Sequence[Batch]) -> MetricSums:
+        """Accumulate the gradients of a step's micro-batches.
 
-    def _finish(self) -> None:
-        """Write what was trained, from the averaged weights where there are any."""
-        if self.trainer.average is not None:
-            self.trainer.average.copy_to(self.loss_module.model)
-        training = {
-            "objective": self.job.objective.name,
-            "seed": self.settings.seed,
-            "steps": self.trainer.step,
-            "tokens": self.trainer.tokens,
-            "corpus": {
-                name: msgspec.to_builtins(split.files)
-                for name, split in self.job.corpus.record.splits.items()
-            },
-            "best": self.best,
-            "init_from": msgspec.to_builtins(self.pretrained),
+        Returns:
+            Losses and metrics of this process.
+        """
+        sums = MetricSums()
+        counts = self.dist.sum_counts(_sum_counts([batch.counts for batch in batches]))
+        for index, batch in enumerate(batches):
+            set_requires_grad_sync(self.parallel_module, last=index == len(batches) - 1)
+            output = self._forward(index, batch)
+            self.total_loss(output, counts).backward()  # type: ignore[no-untyped-call]
+            sums.add(output, batch.counts)
+        return sums
+
+    def total_loss(self, output: LossOutput, counts: Mapping[str, int]) -> torch.Tensor:
+        """Return the weighted sum of a micro-batch's terms, each divided by the step's count.
+
+        DDP and FSDP average gradients over ranks, so the loss is multiplied by the world size.
+        """
+        terms = [
+            output.sums[term] * (weight * self.dist.world_size / max(1, counts[term]))
+            for term, weight in self.loss_weights.items()
+        ]
+        return torch.stack(terms).sum()
+
+    def _forward(self, index: int, batch: Batch) -> LossOutput:
+        # seeded by step, rank and micro-batch: dropout is the same after a resume
+        key = (self.step, self.dist.rank, index)
+        torch.manual_seed(torch_seed(self.config.seed, "dropout", *key))
+        tensors = {
+            name: tensor.to(self.dist.device, non_blocking=True)
+            for name, tensor in batch.tensors.items()
         }
-        for name, network in self.job.objective.models_to_save(self.loss_module.model).items():
-            weights = {
-                k: full_tensor(tensor).cpu()
-                for k, tensor in unique_state_dict(network.module).items()
-            }
-            if self.ranks.is_main_process:
-                save_final_model(self.path / name, self.job, network, weights, training)
+        if index < len(self.recurrent_states):
+            tensors |= self.recurrent_states[index]
+        with self._autocast:
+            output: LossOutput = self.parallel_module(tensors)
+        if output.recurrent_state:
+            self.recurrent_states[index : index + 1] = [output.recurrent_state]
+        return output
+
+    @torch.no_grad()
+    def evaluate(self, batches: Sequence[Batch]) -> dict[str, Any]:
+        """Return mean losses and metrics over held-out batches, see ``MetricSums``.
+
+        With an EMA, its weights are evaluated: they become the final model.
+
+        Raises:
+            VerificationError: the loss is not finite.
+        """
+        self.loss_module.eval()
+        with self.ema.applied(self.model) if self.ema else contextlib.nullcontext():
+            sums = self._evaluation_sums(batches)
+            record = sums.reduce(self.dist).compute_and_reset(self.loss_weights)
+            if not math.isfinite(record["loss"]):
+                raise self._nonfinite_error(self.step, lambda: self._evaluation_sums(batches))
+        return record
+
+    def _evaluation_sums(self, batches: Sequence[Batch]) -> MetricSums:
+        sums = MetricSums()
+        for batch in batches:
+            tensors = {name: t.to(self.dist.device) for name, t in batch.tensors.items()}
+            with self._autocast:
+                sums.add(self.loss_module(tensors), batch.counts)
+        return sums
+
+    def log(self, split: str, record: Mapping[str, Any]) -> None:
+        """Pass a record of a split, ``train`` or ``validation``, to the callbacks."""
+        for callback in self.callbacks:
+            callback.on_log(self, {"step": self.step, "split": split, **record})
+
+    def check_weights(self) -> None:
+        """Raise an error if a weight is not finite, so that no such checkpoint is saved.
+
+        Raises:
+            VerificationError: names the first such weight.
+        """
+        if not all_finite(self.loss_module.parameters()):
+            raise self._nonfinite_error(self.step, lambda: None)
+
+    def _repeat_forward(self, batches: Sequence[Batch]) -> None:
+        for index, batch in enumerate(batches):
+            self._forward(index, batch)
+
+    def _nonfinite_error(self, step: int, forward: Callable[[], Any]) -> VerificationError:
+        """Return an error that names the first non-finite tensor of a repeated forward pass."""
+        location = find_nonfinite(self.model, forward)
+        return VerificationError(
+            f"step {step}: not a finite number, first in {location}",
+            "earlier checkpoints are intact; try a lower learning rate, or more warm-up",
+        )
+
+    def _call(self, event: str) -> None:
+        for callback in self.callbacks:
+            getattr(callback, event)(self)
+
+
+def autocast(config: TrainConfig, device: torch.device) -> Any:
+    """Return the autocast context of the configured precision."""
+    bfloat16 = config.precision == "bfloat16" or (
+        config.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
+    )
+    return torch.autocast(device.type, torch.bfloat16, enabled=bfloat16)
+
+
+def _sum_counts(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
+    return {term: sum(count[term] for count in counts) for term in counts[0]}

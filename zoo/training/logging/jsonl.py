@@ -16,6 +16,7 @@ from typing import Any, Self
 from blake3 import blake3
 
 from zoo.errors import VerificationError
+from zoo.plugins.logger import Logger
 
 METRICS_FILE, PERFORMANCE_FILE = "metrics.jsonl", "performance.jsonl"
 FIELDS = (
@@ -31,7 +32,7 @@ FIELDS = (
 Record = dict[str, Any]
 
 
-class JsonlLogger:
+class JsonlLogger(Logger):
     """The open log of a run, for the one process that writes it (see ``zoo.training.state.lock``).
 
     Args:
@@ -42,13 +43,14 @@ class JsonlLogger:
         OSError: a file cannot be opened or, later, written.
     """
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, step: int = 0) -> None:
+        super().__init__(run, step)
         self.path = run / METRICS_FILE
         self._log = _open(self.path)
         self._speed = _open(run / PERFORMANCE_FILE)
         self._hash = blake3(self.path.read_bytes())
 
-    def write(self, record: Mapping[str, Any]) -> None:
+    def log(self, record: Mapping[str, Any]) -> None:
         """Append a record to ``metrics.jsonl``; it has reached the system when this returns.
 
         Args:
@@ -67,7 +69,7 @@ class JsonlLogger:
         _append(self._log, line)
         self._hash.update(line)
 
-    def write_performance(self, record: Mapping[str, Any]) -> None:
+    def log_performance(self, record: Mapping[str, Any]) -> None:
         """Append a record to ``performance.jsonl``: see ``Throughput.record``."""
         _append(self._speed, _line(record))
 

@@ -1,11 +1,10 @@
 """How fast a run is, and what part of what the device can do that is."""
 
-import contextlib
 import re
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -116,14 +115,12 @@ class Throughput:
         self._steps.append((tokens, now - self._from))
         self._from = now
 
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Leave the time of validating or saving out of the steps'."""
-        stopped = self._clock()
-        try:
-            yield
-        finally:
-            self._from += self._clock() - stopped
+    def resume(self) -> None:
+        """Start the clock of a step; the time since the last step does not count in steps.
+
+        Logging, evaluation and saving happen between steps.
+        """
+        self._from = self._clock()
 
     @property
     def tokens_per_second(self) -> float | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,25 +12,27 @@ from zoo.training.optim.optimizers import set_hyperparams
 from zoo.training.state.checkpoints import SHARDS, Tensors
 from zoo.training.state.distributed import load_shards
 from zoo.training.state.recovery import SavedCheckpoint
-from zoo.training.step import TrainStep
+
+if TYPE_CHECKING:
+    from zoo.training.trainer import Trainer
 
 SEPARATOR = ":"
 
 
-def trainer_state_dict(trainer: TrainStep) -> dict[str, Tensors]:
+def trainer_state_dict(trainer: "Trainer") -> dict[str, Tensors]:
     """Return file stem -> tensors by name: weights, optimizer, average, totals, memory."""
-    average = trainer.average
+    average = trainer.ema
     return {
-        "weights": unique_state_dict(trainer.lesson.model),
+        "weights": unique_state_dict(trainer.loss_module.model),
         "optimizer": _optimizer(trainer),
         "ema_decay": {} if average is None else average.state_dict(),
-        "totals": trainer.totals.values,
+        "totals": trainer.train_metrics.values,
         "memory": _memory(trainer),
     }
 
 
 def load_trainer_state_dict(
-    trainer: TrainStep, groups: Mapping[str, Tensors], saved: SavedCheckpoint
+    trainer: "Trainer", groups: Mapping[str, Tensors], saved: SavedCheckpoint
 ) -> None:
     """Restore the state of a trainer that was just built.
 
@@ -48,13 +51,15 @@ def load_trainer_state_dict(
         with parsing(where / SHARDS, "a sharded checkpoint of this model"):
             load_shards(where / SHARDS, {name: kept[name] for name in kept.keys() - groups.keys()})
     else:
-        load_unique_state_dict(trainer.lesson.model, groups.get("weights", {}), where)
+        load_unique_state_dict(trainer.loss_module.model, groups.get("weights", {}), where)
         with parsing(where, "a checkpoint of this model"):
             _set_optimizer(trainer, groups.get("optimizer", {}))
-            if trainer.average is not None:
-                trainer.average.load_state_dict(groups["ema_decay"])
-    device = trainer.ranks.device
-    trainer.totals.values = {k: v.to(device) for k, v in groups.get("totals", {}).items()}
+            if trainer.ema is not None:
+                trainer.ema.load_state_dict(groups["ema_decay"])
+    device = trainer.dist.device
+    trainer.step, trainer.tokens = saved.meta.step, saved.meta.tokens
+    trainer.best = saved.meta.best
+    trainer.train_metrics.values = {k: v.to(device) for k, v in groups.get("totals", {}).items()}
     _set_memory(trainer, groups.get("memory", {}))
 
 
@@ -88,8 +93,8 @@ def load_unique_state_dict(
         tensor.copy_(tensors[name])
 
 
-def _optimizer(trainer: TrainStep) -> Tensors:
-    names = [name for group in trainer.groups for name in group["names"]]
+def _optimizer(trainer: "Trainer") -> Tensors:
+    names = [name for group in trainer.param_groups for name in group["names"]]
     state = trainer.optimizer.state_dict()["state"]
     return {
         f"{name}{SEPARATOR}{key}": torch.as_tensor(value)
@@ -98,17 +103,17 @@ def _optimizer(trainer: TrainStep) -> Tensors:
     }
 
 
-def _allocate(trainer: TrainStep) -> None:
+def _allocate(trainer: "Trainer") -> None:
     """Let the optimizer make its state, by an update with gradients and a rate of zero."""
-    for parameter in trainer.lesson.parameters():
+    for parameter in trainer.loss_module.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    set_hyperparams(trainer.optimizer, trainer.settings.optimizer, 0.0, 0)
+    set_hyperparams(trainer.optimizer, trainer.config.optimizer, 0.0, 0)
     trainer.optimizer.step()
     trainer.optimizer.zero_grad(set_to_none=True)
 
 
-def _set_optimizer(trainer: TrainStep, tensors: Mapping[str, torch.Tensor]) -> None:
-    names = [name for group in trainer.groups for name in group["names"]]
+def _set_optimizer(trainer: "Trainer", tensors: Mapping[str, torch.Tensor]) -> None:
+    names = [name for group in trainer.param_groups for name in group["names"]]
     numbers = {name: number for number, name in enumerate(names)}
     state: dict[int, Tensors] = {}
     for label, tensor in tensors.items():
@@ -118,19 +123,19 @@ def _set_optimizer(trainer: TrainStep, tensors: Mapping[str, torch.Tensor]) -> N
     trainer.optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
-def _memory(trainer: TrainStep) -> Tensors:
+def _memory(trainer: "Trainer") -> Tensors:
     """Put the rows of all micro-batches and processes together, in order."""
     names = trainer.recurrent_states[0] if trainer.recurrent_states else {}
     own = {name: torch.cat([memory[name] for memory in trainer.recurrent_states]) for name in names}
-    return trainer.ranks.gather_rows(own)
+    return trainer.dist.gather_rows(own)
 
 
-def _set_memory(trainer: TrainStep, rows: Mapping[str, torch.Tensor]) -> None:
+def _set_memory(trainer: "Trainer", rows: Mapping[str, torch.Tensor]) -> None:
     """Give each micro-batch of this process its rows."""
     if not rows:
         return
-    device = trainer.ranks.device
+    device = trainer.dist.device
     trainer.recurrent_states = [
         {name: tensor[micro.start : micro.stop].to(device) for name, tensor in rows.items()}
-        for micro in trainer.micro_batches
+        for micro in trainer.train_dataloader.micro_batches
     ]

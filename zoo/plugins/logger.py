@@ -1,0 +1,40 @@
+"""The interface of loggers of training runs, which plugins provide by the hook ``zoo_loggers``."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+class Logger:
+    """Base class of loggers of a training run; the main process makes one of each class.
+
+    Args:
+        run: the run's directory.
+        step: number of steps of the checkpoint that the run resumes from; 0 for a new run. Records
+            of later steps that an earlier process logged are void: they will be logged again.
+    """
+
+    def __init__(self, run: Path, step: int) -> None:
+        self.run, self.step = run, step
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """Write a record of a logging step or an evaluation.
+
+        Args:
+            record: ``step``, the number of optimizer steps done; ``split``, ``train`` or
+                ``validation``; ``loss``, the weighted sum of the terms; ``losses``, term -> mean;
+                ``metrics``, name -> mean; and of the training split ``learning_rate``,
+                ``gradient_norm`` and ``tokens`` (seen so far).
+        """
+
+    def log_performance(self, record: Mapping[str, Any]) -> None:
+        """Write a record of the run's speed.
+
+        Args:
+            record: ``step``; ``tokens_per_second``, ``seconds_per_step`` and, if known, ``mfu``
+                over the last steps; ``memory_bytes``, the peak of this process; and ``seconds``
+                since the last record.
+        """
+
+    def close(self) -> None:
+        """Close what the logger opened."""

@@ -1,0 +1,121 @@
+"""Construction of a trainer from the setup of a run, and its state from the last checkpoint."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from zoo.objectives.base import Batch
+from zoo.training.callbacks import Callback, CheckpointCallback, LoggingCallback
+from zoo.training.dataloader import BatchLoader, eval_batches, train_dataloader
+from zoo.training.distributed.context import DistContext
+from zoo.training.graceful_shutdown import StopSignal
+from zoo.training.logging.throughput import Throughput
+from zoo.training.loss_module import LossModule
+from zoo.training.setup import TrainSetup
+from zoo.training.state.checkpoints import load_tensors, remove_partial
+from zoo.training.state.final_model import check_writable, model_file
+from zoo.training.state.pretrained import InitRecord
+from zoo.training.state.recovery import SavedCheckpoint, last_intact_checkpoint
+from zoo.training.state.state_dict import load_trainer_state_dict, load_unique_state_dict
+from zoo.training.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """The parts of a trainer, before the model is wrapped for several devices.
+
+    Attributes:
+        loss_module: the model and its objective, on the device.
+        train_dataloader: micro-batches of this process by step.
+        eval_batches: held-out micro-batches of this process.
+        checkpoint: last intact checkpoint of a run that is resumed, else ``None``.
+        pretrained: record of the pretrained weights that the run started from, or ``None``.
+    """
+
+    loss_module: LossModule
+    train_dataloader: BatchLoader
+    eval_batches: list[Batch]
+    checkpoint: SavedCheckpoint | None
+    pretrained: InitRecord | None
+
+
+def prepare_run(setup: TrainSetup, run: Path, dist: DistContext) -> PreparedRun:
+    """Build the model and its data loaders, and find the checkpoint to resume from.
+
+    Raises:
+        UsageError: the corpus has less than a batch.
+    """
+    checkpoint = last_intact_checkpoint(run, setup.config, dist)
+    torch.manual_seed(setup.config.seed)
+    model = setup.objective.model(setup.family, setup.model_config)
+    pretrained = _load_pretrained(setup, model, checkpoint)
+    return PreparedRun(
+        LossModule(setup.objective, model.to(dist.device)),
+        train_dataloader(setup, dist, completed_steps=checkpoint.meta.step if checkpoint else 0),
+        eval_batches(setup, dist),
+        checkpoint,
+        pretrained,
+    )
+
+
+def _load_pretrained(
+    setup: TrainSetup, model: nn.Module, checkpoint: SavedCheckpoint | None
+) -> InitRecord | None:
+    """Load the pretrained weights that the run starts from, if any, and return their record."""
+    if setup.init is None:
+        return None
+    if checkpoint is not None and checkpoint.meta.step == 0:
+        groups = load_tensors(checkpoint.path, checkpoint.meta)
+        load_unique_state_dict(model, groups.get("weights", {}), checkpoint.path)
+    return setup.init.record or setup.init.load_weights(setup.objective, model)
+
+
+def build_trainer(
+    setup: TrainSetup, run: Path, dist: DistContext, stop: StopSignal, prepared: PreparedRun
+) -> Trainer:
+    """Return the trainer of a run, restored from the checkpoint of ``prepared``.
+
+    Args:
+        setup: corpus, objective and configuration.
+        run: the run's directory.
+        dist: rank, world size and device of this process.
+        stop: flag that a signal sets.
+        prepared: model and data loaders.
+
+    Raises:
+        UsageError: the final model cannot be written.
+        VerificationError: the checkpoint is of another model.
+    """
+    if dist.is_main_process:
+        remove_partial(run)
+        for name, trained in setup.objective.models_to_save(prepared.loss_module.model).items():
+            check_writable(run / name, setup, model_file(setup, trained))
+    checkpoint = prepared.checkpoint
+    trainer = Trainer(
+        prepared.loss_module,
+        setup.config,
+        dist,
+        prepared.train_dataloader,
+        prepared.eval_batches,
+        stop=stop,
+    )
+    if checkpoint is not None and checkpoint.meta.step > 0:  # step 0 holds initial weights alone
+        tensors = load_tensors(checkpoint.path, checkpoint.meta)
+        load_trainer_state_dict(trainer, tensors, checkpoint)
+    position = checkpoint.meta.metrics_position if checkpoint else 0
+    trainer.callbacks = _callbacks(setup, run, dist, position, prepared.pretrained)
+    return trainer
+
+
+def _callbacks(
+    setup: TrainSetup, run: Path, dist: DistContext, position: int, pretrained: InitRecord | None
+) -> list[Callback]:
+    """Return the callbacks; a checkpoint is saved before the report is rendered."""
+    logs = None
+    if dist.is_main_process:
+        throughput = Throughput(dist.device, devices=dist.world_size)
+        logs = LoggingCallback(run, throughput, position)
+    checkpoints = CheckpointCallback(run, setup, logs, pretrained)
+    return [checkpoints, logs] if logs else [checkpoints]

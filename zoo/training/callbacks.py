@@ -1,0 +1,216 @@
+"""Callbacks of the trainer: logging, and checkpoints."""
+
+import contextlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import torch
+
+from zoo.hub.files import map_os_errors
+from zoo.plugins import all_loggers
+from zoo.plugins.logger import Logger
+from zoo.training.distributed.parallelize import full_tensor
+from zoo.training.logging.jsonl import JsonlLogger
+from zoo.training.logging.progress import training_progress
+from zoo.training.logging.report import write_report
+from zoo.training.logging.tensorboard import TensorBoardLogger, warn_if_unavailable
+from zoo.training.logging.throughput import Throughput, training_flops
+from zoo.training.state.checkpoints import (
+    DISK_FULL_HINT,
+    CheckpointMeta,
+    prune_checkpoints,
+    save_checkpoint,
+    settings_digest,
+)
+from zoo.training.state.final_model import save_final_model
+from zoo.training.state.pretrained import InitRecord
+from zoo.training.state.state_dict import trainer_state_dict, unique_state_dict
+
+if TYPE_CHECKING:
+    from zoo.training.setup import TrainSetup
+    from zoo.training.trainer import Trainer
+
+REPORT_INTERVAL = 60.0  # seconds between reports: each is rendered from the whole log
+
+
+class Callback:
+    """Base class of the trainer's callbacks; every method does nothing by default."""
+
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        """Called once, before the first step of this process."""
+
+    def on_step_begin(self, trainer: "Trainer") -> None:
+        """Called before the batch of a step is loaded."""
+
+    def on_step_end(self, trainer: "Trainer") -> None:
+        """Called after the weights were updated, before logging, evaluation and saving."""
+
+    def on_log(self, trainer: "Trainer", record: Mapping[str, Any]) -> None:
+        """Called with a record of a logging step or an evaluation, see ``Logger.log``."""
+
+    def on_save(self, trainer: "Trainer") -> None:
+        """Called when a checkpoint is due."""
+
+    def on_train_end(self, trainer: "Trainer") -> None:
+        """Called once, after the last step of the run."""
+
+    def on_close(self, trainer: "Trainer") -> None:
+        """Called when the process stops training, also after an error."""
+
+
+class LoggingCallback(Callback):
+    """Writes logs, curves and the report of a run; part of the main process alone.
+
+    Args:
+        run: the run's directory.
+        throughput: clock of the run.
+        metrics_position: length of ``metrics.jsonl`` at the checkpoint that the run resumes from,
+            in bytes; later records are cut off.
+
+    Raises:
+        VerificationError: ``metrics.jsonl`` does not belong to the checkpoint.
+        UsageError: a file cannot be written.
+    """
+
+    def __init__(self, run: Path, throughput: Throughput, metrics_position: int) -> None:
+        self.run, self.throughput, self._position = run, throughput, metrics_position
+        self._exit, self._report_time = contextlib.ExitStack(), 0.0
+        self._loggers: list[Logger] = []
+
+    def on_train_begin(self, trainer: "Trainer") -> None:
+        """Open the logs."""
+        self._first_step = trainer.step
+        with map_os_errors(self.run, DISK_FULL_HINT):
+            self.jsonl = JsonlLogger(self.run, trainer.step)
+            self._add(self.jsonl)
+            self.jsonl.truncate(self._position)
+            if warn_if_unavailable():
+                self._add(TensorBoardLogger(self.run, trainer.step))
+            for logger_type in all_loggers():
+                self._add(logger_type(self.run, trainer.step))
+        self._show = self._exit.enter_context(
+            training_progress(trainer.config.max_steps, trainer.step)
+        )
+
+    def _add(self, logger: Logger) -> None:
+        self._exit.callback(logger.close)
+        self._loggers.append(logger)
+
+    def on_step_begin(self, trainer: "Trainer") -> None:
+        """Start the clock of a step."""
+        if trainer.step in (self._first_step, trainer.config.seq_len_warmup_steps):
+            self.throughput.reset(_flops_per_token(trainer))
+        self._tokens = trainer.tokens
+        self.throughput.resume()
+
+    def on_step_end(self, trainer: "Trainer") -> None:
+        """Stop the clock of a step."""
+        self.throughput.step(trainer.tokens - self._tokens)
+
+    def on_log(self, trainer: "Trainer", record: Mapping[str, Any]) -> None:
+        """Write a record to every logger."""
+        performance: dict[str, Any] = {}
+        if record["split"] == "train":
+            performance = self.throughput.record(record["step"])
+        with map_os_errors(self.run, DISK_FULL_HINT):
+            for logger in self._loggers:
+                logger.log(record)
+                if performance:
+                    logger.log_performance(performance)
+        self._show(record, performance)
+
+    def on_save(self, trainer: "Trainer") -> None:
+        """Render the report, unless the last one is recent."""
+        if time.monotonic() - self._report_time > REPORT_INTERVAL:
+            self._write_report()
+
+    def on_close(self, trainer: "Trainer") -> None:
+        """Render the report, and close the logs."""
+        try:
+            if self._loggers:
+                self._write_report()
+        finally:
+            self._exit.close()
+
+    def _write_report(self) -> None:
+        with map_os_errors(self.run, DISK_FULL_HINT):
+            write_report(self.run)
+        self._report_time = time.monotonic()
+
+
+class CheckpointCallback(Callback):
+    """Saves checkpoints and the final models; part of every process.
+
+    Args:
+        run: the run's directory.
+        setup: model, objective and corpus of the run.
+        logs: the main process's logs, whose position is part of a checkpoint; ``None`` elsewhere.
+        pretrained: record of the weights that the run started from, or ``None``.
+    """
+
+    def __init__(
+        self,
+        run: Path,
+        setup: "TrainSetup",
+        logs: LoggingCallback | None,
+        pretrained: InitRecord | None,
+    ) -> None:
+        self.run, self.setup, self.logs, self.pretrained = run, setup, logs, pretrained
+
+    def on_save(self, trainer: "Trainer") -> None:
+        """Save a checkpoint, and remove old ones."""
+        meta = CheckpointMeta(
+            step=trainer.step,
+            tokens=trainer.tokens,
+            metrics_position=self.logs.jsonl.size() if self.logs else 0,
+            metrics_digest=self.logs.jsonl.digest() if self.logs else "",
+            best=trainer.best,
+            settings=settings_digest(trainer.config),
+        )
+        save_checkpoint(self.run, meta, trainer_state_dict(trainer), trainer.dist)
+        if trainer.dist.is_main_process:
+            best_step = None if trainer.best is None else trainer.best[1]
+            prune_checkpoints(self.run, keep=trainer.config.save_total_limit, best=best_step)
+
+    def on_train_end(self, trainer: "Trainer") -> None:
+        """Write the final models, with the averaged weights if there is an EMA."""
+        if trainer.ema is not None:
+            trainer.ema.copy_to(trainer.model)
+        training = self._training_record(trainer)
+        for name, trained in self.setup.objective.models_to_save(trainer.model).items():
+            # all ranks gather: a shard is on each of them
+            weights = {
+                key: full_tensor(tensor).cpu()
+                for key, tensor in unique_state_dict(trained.module).items()
+            }
+            if trainer.dist.is_main_process:
+                save_final_model(self.run / name, self.setup, trained, weights, training)
+
+    def _training_record(self, trainer: "Trainer") -> dict[str, Any]:
+        """Return the record of the training in the manifest of a final model."""
+        splits = self.setup.corpus.record.splits
+        return {
+            "objective": self.setup.objective.name,
+            "seed": trainer.config.seed,
+            "steps": trainer.step,
+            "tokens": trainer.tokens,
+            "corpus": {name: msgspec.to_builtins(split.files) for name, split in splits.items()},
+            "best": trainer.best,
+            "init_from": msgspec.to_builtins(self.pretrained),
+        }
+
+
+def _flops_per_token(trainer: "Trainer") -> float | None:
+    """Return the FLOPs per token of this step's batches on CUDA; ``None`` on a CPU."""
+    if trainer.dist.device.type != "cuda":
+        return None
+    batch = trainer.train_dataloader.make_batches(trainer.step)[0]
+    tensors = {name: tensor.to(trainer.dist.device) for name, tensor in batch.tensors.items()}
+
+    def loss() -> torch.Tensor:
+        return torch.stack(list(trainer.loss_module(tensors).sums.values())).sum()
+
+    return training_flops(loss, trainer.loss_module.parameters()) / batch.tokens

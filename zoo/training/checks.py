@@ -1,8 +1,4 @@
-"""Showing that what the engine promises holds for a configuration.
-
-That a run which is killed goes on bit for bit, and that the loss of a step does not depend on how
-its batch is split.
-"""
+"""Checks that a configuration resumes bit for bit, and that gradient accumulation is exact."""
 
 import contextlib
 import os
@@ -29,13 +25,13 @@ LOG = "metrics.jsonl"
 
 @dataclass(frozen=True)
 class ResumeCheck:
-    """How a run was broken, and that it ended as the unbroken one.
+    """Result of ``check_resume``.
 
     Attributes:
-        steps: of the run.
-        kills: for each, how many lines the log had when the process was killed.
-        tensors: how many tensors of the last checkpoint were compared, bit for bit.
-        log_bytes: how long both logs are.
+        steps: number of steps of the run.
+        kills: number of lines of the log at each kill.
+        tensors: number of tensors of the last checkpoint that were compared.
+        log_bytes: length of both logs.
     """
 
     steps: int
@@ -45,16 +41,16 @@ class ResumeCheck:
 
 
 def check_resume(settings: Mapping[str, Any], *, kills: int = 2, device: str | None) -> ResumeCheck:
-    """Run a configuration unbroken, and once more killed several times, and compare.
+    """Compare an uninterrupted run with one that is killed and resumed several times.
 
     Args:
-        settings: of the run, see ``zoo.training.config.schema.gather``.
-        kills: how often the second run is killed with SIGKILL, at moments drawn at random.
-        device: see ``zoo pretrain``.
+        settings: configuration of the run, see ``zoo.training.config.schema.build_config``.
+        kills: number of times that the second run is killed with SIGKILL, at random moments.
+        device: device of both runs; by default CUDA if available.
 
     Raises:
         VerificationError: the runs differ; the message names the first difference.
-        ZooError: the run itself fails.
+        ZooError: a run fails.
     """
     import yaml
 
@@ -82,7 +78,7 @@ def _command(arguments: Sequence[str]) -> list[str]:
 
 
 def _finish(arguments: Sequence[str]) -> None:
-    """Run to the end."""
+    """Run ``zoo pretrain`` to its end."""
     done = subprocess.run(_command(arguments), capture_output=True, text=True, check=False)
     if done.returncode:
         said = done.stderr.strip().splitlines()
@@ -92,7 +88,7 @@ def _finish(arguments: Sequence[str]) -> None:
 
 
 def _kill(arguments: Sequence[str], run: Path, *, within: float) -> int:
-    """Begin or resume a run, kill it some time after it has trained, and count the log's lines."""
+    """Start or resume a run, kill it some time after its next step, and count the log's lines."""
     before = _lines(run)
     process = subprocess.Popen(
         _command(arguments), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -115,7 +111,7 @@ def _lines(run: Path) -> int:
 
 
 def _compare(whole: Path, broken: Path) -> int:
-    """Compare logs and last checkpoints.
+    """Compare the logs and the last checkpoints of two runs, and count the tensors.
 
     Raises:
         VerificationError: they differ.
@@ -154,13 +150,13 @@ def _content(run: Path) -> list[bytes]:
 
 @dataclass(frozen=True)
 class AccumulationCheck:
-    """How far gradients of a split batch are from those of the whole.
+    """Result of ``check_grad_accumulation``.
 
     Attributes:
-        rows: of the batch.
-        splits: rows in each micro-batch, those of the run among them -> largest difference, as a
-            part of the largest value of the same parameter's gradient.
-        worst: the parameter with the largest.
+        rows: number of rows of the batch.
+        max_differences: rows per micro-batch -> largest difference of a gradient, relative to the
+            largest value of the same parameter's gradient.
+        worst_parameter: parameter with the largest difference.
     """
 
     rows: int
@@ -172,14 +168,13 @@ TOLERANCE = 1e-6
 
 
 def check_grad_accumulation(settings: TrainConfig, *, offline: bool = False) -> AccumulationCheck:
-    """Compare the gradients of one step's batch, whole and split in several ways.
+    """Compare the gradients of one step's batch, whole and split into micro-batches.
 
-    Where the first steps have shorter rows, so it is done with a batch of these, too. Gradients
-    are computed in float64 and without dropout: what is shown is the formula, which rounding and
-    chance would hide.
+    With a sequence-length warm-up, a batch of its shorter rows is compared, too. Gradients are
+    computed in float64 and without dropout, so that rounding and randomness hide nothing.
 
     Raises:
-        VerificationError: a split changes a gradient by more than one part in a million.
+        VerificationError: a split changes a gradient by more than a relative 1e-6.
     """
     from zoo.training.setup import build_setup
 
@@ -204,7 +199,7 @@ def check_grad_accumulation(settings: TrainConfig, *, offline: bool = False) -> 
 
 
 def _gradients(job: "TrainSetup", objective: "Objective", rows_at_once: int) -> dict[str, Any]:
-    """Compute the gradients of the first step that has the rows of an objective."""
+    """Compute the gradients of the first batch of an objective, by parameter."""
     import torch
 
     from zoo.training.dataloader import BatchLoader

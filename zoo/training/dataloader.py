@@ -93,21 +93,22 @@ class BatchLoader:
 def train_dataloader(
     setup: TrainSetup, dist: DistContext, *, completed_steps: int = 0
 ) -> BatchLoader:
-    """Return what a run learns from.
+    """Return the loader of the training split.
 
     Args:
-        job: the run's.
-        ranks: the processes that share it.
-        done: how many steps were made before; what they looked at is not laid out again.
+        setup: setup of the run.
+        dist: rank and world size.
+        completed_steps: number of steps done before; the dataset of a sequence-length warm-up that
+            is over is not packed again.
 
     Raises:
         UsageError: the corpus has less than a batch.
     """
-    settings, before = setup.config, None
-    if setup.warmup_objective is not None and completed_steps < settings.seq_len_warmup_steps:
-        before = _make_loader(setup, dist, setup.warmup_objective, short=True)
+    warmup_steps, warmup_loader = setup.config.seq_len_warmup_steps, None
+    if setup.warmup_objective is not None and completed_steps < warmup_steps:
+        warmup_loader = _make_loader(setup, dist, setup.warmup_objective, warmup=True)
     return _make_loader(
-        setup, dist, setup.objective, start_step=settings.seq_len_warmup_steps, before=before
+        setup, dist, setup.objective, first_step=warmup_steps, warmup_loader=warmup_loader
     )
 
 
@@ -116,21 +117,21 @@ def _make_loader(
     dist: DistContext,
     objective: Objective,
     *,
-    short: bool = False,
-    start_step: int = 0,
-    before: BatchLoader | None = None,
+    warmup: bool = False,
+    first_step: int = 0,
+    warmup_loader: BatchLoader | None = None,
 ) -> BatchLoader:
-    settings = setup.config
+    config = setup.config
     return BatchLoader(
         objective,
-        build_dataset(setup, "train", settings.global_batch_size, warmup=short),
-        seed=settings.seed,
-        global_batch_size=settings.global_batch_size,
-        micro_batch_size=settings.micro_batch_size(objective.length),
+        build_dataset(setup, "train", config.global_batch_size, warmup=warmup),
+        seed=config.seed,
+        global_batch_size=config.global_batch_size,
+        micro_batch_size=config.micro_batch_size(objective.length),
         rank=dist.rank,
         world_size=dist.world_size,
-        first_step=start_step,
-        warmup_loader=before,
+        first_step=first_step,
+        warmup_loader=warmup_loader,
     )
 
 

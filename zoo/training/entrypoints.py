@@ -1,4 +1,4 @@
-"""Beginning a run, and going on with one."""
+"""Start a run, or resume one."""
 
 import contextlib
 import platform
@@ -38,20 +38,20 @@ Made = TypeVar("Made")
 
 
 class RunManifest(JsonStruct):
-    """``run.json``: what a run is, beside its settings.
+    """``run.json``: the manifest of a run.
 
     Attributes:
-        zoo: version of the distribution that began it.
-        command: what was typed.
-        corpus: the corpus's directory.
-        corpus_digest: of its manifest, which has those of all its files.
-        parameters: how many weights are trained.
+        zoo: version of the package that started the run.
+        command: command line.
+        corpus: directory of the corpus.
+        corpus_digest: BLAKE3 of the corpus's manifest, which has the digests of all its files.
+        parameters: number of trained parameters.
         environment: versions and devices.
-        settings: those that it began with, as in ``config.yaml``.
-        start: what it started with, if not with fresh weights alone.
-        files: the other files that never change: ``config.yaml`` and a tokenizer.
-        digest: of this file, see ``zoo.io.digests.sealed``. This and ``files`` are empty in runs of
-            versions that wrote none.
+        settings: configuration of the run, as in ``config.yaml``.
+        init_from: pretrained weights that the run started from; ``None`` for new weights.
+        files: digests of the files that never change: ``config.yaml`` and a tokenizer.
+        digest: BLAKE3 of this file, see ``zoo.io.digests.sealed``. This and ``files`` are empty in
+            runs of earlier versions.
     """
 
     zoo: str
@@ -75,24 +75,24 @@ def train(
     offline: bool = False,
     file: Path | None = None,
 ) -> tuple[Path, Path]:
-    """Begin a run and see it through.
+    """Start a run, and train it to its end.
 
     Args:
-        tree: settings of a file, or the family's name alone.
-        changes: settings that take the place of those.
+        values: settings of a configuration file, or the family alone.
+        overrides: settings that override them.
         output: the run's directory, by default ``runs/FAMILY-SIZE`` with the next free number.
-        ranks: the processes that share the work.
-        offline: open no connection.
-        file: the file that ``tree`` was read from, for messages.
+        dist: rank, world size and device of this process.
+        offline: make no network connection.
+        file: file that ``values`` were read from, for messages.
 
     Returns:
-        the run's directory, and the checkpoint of what was trained.
+        The run's directory, and the directory of the final model.
 
     Raises:
-        Interrupted: a signal came. All is saved.
-        UsageError: the settings do not go together, or the directory exists or cannot be written.
-        VerificationError: a number was not finite.
-        SourceError: what is read is missing.
+        Interrupted: a signal came; a checkpoint was saved.
+        UsageError: settings are inconsistent, or the directory exists or cannot be written.
+        VerificationError: a loss, gradient or weight is not finite.
+        SourceError: a file or checkpoint is missing.
     """
     asked = partial(build_config, values, overrides, offline=offline)
     with errors_naming(file):
@@ -120,12 +120,23 @@ def resume(
     *,
     offline: bool = False,
 ) -> Path:
-    """Go on with a run from its last checkpoint; see ``begin``.
+    """Resume a run from its last intact checkpoint, and train it to its end.
+
+    Args:
+        path: the run's directory.
+        values: settings of a configuration file, which must be those of the run.
+        overrides: further settings, which must be those of the run.
+        dist: rank, world size and device of this process.
+        offline: make no network connection.
+
+    Returns:
+        The directory of the final model.
 
     Raises:
-        UsageError: other settings are given than the run began with; the differences are named.
-        VerificationError: a checkpoint is damaged, or the corpus is another now.
-        SourceError: there is no run.
+        Interrupted: a signal came; a checkpoint was saved.
+        UsageError: settings differ from those of the run; the differences are named.
+        VerificationError: all checkpoints are damaged, or the corpus has changed.
+        SourceError: the directory holds no run.
     """
     if not (path / SETTINGS).is_file():
         raise SourceError(f"{path} is not a run: it has no {SETTINGS}", "give a run's directory")
@@ -177,7 +188,7 @@ def read_manifest(path: Path) -> RunManifest:
 
 
 def _in_turn(ranks: DistContext, make: Callable[[], Made]) -> Made:
-    """Let the first process make what is not there yet: a corpus, or a converted checkpoint."""
+    """Call a function in the main process first: it may build a corpus or convert a checkpoint."""
     made = make() if ranks.is_main_process else None
     ranks.barrier()
     return made or make()

@@ -1,4 +1,4 @@
-"""From settings to all that a run needs: corpus, tokenizer, configuration, objective."""
+"""Setup of a run from its configuration: corpus, tokenizer, model configuration, objective."""
 
 import math
 import os
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainSetup:
-    """All that a run needs beside devices.
+    """Everything that a run needs, except devices.
 
     Attributes:
-        settings: of the run.
-        family: what is taught.
-        config: its configuration, fitted to the tokenizer.
-        corpus: what is read.
-        objective: what is learnt.
-        short: the same with shorter rows, if the first steps have them.
-        origin: what the run starts with, if that is not fresh weights.
+        config: configuration of the run.
+        family: family of the model.
+        model_config: configuration of the model, adapted to the tokenizer.
+        corpus: the tokenized corpus.
+        objective: the pretraining objective.
+        warmup_objective: the objective with the shorter rows of a sequence-length warm-up.
+        init: pretrained weights that the run starts from; ``None`` for new weights.
     """
 
     config: TrainConfig
@@ -52,17 +52,17 @@ def build_setup(
     init: PretrainedInit | None = None,
     check_contents: bool = True,
 ) -> TrainSetup:
-    """Find or make the corpus, check it, and fit model and objective to it.
+    """Open or build the corpus, verify it, and make the model configuration and the objective.
 
     Args:
-        settings: of the run.
-        offline: open no connection, where a model or a tokenizer is taken from a Hub.
-        origin: what the run started with, when it goes on.
-        contents: check the numbers in the corpus, too, and not the digests of its files alone.
+        config: configuration of the run.
+        offline: make no network connection.
+        init: pretrained weights of a run that is resumed.
+        check_contents: verify token ids and offsets of the corpus, besides the digests of files.
 
     Raises:
-        UsageError: settings that do not go together; an empty or too small corpus.
-        SourceError, VerificationError: what is read is missing or damaged.
+        UsageError: settings are inconsistent, or the corpus is too small.
+        SourceError, VerificationError: a file is missing or damaged.
     """
     from zoo.checkpoint import TOKENIZER
     from zoo.data.verify import require_intact
@@ -93,10 +93,10 @@ def build_setup(
 
 
 def check_memory(family: Family, config: Config, head: str) -> None:
-    """Refuse a model whose weights alone are larger than this machine's memory.
+    """Check, before anything is allocated, that the weights fit into the machine's memory.
 
     Raises:
-        UsageError: they are; nothing was allocated yet.
+        UsageError: they do not.
     """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     count = sum(math.prod(entry.shape) for entry in family.weights(config, head).entries())
@@ -111,7 +111,7 @@ def check_memory(family: Family, config: Config, head: str) -> None:
 def open_corpus(
     settings: TrainConfig, family: Family, origin: PretrainedInit | None, *, offline: bool
 ) -> "Corpus":
-    """Open what is read, built now if it was not built before; see ``prepare``."""
+    """Return the corpus of a run, built now if the cache does not have it."""
     from zoo.data.corpus_cache import cached_corpus
     from zoo.data.tokenizer import TRAIN, TokenizerToTrain, load_tokenizer
 
@@ -131,10 +131,10 @@ def open_corpus(
 
 
 def check_same_vocab(tokenizer: Any, corpus: "Corpus") -> None:
-    """Check that a corpus that was there has the numbers of a model's tokenizer.
+    """Check that a prebuilt corpus has the token ids of a model's tokenizer.
 
     Raises:
-        UsageError: a token has another number.
+        UsageError: a token has another id.
     """
     from tokenizers import Tokenizer
 
@@ -154,13 +154,12 @@ def check_same_vocab(tokenizer: Any, corpus: "Corpus") -> None:
 def adapt_model_config(
     family: Family, config: Any, settings: TrainConfig, corpus: "Corpus", tokenizer: Any
 ) -> Config:
-    """Return a configuration with what was set, and what the tokenizer asks for.
+    """Return the model configuration with the run's overrides and the tokenizer's vocabulary.
 
-    That of a model that is started with stays as it is, but for what is dropped in training.
+    The configuration of a pretrained model is kept, except for dropout.
 
     Raises:
-        UsageError: a field that does not exist, or a value that does not go with the corpus or
-            the model.
+        UsageError: a field does not exist, or its value contradicts the corpus or the model.
     """
     known = list(config.__struct_fields__)
     for name in settings.config:
@@ -197,20 +196,20 @@ def adapt_model_config(
 def check_init_overrides(
     config: Any, settings: TrainConfig, asked: Mapping[str, Any], *, spelled: bool
 ) -> dict[str, Any]:
-    """Refuse settings that contradict the model that is started with.
+    """Check that settings agree with the pretrained model that the run starts from.
 
     Args:
-        config: the model's.
-        settings: of the run.
-        asked: what the corpus asks for. Its vocabulary may be smaller; where the tokenizer is the
-            model's own, the model's configuration counts.
-        spelled: whether the model reads no token numbers, so that another tokenizer's are as good.
+        config: configuration of the pretrained model.
+        settings: configuration of the run.
+        asked: fields that the corpus's tokenizer determines. Its vocabulary may be smaller; with
+            the model's own tokenizer, the model's configuration is kept.
+        spelled: whether the model reads characters, so that it can take any vocabulary.
 
     Returns:
-        what is to be changed: nothing, but for the vocabulary that such a model tells.
+        Fields to change: none, except the vocabulary of a model that reads characters.
 
     Raises:
-        UsageError: a field has another value.
+        UsageError: a field has another value in the model.
     """
     assert settings.init_from is not None
     own, free = settings.data.tokenizer is None, {"vocab_size"} if spelled else set()
@@ -226,7 +225,7 @@ def check_init_overrides(
 
 
 def special_ids(config: Any, corpus: "Corpus", tokenizer: Any) -> dict[str, int]:
-    """Return the fields of a configuration that name special tokens, for this tokenizer."""
+    """Return the values of a configuration's special-token fields for a tokenizer."""
     found = {}
     for role, token in corpus.record.tokenizer.special.items():
         name = f"{role}_token_id"
@@ -238,16 +237,16 @@ def special_ids(config: Any, corpus: "Corpus", tokenizer: Any) -> dict[str, int]
 def build_dataset(
     setup: TrainSetup, split_name: str, min_rows: int, *, warmup: bool = False
 ) -> Any:
-    """Lay out a split.
+    """Pack a split of the corpus into rows.
 
     Args:
-        job: the run's.
-        name: of the split.
-        at_least: rows of a batch.
-        short: in the shorter rows of the first steps.
+        setup: setup of the run.
+        split_name: ``train`` or ``validation``.
+        min_rows: number of rows of a batch.
+        warmup: use the shorter rows of the sequence-length warm-up.
 
     Raises:
-        UsageError: it has less than one batch.
+        UsageError: the split has less than one batch.
     """
     split = setup.corpus.split(split_name)
     objective = (

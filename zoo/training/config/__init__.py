@@ -1,1 +1,1 @@
-"""Settings of a run: their schema, defaults and overrides."""
+"""Configuration of a run: schema, defaults and overrides."""

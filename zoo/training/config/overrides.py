@@ -1,4 +1,4 @@
-"""Nested settings as they come from files and options, before they are typed."""
+"""Nested settings of files and options: merging, parsing and comparing, before validation."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,20 +13,20 @@ ConfigDict = dict[str, Any]
 
 
 def deep_merge(*trees: Mapping[str, Any]) -> ConfigDict:
-    """Return nested settings in which later ones take the place of earlier ones."""
-    found: ConfigDict = {}
+    """Merge nested settings; a later value overrides an earlier one."""
+    merged: ConfigDict = {}
     for tree in trees:
         for key, value in tree.items():
-            both = isinstance(value, Mapping) and isinstance(found.get(key), Mapping)
-            found[key] = deep_merge(found[key], value) if both else value
-    return found
+            both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+            merged[key] = deep_merge(merged[key], value) if both else value
+    return merged
 
 
 def parse_override(text: str) -> ConfigDict:
-    """Read ``key=value`` of ``--set``: dots go into nested settings, values are YAML.
+    """Parse ``key=value`` of ``--set``: dots separate nested keys, and the value is YAML.
 
     Raises:
-        UsageError: it is not of that form.
+        UsageError: the text is not of that form.
     """
     key, equals, value = text.partition("=")
     if not equals or not key:
@@ -34,40 +34,40 @@ def parse_override(text: str) -> ConfigDict:
             f"--set {text!r} is not key=value", "such as --set optimizer.max_grad_norm=0.5"
         )
     try:
-        found = parse_yaml(value, f"--set {key}")
+        override = parse_yaml(value, f"--set {key}")
     except VerificationError as error:
         raise UsageError(f"--set {text[:200]!r}: the value is not YAML") from error
     for part in reversed(key.split(".")):
-        found = {part: found}
-    return found  # type: ignore[no-any-return]
+        override = {part: override}
+    return override  # type: ignore[no-any-return]
 
 
 def read_config_file(path: Path) -> ConfigDict:
-    """Read a file of settings.
+    """Read a configuration file.
 
     Raises:
-        UsageError: it cannot be read, or is no YAML mapping.
+        UsageError: the file cannot be read, or is not a YAML mapping.
     """
     try:
-        found = read_yaml(path)
+        values = read_yaml(path)
     except (SourceError, VerificationError) as error:
         raise UsageError(error.what, error.hint) from error
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         raise UsageError(f"{path} is not a table of settings", "name one as `family`")
-    return found
+    return values
 
 
 def check_keys(values: ConfigDict, struct_type: Any, path: str, source: str) -> None:
-    """Refuse a key that a kind of settings does not have, at any depth.
+    """Check that a struct has all keys of nested settings, at any depth.
 
     Args:
-        tree: nested settings.
-        kind: the ``msgspec.Struct`` that they are to be.
-        path: of the tree in all settings, with a dot at its end.
-        where: they come from.
+        values: nested settings.
+        struct_type: the ``msgspec.Struct`` to which they will be converted.
+        path: keys above ``values``, each followed by a dot.
+        source: file or option that the settings are from, for messages.
 
     Raises:
-        UsageError: names the nearest.
+        UsageError: a key is unknown; the nearest is named.
     """
     fields = {field.name: field.type for field in msgspec.structs.fields(struct_type)}
     for key, value in values.items():
@@ -83,7 +83,7 @@ def check_keys(values: ConfigDict, struct_type: Any, path: str, source: str) -> 
 
 
 def config_diff(one: ConfigDict, other: ConfigDict, path: str = "") -> Iterator[str]:
-    """Name the settings that differ: ``optimizer.max_grad_norm: 1.0 and 0.5``."""
+    """Yield a line per setting that differs: ``optimizer.max_grad_norm: 1.0 and 0.5``."""
     for key in sorted({*one, *other}):
         a, b = one.get(key), other.get(key)
         if isinstance(a, dict) and isinstance(b, dict):

@@ -1,7 +1,8 @@
-"""What can be set about a run, typed and strict, and where the values come from.
+"""The configuration of a run, and its construction from recipe, file and options.
 
-A family's *recipe* says what its paper did. A file, options and ``--set key=value`` change it, in
-this order. What came out is written into the run, and is all that a run depends on.
+A family's *recipe* has the settings of its paper. A file, options and ``--set key=value`` override
+it, in this order. The result is written to ``config.yaml`` of the run, which depends on nothing
+else but the corpus.
 """
 
 import contextlib
@@ -25,15 +26,15 @@ DROPOUT = "dropout"  # fields of configurations whose names end so are free in e
 
 
 class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is read.
+    """Training and evaluation data.
 
     Attributes:
-        paths: files, folders, patterns, or one corpus that was built before; none for the small
-            corpus of the package.
-        eval_paths: files to hold out; none for a part of ``paths``.
-        tokenizer: a reference to a checkpoint whose tokenizer is taken, or ``train``; ``None`` for
-            that of the model that the run starts with, and a new one if it starts with none.
-        reader: how documents and sentences are found in files.
+        paths: files, directories, patterns, or one prebuilt corpus; empty for the small corpus of
+            the package.
+        eval_paths: held-out files; empty to hold out a part of ``paths``.
+        tokenizer: reference to a checkpoint whose tokenizer is used, or ``train``; ``None`` for
+            that of the pretrained model, or a new one if there is none.
+        reader: separation of files into documents and sentences.
     """
 
     paths: tuple[str, ...] = ()
@@ -42,10 +43,10 @@ class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     reader: ReaderConfig = ReaderConfig()
 
     def __post_init__(self) -> None:
-        """Refuse paths that no file can have.
+        """Check the paths.
 
         Raises:
-            ValueError: one holds a NUL.
+            ValueError: a path contains a NUL.
         """
         _check_names(*self.paths, *self.eval_paths, self.tokenizer)
 
@@ -54,9 +55,9 @@ class InitConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A pretrained checkpoint that a run starts with; see ``zoo.training.state.pretrained``.
 
     Attributes:
-        model: a reference to the checkpoint.
-        generator: a reference to that of the other network, where two are taught.
-        new_modules: what may be new, because no checkpoint has it, by the names of modules.
+        model: reference to the checkpoint.
+        generator: reference to the generator's checkpoint, for objectives with two models.
+        new_modules: names of modules that may have new weights because no checkpoint has them.
     """
 
     model: str
@@ -64,10 +65,10 @@ class InitConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     new_modules: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse references that no model can have.
+        """Check the references.
 
         Raises:
-            ValueError: one holds a NUL.
+            ValueError: a reference contains a NUL.
         """
         _check_names(self.model, self.generator)
 
@@ -79,26 +80,26 @@ def _check_names(*names: str | None) -> None:
 
 
 class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole run. Those of ``Recipe``, and:
+    """Configuration of a run: the fields of ``Recipe``, and:
 
     Attributes:
-        family: what is taught.
-        size: a size of the family; with ``init_from``, by default the one most like the model.
-        init_from: what the run starts with; ``None`` for fresh weights.
-        data: what is read.
-        seed: of everything that is drawn.
-        micro_batch_tokens: places that a device computes at once; a step with more is accumulated.
-            ``None`` for all of them.
-        precision: what products are computed in; weights are float32 always. ``auto`` is
-            bfloat16 on CUDA, where the device has it, and float32 elsewhere.
-        compile: whether ``torch.compile`` makes kernels of the model.
-        gradient_checkpointing: whether activations inside blocks are recomputed, not stored.
-        fsdp: whether weights and optimizer are split over ranks instead of copied.
-        logging_steps: steps between lines of the log.
-        eval_steps: steps between validations.
-        eval_sequences: rows that each looks at.
-        save_steps: steps between checkpoints.
-        save_total_limit: how many of the last checkpoints are kept, beside the best.
+        family: name of the model family.
+        size: model size of the family; with ``init_from``, by default the most similar one.
+        init_from: pretrained weights to start from; ``None`` for new weights.
+        data: training and evaluation data.
+        seed: seed of all random numbers.
+        micro_batch_tokens: number of tokens per forward pass, padding included; gradients of a
+            larger step are accumulated. ``None`` for the whole step at once.
+        precision: dtype of autocast; weights are always float32. ``auto`` is bfloat16 on CUDA
+            devices that support it, and float32 elsewhere.
+        compile: compile the model with ``torch.compile``.
+        gradient_checkpointing: recompute the activations of each block in the backward pass.
+        fsdp: shard weights and optimizer state over ranks instead of replicating them.
+        logging_steps: number of steps between training records of the log.
+        eval_steps: number of steps between evaluations.
+        eval_sequences: number of rows per evaluation.
+        save_steps: number of steps between checkpoints.
+        save_total_limit: number of last checkpoints to keep, besides the best one.
     """
 
     family: str
@@ -118,7 +119,7 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
     save_total_limit: int = 2
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be run.
+        """Check the values.
 
         Raises:
             ValueError: a number is out of its range.
@@ -164,12 +165,12 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def global_batch_size(self) -> int:
-        """Rows in a step."""
+        """Number of rows per step, over all micro-batches and ranks."""
         return self.global_batch_tokens // self.seq_len
 
     @property
     def seq_len_warmup_steps(self) -> int:
-        """How many of the first steps have shorter rows; the last one never does."""
+        """Number of steps with shorter rows, at most all but the last."""
         return (
             0
             if self.seq_len_warmup is None
@@ -177,7 +178,7 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
         )
 
     def micro_batch_size(self, length: int) -> int:
-        """Rows of some length that a device computes at once."""
+        """Number of rows of a length, in tokens, per forward pass."""
         return (
             self.global_batch_size
             if self.micro_batch_tokens is None
@@ -188,16 +189,16 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
 def build_config(
     values: Mapping[str, Any], overrides: Mapping[str, Any], *, offline: bool = False
 ) -> TrainConfig:
-    """Put together what a recipe, a file and options say; later ones count.
+    """Return the configuration from the recipe, a file and options, in increasing precedence.
 
     Args:
-        tree: of a file, or the family's name alone.
-        changes: of options and assignments.
-        offline: open no connection, where the run starts with a model.
+        values: settings of a file, or the family alone.
+        overrides: settings of options.
+        offline: make no network connection for a pretrained model.
 
     Raises:
-        UsageError: an unknown family, size or setting, or a value that is wrong.
-        SourceError, VerificationError: a model to start with is missing or damaged.
+        UsageError: a family, size, setting or value is unknown or wrong.
+        SourceError, VerificationError: the pretrained model is missing or damaged.
     """
     from zoo.plugins import get_family
 
@@ -228,10 +229,10 @@ def build_config(
 
 
 def _check_kinds(tree: ConfigDict) -> None:
-    """Check the settings that are looked at before all are.
+    """Check the types of the settings that are used before the whole configuration is validated.
 
     Raises:
-        UsageError: one has another type.
+        UsageError: a setting has another type.
     """
     for name, kind in (("size", str), ("objective", str), ("seq_len", int)):
         if name in tree and not isinstance(tree[name], kind):
@@ -243,7 +244,7 @@ _TYPES = {str: "text", int: "a number"}
 
 @contextlib.contextmanager
 def errors_naming(file: Path | None) -> Iterator[None]:
-    """Let errors about settings name the file that they come from, if there is one."""
+    """Prefix errors about settings with the file that they are from, if any."""
     try:
         yield
     except (UsageError, SourceError) as error:
@@ -254,10 +255,10 @@ def errors_naming(file: Path | None) -> Iterator[None]:
 
 
 def _started(family: "Family", asked: ConfigDict, *, offline: bool) -> str:
-    """Return the size that is most like the model that a run starts with.
+    """Return the size that is most similar to the pretrained model.
 
     Raises:
-        UsageError: the size that was asked for is less like it, or the model is another family's.
+        UsageError: the requested size is less similar, or the model is of another family.
     """
     from zoo.training.state.load_weights import config_differences
     from zoo.training.state.pretrained import config_similarity, resolve_init_checkpoint
@@ -279,7 +280,7 @@ def _started(family: "Family", asked: ConfigDict, *, offline: bool) -> str:
 
 
 def validate_config(values: ConfigDict, source: str = "settings") -> TrainConfig:
-    """Check nested settings.
+    """Convert nested settings to a configuration.
 
     Raises:
         UsageError: a key is unknown (the nearest is named), or a value is wrong.

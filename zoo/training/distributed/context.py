@@ -1,4 +1,4 @@
-"""The processes of a run: one, or as many as ``torchrun`` started."""
+"""Rank, world size and device of a process, and the collective operations of training."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -12,12 +12,12 @@ from zoo.nn.devices import resolve_device
 
 @dataclass(frozen=True)
 class DistContext:
-    """This process among those of a run.
+    """Rank, world size and device of this process.
 
     Attributes:
-        rank: its number.
-        count: how many there are.
-        device: what it computes on.
+        rank: rank of the process, from 0.
+        world_size: number of processes.
+        device: device of the process.
     """
 
     rank: int
@@ -26,13 +26,13 @@ class DistContext:
 
     @classmethod
     def initialize(cls, device: str | None = None) -> "DistContext":
-        """Meet the other processes, if ``torchrun`` (or SLURM through it) started several.
+        """Initialize the process group, if ``torchrun`` (or SLURM through it) started several.
 
         Args:
-            device: what to compute on; by default CUDA where there is one.
+            device: device to train on; by default CUDA if available.
 
         Raises:
-            UsageError: there is no such device.
+            UsageError: the device does not exist.
         """
         local = int(os.environ.get("LOCAL_RANK", 0))
         kind = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -46,11 +46,11 @@ class DistContext:
 
     @property
     def is_main_process(self) -> bool:
-        """Whether this is the process that writes."""
+        """Whether this is the process of rank 0, which writes all files."""
         return self.rank == 0
 
     def sum_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Add up counts over all processes."""
+        """Return the sums of counts over all processes."""
         if self.world_size == 1:
             return dict(counts)
         summed = self.all_reduce(torch.tensor(list(counts.values()), dtype=torch.int64))
@@ -65,13 +65,13 @@ class DistContext:
         return values
 
     def any(self, flag: bool) -> bool:
-        """Whether it is so in any process."""
+        """Return whether a flag is set in any process."""
         if self.world_size == 1:
             return flag
         return bool(self.all_reduce(torch.tensor([int(flag)])).item())
 
     def gather_rows(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Put the rows of all processes together, in order, on the CPU."""
+        """Return the concatenated rows of all processes, in order of ranks, on the CPU."""
         own = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
         if self.world_size == 1 or not self.any(bool(own)):
             return own
@@ -80,23 +80,24 @@ class DistContext:
         return {name: torch.cat([part[name] for part in parts]) for name in own}
 
     def broadcast(self, value: str) -> str:
-        """Return what the first process says, in all of them."""
-        said = [value]
+        """Return the value of the main process, in all processes."""
+        values = [value]
         if self.world_size > 1:
-            distributed.broadcast_object_list(said)
-        return said[0]
+            distributed.broadcast_object_list(values)
+        return values[0]
 
     def barrier(self) -> None:
-        """Wait until all processes are here."""
+        """Wait until all processes have reached this call."""
         if self.world_size > 1:
             distributed.barrier()
 
     def is_peer_failure(self, error: Exception) -> bool:
-        """Whether an error says that another process has ended before its time."""
-        told = isinstance(error, distributed.DistError) or "gloo" in str(error)
-        return self.world_size > 1 and told  # gloo's errors have no class of their own
+        """Return whether an error means that another process has died."""
+        # gloo's errors have no class of their own
+        from_collective = isinstance(error, distributed.DistError) or "gloo" in str(error)
+        return self.world_size > 1 and from_collective
 
     def destroy(self) -> None:
-        """Part from the others."""
+        """Destroy the process group."""
         if self.world_size > 1 and distributed.is_initialized():
             distributed.destroy_process_group()

@@ -1,4 +1,4 @@
-"""A lesson made ready for its devices: compiled, copied to several, or split over them."""
+"""Wrapping of the model for its devices: activation checkpointing, FSDP, compilation and DDP."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -13,12 +13,12 @@ from zoo.training.loss_module import LossModule
 
 
 def parallelize(lesson: LossModule, settings: TrainConfig, ranks: DistContext) -> nn.Module:
-    """Return what the loop calls in place of a lesson, whose weights may be replaced.
+    """Return the module that the trainer calls; FSDP replaces the parameters in place.
 
     Args:
-        lesson: on its device.
-        settings: say what is wanted.
-        ranks: the processes that share the work.
+        loss_module: the model and its objective, on the device.
+        config: configuration of the run.
+        dist: rank, world size and device.
     """
     if settings.gradient_checkpointing:
         for block in transformer_blocks(lesson):
@@ -36,7 +36,7 @@ def parallelize(lesson: LossModule, settings: TrainConfig, ranks: DistContext) -
 
 
 def apply_fsdp(lesson: LossModule, ranks: DistContext) -> None:
-    """Split weights over processes, a block at a time (Zhao et al. 2023, arXiv:2304.11277)."""
+    """Shard parameters over processes, block by block (Zhao et al. 2023, arXiv:2304.11277)."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -47,14 +47,14 @@ def apply_fsdp(lesson: LossModule, ranks: DistContext) -> None:
 
 
 def transformer_blocks(module: nn.Module) -> Iterator[nn.Module]:
-    """Yield the blocks of all stacks: the modules in lists called ``layers``."""
+    """Yield the blocks of a model: the modules in lists called ``layers``."""
     for name, stack in module.named_modules():
         if name.split(".")[-1] == "layers" and isinstance(stack, nn.ModuleList):
             yield from stack
 
 
 def set_requires_grad_sync(wrapped: nn.Module, last: bool) -> None:
-    """Let processes exchange gradients with the last micro-batch of a step alone."""
+    """Synchronize gradients only in the backward pass of a step's last micro-batch."""
     if isinstance(wrapped, nn.parallel.DistributedDataParallel):
         wrapped.require_backward_grad_sync = last
     for module in wrapped.modules():
@@ -64,6 +64,6 @@ def set_requires_grad_sync(wrapped: nn.Module, last: bool) -> None:
 
 
 def full_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that may be split over processes; all of them must ask."""
+    """Return the full tensor of a possible DTensor; all processes must call it."""
     gather = getattr(tensor, "full_tensor", None)
     return tensor if gather is None else gather()

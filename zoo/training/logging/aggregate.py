@@ -1,4 +1,4 @@
-"""Adding up losses and metrics: sums and counts, over micro-batches, ranks and steps."""
+"""Sums and counts of losses and metrics over micro-batches, ranks and steps."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,23 +12,23 @@ Tensors = dict[str, torch.Tensor]
 
 
 class MetricSums:
-    """Sums and counts by name, on the device, so that nothing waits for them.
+    """Accumulates sums and counts by name, on the device, without synchronization.
 
-    They are kept in float64: many small additions lose nothing that a log would show.
+    They are float64, so that many additions lose no digit that a log shows.
 
     Attributes:
-        values: name -> (2,), a sum and a count.
+        values: name -> sum and count, (2,), float64.
     """
 
     def __init__(self) -> None:
         self.values: Tensors = {}
 
     def add(self, outcome: LossOutput, counts: Mapping[str, int]) -> None:
-        """Add what was said of a batch.
+        """Add the losses and metrics of a micro-batch.
 
         Args:
-            outcome: of the batch.
-            counts: how many each of its loss terms is a sum of.
+            outcome: its losses and metrics.
+            counts: loss term -> number of values that its sum is over.
         """
         for name, total in outcome.sums.items():
             self._add(name, total.detach(), total.new_tensor(counts[name]))
@@ -36,25 +36,26 @@ class MetricSums:
             self._add(name, total.detach(), count.detach())
 
     def merge(self, other: "MetricSums") -> None:
-        """Add other totals."""
+        """Add the sums of another accumulator."""
         for name, pair in other.values.items():
             self.values[name] = self.values[name] + pair if name in self.values else pair
 
     def reduce(self, ranks: DistContext) -> "MetricSums":
-        """Return the totals of all processes; each gets the same."""
+        """Sum over all processes, in place."""
         if ranks.world_size > 1:
             summed = ranks.all_reduce(torch.stack(list(self.values.values())))
             self.values = dict(zip(self.values, summed, strict=True))
         return self
 
     def compute_and_reset(self, terms: Mapping[str, float]) -> dict[str, Any]:
-        """Return the means, and begin anew.
+        """Return the means, and reset the sums.
 
         Args:
-            terms: loss term -> its weight in ``loss``.
+            terms: loss term -> weight in ``loss``.
 
         Returns:
-            ``loss``, what is minimised; ``losses``, term -> mean; ``metrics``, name -> mean.
+            ``loss``, the weighted sum of terms; ``losses``, term -> mean; ``metrics``, name ->
+            mean.
         """
         means = {}
         for name, pair in self.values.items():

@@ -1,9 +1,9 @@
-"""The log of a run: one JSON line a record.
+"""The JSON Lines logs of a run: one JSON object per line.
 
-``metrics.jsonl`` holds what follows from the settings alone, and no clock. A checkpoint notes how
-long it was; a run that goes on from there cuts it back to that length, so that it ends byte for
-byte as if nothing had happened. ``performance.jsonl`` holds what depends on the machine and the
-clock. It is never cut back: time that was spent twice was spent.
+``metrics.jsonl`` depends on the settings alone and holds no times. A checkpoint records its length,
+and a resumed run truncates it to that length, so that it ends byte for byte like an uninterrupted
+run. ``performance.jsonl`` depends on the machine and is never truncated: steps that were repeated
+took their time twice.
 """
 
 import json
@@ -33,11 +33,11 @@ Record = dict[str, Any]
 
 
 class JsonlLogger(Logger):
-    """The open log of a run, for the one process that writes it (see ``zoo.training.state.lock``).
+    """Writes the logs of a run; only the process that holds the run's lock may do so.
 
     Args:
-        run: the run's directory. A last line that was never finished, because the process was
-            killed, is removed.
+        run: the run's directory. An unfinished last line of a killed process is removed.
+        step: see ``Logger``.
 
     Raises:
         OSError: a file cannot be opened or, later, written.
@@ -51,17 +51,14 @@ class JsonlLogger(Logger):
         self._hash = blake3(self.path.read_bytes())
 
     def log(self, record: Mapping[str, Any]) -> None:
-        """Append a record to ``metrics.jsonl``; it has reached the system when this returns.
+        """Append a record to ``metrics.jsonl``; the system has it when this returns.
 
         Args:
-            record: ``step`` (updates made) and ``split`` (``train`` or ``validation``); ``loss``,
-                the sum that is minimised; ``losses``, term -> mean; ``metrics``, name -> mean;
-                and of the training split ``learning_rate``, ``gradient_norm`` and ``tokens``
-                (seen so far). Keys are written in this order, those of ``losses`` and
-                ``metrics`` in the order they are given, and numbers so that the same come back.
+            record: see ``Logger.log``. Keys are written in the order of ``FIELDS``, and floats
+                with all digits.
 
         Raises:
-            ValueError: there is another key, or a number that is not finite.
+            ValueError: a key is unknown, or a number is not finite.
         """
         if odd := record.keys() - set(FIELDS):
             raise ValueError(f"a record of the log has no {', '.join(sorted(odd))}")
@@ -70,11 +67,11 @@ class JsonlLogger(Logger):
         self._hash.update(line)
 
     def log_performance(self, record: Mapping[str, Any]) -> None:
-        """Append a record to ``performance.jsonl``: see ``Throughput.record``."""
+        """Append a record to ``performance.jsonl``."""
         _append(self._speed, _line(record))
 
     def size(self) -> int:
-        """Return how many bytes ``metrics.jsonl`` has, once all of them are on the disk."""
+        """Flush ``metrics.jsonl`` to the disk, and return its length in bytes."""
         os.fsync(self._log)
         return os.fstat(self._log).st_size
 
@@ -83,10 +80,10 @@ class JsonlLogger(Logger):
         return self._hash.hexdigest()
 
     def truncate(self, position: int) -> None:
-        """Cut ``metrics.jsonl`` back to where it was when a checkpoint was written.
+        """Truncate ``metrics.jsonl`` to its length at a checkpoint.
 
         Args:
-            position: what ``position`` returned then.
+            position: length in bytes, from ``size``.
 
         Raises:
             VerificationError: the log is shorter, or no line ends there.
@@ -115,7 +112,7 @@ class JsonlLogger(Logger):
 
 
 def read_jsonl(run: Path, name: str = METRICS_FILE) -> list[Record]:
-    """Return the records of a log in order; none if there is no log yet.
+    """Return the records of a log in order; an empty list if the file does not exist.
 
     Args:
         run: the run's directory.

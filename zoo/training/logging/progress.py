@@ -1,4 +1,4 @@
-"""What a person sees of a run while it goes on: a bar on a terminal, and a line a validation."""
+"""Progress of a run on standard error: a bar on a terminal, and a line per evaluation."""
 
 import contextlib
 import logging
@@ -16,15 +16,15 @@ Show = Callable[[Values, Values], None]
 
 @contextlib.contextmanager
 def training_progress(total: int, done: int = 0) -> Iterator[Show]:
-    """Yield a function that shows how far a run is: a bar on a terminal, and nothing elsewhere.
+    """Yield a function that shows the progress of a run: a bar on a terminal, nothing elsewhere.
 
     The function takes a record for ``metrics.jsonl`` (see ``JsonlLogger.write``) and the last one
     for ``performance.jsonl``, which may be empty. An evaluation is logged as a line in either
     case; on a terminal, log lines go above the bar.
 
     Args:
-        total: steps of the run.
-        done: those made before this process began.
+        total: number of steps of the run.
+        done: number of steps of earlier processes.
     """
     if not shows_progress():
         yield lambda record, speed: log_validation(record)
@@ -56,13 +56,13 @@ def training_progress(total: int, done: int = 0) -> Iterator[Show]:
 
 
 def format_metrics(record: Values) -> str:
-    """Return loss, tokens a second and utilisation, as far as they are known."""
+    """Return the text of the bar: loss, tokens per second and MFU, as far as known."""
     shown = {"loss": "loss {:.3f}", "tokens_per_second": "{:,.0f} tokens/s", "mfu": "MFU {:.1%}"}
     return "  ".join(form.format(record[name]) for name, form in shown.items() if name in record)
 
 
 def log_validation(record: Values) -> None:
-    """Log a validation as one line; other records are not worth one."""
+    """Log one line per evaluation; records of training are ignored."""
     if record["split"] != "validation":
         return
     losses = record.get("losses", {})
@@ -74,7 +74,7 @@ def log_validation(record: Values) -> None:
 
 @contextlib.contextmanager
 def _above() -> Iterator[None]:
-    """Let the log write where the bar does, which then moves down."""
+    """Write log lines to the stream of the bar, which rich then moves down."""
     streams = {
         handler: handler.stream
         for handler in LOG.handlers

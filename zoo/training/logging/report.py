@@ -1,7 +1,7 @@
-"""``report.html``: a run at a glance, in one file that needs nothing else.
+"""``report.html``: the report of a run in one self-contained file.
 
-It is drawn from what is in the run's directory, as far as that is there yet: ``config.yaml``,
-``run.json``, ``metrics.jsonl`` and ``performance.jsonl``.
+It is rendered from ``config.yaml``, ``run.json``, ``metrics.jsonl`` and ``performance.jsonl`` of
+the run's directory, as far as they exist.
 """
 
 import math
@@ -27,11 +27,11 @@ def write_report(run: Path) -> Path:
     """Write ``report.html`` into a run's directory, replacing an earlier one as a whole.
 
     Args:
-        run: the directory. What is missing in it is left out.
+        run: the run's directory. Sections whose files are missing are left out.
 
     Raises:
         VerificationError: a line of a log is damaged.
-        OSError: it cannot be written.
+        OSError: the report cannot be written.
     """
     story = RunHistory.read(run)
     path = run / REPORT
@@ -63,7 +63,7 @@ def _progress(story: RunHistory) -> str:
 
 
 def _facts(story: RunHistory) -> Iterator[tuple[str, str, str]]:
-    """Yield name, value and a note."""
+    """Yield name, value and note of each key figure."""
     best, train, speed = story.best, story.train, story.performance
     if best is not None:
         where = f"lowest at step {best['step']:,}: {best['loss']:.4f}"
@@ -111,7 +111,7 @@ def _learning(story: RunHistory) -> Iterator[str]:
 
 
 def _both(story: RunHistory, name: str, unit: str, group: str | None) -> str:
-    """Draw a figure of both splits."""
+    """Return a chart of one value in both splits."""
     by_split = zip(SPLITS, (story.train, story.validation), strict=True)
     return _chart(
         name, unit, [Series(split, points(rows, name, group)) for split, rows in by_split]
@@ -132,7 +132,7 @@ def _chart(name: str, unit: str, lines: Sequence[Series], *, zero: bool = False)
 
 
 def points(records: Sequence[Record], name: str, group: str | None = None) -> list[Point]:
-    """Return step and value of each record that has a value, within a group if one is named."""
+    """Return step and value of each record that has a finite value, optionally within a group."""
     found = ((r["step"], (r.get(group, {}) if group else r).get(name)) for r in records)
     return [(s, value) for s, value in found if value is not None and math.isfinite(value)]
 
@@ -174,7 +174,7 @@ def _command(story: RunHistory) -> Iterator[str]:
 
 
 def format_count(value: float) -> str:
-    """Write a count with three digits or so: ``21.3 M``; nothing for none."""
+    """Format a count with about three digits: ``21.3 M``; 0 is an empty string."""
     for size, letter in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e4, "k")):
         if value >= size:
             scaled = value / (1e3 if letter == "k" else size)
@@ -183,7 +183,7 @@ def format_count(value: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Write a time: ``2 d 3 h``, ``1 h 5 min``, ``2 min 3 s``, ``4.2 s``."""
+    """Format a duration: ``2 d 3 h``, ``1 h 5 min``, ``2 min 3 s``, ``4.2 s``."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     for size, name, less, smaller in ((86400, "d", 3600, "h"), (3600, "h", 60, "min")):

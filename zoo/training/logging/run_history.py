@@ -1,4 +1,4 @@
-"""What a run's directory says of the run, as far as it is there yet."""
+"""The configuration, manifest and log records of a run, read from its directory."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,16 +15,16 @@ SETTINGS, MANIFEST = "config.yaml", "run.json"
 
 @dataclass(frozen=True)
 class RunHistory:
-    """All that is known of a run.
+    """Contents of a run's directory; missing files are empty.
 
     Attributes:
-        settings: what ``config.yaml`` says.
-        source: its text.
-        manifest: ``run.json``.
-        train: records of the log.
-        validation: records of the log.
-        speed: records of ``performance.jsonl``, by step.
-        seconds: that the run has taken, over all its processes.
+        config: contents of ``config.yaml``.
+        config_text: its text.
+        manifest: contents of ``run.json``.
+        train: training records of ``metrics.jsonl``.
+        validation: evaluation records of ``metrics.jsonl``.
+        performance: records of ``performance.jsonl``, by step.
+        seconds: duration of the run, over all its processes.
     """
 
     config: Record
@@ -37,22 +37,22 @@ class RunHistory:
 
     @property
     def best(self) -> Record | None:
-        """The validation with the lowest loss."""
+        """The evaluation with the lowest loss."""
         return min(self.validation, key=lambda record: record["loss"], default=None)
 
     @property
     def steps(self) -> int:
-        """How many updates were made, as far as the log says."""
+        """Number of steps of the last record."""
         return max((r[-1]["step"] for r in (self.train, self.validation) if r), default=0)
 
     def names(self, group: str) -> list[str]:
-        """Return the names in ``losses`` or ``metrics``, in the order of the log."""
+        """Return the names in ``losses`` or ``metrics``, in the order of the last records."""
         lasts = [r[-1].get(group, {}) for r in (self.train, self.validation) if r]
         return list(dict.fromkeys(name for found in lasts for name in found))
 
     @classmethod
     def read(cls, run: Path) -> Self:
-        """Read a run.
+        """Read the directory of a run.
 
         Raises:
             VerificationError: a line of a log is damaged.
@@ -66,7 +66,7 @@ class RunHistory:
             manifest=read_json_object(manifest) if manifest.is_file() else {},
             train=[record for record in log if record["split"] == "train"],
             validation=[record for record in log if record["split"] == "validation"],
-            # steps that were made again after a kill count as they were made last
+            # of steps that were repeated after a kill, the last record counts
             performance=sorted(
                 {r["step"]: r for r in speed}.values(), key=lambda record: record["step"]
             ),

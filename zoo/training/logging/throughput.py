@@ -1,4 +1,4 @@
-"""How fast a run is, and what part of what the device can do that is."""
+"""Throughput of a run: tokens per second, and MFU (model FLOPs utilization)."""
 
 import re
 import sys
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-# Multiplications and additions a second in bfloat16 (float16 where a device has no bfloat16)
-# with dense matrices, as NVIDIA's data sheets give them; where a sheet gives the rate with
-# sparsity, half of it. The first pattern that is found in the device's name counts.
+# Peak FLOP/s in bfloat16 (float16 where a device has no bfloat16) with dense matrices, from
+# NVIDIA's data sheets; where a sheet gives the rate with sparsity, half of it. The first pattern
+# that matches the device's name counts.
 PEAK_FLOPS = (
     (r"\bB200\b", 2250e12),  # HGX B200
     (r"\bG?H200\b", 989e12),  # H200 SXM; GH200
@@ -30,7 +30,7 @@ PEAK_FLOPS = (
 
 
 def peak_flops(device: "torch.device") -> float | None:
-    """Return how many floating-point operations a second a device can do in half precision.
+    """Return the peak FLOP/s of a device in half precision.
 
     ``None`` for a CPU, a device that is not in the table, or a slice of one.
     """
@@ -46,16 +46,16 @@ def _peak(name: str) -> float | None:
 
 
 def training_flops(loss: "Callable[[], torch.Tensor]", parameters: "Iterable[torch.Tensor]") -> int:
-    """Count the floating-point operations of a loss and of its gradients.
+    """Return the FLOPs of a forward and a backward pass.
 
-    Those of matrix products alone are counted, as in PaLM (Chowdhery et al. 2022, appendix B),
-    whose formula for a decoder, 6 N + 12 L H Q T a token, comes out; but for any architecture,
-    and with logits at as many places as there are. Gradients are not stored.
+    Only matrix products count, as in PaLM (Chowdhery et al. 2022, appendix B), whose formula for a
+    decoder, 6 N + 12 L H Q T per token, is reproduced; but for any architecture, and with logits
+    at as many positions as the objective predicts. No gradient is stored.
 
     Args:
-        loss: computes it for one micro-batch, neither compiled nor with activations computed
-            again, which is work that a model does not need.
-        parameters: what gradients are taken of.
+        loss: computes the loss of one micro-batch, neither compiled nor with activation
+            checkpointing, whose repeated work does not count in MFU.
+        parameters: parameters to differentiate by.
     """
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -69,13 +69,13 @@ def training_flops(loss: "Callable[[], torch.Tensor]", parameters: "Iterable[tor
 
 
 class Throughput:
-    """The clock of a run.
+    """Measures the duration of steps.
 
     Args:
-        device: what this process computes on.
-        devices: how many the run has.
-        window: how many of the last steps count.
-        clock: returns seconds.
+        device: device of this process.
+        devices: number of devices of the run.
+        window: number of last steps that are averaged.
+        clock: function that returns seconds.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class Throughput:
         self._from = self._told = clock()
 
     def reset(self, flops_per_token: float | None) -> None:
-        """Begin with steps of another kind, which those before say nothing of.
+        """Discard the measured steps, because the following ones have another length.
 
         Args:
-            flops_per_token: of training, if it is known.
+            flops_per_token: FLOPs of training per token, if known.
         """
         self._steps.clear()
         self._share = None
@@ -105,11 +105,10 @@ class Throughput:
         self._from = self._clock()
 
     def step(self, tokens: int) -> None:
-        """Note that a step is done.
+        """Record the end of a step.
 
         Args:
-            tokens: that it looked at, on all devices; where there is a decoder, what the encoder
-                reads and what the decoder reads.
+            tokens: number of tokens of the step on all devices, of the encoder and the decoder.
         """
         now = self._clock()
         self._steps.append((tokens, now - self._from))
@@ -124,13 +123,13 @@ class Throughput:
 
     @property
     def tokens_per_second(self) -> float | None:
-        """Over the last steps; ``None`` before the first."""
+        """Tokens per second over the last steps; ``None`` before the first step."""
         seconds = sum(each for _, each in self._steps)
         return sum(tokens for tokens, _ in self._steps) / seconds if seconds else None
 
     @property
     def mfu(self) -> float | None:
-        """Part of the device's peak that the model's own operations take, from 0 to 1."""
+        """Model FLOPs per second as a fraction of the devices' peak; ``None`` if unknown."""
         rate = self.tokens_per_second
         return rate * self._share if rate is not None and self._share is not None else None
 
@@ -138,13 +137,13 @@ class Throughput:
         """Return a record for ``performance.jsonl``.
 
         Args:
-            step: updates made.
+            step: number of optimizer steps done.
 
         Returns:
-            ``step``; ``tokens_per_second``, ``seconds_per_step`` and, where it is known, ``mfu``
-            over the last steps; ``memory_bytes``, the peak so far of this process, on the
-            device or in main memory; and ``seconds`` since the last record, all that
-            happened between included, so that they add up to the time a run has taken.
+            ``step``; ``tokens_per_second``, ``seconds_per_step`` and, if known, ``mfu`` over the
+            last steps; ``memory_bytes``, the peak memory of this process so far, on the device or
+            in main memory; and ``seconds`` since the last record, evaluation and saving included,
+            so that they sum to the duration of the run.
         """
         now = self._clock()
         seconds, self._told = now - self._told, now
@@ -161,7 +160,7 @@ class Throughput:
 
 
 def peak_memory(device: "torch.device") -> int:
-    """Return the most bytes that this process has held, on a CUDA device or in main memory."""
+    """Return the peak memory of this process in bytes, on a CUDA device or in main memory."""
     if device.type == "cuda":
         import torch
 

@@ -1,14 +1,15 @@
-"""Adafactor: the mean square of a matrix's gradient, kept as its rows' means and its columns'.
+"""Adafactor: Adam's second moment of a matrix, factored into its row means and column means.
 
 Shazeer and Stern 2018, arXiv:1804.04235: Algorithms 4 and 5 without momentum, and, as Raffel et
 al. 2020 (arXiv:1910.10683) use it, with a learning rate from outside that is scaled by the root
 mean square of each parameter. The decay of the second moment is 1 - t ** -0.8, updates are
-clipped at d = 1, and the two small numbers are 1e-30 and 1e-3.
+clipped at d = 1, and epsilon 1 and 2 are 1e-30 and 1e-3.
 
-``torch.optim.Adafactor`` computes something else: it cuts the learning rate at 1 / sqrt(t),
-limits the mean square from below instead of adding to it, by default at 1e-7, which is more
-than it usually is in a language model, and gives NaN for a row without a gradient if that limit
-is set to the paper's 1e-30. It also waits for the device twice a parameter.
+``torch.optim.Adafactor`` is not used because it computes something else: it limits the learning
+rate to 1 / sqrt(t); it clamps the mean square from below instead of adding epsilon 1, by default at
+1e-7, which is more than the mean square usually is in a language model; it returns NaN for a row
+without a gradient if that limit is the paper's 1e-30; and it synchronizes with the device twice per
+parameter.
 """
 
 import math
@@ -19,21 +20,21 @@ import torch
 from torch import Tensor
 
 DECAY = -0.8  # Shazeer and Stern 2018, section 7.2
-LONGEST_UPDATE = 1.0  # root mean square; section 6
-LEAST_SQUARE = 1e-30  # Algorithm 4, epsilon 1
-LEAST_SCALE = 1e-3  # Algorithm 4, epsilon 2
+MAX_UPDATE_RMS = 1.0  # section 6, d
+EPSILON_1 = 1e-30  # Algorithm 4
+EPSILON_2 = 1e-3  # Algorithm 4
 
 
 class Adafactor(torch.optim.Optimizer):
-    """See the module.
+    """Adafactor without momentum, with an external learning rate.
 
     The state of a parameter is ``step``, and ``square`` of the parameter's shape if it has one
     dimension; else ``row``, (..., rows, 1), and ``column``, (..., 1, columns).
 
     Args:
         params: parameters, or groups of them.
-        lr: learning rate, as a part of each parameter's root mean square.
-        weight_decay: weights lose this times the learning rate, as a part of them.
+        lr: learning rate, relative to each parameter's root mean square.
+        weight_decay: decoupled weight decay, multiplied by the learning rate.
     """
 
     def __init__(self, params: Iterable[Any], lr: float, weight_decay: float = 0.0) -> None:
@@ -50,15 +51,15 @@ class Adafactor(torch.optim.Optimizer):
 
     def _update(self, parameter: Tensor, gradient: Tensor, lr: float, decay: float) -> None:
         update = gradient * self._factor(parameter, gradient)
-        update /= (_rms(update) / LONGEST_UPDATE).clamp(min=1.0)
-        update *= lr * _rms(parameter).clamp(min=LEAST_SCALE)
+        update /= (_rms(update) / MAX_UPDATE_RMS).clamp(min=1.0)
+        update *= lr * _rms(parameter).clamp(min=EPSILON_2)
         if decay:
             parameter.mul_(1 - lr * decay)
         parameter.sub_(update)
 
     def _factor(self, parameter: Tensor, gradient: Tensor) -> Tensor:
-        """Move the means on by a gradient, and return 1 / sqrt(mean square)."""
-        state, squared = self.state[parameter], gradient.square() + LEAST_SQUARE
+        """Update the running means by a gradient, and return 1 / sqrt(mean square)."""
+        state, squared = self.state[parameter], gradient.square() + EPSILON_1
         state["step"] = state.get("step", torch.tensor(0.0)) + 1
         new = state["step"].item() ** DECAY
         if parameter.dim() < 2:

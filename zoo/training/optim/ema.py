@@ -1,65 +1,72 @@
-"""A moving average of the weights, which often does better than the weights themselves."""
+"""Exponential moving average of the weights (EMA).
+
+The update is that of ``torch.optim.swa_utils``. Its ``AveragedModel`` is not used: it deep-copies
+the whole model, and keeps the average in the dtype of the weights, where an update of a bfloat16
+average by 1 - 0.999 rounds to nothing. Here the average is at least float32, and of parameters
+alone.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 
 class EMA:
-    """The exponential moving average of a model's parameters, in float32 or what is wider.
+    """Exponential moving average of a model's parameters, in float32 or a wider dtype.
 
     Args:
-        model: the average starts as its parameters.
-        decay: what stays of the average in each update.
+        model: model whose parameters are the initial average.
+        decay: factor of the average in each update, at least 0 and less than 1.
 
     Attributes:
-        tensors: parameter's name -> average; a tied one is there once.
+        tensors: name of the parameter -> average; tied parameters appear once.
 
     Raises:
-        ValueError: the decay is not at least 0 and less than 1.
+        ValueError: the decay is out of its range.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         if not 0 <= decay < 1:
             raise ValueError(f"the decay of an average is {decay}: not at least 0, less than 1")
-        self.decay = decay
+        self._average = get_ema_multi_avg_fn(decay)
         self.tensors = {name: _wide(p).clone() for name, p in model.named_parameters()}
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Take in the weights, after each update of them."""
+        """Update the average with the weights; call it after each optimizer step."""
         current = [_wide(parameter) for parameter in model.parameters()]
-        torch._foreach_lerp_(list(self.tensors.values()), current, 1 - self.decay)
+        self._average(list(self.tensors.values()), current, 0)
 
     @torch.no_grad()
     def copy_to(self, model: nn.Module) -> None:
-        """Give a model the average as its weights."""
+        """Copy the average into a model's parameters."""
         for name, parameter in model.named_parameters():
             parameter.copy_(self.tensors[name])
 
     @contextmanager
     def applied(self, model: nn.Module) -> Iterator[None]:
-        """Give a model the average as its weights for a while; then it has its own back."""
-        own = [parameter.detach().clone() for parameter in model.parameters()]
+        """Use the average as a model's weights inside the context, and restore them after it."""
+        weights = [parameter.detach().clone() for parameter in model.parameters()]
         self.copy_to(model)
         try:
             yield
         finally:
             with torch.no_grad():
-                for parameter, kept in zip(model.parameters(), own, strict=True):
-                    parameter.copy_(kept)
+                for parameter, weight in zip(model.parameters(), weights, strict=True):
+                    parameter.copy_(weight)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the average, by the parameters' names; it is not copied."""
+        """Return the average by parameter name, without a copy."""
         return dict(self.tensors)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Put back what ``state_dict`` returned.
+        """Load an average from ``state_dict``.
 
         Raises:
-            ValueError: names or shapes are others.
+            ValueError: names or shapes differ.
         """
         shapes = {name: tensor.shape for name, tensor in self.tensors.items()}
         if {name: tensor.shape for name, tensor in state.items()} != shapes:

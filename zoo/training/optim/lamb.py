@@ -1,9 +1,9 @@
-"""LAMB: AdamW whose update of each tensor is as long as the tensor, times the learning rate.
+"""LAMB: AdamW with the update of each tensor scaled to the norm of the tensor.
 
 You et al. 2020, "Large Batch Optimization for Deep Learning: Training [...] in 76 minutes",
-arXiv:1904.00962, Algorithm 2, with phi(z) = z. Like the code released with Lan et al. 2020
-(arXiv:1909.11942, lamb_optimizer.py), it updates what weight decay spares as AdamW does, and
-takes a ratio of 1 where the weights or the update are all zero.
+arXiv:1904.00962, Algorithm 2, with phi(z) = z; torch has no LAMB. As in the code released with Lan
+et al. 2020 (arXiv:1909.11942, lamb_optimizer.py), parameters without weight decay are updated as by
+AdamW, and the trust ratio is 1 where the weights or the update are all zero.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 class Lamb(torch.optim.Optimizer):
-    """See the module.
+    """LAMB with an optional bias correction.
 
     A group with ``decayed=False`` is updated without a trust ratio. The state of a parameter is
     that of ``torch.optim.AdamW``: ``step``, ``exp_avg``, ``exp_avg_sq``.
@@ -22,11 +22,11 @@ class Lamb(torch.optim.Optimizer):
     Args:
         params: parameters, or groups of them.
         lr: learning rate.
-        betas: decay of the means of the gradient and of its square.
+        betas: decay rates of the running means of the gradient and of its square.
         eps: added to the root of the mean square.
-        weight_decay: times the weights, this is added to the update before its norm is taken.
-        bias_correction: whether to make up for means that start at zero: as the paper does, and
-            the released code does not.
+        weight_decay: factor of the weights that is added to the update before its norm is taken.
+        bias_correction: correct the bias of the running means, as the paper does; the released
+            code does not.
     """
 
     def __init__(
@@ -95,6 +95,8 @@ class Lamb(torch.optim.Optimizer):
 
 
 def _ratios(parameters: list[Tensor], updates: list[Tensor]) -> list[Tensor]:
-    """Return norm(parameter) / norm(update) for each pair, and 1 where either is zero."""
+    """Return the trust ratios norm(parameter) / norm(update), and 1 where either is zero."""
     norms = zip(torch._foreach_norm(parameters), torch._foreach_norm(updates), strict=True)
-    return [torch.where((own > 0) & (new > 0), own / new, 1.0) for own, new in norms]
+    return [
+        torch.where((weight > 0) & (update > 0), weight / update, 1.0) for weight, update in norms
+    ]

@@ -1,8 +1,8 @@
-"""How the learning rate changes over a run: a multiplier for each update.
+"""Learning-rate schedules: a factor of the learning rate for each update.
 
-Updates are counted from 0, as in the released code of all papers named here. With a warm-up, the
-multiplier of update 0 is 0 there: the first update fills the optimizer's state and leaves the
-weights as they are. Without a warm-up it is 1.
+Updates are counted from 0, as in the released code of the papers. With a warm-up, the factor of
+update 0 is 0: it fills the optimizer's state and leaves the weights unchanged. Without a warm-up it
+is 1. The schedules are pure functions of the update, so there is no state to save.
 """
 
 import math
@@ -12,15 +12,12 @@ from zoo.families.recipe import LRSchedulerConfig
 
 
 def lr_multiplier(schedule: LRSchedulerConfig, step: int, total: int) -> float:
-    """Return what the learning rate is multiplied by.
+    """Return the factor of the learning rate, from 0 to 1.
 
     Args:
-        schedule: see there.
-        step: the update, from 0 for the first.
-        total: how many updates the run makes; from there on, the rate stays what it ends at.
-
-    Returns:
-        0 to 1.
+        schedule: the schedule.
+        step: number of the update, from 0.
+        total: number of updates of the run; later updates have the last factor.
     """
     return _SHAPES[schedule.name](schedule, step, total)
 

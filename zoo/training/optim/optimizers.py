@@ -1,4 +1,4 @@
-"""What turns gradients into updates, set up so that it follows papers and their released code."""
+"""Construction of optimizers, their hyperparameters per step, and gradient clipping."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -18,12 +18,12 @@ def make_optimizer(
 
     AdamW runs in one kernel for all parameters on CPU and CUDA. The state of AdamW and LAMB is
     ``step``, ``exp_avg`` and ``exp_avg_sq`` for each parameter; that of Adagrad ``step`` and
-    ``sum``, which it has from the beginning; that of Adafactor is in its docstring. All of it goes
-    through ``state_dict`` and back unchanged. Parameters may be ``DTensor``.
+    ``sum``, from the beginning; that of Adafactor is in its docstring. Parameters may be
+    ``DTensor``.
 
     Args:
-        groups: of ``zoo.training.optim.param_groups.parameter_groups``.
-        settings: the same as theirs.
+        groups: groups from ``zoo.training.optim.param_groups.parameter_groups``.
+        config: settings of the optimizer.
     """
     import torch
 
@@ -54,23 +54,23 @@ def make_optimizer(
 def set_hyperparams(
     optimizer: "torch.optim.Optimizer", config: OptimizerConfig, lr: float, step: int
 ) -> None:
-    """Prepare an update: call it before each ``optimizer.step()``.
+    """Set learning rate, epsilon and weight decay of the next ``optimizer.step()``.
 
     torch's AdamW always corrects the bias of its means m and v. Without correction, the update
-    is lr * m / (sqrt(v) + eps), and the same number comes out of the correcting formula
+    is lr * m / (sqrt(v) + eps), which equals the corrected formula
 
         rate * (m / c1) / (sqrt(v / c2) + e),  c1 = 1 - beta1 ** t,  c2 = 1 - beta2 ** t
 
     with rate = lr * c1 / sqrt(c2) and e = eps / sqrt(c2). Weight decay stays lr * decay * weight
-    where the decay is divided by c1 / sqrt(c2). AdamW takes it off before the update instead of
-    with it, which is the same: m and v do not depend on the weight.
+    if the decay is divided by c1 / sqrt(c2). AdamW applies it before the update instead of with
+    it, which is equivalent: m and v do not depend on the weight.
 
     Args:
-        optimizer: of ``make_optimizer``.
-        settings: the same as there.
-        lr: learning rate of this update, before groups scale it.
-        step: the update, from 0 for the first. Without bias correction, each parameter either
-            has a gradient in every update or in none.
+        optimizer: optimizer from ``make_optimizer``.
+        config: settings of the optimizer.
+        lr: learning rate of this update, before the factors of groups.
+        step: number of the update, from 0. Without bias correction, each parameter must have a
+            gradient either in every update or in none.
     """
     root = factor = 1.0
     if config.name == "adamw" and not config.bias_correction:
@@ -85,24 +85,22 @@ def set_hyperparams(
 
 
 def clip_grad_norm(parameters: "Iterable[nn.Parameter]", limit: float | None) -> "Tensor":
-    """Scale gradients so that the norm of all of them together is at most a limit.
+    """Clip the norm of all gradients together, without synchronization with the device.
 
-    Nothing waits for the device. Where the norm is not finite, the gradients are of no use
-    either: the caller looks at the norm before it updates.
+    The caller must check that the norm is finite before it updates the weights.
 
     Args:
-        parameters: those without a gradient are passed over.
-        limit: the highest norm; ``None`` to measure alone.
+        parameters: parameters; those without a gradient are skipped.
+        limit: largest norm; ``None`` to compute the norm alone.
 
     Returns:
-        the norm before scaling: a scalar on the gradients' device, of all ranks' parts if the
-        parameters are sharded.
+        The norm before clipping, a scalar on the device, over all shards of sharded parameters.
     """
     import torch
 
-    given = [parameter for parameter in parameters if parameter.grad is not None]
+    with_grad = [parameter for parameter in parameters if parameter.grad is not None]
     if limit is None:
-        norm = torch.nn.utils.get_total_norm([p.grad for p in given if p.grad is not None])
+        norm = torch.nn.utils.get_total_norm([p.grad for p in with_grad if p.grad is not None])
     else:
-        norm = torch.nn.utils.clip_grad_norm_(given, limit)
+        norm = torch.nn.utils.clip_grad_norm_(with_grad, limit)
     return norm.full_tensor() if hasattr(norm, "full_tensor") else norm

@@ -1,4 +1,4 @@
-"""Which parameters are updated alike: what decays, and how fast each layer learns."""
+"""Parameter groups of an optimizer, by weight decay and layer-wise learning rate."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,24 +9,23 @@ if TYPE_CHECKING:
 
 
 def parameter_groups(model: "nn.Module", config: "OptimizerConfig") -> list[dict[str, Any]]:
-    """Sort parameters into groups for an optimizer; a tied one is in one group, once.
+    """Return the parameter groups of a model; a tied parameter is in one group, once.
 
-    Weight decay spares what has fewer than two dimensions: biases and norms. (Released code goes
-    by the names ``LayerNorm``, ``layer_norm`` and ``bias``, which comes to the same for the
-    models of the zoo.) Layers have rates of their own with ``settings.layerwise_lr_decay``; see
-    ``layerwise_lr_scales``.
+    Parameters of fewer than two dimensions, biases and norms, have no weight decay. (Released code
+    selects by the names ``LayerNorm``, ``layer_norm`` and ``bias``, which is equivalent for the
+    models of the zoo.) For ``config.layerwise_lr_decay``, see ``layerwise_lr_scales``.
 
     Args:
-        model: on its device, sharded if it is to be.
-        settings: of the optimizer.
+        model: the model on its device, after FSDP has sharded it.
+        config: settings of the optimizer.
 
     Returns:
-        groups in the order in which the model has parameters, each with ``params``, their
-        ``names`` in the model, ``scale`` (see ``set_hyperparams``), ``decayed`` (if weight decay
-        applies and, in LAMB, the trust ratio) and ``weight_decay``.
+        Groups in the order of the model's parameters, each with ``params``, their ``names``,
+        ``scale`` (see ``set_hyperparams``), ``decayed`` (whether weight decay and, in LAMB, the
+        trust ratio apply) and ``weight_decay``.
 
     Raises:
-        ValueError: layers are to have rates of their own, and the model has no ``layers``.
+        ValueError: ``config.layerwise_lr_decay`` is not 1, and the model has no ``layers``.
     """
     scales = layerwise_lr_scales(model, config.layerwise_lr_decay)
     groups: dict[tuple[float, bool], dict[str, Any]] = {}
@@ -50,22 +49,22 @@ def parameter_groups(model: "nn.Module", config: "OptimizerConfig") -> list[dict
 
 
 def layerwise_lr_scales(model: "nn.Module", decay: float) -> dict[str, float]:
-    """Return what the rates of parts of a model are multiplied by, by the parts' names.
+    """Return the learning-rate factors of the parts of a model, by prefix of parameter names.
 
     As ``_get_layer_lrs`` in model/optimization.py of the code released with Clark et al. 2020
-    (arXiv:2003.10555): of L layers, number i (from 0) has decay ** (L + 1 - i), what is called
-    ``embeddings`` has decay ** (L + 2), and all else, heads above all, 1. So the last layer has
-    decay ** 2: the released code counts one more layer than there is, and is followed.
+    (arXiv:2003.10555): of L layers, layer i (from 0) has decay ** (L + 1 - i), ``embeddings`` have
+    decay ** (L + 2), and all other parameters, such as heads, 1. So the last layer has decay ** 2:
+    the released code counts one layer too many.
 
-    A layer that runs several times counts once. Of several stacks, each counts its own layers;
-    embeddings are below the stack beside them, or else below the deepest one.
+    A layer that is shared between depths counts once. Of several stacks, each counts its own
+    layers; embeddings are below the stack beside them, or else below the deepest one.
 
     Args:
-        model: has ``layers``, an ``nn.ModuleList``, at any depth, and ``embeddings``.
-        decay: a number above 0, where 1 is for one rate.
+        model: model with ``layers``, an ``nn.ModuleList``, at any depth, and ``embeddings``.
+        decay: factor from each layer to the one below, above 0; 1 for one learning rate.
 
     Returns:
-        prefix of parameters' names -> scale, without those of scale 1.
+        Prefix of parameter names -> factor, without factors of 1.
 
     Raises:
         ValueError: there are no ``layers`` to tell apart.

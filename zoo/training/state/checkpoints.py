@@ -1,10 +1,10 @@
-"""Checkpoints of a run: all that is needed to go on as if nothing had happened.
+"""Checkpoints of a run, from which it resumes bit for bit.
 
-A directory ``checkpoints/step-00000100`` holds the weights after 100 updates, the optimizer's
-state and what is kept between steps, as safetensors, and ``state.json``, which has the digests of
-all files, itself included. It is written beside its place, flushed and renamed: whenever a process
-dies, what is there is whole. It is removed by renaming it first, so that a directory without
-``state.json`` is a damaged checkpoint and not half a removal.
+A directory ``checkpoints/step-00000100`` holds the weights after 100 steps, the optimizer's state
+and recurrent states as safetensors, and ``state.json`` with the digests of all files, itself
+included. It is written to a staging directory, flushed and renamed, so that a killed process leaves
+no partial checkpoint. It is also renamed before it is removed, so that a directory without
+``state.json`` is a damaged checkpoint and not a partial removal.
 """
 
 import os
@@ -41,15 +41,15 @@ class CheckpointMeta(JsonStruct):
     """``state.json``.
 
     Attributes:
-        step: how many updates were made.
-        tokens: how many tokens they looked at.
-        metrics_position: length of the log at that time, in bytes.
-        metrics_digest: BLAKE3 of that much of the log.
-        best: the lowest validation loss so far, and the step it was measured at.
-        settings: digest of the run's settings, see ``settings_digest``.
-        files: the other files of the directory.
-        digest: of this file, see ``zoo.io.digests.sealed``. This and the other digests are empty in
-            checkpoints of versions that wrote none.
+        step: number of optimizer steps done.
+        tokens: number of tokens trained on.
+        metrics_position: length of ``metrics.jsonl`` in bytes.
+        metrics_digest: BLAKE3 of ``metrics.jsonl`` up to that length.
+        best: lowest evaluation loss so far, and its step.
+        settings: digest of the run's configuration, see ``settings_digest``.
+        files: digests of the other files of the directory.
+        digest: BLAKE3 of this file, see ``zoo.io.digests.sealed``. This and the other digests are
+            empty in checkpoints of earlier versions.
     """
 
     step: int
@@ -63,12 +63,12 @@ class CheckpointMeta(JsonStruct):
 
 
 def settings_digest(settings: msgspec.Struct) -> str:
-    """Return the BLAKE3 digest of a run's settings."""
+    """Return the BLAKE3 digest of a run's configuration."""
     return blake3(msgspec.json.encode(settings, order="sorted")).hexdigest()
 
 
 def list_checkpoints(run: Path) -> dict[int, Path]:
-    """Return the checkpoints of a run by step, the earliest first, damaged ones included."""
+    """Return step -> directory of all checkpoints of a run in order, damaged ones included."""
     found = {}
     for path in (run / CHECKPOINTS).glob("step-*"):
         match = _NAME.fullmatch(path.name)
@@ -84,13 +84,13 @@ def save_checkpoint(
 
     Args:
         run: the run's directory.
-        state: all but ``files``.
-        groups: file stem -> tensors by name. Those that are split over processes go to the
-            folder ``shards``, where each process writes its part.
-        ranks: the processes.
+        state: metadata without ``files`` and ``digest``.
+        groups: file stem -> tensors by name. Sharded tensors go to the directory ``shards``, where
+            each process writes its part.
+        ranks: rank and world size.
 
     Raises:
-        UsageError: the disk is full, or cannot be written; nothing is left of the attempt.
+        UsageError: the disk is full, or cannot be written; nothing remains of the attempt.
     """
     from zoo.io.digests.files import hash_file
 
@@ -126,7 +126,7 @@ def write_tensors(path: Path, tensors: Tensors) -> None:
 
     try:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
-    except SafetensorError as error:  # which says in words what the system said
+    except SafetensorError as error:  # the system's error code is only in the message
         code = re.search(r"os error (\d+)", str(error))
         if code is None:
             raise
@@ -134,20 +134,20 @@ def write_tensors(path: Path, tensors: Tensors) -> None:
 
 
 def is_sharded(tensors: Tensors) -> bool:
-    """Whether tensors are split over processes."""
+    """Return whether some tensors are DTensors."""
     return any(hasattr(tensor, "full_tensor") for tensor in tensors.values())
 
 
 def read_meta(path: Path, *, steps: int, settings: str) -> CheckpointMeta:
-    """Read ``state.json`` of a checkpoint, and check that it is one of this run.
+    """Read ``state.json`` of a checkpoint, and check that it belongs to the run.
 
     Args:
-        path: the checkpoint's directory.
-        steps: steps of the run.
-        settings: digest of the run's settings.
+        path: directory of the checkpoint.
+        steps: number of steps of the run.
+        settings: digest of the run's configuration.
 
     Raises:
-        VerificationError: it is missing, was changed, or is of another run or step.
+        VerificationError: the file is missing, was changed, or is of another run or step.
     """
     file = path / STATE
     if not file.is_file():
@@ -171,7 +171,7 @@ def read_meta(path: Path, *, steps: int, settings: str) -> CheckpointMeta:
 
 
 def check_checkpoint(path: Path, state: CheckpointMeta) -> str:
-    """Compare the files of a checkpoint with ``state.json``, both ways.
+    """Check that the files of a checkpoint are those of ``state.json``, and no others.
 
     Raises:
         VerificationError: a file is missing, changed, or not listed.
@@ -182,10 +182,10 @@ def check_checkpoint(path: Path, state: CheckpointMeta) -> str:
 
 
 def check_metrics_file(log: Path, state: CheckpointMeta) -> None:
-    """Check that a log begins with the records that were there when a checkpoint was written.
+    """Check that a log begins with the records that it had when a checkpoint was saved.
 
     Raises:
-        VerificationError: it is shorter, or other bytes.
+        VerificationError: it is shorter, or was changed.
     """
     length = log.stat().st_size if log.is_file() else 0
     if length < state.metrics_position:
@@ -200,7 +200,7 @@ def check_metrics_file(log: Path, state: CheckpointMeta) -> None:
 
 
 def load_tensors(path: Path, state: CheckpointMeta) -> dict[str, Tensors]:
-    """Return file stem -> tensors of a checkpoint, without those in the folder ``shards``.
+    """Return file stem -> tensors of a checkpoint, without those in the directory ``shards``.
 
     Raises:
         VerificationError: a file is not in the safetensors format.
@@ -216,7 +216,7 @@ def load_tensors(path: Path, state: CheckpointMeta) -> dict[str, Tensors]:
 
 
 def remove_partial(run: Path) -> None:
-    """Remove what was left by a process that was killed while it wrote or removed a checkpoint."""
+    """Remove staging directories of processes that were killed."""
     remove_stale_staging(run / CHECKPOINTS)
 
 

@@ -1,7 +1,6 @@
-"""Weights and optimizer of a run that is split over processes, each of which writes its part.
+"""Sharded checkpoints by ``torch.distributed.checkpoint``, in the safetensors format.
 
-``torch.distributed.checkpoint`` does the work, with its storage for safetensors: what is written
-holds no pickle, and is read by any number of processes.
+Each process writes its part; any number of processes can read the result, and no pickle is used.
 """
 
 import contextlib
@@ -22,10 +21,10 @@ Tensors = dict[str, torch.Tensor]
 
 
 def save_shards(folder: Path, groups: Mapping[str, Tensors]) -> None:
-    """Write this process's part of some tensors; all processes must call it.
+    """Write this process's part of sharded tensors; all processes must call it.
 
     Args:
-        folder: to write.
+        folder: directory to write.
         groups: group -> tensors by name.
 
     Raises:
@@ -37,14 +36,14 @@ def save_shards(folder: Path, groups: Mapping[str, Tensors]) -> None:
 
 
 def load_shards(folder: Path, groups: Mapping[str, Tensors]) -> None:
-    """Read what was saved into tensors of the same names; all processes must call it."""
+    """Load sharded tensors in place; all processes must call it."""
     with _plain():
         reader = HuggingFaceStorageReader(str(folder))
         load(_flat(groups), storage_reader=reader)
 
 
 def _flat(groups: Mapping[str, Tensors]) -> Tensors:
-    """Return all tensors by ``group/name``; a scalar as the view of it that the format can hold."""
+    """Return all tensors by ``group/name``; a scalar as a view of shape (1,)."""
     return {
         f"{group}/{name}": tensor if tensor.dim() else tensor.view(1)
         for group, tensors in groups.items()
@@ -54,8 +53,9 @@ def _flat(groups: Mapping[str, Tensors]) -> Tensors:
 
 @contextlib.contextmanager
 def _plain() -> Iterator[None]:
-    """Nothing is said of being used by a single process, which is meant; errors are those of the
-    first process that failed, where the library's are of a kind that nothing handles.
+    """Silence the warning about a single process, and raise the error of the first failed rank.
+
+    The library's own exception type wraps one error per rank, which no caller handles.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")

@@ -1,4 +1,4 @@
-"""What a run leaves behind: checkpoints of the zoo, like those that a conversion writes."""
+"""Final models of a run: checkpoints in the format that a conversion writes."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,13 +30,13 @@ from zoo.version import __version__
 
 
 def check_writable(path: Path, job: TrainSetup, model: ModelFile) -> None:
-    """Check before training that a result can be written, and that it will be readable.
+    """Check before training that the final model can be written and read back.
 
-    Its configuration and tokenizer are written beside its place, read back, and removed.
+    Configuration and tokenizer are written to a staging directory, read back, and removed.
 
     Raises:
-        UsageError: the directory cannot be written, or is no checkpoint.
-        VerificationError: what is read back is not what was written.
+        UsageError: the directory cannot be written, or exists and is not a checkpoint.
+        VerificationError: the configuration that was read back differs.
     """
     check_target(path, force=True)
     with (
@@ -60,7 +60,7 @@ def check_writable(path: Path, job: TrainSetup, model: ModelFile) -> None:
 
 
 def model_file(job: TrainSetup, network: TrainedModel) -> ModelFile:
-    """Return ``config.json`` of a network that a run leaves."""
+    """Return the contents of ``config.json`` of a final model."""
     return ModelFile(
         zoo=FORMAT_VERSION,
         family=job.family.name,
@@ -77,17 +77,17 @@ def save_final_model(
     weights: Mapping[str, torch.Tensor],
     training: Any,
 ) -> None:
-    """Write one network as a checkpoint, replacing an earlier one.
+    """Write a final model, replacing an earlier one.
 
     Args:
-        path: the directory.
-        job: the run's.
-        network: what the weights are of.
-        weights: by our names, tied ones once.
+        path: directory of the model.
+        job: setup of the run.
+        network: the trained model.
+        weights: weights by the zoo's names, tied ones once.
         training: data, seed, steps and metrics, for the manifest.
 
     Raises:
-        UsageError: the directory cannot be written; nothing is left of the attempt.
+        UsageError: the directory cannot be written; nothing remains of the attempt.
     """
     from zoo.io.digests.files import hash_file
 

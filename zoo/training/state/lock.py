@@ -1,4 +1,4 @@
-"""The lock of a run's directory: one process at a time writes there."""
+"""The lock of a run's directory, so that one process at a time trains the run."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ NAME = ".lock"
 
 @contextlib.contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Hold the lock of a run's directory, which the system releases if the process dies.
+    """Hold the lock of a run's directory; the system releases it if the process dies.
 
     Raises:
         UsageError: another process holds it.

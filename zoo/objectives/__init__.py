@@ -1,4 +1,4 @@
-"""What models learn from text. Each objective is in a module that is imported when it is used."""
+"""Pretraining objectives by name. The module of an objective is imported when it is used."""
 
 import importlib
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from zoo.families.base import Family
     from zoo.objectives.base import Objective
 
-# name -> where its class is
+# name -> module:class
 OBJECTIVES: Mapping[str, str] = {
     "causal-lm": "zoo.objectives.causal:CausalLanguageModelling",
     "deshuffling": "zoo.objectives.denoising:Deshuffling",
@@ -28,10 +28,10 @@ OBJECTIVES: Mapping[str, str] = {
 
 
 def objective_type(family: "Family", config: Any, name: str) -> "type[Objective]":
-    """Return the class of an objective: the family's own, or one of those here.
+    """Return the class of an objective of this package or of the family.
 
     Raises:
-        UsageError: nothing has that name (the nearest are listed), or it does not suit the model.
+        UsageError: the name is unknown (the nearest are listed), or the model does not support it.
     """
     known = {**OBJECTIVES, **family.objectives}
     if name not in known:

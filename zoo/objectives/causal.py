@@ -1,15 +1,14 @@
-"""Next-token prediction, from left to right (Radford et al. 2018 and 2019).
+"""Causal language modelling: next-token prediction (Radford et al. 2018 and 2019).
 
-A document is read as the transitions from each of its tokens to the next. Where the tokenizer has
-a token that ends a text (role ``eos``), it stands before a document and after it, as it stands
-between documents in the published training streams: the first token is told from it, and a
-document's end is told, too. Transitions are cut into rows, so a stretch that starts in the middle
-of a document reads the token before it without telling it, and only the stretch that a document
-ends in tells an end. In an epoch, every token of the corpus is told once, and so is the end of
-every document. A tokenizer without such a token adds nothing: there, a document's first token is
-read and not told.
+A document is a sequence of transitions from each token to the next. If the tokenizer has an
+end-of-text token (role ``eos``), it is put before and after a document, as it separates documents
+in the published training streams: the first token is predicted from it, and the end of a document
+is predicted, too. Rows are cut between transitions: a segment that starts inside a document has the
+token before it as input only, and only the last segment of a document predicts its end. An epoch
+predicts every token and every document's end once. Without an end-of-text token, a document's first
+token is input only.
 
-A row holds several texts. None sees another, and positions start anew in each.
+A row packs several segments. They do not attend to each other, and positions restart in each.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +41,7 @@ TERM = "causal-lm"  # the loss term
 
 
 def boundary_tokens(vocabulary: TokenizerView) -> tuple[Ids, Ids]:
-    """Return what stands before a document and after it: a token each, or nothing."""
+    """Return the special tokens before and after a document, (1,) or (0,) each."""
     if "eos" not in vocabulary.info.special:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     after = vocabulary.special_token_id("eos")
@@ -51,12 +50,12 @@ def boundary_tokens(vocabulary: TokenizerView) -> tuple[Ids, Ids]:
 
 
 class TransitionDocuments:
-    """A split, counted in steps from one token to the next.
+    """The documents of a split as transitions from one token to the next.
 
     Args:
-        split: the corpus.
-        before: what each document starts with, beside its own tokens.
-        after: what each ends with.
+        split: the documents.
+        before: special tokens before each document.
+        after: special tokens after each document.
     """
 
     def __init__(self, split: "Split", before: Ids, after: Ids) -> None:
@@ -66,17 +65,17 @@ class TransitionDocuments:
         self._steps: Offsets = np.cumsum([0, *np.maximum(steps, 0)], dtype=np.int64)
 
     def document_starts(self) -> "Offsets":
-        """See ``zoo.data.packing.Documents``; in transitions."""
+        """Return the first transition of each document, and the number of transitions."""
         return self._steps
 
     def read(self, start: int, end: int) -> Ids:
-        """Return the tokens that some transitions of one document go through, (end - start + 1,).
+        """Return the tokens of some transitions of one document, (end - start + 1,), int64.
 
-        The first is read alone, the last is told alone, those between are both.
+        All but the last are inputs, and all but the first are labels.
         """
         document = int(np.searchsorted(self._steps, start, side="right")) - 1
         first, behind = (int(place) for place in self._tokens[document : document + 2])
-        # places in the document with what stands around it; the text itself is in the middle
+        # positions in the document including its special tokens
         a, b = (int(place - self._steps[document]) for place in (start, end + 1))
         shift, size = len(self.before), behind - first
         text = slice(min(max(a - shift, 0), size), min(max(b - shift, 0), size))
@@ -89,7 +88,7 @@ class TransitionDocuments:
 
 
 class CausalDataset(ExampleDataset):
-    """Rows of transitions."""
+    """Packed rows of transitions."""
 
     def __init__(self, objective: "CausalLanguageModelling", split: "Split", seed: int) -> None:
         self.length, self.pad = objective.length, objective.vocabulary.pad_id
@@ -98,11 +97,11 @@ class CausalDataset(ExampleDataset):
         self.layout = pack_documents(self.steps, length=self.length, new_row=measure, seed=seed)
 
     def __len__(self) -> int:
-        """See ``Rows``."""
+        """See ``ExampleDataset``."""
         return len(self.layout)
 
     def example(self, index: int, rng: np.random.Generator) -> Example:
-        """See ``Rows``; nothing is drawn."""
+        """Return inputs and next tokens of a row; ``rng`` is not used."""
         tokens = [self.steps.read(*stretch) for stretch in self.layout.row(index)]
         packed = pack(
             [without_special_tokens(each[:-1]) for each in tokens], length=self.length, pad=self.pad
@@ -117,7 +116,7 @@ class CausalDataset(ExampleDataset):
 
 
 class CausalLanguageModelling(Objective):
-    """Tell which token comes next."""
+    """Predicts the next token of every token."""
 
     name: ClassVar[str] = TERM
     head: ClassVar[str] = "causal-lm"
@@ -127,8 +126,9 @@ class CausalLanguageModelling(Objective):
         return CausalDataset(self, split, seed)
 
     def collate(self, examples: Sequence[Example]) -> Batch:
-        """See ``Objective``. Where each row is one text and full, nothing is said of masks and
-        positions, which attention is faster without.
+        """Collate examples; masks and positions are dropped where every row is one full segment.
+
+        Attention is faster without an explicit mask.
         """
         batch = super().collate(examples)
         if bool((batch.tensors["document_ids"] == 1).all()):

@@ -114,12 +114,12 @@ class DenoisingObjective(Seq2SeqObjective):
     def source_target_pairs(
         self, texts: Sequence[Ids], rng: np.random.Generator
     ) -> Sequence[tuple[Ids, Ids]]:
-        """See ``Seq2SeqObjective``; each is drawn by itself."""
+        """See ``Seq2SeqObjective``; the noise of each text is independent."""
         return [self.corrupt(text, self.noise(len(text), rng), rng) for text in texts]
 
     @cached_property
     def sentinels(self) -> Ids:
-        """See ``sentinels``."""
+        """Ids of the sentinel tokens, (sentinels,), int64."""
         return sentinel_ids(self.vocabulary)
 
 
@@ -164,7 +164,7 @@ class SpanCorruption(ReplaceSpans):
     options_type: ClassVar[type[Options]] = SpanOptions
 
     def max_lengths(self, tokens: int) -> tuple[int, int] | None:
-        """See ``DenoisingObjective``; every example is as long as this says."""
+        """See ``DenoisingObjective``; the lengths are exact."""
         noise = num_noise_tokens(tokens, self.options.noise_density)
         spans = num_noise_spans(tokens, self.options.noise_density, self.options.mean_span_length)
         if spans > len(self.sentinels):
@@ -185,7 +185,7 @@ class DropTokens(DenoisingObjective):
     name: ClassVar[str] = "drop-tokens"
 
     def max_lengths(self, tokens: int) -> tuple[int, int] | None:
-        """See ``DenoisingObjective``; every example is as long as this says."""
+        """See ``DenoisingObjective``; the lengths are exact."""
         noise = num_noise_tokens(tokens, self.options.noise_density)
         return tokens - noise, noise
 
@@ -204,7 +204,7 @@ class MaskTokens(DenoisingObjective):
     name: ClassVar[str] = "mask-tokens"
 
     def max_lengths(self, tokens: int) -> tuple[int, int] | None:
-        """See ``DenoisingObjective``; every example is as long as this says."""
+        """See ``DenoisingObjective``; the lengths are exact."""
         return tokens, tokens
 
     def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
@@ -224,11 +224,11 @@ class Deshuffling(DenoisingObjective):
     options_type: ClassVar[type[Options]] = Options
 
     def max_lengths(self, tokens: int) -> tuple[int, int] | None:
-        """See ``DenoisingObjective``; every example is as long as this says."""
+        """See ``DenoisingObjective``; the lengths are exact."""
         return tokens, tokens
 
     def noise(self, tokens: int, rng: np.random.Generator) -> Noise:
-        """See ``DenoisingObjective``; all are."""
+        """Return noise everywhere."""
         return np.ones(tokens, dtype=bool)
 
     def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:

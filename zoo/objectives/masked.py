@@ -1,9 +1,10 @@
 """Masked language modelling (Devlin et al. 2018, arXiv:1810.04805, section 3.1).
 
-15 % of a row's tokens are chosen. Of these, 80 % become the mask, 10 % another token, and 10 %
-stay as they are; the model must tell what stood there. As Liu et al. 2019 (arXiv:1907.11692,
-section 4.1) do, the choice is drawn anew each time a row is used. The number that is chosen is
-rounded, as in the code released with the former, so that batches of one size cost the same.
+15 % of a row's tokens are selected. Of these, 80 % become the mask token, 10 % a random token, and
+10 % are unchanged; the model predicts the original tokens. Masking is dynamic, as in Liu et al.
+2019 (arXiv:1907.11692, section 4.1): the selection differs each time a row is used. The number of
+selected tokens is rounded, as in the code released with the former, so that all batches of one size
+take the same time.
 """
 
 from collections.abc import Mapping
@@ -34,7 +35,7 @@ MASKED_LM = "masked-lm"  # the loss term
 
 
 class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be chosen about masking.
+    """Options of masking.
 
     Attributes:
         mask_strategy: unit of selection: single ``tokens``, whole ``words``, up to three
@@ -52,10 +53,10 @@ class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     random_token_prob: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse shares that are none.
+        """Check the fractions.
 
         Raises:
-            ValueError: a share is outside of its range.
+            ValueError: a fraction is out of its range.
         """
         self.check_fraction("mask_prob")
         if (
@@ -75,7 +76,7 @@ def apply_mask(
     options: MaskedOptions,
     rng: np.random.Generator,
 ) -> Ids:
-    """Return a row in which chosen tokens are masked, replaced or kept; one draw for each fate."""
+    """Return a row whose selected tokens are masked, replaced or unchanged, one draw per group."""
     hidden, (places, fates) = ids.copy(), selection
     draws = rng.random(int(fates[-1]) + 1)[fates] if len(fates) else np.zeros(0)
     others = vocabulary.ordinary_ids[rng.integers(len(vocabulary.ordinary_ids), size=len(places))]
@@ -87,23 +88,23 @@ def apply_mask(
 
 
 class MaskedDataset(ExampleDataset):
-    """Rows of single texts with some tokens hidden."""
+    """Packed rows with masked tokens."""
 
     def __init__(self, objective: "MaskedLanguageModelling", split: "Split", seed: int) -> None:
         self.objective = objective
         self.packed_rows = PackedDataset(split, objective.vocabulary, objective.length, seed)
 
     def __len__(self) -> int:
-        """See ``Rows``."""
+        """See ``ExampleDataset``."""
         return len(self.packed_rows)
 
     def example(self, index: int, rng: np.random.Generator) -> Example:
-        """See ``Rows``."""
+        """See ``ExampleDataset``."""
         return self.objective.mask_row(self.packed_rows.row(index), rng)
 
 
 class MaskedLanguageModelling(Objective):
-    """Tell which tokens were hidden."""
+    """Predicts masked tokens."""
 
     name: ClassVar[str] = MASKED_LM
     head: ClassVar[str] = "masked-lm"
@@ -119,11 +120,11 @@ class MaskedLanguageModelling(Objective):
         return MaskedDataset(self, split, seed)
 
     def mask_row(self, packed: PackedRow, rng: np.random.Generator) -> Example:
-        """Hide tokens of a row."""
+        """Return a row with masked tokens."""
         return self.mask_positions(packed, self.select(packed, rng), rng)
 
     def select(self, packed: PackedRow, rng: np.random.Generator) -> MaskSelection:
-        """Choose the tokens of a row that are to be hidden."""
+        """Select the tokens of a row to mask."""
         budget = max(1, round(self.options.mask_prob * int(packed.is_text.sum())))
         return select_mask_positions(
             self.options.mask_strategy, packed, budget, rng, self.vocabulary.starts_word
@@ -132,7 +133,7 @@ class MaskedLanguageModelling(Objective):
     def mask_positions(
         self, packed: PackedRow, selection: MaskSelection, rng: np.random.Generator
     ) -> Example:
-        """Hide what was chosen."""
+        """Return a row with the selected tokens masked, and their original ids as labels."""
         planes, places = packed.arrays(token_types=self.uses_token_types), selection.positions
         planes["input_ids"] = apply_mask(
             packed.input_ids, selection, self.vocabulary, self.options, rng
@@ -146,7 +147,7 @@ class MaskedLanguageModelling(Objective):
 
     @property
     def uses_token_types(self) -> bool:
-        """Whether the model tells segments apart."""
+        """Whether the model has token-type embeddings."""
         return getattr(self.config, "type_vocab_size", 0) > 1
 
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
@@ -163,5 +164,5 @@ INPUTS = ("input_ids", "document_ids", "token_type_ids", "position_ids")
 
 
 def model_inputs(tensors: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
-    """Return what an encoder takes of a batch."""
+    """Return the tensors of a batch that are arguments of an encoder."""
     return {name: tensors[name] for name in INPUTS if name in tensors}

@@ -1,10 +1,10 @@
-"""Reading the first part of a text, and writing the rest (arXiv:1910.10683, section 3.2.2).
+"""Prefix language modelling: a text's first part is the source, the rest the target.
 
-The parts meet at any place, each as likely (``random_prefix_noise_mask`` of the released code).
-Drawn for each text alone, that would leave rows half empty: a row would have to hold whole texts
-on either side. So the texts of a row are of two sorts. What the first sort reads of a text is as
-large a part of it as what the second sort writes. Both rows are then full where each sort alone
-would fill one of them.
+Raffel et al. 2020 (arXiv:1910.10683, section 3.2.2). The split point is uniform
+(``random_prefix_noise_mask`` of the released code). Drawn for each text independently, it would
+leave rows half empty, since a row would need room for whole texts on either side. So the texts of a
+row are of two kinds, and one draw decides for all: the fraction of a text that is source in the
+first kind is target in the second. Together they fill the encoder's and the decoder's row.
 """
 
 from collections.abc import Sequence
@@ -20,19 +20,19 @@ from zoo.objectives.seq2seq import Seq2SeqObjective
 if TYPE_CHECKING:
     from zoo.data.corpus import Split
 
-MIN_TOKENS = 2  # places of either row that a text takes at least: a token, and one that ends it
+MIN_TOKENS = 2  # of either row that a text takes at least: a token, and an end-of-text token
 RESERVE_DIVISOR = 16  # tokens of a text that the room left for others counts on
 
 
 class PrefixRowBudget:
-    """A row of the encoder and one of the decoder, equally long, for texts of two sorts.
+    """The free tokens of an encoder's and a decoder's row for texts of two kinds.
 
-    A text takes ``LEAST`` places of one row, and of the other one as many as it has tokens, at
-    the two ends of what can be drawn: the room of the first sort is that where it reads most,
-    the room of the second that where it writes most.
+    At either end of the range of draws, a text takes ``MIN_TOKENS`` of one row and its whole length
+    of the other. The budget of the first kind is that of the longest sources, the budget of the
+    second that of the longest targets.
 
     Args:
-        length: places in each row.
+        length: number of tokens per row.
     """
 
     def __init__(self, length: int) -> None:
@@ -40,11 +40,11 @@ class PrefixRowBudget:
 
     @property
     def kind(self) -> int:
-        """Which sort the next text is of: 0 for the first, 1 for the second."""
+        """Kind of the next text, 0 or 1: the one with more room."""
         return int(self.free[1] > self.free[0])
 
     def capacity(self) -> int:
-        """See ``zoo.data.packing.RowBudget``; leaves room for texts of the other sort."""
+        """Return the number of tokens that fit, with room reserved for texts of the other kind."""
         own, other = self.free[self.kind], self.free[1 - self.kind]
         return own - MIN_TOKENS - other // RESERVE_DIVISOR if other >= MIN_TOKENS else 0
 
@@ -56,19 +56,19 @@ class PrefixRowBudget:
 
 
 def draw_split_points(sizes: Ids, length: int, rng: np.random.Generator) -> Ids:
-    """Draw where each text of a row is cut, (texts,).
+    """Draw the split points of a row's texts.
 
-    One draw decides for all: the share that the first sort reads and the second writes. Rounding
-    can make a row too long, by less than a place a text; then some texts are cut one place
-    further on, or before.
+    Rounding can make a row too long, by less than a token per text; then the split points of some
+    texts move by one token.
 
     Args:
-        sizes: (texts,), tokens of each; they fit into ``PrefixRowBudget``.
-        length: places in each row.
-        rng: for the draws.
+        sizes: number of tokens per text, (texts,), which fit into ``PrefixRowBudget``.
+        length: number of tokens per row.
+        rng: random generator.
 
     Returns:
-        how many tokens of each are read: at least one, and not all; none of a single token.
+        Number of source tokens per text, (texts,): at least one and not all; none of a text of a
+        single token.
     """
     row, sorts = PrefixRowBudget(length), []
     for size in sizes.tolist():
@@ -85,7 +85,7 @@ def draw_split_points(sizes: Ids, length: int, rng: np.random.Generator) -> Ids:
 
 
 class PrefixLm(Seq2SeqObjective):
-    """Read the first part of a text, and write the rest. Tables 3 and 4, prefix language modeling.
+    """Predicts the rest of a text from its first part. Tables 3 and 4, prefix language modeling.
 
     Thank you for inviting -> me to your party last week .
     """

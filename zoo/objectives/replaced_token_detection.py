@@ -1,21 +1,21 @@
 """Replaced-token detection (Clark et al. 2020, arXiv:2003.10555).
 
-A generator learns to tell masked tokens. What it samples for them is put into the text, and a
-discriminator learns to tell, of every token, whether it is the one that stood there. A sample
-that happens to be the original counts as original. Both learn at once, each from its own loss:
-nothing flows back through the samples. After that, the discriminator is what was wanted.
+A generator is trained on masked language modelling. Its samples replace the masked tokens, and a
+discriminator predicts of every token whether it was replaced. A sample that equals the original
+token counts as original. Both are trained jointly, each on its own loss: no gradient flows through
+the samples. The discriminator is the final model.
 
-Where the paper is silent or says otherwise, the released code is followed:
+Where the paper and the released code differ, the code is followed:
 
-* Of the tokens that are chosen, 85 % become the mask, and the rest stay as they are
-  (pretrain_helpers.py; the paper masks all). All of them are told, and sampled anew.
-* All that stands between ids and blocks is shared, segments and the norm included
-  (modeling.py; the paper names token and position embeddings).
-* The discriminator learns from special tokens, too, but not from padding (run_pretraining.py).
-  (Its ``disc_auc``, of 200 thresholds, takes padding for original tokens; here, none counts.)
+* Of the selected tokens, 85 % become the mask token, and the rest is unchanged
+  (pretrain_helpers.py; the paper masks all). All of them are predicted and sampled.
+* All input embeddings are shared, token types and the layer norm included (modeling.py; the paper
+  names token and position embeddings).
+* The discriminator's loss includes special tokens, but not padding (run_pretraining.py).
+  (Its ``disc_auc``, of 200 thresholds, counts padding as original tokens; here, it does not count.)
 
-There, samples are drawn with noise on all scores. Here, each takes one number of [0, 1) that
-comes with the row, so that how rows are split over batches and devices changes nothing.
+The released code samples with Gumbel noise on all logits. Here, each sample takes one uniform
+number from the example, so that the split of rows over batches and devices does not change it.
 """
 
 from collections.abc import Collection, Mapping
@@ -49,7 +49,7 @@ EmbeddingSharing = Literal["tied", "gradient-disentangled", "none"]
 
 
 class ReplacedOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be chosen about replaced-token detection; those of masking, and:
+    """Options of replaced-token detection: those of masking, and:
 
     Attributes:
         generator_width_ratio: hidden size of the generator, as a fraction of the discriminator's.
@@ -69,7 +69,7 @@ class ReplacedOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_f
     embedding_sharing: EmbeddingSharing = "tied"
 
     def __post_init__(self) -> None:
-        """Refuse what means nothing.
+        """Check the values.
 
         Raises:
             ValueError: a number is out of its range.
@@ -81,13 +81,13 @@ class ReplacedOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def generator_config(config: Any, options: ReplacedOptions) -> Any:
-    """Return a generator's configuration (``get_generator_config`` of run_pretraining.py).
+    """Return the generator's configuration (``get_generator_config`` of run_pretraining.py).
 
-    Heads are 64 wide, and there is at least one; feed-forward networks are four times as wide as
-    the blocks. Embeddings keep their width, where that is a setting of its own.
+    Attention heads have size 64, and there is at least one; the intermediate size is four times
+    the hidden size. The embedding size is kept, if the configuration has one.
 
     Raises:
-        UsageError: it cannot be built, or the two cannot share embeddings.
+        UsageError: the configuration is invalid, or the two models cannot share embeddings.
     """
     width = round(config.hidden_size * options.generator_width_ratio)
     changes = {
@@ -113,24 +113,24 @@ def generator_config(config: Any, options: ReplacedOptions) -> Any:
 
 
 def embedding_width(config: Any) -> int:
-    """Return how wide token embeddings are."""
+    """Return the size of the token embeddings."""
     width: int = getattr(config, "embedding_size", config.hidden_size)
     return width
 
 
 def sample_from_logits(logits: "Tensor", uniforms: "Tensor") -> "Tensor":
-    """Draw a token from each line's softmax.
+    """Sample a token from each row's softmax by inversion.
 
-    The first token whose cumulated probability is above the number is taken; one with a
-    probability of zero never is. Where rounding leaves no such token, it is the last one that has
-    a probability.
+    The sample is the first token whose cumulative probability exceeds the uniform number, never one
+    of probability zero. If rounding leaves no such token, it is the last one of nonzero
+    probability.
 
     Args:
-        scores: (n, vocabulary), float32.
+        logits: (n, vocabulary), float32.
         uniforms: (n,), float32, in [0, 1).
 
     Returns:
-        (n,), int64.
+        Token ids, (n,), int64.
     """
     import torch
 
@@ -141,10 +141,10 @@ def sample_from_logits(logits: "Tensor", uniforms: "Tensor") -> "Tensor":
 
 
 class ReplacedTokenDetection(MaskedLanguageModelling):
-    """Tell which tokens a generator replaced.
+    """Trains a discriminator to detect the tokens that a generator replaced.
 
     Raises:
-        UsageError: the generator cannot be built.
+        UsageError: the generator's configuration is invalid.
     """
 
     name: ClassVar[str] = REPLACED_TOKEN
@@ -164,13 +164,13 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
 
     @classmethod
     def unsupported_reason(cls, family: "Family", config: "Config") -> str | None:
-        """See ``Objective``; two heads are needed."""
+        """Return why a model does not support the objective, or ``None``; it needs two heads."""
         if MaskedLanguageModelling.head not in family.heads():
             return f"{family.name} has no head {MaskedLanguageModelling.head!r} for a generator"
         return super().unsupported_reason(family, config)
 
     def model(self, family: "Family", config: "Config") -> "nn.Module":
-        """See ``Objective``: a ``Pair``."""
+        """Return a ``GeneratorDiscriminator``."""
         from zoo.objectives.losses.embedding_sharing import GeneratorDiscriminator
 
         generator = family.model(self.generator_config, MaskedLanguageModelling.head)
@@ -179,7 +179,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         )
 
     def models_to_save(self, model: "nn.Module") -> dict[str, TrainedModel]:
-        """See ``Objective``: the discriminator, and the generator beside it."""
+        """Return the discriminator as ``model``, and the generator."""
         from zoo.objectives.losses.embedding_sharing import GeneratorDiscriminator
 
         assert isinstance(model, GeneratorDiscriminator), "what self.learner built"
@@ -193,14 +193,14 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
     def after_load(
         self, model: "nn.Module", models: Mapping[str, TrainedModel], loaded: Collection[str]
     ) -> "list[Tensor]":
-        """See ``Objective``: tables that are sums become the discriminator's."""
+        """Set the discriminator's embeddings that are sums of two tables."""
         from zoo.objectives.losses.embedding_sharing import GeneratorDiscriminator
 
         assert isinstance(model, GeneratorDiscriminator), "what self.learner built"
         return model.after_load(models["model"].module, both="generator" not in loaded)
 
     def mask_row(self, packed: PackedRow, rng: np.random.Generator) -> Example:
-        """Hide tokens of a row, and draw what their samples will be drawn with."""
+        """Return a row with masked tokens, and one uniform number per masked token."""
         row = super().mask_row(packed, rng)
         uniforms = rng.random(row.counts[MASKED_LM], dtype=np.float32)
         return Example(

@@ -1,9 +1,9 @@
-"""What one text has to do with another, beside masked language modelling.
+"""Classification of sentence pairs, jointly with masked language modelling.
 
-*Next sentence* (Devlin et al. 2018, arXiv:1810.04805, section 3.1): whether the second text
-followed the first (label 0), or is from another document (label 1). *Sentence order* (Lan et al.
-2020, arXiv:1909.11942, section 3.1): whether two texts that follow each other stand in that order
-(label 0), or were swapped (label 1). The labels are those of the released code.
+*Next-sentence prediction* (Devlin et al. 2018, arXiv:1810.04805, section 3.1): the second segment
+follows the first (label 0), or is from another document (label 1). *Sentence-order prediction* (Lan
+et al. 2020, arXiv:1909.11942, section 3.1): two consecutive segments are in order (label 0), or
+swapped (label 1). The labels are those of the released code.
 """
 
 from collections.abc import Mapping
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
 
 
 class PairOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be chosen about masking and pairs.
+    """Options of masking and of pairs.
 
     Attributes:
-        dupe_factor: how many times over pairs are made of the corpus, each time with other cuts and
-            other random texts; an epoch has them all.
+        dupe_factor: number of times that pairs are made of the corpus, with other split points and
+            random segments each time; an epoch has all of them.
     """
 
     dupe_factor: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant.
+        """Check the values.
 
         Raises:
             ValueError: a number is out of its range.
@@ -68,17 +68,17 @@ class PairOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class SentencePairDataset(ExampleDataset):
-    """Rows of pairs of texts with some tokens hidden."""
+    """Packed rows of sentence pairs with masked tokens."""
 
     def __init__(self, objective: "SentencePairs", split: "Split", pairs: SentencePairRows) -> None:
         self.objective, self.split, self.pairs = objective, split, pairs
 
     def __len__(self) -> int:
-        """See ``Rows``."""
+        """See ``ExampleDataset``."""
         return len(self.pairs)
 
     def example(self, index: int, rng: np.random.Generator) -> Example:
-        """See ``Rows``."""
+        """See ``ExampleDataset``."""
         objective, vocabulary = self.objective, self.objective.vocabulary
         texts, labels = [], []
         for (start, end, other_start, other_end), label in self.pairs.row(index):
@@ -98,13 +98,13 @@ class SentencePairDataset(ExampleDataset):
 
 
 class SentencePairs(MaskedLanguageModelling):
-    """Base of the objectives for pairs.
+    """Base class of the sentence-pair objectives.
 
     Attributes:
         term: name of the loss term.
-        maker: makes the pairs.
-        swaps: whether half of them are swapped when a row is used, which the label then tells.
-        fewest: documents that it takes.
+        make_pairs: function that makes the pairs of a split.
+        swap: swap half of the pairs when a row is used, and set their label to 1.
+        min_documents: smallest number of documents.
     """
 
     head: ClassVar[str] = "pretraining"
@@ -116,7 +116,7 @@ class SentencePairs(MaskedLanguageModelling):
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
-        """See ``Objective``: the plain sum of both losses, as in the released code."""
+        """Loss term -> weight; the plain sum of both losses, as in the released code."""
         return {MASKED_LM: 1.0, self.term: 1.0}
 
     @classmethod
@@ -127,8 +127,8 @@ class SentencePairs(MaskedLanguageModelling):
             if ("batch", 2) in outputs.values():
                 return None
         return (
-            f"none of its heads ({', '.join(family.heads())}) both tells masked tokens and "
-            "compares two texts"
+            f"none of its heads ({', '.join(family.heads())}) predicts both masked tokens and "
+            "the label of a sentence pair"
         )
 
     def dataset(self, split: "Split", seed: int) -> ExampleDataset:
@@ -187,7 +187,7 @@ class SentencePairs(MaskedLanguageModelling):
 
 
 class NextSentence(SentencePairs):
-    """Tell which tokens were hidden, and whether the second text follows the first."""
+    """Masked language modelling with next-sentence prediction."""
 
     name: ClassVar[str] = "masked-lm+next-sentence"
     term: ClassVar[str] = "next-sentence"
@@ -197,7 +197,7 @@ class NextSentence(SentencePairs):
 
 
 class SentenceOrder(SentencePairs):
-    """Tell which tokens were hidden, and whether two texts were swapped."""
+    """Masked language modelling with sentence-order prediction."""
 
     name: ClassVar[str] = "masked-lm+sentence-order"
     term: ClassVar[str] = "sentence-order"

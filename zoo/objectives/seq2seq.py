@@ -36,30 +36,31 @@ SEQ2SEQ_LM = "seq2seq-lm"  # the loss term
 
 
 class Seq2SeqObjective(Objective):
-    """A source and a target for each stretch of text. A subclass says which."""
+    """Base class of objectives that make a source and a target of each segment of text."""
 
     head: ClassVar[str] = SEQ2SEQ_LM
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
-        """See ``Objective``; the same term for all of them."""
+        """Loss term -> weight; one term of the same name for all of them."""
         return {SEQ2SEQ_LM: 1.0}
 
     @abstractmethod
     def plan_rows(self, split: "Split") -> tuple[BudgetFactory, int]:
-        """Return how rows are filled, and how many places the decoder's rows have.
+        """Return the factory of row budgets, and the number of tokens per decoder row.
 
-        Sources and targets of all texts that fill a row fit, with a token that ends each.
+        The budget guarantees that sources and targets fit into their rows, with an end-of-text
+        token after each.
 
         Raises:
-            UsageError: a row has no place for text.
+            UsageError: a row has no room for text.
         """
 
     @abstractmethod
     def source_target_pairs(
         self, texts: Sequence[Ids], rng: np.random.Generator
     ) -> Sequence[tuple[Ids, Ids]]:
-        """Return source and target, (n,) each, without ends, of each of a row's texts."""
+        """Return source and target, (n,) each, of each text, without end-of-text tokens."""
 
     def dataset(self, split: "Split", seed: int) -> ExampleDataset:
         """See ``Objective``."""
@@ -83,7 +84,7 @@ class Seq2SeqObjective(Objective):
 
 
 class Seq2SeqDataset(ExampleDataset):
-    """Rows of sources, and of the targets that belong to them."""
+    """Packed rows of sources and of their targets."""
 
     def __init__(self, objective: Seq2SeqObjective, split: "Split", seed: int) -> None:
         self.objective, self.split = objective, split
@@ -93,11 +94,11 @@ class Seq2SeqDataset(ExampleDataset):
         self.layout = pack_documents(split, length=objective.length, new_row=measure, seed=seed)
 
     def __len__(self) -> int:
-        """See ``Rows``."""
+        """See ``ExampleDataset``."""
         return len(self.layout)
 
     def example(self, index: int, rng: np.random.Generator) -> Example:
-        """See ``Rows``."""
+        """See ``ExampleDataset``."""
         texts = [self.split.read(*stretch) for stretch in self.layout.row(index)]
         examples = self.objective.source_target_pairs(texts, rng)
         sources = self._packed([np.append(a, self.end) for a, _ in examples], self.objective.length)

@@ -1,13 +1,13 @@
 """The span-boundary objective, beside masked language modelling.
 
 Joshi et al. 2020, "SpanBERT: Improving Pre-training by Representing and Predicting Spans",
-arXiv:1907.10529, section 3.2: each token of a hidden span is told from the vectors of the two
-tokens around the span and from where in the span it stands, by two layers with GeLU and layer
-norm; scores are against the token embeddings. What is more is the released code's
-(``BertPairTargetPredictionHead``, ``span_masking``): positions are 200 wide, the 20th token of a
-span is the last that is told, and a span at either end of a text has no boundary.
+arXiv:1907.10529, section 3.2: each token of a masked span is predicted from the hidden states of
+the two tokens around the span and its position in the span, by two layers with GeLU and layer norm;
+logits are products with the token embeddings. Further details are those of the released code
+(``BertPairTargetPredictionHead``, ``span_masking``): position embeddings have size 200, only the
+first 20 tokens of a span are predicted, and a span at either end of a text has no boundary.
 
-The layers are there for learning alone: what a run leaves behind has them not.
+The boundary head is used for pretraining alone: the final model does not have it.
 """
 
 from collections.abc import Mapping
@@ -48,18 +48,18 @@ MAX_SPAN, POSITION_SIZE = 20, 200
 
 
 class SpanOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be chosen about masking; here, spans are chosen if nothing is said."""
+    """Options of masking, with spans as the default strategy."""
 
     mask_strategy: MaskStrategy = "spans"
 
 
 class SpanBoundaryHead(nn.Module):
-    """Scores for a token inside of a span, from what stands around the span.
+    """Predicts a token of a span from the hidden states around the span.
 
     Args:
         hidden_size: width of the trunk.
         embedding_size: width of the token embeddings.
-        vocab_size: how many tokens there are.
+        vocab_size: number of tokens of the vocabulary.
         layer_norm_eps: added to the variance in both norms.
     """
 
@@ -75,16 +75,13 @@ class SpanBoundaryHead(nn.Module):
         self.bias = nn.Parameter(self.outer.weight.new_zeros(vocab_size))
 
     def forward(self, left: Tensor, right: Tensor, where: Tensor, table: Tensor) -> Tensor:
-        """Score every token of the vocabulary.
+        """Return the logits, (n, vocabulary).
 
         Args:
-            left: (n, hidden), the vector before the span.
-            right: (n, hidden), the vector behind it.
-            where: (n,), the token's place in the span, from 0.
-            table: (vocabulary, embedding), the token embeddings.
-
-        Returns:
-            (n, vocabulary).
+            left: hidden state before the span, (n, hidden).
+            right: hidden state after the span, (n, hidden).
+            where: position of the token in the span, from 0, (n,), int64.
+            table: token embeddings, (vocabulary, embedding).
         """
         x = torch.cat([left, right, self.positions(where)], dim=-1)
         x = self.inner_norm(F.gelu(self.inner(x)))
@@ -93,11 +90,11 @@ class SpanBoundaryHead(nn.Module):
 
 
 class ModelWithSBO(nn.Module):
-    """A model, and what is learnt beside it.
+    """A masked language model with a span-boundary head.
 
     Args:
-        model: with a head for masked tokens.
-        boundaries: the further head.
+        model: the masked language model.
+        boundaries: the span-boundary head.
     """
 
     def __init__(self, model: nn.Module, boundaries: SpanBoundaryHead) -> None:
@@ -106,18 +103,18 @@ class ModelWithSBO(nn.Module):
 
 
 class SpanBoundary(MaskedLanguageModelling):
-    """Tell which tokens were hidden, also from what stands around them."""
+    """Predicts masked tokens from their own hidden states and from the boundaries of their span."""
 
     name: ClassVar[str] = "masked-lm+span-boundary"
     options_type: ClassVar[type[Options]] = SpanOptions
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
-        """See ``Objective``: the plain sum of both (section 3.2)."""
+        """Loss term -> weight; the plain sum of both losses (section 3.2)."""
         return {MASKED_LM: 1.0, SPAN_BOUNDARY: 1.0}
 
     def model(self, family: "Family", config: Any) -> nn.Module:
-        """See ``Objective``; with the head for boundaries."""
+        """Return the masked language model with a new span-boundary head."""
         model: Any = family.model(config, self.head)
         vocabulary, width = model.embeddings.tokens.weight.shape
         head = SpanBoundaryHead(config.hidden_size, width, vocabulary, config.layer_norm_eps)
@@ -125,12 +122,12 @@ class SpanBoundary(MaskedLanguageModelling):
         return ModelWithSBO(model, head)
 
     def models_to_save(self, model: nn.Module) -> dict[str, TrainedModel]:
-        """See ``Objective``; without the head for boundaries."""
+        """Return the masked language model without the span-boundary head."""
         assert isinstance(model, ModelWithSBO), "learner made it"
         return super().models_to_save(model.model)
 
     def mask_row(self, packed: PackedRow, rng: np.random.Generator) -> Example:
-        """Hide tokens of a row, and note where their spans' boundaries are."""
+        """Return a row with masked spans, and the positions of their boundaries."""
         chosen = self.select(packed, rng)
         row = self.mask_positions(packed, chosen, rng)
         places, where, left, right = find_boundaries(packed, chosen.positions)
@@ -171,15 +168,15 @@ class SpanBoundary(MaskedLanguageModelling):
 
 
 def find_boundaries(packed: PackedRow, positions: Ids) -> tuple[Ids, Ids, Ids, Ids]:
-    """Find the tokens around hidden spans.
+    """Return the tokens that are predicted from the boundaries of their span.
 
     Args:
         packed: the row.
-        positions: (n,), what is hidden, in order; neighbours in one text are of one span.
+        positions: sorted positions of masked tokens, (n,); neighbours in one text form a span.
 
     Returns:
-        for the tokens that are told from a boundary, (m,) each: their places, where in the span
-        they stand, and the places before and behind the span.
+        Positions of the tokens, their positions in the span, and the positions before and after
+        the span, (m,) each.
     """
     texts = np.append(packed.document_ids, 0)
     own = np.append(packed.is_text, False)  # so that the place before the first is none either

@@ -31,7 +31,7 @@ class EMA:
     def __init__(self, model: nn.Module, decay: float) -> None:
         if not 0 <= decay < 1:
             raise ValueError(f"the decay of an average is {decay}: not at least 0, less than 1")
-        self._average = get_ema_multi_avg_fn(decay)
+        self._average = get_ema_multi_avg_fn(decay)  # type: ignore[no-untyped-call]
         self.tensors = {name: _wide(p).clone() for name, p in model.named_parameters()}
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Tiny checkpoints as the reference library writes them, the input of most tests here."""
+"""Tiny checkpoints that transformers writes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +23,8 @@ Make = Callable[..., Path]
 def hub_checkpoint(tmp_path: Path) -> Make:
     """Return a function that writes a checkpoint in the Hub's layout.
 
-    It takes the name of a class, a directory name, whether to add a tokenizer, the dtype, and
-    changes to the configuration. Every value of every tensor is drawn at random.
+    Its arguments are a class name, a directory name, ``True`` to add a tokenizer, the dtype, and
+    changes to the configuration. All values are random.
     """
 
     def make(

@@ -1,4 +1,4 @@
-"""What all tests share: a home of their own, and a Hub on loopback for those that ask for it."""
+"""Fixtures of all tests: an isolated home, and a Hub on loopback."""
 
 import importlib
 import signal
@@ -15,9 +15,9 @@ from tests.reporting import record
 if TYPE_CHECKING:
     from tests.hub.hub_server import Hub
 
-# Started in the background, a shell lets its children ignore Ctrl-C, which several tests send.
+# A background shell makes its children ignore SIGINT, which several tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-NOWHERE = "http://127.0.0.1:9"  # the port of the discard service: nobody answers
+NOWHERE = "http://127.0.0.1:9"  # the port of the discard service, which is closed
 FOREIGN = (
     "HF_HUB_OFFLINE",
     "TRANSFORMERS_OFFLINE",
@@ -32,14 +32,14 @@ FOREIGN = (
 
 
 def reload_hub_settings() -> None:
-    """Let the Hub's client see the environment, which it reads when it is imported."""
+    """Reload the settings of huggingface_hub, which it reads at import."""
     if constants := sys.modules.get("huggingface_hub.constants"):
         importlib.reload(constants)
 
 
 @pytest.fixture(autouse=True)
 def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep tests off the user's store, cache and token, and off the network."""
+    """Isolate tests from the user's store, cache and token, and from the network."""
     for name in FOREIGN:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "zoo-home"))
@@ -68,7 +68,7 @@ FAILURES: Counter[tuple[str, str]] = Counter()
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Record the result of a test that has the mark ``promise``, all its parameters together."""
+    """Record the result of a test with the mark ``promise``, over all its parameters."""
     report = yield
     mark = item.get_closest_marker("promise")
     if mark is not None and report.when == "call" and not report.skipped:

@@ -1,4 +1,4 @@
-"""File systems made for a test."""
+"""File systems for tests."""
 
 import os
 import subprocess
@@ -9,14 +9,14 @@ import pytest
 
 
 def fill(disk: Path, left: int) -> None:
-    """Fills a disk but for some bytes."""
+    """Fill a disk except for some bytes."""
     free = os.statvfs(disk)
     with (disk / "filler").open("wb") as file:
         file.write(bytes(free.f_bavail * free.f_frsize - left))
 
 
 def read_only(disk: Path) -> None:
-    """Makes a disk read-only."""
+    """Make a disk read-only."""
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
 
 

@@ -1,4 +1,4 @@
-"""Commands in child processes with limits on time and memory, for tests of hostile input."""
+"""Commands in subprocesses with limits on time and memory."""
 
 import contextlib
 import os
@@ -14,15 +14,15 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Limited:
-    """A child that has ended.
+    """Result of a subprocess.
 
     Attributes:
         returncode: exit status; negative for a signal.
-        stdout, stderr: what it wrote.
+        stdout, stderr: its output.
         seconds: wall-clock time.
-        peak_bytes: largest resident set size of one process.
-        peak_total_bytes: largest memory of all processes together, pages that they share counted
-            once, as seen five times a second.
+        peak_bytes: maximum resident set size of one process.
+        peak_total_bytes: maximum memory of all processes together, shared pages counted once,
+            sampled five times a second.
     """
 
     returncode: int
@@ -50,7 +50,7 @@ def run_limited(
         address_space: limit in bytes, as ``ulimit -v`` sets it.
         cwd: working directory.
         stdin: standard input.
-        environment: added to this process's environment.
+        environment: variables added to the environment.
     """
     words = [str(word) for word in command]
     if words[0] == "zoo":
@@ -88,7 +88,7 @@ def run_limited(
 
 @contextlib.contextmanager
 def _sampled_memory(session: int) -> Iterator[list[int]]:
-    """Yield a list to which the memory of a session's processes is added all the time."""
+    """Yield a list of samples of the memory of a session's processes."""
     totals, ended = [0], threading.Event()
 
     def sample() -> None:
@@ -106,14 +106,14 @@ def _sampled_memory(session: int) -> Iterator[list[int]]:
 
 def _processes(session: int) -> Iterator[Path]:
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the process has ended
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
             if int(fields[3]) == session:
                 yield folder
 
 
 def _proportional_bytes(process: Path) -> int:
-    """Return the memory of a process, pages that are shared divided among those that share them."""
+    """Return the proportional set size of a process in bytes."""
     with contextlib.suppress(OSError):
         for line in (process / "smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):

@@ -1,12 +1,12 @@
-"""Results of the tests behind docs/reliability.md, kept as files that its table is written from.
+"""Results of the tests behind docs/reliability.md, in files from which its table is written.
 
-A test that shows a promise calls ``record`` with the number of cases that it tried and how many
-failed. Nothing is written unless ``$ZOO_TEST_RESULTS`` names a folder::
+A test of a promise calls ``record`` with the numbers of cases and failures. Nothing is written
+unless ``$ZOO_TEST_RESULTS`` names a directory::
 
     ZOO_TEST_RESULTS=tests/results python -m pytest -m '' tests/faults
     python -m tests.fuzz.table          # writes the table from tests/results
 
-The files are committed. Each holds the result of one test, so runs in parallel do not meet.
+The files are committed. Each has the result of one test, so parallel runs do not conflict.
 """
 
 import json
@@ -43,16 +43,16 @@ PROMISES = {
 def record(
     promise: str, *, cases: int, failures: int = 0, measured: str = "", command: str = ""
 ) -> None:
-    """Write the result of a test to the folder that ``$ZOO_TEST_RESULTS`` names.
+    """Write the result of a test to the directory ``$ZOO_TEST_RESULTS``.
 
-    Call it before the assertion, or a failure is not recorded.
+    Call it before the assertion; otherwise a failure is not recorded.
 
     Args:
         promise: key of ``PROMISES``.
-        cases: number of cases that were tried.
+        cases: number of cases.
         failures: number of cases that broke the promise.
-        measured: the figure that the test measured, in a few words: ``"peak 431 MB"``.
-        command: command that repeats the test; without it, the running test of pytest.
+        measured: measured figure as text: ``"peak 431 MB"``.
+        command: command that repeats the test; by default that of the running test.
     """
     if promise not in PROMISES:
         raise KeyError(f"{promise}: add this promise to tests/reporting.py")
@@ -77,5 +77,5 @@ def _running_test() -> str:
 
 
 def _slug(command: str) -> str:
-    """Return a file name for a command: its last words, and nothing that a file system minds."""
+    """Return a file name for a command, made of its last words."""
     return re.sub(r"[^a-z0-9]+", "-", command.lower()).strip("-")[-80:].lstrip("-")

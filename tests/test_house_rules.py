@@ -1,4 +1,4 @@
-"""The rules that keep the parts apart, checked on the source itself."""
+"""Rules about names and imports, checked on the source."""
 
 import ast
 import re
@@ -28,10 +28,10 @@ def imported(path: Path) -> set[str]:
 def test_the_core_names_no_family(path: Path) -> None:
     planned = ["bert", "roberta", "albert", "distilbert", "electra", "deberta", "gpt", "t5", "elmo"]
     words = "|".join({*planned, *own_families()})
-    # parts of names that sentence-transformers and the Hub give to files are not ours to choose
+    # file names of sentence-transformers and the Hub may contain family names
     text = path.read_text("utf-8").replace("sentence_bert_config.json", "")
-    found = re.findall(rf"(?i)(?<![a-z])(?:{words})(?![a-z])", text)
-    assert not found, f"{path} names {sorted(set(found))}"
+    names = re.findall(rf"(?i)(?<![a-z])(?:{words})(?![a-z])", text)
+    assert not names, f"{path} names {sorted(set(names))}"
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda p: p.name)

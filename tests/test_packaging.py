@@ -1,4 +1,4 @@
-"""The wheel: what it holds, and that it works from anywhere without the source tree."""
+"""The wheel: its contents, and use without the source tree."""
 
 import json
 import os
@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build it from a copy of the tracked files, so that leftovers of other builds do not count."""
+    """Build the wheel from a copy of the tracked files, without files of other builds."""
     folder = tmp_path_factory.mktemp("wheel")
     names = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False

@@ -1,4 +1,4 @@
-"""Results of tests are written only where a folder is named, one file for each test."""
+"""Files of test results: written on request, one file for each test."""
 
 import json
 from pathlib import Path

@@ -1,10 +1,8 @@
-"""The command ``zoo`` in a process of its own that need not import torch: a fork of one that waits.
+"""The command ``zoo`` in forks of a process that has imported torch, for fast tests.
 
-Most of what a short command takes is importing torch, and the reference library where a model is
-verified. One process imports both, once, and runs each command in a fork of itself: with its own
-environment, folder, standard streams and exit code, and with nothing of what tests have imported
-or changed. What is imported when, how signals end a command and how an interpreter starts is
-tested with processes that are started.
+Most of the time of a short command is the import of torch and transformers. One process imports
+both, once, and runs each command in a fork with its own environment, working directory, standard
+streams and exit code. Tests of imports, signals and interpreter start use real processes.
 """
 
 import gc
@@ -28,12 +26,12 @@ PRELOADED = "import torch, transformers; transformers.BertModel"
 
 @dataclass(frozen=True)
 class Signal:
-    """A signal that a command gets while it runs.
+    """A signal sent to a running command.
 
     Attributes:
-        number: the signal.
-        after: seconds until then.
-        changed: a directory; the seconds count from when a name in it was added or removed.
+        number: signal number.
+        after: delay in seconds.
+        changed: directory; the delay starts when an entry of it is added or removed.
     """
 
     number: int
@@ -44,12 +42,12 @@ class Signal:
 def zoo(
     *arguments: object, stdin: str = "", cwd: Path | None = None, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
-    """Run the command line as ``subprocess.run`` would, and return what it wrote."""
+    """Run the command line; return the result as ``subprocess.run`` does."""
     return _zoo(arguments, stdin, cwd or Path.cwd(), environment, None)
 
 
 def zoo_with_signal(signal: Signal, *arguments: object) -> "subprocess.CompletedProcess[str]":
-    """Run the command line, with a signal while it runs."""
+    """Run the command line, and send it a signal."""
     return _zoo(arguments, "", Path.cwd(), {}, signal)
 
 
@@ -80,7 +78,7 @@ def _zoo(
 
 @cache
 def _waiting() -> "subprocess.Popen[str]":
-    """Start the process that waits; it ends with this one, which closes its standard input."""
+    """Start the waiting process; it ends when its standard input is closed."""
     command = [sys.executable, "-m", "tests.warm"]
     return subprocess.Popen(
         command,
@@ -93,7 +91,7 @@ def _waiting() -> "subprocess.Popen[str]":
 
 
 def _serve(orders: IO[str], answers: IO[str]) -> None:
-    """Run each command in a fork, and answer its exit code, or minus the signal that ended it."""
+    """Run each command in a fork; write its exit code, or the negative signal number."""
     for line in orders:
         if not (child := os.fork()):
             _become(json.loads(line))
@@ -104,7 +102,7 @@ def _serve(orders: IO[str], answers: IO[str]) -> None:
 
 
 def _send(child: int, number: int, after: float, changed: str) -> None:
-    """Send a signal to a process that runs, or has ended and is not waited for yet."""
+    """Send a signal to a child process."""
     before = os.listdir(changed)
     while os.listdir(changed) == before and not _ended(child):
         time.sleep(0.0005)
@@ -117,7 +115,7 @@ def _ended(child: int) -> bool:
 
 
 def _become(order: dict[str, Any]) -> None:
-    """Be the command, and end as it does."""
+    """Run the command in this process, and exit."""
     os.environ.clear()
     os.environ.update(order["environment"])
     sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
@@ -130,6 +128,7 @@ def _become(order: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     exec(PRELOADED)
-    gc.freeze()  # or else each fork looks through all of it, and copies it, when it ends
+    # Without it, the garbage collector of each fork touches, and so copies, all memory at exit.
+    gc.freeze()
     with open(os.dup(0)) as orders, open(os.dup(1), "w") as answers:
         _serve(orders, answers)

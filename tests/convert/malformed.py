@@ -1,7 +1,7 @@
-"""Configurations with a wrong value or a wrong file in each place; run in a process with limits.
+"""Malformed configurations, tried in a process with limits.
 
-``python -m tests.convert.malformed FOLDER CASES``: tries ``CASES`` configurations of each family,
-drawn by chance (0 for all), and prints one line for each that ends as a bug.
+``python -m tests.convert.malformed FOLDER CASES`` tries ``CASES`` random configurations of each
+family (0 for all), and prints one line for each that raises an undocumented error.
 """
 
 import itertools
@@ -33,7 +33,7 @@ TEXTS = ("", "[]", "1", "null", '"x"', "{", '{"a":' * 1000, "[" * 100_000, "{}",
 
 
 def texts(hub: dict[str, Any]) -> Iterator[str]:
-    """Yield configurations with one thing wrong."""
+    """Yield configurations with one fault."""
     yield from TEXTS
     paths: list[tuple[str, ...]] = [(key,) for key in dict.fromkeys([*hub, *KEYS, *MORE])]
     paths += [(key, inner) for key in hub if isinstance(hub[key], dict) for inner in hub[key]]
@@ -64,7 +64,7 @@ def write_weights(path: Path, family: Family, config: Any, head: str) -> None:
 
 
 def bugs(folder: Path, family: Family, cases: int) -> Iterator[str]:
-    """Yield a line for each configuration of a family that ends as a bug."""
+    """Yield a line for each configuration of a family that raises an undocumented error."""
     config, heads = family.sizes()["tiny"], list(family.heads())
     folder.mkdir()
     write_weights(folder / "model.safetensors", family, config, heads[0])
@@ -72,10 +72,10 @@ def bugs(folder: Path, family: Family, cases: int) -> Iterator[str]:
     every = list(texts(hub))
     options: list[dict[str, Any]] = [{}, {"head": heads[0]}, {"head": heads[-1], "init_head": True}]
     chosen = random.Random(family.name).sample(every, min(cases, len(every))) if cases else every
-    for text, more in zip(chosen, itertools.cycle(options), strict=False):
+    for text, extra in zip(chosen, itertools.cycle(options), strict=False):
         (folder / family.config_files[0]).write_text(text, "utf-8")
         try:
-            convert(CheckpointDir(folder, "source"), None, dry_run=True, **more)
+            convert(CheckpointDir(folder, "source"), None, dry_run=True, **extra)
         except ZooError as error:
             if error.exit_code == 1 or len(str(error)) > 2000 or "\n" in str(error):
                 yield f"{family.name} {text[:200]}: {str(error)[:300]}"
@@ -84,6 +84,6 @@ def bugs(folder: Path, family: Family, cases: int) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    for each in all_families().values():
-        for line in bugs(Path(sys.argv[1], each.name), each, int(sys.argv[2])):
+    for family in all_families().values():
+        for line in bugs(Path(sys.argv[1], family.name), family, int(sys.argv[2])):
             print(line)

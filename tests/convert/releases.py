@@ -1,4 +1,4 @@
-"""First releases: a directory as it was published, and what the reference library makes of it."""
+"""First releases as their authors published them, and comparison with transformers."""
 
 import json
 from pathlib import Path
@@ -36,20 +36,20 @@ def converted(source: Path, head: str | None = None) -> tuple[ConversionReport, 
 
 
 def assert_computes(path: Path, expected: Golden) -> None:
-    """Outputs are those of the golden file, to 1e-9 in float64."""
+    """Compare the outputs with the golden file, to 1e-9 in float64."""
     checkpoint = load_checkpoint(path)
     model = checkpoint.family.model(checkpoint.config, checkpoint.head_name).double().eval()
     model.load_state_dict(load_file(path / "model.safetensors"))
     inputs = {name: torch.from_numpy(array) for name, array in expected.inputs.items()}
     with torch.no_grad():
-        found = model(**inputs)
-    assert found.keys() == expected.outputs.keys()
-    for name, wanted in expected.outputs.items():
-        assert np.abs(found[name].numpy() - wanted).max() <= 1e-9, name
+        outputs = model(**inputs)
+    assert outputs.keys() == expected.outputs.keys()
+    for name, expected_output in expected.outputs.items():
+        assert np.abs(outputs[name].numpy() - expected_output).max() <= 1e-9, name
 
 
 def as_the_reference_has_it(path: Path, expected: Golden) -> Any:
-    """Take a checkpoint back to the Hub's layout and into the reference library."""
+    """Convert a checkpoint to the Hub's layout, and load it with transformers."""
     hub = path.parent / "hub"
     convert(CheckpointDir(path, str(path)), hub, to="hub")
     kind = getattr(transformers, expected.hub_config["architectures"][0])

@@ -1,4 +1,4 @@
-"""Checkpoints of any size that take no space: files that are holes behind their headers."""
+"""Checkpoints of any size in sparse files."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ CONFIG = {
 def sparse_checkpoint(
     path: Path, *, shard_bytes: int = 1 << 60, dtype: str = "F32", **changes: Any
 ) -> int:
-    """Write a BERT whose weights are all zero, in shards; return the bytes of its weights."""
+    """Write a BERT with zero weights in shards; return the size of its weights in bytes."""
     path.mkdir()
     hub = {**CONFIG, **changes}
     (path / "config.json").write_text(json.dumps(hub))

@@ -1,4 +1,4 @@
-"""Sources that shrink or change while they are converted: one line, and nothing left."""
+"""Sources that change during conversion: an error of one line, and no output."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ def overwrite(path: Path) -> None:
 @pytest.mark.promise("changing-file")
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("change", [shrink, overwrite])
-def test_a_source_that_changes_ends_in_one_line(
+def test_changing_source_is_one_line(
     tmp_path: Path, change: Callable[[Path], None], dtype: str
 ) -> None:
     source = tmp_path / "source"
@@ -52,7 +52,7 @@ def test_a_source_that_changes_ends_in_one_line(
 
 @pytest.mark.promise("changing-file")
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_a_change_after_the_last_read_is_found_as_well(
+def test_change_after_the_last_read_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     source = tmp_path / "source"

@@ -1,4 +1,4 @@
-"""A configuration without ``architectures``: the tensors say the head, or the user must."""
+"""Inference of the head from tensors, for a configuration without ``architectures``."""
 
 import json
 import re
@@ -14,8 +14,8 @@ from zoo.hub.source import CheckpointDir
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 CASES = sorted(p for p in GOLDEN.glob("*/*.safetensors") if p.parent.name != "elmo")
-# What the tensors leave open. A class for each text has the shape of one for each token; with one
-# class it may also rate the choices of a question. Tied output tables are not in the file.
+# Heads that the tensors do not determine: a text classifier has the shapes of a token classifier,
+# with one class also of a multiple-choice head. Tied output layers are not in the file.
 TEXTS = {"sequence-classification", "token-classification"}
 OPEN = {
     ("albert", "sequence-classification"): TEXTS,
@@ -43,7 +43,7 @@ def without_a_class(path: Path, case: Golden) -> CheckpointDir:
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_the_head_is_the_only_one_that_fits(tmp_path: Path, path: Path) -> None:
+def test_inferred_head(tmp_path: Path, path: Path) -> None:
     case, family = Golden.read(path), path.parent.name
     source = without_a_class(tmp_path / "source", case)
     heads = OPEN.get((family, path.stem))
@@ -66,7 +66,7 @@ def test_the_head_is_the_only_one_that_fits(tmp_path: Path, path: Path) -> None:
         ("deberta/masked-lm", "replaced-token-detection", "head.norm.weight"),
     ],
 )
-def test_a_new_head_takes_nothing_of_the_one_that_is_there(
+def test_new_head_does_not_reuse_other_heads(
     tmp_path: Path, name: str, head: str, another: str
 ) -> None:
     case = Golden.read(GOLDEN / f"{name}.safetensors")
@@ -76,6 +76,6 @@ def test_a_new_head_takes_nothing_of_the_one_that_is_there(
         convert(ours, tmp_path / "new", head=head)
     report = convert(ours, tmp_path / "new", head=head, init_head=True)
     assert another in {entry.target for entry in report.closed.fresh}
-    there, new = (load_file(tmp_path / f"{side}/model.safetensors") for side in ("ours", "new"))
-    assert (there[another] != new[another]).any()
-    assert (there["embeddings.tokens.weight"] == new["embeddings.tokens.weight"]).all()
+    existing, new = (load_file(tmp_path / f"{side}/model.safetensors") for side in ("ours", "new"))
+    assert (existing[another] != new[another]).any()
+    assert (existing["embeddings.tokens.weight"] == new["embeddings.tokens.weight"]).all()

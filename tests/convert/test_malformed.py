@@ -1,4 +1,4 @@
-"""Malformed files of a checkpoint: one line, the documented code, in bounded time and memory."""
+"""Malformed checkpoint files: documented errors in bounded time and memory."""
 
 import json
 import os
@@ -18,7 +18,7 @@ MB = 1_000_000
 
 
 @pytest.mark.parametrize("cases", [40, pytest.param(0, marks=pytest.mark.long)])
-def test_no_configuration_ends_as_a_bug(tmp_path: Path, cases: int) -> None:
+def test_malformed_configurations_raise_documented_errors(tmp_path: Path, cases: int) -> None:
     command = [sys.executable, "-m", "tests.convert.malformed", tmp_path, cases]
     done = run_limited(command, seconds=900, address_space=2000 * MB, cwd=Path(__file__).parents[2])
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
@@ -35,7 +35,7 @@ def test_no_configuration_ends_as_a_bug(tmp_path: Path, cases: int) -> None:
         {"max_position_embeddings": 10**9, "hidden_size": 10**9},
     ],
 )
-def test_absurd_numbers_take_no_memory(
+def test_absurd_sizes_allocate_nothing(
     hub_checkpoint: Make, changes: dict[str, int | None]
 ) -> None:
     source = hub_checkpoint("BertForMaskedLM")
@@ -50,7 +50,7 @@ def test_absurd_numbers_take_no_memory(
 
 @pytest.mark.parametrize("name", ["config.json", "vocab.txt", "model.safetensors"])
 @pytest.mark.parametrize("kind", ["pipe", "device", "folder"])
-def test_files_that_are_no_files(hub_checkpoint: Make, name: str, kind: str) -> None:
+def test_special_files(hub_checkpoint: Make, name: str, kind: str) -> None:
     source = hub_checkpoint()
     (source / name).unlink()
     if kind == "pipe":
@@ -71,7 +71,7 @@ def test_files_that_are_no_files(hub_checkpoint: Make, name: str, kind: str) -> 
         *('{"weight_map": {"a": "model.safetensors\\u0000"}}', '{"weight_map": {"a": "b"}}'),
     ],
 )
-def test_an_index_of_our_own_layout(hub_checkpoint: Make, tmp_path: Path, content: str) -> None:
+def test_malformed_index(hub_checkpoint: Make, tmp_path: Path, content: str) -> None:
     convert(CheckpointDir(hub_checkpoint(), "source"), tmp_path / "ours")
     (tmp_path / "ours" / "model.safetensors.index.json").write_text(content)
     with pytest.raises(ZooError) as caught:
@@ -79,7 +79,7 @@ def test_an_index_of_our_own_layout(hub_checkpoint: Make, tmp_path: Path, conten
     assert caught.value.exit_code in (3, 4) and "\n" not in str(caught.value)
 
 
-def test_class_names_that_are_none(hub_checkpoint: Make) -> None:
+def test_malformed_architectures(hub_checkpoint: Make) -> None:
     source = hub_checkpoint()
     config = json.loads((source / "config.json").read_text())
     (source / "config.json").write_text(json.dumps({**config, "architectures": 3}))

@@ -1,4 +1,4 @@
-"""What a conversion takes is bounded, whatever the size of its tensors."""
+"""Memory of a conversion, which does not depend on the size of tensors."""
 
 from pathlib import Path
 from typing import Any
@@ -42,8 +42,8 @@ def test_every_change_of_dtype(tmp_path: Path, stored: str, dtype: str, to: str)
 
 @pytest.mark.long
 @pytest.mark.parametrize("options", [(), ("--dtype", "bfloat16")])
-def test_twelve_gigabytes_in_shards(tmp_path: Path, options: tuple[str, ...]) -> None:
-    """The result takes as much space on the disk, for the time of the test."""
+def test_twelve_gigabyte_checkpoint(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """The result takes the same space on disk during the test."""
     size = sparse_checkpoint(
         tmp_path / "source",
         shard_bytes=5_000 * MB,

@@ -1,4 +1,4 @@
-"""The first GPT as OpenAI released it: numbered arrays, and vocabularies under former names."""
+"""The release of the first GPT: numbered arrays, and old names of vocabulary files."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from zoo.tokenizers import SourceFiles
 
 
 def numbered(path: Path, cuts: tuple[int, ...] = (100, 777, 778)) -> Golden:
-    """Write a golden file's weights as OpenAI did: one flat array, cut where it pleases."""
+    """Write the weights of a golden file as one flat array, cut at given positions."""
     case = golden("gpt/first-causal-lm")
     parts = [f"{part}.{last}" for part in ("attn.c_attn", "attn.c_proj") for last in ("w", "b")]
     parts += ["ln_1.w", "ln_1.b"]
@@ -59,7 +59,7 @@ def test_a_part_is_missing(tmp_path: Path) -> None:
 
 
 def test_former_names_of_vocabularies(tmp_path: Path) -> None:
-    """The same bytes give the same tokenizer under their present names, which others compare."""
+    """The same files give the same tokenizer under old and new names."""
     vocabulary, merges = words()
     files = {
         "gpt": {"vocab.json": vocabulary.encode(), "merges.txt": merges.encode()},

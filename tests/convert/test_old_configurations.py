@@ -1,4 +1,4 @@
-"""Configurations from before ``model_type``: those of SciBERT, TinyBERT and many others."""
+"""Configurations without ``model_type``, such as those of SciBERT and TinyBERT."""
 
 import json
 from pathlib import Path
@@ -18,26 +18,26 @@ from zoo.hub.source import CheckpointDir
 SAID = ("model_type", "architectures")
 
 
-def without(path: Path, *keys: str, **more: object) -> Path:
-    """Take keys out of a configuration."""
+def without(path: Path, *keys: str, **changes: object) -> Path:
+    """Remove keys from a configuration."""
     config = json.loads((path / "config.json").read_text())
-    kept = {key: value for key, value in config.items() if key not in keys}
-    (path / "config.json").write_text(json.dumps(kept | more))
+    remaining = {key: value for key, value in config.items() if key not in keys}
+    (path / "config.json").write_text(json.dumps(remaining | changes))
     return path
 
 
-def test_the_class_says_it(hub_checkpoint: Make) -> None:
+def test_model_type_from_the_class_name(hub_checkpoint: Make) -> None:
     path = without(hub_checkpoint(), "model_type")
     assert open_source(CheckpointDir(path, "source")).family.name == "bert"
 
 
-def test_the_class_says_which_of_a_familys_model_types(tmp_path: Path) -> None:
+def test_class_name_selects_the_model_type(tmp_path: Path) -> None:
     config = {"architectures": ["MT5ForConditionalGeneration"], "d_model": 8}
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert find_config(CheckpointDir(tmp_path, "source"))[2]["model_type"] == "mt5"
 
 
-def test_the_user_says_it(hub_checkpoint: Make, tmp_path: Path) -> None:
+def test_model_type_from_the_option(hub_checkpoint: Make, tmp_path: Path) -> None:
     path = without(hub_checkpoint("BertModel"), *SAID, cell={}, emb_size=32, structure=[])
     argv = ["convert", str(path), "--model-type", "bert", "-o", str(tmp_path / "ours")]
     done = CliRunner().invoke(cli, argv, catch_exceptions=False)
@@ -50,7 +50,7 @@ def test_the_user_says_it(hub_checkpoint: Make, tmp_path: Path) -> None:
     assert written["emb_size"] == 32
 
 
-def test_the_registry_says_it(hub: Hub, hub_checkpoint: Make) -> None:
+def test_model_type_from_the_registry(hub: Hub, hub_checkpoint: Make) -> None:
     path = without(hub_checkpoint("BertModel"), *SAID)
     hub.add("allenai/scibert_scivocab_uncased", {p.name: p.read_bytes() for p in path.iterdir()})
     for name in ("scibert-uncased", "allenai/scibert_scivocab_uncased"):
@@ -59,12 +59,12 @@ def test_the_registry_says_it(hub: Hub, hub_checkpoint: Make) -> None:
         assert json.loads(done.stdout)["family"] == "bert"
 
 
-def test_nobody_says_it(hub_checkpoint: Make) -> None:
+def test_unknown_model_type(hub_checkpoint: Make) -> None:
     path = without(hub_checkpoint(), *SAID)
     with pytest.raises(VerificationError, match=r"no model_type.*--model-type"):
         open_source(CheckpointDir(path, "source"))
 
 
-def test_a_contradiction(hub_checkpoint: Make) -> None:
+def test_contradicting_model_type(hub_checkpoint: Make) -> None:
     with pytest.raises(UsageError, match="'bert', and not 'electra'"):
         open_source(CheckpointDir(hub_checkpoint(), "source", model_type="electra"))

@@ -1,4 +1,4 @@
-"""A model is converted when it is first used: once, and safely by several at the same time."""
+"""Conversion on first use, also by concurrent processes."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def test_a_directory_is_converted_once(hub_checkpoint: Make, tmp_path: Path) -> 
     assert first.path.is_relative_to(tmp_path / "zoo-home" / "cache")
 
 
-def test_weights_that_changed_behind_the_same_size_and_time(hub_checkpoint: Make) -> None:
+def test_changed_weights_with_equal_size_and_mtime(hub_checkpoint: Make) -> None:
     source = hub_checkpoint()
     first = resolve_checkpoint(str(source))
     weights = source / "model.safetensors"
@@ -37,7 +37,7 @@ def test_weights_that_changed_behind_the_same_size_and_time(hub_checkpoint: Make
     os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
     second = resolve_checkpoint(str(source))
     assert second.path != first.path
-    stored = [(each.path / weights.name).read_bytes() for each in (first, second)]
+    stored = [(checkpoint.path / weights.name).read_bytes() for checkpoint in (first, second)]
     assert stored[0] != stored[1]
 
 
@@ -59,7 +59,7 @@ def test_a_file_in_a_folder_that_changed(hub_checkpoint: Make, folder: str) -> N
         )
 
 
-def test_files_that_are_not_read_do_not_count(hub_checkpoint: Make) -> None:
+def test_unread_files_do_not_change_the_cache_key(hub_checkpoint: Make) -> None:
     source = hub_checkpoint()
     first = resolve_checkpoint(str(source))
     (source / "README.md").write_text("changed")
@@ -67,7 +67,7 @@ def test_files_that_are_not_read_do_not_count(hub_checkpoint: Make) -> None:
     assert resolve_checkpoint(str(source)).path == first.path
 
 
-def test_a_new_file_counts(hub_checkpoint: Make) -> None:
+def test_new_file_changes_the_cache_key(hub_checkpoint: Make) -> None:
     source = hub_checkpoint()
     first = resolve_checkpoint(str(source))
     (source / "tokenizer_config.json").write_text('{"model_max_length": 17}')
@@ -90,14 +90,14 @@ def test_another_head_of_a_model_in_the_store_follows_it(
     assert contents[0] != contents[1]
 
 
-def test_another_head_has_a_place_of_its_own(hub_checkpoint: Make) -> None:
+def test_other_heads_are_cached_separately(hub_checkpoint: Make) -> None:
     source = str(hub_checkpoint())
     assert resolve_checkpoint(source).head_name == "pretraining"
     assert resolve_checkpoint(source, head="none").head_name == "none"
     assert resolve_checkpoint(source).head_name == "pretraining"
 
 
-def test_those_used_last_are_kept(
+def test_least_recently_used_are_evicted(
     hub_checkpoint: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paths, "MAX_CACHED", 2)
@@ -112,7 +112,7 @@ def test_those_used_last_are_kept(
     assert sorted(folder.iterdir()) == sorted([unfinished, used[1], used[3]])
 
 
-def test_a_mistake_is_said_before_anything_is_begun(hub_checkpoint: Make, tmp_path: Path) -> None:
+def test_usage_error_is_raised_before_conversion(hub_checkpoint: Make, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "zoo", "export", str(hub_checkpoint()), "--onnx"]
     command += ["-o", "out", "--head", "masked-ln"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
@@ -122,7 +122,7 @@ def test_a_mistake_is_said_before_anything_is_begun(hub_checkpoint: Make, tmp_pa
 
 
 @pytest.mark.parametrize("count", [3])
-def test_several_at_once(hub_checkpoint: Make, tmp_path: Path, count: int) -> None:
+def test_concurrent_conversions(hub_checkpoint: Make, tmp_path: Path, count: int) -> None:
     source = hub_checkpoint()
     command = [sys.executable, "-m", "zoo", "run", "fill-mask", str(source), "a [MASK]"]
     running = [

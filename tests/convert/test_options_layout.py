@@ -1,4 +1,4 @@
-"""A family that is published as ``options.json`` and HDF5: in, out, and at work."""
+"""Checkpoints of ``options.json`` and HDF5: conversion in both directions, and use."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ def arrays(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", sorted(path.stem for path in GOLDEN.iterdir()))
-def test_there_and_back(tmp_path: Path, case: str) -> None:
+def test_round_trip(tmp_path: Path, case: str) -> None:
     theirs, golden = published(tmp_path / "theirs", case, n_epochs=3)
     report = convert(source(theirs), tmp_path / "ours")
     assert (report.family, report.head, report.format) == ("elmo", golden.head, "hdf5")
@@ -47,7 +47,7 @@ def test_there_and_back(tmp_path: Path, case: str) -> None:
     for name, array in golden.weights.items():
         assert back[name].dtype == array.dtype and back[name].tobytes() == array.tobytes(), name
     options = json.loads((tmp_path / "back" / "options.json").read_text())
-    unset = {"cell_clip": None, "proj_clip": None}  # a limit that is not there is left out
+    unset = {"cell_clip": None, "proj_clip": None}  # absent limits are not written
     lstm = golden.hub_config["lstm"]
     expected = {k: v for k, v in lstm.items() if unset.get(k, 0) is not v}
     assert options == {**golden.hub_config, "lstm": expected, "n_epochs": 3}
@@ -55,7 +55,7 @@ def test_there_and_back(tmp_path: Path, case: str) -> None:
     assert arrays(tmp_path / "direct" / "lm_weights.hdf5").keys() == golden.weights.keys()
 
 
-def test_the_account_names_what_is_wrong(tmp_path: Path) -> None:
+def test_report_names_missing_and_unexpected_tensors(tmp_path: Path) -> None:
     theirs, _ = published(tmp_path / "theirs")
     with h5py.File(theirs / "small_weights.hdf5", "a") as file:
         del file["CNN/b_cnn_1"]
@@ -73,7 +73,7 @@ def test_options_of_no_family_are_no_checkpoint(tmp_path: Path) -> None:
         convert(source(theirs), tmp_path / "ours")
 
 
-def test_bfloat16_has_no_place_in_the_file(tmp_path: Path) -> None:
+def test_bfloat16_is_not_supported_by_the_format(tmp_path: Path) -> None:
     theirs, _ = published(tmp_path / "theirs")
     convert(source(theirs), tmp_path / "ours", dtype="bfloat16")
     with pytest.raises(UsageError, match="--dtype float32"):
@@ -89,7 +89,7 @@ def test_features_and_embeddings_of_texts(tmp_path: Path) -> None:
     weights = {name: array.astype(np.float64) for name, array in golden.weights.items()}
     texts = ["A cat sat .", "no", ""]
     found = model.features(texts, layers=[0, 1, -1])
-    again = model.features(texts[::-1], layers=[-1])[::-1]  # texts do not see each other
+    again = model.features(texts[::-1], layers=[-1])[::-1]  # texts in a batch are independent
     for text, result, other in zip(texts, found, again, strict=True):
         words = text.split()
         ids = sentence_ids(words, golden.hub_config["char_cnn"]["max_characters_per_token"])

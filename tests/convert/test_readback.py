@@ -1,4 +1,4 @@
-"""What is published can be read back, or nothing is published."""
+"""Reading back of results before they are published."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ To = Literal["zoo", "hub"]
 
 
 def refused(source: Path, to: To, **options: Any) -> str:
-    """Convert, which must fail and leave nothing; return the message."""
+    """Check that a conversion fails without output; return the message."""
     before = sorted(source.parent.iterdir())
     with pytest.raises(VerificationError) as caught:
         convert(CheckpointDir(source, "source"), source.parent / "out", to=to, **options)
@@ -45,9 +45,7 @@ def test_two_tokens_on_one_id(hub_checkpoint: Make, to: To) -> None:
 @BOTH
 @pytest.mark.parametrize("key", ["layer_norm_eps", "carried_along"])
 @pytest.mark.parametrize("number", ["Infinity", "-Infinity", "NaN", "1e999"])
-def test_numbers_that_json_does_not_have(
-    hub_checkpoint: Make, to: To, key: str, number: str
-) -> None:
+def test_non_finite_numbers(hub_checkpoint: Make, to: To, key: str, number: str) -> None:
     source = hub_checkpoint("BertModel")
     config = json.loads((source / "config.json").read_text()) | {key: 0}
     text = json.dumps(config).replace(f'"{key}": 0', f'"{key}": {number}')
@@ -63,7 +61,7 @@ def test_numbers_that_json_does_not_have(
         ("tokenizer.json", {"model": None}, "tokenizer"),
     ],
 )
-def test_a_file_that_is_not_what_was_meant(
+def test_file_that_differs_from_the_plan(
     hub_checkpoint: Make,
     monkeypatch: pytest.MonkeyPatch,
     to: To,
@@ -82,7 +80,7 @@ def test_a_file_that_is_not_what_was_meant(
 
 
 @BOTH
-def test_another_configuration_than_was_meant(
+def test_configuration_that_differs_from_the_plan(
     hub_checkpoint: Make, monkeypatch: pytest.MonkeyPatch, to: To
 ) -> None:
     write = writers._write

@@ -1,6 +1,6 @@
 """First releases of families, in their authors' names and formats (see golden/make_releases.py).
 
-What the converted weights must compute is in the golden files, from the reference library.
+The expected outputs of the converted weights are in the golden files, computed by transformers.
 """
 
 import json
@@ -24,7 +24,7 @@ from tests.convert.releases import (
 from zoo.conformance.golden import Golden
 from zoo.errors import SourceError, UsageError, VerificationError
 
-# what google-research/albert writes into albert_config.json
+# contents of albert_config.json in google-research/albert
 ALBERT_KEYS = {
     "attention_probs_dropout_prob",
     "hidden_dropout_prob",
@@ -41,7 +41,7 @@ ALBERT_KEYS = {
     "vocab_size",
 }
 ALBERT_REST = {
-    "hidden_act": "gelu",  # in that code, what the Hub calls gelu_new
+    "hidden_act": "gelu",  # the name of gelu_new in that code
     "net_structure_type": 0,
     "gap_size": 0,
     "num_memory_blocks": 0,
@@ -58,8 +58,8 @@ def electra(path: Path, shares: str, case: str) -> Path:
 
 
 @pytest.mark.parametrize("case", ["replaced-token-detection", "masked-lm"])
-def test_electra_holds_two_networks(tmp_path: Path, case: str) -> None:
-    """The class that the configuration names says which is meant, and so does --head."""
+def test_electra_release_has_two_models(tmp_path: Path, case: str) -> None:
+    """The class name in the configuration selects the model, as does --head."""
     source = electra(tmp_path / "both", "nothing", case)
     report, ours = converted(source)
     assert (report.family, report.head, report.format) == ("electra", case, "tensorflow")
@@ -71,18 +71,18 @@ def test_electra_holds_two_networks(tmp_path: Path, case: str) -> None:
     slots = {n for n, because in reasons.items() if n.endswith(("adam_m", "adam_v"))}
     assert len(slots) == 20
     assert all("optimizer" in reasons[name] for name in slots)
-    left = reasons.keys() - slots
-    assert all(f"belongs to the {other}" in reasons[name] for name in left)
+    dropped = reasons.keys() - slots
+    assert all(f"belongs to the {other}" in reasons[name] for name in dropped)
     mapped = {name for move in report.closed.moves for name in move.names}
     assert {name for name in mapped if "embeddings.word" in name} == {
         "electra.embeddings.word_embeddings.weight"
     }
     assert len(mapped) == len(golden(f"electra/{case}").weights)
     scope = {"discriminator": "electra", "generator": "generator"}[other]
-    assert {name.split("/")[0] for name in left} == {scope, f"{other}_predictions"}
+    assert {name.split("/")[0] for name in dropped} == {scope, f"{other}_predictions"}
 
 
-def test_electra_asks_which_network(tmp_path: Path) -> None:
+def test_electra_requires_a_head(tmp_path: Path) -> None:
     source = electra(tmp_path / "both", "nothing", "masked-lm")
     config = golden("electra/masked-lm").hub_config
     del config["architectures"]
@@ -110,7 +110,7 @@ def case_of_trunk(case: Golden) -> Golden:
 
 
 def test_electra_shares_embeddings(tmp_path: Path) -> None:
-    """As all released ones do: the reference library computes with the two parts put together."""
+    """As in all releases; transformers computes with both models combined."""
     case, judge = golden("electra/masked-lm"), golden("electra/replaced-token-detection")
     _, ours = converted(electra(tmp_path / "tied", "embeddings", "masked-lm"), "masked-lm")
     weights = {n: torch.from_numpy(array) for n, array in case.weights.items()}
@@ -127,11 +127,11 @@ def test_electra_shares_embeddings(tmp_path: Path) -> None:
     assert_computes(ours, expected)
 
 
-def test_electra_shares_everything(tmp_path: Path) -> None:
+def test_electra_shares_all_weights(tmp_path: Path) -> None:
     report, ours = converted(electra(tmp_path / "tied", "all", "masked-lm"), "masked-lm")
     assert_computes(ours, golden("electra/masked-lm"))
-    left = [n for n, d in report.closed.drops.items() if "discriminator" in d.reason]
-    assert {name.split("/")[0] for name in left} == {"discriminator_predictions"}
+    dropped = [n for n, d in report.closed.drops.items() if "discriminator" in d.reason]
+    assert {name.split("/")[0] for name in dropped} == {"discriminator_predictions"}
 
 
 def test_electra_goes_to_the_hub(tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_electra_goes_to_the_hub(tmp_path: Path) -> None:
 
 
 def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
-    """Neither network is there, and what is there no rule knows."""
+    """The file has neither model, and only unexpected tensors."""
     config = golden("electra/masked-lm").hub_config
     source = published(tmp_path / "other", "none", "config.json", config)
     for file in (TESTS / "fixtures" / "tensorflow").glob("kinds.ckpt.*"):
@@ -156,7 +156,7 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "other-ours").exists()
 
 
-def test_a_configuration_is_asked_for(tmp_path: Path) -> None:
+def test_missing_configuration(tmp_path: Path) -> None:
     source = electra(tmp_path / "bare", "nothing", "masked-lm")
     (source / "config.json").unlink()
     with pytest.raises(
@@ -203,7 +203,7 @@ def test_albert(tmp_path: Path, case: str) -> None:
 def test_elmo_while_it_is_trained(tmp_path: Path) -> None:
     expected = golden("elmo/pretraining")
     options = json.loads(json.dumps(expected.hub_config))
-    options["char_cnn"]["n_characters"] = 261  # as it must be for training
+    options["char_cnn"]["n_characters"] = 261  # required for training
     options |= {"bidirectional": True, "dropout": 0.1, "n_epochs": 10, "batch_size": 128}
     source = published(tmp_path / "trained", "elmo_model.ckpt-3", "options.json", options)
     (source / "checkpoint").write_text('model_checkpoint_path: "elmo_model.ckpt-3"')

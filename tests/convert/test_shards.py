@@ -1,4 +1,4 @@
-"""Our own layout in shards: written whole, read back, and checked both ways."""
+"""The zoo's layout in shards: writing, reading, and checks of the index."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ INDEX = "model.safetensors.index.json"
 
 @pytest.fixture
 def sharded(hub_checkpoint: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A checkpoint in shards of at most 8 kB, but for tensors that are larger."""
+    """A checkpoint in shards of at most 8 kB, except for larger tensors."""
     monkeypatch.setattr(
         writers, "write_weights", lambda *a, **k: write_weights(*a, **k, shard_bytes=8192)
     )
@@ -30,7 +30,7 @@ def sharded(hub_checkpoint: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return tmp_path
 
 
-def test_shards_hold_what_one_file_would(sharded: Path) -> None:
+def test_shards_equal_a_single_file(sharded: Path) -> None:
     index = json.loads((sharded / "ours" / INDEX).read_text())
     names = set(index["weight_map"].values())
     assert len(names) > 3
@@ -49,7 +49,7 @@ def test_the_reference_library_reads_them(sharded: Path) -> None:
     assert all(torch.equal(state[name], tensor) for name, tensor in before.items())
 
 
-def test_an_index_that_does_not_agree(sharded: Path) -> None:
+def test_index_that_contradicts_the_shards(sharded: Path) -> None:
     path = sharded / "ours" / INDEX
     index = json.loads(path.read_text())
     name = next(iter(index["weight_map"]))

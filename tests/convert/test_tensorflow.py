@@ -1,4 +1,4 @@
-"""A TensorFlow 1 checkpoint, written by TensorFlow, converted and taken to the Hub's layout."""
+"""Conversion of a TensorFlow 1 checkpoint to the zoo's layout and the Hub's."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ CONFIG = {
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A directory as Google published them: bert_config.json, the checkpoint, vocab.txt."""
+    """A directory as in Google's releases: bert_config.json, checkpoint, vocab.txt."""
     folder = tmp_path / "uncased_L-2"
     folder.mkdir()
     for path in DATA.glob(f"{STEM}.*"):
@@ -49,27 +49,27 @@ def ours(source: Path, target: Path) -> ConversionReport:
     return convert(CheckpointDir(source, str(source)), target)
 
 
-def test_every_weight_arrives_and_slots_are_left_out(source: Path, tmp_path: Path) -> None:
+def test_weights_are_converted_and_optimizer_slots_ignored(source: Path, tmp_path: Path) -> None:
     report = ours(source, tmp_path / "ours")
     assert (report.format, report.head) == ("tensorflow", "pretraining")
-    given = np.load(DATA / "values.npz")
-    weights = [n for n in given if n.startswith(("bert|", "cls|")) and "adam" not in n]
+    values = np.load(DATA / "values.npz")
+    weights = [n for n in values if n.startswith(("bert|", "cls|")) and "adam" not in n]
     assert sum(len(move.names) for move in report.closed.moves) == len(weights)
     assert len(report.closed.drops) == 2 * len(weights) + 1
     assert all("optimizer" in drop.reason for drop in report.closed.drops.values())
     stored = load_file(tmp_path / "ours" / "model.safetensors")
     layer = "bert|encoder|layer_1|attention|self|"
-    qkv = [given[f"{layer}{part}|kernel"].T for part in ("query", "key", "value")]
+    qkv = [values[f"{layer}{part}|kernel"].T for part in ("query", "key", "value")]
     assert np.array_equal(stored["layers.1.attention.qkv.weight"], np.concatenate(qkv))
     assert np.array_equal(
-        stored["embeddings.norm.weight"], given["bert|embeddings|LayerNorm|gamma"]
+        stored["embeddings.norm.weight"], values["bert|embeddings|LayerNorm|gamma"]
     )
-    table = given["cls|seq_relationship|output_weights"]
+    table = values["cls|seq_relationship|output_weights"]
     assert np.array_equal(stored["head.next_sentence.weight"], table)
 
 
-def test_the_reference_library_computes_with_it(source: Path, tmp_path: Path) -> None:
-    """Worked from TensorFlow's values by the formula of modeling.py, in float64."""
+def test_outputs_match_the_formula(source: Path, tmp_path: Path) -> None:
+    """The expected values are computed by the formulas of modeling.py, in float64."""
     ours(source, tmp_path / "ours")
     convert(CheckpointDir(tmp_path / "ours", "ours"), tmp_path / "hub", to="hub")
     kind = getattr(transformers, "BertForPreTraining")  # noqa: B009 (it is typed wrongly)
@@ -81,13 +81,13 @@ def test_the_reference_library_computes_with_it(source: Path, tmp_path: Path) ->
 
 
 def by_hand(ids: np.ndarray) -> np.ndarray:
-    """The pooled output from the variables, as google-research/bert computes it."""
+    """Compute the pooled output from the variables, as google-research/bert does."""
     from math import erf, sqrt
 
-    given = np.load(DATA / "values.npz")
+    values = np.load(DATA / "values.npz")
 
     def get(name: str) -> np.ndarray:
-        return np.asarray(given["bert|" + name.replace("/", "|")], np.float64)
+        return np.asarray(values["bert|" + name.replace("/", "|")], np.float64)
 
     def dense(x: np.ndarray, name: str) -> np.ndarray:
         return np.asarray(x @ get(f"{name}/kernel") + get(f"{name}/bias"))
@@ -119,8 +119,8 @@ def by_hand(ids: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("end", ["", ".index"])
-def test_one_of_several_is_named_by_its_path(source: Path, tmp_path: Path, end: str) -> None:
-    """As scripts of TensorFlow take it: the name without an end; a shell completes the index."""
+def test_path_selects_one_of_several(source: Path, tmp_path: Path, end: str) -> None:
+    """Scripts of TensorFlow take the name without a suffix; a shell completes the index."""
     for path in DATA.glob("kinds.ckpt.*"):
         (source / path.name).write_bytes(path.read_bytes())
     with pytest.raises(UsageError, match="several"):
@@ -132,11 +132,11 @@ def test_one_of_several_is_named_by_its_path(source: Path, tmp_path: Path, end: 
     assert not [name for name in report.sources if name.startswith("kinds")]
     first = resolve_checkpoint(str(source / f"{STEM}{end}"))
     assert first.head_name == "pretraining"
-    with pytest.raises(VerificationError):  # the other one holds other things
+    with pytest.raises(VerificationError):  # the other checkpoint has other tensors
         resolve_checkpoint(str(source / "kinds.ckpt"))
 
 
-def test_a_path_that_is_no_checkpoint_says_so(source: Path) -> None:
+def test_path_without_checkpoint(source: Path) -> None:
     next(source.glob("*.data-*")).unlink()
     with pytest.raises(SourceError, match="no weights in a known format"):
         convert(locate_or_download(resolve(str(source / STEM))), source / "ours")

@@ -1,4 +1,4 @@
-"""Conversion in both directions, against files and classes of the reference library."""
+"""Conversion in both directions, compared with files and classes of transformers."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def tensors(path: Path) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("head", HEADS)
-def test_there_and_back(hub_checkpoint: Make, tmp_path: Path, head: str, dtype: str) -> None:
+def test_round_trip(hub_checkpoint: Make, tmp_path: Path, head: str, dtype: str) -> None:
     source = hub_checkpoint(HEADS[head], dtype=dtype)
     report = convert(from_hub(source), tmp_path / "ours")
     assert report.head == head
@@ -59,7 +59,7 @@ def test_there_and_back(hub_checkpoint: Make, tmp_path: Path, head: str, dtype: 
     }
 
 
-def test_the_same_from_hub_to_hub(hub_checkpoint: Make, tmp_path: Path) -> None:
+def test_hub_to_hub(hub_checkpoint: Make, tmp_path: Path) -> None:
     source = hub_checkpoint()
     convert(from_hub(source), tmp_path / "back", to="hub")
     before, after = tensors(source), tensors(tmp_path / "back")
@@ -77,7 +77,7 @@ def test_a_trunk_without_pooler(hub_checkpoint: Make, tmp_path: Path) -> None:
     assert tensors(tmp_path / "back").keys() == tensors(source).keys()
 
 
-def test_half_a_pooler_is_missing_the_other_half(hub_checkpoint: Make, tmp_path: Path) -> None:
+def test_incomplete_pooler(hub_checkpoint: Make, tmp_path: Path) -> None:
     source = hub_checkpoint("BertModel")
     rewrite(source, {n: t for n, t in tensors(source).items() if n != "pooler.dense.bias"})
     with pytest.raises(Exception, match=r"1 missing from the file \(bert\.pooler\.dense\.bias\)"):
@@ -108,14 +108,12 @@ def test_legacy_names_of_norms(hub_checkpoint: Make, tmp_path: Path) -> None:
     assert old.keys() != tensors(source).keys()
     rewrite(source, old)
     report = convert(from_hub(source), tmp_path / "ours")
-    assert (
-        len(report.closed.renamed) == 2 * 6
-    )  # the embeddings' norm, two in each layer, the head's
+    assert len(report.closed.renamed) == 2 * 6  # of the embeddings, two in each layer, of the head
     ours, plain = tensors(tmp_path / "ours"), tensors(tmp_path / "plain")
     assert all(torch.equal(ours[name], plain[name]) for name in plain)
 
 
-def test_what_old_checkpoints_store_twice(hub_checkpoint: Make, tmp_path: Path) -> None:
+def test_duplicate_tensors_of_old_checkpoints(hub_checkpoint: Make, tmp_path: Path) -> None:
     source = hub_checkpoint()
     stored = tensors(source)
     extra = {
@@ -146,7 +144,7 @@ def test_untied_embeddings_are_kept_apart(hub_checkpoint: Make, tmp_path: Path) 
     assert not any(loading.values()), loading
 
 
-def test_a_head_less_is_dropped_with_a_reason(hub_checkpoint: Make, tmp_path: Path) -> None:
+def test_tensors_of_other_heads_are_dropped(hub_checkpoint: Make, tmp_path: Path) -> None:
     source = hub_checkpoint()
     report = convert(from_hub(source), tmp_path / "ours", head="none")
     reasons = {drop.reason for drop in report.closed.drops.values()}
@@ -162,7 +160,7 @@ def test_from_our_layout_to_another_head(hub_checkpoint: Make, tmp_path: Path) -
     assert load_checkpoint(tmp_path / "bare").head_name == "none"
 
 
-def test_a_new_head_only_when_asked_for(hub_checkpoint: Make, tmp_path: Path) -> None:
+def test_new_head_needs_the_option(hub_checkpoint: Make, tmp_path: Path) -> None:
     source = hub_checkpoint("BertForMaskedLM")
     head = "sequence-classification"
     with pytest.raises(Exception, match="--init-head"):
@@ -188,7 +186,7 @@ def test_a_new_head_only_when_asked_for(hub_checkpoint: Make, tmp_path: Path) ->
         (["no", ""], "sequence-classification", "empty or given twice"),
     ],
 )
-def test_labels_are_for_a_head_that_has_some(
+def test_labels_need_a_head_with_labels(
     hub_checkpoint: Make, tmp_path: Path, labels: list[str], head: str | None, says: str
 ) -> None:
     source = from_hub(hub_checkpoint("BertForMaskedLM"))
@@ -211,9 +209,7 @@ def test_a_missing_trunk_is_never_initialised(hub_checkpoint: Make, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float64"])
-def test_another_dtype_is_the_reference_librarys_rounding(
-    hub_checkpoint: Make, tmp_path: Path, name: str
-) -> None:
+def test_cast_matches_torch(hub_checkpoint: Make, tmp_path: Path, name: str) -> None:
     source = hub_checkpoint()
     report = convert(from_hub(source), tmp_path / "back", to="hub", dtype=name)
     assert any(f"exact: the source, in {name}, was rebuilt" in line for line in report.lines())
@@ -223,7 +219,7 @@ def test_another_dtype_is_the_reference_librarys_rounding(
         assert torch.equal(after[key], tensor.to(wanted)), key
 
 
-def test_values_that_do_not_fit_are_refused(hub_checkpoint: Make, tmp_path: Path) -> None:
+def test_overflow_is_refused(hub_checkpoint: Make, tmp_path: Path) -> None:
     source = hub_checkpoint()
     stored = tensors(source)
     stored["cls.predictions.bias"][3] = 70_000.0
@@ -244,7 +240,7 @@ def test_signs_of_zero_and_payloads_of_nan_survive(hub_checkpoint: Make, tmp_pat
     assert kept.view(torch.int32).tolist() == odd.tolist()
 
 
-def test_keys_that_are_not_known_are_carried_along(hub_checkpoint: Make, tmp_path: Path) -> None:
+def test_unknown_keys_are_kept(hub_checkpoint: Make, tmp_path: Path) -> None:
     source = hub_checkpoint()
     config = json.loads((source / "config.json").read_text())
     config |= {"my_note": {"a": [1, 2]}, "directionality": "bidi"}
@@ -256,7 +252,7 @@ def test_keys_that_are_not_known_are_carried_along(hub_checkpoint: Make, tmp_pat
     assert {key: back.get(key) for key in config} == config
 
 
-def test_the_manifest_says_what_was_read_and_written(hub_checkpoint: Make, tmp_path: Path) -> None:
+def test_manifest_lists_files_read_and_written(hub_checkpoint: Make, tmp_path: Path) -> None:
     from blake3 import blake3
 
     source = hub_checkpoint()

@@ -1,4 +1,4 @@
-"""Putting `.bin` files together by hand: pickles instruction by instruction, and their archives."""
+"""Handmade ``.bin`` files: pickles of single instructions, and archives."""
 
 import io
 import zipfile
@@ -27,7 +27,7 @@ def numbers(values: tuple[int, ...]) -> bytes:
 def storage(
     key: str = "0", kind: str = "torch\nFloatStorage", count: int = 6, view: bytes = b""
 ) -> bytes:
-    """A reference to bytes elsewhere in the file; a stream says ``N`` for its view, no view."""
+    """Return the instructions of a storage; in a stream, the last item is ``N`` (no view)."""
     reference = text("storage") + f"c{kind}\n".encode() + text(key) + text("cpu") + number(count)
     return b"(" + reference + view + b"tQ"
 

@@ -57,7 +57,7 @@ def test_a_pickle_converts_to_the_same_bytes(
     assert manifest["source"]["format"] == "pytorch"
 
 
-def test_safetensors_are_read_where_both_are_there(hub_checkpoint: Make, tmp_path: Path) -> None:
+def test_safetensors_are_preferred(hub_checkpoint: Make, tmp_path: Path) -> None:
     (hub_checkpoint() / "pytorch_model.bin").write_bytes(b"never opened")
     done = convert(tmp_path, "source", "-o", "out", "--allow-pickle")
     assert done.returncode == 0, done.stderr
@@ -80,9 +80,7 @@ def test_a_hostile_pickle_is_one_line_and_leaves_nothing(
         assert [path.name for path in tmp_path.iterdir()] == ["source"]
 
 
-def test_a_file_without_checksums_is_refused_and_then_asked_for(
-    hub_checkpoint: Make, tmp_path: Path
-) -> None:
+def test_file_without_checksums_needs_the_option(hub_checkpoint: Make, tmp_path: Path) -> None:
     torch.serialization.set_crc32_options(False)
     try:
         save_as_bin(hub_checkpoint(), shards=1, zipped=True)

@@ -1,4 +1,4 @@
-"""HDF5 files: what is read, what is refused, and what is written."""
+"""HDF5 files: reading, refused files, and writing."""
 
 import sys
 import time
@@ -72,7 +72,7 @@ def test_compressed_and_foreign_byte_orders_are_read(tmp_path: Path) -> None:
             assert found.dtype == "<f4" and np.array_equal(found, array)
 
 
-def test_a_plain_array_is_a_stretch_of_the_file(tmp_path: Path) -> None:
+def test_plain_array_is_a_range_of_the_file(tmp_path: Path) -> None:
     array = np.random.default_rng(0).normal(size=(20, 30)).astype(np.float32)
     path = write(tmp_path, group__plain=array, empty=np.zeros((0, 3), np.float32))
     with HDF5.open(path, ["weights.hdf5"]) as reader:
@@ -86,7 +86,7 @@ def test_a_plain_array_is_a_stretch_of_the_file(tmp_path: Path) -> None:
         assert reader.read("empty").shape == (0, 3)
 
 
-def test_behind_a_block_of_the_users(tmp_path: Path) -> None:
+def test_user_block(tmp_path: Path) -> None:
     array = np.random.default_rng(0).normal(size=(20, 30)).astype(np.float32)
     with h5py.File(tmp_path / "weights.hdf5", "w", userblock_size=512) as file:
         file.create_dataset("plain", data=array)
@@ -94,7 +94,7 @@ def test_behind_a_block_of_the_users(tmp_path: Path) -> None:
         assert np.array_equal(reader.read("plain"), array)
 
 
-def test_what_lies_elsewhere_is_refused(tmp_path: Path) -> None:
+def test_external_data_are_refused(tmp_path: Path) -> None:
     def refused(kind: str, match: str) -> None:
         with pytest.raises(VerificationError, match=match):
             HDF5.open(tmp_path, [f"{kind}.hdf5"])
@@ -121,15 +121,15 @@ def test_what_lies_elsewhere_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "value", ["text", np.array([b"ab"]), np.zeros(2, complex), np.zeros(2, [("a", "f4")])], ids=str
 )
-def test_what_is_no_number_is_refused(tmp_path: Path, value: Any) -> None:
+def test_non_numeric_arrays_are_refused(tmp_path: Path, value: Any) -> None:
     with pytest.raises(VerificationError, match="x holds"):
         HDF5.open(write(tmp_path, x=value), ["weights.hdf5"])
 
 
-def test_a_loop_of_groups_ends(tmp_path: Path) -> None:
+def test_circular_groups(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "weights.hdf5", "w") as file:
         file.create_group("a")
-        file["a/again"] = file["a"]  # a hard link to itself
+        file["a/again"] = file["a"]  # a hard link to its parent
     with pytest.raises(VerificationError, match="a/again is the same object as a"):
         HDF5.open(tmp_path, ["weights.hdf5"])
 
@@ -150,21 +150,21 @@ def test_other_bytes_are_refused(tmp_path: Path) -> None:
 
 def test_without_h5py_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, x=np.zeros(3))
-    monkeypatch.setitem(sys.modules, "h5py", None)  # what Python does where it is not installed
+    monkeypatch.setitem(sys.modules, "h5py", None)  # as if it were not installed
     with pytest.raises(UsageError) as error:
         HDF5.open(tmp_path, ["weights.hdf5"])
     assert "pip install 'plm-zoo[hdf5]'" in str(error.value)
-    with pytest.raises(UsageError, match=r"^lm_weights\.hdf5 needs h5py"):  # not its staging folder
+    with pytest.raises(UsageError, match=r"^lm_weights\.hdf5 needs h5py"):  # not the staging
         HDF5.write(tmp_path, [output("a", np.zeros(1, np.float32))], lambda _: None)
     with pytest.raises(UsageError, match="h5py"):
         HDF5.write(tmp_path, [], lambda _: None)
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_write_and_read(tmp_path: Path) -> None:
     arrays: dict[str, Any] = {
         "a/b": np.array([np.nan, -0.0, np.inf], np.float32),
         "c": np.zeros((0, 2), np.float32),
-        "d": np.arange(6, dtype=np.float32).reshape(2, 3).T,  # a view in another order
+        "d": np.arange(6, dtype=np.float32).reshape(2, 3).T,  # column-major
     }
     told: list[int] = []
     files = HDF5.write(tmp_path, [output(n, a) for n, a in arrays.items()], told.append)
@@ -174,13 +174,13 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
             assert reader.read(name).tobytes() == array.tobytes()
 
 
-def test_what_it_cannot_hold_is_refused(tmp_path: Path) -> None:
+def test_unsupported_dtype_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="BF16"):
         HDF5.write(tmp_path, [output("x", np.zeros(3, np.uint16), "BF16")], lambda _: None)
 
 
 def bombs(folder: Path) -> dict[str, str]:
-    """Write small files that claim much or lead elsewhere -> what is said of each."""
+    """Write small files with huge or external data; return file -> expected message."""
     with h5py.File(folder / "links.hdf5", "w") as file:
         group = file.create_group("0")
         for _ in range(14):  # 2 ** 14 paths
@@ -223,7 +223,7 @@ def bombs(folder: Path) -> dict[str, str]:
     }
 
 
-def test_small_files_that_claim_much_are_refused_quickly(tmp_path: Path) -> None:
+def test_hdf5_bombs_are_refused_quickly(tmp_path: Path) -> None:
     for name, message in bombs(tmp_path).items():
         begin = time.monotonic()
         with pytest.raises(VerificationError) as caught:
@@ -232,8 +232,8 @@ def test_small_files_that_claim_much_are_refused_quickly(tmp_path: Path) -> None
         assert time.monotonic() - begin < 10, name
 
 
-def test_a_chunk_that_inflates_ends_within_the_memory(tmp_path: Path) -> None:
-    """The chunk's declared size is small, and what it inflates to is half a gigabyte."""
+def test_compression_bomb_in_a_chunk(tmp_path: Path) -> None:
+    """The stated size of the chunk is small, but it decompresses to half a gigabyte."""
     with h5py.File(tmp_path / "weights.hdf5", "w") as file:
         array = file.create_dataset("x", (1 << 16,), "u1", chunks=(1 << 16,), compression=9)
         array.id.write_direct_chunk((0,), zlib.compress(bytes(1 << 29), 1))
@@ -259,9 +259,7 @@ def test_a_wrong_checksum_of_a_chunk_is_found(tmp_path: Path) -> None:
         reader.read("x")
 
 
-def test_a_crash_of_the_library_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_library_crash_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, x=np.zeros(3)) / "weights.hdf5"
     for code, message in (
         ("import os; os.abort()", "the library that reads it failed with SIGABRT"),
@@ -276,7 +274,7 @@ def test_a_crash_of_the_library_is_one_line(
 LIMIT = "resource.setrlimit(resource.RLIMIT_CPU, (1, 1))"
 
 
-def test_the_process_reads_no_other_file_and_has_no_secrets(tmp_path: Path) -> None:
+def test_subprocess_has_no_files_and_no_secrets(tmp_path: Path) -> None:
     (tmp_path / "probe.py").write_text(PROBE)
     sys.path.append(str(tmp_path))
     try:

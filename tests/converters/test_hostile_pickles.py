@@ -1,4 +1,4 @@
-"""Files made to do harm: each is refused by the scan, by name, and nothing in them happens."""
+"""Malicious pickles: each is refused with a reason, and no code is run."""
 
 import io
 import os
@@ -55,14 +55,14 @@ def refused(folder: Path, content: bytes, says: str) -> None:
     assert len(line) < 500
 
 
-def test_the_files_that_the_others_differ_from_are_accepted(tmp_path: Path) -> None:
+def test_unmodified_files_are_accepted(tmp_path: Path) -> None:
     assert scanned(tmp_path, zipped(GOOD)).zipped
     stream = streamed(pickled(dictionary({"a": tensor(storage(view=b"N"))})))
     assert not scanned(tmp_path, stream).zipped
 
 
 class Payload:
-    """Unpickling it leaves a file behind."""
+    """A payload that creates a file when it is unpickled."""
 
     def __init__(self, function: Callable[..., Any], *arguments: object) -> None:
         self.what = (function, arguments)
@@ -74,9 +74,7 @@ class Payload:
 @pytest.mark.promise("pickle")
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("shape", ["bare", "in a stream", "in an archive", "in a state dict"])
-def test_a_program_in_a_pickle_is_named_and_not_run(
-    tmp_path: Path, protocol: int, shape: str
-) -> None:
+def test_code_in_a_pickle_is_named_and_not_run(tmp_path: Path, protocol: int, shape: str) -> None:
     mark = tmp_path / "harm"
     payloads = {
         "posix.system": Payload(os.system, f"touch {mark}"),
@@ -96,7 +94,7 @@ def test_a_program_in_a_pickle_is_named_and_not_run(
         refused(tmp_path, content, name)
         assert not mark.exists()
     pickle.loads(pickle.dumps(payloads["eval"], protocol))
-    assert mark.exists()  # the payload was a real one
+    assert mark.exists()  # the payload works
 
 
 @pytest.mark.promise("pickle")
@@ -142,7 +140,7 @@ def test_a_program_in_a_pickle_is_named_and_not_run(
         "\x1b[2J x",
     ],
 )
-def test_a_name_that_tensors_do_not_need(tmp_path: Path, name: str) -> None:
+def test_disallowed_global(tmp_path: Path, name: str) -> None:
     content = b"c" + name.replace(" ", "\n", 1).encode() + b"\n"
     refused(tmp_path, zipped(pickled(content)), repr(name.replace(" ", ".", 1)))
 
@@ -162,7 +160,7 @@ def test_a_name_that_tensors_do_not_need(tmp_path: Path, name: str) -> None:
         (b"N2", "DUP"),
         (b"\x8f", "EMPTY_SET"),
         (b"\x8e" + bytes(8), "BINBYTES8"),
-        (b"\x8b\xff\xff\xff\x7f", "damaged"),  # 2 GiB, it says
+        (b"\x8b\xff\xff\xff\x7f", "damaged"),  # states 2 GiB
         (b"X\xff\xff\xff\xffshort", "damaged"),
         (b"\x8d" + b"\xff" * 8, "damaged"),
         (b"\xff", "damaged"),
@@ -191,9 +189,7 @@ def test_a_name_that_tensors_do_not_need(tmp_path: Path, name: str) -> None:
         (b"}]Ns", "a dict has for a key a value of type list"),
     ],
 )
-def test_an_instruction_or_a_target_that_tensors_do_not_need(
-    tmp_path: Path, code: bytes, says: str
-) -> None:
+def test_disallowed_instruction(tmp_path: Path, code: bytes, says: str) -> None:
     refused(tmp_path, zipped(pickled(code)), says)
 
 
@@ -214,7 +210,7 @@ def test_an_instruction_or_a_target_that_tensors_do_not_need(
         (storage().replace(number(6), b"G" + struct.pack(">d", 6)), "refers to something"),
     ],
 )
-def test_a_reference_to_what_is_not_storage(tmp_path: Path, reference: bytes, says: str) -> None:
+def test_persistent_id_that_is_no_storage(tmp_path: Path, reference: bytes, says: str) -> None:
     refused(tmp_path, zipped(pickled(dictionary({"a": tensor(reference)}))), says)
 
 
@@ -263,7 +259,7 @@ def test_a_reference_to_what_is_not_storage(tmp_path: Path, reference: bytes, sa
         (b"ctorch._utils\n_rebuild_parameter\n(N\x88" + ORDERED + b"tR", "not a plain one"),
     ],
 )
-def test_a_tensor_that_claims_what_is_not_there(tmp_path: Path, value: bytes, says: str) -> None:
+def test_tensor_outside_of_its_storage(tmp_path: Path, value: bytes, says: str) -> None:
     refused(tmp_path, zipped(pickled(dictionary({"a": value}))), says)
 
 
@@ -273,14 +269,14 @@ def test_a_storage_described_in_two_ways(tmp_path: Path) -> None:
     refused(tmp_path, zipped(pickle), "describes the storage '0' in two ways")
 
 
-def test_a_small_file_that_asks_for_a_full_disk(tmp_path: Path) -> None:
+def test_small_file_with_huge_tensors(tmp_path: Path) -> None:
     data = bytes(1 << 20)
     one = tensor(storage(count=1 << 18), shape=(1 << 18,), strides=(1,)) + b"q\1"
     entries = {"a": one} | {f"t{k}": b"h\1" for k in range(1000)}
     refused(tmp_path, zipped(pickled(dictionary(entries)), {"data/0": data}), "claim 1049624576")
 
 
-def test_values_that_contain_themselves(tmp_path: Path) -> None:
+def test_recursive_values(tmp_path: Path) -> None:
     refused(tmp_path, zipped(pickled(b"]q\1h\1a")), "it holds a list")
     refused(tmp_path, zipped(pickled(b"}q\1" + text("model") + b"h\1s")), "'model' is not a tensor")
     loop = b"}q\1(" + text("a") + tensor() + text("loop") + b"h\1u"
@@ -313,7 +309,7 @@ def test_values_that_contain_themselves(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_files_that_are_neither(tmp_path: Path, content: bytes, says: str) -> None:
+def test_files_of_neither_layout(tmp_path: Path, content: bytes, says: str) -> None:
     refused(tmp_path, content, says)
 
 
@@ -340,18 +336,18 @@ def directory_of(content: bytes) -> int:
 
 
 def overlapping() -> bytes:
-    """The second record's entry in the directory points at the first."""
+    """Return an archive whose second directory entry points to the first record."""
     content = archive(PICKLE, DATA)
     at = content.index(b"PK\1\2", directory_of(content) + 4)
     return patched(content, at + 42, bytes(4))
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_archives_in_which_two_readers_find_different_things(tmp_path: Path) -> None:
+def test_ambiguous_archives(tmp_path: Path) -> None:
     good = archive(PICKLE, DATA)
     scanned(tmp_path, good)
     evil = ("archive/data.pkl", pickle.dumps(Payload(os.getpid), 2))
-    second = LOCAL.size + len(PICKLE[0]) + len(GOOD)  # where the second record begins
+    second = LOCAL.size + len(PICKLE[0]) + len(GOOD)  # start of the second record
     cases = [
         (archive(PICKLE, DATA, evil), "two records of one name"),
         (archive(PICKLE, DATA, ("archive/DATA.PKL", evil[1])), "two records of one name"),
@@ -385,7 +381,7 @@ def test_archives_in_which_two_readers_find_different_things(tmp_path: Path) -> 
         refused(tmp_path, content, says)
 
 
-def test_every_truncation_of_a_file_is_found(tmp_path: Path) -> None:
+def test_every_truncation_of_a_file_is_detected(tmp_path: Path) -> None:
     for whole in (zipped(GOOD), streamed(GOOD)):
         for length in range(len(whole)):
             with pytest.raises(VerificationError):
@@ -393,10 +389,10 @@ def test_every_truncation_of_a_file_is_found(tmp_path: Path) -> None:
 
 
 def assert_torch_agrees(contents: Contents) -> None:
-    """Whatever torch reads of a file that the scan has passed is what we read."""
+    """Check that torch reads the same tensors from an accepted file."""
     try:
         loaded = torch.load(contents.path, weights_only=True, mmap=contents.zipped)
-    except Exception:  # it may know better: then nothing is read
+    except Exception:  # torch may refuse the file
         return
     state = loaded if contents.wrapper is None else loaded[contents.wrapper]
     assert {name: tuple(value.shape) for name, value in state.items()} == {
@@ -417,7 +413,7 @@ EDITS = st.lists(
 
 
 @given(st.sampled_from(BASES), EDITS)
-def test_no_file_is_ever_worse_than_an_error(
+def test_mutated_files_raise_only_errors(
     tmp_path_factory: pytest.TempPathFactory, base: bytes, edits: list[tuple[int, int, bytes]]
 ) -> None:
     content = base
@@ -441,7 +437,7 @@ SMALL = st.integers(-1, 7)
     SMALL,
     st.sampled_from(["_rebuild_tensor_v2", "_rebuild_tensor_v3"]),
 )
-def test_what_passes_the_scan_is_what_torch_reads(
+def test_scanned_files_agree_with_torch(
     tmp_path_factory: pytest.TempPathFactory,
     kind: str,
     dtype: str,
@@ -469,5 +465,5 @@ def test_what_passes_the_scan_is_what_torch_reads(
 
 def test_an_instruction_of_a_later_protocol_than_torch_reads(tmp_path: Path) -> None:
     program = pickled(dictionary({"a": tensor(storage())}))
-    framed = program[:2] + b"\x95" + struct.pack("<Q", 1 << 40) + program[2:]  # a false length
+    framed = program[:2] + b"\x95" + struct.pack("<Q", 1 << 40) + program[2:]  # a wrong length
     refused(tmp_path, zipped(framed), "its pickle is of protocol 4, where torch reads 2")

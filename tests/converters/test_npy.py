@@ -1,4 +1,4 @@
-"""Flat arrays that numpy wrote, and what is refused."""
+"""Checkpoints of flat arrays, and refused files."""
 
 import json
 import pickle
@@ -20,7 +20,7 @@ SHAPES = ((3, 4), (5,), (1, 2, 3), (), (7,))
 
 
 def written(folder: Path, cuts: tuple[int, ...] = (4, 13, 13), dtype: str = "<f4") -> list[Any]:
-    """Write arrays of ``SHAPES`` as one, cut at some places."""
+    """Write arrays of ``SHAPES`` as one flat array, cut at given positions."""
     random = np.random.default_rng(0)
     arrays = [random.standard_normal(shape).astype(dtype) for shape in SHAPES]
     flat = np.concatenate([array.reshape(-1) for array in arrays])
@@ -36,7 +36,7 @@ def opened(folder: Path) -> TensorReader:
 
 @pytest.mark.parametrize("dtype", ["<f2", "<f4", "<f8"])
 @pytest.mark.parametrize("cuts", [(), (12,), (4, 13, 13), (0, 1, 2, 3, 22)])
-def test_arrays_are_what_numpy_was_given(tmp_path: Path, cuts: tuple[int, ...], dtype: str) -> None:
+def test_arrays_match_numpy(tmp_path: Path, cuts: tuple[int, ...], dtype: str) -> None:
     arrays = written(tmp_path, cuts, dtype)
     with opened(tmp_path) as reader:
         assert list(reader.tensors) == [str(number) for number in range(len(arrays))]
@@ -50,7 +50,7 @@ def test_arrays_are_what_numpy_was_given(tmp_path: Path, cuts: tuple[int, ...], 
 
 
 @pytest.mark.parametrize("cuts", [(), (4, 13, 13)])
-def test_each_array_is_a_stretch_of_a_file(tmp_path: Path, cuts: tuple[int, ...]) -> None:
+def test_each_array_is_a_range_of_a_file(tmp_path: Path, cuts: tuple[int, ...]) -> None:
     arrays = written(tmp_path, cuts)
     with opened(tmp_path) as reader:
         for name, array in zip(reader.tensors, arrays, strict=True):
@@ -71,7 +71,7 @@ def test_files_are_found_by_name() -> None:
     assert find(["params_shapes.json", "x/params_0.npy", "params_a.npy", "params_.npy"]) == ()
 
 
-def test_a_list_and_parts_that_differ(tmp_path: Path) -> None:
+def test_shapes_that_do_not_fit_the_parts(tmp_path: Path) -> None:
     written(tmp_path)
     (tmp_path / "params_shapes.json").write_text("[[3, 4], [5]]")
     with pytest.raises(VerificationError, match="lists 17 numbers, and the parts hold 31"):
@@ -93,7 +93,7 @@ def test_a_list_and_parts_that_differ(tmp_path: Path) -> None:
         "[[4294967296, 4294967296]]",
     ],
 )
-def test_no_list_of_shapes(tmp_path: Path, listed: str) -> None:
+def test_malformed_shapes(tmp_path: Path, listed: str) -> None:
     written(tmp_path)
     (tmp_path / "params_shapes.json").write_text(listed)
     with pytest.raises(VerificationError, match=r"params_shapes\.json is no"):
@@ -135,7 +135,7 @@ class Bomb:
     ids=lambda array: str(array.dtype),
 )
 def test_other_arrays(tmp_path: Path, array: Any) -> None:
-    """Objects are refused by their header: nothing is unpickled."""
+    """Object arrays are refused by their header, without unpickling."""
     written(tmp_path)
     np.save(tmp_path / "params_1.npy", array, allow_pickle=True)
     with pytest.raises(VerificationError, match="no flat array of numbers"):
@@ -144,7 +144,7 @@ def test_other_arrays(tmp_path: Path, array: Any) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY", pickle.dumps(Bomb()), b"PK\x03\x04" * 50])
-def test_no_array(tmp_path: Path, content: bytes) -> None:
+def test_malformed_array(tmp_path: Path, content: bytes) -> None:
     written(tmp_path)
     (tmp_path / "params_1.npy").write_bytes(content)
     with pytest.raises(VerificationError, match="no flat array of numbers"):
@@ -162,7 +162,7 @@ def test_a_part_is_cut_short(tmp_path: Path, keep: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_noise_is_one_line(tmp_path: Path, seed: int) -> None:
+def test_random_bytes_raise_only_errors(tmp_path: Path, seed: int) -> None:
     written(tmp_path)
     path = tmp_path / "params_0.npy"
     generator = np.random.default_rng(seed)
@@ -179,7 +179,7 @@ def test_noise_is_one_line(tmp_path: Path, seed: int) -> None:
 
 
 def test_one_name_for_two_tensors(tmp_path: Path) -> None:
-    """A family that gave two tensors one name would lose one of them."""
+    """A family must not give two tensors one name."""
     written(tmp_path)
     found = {name: ReleaseTensor("same" if name in "13" else name) for name in "01234"}
     with (

@@ -1,4 +1,4 @@
-"""Which files are chosen, and the index of shards checked both ways."""
+"""Selection of files, and comparison of the index with the shards."""
 
 import json
 import subprocess
@@ -148,7 +148,7 @@ def test_a_shard_that_the_index_does_not_name(sharded: Sharded) -> None:
     sharded.refused("model-00003-of-00003.safetensors", INDEX, "does not name it")
 
 
-def test_a_tensor_that_is_not_there(sharded: Sharded) -> None:
+def test_missing_tensor(sharded: Sharded) -> None:
     files = {name: sharded.name(file) for name, file in PLACES.items()}
     sharded.index(weight_map=files | {"d": files["c"]})
     sharded.refused(TWO, "does not hold d", INDEX)
@@ -179,7 +179,7 @@ def test_a_damaged_shard(sharded: Sharded) -> None:
 @pytest.mark.parametrize(
     "name", ["../m.safetensors", "/etc/passwd", "x/../../y", "", "..\\m", "a\0b"]
 )
-def test_an_index_that_leads_outside(sharded: Sharded, name: str) -> None:
+def test_index_with_path_outside_of_the_directory(sharded: Sharded, name: str) -> None:
     sharded.index(weight_map={"a": name})
     sharded.refused("outside of its directory", INDEX)
 
@@ -211,7 +211,7 @@ def test_an_index_that_is_a_directory(sharded: Sharded) -> None:
 
 
 def test_an_index_in_a_folder_of_links(sharded: Sharded, tmp_path: Path) -> None:
-    """As the Hub's cache is: the files are links to elsewhere."""
+    """As in the Hub's cache, where files are links."""
     (tmp_path / "snapshot").mkdir()
     for path in list(tmp_path.iterdir()):
         if path.is_file():

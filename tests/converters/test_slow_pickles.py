@@ -1,7 +1,7 @@
-"""Pickles of a few megabytes that would take hours or gigabytes if each instruction were followed.
+"""Pickles of a few megabytes that would take hours or gigabytes without limits.
 
-An instruction of two bytes can recall a value of a million items from the memo, so that work that
-is linear in the items of a value is quadratic in the size of the file.
+An instruction of two bytes can recall a value of a million items from the memo, so that work linear
+in the number of items is quadratic in the size of the file.
 """
 
 import io
@@ -31,7 +31,7 @@ STEPS = "more than 1000000 instructions"
 
 
 def colliding(count: int) -> bytes:
-    """Keys of a dict that have the same hash: multiples of the modulus of numbers' hashes."""
+    """Return dict keys with equal hashes: multiples of the modulus of integer hashes."""
     return b"".join(number(k * ((1 << 61) - 1)) + b"N" for k in range(1, count))
 
 
@@ -93,7 +93,7 @@ def test_a_slow_pickle_is_refused_in_seconds(tmp_path: Path, name: str) -> None:
 
 
 def end_of_archive(directory: int, begin: int, locator: int) -> bytes:
-    """The end of a ZIP64 archive that says where its directory is, and where that is said."""
+    """Return the end records of a ZIP64 archive with given offsets."""
     end64 = END64.pack(b"PK\6\6", 44, 45, 45, 0, 0, 1, 1, directory, begin)
     at = END64_AT.pack(b"PK\6\7", 0, locator, 1)
     return end64 + at + END.pack(b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, (1 << 32) - 1, (1 << 32) - 1, 0)
@@ -113,7 +113,7 @@ def end_of_archive(directory: int, begin: int, locator: int) -> bytes:
     ],
     ids=["locator", "sign", "directory", "wrap", "entries"],
 )
-def test_lies_of_zip64(tmp_path: Path, content: bytes, message: str) -> None:
+def test_malformed_zip64(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "pytorch_model.bin"
     path.write_bytes(b"PK\3\4".ljust(30, b"\0") + content)
     begin = time.process_time()
@@ -122,7 +122,7 @@ def test_lies_of_zip64(tmp_path: Path, content: bytes, message: str) -> None:
     assert time.process_time() - begin < 5
 
 
-def test_an_offset_of_a_record_behind_all_files(tmp_path: Path) -> None:
+def test_record_offset_after_the_end(tmp_path: Path) -> None:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("archive/data.pkl", pickled(b"N"))

@@ -1,4 +1,4 @@
-"""TensorFlow 1 checkpoints, against files that TensorFlow wrote (see make_tensorflow.py)."""
+"""TensorFlow 1 checkpoints, compared with files of TensorFlow (see make_tensorflow.py)."""
 
 import shutil
 from pathlib import Path
@@ -30,7 +30,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("stem", STEMS)
-def test_every_tensor_is_what_tensorflow_was_given(stem: str) -> None:
+def test_tensors_match_tensorflow(stem: str) -> None:
     given = np.load(FOLDER / "values.npz")
     with opened(FOLDER, stem) as reader:
         for name in reader.tensors:
@@ -58,8 +58,8 @@ def several(folder: Path) -> TensorReader:
 
 
 @pytest.mark.parametrize("before", ["", "/somewhere/else/"])
-def test_of_several_the_state_file_names_one(copy: Path, before: str) -> None:
-    """As TensorFlow writes it: the latest first, then all of them (``latest_checkpoint``)."""
+def test_state_file_selects_one_of_several(copy: Path, before: str) -> None:
+    """TensorFlow writes the latest first, then all of them (``latest_checkpoint``)."""
     (copy / "checkpoint").write_text(
         f'model_checkpoint_path: "{before}kinds.ckpt"\n'
         f'all_model_checkpoint_paths: "{before}bert_model.ckpt"\n'
@@ -73,7 +73,7 @@ def test_of_several_the_state_file_names_one(copy: Path, before: str) -> None:
 
 
 @pytest.mark.parametrize("state", [None, "", 'model_checkpoint_path: "gone.ckpt"'])
-def test_several_are_no_choice(copy: Path, state: str | None) -> None:
+def test_several_checkpoints_without_state_file(copy: Path, state: str | None) -> None:
     if state is not None:
         (copy / "checkpoint").write_text(state)
     says = r"several.*bert_model\.ckpt and kinds\.ckpt.*give the path of"
@@ -127,8 +127,8 @@ def test_a_missing_shard(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_noise_is_one_line(copy: Path, seed: int) -> None:
-    """Whatever the index holds, it is refused as every other damaged file is."""
+def test_random_bytes_raise_only_errors(copy: Path, seed: int) -> None:
+    """Random bytes in the index are refused as any damage."""
     path = copy / "kinds.ckpt.index"
     generator = np.random.default_rng(seed)
     raw = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-"""TensorFlow indexes made to take time and memory, or to claim what is not there."""
+"""Malicious TensorFlow indexes: huge tensors, quadratic time, overlaps."""
 
 import time
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ def fixed32(number: int, value: int) -> bytes:
 
 
 def entry(shape: Iterable[int] = (4,), offset: int = 0, size: int = 16, shard: int = 0) -> bytes:
-    """A ``BundleEntryProto`` of floats."""
+    """Return a ``BundleEntryProto`` of floats."""
     dims = b"".join(field(2, field(1, n)) for n in shape)
     crc = masked(google_crc32c.value(DATA[offset : offset + size]))
     content = field(1, 1) + field(2, dims) + field(3, shard) + field(4, offset) + field(5, size)
@@ -35,19 +35,19 @@ def entry(shape: Iterable[int] = (4,), offset: int = 0, size: int = 16, shard: i
 
 
 def stored(content: bytes, kind: int = 0) -> bytes:
-    """A block with its trailer."""
+    """Return a block with its trailer."""
     raw = content + bytes([kind])
     return raw + masked(google_crc32c.value(raw)).to_bytes(4, "little")
 
 
 def block(entries: Iterable[tuple[int, bytes, bytes]], kind: int = 0) -> bytes:
-    """A block of entries, each by how much of the last key it shares, the rest, and its value."""
+    """Return a block of entries (length of the shared prefix, rest of the key, value)."""
     rows = [varint(n) + varint(len(k)) + varint(len(v)) + k + v for n, k, v in entries]
     return stored(b"".join(rows) + bytes(4) + (1).to_bytes(4, "little"), kind)
 
 
 def table(data: bytes, times: int = 1) -> bytes:
-    """A table of one block, which the index may name several times."""
+    """Return a table of one block, which the index may repeat."""
     handle = varint(0) + varint(len(data) - 5)
     index = block((0, number.to_bytes(4, "big"), handle) for number in range(times))
     empty = block([])
@@ -67,7 +67,7 @@ def opened(folder: Path, index: bytes) -> TensorReader:
     return TensorFlow().open(folder, ("m.ckpt.index", "m.ckpt.data-00000-of-00001"))
 
 
-def test_the_index_that_the_others_differ_from_is_read(tmp_path: Path) -> None:
+def test_unmodified_index_is_read(tmp_path: Path) -> None:
     index = rows((b"a", entry()), (b"b", entry((2, 4), 16, 32)))
     with opened(tmp_path, index) as reader:
         assert reader.read("b").shape == (2, 4)

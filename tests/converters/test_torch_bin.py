@@ -1,4 +1,4 @@
-"""PyTorch's files: what torch saves is what we read, bit for bit."""
+"""PyTorch files are read bit for bit as torch saved them."""
 
 import struct
 import subprocess
@@ -54,7 +54,7 @@ WITHOUT_STORAGE_CLASS = {
 
 
 def state_dict(dtypes: Mapping[torch.dtype, str]) -> "OrderedDict[str, torch.Tensor]":
-    """Every dtype and every memory layout that a state dict may have."""
+    """Return a state dict with every dtype and memory layout."""
     generator = torch.Generator().manual_seed(0)
     base = torch.randn(6, 4, generator=generator)
     found = OrderedDict(
@@ -129,8 +129,8 @@ def test_an_entry_called_model_is_a_tensor_like_others(tmp_path: Path) -> None:
     }
 
 
-def test_a_configuration_may_stand_beside_the_tensors(tmp_path: Path) -> None:
-    """As in the files of microsoft/deberta-large-mnli."""
+def test_configuration_with_the_tensors(tmp_path: Path) -> None:
+    """As in microsoft/deberta-large-mnli."""
     tensors = {"a": torch.arange(6.0), "b": torch.ones(2)}
     settings = {"hidden_size": 8, "layer_norm_eps": 1e-7, "labels": ["x", None], "deep": {"y": 1}}
     torch.save(OrderedDict({**tensors, "config": settings}), tmp_path / NAME)
@@ -165,7 +165,7 @@ def test_a_configuration_may_stand_beside_the_tensors(tmp_path: Path) -> None:
         (torch.nn.Linear(2, 2), "torch.nn.modules.linear.Linear"),
     ],
 )
-def test_what_is_not_a_state_dict_is_named(tmp_path: Path, content: Any, says: str) -> None:
+def test_non_state_dict_is_refused(tmp_path: Path, content: Any, says: str) -> None:
     with pytest.raises(VerificationError) as caught:
         inspected(tmp_path, content)
     line = str(caught.value)
@@ -175,7 +175,7 @@ def test_what_is_not_a_state_dict_is_named(tmp_path: Path, content: Any, says: s
 
 
 def test_pickles_of_python_2(tmp_path: Path) -> None:
-    """Byte strings for text, an OrderedDict from a list of pairs, the first rebuild function."""
+    """Python 2 has byte strings, an OrderedDict of pairs, and the first rebuild function."""
     reference = storage(view=b"N").replace(text("storage"), b"U\x07storage")
     old = tensor(reference, rest=b"", function="torch._utils\n_rebuild_tensor")
     pairs = b"](" + b"](U\x01b" + old + b"ee"
@@ -193,8 +193,8 @@ def test_an_archive_of_another_byte_order(tmp_path: Path) -> None:
     check(tmp_path, {"a": values.reshape(2, 3), "tied": values.reshape(2, 3)})
 
 
-def test_files_put_together_by_hand_are_what_torch_reads(tmp_path: Path) -> None:
-    """The hostile files of the other tests differ from these in one thing each."""
+def test_handmade_files_agree_with_torch(tmp_path: Path) -> None:
+    """The malicious files of other tests differ from these in one detail each."""
     archived = zipped(pickled(dictionary({"a": tensor()})))
     stream = streamed(pickled(dictionary({"a": tensor(storage(view=b"N"))})))
     for content in (archived, stream):
@@ -233,14 +233,14 @@ def test_a_missing_file_and_a_directory(tmp_path: Path) -> None:
         inspect(tmp_path)
 
 
-def test_keys_that_are_numbers_do_no_harm_beside_the_tensors(tmp_path: Path) -> None:
-    """As an optimizer's state has them, where it holds no tensors."""
+def test_integer_keys_with_the_tensors(tmp_path: Path) -> None:
+    """As in the state of an optimizer without tensors."""
     state = b"}(" + text("state_dict") + dictionary({"a": tensor()})
     state += text("optimizer") + b"}(" + number(0) + ORDERED + b"uu"
     assert inspected(tmp_path, zipped(pickled(state))).wrapper == "state_dict"
 
 
-def test_a_flipped_bit_of_an_archive_is_found_and_named(tmp_path: Path) -> None:
+def test_flipped_bit_of_an_archive_is_detected(tmp_path: Path) -> None:
     tensors = {"a": torch.arange(64.0), "b": torch.ones(5)}
     torch.save(tensors, tmp_path / NAME)
     whole = (tmp_path / NAME).read_bytes()

@@ -1,6 +1,6 @@
-"""Bad input to a conversion, as a new user would meet it: one line, the right exit code, no trace.
+"""Faulty input to a conversion: error of one line, documented exit code, no output.
 
-Every fault is tried on the command line, in a folder that must look the same afterwards.
+Every fault is tried on the command line, in a directory that must stay unchanged.
 """
 
 import json
@@ -39,7 +39,7 @@ def listing(folder: Path) -> set[str]:
 
 
 def refused(folder: Path, source: object, code: int, *says: str) -> None:
-    """Convert, and expect one line, this exit code, and nothing left behind."""
+    """Convert; check for an error of one line, the exit code, and no output."""
     before = listing(folder)
     done = zoo("convert", source, "-o", folder / "deep" / "out", cwd=folder)
     assert done.returncode == code, done.stderr
@@ -60,7 +60,7 @@ def edit_config(path: Path, **changes: object) -> None:
 
 
 def edit_header(path: Path, change: Callable[[dict[str, dict[str, Any]]], None]) -> None:
-    """Rewrite the header of a safetensors file and leave its data alone."""
+    """Rewrite the header of a safetensors file, and keep its data."""
     file = path / "model.safetensors"
     raw = file.read_bytes()
     (length,) = struct.unpack("<Q", raw[:8])
@@ -71,7 +71,7 @@ def edit_header(path: Path, change: Callable[[dict[str, dict[str, Any]]], None])
 
 
 def enlarge(path: Path, name: str, rows: int) -> None:
-    """Give a table more rows of zeros, which are a hole in the file and take no time to write."""
+    """Add zero rows to a tensor as a hole in the file, which takes no time to write."""
     columns = load_file(path / "model.safetensors")[name].shape[1]
     edit_tensors(path, lambda stored: {n: t for n, t in stored.items() if n != name})
 
@@ -206,8 +206,8 @@ def test_one_tensor_twice(hub_checkpoint: Make, tmp_path: Path) -> None:
 
 def test_two_trunks(hub_checkpoint: Make, tmp_path: Path) -> None:
     def double(stored: Tensors) -> Tensors:
-        trunk = {n.removeprefix("bert."): t for n, t in stored.items() if n.startswith("bert.")}
-        return {f"{side}.{n}": t for side in ("encoder", "decoder") for n, t in trunk.items()}
+        backbone = {n.removeprefix("bert."): t for n, t in stored.items() if n.startswith("bert.")}
+        return {f"{side}.{n}": t for side in ("encoder", "decoder") for n, t in backbone.items()}
 
     edit_tensors(hub_checkpoint(), double)
     refused(tmp_path, "source", 3, "holds 2 trunks", "decoder., encoder.")
@@ -293,7 +293,7 @@ def test_a_read_only_output(hub_checkpoint: Make, tmp_path: Path) -> None:
 
 
 def test_a_full_disk(hub_checkpoint: Make, tmp_path: Path) -> None:
-    """A file may not grow beyond a limit: the system call fails as it does on a full disk."""
+    """A file size limit makes the system call fail as on a full disk."""
     source = hub_checkpoint()
     before = listing(tmp_path)
     program = (
@@ -318,7 +318,7 @@ def test_an_interruption_leaves_nothing(
     hub_checkpoint: Make, tmp_path: Path, number: signal.Signals
 ) -> None:
     source = hub_checkpoint("BertModel")
-    rows = 6_400_000  # 0.8 GB: time to interrupt it
+    rows = 6_400_000  # 0.8 GB, slow enough to be interrupted
     enlarge(source, "embeddings.position_embeddings.weight", rows)
     edit_config(source, max_position_embeddings=rows)
     before = listing(tmp_path)
@@ -332,16 +332,16 @@ def test_an_interruption_leaves_nothing(
         time.sleep(0.001)
     process.send_signal(number)
     try:
-        _, said = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=30)
     finally:
         process.kill()
-    assert process.returncode == 130, said
-    assert said == "error: interrupted\n"
+    assert process.returncode == 130, stderr
+    assert stderr == "error: interrupted\n"
     assert listing(tmp_path) == before
 
 
 def test_threads_find_imported_what_they_use() -> None:
-    """An import that an interruption breaks off keeps its lock, for which a thread would wait."""
+    """An interrupted import keeps its lock, and a thread with the same import would wait for it."""
     code = "import sys, zoo.convert.conversion; sys.exit('blake3' not in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 

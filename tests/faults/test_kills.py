@@ -1,7 +1,7 @@
-"""Commands that are interrupted at random moments, and the next ones that do the same work again.
+"""Commands that are interrupted at random moments, and then run again.
 
-Each time the output is not there or whole, the second try ends as if nothing had happened, and
-nothing else is left behind.
+The output must be absent or complete after the interruption, the second run must succeed, and no
+other files may remain.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ from tests.inference.making import make_checkpoint
 from tests.reporting import record
 from tests.training.runs import assert_same, options
 
-DEADLY = [signal.SIGKILL, signal.SIGBUS]  # the process does nothing more
+DEADLY = [signal.SIGKILL, signal.SIGBUS]  # the process cannot react
 ENDING = [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
 SHORT = [signal.SIGKILL, signal.SIGHUP, signal.SIGQUIT]
 LONG = [signal.SIGKILL] * 50 + [signal.SIGBUS] * 4 + ENDING * 4
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """The files of a directory; empty if it is not there."""
+    """Return the files of a directory; empty if it does not exist."""
     return {str(p.relative_to(path)): p.read_bytes() for p in path.rglob("*") if p.is_file()}
 
 
@@ -39,10 +39,10 @@ class Command:
     """A command that writes a directory.
 
     Attributes:
-        words: the command; it writes ``out`` in ``folder``.
-        folder: a folder with nothing in it but outputs.
-        whole: files of the output, once it was written without an interruption.
-        seconds: how long it takes.
+        words: arguments of the command, which writes ``out`` in ``folder``.
+        folder: directory with outputs only.
+        whole: files of the complete output.
+        seconds: duration of the command.
     """
 
     words: tuple[object, ...]
@@ -52,7 +52,7 @@ class Command:
 
     @classmethod
     def of(cls, folder: Path, *words: object) -> "Command":
-        """Run a command once, and measure it."""
+        """Run a command once, and measure its duration."""
         folder.mkdir()
         begin = time.monotonic()
         done = warm.zoo(*words, "-o", folder / "out")
@@ -60,7 +60,7 @@ class Command:
         return cls(words, folder, contents(folder / "out"), time.monotonic() - begin)
 
     def run(self, when: warm.Signal | None = None) -> "subprocess.CompletedProcess[str]":
-        """Run it, replacing what is there."""
+        """Run it, replacing existing output."""
         out = self.folder / "out"
         words = (*self.words, "-o", out, *(["--force"] * out.exists()))
         return warm.zoo_with_signal(when, *words) if when else warm.zoo(*words)
@@ -73,7 +73,10 @@ class Command:
         assert left in (before, self.whole)
         if number not in DEADLY:
             assert os.listdir(self.folder) == ["out"] * bool(left)
-            if done.returncode not in (0, -number):  # it was done, or its interpreter was ending
+            if done.returncode not in (
+                0,
+                -number,
+            ):  # it had finished, or the interpreter was exiting
                 assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
         again = self.run()
         assert (again.returncode, again.stderr) == (0, "")
@@ -81,7 +84,7 @@ class Command:
         assert os.listdir(self.folder) == ["out"]
 
     def interrupt_often(self, numbers: Sequence[int]) -> None:
-        """Interrupt it at random moments, half the time where it replaces what is there."""
+        """Interrupt it at random moments, in half of the cases while it replaces output."""
         chance = random.Random(len(numbers))
         with counted() as cases:
             for k, number in enumerate(numbers):
@@ -144,7 +147,7 @@ def test_exports(export: Command) -> None:
 
 
 def pretrain(folder: Path, when: warm.Signal | None = None) -> tuple[int, str]:
-    """Begin a run, or go on with it if it was begun."""
+    """Start a run, or resume an existing one."""
     run = folder / "run"
     which = ("--resume", run) if run.exists() else ("bert", *options(), "-o", run)
     words = ("pretrain", "--device", "cpu", *which)
@@ -153,9 +156,9 @@ def pretrain(folder: Path, when: warm.Signal | None = None) -> tuple[int, str]:
 
 
 def names(folder: Path) -> set[str]:
-    """Everything in a folder, but for files of which each process that writes the run adds one."""
-    found = (path.relative_to(folder) for path in folder.rglob("*"))
-    return {str(path) for path in found if not path.name.startswith("events.")}
+    """Return all paths of a directory, without files that each process of a run adds."""
+    paths = (path.relative_to(folder) for path in folder.rglob("*"))
+    return {str(path) for path in paths if not path.name.startswith("events.")}
 
 
 @pytest.fixture

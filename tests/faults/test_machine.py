@@ -20,16 +20,16 @@ from tests.training.runs import options
 
 __all__ = ["small_disk"]
 GB = 1_000_000_000
-KEPT = 12_000  # bytes that a full disk still has: room for a directory and a small file
-DISKS = {"full-disk": lambda disk: fill(disk, KEPT), "read-only": read_only}
-# neither outputs nor temporary files; a run that was begun and downloads stay, to go on with
+FREE_BYTES = 12_000  # of a full disk: enough for a directory and a small file
+DISKS = {"full-disk": lambda disk: fill(disk, FREE_BYTES), "read-only": read_only}
+# outputs and temporary files; unfinished runs and downloads stay, to be resumed
 INCOMPLETE = ("*.zoo-*", "out", "zoo.json", "corpus.json")
 MESSAGES = {"full-disk": "No space left on device", "read-only": "Read-only file system"}
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What commands read, on a disk that works."""
+    """Inputs of commands, on a working disk."""
 
     source: Path
     model: Path
@@ -146,11 +146,11 @@ for words in {commands!r}:
     except SystemExit as end:
         assert not end.code, words
 """
-TIMED = ("performance.jsonl", "report.html", "run.json")  # files in which a run keeps its times
+TIMED = ("performance.jsonl", "report.html", "run.json")  # files of a run with times
 
 
 def written(folder: Path, program: str, home: Path) -> dict[str, bytes]:
-    """Run commands in one process and a new folder, and return all that they write."""
+    """Run commands in one process and a new directory; return all files that they write."""
     folder.mkdir()
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -170,7 +170,7 @@ def written(folder: Path, program: str, home: Path) -> dict[str, bytes]:
 
 @pytest.fixture(params=[0, 4_000_000_000], ids=["1970", "2096"])
 def odd_times(request: pytest.FixtureRequest, inputs: Inputs) -> None:
-    """The files of all inputs, dated long ago or in the future."""
+    """Date all inputs long ago or in the future."""
     for path in (*inputs.source.iterdir(), *inputs.model.iterdir(), inputs.texts):
         os.utime(path, (request.param, request.param))
 

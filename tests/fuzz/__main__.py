@@ -67,7 +67,7 @@ def _line(outcome: Outcome) -> str:
 
 
 def _write(options: argparse.Namespace, summaries: Mapping[str, Summary], seconds: int) -> None:
-    """Write the result for docs/reliability.md, and the figures of each reader beside it."""
+    """Write the result for docs/reliability.md, and the figures of each reader."""
     os.environ[VARIABLE] = str(options.output)
     cases = sum(summary.cases for summary in summaries.values())
     failures = sum(len(summary.failures) for summary in summaries.values())

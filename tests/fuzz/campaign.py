@@ -1,4 +1,4 @@
-"""Many cases: workers that fork, and a summary by reader."""
+"""Many cases in forking workers, and a summary by reader."""
 
 import gc
 import importlib
@@ -42,9 +42,9 @@ class Summary:
 
     Attributes:
         cases: number of cases.
-        accepted: how many ended with equal values.
-        refused: how many ended with a clear error.
-        failures: those that did neither.
+        accepted: number of cases that ended with equal values.
+        refused: number of cases that ended with a documented error.
+        failures: cases that did neither.
         seconds: CPU time of all.
         slowest, peak: the most CPU time and memory of one case.
     """
@@ -58,7 +58,7 @@ class Summary:
     peak: int = 0
 
     def figures(self) -> dict[str, float]:
-        """Return what the table of readers shows."""
+        """Return the figures for the table of readers."""
         return {
             "cases": self.cases,
             "accepted": self.accepted,
@@ -93,7 +93,7 @@ def plan(readers: Sequence[Reader], cases: int) -> list[tuple[str, int]]:
 
 @contextmanager
 def prepared(readers: Iterable[Reader], keep: Path | None) -> Iterator[Runner]:
-    """Yield a runner, with the examples made in a process of its own that then ends."""
+    """Yield a runner, with examples that were made in a subprocess."""
     preload()
     place = MEMORY_DISK if os.access(MEMORY_DISK, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=place) as folder:
@@ -105,7 +105,7 @@ def prepared(readers: Iterable[Reader], keep: Path | None) -> Iterator[Runner]:
 
 
 def preload() -> None:
-    """Import what commands import, once, and settle how they run."""
+    """Import the modules of all commands, once."""
     os.environ |= {
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
@@ -126,9 +126,9 @@ def preload() -> None:
 
 def _modules() -> Iterator[str]:
     for package in map(importlib.import_module, PACKAGES):
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not found.name.endswith("__main__"):
-                yield found.name
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                yield module.name
 
 
 def make_example(reader: Reader, examples: Path) -> None:
@@ -166,7 +166,7 @@ def work(
 def campaign(
     cases: Sequence[tuple[str, int]], *, seed: int, seconds: float, jobs: int, keep: Path
 ) -> Iterator[Outcome]:
-    """Run cases in several processes, and yield outcomes as they come."""
+    """Run cases in several processes, and yield outcomes as they finish."""
     until = time.time() + seconds
     workers = []
     for number in range(jobs):
@@ -219,7 +219,7 @@ def summarise(outcomes: Iterable[Outcome]) -> dict[str, Summary]:
 
 
 def lines(summaries: Mapping[str, Summary]) -> list[str]:
-    """Return a table of the summaries for people."""
+    """Return a table of the summaries as text."""
     form = "{:<18} {:>7} {:>8} {:>8} {:>8} {:>9} {:>8} {:>8}"
     head = ("reader", "cases", "accepted", "refused", "failures", "CPU s", "slowest", "peak MB")
     table = [form.format(*head)]

@@ -21,8 +21,8 @@ from tests.fuzz.reader import Reader, copy
 
 CPU_SECONDS = 15
 WALL_SECONDS = 90
-ADDRESS_SPACE = 2 << 30  # beyond what the waiting process has, which imported torch
-RESIDENT = 700 << 20  # beyond what a fork of it has
+ADDRESS_SPACE = 2 << 30  # in addition to that of the waiting process, which imported torch
+RESIDENT = 700 << 20  # in addition to that of a fork of it
 REFUSED = (2, 3, 4)
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -36,8 +36,8 @@ class Outcome:
         seed, number: the case; with the reader they determine the mutation.
         mutation: file and kind of the mutation.
         code: exit code of the last command, negative for a signal.
-        failure: the promise that was broken, or nothing.
-        stderr: the last command's standard error, shortened.
+        failure: description of the failure, or empty.
+        stderr: standard error of the last command, shortened.
         seconds: CPU time.
         peak: resident memory beyond that of a fork that does nothing, in bytes.
     """
@@ -54,10 +54,10 @@ class Outcome:
 
 
 class Runner:
-    """Runs cases in forks of this process, which has imported what commands import.
+    """Runs cases in forks of this process, which has imported the modules of all commands.
 
     Args:
-        examples: folder of the sound examples, one by reader.
+        examples: directory of the valid examples, one for each reader.
         scratch: folder for the cases, on a memory disk if there is one.
         keep: folder that failed cases are moved to, or ``None``.
     """
@@ -141,7 +141,7 @@ class Runner:
 
 
 def refusal_fault(code: int, stderr: str, folder: Path, also_named: Sequence[str] = ()) -> str:
-    """Return what is wrong with a refusal, or nothing: code, one line, a file's name."""
+    """Check exit code, one line and file name of an error; return the fault, or an empty text."""
     if code not in REFUSED:
         return f"exit code {code}"
     errors = [line for line in stderr.split("\n") if line.startswith("error: ")]
@@ -159,7 +159,7 @@ def refusal_fault(code: int, stderr: str, folder: Path, also_named: Sequence[str
 
 
 def _left_behind(scene: Path, before: set[Path]) -> str:
-    """Return what a refused command left: the store and caches in ``home`` are its own."""
+    """Return the files that a refused command left; store and caches in ``home`` may change."""
     left = sorted(
         str(path.relative_to(scene))
         for path in _files(scene) - before
@@ -173,7 +173,7 @@ def _files(folder: Path) -> set[Path]:
 
 
 def run_zoo(arguments: Sequence[str], folder: Path) -> int:
-    """Run a command as the process does, with standard streams in files."""
+    """Run a command as ``python -m zoo`` does, with standard streams in files."""
     from zoo.cli import main
 
     for number, name in enumerate(("in", "out", "err")):
@@ -205,7 +205,7 @@ def _write(folder: Path, code: int, failure: str, stderr: str) -> None:
 
 
 def _verdict(folder: Path, status: int) -> dict[str, Any]:
-    """Return the child's verdict; one that ended without is a failure."""
+    """Return the verdict of the child; a child without verdict is a failure."""
     path = folder / "verdict"
     if status == 0 and path.exists():
         verdict: dict[str, Any] = json.loads(path.read_text())
@@ -238,7 +238,7 @@ def _end_session(child: int) -> None:
 
 
 def _keep(keep: Path, folder: Path, outcome: Outcome, commands: list[list[str]]) -> None:
-    """Copy the files of a failed case, and say how to repeat it."""
+    """Copy the files of a failed case, and write the command that repeats it."""
     target = keep / f"{outcome.reader}-{outcome.seed}-{outcome.number}"
     shutil.rmtree(target, ignore_errors=True)
     target.parent.mkdir(parents=True, exist_ok=True)

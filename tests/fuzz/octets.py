@@ -1,4 +1,4 @@
-"""Mutations of bytes: flips, cuts, splices, lies about lengths, runs of zeros, repeated blocks."""
+"""Mutations of bytes: flips, cuts, splices, wrong lengths, runs of zeros, repeated blocks."""
 
 import gzip
 from collections.abc import Callable
@@ -39,21 +39,21 @@ def append(data: bytes, random: Random) -> bytes:
 
 
 def splice(data: bytes, random: Random) -> bytes:
-    """Write one stretch over another."""
-    start, length = _stretch(data, random)
+    """Copy one range over another."""
+    start, length = _range(data, random)
     target = random.randrange(len(data))
     block = data[start : start + length]
     return data[:target] + block + data[target + len(block) :]
 
 
 def repeat_block(data: bytes, random: Random) -> bytes:
-    start, length = _stretch(data, random)
+    start, length = _range(data, random)
     block = data[start : start + length]
     return data[:start] + block * random.choice((2, 3, 100)) + data[start + length :]
 
 
 def remove_block(data: bytes, random: Random) -> bytes:
-    start, length = _stretch(data, random)
+    start, length = _range(data, random)
     return data[:start] + data[start + length :]
 
 
@@ -63,8 +63,8 @@ def insert(data: bytes, random: Random) -> bytes:
 
 
 def fill(data: bytes, random: Random) -> bytes:
-    """Overwrite a stretch with one byte, as a lost disk block is."""
-    start, length = _stretch(data, random)
+    """Overwrite a range with one byte, as in a lost disk block."""
+    start, length = _range(data, random)
     length = min(length, len(data) - start)
     byte: bytes = random.choice((b"\0", b"\xff"))
     return data[:start] + byte * length + data[start + length :]
@@ -150,7 +150,7 @@ LINES = (
 
 
 def gzipped(change: Mutate) -> Mutate:
-    """Return a mutation of what a gzip file holds, in a sound file."""
+    """Return a mutation of what a gzip file contains, in a valid file."""
 
     def mutate(data: bytes, random: Random) -> bytes:
         return gzip.compress(change(gzip.decompress(data), random), mtime=0)
@@ -159,13 +159,13 @@ def gzipped(change: Mutate) -> Mutate:
     return mutate
 
 
-def _stretch(data: bytes, random: Random) -> tuple[int, int]:
+def _range(data: bytes, random: Random) -> tuple[int, int]:
     return random.randrange(len(data)), random.choice(
         (1, 2, 4, 8, 16, 64, 512, len(data) // 2 or 1)
     )
 
 
 def _near_an_end(data: bytes, random: Random) -> int:
-    """Return a place in the data: anywhere, or a few bytes from an end."""
-    places = (random.randrange(len(data)), min(random.randrange(9), len(data)))
-    return random.choice((*places, len(data) - min(random.randrange(1, 9), len(data))))
+    """Return an offset in the data: anywhere, or a few bytes from an end."""
+    offsets = (random.randrange(len(data)), min(random.randrange(9), len(data)))
+    return random.choice((*offsets, len(data) - min(random.randrange(1, 9), len(data))))

@@ -1,4 +1,4 @@
-"""Mutations of ``.bin`` files: of the pickle, instruction by instruction, in a sound archive."""
+"""Mutations of ``.bin`` files: of instructions of the pickle, in a valid archive."""
 
 import io
 import pickletools
@@ -76,7 +76,7 @@ def pickle_mutation(data: bytes, random: Random) -> bytes:
 
 
 def archive_mutation(data: bytes, random: Random) -> bytes:
-    """Mutate what an archive holds; its checksums and lengths are right."""
+    """Mutate the records of an archive; its checksums and lengths are correct."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = [(info.filename, archive.read(info)) for info in archive.infolist()]
     at = random.randrange(len(members))
@@ -97,7 +97,7 @@ def archive_mutation(data: bytes, random: Random) -> bytes:
     compression = zipfile.ZIP_DEFLATED if random.random() < 0.05 else zipfile.ZIP_STORED
     file = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(file, "w", compression) as archive:
-        warnings.simplefilter("ignore")  # a name may stand twice
+        warnings.simplefilter("ignore")  # names may be duplicates
         for name, content in members:
             archive.writestr(zipfile.ZipInfo(name or "x"), content)
     return file.getvalue()

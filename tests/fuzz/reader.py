@@ -1,4 +1,4 @@
-"""The base of all readers: an example to mutate, commands that read it, and a second opinion."""
+"""Base class of readers: an example to mutate, commands that read it, and a check."""
 
 import contextlib
 import os

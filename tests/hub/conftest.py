@@ -30,7 +30,7 @@ def needed(names: Sequence[str]) -> Sequence[str]:
 
 
 def partial(name: str = WEIGHTS, content: bytes | None = None) -> Path:
-    """The beginning of a file that a download left behind; made if there is content for it."""
+    """Return the path of a partial file, which is written if there is content for it."""
     path = repo_folder(REPO) / f"{ETAGS[name]}.partial"
     if content is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def partial(name: str = WEIGHTS, content: bytes | None = None) -> Path:
 
 @pytest.fixture
 def commit(hub: Hub) -> str:
-    """The commit of a tiny repository on the Hub."""
+    """Add a tiny repository to the Hub; return its commit."""
     return hub.add(REPO, FILES)
 
 
@@ -54,5 +54,5 @@ def get() -> Fetch:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses between tries that a test can wait for."""
+    """Shorten the delays between retries."""
     monkeypatch.setattr(retry, "INITIAL_DELAY", 0.005)

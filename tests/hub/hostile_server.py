@@ -1,4 +1,4 @@
-"""A server that answers whatever a test says, and remembers what it was asked."""
+"""An HTTP server with responses that a test defines, and a record of the requests."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ COMMIT = "0123456789" * 4
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer; a body of many pieces is sent in chunks, without a length."""
+    """A response; an iterator as body is sent in chunks, without a length."""
 
     status: int = 200
     body: bytes | Iterable[bytes] = b""
@@ -22,7 +22,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReceivedRequest:
     method: str
     path: str
     headers: Mapping[str, str]
@@ -32,7 +32,7 @@ class Asked:
         return self.path.startswith("/api/models/")
 
 
-Reply = Callable[[Asked], Answer]
+Reply = Callable[[ReceivedRequest], Answer]
 
 
 class Server:
@@ -40,7 +40,7 @@ class Server:
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
-        self.asked: list[Asked] = []
+        self.requests: list[ReceivedRequest] = []
         handler = type("Bound", (_Handler,), {"owner": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
@@ -63,10 +63,12 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        asked = Asked(self.command, self.path, {k.lower(): v for k, v in self.headers.items()})
-        self.owner.asked.append(asked)
-        with contextlib.suppress(ConnectionError):  # the client has had enough
-            self.send(self.owner.reply(asked))
+        request = ReceivedRequest(
+            self.command, self.path, {k.lower(): v for k, v in self.headers.items()}
+        )
+        self.owner.requests.append(request)
+        with contextlib.suppress(ConnectionError):  # the client closes the connection
+            self.send(self.owner.reply(request))
 
     do_HEAD = do_GET
 
@@ -90,9 +92,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(b"0\r\n\r\n")
 
 
-def listing(*siblings: Any, **more: Any) -> Answer:
-    """The list of files, of entries as ``file_entry`` makes them."""
-    content = {"id": "someone/tiny", "sha": COMMIT, "siblings": list(siblings), **more}
+def listing(*siblings: Any, **fields: Any) -> Answer:
+    """Return a file list with entries of ``file_entry``."""
+    content = {"id": "someone/tiny", "sha": COMMIT, "siblings": list(siblings), **fields}
     return Answer(body=json.dumps(content).encode())
 
 

@@ -1,4 +1,4 @@
-"""How the Hub on loopback answers, and how it fails to."""
+"""Request handlers of the test Hub, with faults."""
 
 import contextlib
 import gzip
@@ -68,7 +68,7 @@ class Handler(BaseHTTPRequestHandler):
         return waiting.pop(0) if waiting and self.command == "GET" else Fault()
 
     def failed(self, what: str, fault: Fault) -> bool:
-        """Act out a fault that replaces the answer."""
+        """Send the response of a fault."""
         if fault.drop:
             self.note(what)
             self.hang_up()
@@ -95,10 +95,10 @@ class Handler(BaseHTTPRequestHandler):
         if fault.compressed:
             body = gzip.compress(body)
             headers = {**headers, "Content-Encoding": "gzip"}
-        asked = self.command == "GET"
-        sent = len(body[: fault.cut]) * asked
+        is_get = self.command == "GET"
+        sent = len(body[: fault.cut]) * is_get
         complete = begin + sent == len(content) and not fault.corrupt
-        self.note(name, begin * asked, sent, complete)  # before anyone can look
+        self.note(name, begin * is_get, sent, complete)  # before the client can observe it
         self.send_response(206 if begin else 200)
         if begin:
             self.send_header("Content-Range", f"bytes {begin}-{len(content) - 1}/{len(content)}")
@@ -110,7 +110,7 @@ class Handler(BaseHTTPRequestHandler):
         for key, value in headers.items():
             self.send_header(key, value)
         self.end_headers()
-        if asked:
+        if is_get:
             self.send_body(body, fault)
 
     def begin(self) -> int:
@@ -142,7 +142,7 @@ def distorted(content: bytes, fault: Fault) -> bytes:
 
 
 class ApiHandler(Handler):
-    """The list of files, small files, and the way to large ones."""
+    """Handler of file lists, small files, and redirects to large files."""
 
     def answer(self) -> None:
         path = unquote(urlsplit(self.path).path)
@@ -157,7 +157,7 @@ class ApiHandler(Handler):
     def repo(self, name: str) -> Repo | None:
         repo = self.hub.repos.get(name)
         if repo is None:
-            # what the Hub says to those without a token: it may be private
+            # the response of the Hub without a token: the repository may be private
             self.refuse(404 if self.authorized else 401, "RepoNotFound")
         return repo
 
@@ -178,7 +178,7 @@ class ApiHandler(Handler):
         for file, content in commit.files.items():
             size = self.hub.sizes.get(file, len(content))
             entry: dict[str, Any] = {"rfilename": file, "size": size}
-            entry["blobId"] = etag_of("", content)  # for a large file the Hub gives its pointer's
+            entry["blobId"] = etag_of("", content)  # of the pointer, for a large file
             if is_large(file):
                 entry["lfs"] = {"sha256": etag_of(file, content), "size": size, "pointerSize": 134}
             files.append(entry)
@@ -205,11 +205,11 @@ class ApiHandler(Handler):
 
 
 class StorageHandler(Handler):
-    """The contents of large files, by their digest."""
+    """Handler of the contents of large files, by digest."""
 
     def answer(self) -> None:
-        found = self.hub.blob(self.path.strip("/"))
-        if found is None:
+        blob = self.hub.blob(self.path.strip("/"))
+        if blob is None:
             return self.refuse(404)
-        name, content = found
+        name, content = blob
         self.send_file(name, content, {"ETag": '"of the storage"'})

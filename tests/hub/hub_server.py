@@ -1,4 +1,4 @@
-"""A small Hub on loopback that the real client talks to, with faults on demand.
+"""A small Hub on loopback for the real client, with faults on demand.
 
 Large files (``*.safetensors``, ``*.bin``) are redirected to a second server, as the Hub redirects
 them to its storage: another origin, which must not see the token.
@@ -19,24 +19,24 @@ LISTING = "the list of files"
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong with one answer. Lengths count bytes of the answer's body."""
+    """Fault of one response. Lengths are bytes of the body."""
 
     status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    drop: bool = False  # no answer at all
+    drop: bool = False  # no response
     cut_after: int | None = None  # the connection breaks
-    stall_after: int | None = None  # nothing more comes until the Hub is closed
+    stall_after: int | None = None  # sends nothing more until the Hub is closed
     corrupt: bool = False  # one bit differs
-    length: int | None = None  # the file is cut or padded to this, and the answer says so
-    no_length: bool = False  # ends with the connection, without saying how long it is
-    compressed: bool = False  # though the client asked for it as it is
-    wrong_range: bool = False  # another part than was asked for
-    no_ranges: bool = False  # the whole file, whatever was asked for
-    body: bytes | None = None  # this instead
+    length: int | None = None  # the file is truncated or padded to this stated length
+    no_length: bool = False  # no Content-Length; ends with the connection
+    compressed: bool = False  # although the client requested identity
+    wrong_range: bool = False  # another range than was requested
+    no_ranges: bool = False  # ignores range requests
+    body: bytes | None = None  # replaces the body
 
     @property
     def cut(self) -> int | None:
-        """How much of the body goes out, if not all."""
+        """Number of bytes of the body to send; ``None`` for all."""
         return self.cut_after if self.cut_after is not None else self.stall_after
 
 
@@ -47,7 +47,7 @@ class Request:
     begin: int
     authorized: bool
     sent: int
-    complete: bool = False  # up to the end of the file, which is right
+    complete: bool = False  # sent up to the end of the file, without a fault
 
 
 @dataclass(frozen=True)
@@ -77,18 +77,18 @@ def etag_of(name: str, content: bytes) -> str:
 
 
 class _Server(ThreadingHTTPServer):
-    request_queue_size = 128  # connections at once that wait to be accepted
+    request_queue_size = 128  # concurrent connections that wait to be accepted
 
 
 class Hub:
-    """``with Hub() as hub``: ``hub.url`` is the endpoint, ``hub.requests`` what was asked of it."""
+    """Context manager; ``hub.url`` is the endpoint, ``hub.requests`` the record of requests."""
 
     def __init__(self) -> None:
         self.repos: dict[str, Repo] = {}
         self.faults: dict[str, list[Fault]] = defaultdict(list)
         self.requests: list[Request] = []
-        self.sizes: dict[str, int] = {}  # what the list of files says, where it is wrong
-        self.chaos: Callable[[str, int], Fault] | None = None  # draws faults, by method and size
+        self.sizes: dict[str, int] = {}  # lengths in the file list that differ from the files
+        self.chaos: Callable[[str, int], Fault] | None = None  # returns faults by method and size
         self.closing = threading.Event()
         from tests.hub.hub_handlers import ApiHandler, StorageHandler
 
@@ -123,15 +123,15 @@ class Hub:
         return commit.sha
 
     def fail(self, what: str, *faults: Fault) -> None:
-        """Let the next requests for a file, or for ``LISTING``, go wrong, one after the other."""
+        """Set the faults of the next requests for a file, or for ``LISTING``."""
         self.faults[what] += faults
 
     def sent(self, what: str) -> int:
-        """How many bytes of a file went out, over all requests."""
+        """Return the number of bytes of a file that were sent, over all requests."""
         return sum(r.sent for r in self.requests if r.what == what)
 
     def asked(self, what: str, method: str = "GET") -> list[int]:
-        """The positions that a file was asked for from, one a request."""
+        """Return the start positions of the requests for a file."""
         return [r.begin for r in self.requests if r.what == what and r.method == method]
 
     def blob(self, etag: str) -> tuple[str, bytes] | None:
@@ -144,7 +144,7 @@ class Hub:
 
 
 def tiny_safetensors(words: int = 4096) -> bytes:
-    """A file in the safetensors format with one tensor of that many float32."""
+    """Return a safetensors file with one float32 tensor of a length."""
     size = 4 * words
     header = json.dumps({"t": {"dtype": "F32", "shape": [words], "data_offsets": [0, size]}})
     data = b"".join(struct.pack("<f", i) for i in range(words))

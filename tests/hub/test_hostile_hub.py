@@ -1,4 +1,4 @@
-"""Servers that answer in bad faith end in one line, within limits, and write nothing elsewhere."""
+"""Malicious servers: errors of one line, within limits, and no files elsewhere."""
 
 import gzip
 import itertools
@@ -12,7 +12,15 @@ import pytest
 
 from tests.conftest import reload_hub_settings
 from tests.hub.conftest import ETAGS, FILES, REPO, Fetch, partial
-from tests.hub.hostile_server import COMMIT, Answer, Asked, Reply, Server, file_entry, listing
+from tests.hub.hostile_server import (
+    COMMIT,
+    Answer,
+    ReceivedRequest,
+    Reply,
+    Server,
+    file_entry,
+    listing,
+)
 from tests.processes import run_limited
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
 from zoo.hub import client
@@ -46,8 +54,8 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Serve]:
 
 
 def files_are(reply: Reply) -> Reply:
-    """A sound list of files, and another answer for all else."""
-    return lambda asked: listing(ENTRY) if asked.is_listing else reply(asked)
+    """Return a valid file list, and another response to all other requests."""
+    return lambda request: listing(ENTRY) if request.is_listing else reply(request)
 
 
 def endless(piece: bytes = bytes(1 << 16)) -> Iterator[bytes]:
@@ -64,53 +72,53 @@ def refused(get: Fetch, kind: type[ZooError] = SourceError) -> str:
     return str(error.value)
 
 
-def test_an_endless_list(serve: Serve, get: Fetch) -> None:
-    serve(lambda asked: Answer(body=endless()))
+def test_endless_file_list(serve: Serve, get: Fetch) -> None:
+    serve(lambda request: Answer(body=endless()))
     assert f"is longer than {HUB_LISTING_BYTES:,} bytes" in refused(get)
 
 
 BOMB = gzip.compress(gzip.compress(bytes(1 << 30), 6), 6)  # 1 GB in a few KB
 
 
-def test_a_compressed_list_that_grows(serve: Serve) -> None:
-    server = serve(lambda asked: Answer(200, BOMB, {"Content-Encoding": "gzip, gzip"}))
+def test_compression_bomb_in_file_list(serve: Serve) -> None:
+    server = serve(lambda request: Answer(200, BOMB, {"Content-Encoding": "gzip, gzip"}))
     done = run_limited(["zoo", "fetch", REPO], seconds=60)
     assert done.returncode == 4
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
     assert done.peak_bytes < 250e6
-    assert server.asked[0].headers["accept-encoding"] == "identity"
+    assert server.requests[0].headers["accept-encoding"] == "identity"
 
 
 @pytest.mark.parametrize("status", [302, 401, 404, 429, 503])
-def test_an_answer_without_an_end_that_is_not_needed(serve: Serve, get: Fetch, status: int) -> None:
+def test_endless_body_that_is_not_needed(serve: Serve, get: Fetch, status: int) -> None:
     headers = {"Location": "/api/models/elsewhere"} if status == 302 else {}
-    server = serve(lambda asked: Answer(status, endless(b"word " * 9999), headers))
+    server = serve(lambda request: Answer(status, endless(b"word " * 9999), headers))
     assert refused(get)
-    assert len(server.asked) <= 21
+    assert len(server.requests) <= 21
 
 
 @pytest.mark.parametrize("part", ["list", "HEAD", "GET"])
-def test_redirections_in_a_circle(serve: Serve, get: Fetch, part: str) -> None:
-    def reply(asked: Asked) -> Answer:
-        if part == "GET" and asked.method == "HEAD":
+def test_circular_redirects(serve: Serve, get: Fetch, part: str) -> None:
+    def reply(request: ReceivedRequest) -> Answer:
+        if part == "GET" and request.method == "HEAD":
             return Answer(headers=HEAD)
-        return Answer(302, headers={"Location": f"{asked.path}#"})
+        return Answer(302, headers={"Location": f"{request.path}#"})
 
     server = serve(reply if part == "list" else files_are(reply))
     assert "redirect" in refused(get)
-    assert len(server.asked) < 50
+    assert len(server.requests) < 50
 
 
 @pytest.mark.parametrize(
     "location", ["file:///etc/passwd", "http://[", "//", "http://\u00ff:99999/"]
 )
-def test_a_redirection_to_no_address(serve: Serve, get: Fetch, location: str) -> None:
-    serve(files_are(lambda asked: Answer(302, headers={**HEAD, "Location": location})))
+def test_malformed_redirect(serve: Serve, get: Fetch, location: str) -> None:
+    serve(files_are(lambda request: Answer(302, headers={**HEAD, "Location": location})))
     refused(get)
 
 
 def test_too_many_files(serve: Serve, get: Fetch) -> None:
-    serve(lambda asked: listing(*[file_entry(f"{i}", "0" * 40, 0) for i in range(100_001)]))
+    serve(lambda request: listing(*[file_entry(f"{i}", "0" * 40, 0) for i in range(100_001)]))
     assert "number of files is 100,001, and at most 100,000" in refused(get, VerificationError)
 
 
@@ -118,25 +126,25 @@ def test_too_many_files(serve: Serve, get: Fetch) -> None:
     "name",
     ["../x", "/x", "a/../../x", "a\\..\\x", "x\0y", "", "x\ny", "\x1b[2Jx", "\u202egnp", "\ud800"],
 )
-def test_a_name_of_a_file_that_is_none(serve: Serve, get: Fetch, name: str) -> None:
-    serve(lambda asked: listing(ENTRY, file_entry(name, "0" * 40, 0)))
+def test_malformed_file_name(serve: Serve, get: Fetch, name: str) -> None:
+    serve(lambda request: listing(ENTRY, file_entry(name, "0" * 40, 0)))
     assert f"the file list of {REPO} names" in refused(get, VerificationError)
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "x/" * 3000 + "x"])
-def test_a_name_that_no_file_can_have(serve: Serve, get: Fetch, name: str) -> None:
-    serve(lambda asked: listing(file_entry(name, ETAGS[NAME], 5)))
+def test_impossible_file_name(serve: Serve, get: Fetch, name: str) -> None:
+    serve(lambda request: listing(file_entry(name, ETAGS[NAME], 5)))
     with pytest.raises(ZooError) as error:
         get(select=lambda names: [name])
     assert error.value.exit_code in (2, 3, 4)
 
 
-def test_a_file_and_a_folder_of_one_name(serve: Serve, get: Fetch) -> None:
+def test_file_and_directory_with_one_name(serve: Serve, get: Fetch) -> None:
     inner = f"{NAME}/inner"
     entries = [ENTRY, file_entry(inner, ETAGS[NAME], len(CONTENT))]
 
-    def reply(asked: Asked) -> Answer:
-        return listing(*entries) if asked.is_listing else Answer(body=CONTENT, headers=HEAD)
+    def reply(request: ReceivedRequest) -> Answer:
+        return listing(*entries) if request.is_listing else Answer(body=CONTENT, headers=HEAD)
 
     serve(reply)
     with pytest.raises(UsageError, match="cannot write"):
@@ -159,64 +167,62 @@ def test_a_file_and_a_folder_of_one_name(serve: Serve, get: Fetch) -> None:
         b"9" * 100_000,
     ],
 )
-def test_a_list_that_is_none(serve: Serve, get: Fetch, body: bytes) -> None:
-    serve(lambda asked: Answer(body=body))
+def test_malformed_file_list(serve: Serve, get: Fetch, body: bytes) -> None:
+    serve(lambda request: Answer(body=body))
     assert "does not respond as a Hub does" in refused(get)
 
 
 @pytest.mark.parametrize("size", [-1, 1.5, True, "7", None, 10**40])
-def test_a_length_that_is_none(serve: Serve, get: Fetch, size: object) -> None:
-    serve(lambda asked: listing(file_entry(NAME, ETAGS[NAME], size)))
+def test_malformed_length(serve: Serve, get: Fetch, size: object) -> None:
+    serve(lambda request: listing(file_entry(NAME, ETAGS[NAME], size)))
     refused(get, ZooError)
 
 
 @pytest.mark.parametrize("etag", ["", "../../x", "0" * 39, "G" * 40, 7])
-def test_a_digest_that_is_none(serve: Serve, get: Fetch, etag: str) -> None:
-    serve(lambda asked: listing(file_entry(NAME, etag, 1)))
+def test_malformed_digest(serve: Serve, get: Fetch, etag: str) -> None:
+    serve(lambda request: listing(file_entry(NAME, etag, 1)))
     assert "does not respond as a Hub does" in refused(get)
 
 
 @pytest.mark.parametrize("size", [10**15, 51 * 10**9])
-def test_a_file_that_is_said_to_be_huge(serve: Serve, get: Fetch, size: int) -> None:
-    server = serve(lambda asked: listing(file_entry(NAME, ETAGS[NAME], size)))
+def test_huge_stated_length(serve: Serve, get: Fetch, size: int) -> None:
+    server = serve(lambda request: listing(file_entry(NAME, ETAGS[NAME], size)))
     assert f"length is {size:,}" in refused(get, VerificationError)
-    assert all(asked.is_listing for asked in server.asked)
+    assert all(request.is_listing for request in server.requests)
 
 
-def test_a_file_without_an_end(serve: Serve, get: Fetch) -> None:
-    serve(files_are(lambda asked: Answer(body=endless(), headers=HEAD)))
+def test_endless_file(serve: Serve, get: Fetch) -> None:
+    serve(files_are(lambda request: Answer(body=endless(), headers=HEAD)))
     assert f"should have {len(CONTENT)} bytes" in refused(get, VerificationError)
     assert not partial(NAME).exists()
 
 
-def test_the_place_in_the_cache_is_not_the_servers_choice(
-    serve: Serve, get: Fetch, tmp_path: Path
-) -> None:
+def test_server_does_not_choose_the_cache_path(serve: Serve, get: Fetch, tmp_path: Path) -> None:
     stolen = {
         "ETag": '"../../../../../stolen"',
         "X-Linked-Etag": '"../../../../../stolen"',
         "X-Repo-Commit": "../../stolen",
         "X-Linked-Size": "-7",
     }
-    serve(files_are(lambda asked: Answer(body=CONTENT, headers=stolen)))
+    serve(files_are(lambda request: Answer(body=CONTENT, headers=stolen)))
     result = get(select=lambda names: [NAME])
     assert (result.directory / NAME).read_bytes() == CONTENT
     assert result.directory.name == COMMIT
     assert not list(tmp_path.rglob("*stolen*"))
 
 
-def test_no_other_client_is_brought_in(
+def test_server_cannot_switch_the_client(
     serve: Serve, get: Fetch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_canary")
 
-    def reply(asked: Asked) -> Answer:
+    def reply(request: ReceivedRequest) -> Answer:
         route = f'<{server.url}/xet-token>; rel="xet-auth"'
         return Answer(body=CONTENT, headers={**HEAD, "X-Xet-Hash": "0" * 64, "Link": route})
 
     server = serve(files_are(reply))
     assert (get(select=lambda names: [NAME]).directory / NAME).read_bytes() == CONTENT
-    assert not [asked for asked in server.asked if "xet-token" in asked.path]
+    assert not [request for request in server.requests if "xet-token" in request.path]
 
 
 @pytest.mark.parametrize(
@@ -228,15 +234,15 @@ def test_no_other_client_is_brought_in(
         {},
     ],
 )
-def test_a_part_that_was_not_asked_for(serve: Serve, get: Fetch, headers: dict[str, str]) -> None:
-    serve(files_are(lambda asked: Answer(206, CONTENT[:5], {**HEAD, **headers})))
+def test_unrequested_range(serve: Serve, get: Fetch, headers: dict[str, str]) -> None:
+    serve(files_are(lambda request: Answer(206, CONTENT[:5], {**HEAD, **headers})))
     refused(get, ZooError)
 
 
 @pytest.mark.parametrize("value", ["-1", "1e9", "\u00b2", "Fri, 99 Jan 9999 00:00:00", "9" * 5000])
-def test_a_time_to_wait_that_is_none(serve: Serve, get: Fetch, value: str) -> None:
+def test_malformed_retry_after(serve: Serve, get: Fetch, value: str) -> None:
     headers = {"Retry-After": value.encode().decode("latin-1"), "RateLimit": '"api";r=0;t=x'}
-    serve(lambda asked: Answer(429, headers=headers))
+    serve(lambda request: Answer(429, headers=headers))
     assert "too many requests" in refused(get)
 
 
@@ -245,19 +251,17 @@ def test_a_time_to_wait_that_is_none(serve: Serve, get: Fetch, value: str) -> No
     [b"[]", b'{"error": {"a": 1}}', b'{"errors": 7}', b"[" * 60_000, b"\xff", b'"x\\u001b[2J"'],
 )
 @pytest.mark.parametrize("status", [400, 403, 404, 500])
-def test_the_body_of_an_error_that_is_none(
-    serve: Serve, get: Fetch, status: int, body: bytes
-) -> None:
-    serve(lambda asked: Answer(status, body, {"X-Error-Message": "a\x1b]0;title\x07b"}))
+def test_malformed_error_body(serve: Serve, get: Fetch, status: int, body: bytes) -> None:
+    serve(lambda request: Answer(status, body, {"X-Error-Message": "a\x1b]0;title\x07b"}))
     assert f"answered {status}" in refused(get)
 
 
-def test_bytes_that_are_no_http(serve: Serve, get: Fetch) -> None:
-    serve(lambda asked: Answer(200, reason="OK\r\nContent-Length: 3\r\nContent-Length: 4"))
+def test_malformed_http(serve: Serve, get: Fetch) -> None:
+    serve(lambda request: Answer(200, reason="OK\r\nContent-Length: 3\r\nContent-Length: 4"))
     assert "was cut while reading" in refused(get)
 
 
-def test_an_answer_that_trickles(serve: Serve, get: Fetch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_response(serve: Serve, get: Fetch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "HUB_SLOW_SECONDS", 0.2)
 
     def trickle() -> Iterator[bytes]:
@@ -265,16 +269,16 @@ def test_an_answer_that_trickles(serve: Serve, get: Fetch, monkeypatch: pytest.M
             time.sleep(0.05)
             yield b" "
 
-    serve(lambda asked: Answer(body=trickle()))
+    serve(lambda request: Answer(body=trickle()))
     assert f"bytes for {REPO} came in 0 s" in refused(get)
 
 
-def test_limits_are_those_of_calls_from_here(serve: Serve, get: Fetch) -> None:
-    """Other parts of a program, which use the same HTTP client, are left alone."""
+def test_other_http_requests_are_not_limited(serve: Serve, get: Fetch) -> None:
+    """Other requests of the program with the same HTTP client are not limited."""
     from huggingface_hub import HfApi, get_session
 
     body = json.dumps({"id": REPO, "padding": "x" * HUB_LISTING_BYTES}).encode()
-    server = serve(lambda asked: Answer(body=body))
+    server = serve(lambda request: Answer(body=body))
     refused(get)
     assert HfApi().model_info(REPO).id == REPO
     assert len(get_session().get(f"{server.url}/anything").content) == len(body)

@@ -39,7 +39,9 @@ def test_a_cached_file_that_changed_is_downloaded_again(
     assert get(offline=True) == first
 
 
-def test_files_of_the_client_are_used_and_checked(hub: Hub, commit: str, get: Fetch) -> None:
+def test_files_cached_by_huggingface_hub_are_used_and_checked(
+    hub: Hub, commit: str, get: Fetch
+) -> None:
     for name in NEEDED:
         huggingface_hub.hf_hub_download(REPO, name)
     hub.requests.clear()
@@ -48,7 +50,9 @@ def test_files_of_the_client_are_used_and_checked(hub: Hub, commit: str, get: Fe
     assert [request.what for request in hub.requests] == [LISTING]
 
 
-def test_files_of_the_client_are_used_offline(hub: Hub, commit: str, get: Fetch) -> None:
+def test_files_cached_by_huggingface_hub_are_used_offline(
+    hub: Hub, commit: str, get: Fetch
+) -> None:
     for name in NEEDED:
         huggingface_hub.hf_hub_download(REPO, name)
     hub.requests.clear()
@@ -57,12 +61,12 @@ def test_files_of_the_client_are_used_offline(hub: Hub, commit: str, get: Fetch)
     assert fetched.files[WEIGHTS].sha256 == ETAGS[WEIGHTS]
     assert hub.requests == []
     assert get(offline=True) == fetched
-    # what was learnt offline does not pass for the whole list of files
+    # files seen offline are not recorded as the whole list
     assert "README.md" in get(revision=commit, select=lambda names: ["README.md"]).files
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, "config.json"])
-def test_files_of_the_client_that_are_damaged_are_found_out(
+def test_damaged_files_cached_by_huggingface_hub_are_detected(
     commit: str, get: Fetch, name: str
 ) -> None:
     for needed in NEEDED:
@@ -73,13 +77,13 @@ def test_files_of_the_client_that_are_damaged_are_found_out(
     assert (get().directory / name).read_bytes() == FILES[name]
 
 
-def test_contents_that_another_commit_shares_are_checked(hub: Hub, commit: str, get: Fetch) -> None:
+def test_blobs_shared_by_commits_are_checked(hub: Hub, commit: str, get: Fetch) -> None:
     damage(get().directory / WEIGHTS, "bit")
     hub.add(REPO, {**FILES, "config.json": b"{}"})
     assert (get().directory / WEIGHTS).read_bytes() == FILES[WEIGHTS]
 
 
-def test_the_client_finds_our_files(hub: Hub, commit: str, get: Fetch) -> None:
+def test_huggingface_hub_finds_downloaded_files(hub: Hub, commit: str, get: Fetch) -> None:
     directory = get().directory
     hub.requests.clear()
     for name in NEEDED:
@@ -111,7 +115,7 @@ def test_without_symbolic_links(
     assert (fetched.directory / WEIGHTS).read_bytes() == FILES[WEIGHTS]
 
 
-def test_two_at_once_download_once(hub: Hub, commit: str, get: Fetch) -> None:
+def test_concurrent_fetches_download_once(hub: Hub, commit: str, get: Fetch) -> None:
     with ThreadPoolExecutor(4) as pool:
         results = list(pool.map(lambda _: get(), range(4)))
     assert all(result == results[0] for result in results)
@@ -131,9 +135,7 @@ def test_a_damaged_record_is_named(commit: str, get: Fetch, content: bytes) -> N
     assert get() == first
 
 
-def test_the_record_of_another_repository_is_not_believed(
-    hub: Hub, commit: str, get: Fetch
-) -> None:
+def test_metadata_of_another_repository_is_refused(hub: Hub, commit: str, get: Fetch) -> None:
     get()
     other = hub.add("someone/other", FILES)
     path = metadata_path("someone/other", other)
@@ -143,8 +145,8 @@ def test_the_record_of_another_repository_is_not_believed(
         get("someone/other")
 
 
-def test_a_beginning_of_a_file_is_no_file(hub: Hub, commit: str, get: Fetch) -> None:
-    partial(WEIGHTS, FILES[WEIGHTS])  # all of it, unchecked
+def test_partial_file_is_not_used_as_file(hub: Hub, commit: str, get: Fetch) -> None:
+    partial(WEIGHTS, FILES[WEIGHTS])  # complete, but unchecked
     with pytest.raises(SourceError, match="not in the cache"):
         get(offline=True)
     assert get().files[WEIGHTS].sha256 == ETAGS[WEIGHTS]

@@ -20,26 +20,24 @@ def cached(pattern: str) -> list[Path]:
     return list(Path(os.environ["HF_HOME"], "hub").rglob(pattern))
 
 
-def test_a_connection_cut_in_mid_file_goes_on_where_it_stopped(
-    hub: Hub, commit: str, get: Fetch
-) -> None:
+def test_cut_connection_is_resumed(hub: Hub, commit: str, get: Fetch) -> None:
     hub.fail(WEIGHTS, Fault(cut_after=5000), Fault(cut_after=0), Fault(cut_after=700))
     fetched = get()
     assert (fetched.directory / WEIGHTS).read_bytes() == FILES[WEIGHTS]
     assert fetched.files[WEIGHTS].sha256 == SHA256
     assert hub.asked(WEIGHTS) == [0, 5000, 5000, 5700]
-    assert hub.sent(WEIGHTS) == SIZE  # not one byte twice
+    assert hub.sent(WEIGHTS) == SIZE  # no byte twice
     assert cached("*.incomplete") == [] and not partial().exists()
 
 
-def test_it_goes_on_as_long_as_something_arrives(hub: Hub, commit: str, get: Fetch) -> None:
+def test_retries_continue_while_there_is_progress(hub: Hub, commit: str, get: Fetch) -> None:
     cuts = 3 * retry.MAX_FAILURES
     hub.fail(WEIGHTS, *[Fault(cut_after=1000)] * cuts)
     assert get().files[WEIGHTS].sha256 == SHA256
     assert hub.asked(WEIGHTS) == [1000 * i for i in range(cuts + 1)]
 
 
-def test_what_arrived_is_kept_for_the_next_run(hub: Hub, commit: str, get: Fetch) -> None:
+def test_partial_file_is_kept_for_the_next_run(hub: Hub, commit: str, get: Fetch) -> None:
     hub.fail(WEIGHTS, Fault(cut_after=6000), *[Fault(cut_after=0)] * retry.MAX_FAILURES)
     with pytest.raises(SourceError) as error:
         get()
@@ -66,41 +64,35 @@ def test_a_hub_that_ignores_ranges_is_read_from_the_start(
     assert hub.sent(WEIGHTS) == 6000 + SIZE
 
 
-def test_another_part_than_was_asked_for_is_not_used(hub: Hub, commit: str, get: Fetch) -> None:
+def test_wrong_range_is_not_used(hub: Hub, commit: str, get: Fetch) -> None:
     hub.fail(WEIGHTS, Fault(cut_after=6000), Fault(wrong_range=True))
     assert get().files[WEIGHTS].sha256 == SHA256
     assert hub.asked(WEIGHTS) == [0, 6001, 0]
 
 
-def test_a_list_that_promises_more_than_there_is(hub: Hub, commit: str, get: Fetch) -> None:
+def test_stated_length_above_actual_length(hub: Hub, commit: str, get: Fetch) -> None:
     hub.sizes[WEIGHTS] = SIZE + 100
     partial(WEIGHTS, FILES[WEIGHTS])
     with pytest.raises(VerificationError, match=f"have {SIZE + 100} bytes, and the Hub sends"):
         get()
-    assert hub.asked(WEIGHTS) == [SIZE, 0]  # nothing from there on, so once more from the start
+    assert hub.asked(WEIGHTS) == [SIZE, 0]  # no bytes there, so again from the start
 
 
-def test_an_answer_without_a_length_that_stops_early_is_continued(
-    hub: Hub, commit: str, get: Fetch
-) -> None:
+def test_truncated_response_without_length_is_resumed(hub: Hub, commit: str, get: Fetch) -> None:
     hub.fail(WEIGHTS, Fault(cut_after=6000, no_length=True))
     assert get().files[WEIGHTS].sha256 == SHA256
     assert hub.asked(WEIGHTS) == [0, 6000]
 
 
 @pytest.mark.parametrize("left", [SIZE + 10, SIZE, SIZE - 10])
-def test_a_beginning_that_cannot_be_one_is_thrown_away(
-    hub: Hub, commit: str, get: Fetch, left: int
-) -> None:
+def test_invalid_partial_file_is_discarded(hub: Hub, commit: str, get: Fetch, left: int) -> None:
     partial(WEIGHTS, bytes(left))
     assert get().files[WEIGHTS].sha256 == SHA256
 
 
 @pytest.mark.parametrize("what", [LISTING, "config.json", WEIGHTS])
 @pytest.mark.parametrize("status", [500, 503, 408])
-def test_a_server_error_that_passes(
-    hub: Hub, commit: str, get: Fetch, what: str, status: int
-) -> None:
+def test_transient_server_error(hub: Hub, commit: str, get: Fetch, what: str, status: int) -> None:
     hub.fail(what, *[Fault(status=status)] * (retry.MAX_FAILURES - 1))
     assert get().revision == commit
     assert len(hub.asked(what)) == retry.MAX_FAILURES + (what == LISTING)
@@ -115,7 +107,7 @@ def test_a_connection_that_is_dropped_when_the_revision_is_recorded(
 
 
 @pytest.mark.parametrize(("what", "label"), [(LISTING, REPO), (WEIGHTS, f"{REPO} {WEIGHTS}")])
-def test_a_server_error_that_stays_is_one_line(
+def test_permanent_server_error_is_one_line(
     hub: Hub, commit: str, get: Fetch, what: str, label: str
 ) -> None:
     hub.fail(what, *[Fault(status=500)] * 20)
@@ -126,9 +118,7 @@ def test_a_server_error_that_stays_is_one_line(
 
 
 @pytest.mark.parametrize("what", [LISTING, WEIGHTS])
-def test_too_many_requests_waits_as_long_as_it_is_asked_to(
-    hub: Hub, commit: str, get: Fetch, what: str
-) -> None:
+def test_retry_after_is_respected(hub: Hub, commit: str, get: Fetch, what: str) -> None:
     hub.fail(what, Fault(status=429, headers={"Retry-After": "1"}))
     begin = time.monotonic()
     assert get().revision == commit
@@ -136,7 +126,7 @@ def test_too_many_requests_waits_as_long_as_it_is_asked_to(
     assert len(hub.asked(what)) == 2 + (what == LISTING)
 
 
-def test_the_rate_limit_header_is_understood(
+def test_rate_limit_header(
     hub: Hub, commit: str, get: Fetch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.fail(LISTING, Fault(status=429, headers={"RateLimit": '"api";r=0;t=1'}))
@@ -146,9 +136,7 @@ def test_the_rate_limit_header_is_understood(
 
 
 @pytest.mark.parametrize("value", ["3600", "Fri, 01 Jan 2100 00:00:00 GMT"])
-def test_it_does_not_wait_longer_than_a_minute(
-    hub: Hub, commit: str, get: Fetch, value: str
-) -> None:
+def test_maximum_wait_is_a_minute(hub: Hub, commit: str, get: Fetch, value: str) -> None:
     hub.fail(WEIGHTS, Fault(status=429, headers={"Retry-After": value}))
     begin = time.monotonic()
     with pytest.raises(SourceError, match=r"429 .* too many requests; try again in \d{4,} s"):
@@ -156,7 +144,7 @@ def test_it_does_not_wait_longer_than_a_minute(
     assert time.monotonic() - begin < 30
 
 
-def test_waits_are_added_up(
+def test_waits_are_limited_in_total(
     hub: Hub, commit: str, get: Fetch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retry, "MAX_RETRY_AFTER", 1.5)
@@ -167,7 +155,7 @@ def test_waits_are_added_up(
 
 
 @pytest.mark.parametrize("length", [100, SIZE - 1, SIZE + 1])
-def test_a_wrong_length_is_refused_before_it_is_read(
+def test_wrong_length_is_refused_before_download(
     hub: Hub, commit: str, get: Fetch, length: int
 ) -> None:
     hub.fail(WEIGHTS, Fault(length=length))
@@ -182,13 +170,13 @@ def test_a_wrong_length_is_refused_before_it_is_read(
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, "config.json"])
-def test_a_compressed_answer_is_understood(hub: Hub, commit: str, get: Fetch, name: str) -> None:
+def test_compressed_response(hub: Hub, commit: str, get: Fetch, name: str) -> None:
     hub.fail(name, Fault(compressed=True))
     assert (get().directory / name).read_bytes() == FILES[name]
     assert hub.asked(name) == [0]
 
 
-def test_more_bytes_than_there_should_be(hub: Hub, commit: str, get: Fetch) -> None:
+def test_response_longer_than_stated(hub: Hub, commit: str, get: Fetch) -> None:
     hub.fail(WEIGHTS, Fault(length=SIZE + 1, no_length=True))
     with pytest.raises(VerificationError, match=f"should have {SIZE} bytes"):
         get()
@@ -196,9 +184,7 @@ def test_more_bytes_than_there_should_be(hub: Hub, commit: str, get: Fetch) -> N
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, "config.json"])
-def test_contents_that_do_not_match_never_enter_the_cache(
-    hub: Hub, commit: str, get: Fetch, name: str
-) -> None:
+def test_wrong_digest_never_enters_the_cache(hub: Hub, commit: str, get: Fetch, name: str) -> None:
     hub.fail(name, *[Fault(corrupt=True)] * retry.MAX_FAILURES)
     with pytest.raises(VerificationError) as error:
         get()
@@ -214,17 +200,13 @@ def test_contents_that_do_not_match_never_enter_the_cache(
     assert (fetched.directory / name).read_bytes() == FILES[name]
 
 
-def test_contents_that_do_not_match_once_are_asked_for_again(
-    hub: Hub, commit: str, get: Fetch
-) -> None:
+def test_wrong_digest_is_downloaded_again(hub: Hub, commit: str, get: Fetch) -> None:
     hub.fail(WEIGHTS, Fault(corrupt=True))
     assert get().files[WEIGHTS].sha256 == SHA256
     assert hub.asked(WEIGHTS) == [0, 0]
 
 
-def test_a_hub_that_does_not_answer_in_time(
-    hub: Hub, commit: str, get: Fetch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_timeout(hub: Hub, commit: str, get: Fetch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "2")
     monkeypatch.setattr(retry, "MAX_FAILURES", 1)
     reload_hub_settings()
@@ -239,10 +221,10 @@ def test_a_hub_that_does_not_answer_in_time(
     assert hub.asked(WEIGHTS) == [0, 4000]
 
 
-def test_no_connection_is_one_line_at_once(get: Fetch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refused_connection_fails_at_once(get: Fetch, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        host = f"127.0.0.1:{free.getsockname()[1]}"  # bound, and nobody listens
+        host = f"127.0.0.1:{free.getsockname()[1]}"  # bound, but not listening
         monkeypatch.setenv("HF_ENDPOINT", f"http://{host}")
         monkeypatch.setattr(retry, "INITIAL_DELAY", 60)
         reload_hub_settings()
@@ -258,7 +240,7 @@ def test_no_connection_is_one_line_at_once(get: Fetch, monkeypatch: pytest.Monke
     "body",
     [b"<html>please log in</html>", b"[]", b"{}", b'{"id": "x", "sha": "../x", "siblings": []}'],
 )
-def test_something_that_is_no_hub(hub: Hub, commit: str, get: Fetch, body: bytes) -> None:
+def test_server_that_is_no_hub(hub: Hub, commit: str, get: Fetch, body: bytes) -> None:
     hub.fail(LISTING, Fault(body=body))
     with pytest.raises(SourceError) as error:
         get()
@@ -268,9 +250,7 @@ def test_something_that_is_no_hub(hub: Hub, commit: str, get: Fetch, body: bytes
 
 
 @pytest.mark.parametrize("endpoint", ["ftp://example.org", "http://127.0.0.1:many"])
-def test_an_endpoint_that_is_none(
-    get: Fetch, monkeypatch: pytest.MonkeyPatch, endpoint: str
-) -> None:
+def test_malformed_endpoint(get: Fetch, monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
     monkeypatch.setenv("HF_ENDPOINT", endpoint)
     reload_hub_settings()
     with pytest.raises(SourceError, match=r"^cannot ask "):

@@ -12,7 +12,7 @@ from tests.hub.hub_server import LISTING, TOKEN, Hub, tiny_safetensors
 from zoo.errors import SourceError, UsageError, VerificationError
 
 
-def test_brings_what_is_selected_and_nothing_else(hub: Hub, commit: str, get: Fetch) -> None:
+def test_fetch_downloads_selected_files_only(hub: Hub, commit: str, get: Fetch) -> None:
     fetched = get()
     assert (fetched.repo, fetched.revision) == (REPO, commit)
     assert list(fetched.files) == NEEDED
@@ -25,13 +25,13 @@ def test_brings_what_is_selected_and_nothing_else(hub: Hub, commit: str, get: Fe
     assert hub.sent("onnx/model.bin") == hub.sent("README.md") == 0
 
 
-def test_records_the_sha256_where_the_hub_publishes_one(commit: str, get: Fetch) -> None:
+def test_sha256_of_lfs_files_is_recorded(commit: str, get: Fetch) -> None:
     files = get().files
     assert files[WEIGHTS].sha256 == hashlib.sha256(FILES[WEIGHTS]).hexdigest()
     assert files["config.json"].sha256 is None
 
 
-def test_select_sees_every_name(commit: str, get: Fetch) -> None:
+def test_select_is_called_with_all_names(commit: str, get: Fetch) -> None:
     seen: list[str] = []
 
     def select(names: Sequence[str]) -> Sequence[str]:
@@ -43,30 +43,28 @@ def test_select_sees_every_name(commit: str, get: Fetch) -> None:
     assert (fetched.directory / "onnx/model.bin").read_bytes() == FILES["onnx/model.bin"]
 
 
-def test_asks_once_for_a_file(hub: Hub, commit: str, get: Fetch) -> None:
+def test_each_file_is_requested_once(hub: Hub, commit: str, get: Fetch) -> None:
     get()
     asked = [request.what for request in hub.requests if request.method == "GET"]
-    # The second time for the list is huggingface_hub's, to record where the branch is.
+    # huggingface_hub requests the list again to record the commit of the branch.
     assert asked == [LISTING, LISTING, "config.json", WEIGHTS]  # an empty file needs no request
 
 
-def test_the_second_time_asks_only_where_the_branch_is(hub: Hub, commit: str, get: Fetch) -> None:
+def test_second_fetch_only_resolves_the_branch(hub: Hub, commit: str, get: Fetch) -> None:
     first = get()
     hub.requests.clear()
     assert get() == first
     assert [request.what for request in hub.requests] == [LISTING]
 
 
-def test_a_commit_that_is_here_is_not_asked_for(hub: Hub, commit: str, get: Fetch) -> None:
+def test_cached_commit_needs_no_request(hub: Hub, commit: str, get: Fetch) -> None:
     first = get()
     hub.requests.clear()
     assert get(revision=commit) == first
     assert hub.requests == []
 
 
-def test_follows_a_branch_that_moves_and_downloads_what_changed(
-    hub: Hub, commit: str, get: Fetch
-) -> None:
+def test_moved_branch_downloads_changed_files(hub: Hub, commit: str, get: Fetch) -> None:
     old = get()
     changed = tiny_safetensors(2048)
     newer = hub.add(REPO, {**FILES, WEIGHTS: changed})
@@ -80,14 +78,14 @@ def test_follows_a_branch_that_moves_and_downloads_what_changed(
 
 
 @pytest.mark.parametrize("branch", ["v1.0", "refs/pr/1"])
-def test_a_tag_or_branch_by_name(hub: Hub, commit: str, get: Fetch, branch: str) -> None:
+def test_tag_or_branch(hub: Hub, commit: str, get: Fetch, branch: str) -> None:
     other = hub.add(REPO, {**FILES, "config.json": b"{}"}, branch=branch)
     fetched = get(revision=branch)
     assert fetched.revision == other
     assert (fetched.directory / "config.json").read_bytes() == b"{}"
 
 
-def test_a_gated_repository_opens_with_the_token_and_storage_never_sees_it(
+def test_token_opens_gated_repository_and_is_not_sent_to_storage(
     hub: Hub, get: Fetch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.add(REPO, FILES, gated=True)
@@ -131,7 +129,7 @@ def test_a_missing_revision_is_one_line(commit: str, get: Fetch) -> None:
         get(revision="v9")
 
 
-def test_a_selected_file_that_is_not_there(commit: str, get: Fetch) -> None:
+def test_missing_selected_file(commit: str, get: Fetch) -> None:
     with pytest.raises(SourceError, match=f"{REPO} has no file tokenizer.json at {commit[:12]}"):
         get(select=lambda names: ["tokenizer.json"])
 
@@ -151,7 +149,7 @@ def test_a_malformed_revision_is_refused(hub: Hub, commit: str, get: Fetch, revi
 
 
 @pytest.mark.parametrize("name", ["../../../stolen", "/tmp/stolen", "a/../../stolen", "a\\b"])
-def test_a_file_name_that_leads_out_of_the_snapshot_is_refused(
+def test_file_name_outside_of_the_snapshot_is_refused(
     hub: Hub, get: Fetch, tmp_path: Path, name: str
 ) -> None:
     hub.add(REPO, {**FILES, name: b"content"})
@@ -161,7 +159,7 @@ def test_a_file_name_that_leads_out_of_the_snapshot_is_refused(
     assert not list(tmp_path.rglob("*stolen*"))
 
 
-def test_importing_it_imports_no_client() -> None:
+def test_import_does_not_import_huggingface_hub() -> None:
     check = "import sys, zoo.hub, zoo.lock; print(sorted({'huggingface_hub','httpx2','rich',"
     check += "'blake3','numpy','torch'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)

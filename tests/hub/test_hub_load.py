@@ -1,4 +1,4 @@
-"""Many at once against a Hub of which a fifth of the answers is faulty."""
+"""Concurrent clients of a Hub with faults in a fifth of the responses."""
 
 import os
 import random
@@ -20,7 +20,7 @@ SHARE = 0.2
 
 
 class Chaos:
-    """Draws what goes wrong with an answer: nothing with four of five."""
+    """Random faults, in one of five responses."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -51,18 +51,18 @@ def chaos(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Chaos:
 
 
 def assert_sent_once(hub: Hub, names: list[str]) -> None:
-    """Each file of each repository was sent to its end once without a fault."""
+    """Check that each file was sent completely once."""
     ends = Counter(r.what for r in hub.requests if r.method == "GET" and r.complete)
     assert {name: ends[name] for name in names} == dict.fromkeys(names, len(hub.repos))
 
 
 @pytest.mark.usefixtures("hasty")
-def test_threads_that_fetch_at_once(
+def test_concurrent_threads(
     hub: Hub, get: Fetch, chaos: Chaos, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {f"{number}.bin": bytes([number]) * 5000 for number in range(16)}
     hub.add(REPO, files)
-    monkeypatch.setattr(retry, "MAX_FAILURES", 10)  # a fifth to the fourth is not never
+    monkeypatch.setattr(retry, "MAX_FAILURES", 10)  # four faults in a row are possible
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(lambda _: get(select=list), range(24)))
     assert all(result == results[0] for result in results)
@@ -74,7 +74,7 @@ def test_threads_that_fetch_at_once(
 
 @pytest.mark.promise("hub-load", cases=50)
 @pytest.mark.long
-def test_fifty_conversions_at_once(
+def test_fifty_concurrent_conversions(
     hub: Hub, chaos: Chaos, hub_checkpoint: Make, tmp_path: Path
 ) -> None:
     files = {path.name: path.read_bytes() for path in hub_checkpoint("BertModel").iterdir()}
@@ -109,7 +109,7 @@ def test_fifty_conversions_at_once(
     assert not list((tmp_path / "zoo-home").rglob("*.partial"))
 
 
-# More tries than by default: of 50 processes with a list each, some meet four faults in a row.
+# More retries than by default: of 50 processes, some meet four faults in a row.
 CONVERT = """
 import sys
 from zoo.cli import main

@@ -146,7 +146,7 @@ def test_unlocked_files_of_a_locked_repository_are_added(
     assert after["config.json"] == before["config.json"]
 
 
-def test_nothing_new_writes_nothing(path: Path, commit: str, get: Fetch) -> None:
+def test_unchanged_lock_is_not_written(path: Path, commit: str, get: Fetch) -> None:
     get(lock=opened(path))
     before = path.stat()
     get(lock=opened(path))
@@ -186,7 +186,7 @@ def test_another_file_is_refused(
     assert path.read_bytes() == before
 
 
-def test_a_commit_that_the_hub_no_longer_has(hub: Hub, path: Path, commit: str, get: Fetch) -> None:
+def test_locked_commit_that_was_deleted(hub: Hub, path: Path, commit: str, get: Fetch) -> None:
     get(lock=opened(path))
     edit(path, revision="1" * 40)
     hub.requests.clear()

@@ -11,7 +11,7 @@ GoOffline = Callable[[], bool]
 
 @pytest.fixture(params=["argument", "environment"])
 def offline(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> GoOffline:
-    """Go offline one way or the other, after the client was imported; return the argument."""
+    """Set offline mode by the variable or the argument; return the argument."""
 
     def go() -> bool:
         if request.param == "environment":
@@ -21,7 +21,7 @@ def offline(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return go
 
 
-def test_what_was_fetched_is_found(
+def test_fetched_files_are_found_offline(
     hub: Hub, commit: str, get: Fetch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     online = get()
@@ -33,7 +33,7 @@ def test_what_was_fetched_is_found(
     assert hub.requests == []
 
 
-def test_nothing_was_fetched(hub: Hub, commit: str, get: Fetch, offline: GoOffline) -> None:
+def test_empty_cache_offline(hub: Hub, commit: str, get: Fetch, offline: GoOffline) -> None:
     with pytest.raises(SourceError) as error:
         get(offline=offline())
     assert str(error.value) == (
@@ -42,7 +42,7 @@ def test_nothing_was_fetched(hub: Hub, commit: str, get: Fetch, offline: GoOffli
     assert hub.requests == []
 
 
-def test_another_revision_was_fetched(hub: Hub, commit: str, get: Fetch) -> None:
+def test_other_revision_offline(hub: Hub, commit: str, get: Fetch) -> None:
     hub.add(REPO, FILES, branch="v2")
     get()
     for revision in ("v2", "0" * 40):
@@ -50,14 +50,14 @@ def test_another_revision_was_fetched(hub: Hub, commit: str, get: Fetch) -> None
             get(revision=revision, offline=True)
 
 
-def test_a_file_was_not_fetched(hub: Hub, commit: str, get: Fetch, offline: GoOffline) -> None:
+def test_missing_file_offline(hub: Hub, commit: str, get: Fetch, offline: GoOffline) -> None:
     get(select=lambda names: ["config.json"])
     with pytest.raises(SourceError, match=f"^{REPO} vocab.txt is not in the cache; run"):
         get(offline=offline())
     assert hub.sent(WEIGHTS) == 0
 
 
-def test_select_sees_the_names_it_saw_online(commit: str, get: Fetch) -> None:
+def test_select_gets_the_recorded_names_offline(commit: str, get: Fetch) -> None:
     get()
     seen: list[str] = []
 
@@ -69,7 +69,7 @@ def test_select_sees_the_names_it_saw_online(commit: str, get: Fetch) -> None:
     assert seen == sorted(FILES)
 
 
-def test_the_last_commit_seen_is_used(hub: Hub, commit: str, get: Fetch) -> None:
+def test_last_recorded_commit_is_used_offline(hub: Hub, commit: str, get: Fetch) -> None:
     get()
     newer = hub.add(REPO, {**FILES, "config.json": b"{}"})
     assert get(offline=True).revision == commit

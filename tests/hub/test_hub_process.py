@@ -1,4 +1,4 @@
-"""What only a process of its own can show: sockets forbidden, a kill, a terminal, a full disk."""
+"""Downloads in a subprocess: forbidden sockets, kills, a terminal, a full disk."""
 
 import os
 import pty
@@ -49,21 +49,21 @@ def run(command: list[str], **environment: str) -> subprocess.CompletedProcess[s
 
 
 @pytest.mark.parametrize("how", ["argument", "environment"])
-def test_offline_makes_no_socket_at_all(commit: str, get: Fetch, how: str) -> None:
+def test_offline_creates_no_socket(commit: str, get: Fetch, how: str) -> None:
     get()
     variables = {"HF_HUB_OFFLINE": "1"} if how == "environment" else {}
     done = run(script(FORBID, offline=how == "argument"), **variables)
     assert (done.stdout, done.stderr, done.returncode) == (f"{commit}\n", "", 0)
 
 
-def test_online_does_make_one_so_the_check_can_fail(commit: str, get: Fetch) -> None:
+def test_online_creates_a_socket(commit: str, get: Fetch) -> None:
     get()
     done = run(script(FORBID))
     assert done.returncode != 0
     assert "no socket." in done.stderr
 
 
-def test_a_process_that_is_killed_is_continued_by_the_next(hub: Hub, commit: str) -> None:
+def test_download_of_killed_process_is_resumed(hub: Hub, commit: str) -> None:
     arrived = 2 << 20
     content = bytes(arrived + 5000)
     commit = hub.add("someone/tiny", {**FILES, WEIGHTS: content})
@@ -90,13 +90,13 @@ def _wait_for_part(size: int) -> Path:
     raise AssertionError("nothing was downloaded")
 
 
-def test_it_is_silent_without_a_terminal(hub: Hub, commit: str) -> None:
+def test_silent_without_terminal(hub: Hub, commit: str) -> None:
     hub.fail(WEIGHTS, Fault(cut_after=100))
     done = run(script())
     assert (done.stdout, done.stderr, done.returncode) == (f"{commit}\n", "", 0)
 
 
-def test_a_terminal_sees_a_bar(hub: Hub, commit: str) -> None:
+def test_progress_bar_on_terminal(hub: Hub, commit: str) -> None:
     outer, inner = pty.openpty()
     done = subprocess.run(
         script(),
@@ -112,10 +112,10 @@ def test_a_terminal_sees_a_bar(hub: Hub, commit: str) -> None:
     assert done.stdout.decode() == f"{commit}\n"
     assert "fetching someone/tiny" in shown
     assert "kB" in shown
-    assert "loopback" not in shown  # the warning that the Hub sends along
+    assert "loopback" not in shown  # the warning in the response of the Hub
 
 
-def test_a_full_disk_is_one_line_and_what_arrived_is_kept(hub: Hub, commit: str) -> None:
+def test_full_disk_is_one_line_and_keeps_partial_file(hub: Hub, commit: str) -> None:
     limit = "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))\n"
     done = run(script(limit), PYTHONDONTWRITEBYTECODE="1")

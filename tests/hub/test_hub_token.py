@@ -10,7 +10,15 @@ import pytest
 
 from tests.conftest import reload_hub_settings
 from tests.hub.conftest import ETAGS, FILES, REPO, Fetch
-from tests.hub.hostile_server import COMMIT, Answer, Asked, Reply, Server, file_entry, listing
+from tests.hub.hostile_server import (
+    COMMIT,
+    Answer,
+    ReceivedRequest,
+    Reply,
+    Server,
+    file_entry,
+    listing,
+)
 from tests.processes import run_limited
 from zoo.errors import ZooError
 from zoo.hub.lockfile import Lock
@@ -53,17 +61,17 @@ FILES_OF: Mapping[str, Callable[[str], Answer]] = {
 
 
 def echoing(make: Callable[[str], Answer], *, files: bool) -> Reply:
-    def reply(asked: Asked) -> Answer:
-        if files and asked.is_listing:
+    def reply(request: ReceivedRequest) -> Answer:
+        if files and request.is_listing:
             return listing(ENTRY)
-        return make(asked.headers.get("authorization", "").removeprefix("Bearer "))
+        return make(request.headers.get("authorization", "").removeprefix("Bearer "))
 
     return reply
 
 
 @pytest.fixture(params=[*LISTINGS, *(f"file: {name}" for name in FILES_OF)])
 def echo(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """A server that repeats the token in one place or another."""
+    """A server that repeats the token in one part of the response."""
     kind = str(request.param)
     files = kind.startswith("file: ")
     make = FILES_OF[kind.removeprefix("file: ")] if files else LISTINGS[kind]
@@ -86,12 +94,12 @@ def check_files(folder: Path) -> None:
 
 
 @pytest.mark.promise("token")
-def test_no_error_and_no_file_repeats_it(
+def test_no_error_or_file_contains_the_token(
     echo: Server, get: Fetch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ZooError) as error:
         get(select=lambda names: [NAME], lock=Lock.open(tmp_path / "zoo.lock"))
-    assert any(has_canary(asked.headers["authorization"]) for asked in echo.asked)
+    assert any(has_canary(request.headers["authorization"]) for request in echo.requests)
     assert not has_canary("".join(traceback.format_exception(error.value)))
     shown = capfd.readouterr()
     assert not has_canary(shown.out + shown.err)
@@ -100,17 +108,17 @@ def test_no_error_and_no_file_repeats_it(
 
 @pytest.mark.promise("token", cases=3)
 @pytest.mark.long
-def test_no_command_repeats_it(echo: Server, tmp_path: Path) -> None:
+def test_no_command_prints_the_token(echo: Server, tmp_path: Path) -> None:
     repeat = echo.reply
     arguments: list[bytes] = []
 
-    def reply(asked: Asked) -> Answer:
+    def reply(request: ReceivedRequest) -> Answer:
         for process in Path("/proc").glob("[0-9]*/cmdline"):
             try:
                 arguments.append(process.read_bytes())
             except OSError:
                 continue
-        return repeat(asked)
+        return repeat(request)
 
     echo.reply = reply
     for command in ("fetch", "info", "convert"):
@@ -122,40 +130,43 @@ def test_no_command_repeats_it(echo: Server, tmp_path: Path) -> None:
     check_files(tmp_path)
 
 
-def test_a_command_does_not_repeat_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traceback_does_not_contain_the_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Server(echoing(LISTINGS["header of an error"], files=False)) as server:
         done = run_limited(
             ["zoo", "fetch", REPO], HF_ENDPOINT=server.url, HF_TOKEN=CANARY, ZOO_DEBUG="1"
         )
-    assert done.returncode == 1 and "Traceback" in done.stderr  # what ZOO_DEBUG=1 is for
+    assert done.returncode == 1 and "Traceback" in done.stderr  # the effect of ZOO_DEBUG=1
     assert "***" in done.stderr
     assert not has_canary(done.stdout + done.stderr)
 
 
 @pytest.mark.promise("token")
 @pytest.mark.parametrize("part", ["list", "HEAD", "GET"])
-def test_another_host_does_not_see_it(
+def test_token_is_not_sent_to_another_host(
     get: Fetch, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", CANARY)
 
-    def answer(asked: Asked) -> Answer:
-        return listing(ENTRY) if asked.is_listing else Answer(body=FILES[NAME], headers=HEAD)
+    def answer(request: ReceivedRequest) -> Answer:
+        return listing(ENTRY) if request.is_listing else Answer(body=FILES[NAME], headers=HEAD)
 
     with Server(answer) as other:
 
-        def redirect(asked: Asked) -> Answer:
-            stage = "list" if asked.is_listing else asked.method
+        def redirect(request: ReceivedRequest) -> Answer:
+            stage = "list" if request.is_listing else request.method
             if stage == part:
-                location = f"{other.url}{asked.path}"
+                location = f"{other.url}{request.path}"
                 return Answer(307, headers={**HEAD, "Location": location})
-            return answer(asked)
+            return answer(request)
 
         with Server(redirect) as server:
             monkeypatch.setenv("HF_ENDPOINT", server.url)
             reload_hub_settings()
             result = get(select=lambda names: [NAME])
     assert (result.directory / NAME).read_bytes() == FILES[NAME]
-    assert server.asked and all("authorization" in asked.headers for asked in server.asked)
-    assert other.asked and not any(has_canary(str(asked)) for asked in other.asked)
+    assert server.requests
+    assert all("authorization" in request.headers for request in server.requests)
+    assert other.requests and not any(has_canary(str(request)) for request in other.requests)
     assert os.environ["HF_TOKEN"] == CANARY

@@ -1,4 +1,4 @@
-"""The registry: strict decoding, a user's own rows, and counts that are derived by hand."""
+"""The registry: strict decoding, user entries, and parameter counts."""
 
 from pathlib import Path
 
@@ -73,7 +73,7 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
         registry.read_registry(path)
 
 
-def test_what_is_not_on_the_hub_says_where_it_is(
+def test_entry_without_repository_names_its_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZOO_HOME", str(tmp_path))
@@ -100,7 +100,7 @@ def test_yaml_runs_no_code(tmp_path: Path) -> None:
         registry.read_registry(write(tmp_path, text))
 
 
-def test_a_users_registry_adds_to_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_registry_adds_entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZOO_HOME", str(tmp_path))
     write(tmp_path, entry())
     assert resolve("mine").repo == "someone/something"
@@ -114,7 +114,9 @@ def test_family_and_repository_are_enough(tmp_path: Path, monkeypatch: pytest.Mo
     assert (reference.kind, reference.repo) == ("registry", "someone/something")
 
 
-def test_a_users_row_does_not_replace_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_user_registry_cannot_replace_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ZOO_HOME", str(tmp_path))
     write(tmp_path, entry().replace("mine:", "bert-base-uncased:"))
     with pytest.raises(VerificationError, match="already in the built-in registry"):
@@ -122,7 +124,7 @@ def test_a_users_row_does_not_replace_ours(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", sorted(registry.builtin()))
-def test_every_row_has_the_parameters_of_its_size(name: str) -> None:
+def test_parameters_match_the_size(name: str) -> None:
     row = registry.builtin()[name]
     family = get_family(row.family)
     config = registry.entry_config(name, row)
@@ -131,9 +133,9 @@ def test_every_row_has_the_parameters_of_its_size(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(registry.builtin()))
-def test_every_row_says_which_files_a_conversion_reads(name: str) -> None:
-    """All that it names are read, a configuration, weights and, but for character models, a
-    vocabulary are among them, and licence and citation are said.
+def test_entries_list_the_files_of_a_conversion(name: str) -> None:
+    """Conversion reads all listed files, among them a configuration, weights and, except for
+    character models, a vocabulary; licence and citation are set.
     """
     row = registry.builtin()[name]
     where = row.repo or str(row.page)
@@ -144,7 +146,7 @@ def test_every_row_says_which_files_a_conversion_reads(name: str) -> None:
     assert row.licence and row.citation
 
 
-def test_a_reference_is_resolved_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_order_of_resolution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     assert resolve("bert").name == "bert-base-uncased"
@@ -160,13 +162,13 @@ def test_a_reference_is_resolved_in_order(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("text", ["./nothing", "/no/such/place", "~/nothing-here"])
-def test_a_path_that_is_not_there_is_not_looked_up_elsewhere(text: str) -> None:
+def test_missing_path_is_not_resolved_as_a_name(text: str) -> None:
     with pytest.raises(UsageError, match="does not exist"):
         resolve(text)
 
 
 @pytest.mark.parametrize("text", ["../nowhere", "", "a/../b", "x/y/z"])
-def test_names_do_not_leave_the_store(
+def test_names_cannot_leave_the_store(
     text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZOO_HOME", str(tmp_path))
@@ -174,9 +176,7 @@ def test_names_do_not_leave_the_store(
         resolve(text)
 
 
-def test_an_error_in_the_registry_of_the_user_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_errors_name_the_user_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZOO_HOME", str(tmp_path))
     (tmp_path / "registry.yaml").write_text("mine: {family: gpt, page: x, size: huge}")
     with pytest.raises(VerificationError, match=r"registry\.yaml: mine: gpt has no size 'huge'"):

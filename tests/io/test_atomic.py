@@ -1,4 +1,4 @@
-"""Directories and files that appear whole or not at all, whatever goes wrong."""
+"""Atomic writing of directories and files, with failures at every step."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ from zoo.io.output.staging import remove_stale_staging
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Everything below a folder, hidden or not: path -> content."""
+    """Return path -> content of everything below a directory."""
     return {
         str(path.relative_to(folder)): path.read_text() if path.is_file() else "/"
         for path in folder.rglob("*")
@@ -54,7 +54,7 @@ def old(work: Path) -> Path:
     return work / "out"
 
 
-def test_nothing_is_seen_until_it_is_whole(work: Path, target: Path) -> None:
+def test_target_appears_when_complete(work: Path, target: Path) -> None:
     with atomic_directory(target) as staging:
         fill(staging)
         assert not target.exists()
@@ -63,7 +63,7 @@ def test_nothing_is_seen_until_it_is_whole(work: Path, target: Path) -> None:
     assert tree(work) == NEW
 
 
-def test_permissions_are_those_of_a_new_directory(work: Path, target: Path) -> None:
+def test_permissions_of_a_new_directory(work: Path, target: Path) -> None:
     before = os.umask(0o027)
     try:
         with atomic_directory(target):
@@ -84,7 +84,7 @@ def test_a_relative_target_and_a_working_directory_that_changes(
     assert tree(work) == NEW
 
 
-def test_missing_parents_are_made(tmp_path: Path) -> None:
+def test_missing_parents_are_created(tmp_path: Path) -> None:
     with atomic_directory(tmp_path / "p" / "q" / "out") as staging:
         fill(staging)
     assert tree(tmp_path / "p" / "q") == NEW
@@ -102,7 +102,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path, error: BaseException) -> None:
     assert tree(tmp_path) == {}
 
 
-def test_a_failure_keeps_parents_that_others_use(tmp_path: Path) -> None:
+def test_failure_keeps_parents_in_use(tmp_path: Path) -> None:
     with pytest.raises(ValueError), atomic_directory(tmp_path / "p" / "q" / "out"):
         (tmp_path / "p" / "theirs").write_text("x")
         raise ValueError
@@ -115,7 +115,7 @@ def test_an_existing_target_is_refused_before_any_work(old: Path, work: Path) ->
     assert tree(work) == OLD
 
 
-def test_force_replaces_it_once_the_new_one_stands(old: Path, work: Path, replacement: str) -> None:
+def test_force_replaces_after_the_block(old: Path, work: Path, replacement: str) -> None:
     with atomic_directory(old, force=True) as staging:
         fill(staging)
         assert (old / "a").read_text() == "old"
@@ -132,7 +132,7 @@ def test_a_failure_with_force_keeps_the_old_one(
     assert tree(work) == OLD
 
 
-def test_a_target_that_appears_meanwhile_is_not_replaced(work: Path, target: Path) -> None:
+def test_target_created_meanwhile_is_not_replaced(work: Path, target: Path) -> None:
     with pytest.raises(UsageError, match="out exists"), atomic_directory(target) as staging:
         fill(staging)
         target.mkdir()
@@ -162,14 +162,14 @@ def test_a_file_or_a_link_is_never_replaced(
 
 @contextlib.contextmanager
 def interrupted_after(step: str, count: int) -> Iterator[None]:
-    """Deliver a real SIGINT when the ``count``-th call of an ``os`` function has returned."""
-    seen = 0
+    """Deliver a SIGINT when the ``count``-th call of an ``os`` function has returned."""
+    calls = 0
 
     def profile(frame: object, event: str, function: object) -> None:
-        nonlocal seen
+        nonlocal calls
         if event == "c_return" and function is getattr(os, step):
-            seen += 1
-            if seen == count:
+            calls += 1
+            if calls == count:
                 sys.setprofile(None)
                 signal.raise_signal(signal.SIGINT)
 
@@ -178,20 +178,20 @@ def interrupted_after(step: str, count: int) -> Iterator[None]:
         yield
     finally:
         sys.setprofile(None)
-    assert seen == count, "the interrupt was never delivered"
+    assert calls == count, "the interrupt was never delivered"
 
 
 @pytest.fixture(params=["in one step", "by two renames"])
 def replacement(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How a directory is replaced, which depends on the system."""
+    """The way a directory is replaced, which depends on the system."""
     if request.param == "by two renames":
         monkeypatch.setattr("zoo.io.output.atomic._exchange", lambda *_: False)
     return str(request.param)
 
 
-@pytest.mark.parametrize(("renames", "left"), [(1, OLD), (2, NEW)])
+@pytest.mark.parametrize(("renames", "remaining"), [(1, OLD), (2, NEW)])
 def test_an_interrupt_between_the_renames_loses_nothing(
-    old: Path, work: Path, renames: int, left: dict[str, str], monkeypatch: pytest.MonkeyPatch
+    old: Path, work: Path, renames: int, remaining: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("zoo.io.output.atomic._exchange", lambda *_: False)
     with (
@@ -200,16 +200,16 @@ def test_an_interrupt_between_the_renames_loses_nothing(
         atomic_directory(old, force=True) as staging,
     ):
         fill(staging)
-    assert tree(work) == left
+    assert tree(work) == remaining
 
 
 @pytest.mark.parametrize("step", ["mkdir", "open", "rename", "unlink", "rmdir"])
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
-def test_an_interrupt_at_any_step_leaves_a_whole_directory(
+def test_interrupt_at_any_step_leaves_a_complete_directory(
     old: Path, work: Path, replacement: str, step: str, count: int
 ) -> None:
     with (
-        contextlib.suppress(KeyboardInterrupt, AssertionError),  # there may be fewer steps
+        contextlib.suppress(KeyboardInterrupt, AssertionError),  # the number of steps varies
         interrupted_after(step, count),
         atomic_directory(old, force=True) as staging,
     ):
@@ -219,7 +219,7 @@ def test_an_interrupt_at_any_step_leaves_a_whole_directory(
 
 
 @pytest.mark.parametrize("syncs", [1, 2, 3])
-def test_an_interrupt_while_it_is_written_out_leaves_nothing(tmp_path: Path, syncs: int) -> None:
+def test_interrupt_during_fsync_leaves_nothing(tmp_path: Path, syncs: int) -> None:
     with (
         pytest.raises(KeyboardInterrupt),
         interrupted_after("fsync", syncs),
@@ -240,7 +240,7 @@ def test_a_parent_that_is_a_file(tmp_path: Path) -> None:
     assert tree(tmp_path) == {"file": ""}
 
 
-def test_a_name_that_is_too_long_removes_the_parents_that_were_made(tmp_path: Path) -> None:
+def test_too_long_name_removes_created_parents(tmp_path: Path) -> None:
     for target in (tmp_path / "p" / ("x" * 300) / "out", tmp_path / "p" / "q" / ("x" * 300)):
         with pytest.raises(UsageError, match="File name too long"), atomic_directory(target):
             pytest.fail("the block must not run")
@@ -248,7 +248,7 @@ def test_a_name_that_is_too_long_removes_the_parents_that_were_made(tmp_path: Pa
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="there is no /proc here")
-def test_a_file_system_that_takes_no_directories() -> None:
+def test_file_system_without_directories() -> None:
     with (
         pytest.raises(UsageError, match="cannot write /proc/zoo"),
         atomic_directory(Path("/proc/zoo")),
@@ -268,7 +268,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert tree(tmp_path) == {}
 
 
-def test_a_source_that_cannot_be_read_is_not_blamed_on_the_target(tmp_path: Path) -> None:
+def test_unreadable_source_is_not_reported_as_target(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError), atomic_directory(tmp_path / "out"):
         (tmp_path / "file" / "config.json").read_bytes()
@@ -302,7 +302,7 @@ def start(target: Path, work: str, prepare: str = "", *options: str) -> "subproc
     )
 
 
-def test_a_quota_on_the_size_of_files(work: Path, target: Path) -> None:
+def test_file_size_limit(work: Path, target: Path) -> None:
     limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000))"
     process = start(target, "(staging / 'weights').write_bytes(bytes(9000))", limit)
     output, errors = process.communicate(timeout=60)
@@ -313,7 +313,7 @@ def test_a_quota_on_the_size_of_files(work: Path, target: Path) -> None:
 
 @pytest.mark.parametrize("options", [[], ["force"]])
 def test_a_directory_without_write_permission(old: Path, work: Path, options: list[str]) -> None:
-    drop = "import ctypes, struct\n"  # root may write anywhere, by capabilities that it can drop
+    drop = "import ctypes, struct\n"  # drop the capabilities by which root may write anywhere
     drop += "ctypes.CDLL(None).capset(struct.pack('Ii', 0x20080522, 0), bytes(24))"
     work.chmod(0o555)
     target = old if options else work / "other"
@@ -345,7 +345,7 @@ def test_ctrl_c(tmp_path: Path, existing: bool) -> None:
     assert tree(tmp_path) == before
 
 
-def test_a_disk_that_fills_up(small_disk: Path) -> None:
+def test_disk_that_becomes_full(small_disk: Path) -> None:
     target = small_disk / "out"
     with atomic_directory(target) as staging:
         (staging / "a").write_text("old")
@@ -380,14 +380,14 @@ def test_a_mount_point_cannot_be_replaced(small_disk: Path, tmp_path: Path) -> N
     assert tree(tmp_path) == {"disk": "/", "disk/zoo.json": MANIFEST}
 
 
-def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+def test_file_is_replaced_atomically(tmp_path: Path) -> None:
     path = tmp_path / "p" / "file"
     for content in (b"old", b"new"):
         atomic_write(path, content)
     assert tree(tmp_path) == {"p": "/", "p/file": "new"}
 
 
-def test_a_file_that_cannot_be_written_is_named_and_kept(small_disk: Path) -> None:
+def test_unwritable_file_is_named_and_kept(small_disk: Path) -> None:
     path = small_disk / "file"
     atomic_write(path, b"old")
     with pytest.raises(OSError, match="No space left on device") as caught:
@@ -396,7 +396,7 @@ def test_a_file_that_cannot_be_written_is_named_and_kept(small_disk: Path) -> No
     assert tree(small_disk) == {"file": "old"}
 
 
-def test_a_name_of_the_greatest_length(tmp_path: Path) -> None:
+def test_name_of_maximum_length(tmp_path: Path) -> None:
     target = tmp_path / ("\N{HIRAGANA LETTER A}" * 85)  # 255 bytes
     for _ in range(2):
         with atomic_directory(target, force=True) as staging:

@@ -1,4 +1,4 @@
-"""Arrays in files are what numpy has of the same bytes, however they are turned."""
+"""Arrays in files equal numpy arrays under transposition, slicing and reshaping."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
 
 
 def pair(path: Path, shape: tuple[int, ...], dtype: str = "<f4") -> tuple[FileArray, Any]:
-    """Return the same random array in a file, behind 3 bytes, and in memory."""
+    """Return a random array in a file, after 3 bytes, and in memory."""
     array = np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
     path.write_bytes(b"abc" + array.tobytes() + b"def")
     return FileArray.stored(DataFile(path, 3 + array.nbytes), dtype, shape, 3), array
@@ -51,7 +51,7 @@ TURNS = st.lists(
 
 
 @given(SHAPES, TURNS, st.sampled_from(["<f4", "<u2", "|u1"]), st.sampled_from([0, 64, 1 << 20]))
-def test_it_is_turned_as_numpy_does(
+def test_views_match_numpy(
     tmp_path_factory: pytest.TempPathFactory,
     shape: tuple[int, ...],
     turns: list[tuple[str, int, int]],
@@ -78,7 +78,7 @@ def test_it_is_turned_as_numpy_does(
                 assert content == expected.tobytes()
 
 
-def test_what_numpy_refuses(tmp_path: Path) -> None:
+def test_errors_match_numpy(tmp_path: Path) -> None:
     stored, _ = pair(tmp_path / "file", (3, 4))
     with pytest.raises(ValueError, match="reshape"):
         stored.reshape(5, 5)
@@ -88,7 +88,7 @@ def test_what_numpy_refuses(tmp_path: Path) -> None:
         stored[::2]
 
 
-def test_large_matrices_the_other_way_round_are_read_in_bands(
+def test_large_transposed_matrices_are_read_in_bands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("zoo.io.tensors.file_range.WINDOW", 4096)
@@ -100,7 +100,7 @@ def test_large_matrices_the_other_way_round_are_read_in_bands(
     assert np.array_equal(np.concatenate([one for one, _ in pieces]), array.T)
 
 
-def test_spans_are_copied_and_compared(tmp_path: Path) -> None:
+def test_ranges_are_copied_and_compared(tmp_path: Path) -> None:
     stored, array = pair(tmp_path / "one", (40, 30))
     assert stored.file_range is not None
     with (tmp_path / "two").open("wb") as file:

@@ -1,4 +1,4 @@
-"""Opening files that may be pipes, sockets or devices."""
+"""Opening of paths that may be pipes, sockets or devices."""
 
 import os
 import socket
@@ -21,7 +21,7 @@ def test_a_regular_file_is_opened(tmp_path: Path) -> None:
         read_regular(path, "index", 6)
 
 
-def test_anything_else_is_refused_without_waiting(tmp_path: Path) -> None:
+def test_special_files_are_refused_without_blocking(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     with socket.socket(socket.AF_UNIX) as server:

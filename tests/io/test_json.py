@@ -1,4 +1,4 @@
-"""Reading JSON that a stranger wrote."""
+"""Reading of untrusted JSON."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ from zoo.io.json import parse_json, read_json, read_json_object, read_json_recor
 
 
 class Setting(msgspec.Struct, forbid_unknown_fields=True):
-    """A typed file."""
+    """A typed record."""
 
     size: int
     rate: float = 0.5
@@ -52,7 +52,7 @@ def test_json_is_read(tmp_path: Path) -> None:
     ],
     ids=lambda value: repr(value[:12]),
 )
-def test_anything_else_is_refused(text: bytes, message: str) -> None:
+def test_malformed_text_is_refused(text: bytes, message: str) -> None:
     with pytest.raises(VerificationError, match=message) as refused:
         parse_json(text, "config.json")
     assert str(refused.value).startswith("config.json")
@@ -60,7 +60,7 @@ def test_anything_else_is_refused(text: bytes, message: str) -> None:
     assert len(str(refused.value)) < 300
 
 
-def test_brackets_and_commas_in_strings_are_no_structure() -> None:
+def test_brackets_in_strings_do_not_count() -> None:
     text = '["' + '[{,\\"' * 500_000 + '", "\\\\"]'
     values: Any = parse_json(text.encode(), "a file")
     assert values == ['[{,"' * 500_000, "\\"]

@@ -1,4 +1,4 @@
-"""What ``--force`` replaces: what zoo wrote, and nothing else."""
+"""``--force`` replaces output of zoo only."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def nothing(target: Path) -> None:
 
 
 def truncated(target: Path) -> None:
-    """A model whose weights are gone: to be made again."""
+    """A model without its weights."""
     model(target)
     (target / "sub" / "weights").unlink()
 
@@ -58,9 +58,7 @@ def refused(target: Path, message: str, **options: object) -> None:
 
 
 @pytest.mark.parametrize("make", [model, hub, corpus, nothing, truncated])
-def test_what_zoo_wrote_is_replaced_if_that_is_asked_for(
-    target: Path, make: Callable[[Path], None]
-) -> None:
+def test_force_replaces_output_of_zoo(target: Path, make: Callable[[Path], None]) -> None:
     make(target)
     check_target(target, force=True)
     refused(target, "out exists; give --force", force=False)
@@ -68,22 +66,20 @@ def test_what_zoo_wrote_is_replaced_if_that_is_asked_for(
 
 @pytest.mark.parametrize("make", [model, hub, corpus])
 @pytest.mark.parametrize("name", ["notes.txt", "train/notes.txt", ".hidden"])
-def test_a_file_that_somebody_added_is_named(
-    target: Path, make: Callable[[Path], None], name: str
-) -> None:
+def test_added_file_is_named(target: Path, make: Callable[[Path], None], name: str) -> None:
     make(target)
     (target / name).parent.mkdir(exist_ok=True)
     (target / name).touch()
     refused(target, f"out holds {name}, which zoo did not write; --force replaces only")
 
 
-def test_a_link_to_a_directory_that_somebody_added(target: Path, tmp_path: Path) -> None:
+def test_added_link_to_a_directory(target: Path, tmp_path: Path) -> None:
     model(target)
     (target / "link").symlink_to(tmp_path, target_is_directory=True)
     refused(target, "holds link")
 
 
-def test_a_directory_of_somebody_else(target: Path) -> None:
+def test_foreign_directory(target: Path) -> None:
     for k in range(5):
         (target / f"{k}.txt").touch()
     refused(target, r"out is not from zoo: it holds 0.txt, 1.txt, 2.txt and 2 more; --force")
@@ -98,7 +94,7 @@ def test_a_manifest_of_another_program(target: Path, content: str) -> None:
     refused(target, "is not from zoo: it holds zoo.json")
 
 
-def test_brackets_in_brackets(target: Path) -> None:
+def test_deeply_nested_manifest(target: Path) -> None:
     (target / "zoo.json").write_text("[" * 100_000)
     refused(target, "is not from zoo")
 
@@ -116,7 +112,7 @@ def test_a_directory_of_models(target: Path) -> None:
 
 @pytest.mark.parametrize("relative", [".", "..", "../..", "/", "deep/.."])
 @pytest.mark.parametrize("force", [False, True])
-def test_the_working_directory_and_what_holds_it(
+def test_working_directory_and_its_parent(
     target: Path, monkeypatch: pytest.MonkeyPatch, relative: str, force: bool
 ) -> None:
     model(target)
@@ -135,7 +131,7 @@ def test_the_working_directory_by_another_name(
         check_target(tmp_path / "alias" / "out", force=True)
 
 
-def test_a_source_and_what_holds_it(target: Path, tmp_path: Path) -> None:
+def test_source_and_its_parent(target: Path, tmp_path: Path) -> None:
     model(target)
     (tmp_path / "alias").symlink_to("out")
     for source in (target, target / "sub", target / "config.json", tmp_path / "alias"):
@@ -155,6 +151,6 @@ def test_a_link_and_a_file(target: Path, tmp_path: Path) -> None:
     refused(tmp_path / "pipe", "pipe exists and is not a directory")
 
 
-def test_what_zoo_alone_writes_to_is_replaced_whatever_it_holds(target: Path) -> None:
+def test_managed_directory_is_always_replaced(target: Path) -> None:
     (target / "anything").touch()
     check_target(target, force=True, managed=True)

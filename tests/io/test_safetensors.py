@@ -1,4 +1,4 @@
-"""Our reader and writer against the safetensors package, and against damaged files."""
+"""The safetensors reader and writer against the package and damaged files."""
 
 import json
 import os
@@ -49,23 +49,23 @@ SHAPES = ((), (0,), (1,), (3, 5), (0, 4), (4, 0, 2), (2, 1, 1, 3))
 
 def tensors_of_every_kind() -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
-    found = {}
+    tensors = {}
     for code, dtype in DTYPES.items():
         for shape in SHAPES:
             values = torch.randint(0, 2 if dtype == torch.bool else 100, shape, generator=generator)
-            found[f"{code}{list(shape)}"] = values.to(dtype)
-    return found | {"große Schicht.重み.😀 'quoted\"": torch.tensor([1.5, -2.5])}
+            tensors[f"{code}{list(shape)}"] = values.to(dtype)
+    return tensors | {"große Schicht.重み.😀 'quoted\"": torch.tensor([1.5, -2.5])}
 
 
 def raw(tensor: torch.Tensor) -> bytes:
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-def test_every_storage_dtype_is_tried() -> None:
+def test_all_storage_dtypes_are_covered() -> None:
     assert DTYPES.keys() == STORAGE.keys()
 
 
-def test_reads_what_the_package_writes(tmp_path: Path) -> None:
+def test_reads_files_of_the_package(tmp_path: Path) -> None:
     tensors = tensors_of_every_kind()
     path = tmp_path / "model.safetensors"
     safetensors.torch.save_file(tensors, path, metadata={"format": "pt", "ü": "ß"})
@@ -91,12 +91,12 @@ def test_sixteen_and_eight_bit_floats_are_views_of_their_bits(tmp_path: Path) ->
             np.testing.assert_array_equal(reader.read(name), values.to(kind).view(bits).numpy())
 
 
-def test_the_package_reads_what_we_write(tmp_path: Path) -> None:
+def test_package_reads_written_files(tmp_path: Path) -> None:
     tensors = tensors_of_every_kind()
     source, ours = tmp_path / "source.safetensors", tmp_path / "ours.safetensors"
     safetensors.torch.save_file(tensors, source)
     with SafetensorsReader([source]) as reader, ours.open("wb") as file:
-        order = sorted(reader.tensors, key=lambda name: name[::-1])  # not the package's order
+        order = sorted(reader.tensors, key=lambda name: name[::-1])  # another order
         file.write(header_bytes({name: reader.tensors[name] for name in order}, {"a": "é"}))
         write_chunks(file, (reader.read(name) for name in order))
     loaded = safetensors.torch.load_file(ours)
@@ -109,7 +109,7 @@ def test_the_package_reads_what_we_write(tmp_path: Path) -> None:
         assert opened.metadata() == {"a": "é"}
 
 
-def test_a_tensor_may_be_written_in_pieces_and_in_any_memory_order(tmp_path: Path) -> None:
+def test_tensor_in_pieces_and_any_memory_order(tmp_path: Path) -> None:
     whole = np.arange(24, dtype=np.float32).reshape(4, 6)
     path = tmp_path / "t.safetensors"
     with path.open("wb") as file:
@@ -127,7 +127,7 @@ def test_a_file_without_tensors(tmp_path: Path) -> None:
     assert safetensors.torch.load_file(path) == {}
 
 
-def test_several_files_are_one_set(tmp_path: Path) -> None:
+def test_several_files(tmp_path: Path) -> None:
     paths = [tmp_path / "a", tmp_path / "b"]
     for k, path in enumerate(paths):
         safetensors.torch.save_file({f"t{k}": torch.full((2,), float(k))}, path)
@@ -211,7 +211,7 @@ BAD: Mapping[str, tuple[bytes, str]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_damaged_file_is_one_clear_line(tmp_path: Path, case: str) -> None:
+def test_damaged_file_is_one_line(tmp_path: Path, case: str) -> None:
     content, why = BAD[case]
     path = tmp_path / "model.safetensors"
     path.write_bytes(content)
@@ -224,16 +224,16 @@ def test_a_damaged_file_is_one_clear_line(tmp_path: Path, case: str) -> None:
     assert len(line) < 400
 
 
-def test_a_header_longer_than_the_limit(tmp_path: Path) -> None:
+def test_header_above_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     with path.open("wb") as file:
         file.write(struct.pack("<Q", MAX_HEADER + 1))
-        file.truncate(MAX_HEADER + 100)  # a hole: no space is used
+        file.truncate(MAX_HEADER + 100)  # a sparse file
     with pytest.raises(VerificationError, match="length of the header is 16,777,217"):
         read_header(path)
 
 
-def test_every_truncation_is_found(tmp_path: Path) -> None:
+def test_every_truncation_is_detected(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     whole = pack(HEADER)
     for length in range(len(whole)):
@@ -298,7 +298,7 @@ def mutations() -> st.SearchStrategy[Callable[[bytes], bytes]]:
 
 @given(st.lists(mutations(), min_size=1, max_size=4), st.booleans())
 @example([], True)
-def test_no_header_is_ever_worse_than_an_error(
+def test_mutated_headers_raise_only_errors(
     tmp_path_factory: pytest.TempPathFactory,
     changes: list[Callable[[bytes], bytes]],
     mend_length: bool,
@@ -325,7 +325,7 @@ def test_no_header_is_ever_worse_than_an_error(
 @given(
     st.lists(st.tuples(st.sampled_from(sorted(STORAGE)), st.lists(st.integers(0, 4), max_size=4)))
 )
-def test_any_layout_survives_writing_and_reading(
+def test_any_layout_round_trips(
     tmp_path_factory: pytest.TempPathFactory, layout: list[tuple[str, list[int]]]
 ) -> None:
     infos = {f"t{k}": TensorInfo(dtype, tuple(shape)) for k, (dtype, shape) in enumerate(layout)}

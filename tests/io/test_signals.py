@@ -1,4 +1,4 @@
-"""Signals that end a process: in order, once, and also where the terminal is gone."""
+"""Termination signals: cleanup, repeated signals, and a closed terminal."""
 
 import os
 import pty
@@ -37,7 +37,7 @@ def start(prepare: str = "") -> "subprocess.Popen[str]":
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
-def test_signals_that_follow_the_first_do_not_interrupt_the_removal(number: int) -> None:
+def test_repeated_signals_do_not_interrupt_cleanup(number: int) -> None:
     process = start()
     process.send_signal(number)
     assert process.stdout is not None and process.stdout.readline() == "once\n"
@@ -47,7 +47,7 @@ def test_signals_that_follow_the_first_do_not_interrupt_the_removal(number: int)
     assert (process.returncode, output, errors) == (130, "removed\n", "")
 
 
-def test_a_process_that_was_told_to_ignore_hangups_goes_on() -> None:
+def test_ignored_hangup_does_not_end_the_process() -> None:
     process = start("signal.signal(signal.SIGHUP, signal.SIG_IGN)")
     process.send_signal(signal.SIGHUP)
     with pytest.raises(subprocess.TimeoutExpired):
@@ -56,8 +56,8 @@ def test_a_process_that_was_told_to_ignore_hangups_goes_on() -> None:
     assert process.communicate(timeout=30)[0] == "once\nremoved\n"
 
 
-def test_a_terminal_that_closes(tmp_path: Path) -> None:
-    """Printing to it fails from then on, which must not end the removal."""
+def test_closed_terminal(tmp_path: Path) -> None:
+    """Printing fails from then on, which must not interrupt the cleanup."""
     code = f"import sys; sys.stderr = sys.stdout\n{WAITS}\n".replace(
         "sys.exit(130)", f"open({str(tmp_path / 'end')!r}, 'w').close()"
     )

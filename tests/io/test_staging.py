@@ -1,4 +1,4 @@
-"""What killed processes leave is removed by the next one, and what living ones use is kept."""
+"""Removal of stale staging paths; those of running processes are kept."""
 
 import os
 import signal
@@ -41,7 +41,7 @@ def names(directory: Path) -> list[str]:
     return sorted(os.listdir(directory))
 
 
-def test_the_next_process_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+def test_stale_staging_is_removed_by_the_next_process(tmp_path: Path) -> None:
     process = start(tmp_path / "out", WAIT)
     staged = names(tmp_path)
     assert len(staged) == 2 and all(name.startswith(".out.zoo-") for name in staged)
@@ -52,7 +52,7 @@ def test_the_next_process_removes_what_a_killed_one_left(tmp_path: Path) -> None
     assert names(tmp_path) == ["out"]
 
 
-def test_what_a_living_process_writes_is_kept(tmp_path: Path) -> None:
+def test_staging_of_a_running_process_is_kept(tmp_path: Path) -> None:
     process = start(tmp_path / "out", WAIT)
     staged = names(tmp_path)
     try:
@@ -68,7 +68,7 @@ def test_what_a_living_process_writes_is_kept(tmp_path: Path) -> None:
     assert names(tmp_path) == ["out"]
 
 
-def test_what_this_process_writes_is_kept(tmp_path: Path) -> None:
+def test_staging_of_this_process_is_kept(tmp_path: Path) -> None:
     with atomic_directory(tmp_path / "a") as first, atomic_directory(tmp_path / "b") as second:
         remove_stale_staging(tmp_path)
         assert first.is_dir() and second.is_dir()
@@ -104,7 +104,7 @@ def test_a_kill_between_the_renames_loses_nothing(
 
 
 @pytest.mark.parametrize("call", ["fsync", "rename", "unlink", "rmdir"])
-def test_a_kill_at_a_call_of_the_system_leaves_one_of_the_two(tmp_path: Path, call: str) -> None:
+def test_kill_at_a_system_call_leaves_one_version(tmp_path: Path, call: str) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "zoo.json").write_text(OLD)
     prepare = f"import os; os.{call} = lambda *_, **__: os.kill(0, 9)"
@@ -119,7 +119,7 @@ def test_a_kill_at_a_call_of_the_system_leaves_one_of_the_two(tmp_path: Path, ca
     "name",
     [".out.original", ".out.settings", ".out.zoo-1234567", ".out.zoo-notahexa", "out.zoo-12345678"],
 )
-def test_a_name_that_only_looks_alike_is_kept(tmp_path: Path, name: str) -> None:
+def test_similar_name_is_kept(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     (tmp_path / name / "file").write_text("x")
     with atomic_directory(tmp_path / "out"):
@@ -150,8 +150,8 @@ def test_a_directory_is_discarded(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_many_at_once_remove_nothing_of_each_other(tmp_path: Path) -> None:
-    """Each sweeps the folder that all others are writing to."""
+def test_concurrent_processes_keep_each_others_staging(tmp_path: Path) -> None:
+    """All processes write to one directory and remove stale paths in it."""
     program = (
         "import sys\n"
         "from pathlib import Path\n"

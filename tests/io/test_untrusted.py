@@ -1,4 +1,4 @@
-"""Foreign parsers: what they raise, and what they write to the terminal."""
+"""Exceptions and terminal output of library parsers."""
 
 import subprocess
 import sys
@@ -41,7 +41,7 @@ print("the end", file=sys.stderr)
 
 
 @pytest.mark.parametrize("state", ["open", "closed"])
-def test_a_panic_is_an_error_of_the_file_and_writes_nothing(state: str) -> None:
+def test_panic_becomes_an_error_of_the_file(state: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", PANIC.replace("\\\\", "\\"), state], capture_output=True, text=True
     )
@@ -53,7 +53,7 @@ def test_a_panic_is_an_error_of_the_file_and_writes_nothing(state: str) -> None:
     assert ended.stderr == ("a message\nthe end\n" if state == "open" else "")
 
 
-def test_errors_of_the_system_and_ours_pass() -> None:
+def test_system_errors_pass() -> None:
     for error in (UsageError("no"), FileNotFoundError("no"), KeyboardInterrupt()):
         with pytest.raises(type(error)), rust_parsing(Path("x"), "a tokenizer"):
             raise error

@@ -1,4 +1,4 @@
-"""Digests that are remembered until a file changes."""
+"""The cache of file digests."""
 
 import os
 import time
@@ -20,20 +20,20 @@ def entries() -> list[Path]:
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that counts as settled."""
+    """A file that did not change recently."""
     monkeypatch.setattr(verified, "SETTLED_NS", -1)
     (tmp_path / "weights").write_bytes(b"abc" * 1000)
     return tmp_path / "weights"
 
 
-def test_a_digest_is_kept_and_found_again(path: Path) -> None:
+def test_digest_is_cached(path: Path) -> None:
     assert file_blake3(path) == blake3(path.read_bytes()).hexdigest()
     (entry,) = entries()
     entry.write_text(entry.read_text().replace(file_blake3(path), "0" * 64))
     assert file_blake3(path) == "0" * 64  # the file is not read again
 
 
-def test_a_change_is_noticed_though_size_and_time_are_as_before(path: Path) -> None:
+def test_change_with_equal_size_and_mtime_is_noticed(path: Path) -> None:
     before, status = file_blake3(path), path.stat()
     path.write_bytes(b"abd" * 1000)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -42,21 +42,21 @@ def test_a_change_is_noticed_though_size_and_time_are_as_before(path: Path) -> N
     assert file_blake3(path) == blake3(path.read_bytes()).hexdigest() != before
 
 
-def test_another_file_of_that_name_is_noticed(path: Path, tmp_path: Path) -> None:
+def test_replaced_file_is_noticed(path: Path, tmp_path: Path) -> None:
     file_blake3(path)
     (tmp_path / "other").write_bytes(b"xyz" * 1000)
     os.replace(tmp_path / "other", path)
     assert file_blake3(path) == blake3(b"xyz" * 1000).hexdigest()
 
 
-def test_a_file_that_changed_a_moment_ago_is_hashed_each_time(tmp_path: Path) -> None:
+def test_recently_changed_file_is_not_cached(tmp_path: Path) -> None:
     (tmp_path / "weights").write_bytes(b"abc")
     file_blake3(tmp_path / "weights")
     assert not entries()
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b"[1,2,3]", b"{}"])
-def test_a_damaged_entry_costs_a_second_reading(path: Path, content: bytes) -> None:
+def test_damaged_entry_is_ignored(path: Path, content: bytes) -> None:
     digest = file_blake3(path)
     (entry,) = entries()
     entry.write_bytes(content)
@@ -64,7 +64,7 @@ def test_a_damaged_entry_costs_a_second_reading(path: Path, content: bytes) -> N
     assert entries()[0].read_bytes() != content
 
 
-def test_entries_do_not_pile_up(
+def test_number_of_entries_is_limited(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verified, "MAX_ENTRIES", 3)
@@ -74,7 +74,7 @@ def test_entries_do_not_pile_up(
     assert 1 <= len(entries()) <= 3
 
 
-def test_a_home_that_cannot_be_written_is_no_error(
+def test_unwritable_home_is_no_error(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -92,8 +92,8 @@ def test_errors_name_the_file_and_the_manifest(path: Path, tmp_path: Path) -> No
         require_blake3(tmp_path / "absent", "0" * 64, manifest)
 
 
-def test_settled_is_by_the_time_of_change(tmp_path: Path) -> None:
-    """A time of modification in the past, which anybody can set, says nothing."""
+def test_ctime_decides_whether_a_file_is_settled(tmp_path: Path) -> None:
+    """A modification time in the past, which any program can set, has no effect."""
     (tmp_path / "weights").write_bytes(b"abc")
     long_ago = time.time_ns() - 10**12
     os.utime(tmp_path / "weights", ns=(long_ago, long_ago))

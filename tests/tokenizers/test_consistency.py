@@ -1,4 +1,4 @@
-"""Where ``tokenizer.json`` lies beside the files that it was made from, both must agree."""
+"""``tokenizer.json`` and the vocabulary files of a directory must agree."""
 
 import importlib
 import json
@@ -20,7 +20,7 @@ DIFFER = r"tokenizer.json and {} differ on .*: \[.*\] and \[.*\] from token \d+ 
 
 
 def swapped(vocabulary: str, *tokens: str) -> str:
-    """A ``vocab.json`` in which two tokens have each other's ids."""
+    """Return a ``vocab.json`` with the ids of two tokens exchanged."""
     ids = json.loads(vocabulary)
     one, other = tokens
     ids[one], ids[other] = ids[other], ids[one]
@@ -35,7 +35,7 @@ def swapped(vocabulary: str, *tokens: str) -> str:
         (words, ("the</w>", "in</w>"), by_words),
     ],
 )
-def test_other_ids_stop_the_conversion(
+def test_different_ids_are_an_error(
     tmp_path: Path, make: Any, tokens: tuple[str, str], builder: Any
 ) -> None:
     files = SourceFiles(write(tmp_path, files_of(make())))
@@ -46,7 +46,7 @@ def test_other_ids_stop_the_conversion(
         builder(files)
 
 
-def test_other_merges_stop_the_conversion(tmp_path: Path) -> None:
+def test_different_merges_are_an_error(tmp_path: Path) -> None:
     files = SourceFiles(write(tmp_path, files_of(byte_level())))
     write(tmp_path, {TOKENIZER: doubled(files).to_str()})
     merges = byte_level()[1].split("\n")
@@ -56,13 +56,13 @@ def test_other_merges_stop_the_conversion(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_other_pieces_stop_the_conversion(tmp_path: Path, name: str) -> None:
+def test_different_pieces_are_an_error(tmp_path: Path, name: str) -> None:
     case = CASES[name]
     write(tmp_path, {case.file: case.content()})
     value = json.loads(build(case, tmp_path).to_str())
     write(tmp_path, {TOKENIZER: value})
     again = json.loads(build(case, tmp_path).to_str())
-    # numbers are not read back to the last bit
+    # scores are not read back to the last bit
     assert [token for token, _ in again["model"].pop("vocab")] == [
         token for token, _ in value["model"]["vocab"]
     ]
@@ -75,7 +75,7 @@ def test_other_pieces_stop_the_conversion(tmp_path: Path, name: str) -> None:
         build(case, tmp_path)
 
 
-def test_other_spelling_stops_the_conversion(tmp_path: Path) -> None:
+def test_different_normalization_is_an_error(tmp_path: Path) -> None:
     case = CASES["moved by one"]
     write(tmp_path, {case.file: case.content()})
     value = json.loads(build(case, tmp_path).to_str())
@@ -95,7 +95,7 @@ CONVERTERS = {
 
 
 def published(name: str, file: Path) -> dict[str, Any]:
-    """The ``tokenizer.json`` that the reference made of a model file when most were published."""
+    """Return the ``tokenizer.json`` that older transformers made of a model file."""
     slow = SimpleNamespace(
         vocab_file=str(file),
         split_by_punct=False,
@@ -122,7 +122,7 @@ def test_published_pairs_of_files_agree(tmp_path: Path, name: str) -> None:
     assert after.to_str() != before.to_str()
 
 
-def test_words_of_a_list_agree_with_the_stored_ones(tmp_path: Path) -> None:
+def test_vocabulary_file_agrees_with_tokenizer_json(tmp_path: Path) -> None:
     files = SourceFiles(write(tmp_path, {TOKENIZER: stored(), "vocab.txt": uncased()}))
     assert wordpiece_tokenizer(files).encode("hello").tokens == ["[CLS]", "hello", "[SEP]"]
     lines = uncased().split("\n")
@@ -132,7 +132,7 @@ def test_words_of_a_list_agree_with_the_stored_ones(tmp_path: Path) -> None:
         wordpiece_tokenizer(files)
 
 
-def test_the_comparison_is_quick(tmp_path: Path) -> None:
+def test_comparison_is_fast(tmp_path: Path) -> None:
     files = SourceFiles(write(tmp_path, files_of(byte_level())))
     alone = seconds(files)
     write(tmp_path, {TOKENIZER: doubled(files).to_str()})

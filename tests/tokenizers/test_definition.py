@@ -1,4 +1,4 @@
-"""Hostile tokenizers: refused before the library sees them, in bounded time and memory."""
+"""Malicious tokenizers are refused before the library loads them."""
 
 import base64
 import json
@@ -19,7 +19,7 @@ NAME = Path("models/tokenizer.json")
 
 
 def definition() -> dict[str, Any]:
-    """A small tokenizer with every part."""
+    """Return a small tokenizer with every part."""
     ends = [
         {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
         {"Sequence": {"id": "A", "type_id": 0}},
@@ -220,7 +220,7 @@ def test_a_hostile_tokenizer_is_refused_in_one_line(name: str) -> None:
     assert len(str(refused.value)) < 500
 
 
-def test_padding_and_truncation_are_those_of_a_run() -> None:
+def test_padding_and_truncation_are_disabled() -> None:
     tokenizer = parse(json.dumps(definition()).encode(), NAME)
     assert tokenizer.encode("aa b").tokens == ["[CLS]", "a", "##a", "b"]
     assert tokenizer.encode("a", "b").type_ids == [0, 0, 1]
@@ -231,7 +231,7 @@ def test_a_model_without_a_type_is_read() -> None:
     assert tokenizer.encode("aa").ids == [4, 0, 2]
 
 
-def test_a_damaged_map_of_characters_is_refused_where_sentencepiece_refuses_it() -> None:
+def test_damaged_character_maps_are_refused_as_by_sentencepiece() -> None:
     import sentencepiece
     from sentencepiece import sentencepiece_model_pb2
 

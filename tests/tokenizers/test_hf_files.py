@@ -1,4 +1,4 @@
-"""What goes out in the Hub's layout is read by others as we read it."""
+"""Exported tokenizer files give the same ids in transformers."""
 
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ def exported(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[TextTokeni
     return ours(source), target
 
 
-def test_the_export_is_read_as_ours(exported: tuple[TextTokenizer, Path]) -> None:
+def test_exported_files_give_the_same_ids(exported: tuple[TextTokenizer, Path]) -> None:
     tokenizer, target = exported
     other = load(target)
     assert_equal((tokenizer, other), [*torture(), *prose(300)])
@@ -49,25 +49,25 @@ def test_the_export_is_read_as_ours(exported: tuple[TextTokenizer, Path]) -> Non
     assert "token_type_ids" in other("first", "second")
 
 
-def test_the_export_is_read_back(exported: tuple[TextTokenizer, Path]) -> None:
+def test_exported_files_are_read_back(exported: tuple[TextTokenizer, Path]) -> None:
     tokenizer, target = exported
     again = ours(target)
     assert again.info == tokenizer.info
     texts = torture()
-    for one, other in zip(
+    for first, other in zip(
         tokenizer.encode(texts, max_tokens=None), again.encode(texts, max_tokens=None), strict=True
     ):
-        assert one.ids == other.ids
+        assert first.ids == other.ids
 
 
-def test_the_longest_input_goes_along(tmp_path: Path) -> None:
+def test_maximum_length_is_exported(tmp_path: Path) -> None:
     config = {"do_lower_case": True, "model_max_length": 384}
     source = write(tmp_path / "a", {"tokenizer.json": stored(), "tokenizer_config.json": config})
     target = write(tmp_path / "b", {"config.json": MODEL, **written(source)})
     assert load(target).model_max_length == 384
 
 
-def test_the_model_says_which_inputs_it_takes(tmp_path: Path) -> None:
+def test_model_input_names(tmp_path: Path) -> None:
     source = write(tmp_path / "a", everything()["as published"])
     files = written(source, inputs=("input_ids", "attention_mask"))
     target = write(tmp_path / "b", {"config.json": MODEL, **files})

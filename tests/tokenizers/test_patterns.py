@@ -1,4 +1,4 @@
-"""Regular expressions of tokenizers: published ones are accepted, those without end are not."""
+"""Regular expressions: published ones are accepted, unbounded ones refused."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from zoo.tokenizers.patterns import check_pattern
 
 CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 PUBLISHED = [
-    # GPT-2, Llama 3, Qwen 2, o200k, CLIP, BLOOM, DeepSeek, and what T5 and others replace
+    # GPT-2, Llama 3, Qwen 2, o200k, CLIP, BLOOM, DeepSeek, and replacements in T5 and others
     r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
     CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+",
@@ -60,7 +60,7 @@ def test_published_patterns_are_accepted(pattern: str) -> None:
 
 
 @pytest.mark.parametrize("pattern", [*ENDLESS, *UNSUPPORTED], ids=lambda text: str(text)[:20])
-def test_others_are_refused(pattern: str) -> None:
+def test_unbounded_patterns_are_refused(pattern: str) -> None:
     with pytest.raises(
         VerificationError, match=r"^tokenizer\.json: .*regular expression"
     ) as refused:
@@ -68,6 +68,6 @@ def test_others_are_refused(pattern: str) -> None:
     assert len(str(refused.value)) < 400
 
 
-def test_the_shortest_match_is_known() -> None:
+def test_shortest_match() -> None:
     for pattern, length in {"a|bcd": 1, "a{3}b?": 3, "(?:ab){2,}": 4, "a*": 0, r"\bab": 2}.items():
         assert check_pattern(pattern, Path("tokenizer.json")).shortest == length

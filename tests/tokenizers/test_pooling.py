@@ -1,4 +1,4 @@
-"""The files of sentence-transformers, read and written."""
+"""Reading and writing of the files of sentence-transformers."""
 
 from fnmatch import fnmatch
 from pathlib import Path
@@ -38,11 +38,11 @@ def test_the_published_encoder() -> None:
     assert found == Pooling(mode="mean", normalize=True, max_tokens=256, lowercase=False)
 
 
-def test_most_checkpoints_have_none(tmp_path: Path) -> None:
+def test_checkpoint_without_pooling(tmp_path: Path) -> None:
     assert read_pooling(SourceFiles(tmp_path)) is None
 
 
-def test_every_mode_has_a_switch() -> None:
+def test_every_mode_has_a_flag() -> None:
     annotation = Pooling.__annotations__["mode"]
     assert set(MODES.values()) == set(get_args(annotation))
 
@@ -56,18 +56,18 @@ def test_modes(tmp_path: Path, key: str, mode: str) -> None:
     assert read(tmp_path, of_late) == Pooling(mode=mode)  # type: ignore[arg-type]
 
 
-def test_a_mean_is_what_no_switch_means(tmp_path: Path) -> None:
+def test_default_mode_is_mean(tmp_path: Path) -> None:
     assert read(tmp_path, {"word_embedding_dimension": 8}) == Pooling(mode="mean")
 
 
-def test_options_of_the_text(tmp_path: Path) -> None:
+def test_text_options(tmp_path: Path) -> None:
     text = {"max_seq_length": 99, "do_lower_case": True}
     found = read(tmp_path, {"pooling_mode": "cls"}, sentence_bert_config=text)
     assert found == Pooling(mode="cls", max_tokens=99, lowercase=True)
     assert read(tmp_path, {}, sentence_bert_config={"max_seq_length": None}) == Pooling()
 
 
-def test_names_of_classes_may_move(tmp_path: Path) -> None:
+def test_module_paths_of_newer_versions(tmp_path: Path) -> None:
     kinds = ("Transformer", "Pooling", "Normalize")
     listed = modules(*kinds, package="sentence_transformers.base.modules")
     assert read(tmp_path, {}, modules=listed) == Pooling(normalize=True)
@@ -115,7 +115,7 @@ def test_names_of_classes_may_move(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_would_give_other_vectors_is_refused(
+def test_unsupported_options_are_refused(
     tmp_path: Path, files: dict[str, Any], message: str
 ) -> None:
     config = files.pop("1_Pooling__config", {})
@@ -124,7 +124,7 @@ def test_what_would_give_other_vectors_is_refused(
     assert "\n" not in str(caught.value) and str(tmp_path) in str(caught.value)
 
 
-def test_prompts_that_are_not_used_are_no_matter(tmp_path: Path) -> None:
+def test_unused_prompts_are_ignored(tmp_path: Path) -> None:
     prompts = {"prompts": {"query": "query: "}, "default_prompt_name": None}
     assert read(tmp_path, {}, config_sentence_transformers=prompts) == Pooling()
 
@@ -145,7 +145,7 @@ def test_a_folder_that_is_missing_is_a_missing_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", MODES.values())
 @pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize(("max_tokens", "lowercase"), [(None, False), (128, True)])
-def test_what_is_written_is_read_back(
+def test_write_and_read(
     tmp_path: Path, mode: Any, normalize: bool, max_tokens: int | None, lowercase: bool
 ) -> None:
     pooling = Pooling(mode=mode, normalize=normalize, max_tokens=max_tokens, lowercase=lowercase)
@@ -154,7 +154,7 @@ def test_what_is_written_is_read_back(
     assert read_pooling(SourceFiles(write(tmp_path, files))) == pooling
 
 
-def test_what_is_written_for_the_published_encoder_is_what_was_published(tmp_path: Path) -> None:
+def test_written_files_equal_the_published_ones(tmp_path: Path) -> None:
     pooling = Pooling(mode="mean", normalize=True, max_tokens=256)
     written, published = SourceFiles(write(tmp_path, hub_pooling_files(pooling, 384))), real()
     for name in ("modules.json", "sentence_bert_config.json"):
@@ -163,7 +163,7 @@ def test_what_is_written_for_the_published_encoder_is_what_was_published(tmp_pat
     assert written.json("1_Pooling/config.json").items() >= config.items()
 
 
-def test_the_limit_in_a_file_of_an_old_name(tmp_path: Path) -> None:
+def test_maximum_length_in_a_file_with_an_old_name(tmp_path: Path) -> None:
     found = read(tmp_path, {"pooling_mode": "cls"}, sentence_other_config={"max_seq_length": 99})
     assert found == Pooling(mode="cls", max_tokens=99)
     write(tmp_path, {"sentence_more_config.json": {"max_seq_length": 7}})

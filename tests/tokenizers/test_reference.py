@@ -1,4 +1,4 @@
-"""Ids, offsets, type ids, decoded text and truncation, equal to the reference's."""
+"""Ids, offsets, type ids, decoded text and truncation equal transformers'."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ MODEL = {"model_type": "bert", "vocab_size": 30522}
 def both(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[TextTokenizer, Any]]:
-    """Our tokenizer and the reference's, of one directory."""
+    """The zoo's tokenizer and that of transformers, of one directory."""
     files = {"config.json": MODEL, **everything()[request.param]}
     yield pair(write(tmp_path_factory.mktemp("tokenizer"), files))
 
@@ -58,7 +58,7 @@ def assert_equal(
         assert mine.offsets == list(map(tuple, wanted["offset_mapping"])), repr(text)
 
 
-def test_torture(both: tuple[TextTokenizer, Any]) -> None:
+def test_difficult_texts(both: tuple[TextTokenizer, Any]) -> None:
     assert_equal(both, torture())
     assert_equal(both, ["\n".join(torture())])
 
@@ -93,7 +93,7 @@ def test_decoding(both: tuple[TextTokenizer, Any], skip: bool) -> None:
         assert tokenizer.decode(encoded.ids, skip_special=skip) == wanted
 
 
-def test_decoding_of_ids_that_no_text_gives(both: tuple[TextTokenizer, Any]) -> None:
+def test_decoding_of_arbitrary_ids(both: tuple[TextTokenizer, Any]) -> None:
     draw, size = random.Random(0), len(both[1])
     for _ in range(300):
         ids = [draw.randrange(size) for _ in range(draw.randrange(20))]
@@ -104,7 +104,7 @@ def test_special_tokens(both: tuple[TextTokenizer, Any]) -> None:
     tokenizer, other = both
     for role, token in tokenizer.info.special.items():
         assert tokenizer.token_id(token) == getattr(other, f"{role}_token_id") or (
-            # a class that takes tokenizer.json as it stands claims no roles of its own
+            # a class without options has no default special tokens
             type(other).__name__ == "TokenizersBackend" and getattr(other, f"{role}_token") is None
         )
     assert set(tokenizer.info.special) == {"pad", "unk", "cls", "sep", "mask"}
@@ -117,7 +117,7 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> tuple[TextTokenizer, 
     return pair(write(tmp_path_factory.mktemp("published"), files))
 
 
-def test_all_of_the_prose(published: tuple[TextTokenizer, Any]) -> None:
+def test_long_real_text(published: tuple[TextTokenizer, Any]) -> None:
     assert_equal(published, prose())
 
 
@@ -141,7 +141,7 @@ def test_any_text(published: tuple[TextTokenizer, Any], text: str) -> None:
 @given(first=st.integers(0, 12), second=st.integers(0, 12), max_tokens=st.integers(4, 16))
 @example(first=12, second=3, max_tokens=6)
 @example(first=3, second=3, max_tokens=6)
-def test_the_longer_text_is_cut_first(
+def test_longer_text_is_truncated_first(
     published: tuple[TextTokenizer, Any], first: int, second: int, max_tokens: int
 ) -> None:
     assert_equal(published, [("a " * first, "b " * second)], max_tokens)

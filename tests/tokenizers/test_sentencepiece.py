@@ -1,4 +1,4 @@
-"""Tokenizers from sentencepiece's model files: ids equal to its own, and to the reference's."""
+"""Tokenizers of SentencePiece model files, compared with sentencepiece and transformers."""
 
 import random
 import re
@@ -29,7 +29,7 @@ ANGLES = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<p
 ANGLES |= {"mask": "<mask>"}
 SQUARES = {"sep": "[SEP]", "unk": "[UNK]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 SPACE = "\u2581"
-# The one text with U+0344, a deprecated mark, which is joined to the letter before it.
+# The text with U+0344, a deprecated mark, which is joined to the letter before it.
 REORDERED = next(line for line in torture() if line.startswith("\u0300a\u0301a"))
 MARKED = ("grapheme joiner", "variation ", "keycap", "<s>", "[MASK]", "[CLS]", "[PAD]")
 UNLIKE = [line for line in torture() if any(mark in line for mark in MARKED)]
@@ -37,10 +37,10 @@ UNLIKE = [line for line in torture() if any(mark in line for mark in MARKED)]
 
 @dataclass(frozen=True)
 class Case:
-    """A way to build a tokenizer from a model file, and the reference's class that does so.
+    """A builder of tokenizers from model files, and the class of transformers.
 
-    ``agreed`` is how many of the hard texts the reference splits as sentencepiece does, and
-    ``spell`` what the original code does to a text before sentencepiece.
+    ``agreed`` is the number of difficult texts that transformers splits as sentencepiece does, and
+    ``spell`` the normalization of the original code before sentencepiece.
     """
 
     model_type: str
@@ -130,7 +130,7 @@ CASES = {
 
 @dataclass
 class Peers:
-    """One directory's tokenizer: ours, sentencepiece's, and the reference's."""
+    """Tokenizers of one directory: the zoo's, sentencepiece's and transformers'."""
 
     case: Case
     ours: TextTokenizer
@@ -140,7 +140,7 @@ class Peers:
     known: Mapping[str, int]
 
     def of_model(self, text: str) -> list[int]:
-        """Sentencepiece's ids, as ours."""
+        """Return sentencepiece's ids, mapped to the zoo's."""
         found: list[str] = []
         for piece in self.model.encode(self.case.spell(text), out_type=str):
             split = "split_digit_comma" in self.case.options and piece[-2:-1].isdigit()
@@ -149,7 +149,7 @@ class Peers:
         return [self.known.get(piece, unknown) for piece in found]
 
     def apart(self, piece: str) -> list[str]:
-        """Split a comma from the digit before it, as the original code does."""
+        """Split a comma from the digit before it, as in the original code."""
         found: list[str] = self.model.encode(piece[:-1].replace(SPACE, ""), out_type=str)
         if piece[0] != SPACE and found[0][0] == SPACE:
             found[0] = found[0][1:]
@@ -160,10 +160,10 @@ class Peers:
         return sum(float(self.model.get_score(number)) for number in numbers)
 
     def same(self, text: str, ids: list[int]) -> bool:
-        """Whether a text has these ids, or others that are as probable.
+        """Return ``True`` if a text has these ids, or others of equal probability.
 
-        Sentencepiece adds scores in single precision, and the library in double: of two ways to
-        split a text that are equally probable they need not choose the same.
+        Sentencepiece adds scores in single precision, the library in double; they may choose
+        different segmentations of equal probability.
         """
         wanted = self.of_model(text)
         return ids == wanted or (
@@ -201,13 +201,13 @@ def bare(peers: Peers, text: str) -> list[int]:
     return found
 
 
-def test_real_text_has_the_ids_of_sentencepiece(peers: Peers) -> None:
+def test_real_text_matches_sentencepiece(peers: Peers) -> None:
     for text in prose(4000):
         assert peers.same(text, bare(peers, text)), text
 
 
-def test_torture_has_the_ids_of_sentencepiece(peers: Peers) -> None:
-    # or the reference's: of special tokens, and of marks that are no accents
+def test_difficult_text_matches_sentencepiece(peers: Peers) -> None:
+    # or those of transformers: special tokens, and marks that are no accents
     texts = [text for text in torture() if text != REORDERED]
     theirs = peers.reference(texts, add_special_tokens=False)["input_ids"]
     for text, wanted in zip(texts, theirs, strict=True):
@@ -215,14 +215,14 @@ def test_torture_has_the_ids_of_sentencepiece(peers: Peers) -> None:
         assert peers.same(text, found) or (found == wanted and text in UNLIKE), text
 
 
-def test_decomposed_text_has_the_ids_of_sentencepiece(peers: Peers) -> None:
-    # the library's own replacements lose marks here
+def test_decomposed_text_matches_sentencepiece(peers: Peers) -> None:
+    # the library alone would drop marks here
     for text in ("Tiếng Việt rất đẹp, những người ấy", "한국어 텍스트", "Ἑλληνική ᾧ", "が パピプ"):
         decomposed = unicodedata.normalize("NFD", text)
         assert peers.same(decomposed, bare(peers, decomposed))
 
 
-def test_torture_has_the_reference_s_ids_where_that_follows_sentencepiece(peers: Peers) -> None:
+def test_difficult_text_matches_transformers(peers: Peers) -> None:
     texts = [text for text in torture() if text != REORDERED]
     theirs = peers.reference(texts, add_special_tokens=False)["input_ids"]
     agreed = 0
@@ -234,16 +234,16 @@ def test_torture_has_the_reference_s_ids_where_that_follows_sentencepiece(peers:
 
 
 def ordinary() -> list[str]:
-    """Lines without what the reference does in another way than sentencepiece or original code.
+    """Return lines without text that transformers treats unlike sentencepiece.
 
-    It takes symbols that a user defined out of the text first, splits no comma from a digit, and
-    one of its classes has its own replacements of characters.
+    It extracts user-defined symbols first, splits no comma from a digit, and one of its classes has
+    other character replacements.
     """
     odd = re.compile(rf"[{re.escape(SYMBOLS)}]|\d,|[^\x20-\x7e]")
     return [line for line in prose(1500) if not odd.search(line)]
 
 
-def test_what_is_put_around_texts_is_the_reference_s(peers: Peers) -> None:
+def test_templates_match_transformers(peers: Peers) -> None:
     lines = ordinary()[:200]
     pairs = list(zip(lines, lines[5:], strict=False))
     for texts in (lines, pairs):
@@ -256,14 +256,14 @@ def test_what_is_put_around_texts_is_the_reference_s(peers: Peers) -> None:
             assert found.type_ids == columns["token_type_ids"][number]
 
 
-def test_places_are_the_reference_s(peers: Peers) -> None:
+def test_offsets_match_transformers(peers: Peers) -> None:
     lines = ordinary()
     columns = peers.reference(lines, return_offsets_mapping=True)["offset_mapping"]
     for text, found, wanted in zip(
         lines, peers.ours.encode(lines, max_tokens=None), columns, strict=True
     ):
         for number, place, (start, end) in zip(found.ids, found.offsets, wanted, strict=True):
-            # some of the reference's classes count the space before a word as part of it
+            # some classes of transformers include the space before a word
             trimmed = (end - len(text[start:end].lstrip()), end)
             lone = peers.built.id_to_token(number) == SPACE
             assert place in ((start, end), trimmed) or (lone and place[0] == trimmed[0])
@@ -275,7 +275,7 @@ def test_decoding(peers: Peers, skip: bool) -> None:
     draw = random.Random(0)
     drawn = [[draw.randrange(len(peers.reference)) for _ in range(9)] for _ in range(200)]
     texts = [each.ids for each in peers.ours.encode([*torture(), *prose(300)], max_tokens=None)]
-    # the reference takes symbols that a user defined for special, and unused tokens for text
+    # transformers treats user-defined symbols as special, and unused tokens as text
     apart = {peers.built.token_to_id(token) for token in (*SYMBOLS, *FRENCH)} - {None}
     for ids in (*texts, *drawn):
         if skip and apart.intersection(ids):
@@ -284,7 +284,7 @@ def test_decoding(peers: Peers, skip: bool) -> None:
         assert peers.ours.decode(ids, skip_special=skip) == wanted
 
 
-def test_the_export_is_read_as_ours(peers: Peers, tmp_path: Path) -> None:
+def test_exported_files_give_the_same_ids(peers: Peers, tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     files = hub_tokenizer_files(peers.built.to_str().encode(), peers.ours.info)
@@ -297,12 +297,12 @@ def test_the_export_is_read_as_ours(peers: Peers, tmp_path: Path) -> None:
     assert [each.ids for each in again.encode_batch(texts)] == other(texts)["input_ids"]
 
 
-def test_roles_have_the_reference_s_ids(peers: Peers) -> None:
+def test_special_tokens_match_transformers(peers: Peers) -> None:
     for role, token in peers.ours.info.special.items():
         assert getattr(peers.reference, f"{role}_token") == token
         assert getattr(peers.reference, f"{role}_token_id") == peers.ours.token_id(token)
     assert set(peers.ours.info.special) == set(peers.case.options["roles"])
 
 
-def test_as_many_tokens_as_the_reference_has(peers: Peers) -> None:
+def test_vocabulary_size_matches_transformers(peers: Peers) -> None:
     assert peers.built.get_vocab() == peers.reference.get_vocab()

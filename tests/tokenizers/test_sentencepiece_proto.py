@@ -1,4 +1,4 @@
-"""Model files are read as sentencepiece reads them, and refused in one line."""
+"""Model files are read as by sentencepiece, or refused with one line."""
 
 import unicodedata
 from pathlib import Path
@@ -41,7 +41,7 @@ def build(directory: Path, content: bytes, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("make", [plain, padded, bracketed, lowercase])
-def test_everything_is_read(tmp_path: Path, make: Any) -> None:
+def test_all_fields_are_read(tmp_path: Path, make: Any) -> None:
     content = make()
     model, wanted = read(tmp_path, content), proto(content)
     assert [tuple(piece) for piece in model.pieces] == [
@@ -67,7 +67,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_every_option_is_followed(tmp_path: Path, name: str) -> None:
+def test_options_match_sentencepiece(tmp_path: Path, name: str) -> None:
     import sentencepiece
 
     content = pieces(**OPTIONS[name])
@@ -79,28 +79,28 @@ def test_every_option_is_followed(tmp_path: Path, name: str) -> None:
         if "<s>" in text or text.startswith("\u0300a"):
             continue
         found, wanted = tokenizer.encode(text).ids, model.encode(text, out_type=int)
-        if found != wanted:  # another choice of the same pieces, or of equally probable ones
+        if found != wanted:  # another segmentation of equal probability
             scores = [sum(map(model.get_score, ids)) for ids in (found, wanted)]
             assert scores[0] == pytest.approx(scores[1], rel=1e-5), text
-        if model.unk_id() not in wanted:  # which sentencepiece writes with other spaces
+        if model.unk_id() not in wanted:  # sentencepiece decodes it with other spaces
             assert tokenizer.decode(wanted) == model.decode(wanted)
 
 
 @pytest.mark.parametrize("name", ["bytes", "bpe, bytes"])
-def test_text_survives_where_bytes_stand_for_the_unknown(tmp_path: Path, name: str) -> None:
+def test_byte_fallback_round_trips(tmp_path: Path, name: str) -> None:
     tokenizer = build(tmp_path, pieces(**OPTIONS[name]))
     for text in ("中文 ★ ☆ \U0001d518", "naïve", "ß"):
         found = tokenizer.decode(tokenizer.encode(text).ids)
         assert found == unicodedata.normalize("NFKC", text)
 
 
-def test_control_symbols_are_never_made_of_text(tmp_path: Path) -> None:
+def test_control_symbols_never_match_text(tmp_path: Path) -> None:
     tokenizer = build(tmp_path, plain())
     assert tokenizer.encode("<s>").tokens == ["<s>"]
     assert tokenizer.token_to_id("<s>") not in tokenizer.encode("\uff1cs\uff1e").ids
 
 
-def test_a_comma_is_kept_apart_from_the_digit_before_it(tmp_path: Path) -> None:
+def test_comma_is_split_from_digit(tmp_path: Path) -> None:
     def add(model: Any) -> None:
         for text in ("\u25812000,", "0,"):
             model.pieces.add(piece=text, score=-1.0, type=1)
@@ -111,7 +111,7 @@ def test_a_comma_is_kept_apart_from_the_digit_before_it(tmp_path: Path) -> None:
     assert "," in apart and not any(token[-2:-1].isdigit() for token in apart if "," in token)
 
 
-def test_sentinels_are_as_many_as_the_configuration_says(tmp_path: Path) -> None:
+def test_number_of_sentinels(tmp_path: Path) -> None:
     assert build(tmp_path, plain(), sentinels=3).get_vocab_size() == 703
     tokenizer = build(write(tmp_path, {CONFIG: {"extra_ids": 0}}), plain(), sentinels=3)
     assert tokenizer.get_vocab_size() == 700
@@ -120,7 +120,7 @@ def test_sentinels_are_as_many_as_the_configuration_says(tmp_path: Path) -> None
 SPELLED: dict[str, Any] = {"lowercase": True, "strip_accents": True}
 
 
-def test_spelling_is_as_the_configuration_says(tmp_path: Path) -> None:
+def test_normalization_options(tmp_path: Path) -> None:
     def spelled(**config: Any) -> str:
         tokenizer = build(write(tmp_path, {CONFIG: config}), plain(), **SPELLED)
         found: str = tokenizer.normalizer.normalize_str("Été")
@@ -132,7 +132,7 @@ def test_spelling_is_as_the_configuration_says(tmp_path: Path) -> None:
     assert spelled(do_lower_case=False, keep_accents=True) == "Été"
 
 
-def test_a_stored_tokenizer_is_spelled_as_the_configuration_says(tmp_path: Path) -> None:
+def test_normalization_options_of_tokenizer_json(tmp_path: Path) -> None:
     stored = build(tmp_path / "a", plain(), **SPELLED).to_str()
 
     def spelled(**config: Any) -> str:
@@ -234,7 +234,7 @@ def test_a_malformed_file_is_named_in_one_line(tmp_path: Path, name: str) -> Non
         ({"extra_ids": "many"}, r"extra_ids = 'many'"),
     ],
 )
-def test_an_option_is_followed_or_refused(
+def test_options_are_applied_or_refused(
     tmp_path: Path, config: dict[str, Any], message: str
 ) -> None:
     write(tmp_path, {CONFIG: config})
@@ -242,7 +242,7 @@ def test_an_option_is_followed_or_refused(
         build(tmp_path, plain(), sentinels=1, lowercase=True)
 
 
-def test_any_bytes_are_read_or_refused(tmp_path: Path) -> None:
+def test_random_bytes_are_read_or_refused(tmp_path: Path) -> None:
     import random
 
     draw, content = random.Random(0), plain()
@@ -258,7 +258,7 @@ def test_any_bytes_are_read_or_refused(tmp_path: Path) -> None:
             assert "spiece.model" in str(error) and "\n" not in str(error)
 
 
-def test_no_file_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_missing_model_file(tmp_path: Path) -> None:
     files: dict[str, Content] = {CONFIG: {}}
     assert piece_model(SourceFiles(write(tmp_path, files))) is None
     with pytest.raises(SourceError, match=r"has neither tokenizer.json nor a model file of"):

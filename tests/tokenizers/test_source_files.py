@@ -1,4 +1,4 @@
-"""Which files are heard, and what is refused, in one line that names the file."""
+"""Precedence of tokenizer files, and errors that name the file."""
 
 import subprocess
 import sys
@@ -36,7 +36,7 @@ def tokens(directory: Path, text: str) -> list[str]:
     return found
 
 
-def test_importing_costs_no_library() -> None:
+def test_import_loads_no_library() -> None:
     heavy = ("tokenizers", "numpy", "torch")
     code = f"import sys, zoo.tokenizers; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -44,13 +44,13 @@ def test_importing_costs_no_library() -> None:
 
 
 @pytest.mark.parametrize("name", TOKENIZER_FILES)
-def test_only_a_vocabulary_makes_a_tokenizer(tmp_path: Path, name: str) -> None:
+def test_files_with_a_vocabulary(tmp_path: Path, name: str) -> None:
     write(tmp_path, {name: "{}"})
     alone = name in ("tokenizer.json", "vocab.txt") or name.endswith(".model")
     assert has_tokenizer(SourceFiles(tmp_path)) == alone
 
 
-def test_a_vocabulary_of_two_files_needs_both(tmp_path: Path) -> None:
+def test_vocabulary_in_two_files_needs_both(tmp_path: Path) -> None:
     write(tmp_path, {"vocab.json": "{}", "merges.txt": ""})
     assert has_tokenizer(SourceFiles(tmp_path))
 
@@ -65,7 +65,7 @@ CASING: dict[str, tuple[dict[str, Content], bool]] = {
 
 
 @pytest.mark.parametrize("case", CASING)
-def test_lower_casing_what_has_capitals_is_told(
+def test_warning_for_cased_vocabulary(
     case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     content, told = CASING[case]
@@ -75,20 +75,20 @@ def test_lower_casing_what_has_capitals_is_told(
     assert (expected in caplog.text) == told == bool(caplog.records)
 
 
-def test_tokenizer_json_goes_before_the_vocabulary(tmp_path: Path) -> None:
+def test_tokenizer_json_has_precedence(tmp_path: Path) -> None:
     write(tmp_path, {TOKENIZER: stored(preserve_case), "vocab.txt": uncased()})
     assert tokens(tmp_path, "hello Hello") == ["[CLS]", "hello", "[UNK]", "[SEP]"]
 
 
-def test_the_stored_normalizer_stands_where_the_configuration_is_silent(tmp_path: Path) -> None:
-    # transformers would fall back on the defaults of its class, and lower-case a cased model
+def test_stored_normalizer_is_kept(tmp_path: Path) -> None:
+    # transformers would use the defaults of its class, and lower-case a cased model
     files: dict[str, Content] = {TOKENIZER: stored(preserve_case), CONFIG: {"max_len": 512}}
     write(tmp_path, files)
     normalizer = wordpiece_tokenizer(SourceFiles(tmp_path)).normalizer
     assert normalizer is not None and normalizer.normalize_str("Été") == "Été"
 
 
-def test_truncation_and_padding_are_left_out_and_all_else_is_kept(tmp_path: Path) -> None:
+def test_only_truncation_and_padding_are_removed(tmp_path: Path) -> None:
     import json
 
     before = stored()
@@ -100,7 +100,7 @@ def test_truncation_and_padding_are_left_out_and_all_else_is_kept(tmp_path: Path
     assert after == before
 
 
-def test_another_kind_is_taken_as_it_stands(tmp_path: Path) -> None:
+def test_other_kinds_are_unchanged(tmp_path: Path) -> None:
     from tokenizers import Tokenizer, models
 
     Tokenizer(models.WordLevel({"Ä": 0, "?": 1}, unk_token="?")).save(str(tmp_path / TOKENIZER))
@@ -108,7 +108,7 @@ def test_another_kind_is_taken_as_it_stands(tmp_path: Path) -> None:
     assert tokens(tmp_path, "Ä") == ["Ä"]
 
 
-def test_a_stored_tokenizer_may_have_other_ends(tmp_path: Path) -> None:
+def test_stored_template_is_kept(tmp_path: Path) -> None:
     def rename(value: dict[str, Any]) -> None:
         words = value["model"]["vocab"]
         words["<s>"], words["</s>"] = words.pop("[CLS]"), words.pop("[SEP]")
@@ -123,7 +123,7 @@ def test_a_stored_tokenizer_may_have_other_ends(tmp_path: Path) -> None:
     assert tokens(tmp_path, "hello") == ["<s>", "hello", "</s>"]
 
 
-def test_the_default_mask_is_never_made_up(tmp_path: Path) -> None:
+def test_default_mask_is_not_added(tmp_path: Path) -> None:
     write(tmp_path, {"vocab.txt": "[UNK]\n[CLS]\n[SEP]\na\n"})
     files = SourceFiles(tmp_path)
     tokenizer = wordpiece_tokenizer(files)
@@ -132,7 +132,7 @@ def test_the_default_mask_is_never_made_up(tmp_path: Path) -> None:
     assert tokenizer_info(files, tokenizer) == TokenizerInfo(special=roles)
 
 
-def test_a_tokenizer_must_fit_the_model(tmp_path: Path) -> None:
+def test_tokenizer_that_exceeds_the_embedding(tmp_path: Path) -> None:
     write(tmp_path, {"vocab.txt": SMALL, "added_tokens.json": {"<ent>": 9}})
     tokenizer = wordpiece_tokenizer(SourceFiles(tmp_path))
     check_vocabulary(tokenizer, 10, "here")
@@ -152,7 +152,7 @@ def test_a_tokenizer_must_fit_the_model(tmp_path: Path) -> None:
         ({"model_max_length": None}, None),
     ],
 )
-def test_the_longest_input(tmp_path: Path, config: dict[str, Any], wanted: int | None) -> None:
+def test_maximum_length(tmp_path: Path, config: dict[str, Any], wanted: int | None) -> None:
     files = SourceFiles(write(tmp_path, {"vocab.txt": SMALL, CONFIG: config}))
     assert tokenizer_info(files, wordpiece_tokenizer(files)).max_tokens == wanted
 
@@ -291,7 +291,7 @@ BAD: dict[str, tuple[dict[str, Content], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_files_are_one_clear_line(tmp_path: Path, name: str) -> None:
+def test_malformed_files_are_one_line(tmp_path: Path, name: str) -> None:
     content, message = BAD[name]
     files = SourceFiles(write(tmp_path, content))
     with pytest.raises(VerificationError, match=message) as caught:
@@ -300,12 +300,12 @@ def test_bad_files_are_one_clear_line(tmp_path: Path, name: str) -> None:
     assert str(tmp_path) in str(caught.value)
 
 
-def test_a_file_that_is_missing_is_a_missing_source(tmp_path: Path) -> None:
+def test_missing_file_is_a_source_error(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"merges.txt: No such file"):
         SourceFiles(tmp_path).text("merges.txt")
 
 
-def test_only_the_files_that_were_checked_are_read(tmp_path: Path) -> None:
+def test_unchecked_files_are_not_read(tmp_path: Path) -> None:
     write(tmp_path, {"vocab.txt": SMALL, CONFIG: {"do_lower_case": False}})
     files = SourceFiles(tmp_path, ["vocab.txt"])
     assert wordpiece_tokenizer(files).encode("A").tokens == ["[CLS]", "a", "[SEP]"]
@@ -314,17 +314,17 @@ def test_only_the_files_that_were_checked_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../config.json", "/etc/passwd", "a/../../b", "a\\b", ""])
-def test_no_name_leads_out_of_the_directory(tmp_path: Path, name: str) -> None:
+def test_names_outside_of_the_directory(tmp_path: Path, name: str) -> None:
     with pytest.raises(VerificationError, match="outside of its directory"):
         SourceFiles(tmp_path).has(name)
 
 
-def test_the_vocabularies_of_the_tests_are_what_they_say() -> None:
+def test_vocabularies_of_these_tests() -> None:
     assert "Hello" not in uncased().split("\n")
     assert {"The", "Python", "##é", "中"} <= set(cased().split("\n"))
 
 
-def test_tokenizer_files_of_another_kind_are_a_missing_source(tmp_path: Path) -> None:
+def test_other_tokenizer_files_are_a_source_error(tmp_path: Path) -> None:
     files = SourceFiles(write(tmp_path, {"vocab.json": "{}", "merges.txt": ""}))
     with pytest.raises(SourceError, match=r"neither tokenizer.json nor vocab.txt; .*of a kind"):
         wordpiece_tokenizer(files)

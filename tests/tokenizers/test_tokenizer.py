@@ -1,4 +1,4 @@
-"""The tokenizer that tasks use."""
+"""The tokenizer of tasks."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def checkpoint(directory: Path, info: TokenizerInfo | None) -> Checkpoint:
     return Checkpoint(directory, model, manifest, family, family.sizes()["tiny"])
 
 
-def test_a_checkpoint_without_a_tokenizer_says_how_to_add_one(tmp_path: Path) -> None:
+def test_checkpoint_without_tokenizer(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"text tasks need; `zoo convert \.\.\. --tokenizer REF`"):
         load_text_tokenizer(checkpoint(tmp_path, None))
 
@@ -41,7 +41,7 @@ def test_a_checkpoint_with_a_tokenizer(tmp_path: Path, tokenizer: TextTokenizer)
     assert loaded.max_tokens == 512
 
 
-def test_a_tokenizer_that_is_lost_or_damaged(tmp_path: Path) -> None:
+def test_missing_or_damaged_tokenizer(tmp_path: Path) -> None:
     described = checkpoint(tmp_path, TokenizerInfo(special={}))
     with pytest.raises(SourceError, match=r"tokenizer.json: No such file"):
         load_text_tokenizer(described)
@@ -58,12 +58,12 @@ def test_special_tokens_by_role(tokenizer: TextTokenizer) -> None:
         tokenizer.token(999_999)
 
 
-def test_roles_that_nobody_plays(tokenizer: TextTokenizer) -> None:
+def test_missing_roles(tokenizer: TextTokenizer) -> None:
     bare = TextTokenizer(tokenizer._tokenizer, TokenizerInfo(special={}))
     assert (bare.pad_id, bare.mask_id, bare.mask_token) == (0, None, None)
 
 
-def test_a_mask_in_the_text_is_not_put_around_it(tokenizer: TextTokenizer) -> None:
+def test_mask_in_the_text_is_not_special(tokenizer: TextTokenizer) -> None:
     (found,) = tokenizer.encode(["a [MASK]"], max_tokens=None)
     assert found.special == [True, False, False, True]
     assert found.offsets == [(0, 0), (0, 1), (2, 8), (0, 0)]
@@ -76,7 +76,7 @@ def test_offsets_count_characters(tokenizer: TextTokenizer) -> None:
     assert words[0] == "x" and words[-2:] == ["中", "文"] and words[2] == "E\u0301t"
 
 
-def test_offsets_can_be_left_out(tokenizer: TextTokenizer) -> None:
+def test_encoding_without_offsets(tokenizer: TextTokenizer) -> None:
     texts: list[Text] = ["a [MASK] of it", ("one", "two " * 9)]
     with_them = tokenizer.encode(texts, max_tokens=8)
     without = tokenizer.encode(texts, max_tokens=8, offsets=False)
@@ -87,7 +87,7 @@ def test_offsets_can_be_left_out(tokenizer: TextTokenizer) -> None:
             _ = other.offsets
 
 
-def test_nothing_to_do(tokenizer: TextTokenizer) -> None:
+def test_empty_text(tokenizer: TextTokenizer) -> None:
     assert tokenizer.encode([], max_tokens=5) == []
     (found,) = tokenizer.encode([""], max_tokens=2)
     assert (found.n, found.truncated, found.ids) == (2, 0, [101, 102])
@@ -110,15 +110,15 @@ def test_no_room_for_text(tokenizer: TextTokenizer, text: Any, special: int) -> 
         ([("a", 7)], "text 1 is no text: 7"),
     ],
 )
-def test_what_is_no_text_is_named(tokenizer: TextTokenizer, texts: Any, message: str) -> None:
+def test_invalid_text_is_named(tokenizer: TextTokenizer, texts: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         tokenizer.encode(texts, max_tokens=None)
 
 
-def test_a_long_pair_does_not_cost_its_square(tokenizer: TextTokenizer) -> None:
+def test_truncation_of_a_long_pair_is_fast(tokenizer: TextTokenizer) -> None:
     import time
 
-    # the library's own truncation would make 30 million tokens of what it cuts
+    # the library's own truncation would store 30 million truncated tokens
     start = time.perf_counter()
     (found,) = tokenizer.encode([("a " * 20_000, "b " * 20_000)], max_tokens=16)
     assert time.perf_counter() - start < 5

@@ -1,4 +1,4 @@
-"""Texts to tokenize: a file of hard cases, and real English that is on every machine."""
+"""Texts to tokenize: a file of difficult cases, and the English of Python's reference."""
 
 import pydoc_data.topics
 from functools import cache
@@ -14,6 +14,6 @@ def torture() -> list[str]:
 
 @cache
 def prose(most: int | None = None) -> list[str]:
-    """The language reference of Python, line by line: 11,000 lines of English and code."""
+    """Return lines of Python's language reference: 11,000 lines of English and code."""
     lines = "\n".join(pydoc_data.topics.topics.values()).split("\n")
     return lines[:most]

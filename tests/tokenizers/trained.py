@@ -1,4 +1,4 @@
-"""Small models of every kind, trained on the spot: the same on every machine and run."""
+"""Small models of every kind, trained deterministically."""
 
 import json
 import tempfile
@@ -16,7 +16,7 @@ END = "<|endoftext|>"
 
 @cache
 def byte_level(specials: tuple[str, ...] = BYTE_SPECIALS) -> tuple[str, str]:
-    """``vocab.json`` and ``merges.txt`` of 1,500 tokens over bytes."""
+    """Return ``vocab.json`` and ``merges.txt`` of 1,500 byte-level tokens."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -34,7 +34,7 @@ def byte_level(specials: tuple[str, ...] = BYTE_SPECIALS) -> tuple[str, str]:
 
 @cache
 def words() -> tuple[str, str]:
-    """``vocab.json`` and ``merges.txt`` of 1,200 tokens, words ending in ``</w>``."""
+    """Return ``vocab.json`` and ``merges.txt`` of 1,200 tokens, words ending in ``</w>``."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
@@ -59,7 +59,7 @@ def _saved(tokenizer: Any) -> tuple[str, str]:
 
 @cache
 def pieces(kind: str = "unigram", **options: Any) -> bytes:
-    """A model file of 700 pieces as sentencepiece writes it."""
+    """Return a SentencePiece model file of 700 pieces."""
     import sentencepiece
 
     lines = [*prose(2500), "Crème brûlée, naïve; über 2,000 señores 中文 日本語 한국어 русский"] * 2
@@ -78,23 +78,23 @@ def pieces(kind: str = "unigram", **options: Any) -> bytes:
 
 
 def plain() -> bytes:
-    """As fairseq's and T5's: only <unk>, <s> and </s> besides text."""
+    """As in fairseq: only <unk>, <s> and </s> besides text."""
     return pieces()
 
 
 def padded() -> bytes:
-    """As T5's: <pad>, </s>, <unk> first."""
+    """As in T5: <pad>, </s>, <unk> first."""
     return pieces(pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
 
 
 def bracketed() -> bytes:
-    """As of the later encoders: [PAD], [CLS], [SEP], [UNK] first."""
+    """As in later encoders: [PAD], [CLS], [SEP], [UNK] first."""
     names = {"pad_piece": "[PAD]", "bos_piece": "[CLS]", "eos_piece": "[SEP]"}
     return pieces(pad_id=0, bos_id=1, eos_id=2, unk_id=3, unk_piece="[UNK]", **names)
 
 
 def lowercase() -> bytes:
-    """As of the first encoders: control symbols, and punctuation as user-defined symbols."""
+    """As in the first encoders: control symbols, and punctuation as user-defined symbols."""
     return pieces(
         pad_id=0,
         unk_id=1,

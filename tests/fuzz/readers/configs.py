@@ -1,4 +1,4 @@
-"""Configurations of all families: the whole conversion, verified, and taken back to the Hub."""
+"""Configurations of all families: conversion, verification, and conversion back."""
 
 import json
 import math
@@ -24,8 +24,8 @@ CASES = {
     "t5": "version-1.1-seq2seq-lm",
 }
 BACK = "back-on-the-hub"
-# keys that state who wrote a file, or of which a conversion writes its own; T5's tensors decide
-# whether its output table is tied, and id2label is what names labels
+# keys about the program that wrote a file, or that a conversion rewrites; T5's tensors decide
+# whether its output layer is tied, and id2label has the labels
 FREE = {"transformers_version", "torch_dtype", "dtype", "_name_or_path", "architectures"}
 FREE |= {"tie_word_embeddings", "label2id"}
 
@@ -74,7 +74,7 @@ class Configuration(Reader):
         )
 
     def _keys(self, folder: Path) -> str:
-        """Compare the keys that came back with those of the mutated file."""
+        """Compare the keys after conversion in both directions with those of the mutated file."""
         before = json.loads((folder / SOURCE / self.file).read_bytes())
         path = next((folder / BACK).glob("*options.json"), folder / BACK / "config.json")
         after = json.loads(path.read_bytes())
@@ -86,23 +86,23 @@ class Configuration(Reader):
 
 
 def _texts(labels: Any) -> Any:
-    """Return labels as text, which a conversion takes them for."""
+    """Return labels as text, as a conversion does."""
     return {key: str(label) for key, label in labels.items()}
 
 
-def _equal(one: Any, other: Any) -> bool:
-    """Whether two values of JSON are the same; 1 and 1.0 are, and not a number is itself."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return all(_equal(one[key], other[key]) for key in one.keys() & other.keys())
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
-        return math.isnan(other)
-    return bool(one == other)
+def _equal(first: Any, second: Any) -> bool:
+    """Return ``True`` if two JSON values are equal; 1 equals 1.0, and NaN itself."""
+    if isinstance(first, dict) and isinstance(second, dict):
+        return all(_equal(first[key], second[key]) for key in first.keys() & second.keys())
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(_equal, first, second))
+    if isinstance(first, float) and isinstance(second, float) and math.isnan(first):
+        return math.isnan(second)
+    return bool(first == second)
 
 
 def must_succeed(command: list[str], folder: Path) -> str:
-    """Run a command on what another has made, and return its error, if any."""
+    """Run a command on the output of another; return its error, if any."""
     code = run_zoo(command, folder.parent)
     if not code:
         return ""

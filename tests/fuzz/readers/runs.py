@@ -1,4 +1,4 @@
-"""What training reads: corpora that were built, and runs that are resumed."""
+"""Corpora that training reads, and runs that are resumed."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ def make_corpus(scene: Path, **settings: object) -> None:
 
 
 class Corpus(Reader):
-    """A corpus whose manifest has digests of all else: nothing may change unseen."""
+    """A corpus whose manifest has digests of all files, so that every change is noticed."""
 
     name = "corpus"
     targets: Sequence[str] = (
@@ -49,7 +49,7 @@ class Corpus(Reader):
 
 
 class SealedCorpus(Corpus):
-    """The same with digests of the mutated files: a hostile corpus may train what it likes."""
+    """A corpus with correct digests of the mutated files, which must not crash."""
 
     name = "sealed-corpus"
     targets = (f"{CORPUS}/*/*.bin", f"{CORPUS}/*.json")
@@ -71,7 +71,7 @@ class SealedCorpus(Corpus):
 
 
 class Resumed(Reader):
-    """A run that was killed after its second step, and makes the third."""
+    """A run that was killed after its second step and is resumed."""
 
     name = "run"
     targets = (

@@ -1,4 +1,4 @@
-"""Files beside models: the registry, the lock file, recipes, and what corpora are built of."""
+"""The registry, the lock file, recipes, and the texts of corpora."""
 
 import gzip
 import json
@@ -33,7 +33,7 @@ other:
 
 class Registry(Reader):
     name = "registry"
-    also_named = ("other",)  # a model that a mutated registry may not have
+    also_named = ("other",)  # a model that a mutated registry may lack
     targets = ("home/registry.yaml",)
 
     def make(self, folder: Path) -> None:
@@ -50,7 +50,7 @@ class Registry(Reader):
         import yaml
 
         text = (folder / "home" / "registry.yaml").read_bytes()
-        expected = yaml.load(text, yaml.CSafeLoader) or {}  # the other loader minds some tabs
+        expected = yaml.load(text, yaml.CSafeLoader) or {}  # the Python loader refuses some tabs
         run_zoo(["models", "--json"], folder.parent)
         printed = json.loads((folder.parent / "out").read_text())
         rows = printed.get("models", printed.get("registry", printed))
@@ -64,7 +64,7 @@ class Registry(Reader):
 
 
 class LockFile(Reader):
-    """``zoo.lock`` beside a model of the store that was made from a locked commit."""
+    """``zoo.lock`` and a model of the store that was converted from a locked commit."""
 
     name = "lock"
     targets = ("zoo.lock",)
@@ -90,7 +90,7 @@ class LockFile(Reader):
         return self._pins(folder) or same_vector((folder.parent / "out").read_text(), sound)
 
     def _pins(self, folder: Path) -> str:
-        """Every commit and digest that the file states for this model is the model's."""
+        """Check that commits and digests of the lock file match the model."""
         path = folder / "home" / "models" / MODEL / "zoo.json"
         made_of = json.loads(path.read_bytes())["source"]
         lock = folder / "zoo.lock"
@@ -160,7 +160,7 @@ class Recipe(Reader):
         return [[*train, *SMALL]]
 
     def check(self, folder: Path) -> str:
-        """What the run notes of its settings is what the file states."""
+        """Check that the recorded settings of the run match the file."""
         import yaml
 
         stated = yaml.load((folder / "settings.yaml").read_bytes(), yaml.SafeLoader)
@@ -231,7 +231,7 @@ class Inputs(Reader):
         return [*build, "--workers", "1", "--eval-fraction", "0"]
 
     def check(self, folder: Path) -> str:
-        """The same texts as JSON lines, read by other libraries, give the same tokens."""
+        """Check that the texts, read by other libraries, give the same tokens."""
         (path,) = (folder / "texts").iterdir()
         (folder / "expected").mkdir()
         rows = "".join(json.dumps({"text": text}) + "\n" for text in _texts(path))

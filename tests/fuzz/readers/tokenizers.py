@@ -37,7 +37,7 @@ class ModelWithTokenizer(Reader):
 
 
 class Tokenizer(ModelWithTokenizer):
-    """Tokenizer files; the stored tokenizer is compared with another reader's."""
+    """Tokenizer files; the result is compared with that of another library."""
 
     def check(self, folder: Path) -> str:
         import tokenizers
@@ -47,7 +47,7 @@ class Tokenizer(ModelWithTokenizer):
 
     @abstractmethod
     def difference(self, source: Path, stored: Any) -> str:
-        """Compare the stored tokenizer with what another reader makes of the source."""
+        """Compare the stored tokenizer with that of another library."""
 
 
 class TokenizerJson(Tokenizer):
@@ -65,7 +65,7 @@ class TokenizerJson(Tokenizer):
         if not path.exists():
             return ""  # it is built from the vocabulary
         definition = json.loads(path.read_text("utf-8-sig"))
-        definition |= {"truncation": None, "padding": None}  # they are a matter of each run
+        definition |= {"truncation": None, "padding": None}  # options of each run
         library = tokenizers.Tokenizer.from_str(json.dumps(definition))
         return _differences(library.get_vocab(), stored.get_vocab())
 
@@ -80,7 +80,7 @@ class VocabularyText(Tokenizer):
         return files
 
     def difference(self, source: Path, stored: Any) -> str:
-        """A later line of the same text takes the place of an earlier one."""
+        """Check the ids; of duplicate lines, the last one counts."""
         lines = (source / "vocab.txt").read_bytes().decode("utf-8").split("\n")
         if lines and not lines[-1]:
             del lines[-1]
@@ -107,12 +107,12 @@ class Merges(Tokenizer):
 
         path = source / "tokenizer_config.json"
         settings = json.loads(path.read_bytes()) if path.is_file() else None
-        if settings != MERGES_CONFIG:  # the library alone does not read these
+        if settings != MERGES_CONFIG:  # the library alone ignores these
             vocabulary = json.loads((source / "vocab.json").read_bytes())
             return _differences(vocabulary, stored.get_vocab())
         lines = (source / "merges.txt").read_text("utf-8").split("\n")
         filled = "".join(f"{line}\n" for line in lines if line.strip("\r"))
-        (source / "filled.txt").write_text(filled, "utf-8")  # empty lines mean nothing
+        (source / "filled.txt").write_text(filled, "utf-8")  # empty lines are skipped
         paths = (str(source / "vocab.json"), str(source / "filled.txt"))
         library: Any = Tokenizer(models.BPE.from_file(*paths))
         library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -187,7 +187,7 @@ class Pooling(ModelWithTokenizer):
         }
 
     def check(self, folder: Path) -> str:
-        """The mode, where the files still state one, is that of the result."""
+        """Check that the mode of the files is that of the result."""
         model = json.loads((folder / RESULT / "config.json").read_bytes())
         stated = json.loads((folder / SOURCE / "1_Pooling" / "config.json").read_bytes())
         modes = [mode for mode, key in _MODES_OF.items() if stated.get(key) is True]

@@ -1,7 +1,7 @@
 """Weights: every file format, converted, and compared element by element with another library.
 
-A conversion moves elements and changes none. A source whose elements are numbered shows which
-goes where; the values of a mutated source, as another library reads them, are expected there.
+A conversion moves elements without changing them. A source with numbered elements shows the
+permutation; the values of a mutated source, read by another library, are expected there.
 """
 
 import json
@@ -24,7 +24,7 @@ Arrays = Mapping[str, Any]
 
 
 class Weights(Reader):
-    """A model in the Hub's layout, or as it was released."""
+    """A model in the Hub's layout, or in that of its release."""
 
     case: tuple[str, str] = ("bert", "none")
     extra: Sequence[str] = ()  # options of the conversion
@@ -71,7 +71,7 @@ class Weights(Reader):
 
     @abstractmethod
     def write(self, folder: Path, weights: Arrays, example: Golden) -> None:
-        """Write the weights, and all that belongs to the format."""
+        """Write the weights and other files of the format."""
 
     @abstractmethod
     def view(self, folder: Path) -> Arrays:
@@ -126,7 +126,7 @@ class Sharded(Weights):
 
 
 class TorchZip(Weights):
-    """A ``.bin`` as torch writes it; most cases end before torch is asked to read it."""
+    """A ``.bin`` file of torch; most cases are refused before torch reads them."""
 
     name = "torch-zip"
     weight = 1
@@ -153,7 +153,7 @@ class TorchZip(Weights):
 
 
 class TorchLegacy(TorchZip):
-    """A ``.bin`` of before torch 1.6."""
+    """A ``.bin`` file from before torch 1.6."""
 
     name = "torch-legacy"
     options: ClassVar[Mapping[str, Any]] = {"_use_new_zipfile_serialization": False}
@@ -226,7 +226,7 @@ def _numbered(weights: Arrays) -> Arrays:
 
 
 def stored(folder: Path) -> dict[str, Any]:
-    """Return the tensors of a model in one safetensors file, as its own library reads them."""
+    """Return the tensors of a safetensors file, read by the safetensors package."""
     from safetensors.numpy import load_file
 
     tensors: dict[str, Any] = load_file(folder / "model.safetensors")
@@ -234,7 +234,7 @@ def stored(folder: Path) -> dict[str, Any]:
 
 
 class TensorFlow(Reader):
-    """A release of TensorFlow 1, whose checksums leave no second opinion but the sound result."""
+    """A TensorFlow 1 release; with its checksums, only the unchanged result is correct."""
 
     name = "tensorflow"
     targets = (f"{SOURCE}/*.index", f"{SOURCE}/*.data-*", f"{SOURCE}/config.json")

@@ -108,7 +108,7 @@ def _read(path: Path, file: BinaryIO, size: int, ignore_crc: bool) -> _Layout:
     if head.startswith(LFS_POINTER):
         raise Refused("it is a Git LFS pointer, `git lfs pull` gets the file itself")
     if head[257:262] == b"ustar":
-        raise Refused("it is an archive from before 2017, torch 1.6 can save it anew")
+        raise Refused("it is an archive from before 2017, save it again with torch 1.6")
     return _read_stream(file, size)
 
 
@@ -224,8 +224,8 @@ def _wrapper(root: dict[Any, Any]) -> str | None:
     """Return the key of the state dict if no other entry has tensors, and it is a usual key."""
     for name in WRAPPERS:
         if isinstance(root.get(name), dict) and _holds_tensors(root[name]):
-            others = [value for key, value in root.items() if key != name]
-            return None if _holds_tensors(others) else name
+            remaining = [value for key, value in root.items() if key != name]
+            return None if _holds_tensors(remaining) else name
     return None
 
 

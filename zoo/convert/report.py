@@ -64,10 +64,10 @@ class ConversionReport:
         codes = Counter(output_dtype(move.dtype, dtype) for move in plan.account.moves)
         changed = any(output_dtype(move.dtype, dtype) != move.dtype for move in plan.account.moves)
         main = codes.most_common(1)[0][0] if codes else "F32"
-        fresh = len(plan.account.fresh)
+        initialized = len(plan.account.fresh)
         names = Counter({LONG.get(code, code): n for code, n in codes.items()})
-        if fresh:
-            names[LONG.get(dtype or main, main)] += fresh
+        if initialized:
+            names[LONG.get(dtype or main, main)] += initialized
         manifest = opened.checkpoint.manifest if opened.checkpoint else None
         row = opened.source.row
         return cls(

@@ -39,10 +39,10 @@ def read_source_tokenizer(
         VerificationError: tokenizer files contradict each other, or ids exceed the vocabulary.
     """
     source = elsewhere or opened.source
-    found = _read(opened.family, source, config)
-    if found is None and elsewhere is not None:
+    tokenizer = _read(opened.family, source, config)
+    if tokenizer is None and elsewhere is not None:
         raise SourceError(f"{elsewhere.directory} has no tokenizer files")
-    return found
+    return tokenizer
 
 
 def _read(family: "Family", source: "CheckpointDir", config: Config) -> SourceTokenizer | None:
@@ -60,7 +60,7 @@ def _read(family: "Family", source: "CheckpointDir", config: Config) -> SourceTo
     return SourceTokenizer(backend.to_str(pretty=True).encode(), info)
 
 
-def unique_vocabulary(backend: "Backend", where: str) -> dict[str, int]:
+def unique_vocabulary(backend: "Backend", origin: str) -> dict[str, int]:
     """Return the vocabulary of a tokenizer, token -> id.
 
     Raises:
@@ -71,7 +71,7 @@ def unique_vocabulary(backend: "Backend", where: str) -> dict[str, int]:
     for token, number in vocabulary.items():
         if tokens[number] != token:
             pair = f"{token!r} and {tokens[number]!r}"
-            raise VerificationError(f"{where}: the tokens {pair} have both the id {number}")
+            raise VerificationError(f"{origin}: the tokens {pair} have both the id {number}")
     return vocabulary
 
 

@@ -56,7 +56,7 @@ MAX_HDF5_OBJECTS = 20_000  # arrays and groups
 MAX_HDF5_DEPTH = 32  # groups inside each other
 MAX_HDF5_CHUNK_BYTES = 1 << 25
 
-# ONNX graphs. The largest export of ours, a decoder of 24 layers, has about 5,000 nodes.
+# ONNX graphs. The largest export, a decoder of 24 layers, has about 5,000 nodes.
 ONNX_FILE_BYTES = 1 << 31  # of a graph; where a protobuf ends
 ONNX_NODES = 200_000
 ONNX_ATTRIBUTES = 1_000_000

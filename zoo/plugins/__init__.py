@@ -1,4 +1,4 @@
-"""Finding and loading plugins: one when one is needed, all when all are asked for."""
+"""Discovery, loading and checks of plugins, and access to what they provide."""
 
 from zoo.plugins.discovery import PluginInfo, entry_points_by_name, installed
 from zoo.plugins.loading import PluginWarning, broken, hooks_of, load, warn_or_raise

@@ -130,5 +130,5 @@ def _written_files(target: Path) -> set[str] | None:
 
 
 def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
+    suffix = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + suffix

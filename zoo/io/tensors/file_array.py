@@ -215,9 +215,9 @@ class FileArray:
         steps = zip(self.shape, self.strides, strict=True)
         extent = sum((n - 1) * step for n, step in steps) + self.itemsize
         if extent <= WINDOW:
-            stretch = np.empty(extent, np.uint8)
-            self.file.read([(self.offset, _bytes(stretch))])
-            return np.ndarray(self.shape, self.code, stretch.data, 0, self.strides)
+            buffer = np.empty(extent, np.uint8)
+            self.file.read([(self.offset, _bytes(buffer))])
+            return np.ndarray(self.shape, self.code, buffer.data, 0, self.strides)
         return self._gather()
 
     def _gather(self) -> "NumpyArray":

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Albert(EncoderFamily):
-    """The family; torch is imported when a model is built."""
+    """The family; it imports torch when a model is built."""
 
     name: ClassVar[str] = "albert"
     package: ClassVar[str] = "zoo_albert"
@@ -39,21 +39,23 @@ class Albert(EncoderFamily):
         **encoder_heads("Albert", pooler=True),
         "pretraining": mlm_head(
             "AlbertForPreTraining",
-            summary="masked tokens, and whether two segments were swapped",
+            summary="masked tokens and swapped segments",
             sop_logits="batch labels",
         ),
     }
 
     def from_hf(self, hub: Mapping[str, Any], where: str = "config.json") -> TranslatedConfig:
-        """Translate a configuration; what Google's calls gelu is the approximation by tanh, in
-        the code of that release (``modeling.py``).
+        """Translate a configuration; see ``Family``.
+
+        A file of Google's release, without ``model_type``, means by ``gelu`` the approximation by
+        tanh (``modeling.py`` of that release).
         """
         if "model_type" not in hub and hub.get("hidden_act") == "gelu":
             hub = {**hub, "hidden_act": "gelu_new"}
         return super().from_hf(hub, where)
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        """Build the SentencePiece tokenizer."""
+        """Build the SentencePiece tokenizer from the files of a checkpoint."""
         from zoo.tokenizers import CLS_SEP, sentencepiece_tokenizer
 
         return sentencepiece_tokenizer(

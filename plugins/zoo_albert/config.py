@@ -1,4 +1,4 @@
-"""ALBERT's configuration, and what the keys of its Hub configuration mean."""
+"""ALBERT\'s configuration and the keys of its Hub configuration."""
 
 from typing import Any
 
@@ -8,17 +8,17 @@ from zoo.io import limits
 
 
 class AlbertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The shape of an ALBERT; the defaults are those of ``xxlarge``, and of the Hub.
+    """Configuration of an ALBERT; the defaults are those of ``xxlarge`` and of the Hub.
 
     Attributes:
-        embedding_size: width of the embeddings, which a linear map takes to ``hidden_size``.
-        num_layers: how many times a group runs.
-        num_groups: groups of blocks; each runs for an equal stretch of the layers.
-        blocks_in_group: blocks of a group, which run one after the other in each layer.
-        type_vocab_size: segments that an input may consist of.
-        classifier_dropout: probability of dropping an element before a classifier in training.
-        layer_norm_eps: added to the variance in every norm.
-        pooler: whether the bare trunk has a pooler; heads that use one always have it.
+        embedding_size: width of the embeddings, which a linear map projects to ``hidden_size``.
+        num_layers: number of layers; in each, one group of blocks runs.
+        num_groups: number of groups; each runs in an equal number of consecutive layers.
+        blocks_in_group: number of blocks in a group, which run one after another.
+        type_vocab_size: number of segment types.
+        classifier_dropout: dropout probability before a classifier.
+        layer_norm_eps: epsilon of the layer norms.
+        pooler: whether the backbone alone has a pooler; heads that use one always have it.
     """
 
     vocab_size: int = 30000
@@ -37,7 +37,7 @@ class AlbertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fiel
     pooler: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse a shape that cannot be built.
+        """Validate the fields.
 
         Raises:
             ValueError: a field is out of its range, or two contradict each other.
@@ -50,7 +50,7 @@ class AlbertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def order(self) -> list[int]:
-        """The numbers of the blocks in the order in which they run."""
+        """Indices of the blocks in the order in which they run."""
         per_group = self.num_layers / self.num_groups
         return [
             int(layer / per_group) * self.blocks_in_group + inner
@@ -68,7 +68,7 @@ SPECIAL_TOKENS = {
     "cls": "[CLS]",
     "mask": "[MASK]",
 }
-_UNUSED = "written by the first release, and read by no implementation"
+_UNUSED = "written by the first release; no implementation reads it"
 CONFIG_MAP = ConfigMap(
     keys={
         **KEYS,

@@ -1,4 +1,4 @@
-"""How ALBERT is pretrained (arXiv:1909.11942, section 4.1, and the released code)."""
+"""Pretraining settings of ALBERT (arXiv:1909.11942, section 4.1, and the released code)."""
 
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe, smoke_test_recipe
 
@@ -10,21 +10,18 @@ OPTIONS = {
     "mask_token_prob": 0.8,
     "random_token_prob": 0.1,
 }
-# README of the release: version 2 was taught longer
+# README of the release: version 2 was trained longer
 STEPS = {"base-v2": 10_000_000, "large-v2": 3_000_000, "xlarge-v2": 3_000_000}
 STEPS["xxlarge-v2"] = 3_000_000
 
 
 def recipe(size: str) -> Recipe:
-    """Return the paper's settings, or for ``tiny`` what two cores do in a few minutes."""
+    """Return the paper's settings, or for ``tiny`` those of a few minutes on two cores."""
     if size == "tiny":
         return smoke_test_recipe(
             OBJECTIVE,
             learning_rate=2e-3,
-            objective_args={
-                **OPTIONS,
-                "dupe_factor": 10,
-            },  # dupe_factor of create_pretraining_data.py is 40
+            objective_args={**OPTIONS, "dupe_factor": 10},  # 40 in create_pretraining_data.py
             config={"max_positions": 128},
         )
     return Recipe(
@@ -33,7 +30,7 @@ def recipe(size: str) -> Recipe:
         seq_len=512,
         global_batch_tokens=4096 * 512,
         max_steps=STEPS.get(size, 125_000),
-        # lamb_optimizer.py and optimization.py: decay 0.01, no correction of the means' bias,
+        # lamb_optimizer.py and optimization.py: decay 0.01, no bias correction,
         # and norms up to 1
         optimizer=OptimizerConfig(
             name="lamb",

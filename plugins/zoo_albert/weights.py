@@ -1,4 +1,4 @@
-"""ALBERT's tensors: the Hub's names and ours."""
+"""Weight rules of ALBERT: the Hub's names and ours."""
 
 from collections.abc import Collection
 
@@ -27,7 +27,7 @@ _NAMES = HeadNames(
     ),
     pooler="albert.pooler",
 )
-# Google's words in a path -> the Hub's, in the order in which they are replaced
+# parts of the release's names -> the Hub's, replaced in this order
 _RELEASED = {
     "/transformer/group_": "/albert_layer_groups/",
     "/inner_group_": "/albert_layers/",
@@ -61,24 +61,24 @@ def weights(config: AlbertConfig, head: str) -> WeightMap:
 
 
 def _blocks(config: AlbertConfig) -> list[Rule]:
-    """Return the rules of each block: groups are numbered on the Hub, and blocks in them."""
+    """Return the rules of the blocks, which the Hub numbers by group and within the group."""
     rules = []
     for number in range(config.num_groups * config.blocks_in_group):
         group, inner = divmod(number, config.blocks_in_group)
-        theirs = f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}."
-        rules += block_rules(config, _BLOCK, theirs, f"layers.{number}.")
+        source = f"albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}."
+        rules += block_rules(config, _BLOCK, source, f"layers.{number}.")
     return rules
 
 
 def from_tensorflow(names: Collection[str], head: str) -> dict[str, ReleaseTensor]:
-    """Say what the tensors of Google's release are (google-research/albert, modeling.py)."""
+    """Return the Hub names of Google's release (google-research/albert, modeling.py)."""
     return {name: _released(name) for name in names}
 
 
 def _released(name: str) -> ReleaseTensor:
     spelled = name
-    for theirs, hub in _RELEASED.items():
-        spelled = spelled.replace(theirs, hub)
+    for part, hub_part in _RELEASED.items():
+        spelled = spelled.replace(part, hub_part)
     if "/albert_layers/" in spelled:  # a norm that is not the block's last follows attention
         spelled = spelled.replace("/LayerNorm/", "/attention/LayerNorm/")
     return tf_encoder_name(name, spelled)

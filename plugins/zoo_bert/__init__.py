@@ -11,7 +11,7 @@ from zoo_bert.config import CONFIG_MAP, BertConfig
 
 
 class Bert(WordPieceFamily):
-    """The family; torch is imported when a model is built."""
+    """The family; it imports torch when a model is built."""
 
     name: ClassVar[str] = "bert"
     package: ClassVar[str] = "zoo_bert"
@@ -24,7 +24,7 @@ class Bert(WordPieceFamily):
         **encoder_heads("Bert", pooler=True),
         "pretraining": mlm_head(
             "BertForPreTraining",
-            summary="masked tokens, and whether the second text follows the first",
+            summary="masked tokens and next sentence",
             seq_relationship_logits="batch 2",
         ),
     }

@@ -1,18 +1,18 @@
-"""BERT's configuration, and what the keys of its Hub configuration mean."""
+"""BERT\'s configuration and the keys of its Hub configuration."""
 
 from zoo.families.config import ConfigMap
 from zoo.families.encoder import FIXED, KEYS, EncoderConfig
 
 
 class BertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The shape of a BERT; the defaults are those of ``base``, and of the Hub.
+    """Configuration of a BERT; the defaults are those of ``base`` and of the Hub.
 
     Attributes:
-        type_vocab_size: segments that an input may consist of.
-        classifier_dropout: probability of dropping an element before a classifier in training;
+        type_vocab_size: number of segment types.
+        classifier_dropout: dropout probability before a classifier;
             ``None`` for ``dropout``.
-        layer_norm_eps: added to the variance in every norm.
-        pooler: whether the bare trunk has a pooler; heads that use one always have it.
+        layer_norm_eps: epsilon of the layer norms.
+        pooler: whether the backbone alone has a pooler; heads that use one always have it.
     """
 
     type_vocab_size: int = 2
@@ -21,8 +21,8 @@ class BertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields
     pooler: bool = True
 
 
-_RELEASE = "written by the first release, and read by no implementation"
-_STUDENT = "left by what distilled a TinyBERT, and read by no implementation"
+_RELEASE = "written by the first release; no implementation reads it"
+_STUDENT = "written by the distillation of TinyBERT; no implementation reads it"
 CONFIG_MAP = ConfigMap(
     keys={**KEYS, "classifier_dropout": "classifier_dropout"},
     fixed=FIXED,

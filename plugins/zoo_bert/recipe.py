@@ -1,4 +1,4 @@
-"""How BERT is pretrained (arXiv:1810.04805, appendix A.2, and the released code)."""
+"""Pretraining settings of BERT (arXiv:1810.04805, appendix A.2, and the released code)."""
 
 from zoo.families.recipe import (
     LRSchedulerConfig,
@@ -18,11 +18,11 @@ OPTIONS = {
 
 
 def recipe(size: str) -> Recipe:
-    """Return the paper's settings, or for ``tiny`` what two cores do in a few minutes.
+    """Return the paper's settings, or for ``tiny`` those of a few minutes on two cores.
 
-    Dropout of 0.1 is in the sizes. Rows have 128 tokens in the first 90 % of the steps, and 512 in
-    the rest (appendix A.2), 256 of them in each. The released models for whole words are of
-    ``choose`` set to ``words``.
+    Dropout of 0.1 is part of the sizes. Batches have 256 rows, of 128 tokens in the first 90 % of
+    the steps and of 512 in the rest (appendix A.2). The released models with whole word masking
+    have ``mask_strategy`` set to ``words``.
     """
     if size == "tiny":
         copies = 10  # dupe_factor of create_pretraining_data.py
@@ -36,7 +36,7 @@ def recipe(size: str) -> Recipe:
         seq_len_warmup=SeqLenWarmup(seq_len=128, fraction=0.9),
         global_batch_tokens=256 * 512,
         max_steps=1_000_000,
-        # optimization.py: no correction of the means' bias, 1e-6, and norms up to 1
+        # optimization.py: no bias correction, 1e-6, and norms up to 1
         optimizer=OptimizerConfig(
             learning_rate=1e-4,
             betas=(0.9, 0.999),

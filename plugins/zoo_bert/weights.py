@@ -1,4 +1,4 @@
-"""BERT's tensors: the Hub's names and ours."""
+"""Weight rules of BERT: the Hub's names and ours."""
 
 from collections.abc import Collection
 
@@ -10,7 +10,7 @@ from zoo_bert.config import BertConfig
 
 # TinyBERT (arXiv:1909.10351, equation 9) ships them
 _FITTED = Ignore(
-    "fit_denses.{j}.{p}", "maps a student's vectors to its teacher's width, in distillation alone"
+    "fit_denses.{j}.{p}", "a projection to the teacher's width, used in distillation alone"
 )
 _NAMES = HeadNames(MaskedNames(), pooler="bert.pooler.dense")
 
@@ -22,11 +22,11 @@ def weights(config: BertConfig, head: str) -> WeightMap:
     )
     base = base.plus(drops=[_FITTED])
     if head == "pretraining":
-        follows = module_rule("cls.seq_relationship", "head.next_sentence", 2, config.hidden_size)
-        return with_pairs(base, config, _NAMES, follows)
+        is_next = module_rule("cls.seq_relationship", "head.next_sentence", 2, config.hidden_size)
+        return with_pairs(base, config, _NAMES, is_next)
     return with_head(base, config, head, _NAMES)
 
 
 def from_tensorflow(names: Collection[str], head: str) -> dict[str, ReleaseTensor]:
-    """Say what the tensors of Google's release are; its names are those of ``modeling.py``."""
+    """Return the Hub names of Google's release, whose names are those of ``modeling.py``."""
     return {name: tf_encoder_name(name) for name in names}

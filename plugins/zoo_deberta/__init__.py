@@ -21,7 +21,7 @@ _OWN = ("replaced-token-detection", "pretraining")
 
 
 class Deberta(EncoderFamily):
-    """The family; torch is imported when a model is built."""
+    """The family; it imports torch when a model is built."""
 
     name: ClassVar[str] = "deberta"
     package: ClassVar[str] = "zoo_deberta"

@@ -1,4 +1,4 @@
-"""DeBERTa's configuration, and what the keys of its Hub configurations mean."""
+"""DeBERTa\'s configuration and the keys of its Hub configuration."""
 
 from dataclasses import replace
 from functools import partial
@@ -14,12 +14,12 @@ class DebertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fie
     """The shape of a DeBERTa; the defaults are those of version 2 on the Hub.
 
     Attributes:
-        type_vocab_size: segments that an input may consist of; 0 where none are told apart.
+        type_vocab_size: number of segment types; 0 where none are told apart.
         classifier_dropout: probability of dropping an element before a classifier of texts in
             training; ``None`` for ``dropout``.
         pooler_dropout: the same before the pooler.
         pooler_activation: of the pooler.
-        layer_norm_eps: added to the variance in every norm.
+        layer_norm_eps: epsilon of the layer norms.
         key_bias: whether keys have a bias. Version 1 has none, and stores its three projections
             as one.
         relative_attention: whether attention looks at how far apart tokens are.
@@ -66,7 +66,7 @@ class DebertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fie
     legacy_names: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a shape that cannot be built.
+        """Validate the fields.
 
         Raises:
             ValueError: a field is out of its range, or two contradict each other.

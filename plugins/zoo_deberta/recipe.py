@@ -4,7 +4,7 @@ from typing import Any
 
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe
 
-# The released optimizer (optims/xadam.py) does not correct the averages' bias, and its schedule
+# The released optimizer (optims/xadam.py) has no bias correction, and its schedule
 # ``warmup_linear`` jumps; weights decay by 0.01, gradients are clipped at 1 (optims/args.py).
 ADAM: dict[str, Any] = {"weight_decay": 0.01, "eps": 1e-6, "bias_correction": False}
 SCHEDULE = LRSchedulerConfig(name="linear-decay-from-zero", warmup_steps=10_000)
@@ -31,7 +31,7 @@ DETECTION = {
 
 
 def recipe(size: str) -> Recipe:
-    """Return the papers' settings, or for ``tiny`` what two cores do in a few minutes."""
+    """Return the papers' settings, or for ``tiny`` those of a few minutes on two cores."""
     if size == "tiny":
         return _tiny()
     return _third(size) if size.startswith("v3-") else _masked(size)

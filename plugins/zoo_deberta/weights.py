@@ -1,4 +1,4 @@
-"""DeBERTa's tensors: the Hub's names and ours."""
+"""Weight rules of DeBERTa: the Hub's names and ours."""
 
 from zoo.weights import DeinterleaveQKV, Ignore, Rule, WeightMap
 from zoo.weights.encoder_rules import BlockNames, backbone_rules, block_rules, module_rule
@@ -13,16 +13,17 @@ _BLOCK = BlockNames(
     value="attention.self.value_proj",
 )
 _POSITIONS = "deberta.embeddings.position_embeddings.weight"
-_NO_DECODER = Ignore(_POSITIONS, "absolute positions, which only masked-token heads decode with")
-# version 3 was trained with the generator's tables and what is added to them; some of its files
-# hold the latter beside the sum (microsoft/DeBERTa, replaced_token_detection_model.py)
+_NO_DECODER = Ignore(_POSITIONS, "absolute positions, used by masked-LM heads alone")
+# Version 3 was trained with gradient-disentangled embeddings, the generator's plus a difference;
+# some files store the difference beside the sum (replaced_token_detection_model.py).
 _ADDED = [
     Ignore(
-        f"deberta.embeddings.{table}_embeddings._weight", "what training added; the sum is there"
+        f"deberta.embeddings.{table}_embeddings._weight",
+        "the difference to the generator's; the sum is stored",
     )
     for table in ("word", "position")
 ]
-# files call the masked-token head one of two names, and its decoder always the older one
+# files have one of two names for the masked-LM head, and the older one for its decoder
 _PRESENT = MaskedNames(
     dense="lm_predictions.lm_head.dense",
     norm="lm_predictions.lm_head.LayerNorm",
@@ -37,8 +38,8 @@ def weights(config: DebertaConfig, head: str) -> WeightMap:
     base = backbone_rules(config, "deberta.", positions=config.position_biased_input, blocks=blocks)
     base = base.plus(drops=_ADDED)
     if head in ("masked-lm", "pretraining"):
-        found = _masked(base, config)
-        return found if head == "masked-lm" else found.plus(*_replaced("replaced", config))
+        masked = _masked(base, config)
+        return masked if head == "masked-lm" else masked.plus(*_replaced("replaced", config))
     if not config.position_biased_input:
         base = base.plus(drops=[_NO_DECODER])
     if head == "replaced-token-detection":
@@ -47,7 +48,7 @@ def weights(config: DebertaConfig, head: str) -> WeightMap:
 
 
 def _relative(config: DebertaConfig) -> list[Rule]:
-    """Return the rules for what all blocks share: relative positions and the convolution."""
+    """Return the rules of relative positions and convolution, which are not part of each block."""
     width, encoder, rules = config.hidden_size, "deberta.encoder.", []
     if config.relative_attention:
         table = encoder + "rel_embeddings.weight"
@@ -62,42 +63,42 @@ def _relative(config: DebertaConfig) -> list[Rule]:
 
 
 def _blocks(config: DebertaConfig) -> list[Rule]:
-    """Return the rules for the blocks, whose projections version 1 stores in another way."""
-    width, ours = config.hidden_size, "layers.{i}.attention."
+    """Return the rules of the blocks; version 1 stores their projections in another layout."""
+    width, attention = config.hidden_size, "layers.{i}.attention."
     square = (width, width)
     joined, *others = block_rules(config, _BLOCK, _LAYER)
     if config.key_bias:
         projections = [joined]
-        keys = module_rule(_SELF + "pos_key_proj", ours + "position_key", *square)
-        queries = module_rule(_SELF + "pos_query_proj", ours + "position_query", *square)
+        keys = module_rule(_SELF + "pos_key_proj", attention + "position_key", *square)
+        queries = module_rule(_SELF + "pos_query_proj", attention + "position_query", *square)
     else:
         by_head = DeinterleaveQKV(config.num_heads)
         projections = [
-            Rule(_SELF + "in_proj.weight", ours + "qkv.weight", (3 * width, width), by_head),
-            Rule(_SELF + "q_bias", ours + "qkv.query_bias", (width,)),
-            Rule(_SELF + "v_bias", ours + "qkv.value_bias", (width,)),
+            Rule(_SELF + "in_proj.weight", attention + "qkv.weight", (3 * width, width), by_head),
+            Rule(_SELF + "q_bias", attention + "qkv.query_bias", (width,)),
+            Rule(_SELF + "v_bias", attention + "qkv.value_bias", (width,)),
         ]
-        keys = Rule(_SELF + "pos_proj.weight", ours + "position_key.weight", square)
-        queries = module_rule(_SELF + "pos_q_proj", ours + "position_query", *square)
-    of = {"c2p": keys, "p2c": queries}
-    apart = config.relative_attention and not config.share_att_key
-    return [*projections, *(of[term] for term in config.terms if apart), *others]
+        keys = Rule(_SELF + "pos_proj.weight", attention + "position_key.weight", square)
+        queries = module_rule(_SELF + "pos_q_proj", attention + "position_query", *square)
+    rule_of = {"c2p": keys, "p2c": queries}
+    separate = config.relative_attention and not config.share_att_key
+    return [*projections, *(rule_of[term] for term in config.terms if separate), *others]
 
 
 def _masked(base: WeightMap, config: DebertaConfig) -> WeightMap:
-    """Add the masked-token head, and its decoder's table."""
+    """Return the rules with the masked-LM head and the enhanced mask decoder's positions."""
     names, other = (_OLD, _PRESENT) if config.legacy_names else (_PRESENT, _OLD)
-    found = mlm_head_rules(base, config, names, other)
+    weights = mlm_head_rules(base, config, names, other)
     if not config.decodes_positions:
-        return found
+        return weights
     shape = (config.max_positions, config.hidden_size)
-    return found.plus(Rule(_POSITIONS, "positions.weight", shape, optional="enhanced_decoder"))
+    return weights.plus(Rule(_POSITIONS, "positions.weight", shape, optional="enhanced_decoder"))
 
 
-def _replaced(ours: str, config: DebertaConfig) -> list[Rule]:
-    width, theirs = config.hidden_size, "mask_predictions."
+def _replaced(target: str, config: DebertaConfig) -> list[Rule]:
+    width, source = config.hidden_size, "mask_predictions."
     return [
-        module_rule(theirs + "LayerNorm", ours + ".norm", width),
-        module_rule(theirs + "dense", ours + ".dense", width, width),
-        module_rule(theirs + "classifier", ours + ".classifier", 1, width),
+        module_rule(source + "LayerNorm", target + ".norm", width),
+        module_rule(source + "dense", target + ".dense", width, width),
+        module_rule(source + "classifier", target + ".classifier", 1, width),
     ]

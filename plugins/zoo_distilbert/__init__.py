@@ -11,7 +11,7 @@ from zoo_distilbert.config import CONFIG_MAP, DistilBertConfig
 
 
 class DistilBert(WordPieceFamily):
-    """The family; torch is imported when a model is built."""
+    """The family; it imports torch when a model is built."""
 
     name: ClassVar[str] = "distilbert"
     package: ClassVar[str] = "zoo_distilbert"

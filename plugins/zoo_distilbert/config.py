@@ -1,4 +1,4 @@
-"""DistilBERT's configuration, and what the keys of its Hub configuration mean."""
+"""DistilBERT\'s configuration and the keys of its Hub configuration."""
 
 from typing import ClassVar
 
@@ -7,13 +7,13 @@ from zoo.families.encoder import FIXED, EncoderConfig
 
 
 class DistilBertConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The shape of a DistilBERT; the defaults are those of ``base``, and of the Hub.
+    """Configuration of a DistilBERT; the defaults are those of ``base`` and of the Hub.
 
     Attributes:
-        num_layers: encoder blocks.
-        question_dropout: probability of dropping an element before the head that finds answers,
-            in training.
-        classifier_dropout: the same in the heads for whole texts.
+        num_layers: number of blocks.
+        question_dropout: dropout probability before the question-answering head.
+        classifier_dropout: dropout probability in the heads for sequence classification and
+            multiple choice.
     """
 
     layer_norm_eps: ClassVar[float] = 1e-12  # the same in every norm of every release
@@ -37,13 +37,13 @@ CONFIG_MAP = ConfigMap(
     },
     fixed=FIXED,
     ignored={
-        "sinusoidal_pos_embds": "how fresh positions are drawn; a checkpoint stores them",
-        "tie_weights_": "read by no implementation; tie_word_embeddings says it",
+        "sinusoidal_pos_embds": "the initialization of positions; a checkpoint stores them",
+        "tie_weights_": "no implementation reads it; tie_word_embeddings counts",
     },
 )
 
 
-# all released ones are half a base model
+# all released models have half of the blocks of a base model
 SIZES = {
     "tiny": DistilBertConfig.sized(2, 128, vocab_size=1000, max_positions=64),
     "base": DistilBertConfig(),

@@ -1,7 +1,7 @@
-"""How DistilBERT learns from text alone; its paper (arXiv:1910.01108) teaches it by a BERT.
+"""Pretraining settings of DistilBERT without the teacher of its paper (arXiv:1910.01108).
 
-From section 3 there: masks are drawn anew each time, and there is no second objective. All else
-is BERT's (arXiv:1810.04805, section 3.1 and appendix A.2, and the released code).
+By section 3 there, masks are drawn anew each time, and there is no second objective. All else is
+BERT's (arXiv:1810.04805, section 3.1 and appendix A.2, and the released code).
 """
 
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe, smoke_test_recipe
@@ -16,11 +16,11 @@ OPTIONS = {
 
 
 def recipe(size: str) -> Recipe:
-    """Return those settings, or for ``tiny`` what two cores do in a few minutes."""
+    """Return the settings of a size, or for ``tiny`` those of a few minutes on two cores."""
     if size == "tiny":
-        shorter = {"max_positions": 128}
+        changes = {"max_positions": 128}
         return smoke_test_recipe(
-            OBJECTIVE, learning_rate=1e-3, objective_args=OPTIONS, config=shorter
+            OBJECTIVE, learning_rate=1e-3, objective_args=OPTIONS, config=changes
         )
     # BERT, appendix A.2: 256 rows of 512 tokens, 1,000,000 steps
     return Recipe(
@@ -29,7 +29,7 @@ def recipe(size: str) -> Recipe:
         seq_len=512,
         global_batch_tokens=256 * 512,
         max_steps=1_000_000,
-        # BERT, optimization.py: no correction of the means' bias, 1e-6, and norms up to 1
+        # BERT, optimization.py: no bias correction, 1e-6, and norms up to 1
         optimizer=OptimizerConfig(
             learning_rate=1e-4,
             betas=(0.9, 0.999),

@@ -1,4 +1,4 @@
-"""DistilBERT's tensors: the Hub's names and ours."""
+"""Weight rules of DistilBERT: the Hub's names and ours."""
 
 from zoo.weights import WeightMap
 from zoo.weights.encoder_rules import BlockNames, backbone_rules, block_rules

@@ -11,7 +11,7 @@ from zoo_electra.config import CONFIG_MAP, ElectraConfig
 
 
 class Electra(WordPieceFamily):
-    """The family; torch is imported when a model is built."""
+    """The family; it imports torch when a model is built."""
 
     name: ClassVar[str] = "electra"
     package: ClassVar[str] = "zoo_electra"

@@ -1,20 +1,20 @@
-"""ELECTRA's configuration, and what the keys of its Hub configuration mean."""
+"""ELECTRA\'s configuration and the keys of its Hub configuration."""
 
 from zoo.families.config import ConfigMap
 from zoo.families.encoder import FIXED, KEYS, EncoderConfig
 
 
 class ElectraConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The shape of a discriminator or a generator; the defaults are those of ``small``.
+    """Configuration of a discriminator or a generator; the defaults are those of ``small``.
 
     Attributes:
-        embedding_size: width of the embeddings; a linear map takes them to ``hidden_size``
-            where that is another.
-        type_vocab_size: segments that an input may consist of.
-        classifier_dropout: probability of dropping an element in the heads that classify texts
-            and tokens, in training; ``None`` for ``dropout``.
-        summary_dropout: the same in the head that chooses among texts.
-        layer_norm_eps: added to the variance in every norm.
+        embedding_size: width of the embeddings; a linear map projects them to another
+            ``hidden_size``.
+        type_vocab_size: number of segment types.
+        classifier_dropout: dropout probability in the heads for sequence and token
+            classification; ``None`` for ``dropout``.
+        summary_dropout: dropout probability in the multiple-choice head.
+        layer_norm_eps: epsilon of the layer norms.
     """
 
     embedding_size: int = 128

@@ -1,4 +1,4 @@
-"""How ELECTRA is pretrained (arXiv:2003.10555, appendix A, table 6, and the released code)."""
+"""Pretraining settings of ELECTRA (arXiv:2003.10555, appendix A, table 6; the released code)."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ BATCHES = {"small": (128, 1_000_000), "base": (256, 766_000), "large": (2048, 40
 
 
 def recipe(size: str) -> Recipe:
-    """Return the paper's settings, or for ``tiny`` what two cores do in a few minutes.
+    """Return the paper's settings, or for ``tiny`` those of a few minutes on two cores.
 
-    A generator's size is taught as the size that it belongs to.
+    A generator has the settings of its discriminator's size.
     """
     if size == "tiny":
         return _tiny()
@@ -25,7 +25,7 @@ def recipe(size: str) -> Recipe:
         seq_len=length,
         global_batch_tokens=rows * length,
         max_steps=steps,
-        # the released optimizer does not correct the averages' bias; it clips at 1
+        # the released optimizer has no bias correction; it clips at 1
         optimizer=OptimizerConfig(
             learning_rate=5e-4 if size == "small" else 2e-4,
             weight_decay=0.01,
@@ -47,7 +47,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 def _tiny() -> Recipe:
     shape = {"max_positions": 128, "dropout": 0.0, "attention_dropout": 0.0}
-    # at a width of 128, products of fresh weights are as large as those of 0.02 at 768
+    # at a width of 128, products have the initial scale that 0.02 gives them at 768
     shape["initializer_range"] = 0.05
     return Recipe(
         objective=OBJECTIVE,

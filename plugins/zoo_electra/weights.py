@@ -1,4 +1,4 @@
-"""ELECTRA's tensors: the Hub's names and ours."""
+"""Weight rules of ELECTRA: the Hub's names and ours."""
 
 from collections.abc import Collection
 
@@ -64,8 +64,8 @@ def _released(name: str, own: Collection[str], *, generator: bool) -> ReleaseTen
     spelled = f"electra/{rest}" if network == "generator" else name
     spelled = spelled.replace("_predictions/dense_1/", "_predictions/dense_prediction/")
     spelled = spelled.replace("generator_predictions/output_bias", "generator_lm_head/output_bias")
-    found = tf_encoder_name(name, spelled)
-    if found.reason or wanted.get(network, True):
-        return found
+    tensor = tf_encoder_name(name, spelled)
+    if tensor.reason or wanted.get(network, True):
+        return tensor
     one, other = ("discriminator", "generator") if generator else ("generator", "discriminator")
     return ReleaseTensor(name, reason=f"belongs to the {one}; the head is the {other}'s")

@@ -31,7 +31,7 @@ _NEVER_SAID = ("id2label", "label2id", "problem_type", "model_type")
 
 
 class ElmoFamily(Family):
-    """The family; torch is imported when a model is built.
+    """The family; it imports torch when a model is built.
 
     Its models never were in the Hub's layout: an ``options.json`` stands for ``config.json``, and
     the weights are in HDF5, under the names of the released TensorFlow code.
@@ -58,7 +58,7 @@ class ElmoFamily(Family):
     }
 
     def heads(self) -> Mapping[str, Head]:
-        """Return the heads."""
+        """Return the heads by name."""
         return _HEADS
 
     def matches_config(self, hub: Mapping[str, Any]) -> bool:

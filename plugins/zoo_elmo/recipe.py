@@ -11,7 +11,7 @@ EPOCHS = 10
 
 
 def recipe(size: str) -> Recipe:
-    """Return the released settings, or for ``tiny`` what two cores do in a few minutes.
+    """Return the released settings, or for ``tiny`` those of a few minutes on two cores.
 
     The released code multiplies the mean loss by the words of a window before it takes
     gradients. Adagrad sees no difference where its sums begin with 1 / 20**2 instead of 1, and

@@ -22,13 +22,13 @@ _HEADS = {
         ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel"),
         {"logits": "batch tokens vocab_size"},
         ("generate", "features"),
-        "which token comes next",
+        "the next token",
     ),
     "multiple-choice": Head(
         ("GPT2DoubleHeadsModel", "OpenAIGPTDoubleHeadsModel"),
         {"logits": "batch choices tokens vocab_size", "mc_logits": "batch choices"},
         (),
-        "which of several texts it is, and which token comes next in each",
+        "one of several texts, and the next token in each",
         dict.fromkeys(("input_ids", "attention_mask"), "batch choices tokens"),
     ),
     "sequence-classification": standard_head("sequence-classification", "GPT2", "OpenAIGPT"),
@@ -38,7 +38,7 @@ _HEADS = {
 
 
 class Gpt(Family):
-    """The family; torch is imported when a model is built."""
+    """The family; it imports torch when a model is built."""
 
     name: ClassVar[str] = "gpt"
     package: ClassVar[str] = "zoo_gpt"
@@ -55,25 +55,27 @@ class Gpt(Family):
     }
 
     def heads(self) -> Mapping[str, Head]:
-        """Return the heads."""
+        """Return the heads by name."""
         return _HEADS
 
     def model_type(self, config: GptConfig) -> str:
-        """Tell the two by where they normalise."""
+        """Return the model type, which the position of the norms decides."""
         return "gpt2" if config.norm == "pre" else "openai-gpt"
 
     def title(self, config: GptConfig) -> str:
-        """See ``Family``."""
+        """Return the name of the family or of the first GPT."""
         return self.name if config.norm == "pre" else "the first GPT"
 
     def has_reference(self, config: GptConfig, head: str) -> bool:
-        """See ``Family``; the library must be told where a text of several ends, and its first
-        GPT cannot mask padding there.
+        """Return whether the Hub's library computes the same outputs; see ``Family``.
+
+        For multiple choice, the library needs the index of each choice's last token, and its
+        first GPT cannot mask padding.
         """
         return head != "multiple-choice" and super().has_reference(config, head)
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        """Build GPT-2's tokenizer of bytes, or the first GPT's of words."""
+        """Build the byte-level BPE tokenizer of GPT-2, or the word-level one of the first GPT."""
         from zoo.tokenizers import byte_level_bpe_tokenizer, word_bpe_tokenizer
 
         if files.json_if_any("config.json").get("model_type") == "openai-gpt":

@@ -1,4 +1,4 @@
-"""The configuration of GPT and GPT-2, and what the keys of their Hub configurations mean."""
+"""The configuration of GPT and GPT-2 and the keys of their Hub configurations."""
 
 from dataclasses import replace
 from typing import Any, Literal
@@ -7,29 +7,29 @@ from zoo.families.config import Activation, Config, ConfigMap, same_names
 
 
 class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The shape of a GPT; the defaults are those of GPT-2 ``small``, and of the Hub.
+    """Configuration of a GPT; the defaults are those of GPT-2 ``small`` and of the Hub.
 
     Attributes:
-        vocab_size: rows of the token embedding.
-        hidden_size: width of every token's vector between blocks.
-        num_layers: blocks.
-        num_heads: attention heads in each; they share ``hidden_size``.
+        vocab_size: number of tokens in the vocabulary.
+        hidden_size: width of the hidden state.
+        num_layers: number of blocks.
+        num_heads: number of attention heads per block.
         intermediate_size: inner width of the feed-forward networks; ``None`` for four times
             ``hidden_size``.
-        max_positions: the longest text, what is generated included.
-        norm: ``pre`` normalises what enters attention and feed-forward network, and once more
-            at the end, as in GPT-2; ``post`` normalises after each residual sum, as in GPT.
-        activation: of the feed-forward networks.
-        dropout: probability of dropping an element of a block's output in training.
-        embedding_dropout: the same for the embeddings.
-        attention_dropout: probability of dropping an attention weight in training.
-        choice_dropout: probability of dropping an element of what the multiple-choice head reads.
+        max_positions: number of position embeddings, the longest row with generated tokens.
+        norm: ``pre`` for layer norms before attention and feed-forward network and after the last
+            block, as in GPT-2; ``post`` for layer norms after each residual sum, as in GPT.
+        activation: activation function of the feed-forward networks.
+        dropout: dropout probability of what is added to the residual path.
+        embedding_dropout: dropout probability of the embeddings.
+        attention_dropout: dropout probability of the attention weights.
+        choice_dropout: dropout probability before the multiple-choice head.
         scale_attention: divide attention scores by the root of a head's width.
-        scale_by_layer: divide them by the layer's number, too, counted from 1.
-        layer_norm_eps: added to the variance in every norm.
-        initializer_range: deviation of fresh weights.
-        pad_token_id: the token that fills up short rows, or ``None``.
-        tie_embeddings: score the next token against the token embeddings.
+        scale_by_layer: divide them by the index of the layer, too, counted from 1.
+        layer_norm_eps: epsilon of the layer norms.
+        initializer_range: standard deviation of initial weights.
+        pad_token_id: the padding token, or ``None``.
+        tie_embeddings: use the token embeddings as output embeddings.
     """
 
     vocab_size: int = 50257
@@ -57,23 +57,23 @@ class GptConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.intermediate_size or 4 * self.hidden_size
 
     def attention_scale(self, layer: int) -> float:
-        """Return what a layer's attention scores are multiplied by; layers count from 0."""
+        """Return the factor of a layer's attention scores; layers are counted from 0."""
         width = self.hidden_size // self.num_heads
         scale = width**-0.5 if self.scale_attention else 1.0
         return scale / (layer + 1) if self.scale_by_layer else scale
 
     def __post_init__(self) -> None:
-        """Refuse a shape that cannot be built.
+        """Validate the fields.
 
         Raises:
             ValueError: a field is out of its range, or two contradict each other.
         """
         super().__post_init__()
-        usual = self.inner_size == 4 * self.hidden_size and self.scale_attention
-        if self.norm == "post" and (not usual or self.scale_by_layer):
+        as_in_gpt = self.inner_size == 4 * self.hidden_size and self.scale_attention
+        if self.norm == "post" and (not as_in_gpt or self.scale_by_layer):
             raise ValueError(
                 "norm post goes with an intermediate_size of four times hidden_size, with "
-                "scale_attention and without scale_by_layer: the first GPT knows nothing else"
+                "scale_attention and without scale_by_layer: the first GPT has nothing else"
             )
 
 
@@ -91,9 +91,9 @@ _KEYS = {
     "tie_word_embeddings": "tie_embeddings",
 }
 _IGNORED = {
-    "is_decoder": "every token looks back alone, whatever it says",
-    "n_ctx": "what n_positions was called before; no implementation reads it",
-    "n_special": "counts tokens that vocab_size holds",
+    "is_decoder": "attention is always causal",
+    "n_ctx": "an old name of n_positions; no implementation reads it",
+    "n_special": "the number of special tokens, included in vocab_size",
     "predict_special_tokens": "read by no implementation",
 }
 _SECOND = ConfigMap(
@@ -116,7 +116,7 @@ _SECOND = ConfigMap(
     },
     ignored={
         **_IGNORED,
-        "reorder_and_upcast_attn": "asks for scores in float32, as they are here anyway",
+        "reorder_and_upcast_attn": "computes scores in float32; results are equal",
     },
 )
 _FIRST = replace(

@@ -1,4 +1,4 @@
-"""How GPT (Radford et al. 2018, section 4.1) and GPT-2 (Radford et al. 2019) are pretrained."""
+"""Pretraining settings of GPT (Radford et al. 2018, section 4.1) and GPT-2 (ibid. 2019)."""
 
 from typing import Any
 
@@ -8,34 +8,34 @@ from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe
 
 OBJECTIVE = "causal-lm"
 BROWN: dict[str, Any] = {"betas": (0.9, 0.95), "weight_decay": 0.1}
-# GPT-2's paper says that rates were tuned for each size, and not to what. These are of the models
-# of the same shapes in Brown et al. 2020 (arXiv:2005.14165, table 2.1).
+# GPT-2's paper tuned learning rates for each size and does not give them. These are of the models
+# of the same sizes in Brown et al. 2020 (arXiv:2005.14165, table 2.1).
 RATES = {"distil": 6e-4, "small": 6e-4, "medium": 3e-4, "large": 2.5e-4, "xl": 2e-4}
 
 
 def recipe(size: str) -> Recipe:
-    """Return the papers' settings, or for ``tiny`` what two cores do in a few minutes."""
+    """Return the papers' settings, or for ``tiny`` those of a few minutes on two cores."""
     if size == "tiny":
         return replace(_recipe(32, 128, 500, 50, 2e-3, end=0.1, **BROWN), vocab_size=4096)
     return _first() if size == "gpt" else _second(RATES[size])
 
 
 def _first() -> Recipe:
-    """Return what section 4.1 of GPT's paper says: Adam with a highest rate of 2.5e-4 after 2,000
-    updates, then a cosine to 0; decoupled decay of 0.01; 64 rows of 512 tokens, 100 epochs.
+    """Return the settings of GPT, section 4.1: Adam with a learning rate of 2.5e-4 after 2,000
+    warm-up updates, then a cosine to 0; weight decay of 0.01; 64 rows of 512 tokens, 100 epochs.
 
     These are 3,000,000 updates for its corpus, 985 million words (Zhu et al. 2015,
-    arXiv:1506.06724, table 2), were each word a token. The limit on the gradient's norm is that
-    of the released code, which tunes the model (train.py, ``max_grad_norm``).
+    arXiv:1506.06724, table 2), were each word a token. Gradients are clipped as
+    in the released code, which fine-tunes the model (train.py, ``max_grad_norm``).
     """
     return _recipe(64, 512, 3_000_000, 2000, 2.5e-4, weight_decay=0.01, max_grad_norm=1.0)
 
 
 def _second(rate: float) -> Recipe:
-    """Return GPT-2's 512 rows of 1,024 tokens (section 2.3), and what its paper is silent about
-    from Brown et al. 2020 (appendix B): Adam with betas 0.9 and 0.95, a decay of 0.1, a norm of 1,
-    375 million tokens of warm-up, a cosine down to a tenth, and 300 billion tokens in all; there,
-    the rate stays a tenth after 260 billion.
+    """Return the settings of GPT-2: 512 rows of 1,024 tokens (section 2.3), and what its paper does
+    not give, from Brown et al. 2020 (appendix B): Adam with betas 0.9 and 0.95, weight decay of
+    0.1, gradients clipped at 1, 375 million tokens of warm-up, a cosine to a tenth, and 300 billion
+    tokens in all; there, the rate stays a tenth after 260 billion.
     """
     tokens = 512 * 1024
     steps, warmup = round(300e9 / tokens), round(375e6 / tokens)

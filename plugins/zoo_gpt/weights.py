@@ -1,4 +1,4 @@
-"""GPT's tensors: the Hub's names and ours."""
+"""Weight rules of GPT: the Hub's names and ours."""
 
 from collections.abc import Collection
 
@@ -17,16 +17,16 @@ _PARTS = ("attn.c_attn", "attn.c_proj", "ln_1", "mlp.c_fc", "mlp.c_proj", "ln_2"
 
 def weights(config: GptConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    width, trunk, labels = config.hidden_size, _backbone(config), len(config.labels)
+    width, backbone, labels = config.hidden_size, _backbone(config), len(config.labels)
     match head:
         case "causal-lm":
-            return lm_head_rules(trunk, config, _tokens(config), tied=config.tie_embeddings)
+            return lm_head_rules(backbone, config, _tokens(config), tied=config.tie_embeddings)
         case "multiple-choice":
             choice = module_rule("multiple_choice_head.summary", "choice", 1, width)
             return weights(config, "causal-lm").plus(choice)
         case "sequence-classification":
-            return trunk.plus(Rule("score.weight", "head.weight", (labels, width)))
-    return with_head(trunk, config, head, HeadNames())
+            return backbone.plus(Rule("score.weight", "head.weight", (labels, width)))
+    return with_head(backbone, config, head, HeadNames())
 
 
 def _tokens(config: GptConfig) -> str:
@@ -50,9 +50,11 @@ def _backbone(config: GptConfig) -> WeightMap:
             *final,
         ],
         drops=[
-            Ignore(_LAYER + "attn.bias", "a buffer: what a token may look at", is_causal_mask),
+            Ignore(_LAYER + "attn.bias", "a buffer: the causal mask", is_causal_mask),
             Ignore(
-                _LAYER + "attn.masked_bias", "a buffer: the score of what it may not", is_mask_value
+                _LAYER + "attn.masked_bias",
+                "a buffer: the score of masked positions",
+                is_mask_value,
             ),
             Ignore(_PREFIX + "position_ids", "a buffer: 0, 1, 2, ...", is_arange),
         ],
@@ -62,24 +64,24 @@ def _backbone(config: GptConfig) -> WeightMap:
     )
 
 
-def _in_layer(theirs: str, ours: str, shape: tuple[int, ...]) -> Rule:
-    """Return the rule for a part of a block; its matrices are (in, out) on the Hub."""
-    return Rule(f"{_LAYER}{theirs}.{{p}}", f"layers.{{i}}.{ours}.{{p}}", shape, Transpose())
+def _in_layer(source: str, target: str, shape: tuple[int, ...]) -> Rule:
+    """Return the rule of a module of a block, whose matrices are (in, out) on the Hub."""
+    return Rule(f"{_LAYER}{source}.{{p}}", f"layers.{{i}}.{target}.{{p}}", shape, Transpose())
 
 
 def from_npy(names: Collection[str], head: str) -> dict[str, ReleaseTensor]:
-    """Say what the arrays of OpenAI's release of the first GPT are, which have no names."""
+    """Return the Hub names of OpenAI's release of the first GPT, whose arrays are numbered."""
     return {name: _numbered(int(name)) for name in names}
 
 
 def _numbered(number: int) -> ReleaseTensor:
-    """Say what an array is by its number (finetune-transformer-lm, train.py).
+    """Return the Hub's counterpart of an array (finetune-transformer-lm, train.py).
 
-    Kernels are those of convolutions over one token, with a first axis of that size.
+    Kernels are those of convolutions of width 1, with a first axis of that size.
     """
     if number < len(_FIRST):
         return ReleaseTensor(_PREFIX + _FIRST[number])
-    layer, place = divmod(number - len(_FIRST), 2 * len(_PARTS))
-    part, which = divmod(place, 2)
-    last = ("weight", "bias")[which]
-    return ReleaseTensor(f"{_PREFIX}h.{layer}.{_PARTS[part]}.{last}", squeezed=True)
+    layer, index = divmod(number - len(_FIRST), 2 * len(_PARTS))
+    part, is_bias = divmod(index, 2)
+    kind = "bias" if is_bias else "weight"
+    return ReleaseTensor(f"{_PREFIX}h.{layer}.{_PARTS[part]}.{kind}", squeezed=True)

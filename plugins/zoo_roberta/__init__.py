@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Roberta(EncoderFamily):
-    """The family; torch is imported when a model is built."""
+    """The family; it imports torch when a model is built."""
 
     name: ClassVar[str] = "roberta"
     package: ClassVar[str] = "zoo_roberta"
@@ -37,20 +37,20 @@ class Roberta(EncoderFamily):
     )
 
     def model_type(self, config: RobertaConfig) -> str:
-        """Return the name that the configuration's source used."""
+        """Return the ``model_type`` of the configuration's source."""
         return config.model_type
 
     def inputs(self, config: Any) -> tuple[str, ...]:
-        """Name the inputs: token types only where there is more than one."""
-        every = super().inputs(config)
-        return every if config.type_vocab_size > 1 else every[:2]
+        """Return the names of the inputs; with token types if there is more than one."""
+        names = super().inputs(config)
+        return names if config.type_vocab_size > 1 else names[:2]
 
     def max_seq_len(self, config: RobertaConfig) -> int:
-        """Return how many tokens a text may have."""
+        """Return the largest number of tokens in a row."""
         return config.max_seq_len
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        """Build the byte-level BPE tokenizer, or the SentencePiece one."""
+        """Build the byte-level BPE or SentencePiece tokenizer from the files of a checkpoint."""
         from zoo_roberta.tokenizer import tokenizer
 
         return tokenizer(files)

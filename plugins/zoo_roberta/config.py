@@ -1,4 +1,4 @@
-"""RoBERTa's configuration, and what the keys of its Hub configurations mean."""
+"""RoBERTa\'s configuration and the keys of its Hub configuration."""
 
 from dataclasses import replace
 from functools import partial
@@ -11,18 +11,18 @@ ModelType = Literal["roberta", "xlm-roberta", "camembert"]
 
 
 class RobertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The shape of a RoBERTa; the defaults are those of the Hub, which no released model has.
+    """Configuration of a RoBERTa; the defaults are the Hub's, which no released model has.
 
     Attributes:
-        model_type: which of the names for one architecture the Hub uses.
-        max_positions: rows of the position embedding. The rows up to that of the padding are not
-            for text, so the longest text is shorter.
-        type_vocab_size: segments that an input may consist of; released models have one.
-        classifier_dropout: probability of dropping an element in the heads that classify texts
-            and tokens, in training; ``None`` for ``dropout``.
-        layer_norm_eps: added to the variance in every norm.
-        pad_token_id: the token that fills up short rows: positions are counted without it.
-        pooler: whether the bare trunk has a pooler; heads that use one always have it.
+        model_type: the Hub's ``model_type``; all three have one architecture.
+        max_positions: number of position embeddings. Tokens use those after ``pad_token_id``, so
+            the longest row is shorter; see ``max_seq_len``.
+        type_vocab_size: number of segment types; released models have one.
+        classifier_dropout: dropout probability in the heads for sequence and token
+            classification; ``None`` for ``dropout``.
+        layer_norm_eps: epsilon of the layer norms.
+        pad_token_id: the padding token, which positions do not count.
+        pooler: whether the backbone alone has a pooler; heads that use one always have it.
     """
 
     model_type: ModelType = "roberta"
@@ -34,7 +34,7 @@ class RobertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fie
     pooler: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse a shape that cannot be built.
+        """Validate the fields.
 
         Raises:
             ValueError: a field is out of its range, or two contradict each other.
@@ -48,7 +48,7 @@ class RobertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def max_seq_len(self) -> int:
-        """How many tokens a text may have."""
+        """Largest number of tokens in a row."""
         return self.max_positions - self.pad_token_id - 1
 
 

@@ -1,4 +1,4 @@
-"""How RoBERTa is pretrained (arXiv:1907.11692, table 9)."""
+"""Pretraining settings of RoBERTa (arXiv:1907.11692, table 9)."""
 
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe, smoke_test_recipe
 
@@ -15,16 +15,16 @@ RATES = {"base": (6e-4, 24_000), "large": (4e-4, 30_000)}
 
 
 def recipe(size: str) -> Recipe:
-    """Return the paper's settings, or for ``tiny`` what two cores do in a few minutes.
+    """Return the paper's settings, or for ``tiny`` those of a few minutes on two cores.
 
     Sizes of later papers and of other languages have the settings of the size in their name, or
-    of ``base``. As in section 4.2 (full sentences), a row is full, and where a document ends
-    another follows; it is in a frame of its own here, and does not see the one before.
+    of ``base``. As in section 4.2 (full sentences), rows are packed across documents; here, each
+    document has special tokens of its own, and attention stays within it.
     """
     if size == "tiny":
-        shorter = {"max_positions": 130}
+        changes = {"max_positions": 130}
         return smoke_test_recipe(
-            OBJECTIVE, learning_rate=1e-3, betas=BETAS, objective_args=OPTIONS, config=shorter
+            OBJECTIVE, learning_rate=1e-3, betas=BETAS, objective_args=OPTIONS, config=changes
         )
     rate, warmup = RATES["large" if size.endswith("large") else "base"]
     return Recipe(

@@ -1,4 +1,4 @@
-"""RoBERTa's tokenizer is byte-level BPE; those of XLM-R and CamemBERT are SentencePiece's."""
+"""Tokenizers: byte-level BPE of RoBERTa, SentencePiece of XLM-R and CamemBERT."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from zoo_roberta.config import SPECIAL_TOKENS
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# what the original vocabularies have in front of SentencePiece's, and in place of how many
+# the first tokens of the vocabularies, and how many pieces of SentencePiece's they replace
 _XLM: dict[str, Any] = {"first": ("<s>", "<pad>", "</s>", "<unk>"), "skip": 3}
 _CAMEMBERT: dict[str, Any] = {
     "first": ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"),
@@ -24,7 +24,7 @@ _CAMEMBERT: dict[str, Any] = {
 
 
 def tokenizer(files: SourceFiles) -> "Tokenizer":
-    """Build the tokenizer of the kind that the files hold."""
+    """Build the tokenizer of the kind that the files of a checkpoint have."""
     if piece_model(files) is None and stored_kind(files) != "Unigram":
         return byte_level_bpe_tokenizer(
             files,
@@ -44,6 +44,6 @@ def tokenizer(files: SourceFiles) -> "Tokenizer":
 
 
 def _is_camembert(files: SourceFiles) -> bool:
-    said = {"model_type": "config.json", "tokenizer_class": "tokenizer_config.json"}
-    words = [files.json(name).get(key) for key, name in said.items() if files.has(name)]
-    return any(str(word).lower().startswith("camembert") for word in words)
+    keys = {"model_type": "config.json", "tokenizer_class": "tokenizer_config.json"}
+    values = [files.json(name).get(key) for key, name in keys.items() if files.has(name)]
+    return any(str(value).lower().startswith("camembert") for value in values)

@@ -1,4 +1,4 @@
-"""RoBERTa's tensors: the Hub's names and ours."""
+"""Weight rules of RoBERTa: the Hub's names and ours."""
 
 from zoo.weights import WeightMap
 from zoo.weights.encoder_rules import backbone_rules

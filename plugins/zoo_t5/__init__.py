@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from zoo.tokenizers import SourceFiles
 
-_WRITES = {
+_SEQ2SEQ_INPUTS = {
     "input_ids": "batch tokens",
     "attention_mask": "batch tokens",
     "decoder_input_ids": "batch decoder_tokens",
@@ -29,22 +29,22 @@ _HEADS = {
             "encoder_last_hidden_state": "batch tokens hidden_size",
         },
         (),
-        "a vector for each token of a source and of a target",
-        _WRITES,
+        "hidden states of source and target",
+        _SEQ2SEQ_INPUTS,
     ),
     "encoder": standard_head(
-        "none", "T5Encoder", "MT5Encoder", summary="the encoder alone: a vector for each token"
+        "none", "T5Encoder", "MT5Encoder", summary="hidden states of the encoder alone"
     ),
     "seq2seq-lm": Head(
         ("T5ForConditionalGeneration", "MT5ForConditionalGeneration", "T5WithLMHeadModel"),
         {"logits": "batch decoder_tokens vocab_size"},
         ("seq2seq",),
-        "what a text is turned into, token by token",
-        _WRITES,
+        "generation of a target text",
+        _SEQ2SEQ_INPUTS,
     ),
     "sequence-classification": standard_head("sequence-classification", "T5", "MT5"),
     "token-classification": standard_head(
-        "token-classification", "T5", "MT5", summary="classes of tokens, by the encoder"
+        "token-classification", "T5", "MT5", summary="classification of tokens, by the encoder"
     ),
     "question-answering": standard_head("question-answering", "T5", "MT5"),
 }
@@ -52,7 +52,7 @@ _TIE, _SCALE = "tie_word_embeddings", "scale_decoder_outputs"
 
 
 class T5(Family):
-    """The family; torch is imported when a model is built."""
+    """The family; it imports torch when a model is built."""
 
     name: ClassVar[str] = "t5"
     package: ClassVar[str] = "zoo_t5"
@@ -68,19 +68,19 @@ class T5(Family):
     objectives: ClassVar[Mapping[str, str]] = {"bert-style": "zoo_t5.objectives:BertStyle"}
 
     def heads(self) -> Mapping[str, Head]:
-        """Return the heads; only those for classes, spans and ``encoder`` take a source alone."""
+        """Return the heads by name; ``none`` and ``seq2seq-lm`` take a target as well."""
         return _HEADS
 
     def model_type(self, config: T5Config) -> str:
-        """See ``Family``."""
+        """Return ``t5`` or ``mt5``."""
         return config.series
 
     def from_hf(self, hub: Mapping[str, Any], where: str = "config.json") -> TranslatedConfig:
-        """Translate, where one key follows from another.
+        """Translate a configuration in which some keys follow from others.
 
-        A model whose vectors are not scaled has a table of its own, unless the file has none:
-        the Hub's library calls every model tied that it writes, and tells by the scale. A file
-        that says untied has to have the table.
+        A model with unscaled hidden states has output embeddings of its own, unless the file has
+        none: the Hub's library declares every model that it writes as tied, and distinguishes by
+        the scale. A file that declares untied embeddings has to have the tensor.
 
         Raises:
             VerificationError: see ``Family``.
@@ -93,11 +93,12 @@ class T5(Family):
         else:
             scaled = hub.setdefault(_SCALE, hub.get(_TIE, True) is not False)
             hub[_TIE] = hub.get(_TIE, True) if scaled else False
-        found = super().from_hf(hub, where)
-        return replace(found, declared_optional=frozenset({"output_table"})) if untied else found
+        translated = super().from_hf(hub, where)
+        declared = frozenset({"output_table"}) if untied else frozenset()
+        return replace(translated, declared_optional=declared)
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        """Build the SentencePiece tokenizer, whose sentinels stand for hidden spans."""
+        """Build the SentencePiece tokenizer, with the sentinels of masked spans."""
         from zoo.tokenizers import EOS_ONLY, sentencepiece_tokenizer
 
         return sentencepiece_tokenizer(

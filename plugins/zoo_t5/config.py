@@ -1,4 +1,4 @@
-"""The configuration of T5 and mT5, and what the keys of their Hub configurations mean."""
+"""The configuration of T5 and mT5 and the keys of their Hub configurations."""
 
 from dataclasses import replace
 from typing import Any, Literal
@@ -9,30 +9,30 @@ FeedForward = Literal["relu", "gelu", "silu", "gated-relu", "gated-gelu", "gated
 
 
 class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The shape of a T5; the defaults are those of ``small``, and of the Hub.
+    """Configuration of a T5; the defaults are those of ``small`` and of the Hub.
 
     Attributes:
-        series: ``t5`` or ``mt5``, which differ in what the Hub calls them and in nothing else.
-        vocab_size: rows of the token embedding.
-        hidden_size: width of every token's vector between blocks.
-        head_size: width of an attention head, whatever ``hidden_size`` is.
+        series: ``t5`` or ``mt5``, which differ in the Hub's keys and names alone.
+        vocab_size: number of tokens in the vocabulary.
+        hidden_size: width of the hidden state.
+        head_size: width of an attention head, independent of ``hidden_size``.
         intermediate_size: inner width of the feed-forward networks.
-        num_layers: encoder blocks.
-        num_decoder_layers: decoder blocks; ``None`` for as many as the encoder has.
-        num_heads: attention heads in each block.
-        num_buckets: groups of distances that have a bias in common.
-        max_distance: from here on all distances are in one group.
-        feed_forward: the activation of the feed-forward networks, and whether it is a gate;
-            ``gated-gelu`` means the approximation by tanh.
-        dropout: probability of dropping an element, or an attention weight, in training.
-        classifier_dropout: the same around a classifier.
-        layer_norm_eps: added to the mean square in every norm.
-        initializer_factor: scales fresh weights.
-        pad_token_id: the token that fills up short rows.
-        eos_token_id: the token that ends a text; a text is classified where it stands.
-        decoder_start_token_id: what the decoder reads first.
-        output_table: score tokens against a table of their own, not the token embeddings.
-        scale_outputs: scale the vectors that are compared with that table to unit size.
+        num_layers: number of encoder blocks.
+        num_decoder_layers: number of decoder blocks; ``None`` for ``num_layers``.
+        num_heads: number of attention heads per block.
+        num_buckets: number of buckets of relative positions.
+        max_distance: the distance from which on all are in one bucket.
+        feed_forward: activation function of the feed-forward networks, and whether it is a gate;
+            ``gated-gelu`` is the approximation by tanh.
+        dropout: dropout probability, also of attention weights.
+        classifier_dropout: dropout probability in the classifiers' heads.
+        layer_norm_eps: epsilon of the norms.
+        initializer_factor: factor of the initial weights.
+        pad_token_id: the padding token.
+        eos_token_id: the token that ends a text, at which a text is classified.
+        decoder_start_token_id: the first input token of the decoder.
+        output_table: whether the output embeddings are not the token embeddings.
+        scale_outputs: scale the hidden state by ``hidden_size ** -0.5`` before the logits.
     """
 
     series: Literal["t5", "mt5"] = "t5"
@@ -63,7 +63,7 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def decoder_layers(self) -> int:
-        """Decoder blocks."""
+        """Number of decoder blocks."""
         return self.num_layers if self.num_decoder_layers is None else self.num_decoder_layers
 
     @property
@@ -73,12 +73,12 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def activation(self) -> str:
-        """The activation of the feed-forward networks."""
+        """Name of the activation function of the feed-forward networks."""
         name = self.feed_forward.removeprefix("gated-")
         return "gelu_new" if name == "gelu" and self.gated else name
 
     def __post_init__(self) -> None:
-        """Refuse a shape that cannot be built.
+        """Validate the fields.
 
         Raises:
             ValueError: a field is out of its range, or two contradict each other.
@@ -145,7 +145,7 @@ _MT5 = ConfigMap(
     fixed={"is_decoder": (False, None)},
     ignored={
         "is_encoder_decoder": "follows from the head",
-        "n_positions": "the longest training text; relative positions have no end",
+        "n_positions": "the longest training row; relative positions are unlimited",
     },
     follows={"dense_act_fn": "activation", "is_gated_act": "gated"},
     aliases={"head_dim": "d_kv"},

@@ -11,27 +11,29 @@ from zoo.objectives.examples.vocabulary import Ids
 
 
 class BertStyleOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be chosen about masks.
+    """Options of ``BertStyle``.
 
     Attributes:
-        random: the share of noise that becomes any token instead of the mask.
+        random_token_prob: fraction of the noise tokens that are replaced by a random token, not
+            by the mask.
     """
 
     random_token_prob: float = 0.1
 
     def __post_init__(self) -> None:
-        """Refuse a share that is none.
+        """Validate the fraction.
 
         Raises:
-            ValueError: it is outside of its range.
+            ValueError: it is out of its range.
         """
         super().__post_init__()
         self.check_fraction("random_token_prob", ends=True)
 
 
 class BertStyle(MaskTokens):
-    """Write the whole text, of which some tokens are masked, and a few are others. Tables 3 to 5,
-    BERT-style; 90 and 10 % of the noise.
+    """Generate the original text from one with masked and random tokens: tables 3 to 5, BERT-style.
+
+    Of the noise tokens, 90 % are masked and 10 % random.
 
     Thank you <M> <M> me to your party apple week . -> (original text)
     """
@@ -40,7 +42,7 @@ class BertStyle(MaskTokens):
     options_type: ClassVar[type[Options]] = BertStyleOptions
 
     def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
-        """See ``DenoisingObjective``."""
+        """Return source and target, (tokens,) each; see ``DenoisingObjective``."""
         masked, target = super().corrupt(text, noise, rng)
         swapped = noise & (rng.random(len(text)) < self.options.random_token_prob)
         others = rng.choice(self.vocabulary.ordinary_ids, size=len(text))

@@ -1,7 +1,7 @@
-"""How T5 (arXiv:1910.10683), its version 1.1 and mT5 (arXiv:2010.11934) are pretrained.
+"""Pretraining settings of T5 (arXiv:1910.10683), its version 1.1 and mT5 (arXiv:2010.11934).
 
 All use Adafactor with a rate of 1 / sqrt(max(n, 10,000)) in update n (section 3.1.2 of T5's
-paper), and neither decay nor a limit on the gradient's norm: the released code has none.
+paper), without weight decay and gradient clipping, as in the released code.
 """
 
 from typing import Any
@@ -15,14 +15,14 @@ NO_DROPOUT = {"dropout": 0.0}  # models/t5.1.1.base.gin of the released code; mT
 
 
 def recipe(size: str) -> Recipe:
-    """Return the papers' settings, or for ``tiny`` what two cores do in a few minutes."""
+    """Return the papers' settings, or for ``tiny`` those of a few minutes on two cores."""
     if size == "tiny":
         return _adafactor(32, 128, 500, config=NO_DROPOUT, vocab_size=4096)
     if size.startswith("mt5-"):
         # section 3.2: 1,000,000 updates with 1,024 rows of 1,024 tokens
         return _adafactor(1024, 1024, 1_000_000, config=NO_DROPOUT)
     # section 3.1.2, the paper's baseline: 2**19 updates with 128 rows of 512 tokens. The released
-    # models looked at more (section 3.7): 2,048 rows in each of 1,000,000 updates.
+    # models were trained on more (section 3.7): 1,000,000 updates with 2,048 rows.
     return _adafactor(128, 512, 2**19, config=NO_DROPOUT if size.startswith("v1.1-") else {})
 
 

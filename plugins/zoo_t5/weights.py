@@ -1,4 +1,4 @@
-"""T5's tensors: the Hub's names and ours."""
+"""Weight rules of T5: the Hub's names and ours."""
 
 from zoo.weights import Concat, Ignore, Rule, TiedAlias, WeightMap
 from zoo.weights.head_rules import HeadNames, lm_head_rules, with_head
@@ -11,21 +11,21 @@ _NAMES = HeadNames(text=("classification_head.dense", "classification_head.out_p
 
 def weights(config: T5Config, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    # some of the Hub's classes put a prefix in front of the trunk
+    # some of the Hub's classes add a prefix to the backbone
     prefix = "transformer." if head.endswith("-classification") else ""
     if head in ("encoder", "token-classification"):
-        trunk = _encoder(config, prefix)
+        backbone = _encoder(config, prefix)
     else:
-        trunk = _both(config, prefix)
+        backbone = _both(config, prefix)
     if head == "seq2seq-lm":
         # a file that the Hub's library wrote may say tied and hold a table
         tied = not config.output_table
-        return lm_head_rules(trunk, config, _TOKENS, tied=tied, optional="output_table")
-    return with_head(trunk, config, "none" if head == "encoder" else head, _NAMES)
+        return lm_head_rules(backbone, config, _TOKENS, tied=tied, optional="output_table")
+    return with_head(backbone, config, "none" if head == "encoder" else head, _NAMES)
 
 
 def _encoder(config: T5Config, prefix: str) -> WeightMap:
-    """Return the rules for the encoder."""
+    """Return the rules of the encoder."""
     table, width = prefix + _TOKENS, config.hidden_size
     return WeightMap(
         rules=[
@@ -39,27 +39,27 @@ def _encoder(config: T5Config, prefix: str) -> WeightMap:
 
 
 def _both(config: T5Config, prefix: str) -> WeightMap:
-    theirs = prefix + "decoder."
+    decoder = prefix + "decoder."
     unused = Ignore(
-        f"{theirs}block.0.layer.1.EncDecAttention.{_RELATIVE}",
-        "attention to the source has no positions; the first release stored a table it never read",
+        f"{decoder}block.0.layer.1.EncDecAttention.{_RELATIVE}",
+        "cross-attention has no positions; the first release stored a table that it never read",
     )
     return _encoder(config, prefix).plus(
-        *_stack(config, theirs, "decoder."),
+        *_stack(config, decoder, "decoder."),
         drops=[unused],
-        ties=[TiedAlias(f"{theirs}embed_tokens.weight", to=prefix + _TOKENS)],
+        ties=[TiedAlias(f"{decoder}embed_tokens.weight", to=prefix + _TOKENS)],
     )
 
 
-def _stack(config: T5Config, theirs: str, ours: str) -> list[Rule]:
-    """Return the rules for the blocks of the encoder, or of the decoder, which have a part more."""
+def _stack(config: T5Config, hub_prefix: str, prefix: str) -> list[Rule]:
+    """Return the rules of the blocks of encoder or decoder, which has cross-attention as well."""
     width, heads, inner = config.hidden_size, config.inner_size, config.intermediate_size
-    number, last = ("{j}", "2") if ours else ("{i}", "1")
+    number, last = ("{j}", "2") if prefix else ("{i}", "1")
 
     def rule(part: str, names: str, target: str, *shape: int) -> Rule:
-        """Several matrices are kept as one, so that one product does for all."""
-        target = f"{ours}layers.{number}.{target}.weight"
-        hub = [f"{theirs}block.{number}.layer.{part}.{name}.weight" for name in names.split()]
+        """Return the rule of one matrix, or of several that one product computes together."""
+        target = f"{prefix}layers.{number}.{target}.weight"
+        hub = [f"{hub_prefix}block.{number}.layer.{part}.{name}.weight" for name in names.split()]
         if len(hub) == 1:
             return Rule(hub[0], target, shape)
         return Rule(tuple(hub), target, shape, Concat(len(hub)))
@@ -71,15 +71,18 @@ def _stack(config: T5Config, theirs: str, ours: str) -> list[Rule]:
         rule("1", "layer_norm", "cross_norm", width),
     ]
     up = ("wi_0 wi_1", 2 * inner) if config.gated else ("wi", inner)
-    first, table = f"{theirs}block.0.layer.0.SelfAttention.{_RELATIVE}", f"{ours}positions.weight"
+    first, table = (
+        f"{hub_prefix}block.0.layer.0.SelfAttention.{_RELATIVE}",
+        f"{prefix}positions.weight",
+    )
     return [
         Rule(first, table, (config.num_buckets, config.num_heads)),
         rule("0.SelfAttention", "q k v", "attention.qkv", 3 * heads, width),
         rule("0.SelfAttention", "o", "attention.out", width, heads),
         rule("0", "layer_norm", "attention_norm", width),
-        *(cross if ours else []),
+        *(cross if prefix else []),
         rule(f"{last}.DenseReluDense", up[0], "ffn.up", up[1], width),
         rule(f"{last}.DenseReluDense", "wo", "ffn.down", width, inner),
         rule(last, "layer_norm", "ffn_norm", width),
-        Rule(f"{theirs}final_layer_norm.weight", f"{ours}final_norm.weight", (width,)),
+        Rule(f"{hub_prefix}final_layer_norm.weight", f"{prefix}final_norm.weight", (width,)),
     ]

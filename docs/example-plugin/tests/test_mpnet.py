@@ -1,4 +1,4 @@
-"""MPNet: the conformance kit, and the reference library's results."""
+"""MPNet: the conformance checks, and the outputs of the reference library."""
 
 import json
 from pathlib import Path
@@ -23,18 +23,18 @@ NAMED = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>", "unk": "
 
 
 class TestMPNet(FamilyTests):
-    """Every check of the kit, and the reference's formula."""
+    """The conformance checks, and the outputs of the reference library."""
 
     family = MPNet()
 
     @property
     def config(self) -> MPNetConfig:
-        """Tiny, with a small vocabulary, which makes the checks quick."""
+        """``tiny`` with a small vocabulary, for speed."""
         return replace(SIZES["tiny"], vocab_size=1000)
 
     @pytest.mark.parametrize("pooler", [True, False])
     def test_outputs_equal_the_reference(self, head: str, pooler: bool) -> None:
-        """To 1e-9 in float64, at distances in every bucket."""
+        """Outputs agree to 1e-9 in float64, at distances in every bucket."""
         config = replace(self.config, pooler=pooler, activation="relu")
         model = self.family.model(config, head).double()
         randomize_weights(model)
@@ -44,28 +44,28 @@ class TestMPNet(FamilyTests):
         assert found.first_diverging is None
 
 
-def test_every_key_of_the_reference_is_known() -> None:
-    """And the defaults are the same."""
+def test_keys_and_defaults_are_those_of_the_reference() -> None:
+    """No key is unknown, and an absent key has the reference's default."""
     hub = transformers.MPNetConfig().to_dict()
     found = MPNet.config_map.to_ours(hub, MPNetConfig)
     assert found.config == MPNetConfig() and not found.unknown
 
 
 @pytest.mark.parametrize("key", ["relative_attention_num_buckets", "pad_token_id"])
-def test_what_the_formula_fixes_is_refused(key: str) -> None:
-    """By the name of the key."""
+def test_other_values_of_fixed_keys_are_refused(key: str) -> None:
+    """The message names the key."""
     with pytest.raises(VerificationError, match=key):
         MPNet.config_map.to_ours({key: 7}, MPNetConfig)
 
 
-def test_the_parameter_count_is_the_registrys() -> None:
-    """Of all-mpnet-base-v2."""
+def test_parameter_count_of_all_mpnet_base_v2() -> None:
+    """The rules of ``base`` have as many parameters as the published checkpoint."""
     assert MPNet().weights(SIZES["base"], "none").parameters() == 109_486_464
 
 
 @pytest.mark.parametrize("named", [{}, NAMED, {"cls": "[CLS]", "sep": "[SEP]"}])
 def test_texts_are_framed_as_by_the_reference(tmp_path: Path, named: dict[str, str]) -> None:
-    """From a vocabulary, with and without a file that names tokens: one text, a pair, a mask."""
+    """One text, a pair and a mask, with and without a file that names special tokens."""
     (tmp_path / "vocab.txt").write_text("\n".join(WORDS))
     config = {f"{role}_token": token for role, token in named.items()}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
@@ -77,25 +77,25 @@ def test_texts_are_framed_as_by_the_reference(tmp_path: Path, named: dict[str, s
 
 @pytest.mark.parametrize("size", SIZES)
 def test_every_size_has_a_recipe(size: str) -> None:
-    """For rows that the size has positions for."""
+    """Its rows are not longer than the size's positions."""
     family = MPNet()
     recipe = family.recipe(size)
     assert recipe.objective == "masked-lm"
     assert recipe.seq_len <= family.max_seq_len(SIZES[size])
 
 
-def test_texts_that_share_a_row_do_not_see_each_other() -> None:
-    """Each gets the scores that it has alone."""
+def test_documents_of_a_packed_row_have_the_logits_of_rows_of_their_own() -> None:
+    """Attention stays within a document."""
     config = replace(SIZES["tiny"], vocab_size=1000)
     model: Any = MPNet().model(config, "masked-lm").double().eval()
     randomize_weights(model)
     texts = [torch.arange(2, 50), torch.arange(300, 420)]
-    planes = {
+    batch = {
         "input_ids": torch.cat(texts),
         "document_ids": torch.tensor([1] * 48 + [2] * 120),
         "position_ids": torch.cat([torch.arange(48), torch.arange(120)]),
     }
     with torch.no_grad():
-        together = model.scores(model.encode(**{k: v[None] for k, v in planes.items()}))
+        together = model.scores(model.encode(**{k: v[None] for k, v in batch.items()}))
         alone = [model(text[None])["logits"] for text in texts]
     assert torch.allclose(together, torch.cat(alone, dim=1), rtol=0, atol=1e-9)

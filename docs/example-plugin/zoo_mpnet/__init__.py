@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from zoo.tokenizers import SourceFiles
 
-_EVERY = encoder_heads("MPNet", pooler=True)
+_ENCODER_HEADS = encoder_heads("MPNet", pooler=True)
 
 
 class MPNet(EncoderFamily):
-    """The family; torch is imported when a model is built."""
+    """The family; it imports torch when a model is built."""
 
     name: ClassVar[str] = "mpnet"
     package: ClassVar[str] = "zoo_mpnet"
@@ -41,15 +41,15 @@ class MPNet(EncoderFamily):
         )
     }
     named_heads: ClassVar[Mapping[str, Head]] = {
-        name: _EVERY[name] for name in ("none", "masked-lm")
+        name: _ENCODER_HEADS[name] for name in ("none", "masked-lm")
     }
 
     def max_seq_len(self, config: MPNetConfig) -> int:
-        """Return how many tokens a text may have."""
+        """Return the largest number of tokens in a row."""
         return config.max_positions - PAD - 1
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        """Build the WordPiece tokenizer."""
+        """Build the WordPiece tokenizer from the files of a checkpoint."""
         from zoo.tokenizers import CLS_SEP_SEP, wordpiece_tokenizer
 
         return wordpiece_tokenizer(files, roles=self.special_tokens, template=CLS_SEP_SEP)
@@ -63,5 +63,5 @@ def zoo_families() -> tuple[Family, ...]:
 
 @hookimpl
 def zoo_checkpoints() -> tuple[Path, ...]:
-    """Return the file that names published checkpoints."""
+    """Return the registry file of published checkpoints."""
     return (Path(__file__).with_name("registry.yaml"),)

@@ -1,24 +1,24 @@
-"""MPNet's configuration, and what the keys of its Hub configuration mean."""
+"""MPNet's configuration and the keys of its Hub configuration."""
 
 from typing import Final, Literal
 
 from zoo.families.config import ConfigMap
 from zoo.families.encoder import KEYS, EncoderConfig
 
-# Fixed in the released code, whatever a configuration says.
+# constants of the released code, whatever the configuration
 PAD: Final = 1
 BUCKETS: Final = 32
 
 
 class MPNetConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The shape of an MPNet; the defaults are the Hub's, which no released model has.
+    """Configuration of an MPNet; the defaults are the Hub's, which no released model has.
 
     Attributes:
-        max_positions: rows of the position embedding. Those up to the padding's are not for
-            text, so the longest text is shorter.
-        layer_norm_eps: added to the variance in every norm.
-        pad_token_id: the token that fills up short rows: positions are counted without it.
-        pooler: whether the bare trunk has a pooler.
+        max_positions: number of position embeddings. Tokens use those after ``pad_token_id``, so
+            the longest row has ``max_positions - pad_token_id - 1`` tokens.
+        layer_norm_eps: epsilon of the layer norms.
+        pad_token_id: the padding token, which positions do not count.
+        pooler: whether the backbone alone has a pooler.
     """
 
     vocab_size: int = 30527

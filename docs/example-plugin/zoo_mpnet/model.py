@@ -1,14 +1,14 @@
 """MPNet: Masked and Permuted Pre-training for Language Understanding.
 
-Song, Tan, Qin, Lu and Liu 2020, arXiv:2004.09297. The paper is about an objective; the model that
-it leaves behind is a Transformer encoder that differs from the first ones in three places:
+Song, Tan, Qin, Lu and Liu 2020, arXiv:2004.09297. The paper is about an objective; its model is a
+Transformer encoder that differs from the first ones in three points:
 
-* there are no segments: a token's vector is the sum of what it is and where it stands;
-* places are counted over real tokens alone, and the first has the number ``PAD + 1``;
-* every head adds to its scores a learned number for how far the key is from the query, the same
-  in all blocks. Distances share 32 buckets, 16 to each side: one for each distance below 8, and
-  then each wider than the last by the square root of two (the scheme of Raffel et al. 2019,
-  arXiv:1910.10683, section 2.1).
+* there are no segment embeddings;
+* positions count the tokens of a row that are not padding, from ``PAD + 1``;
+* a learned bias for each head and distance of key and query is added to the attention scores, the
+  same in all blocks. Distances share 32 buckets, 16 in each direction: one for each distance below
+  8, then each wider than the one before by the square root of two (the scheme of Raffel et al.
+  2019, arXiv:1910.10683, section 2.1).
 """
 
 import torch
@@ -20,28 +20,28 @@ from zoo.nn.layers.init import init_weights
 from zoo.nn.transformer import Embeddings, packed_mask, padding_mask
 from zoo_mpnet.config import BUCKETS, PAD, MPNetConfig
 
-# Where the wide buckets start: 8 times the powers of the root, rounded up. Whole numbers, because
-# the logarithm that they stand for is rounded differently from one backend to the next.
+# First distances of the wide buckets: 8 times the powers of the root of two, rounded up. Integers,
+# because backends round the logarithm that they replace differently.
 _NEAR, _FAR = 8, (12, 16, 23, 32, 46, 64, 91)
 
 
 class CountedEmbeddings(Embeddings):
-    """Embeddings whose positions count the real tokens of each row."""
+    """Embeddings whose positions count the tokens of a row that are not padding."""
 
     def default_positions(self, input_ids: Tensor) -> Tensor:
-        """Embed where each token stands, (batch, tokens, hidden); padding is at ``PAD``."""
+        """Return the position embeddings of rows of one document, (batch, tokens, hidden)."""
         real = input_ids != PAD
         return self.positions(real.cumsum(dim=1) * real + PAD)  # type: ignore[no-any-return]
 
     def embed_positions(self, position_ids: Tensor) -> Tensor:
-        """Embed positions that are counted from 0."""
+        """Return the embeddings of positions that count from 0."""
         return super().embed_positions(position_ids + PAD + 1)
 
 
 def distance_bias(table: nn.Embedding, tokens: int) -> Tensor:
-    """Return what attention adds to its scores: (1, heads, queries, keys)."""
-    places = torch.arange(tokens, device=table.weight.device)
-    distance = places - places[:, None]  # (queries, keys), positive to the right
+    """Return the bias of the attention scores, (1, heads, queries, keys)."""
+    positions = torch.arange(tokens, device=table.weight.device)
+    distance = positions - positions[:, None]  # (queries, keys), positive for later keys
     far = distance.abs()
     bucket = far.clamp(max=_NEAR) + sum((far >= start).long() for start in _FAR)
     bucket = bucket + (distance > 0) * (BUCKETS // 2)
@@ -49,7 +49,7 @@ def distance_bias(table: nn.Embedding, tokens: int) -> Tensor:
 
 
 class MPNet(nn.Module):
-    """The trunk with its head: a pooler, scores for masked tokens, or none."""
+    """The backbone with its head: a pooler, a masked-LM head, or none."""
 
     def __init__(self, config: MPNetConfig, head: str) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class MPNet(nn.Module):
         init_weights(self, std=config.initializer_range)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Tensor]:
-        """Run trunk and head; both inputs are int64, (batch, tokens)."""
+        """Run backbone and head; both inputs are int64, (batch, tokens)."""
         x = self.encode(input_ids, attention_mask)
         if self.head is not None:
             return {"logits": self.scores(x)}
@@ -96,11 +96,11 @@ class MPNet(nn.Module):
         return x
 
     def scores(self, hidden: Tensor) -> Tensor:
-        """Score every token of the vocabulary: (..., hidden) to (..., vocabulary)."""
-        assert self.head is not None, "only the masked-lm head scores tokens"
+        """Return the logits over the vocabulary: (..., hidden) to (..., vocabulary)."""
+        assert self.head is not None, "the head is not masked-lm"
         return self.head(hidden, self.embeddings.tokens)  # type: ignore[no-any-return]
 
 
 def build(config: MPNetConfig, head: str) -> MPNet:
-    """Return a model with fresh weights."""
+    """Return a model with randomly initialized weights."""
     return MPNet(config, head)

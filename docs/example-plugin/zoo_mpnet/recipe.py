@@ -1,9 +1,8 @@
-"""How MPNet is taught to tell masked tokens.
+"""Pretraining settings of MPNet with masked language modelling.
 
-``BASE`` has the settings of the released code's command (the README of microsoft/MPNet), which
-also does this: ``--input-mode mlm``. Its 16 rows in 16 parts on each of the paper's 32 devices
-are the batch. The paper's own objective, which ``zoo`` lacks, has some tokens predicted in a
-permuted order, too.
+``BASE`` has the settings of the released code's command (the README of microsoft/MPNet) for this
+objective, ``--input-mode mlm``: 16 rows in each of 16 micro-batches on 32 devices. The paper's own
+objective, which also predicts tokens in a permuted order, is not in ``zoo``.
 """
 
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe, smoke_test_recipe
@@ -19,10 +18,10 @@ BASE = Recipe(
     ),
     lr_scheduler=LRSchedulerConfig(name="linear", warmup_steps=10_000),
 )
-# what two cores do in a few minutes
+# a few minutes on two cores
 TINY = smoke_test_recipe("masked-lm", learning_rate=1e-3)
 
 
 def recipe(size: str) -> Recipe:
-    """Return how a size is pretrained."""
+    """Return the settings of a size."""
     return TINY if size == "tiny" else BASE

@@ -1,4 +1,4 @@
-"""MPNet's tensors: the Hub's names and ours."""
+"""Weight rules of MPNet."""
 
 from zoo.weights import Concat, Ignore, Rule, TiedAlias, WeightMap, is_arange
 from zoo_mpnet.config import BUCKETS, MPNetConfig
@@ -13,7 +13,7 @@ _BUCKETS = "mpnet.encoder.relative_attention_bias.weight"
 def weights(config: MPNetConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
     vocabulary, width, inner = config.vocab_size, config.hidden_size, config.intermediate_size
-    trunk = WeightMap(
+    backbone = WeightMap(
         rules=[
             Rule(_TOKENS, "embeddings.tokens.weight", (vocabulary, width)),
             Rule(_POSITIONS, "embeddings.positions.weight", (config.max_positions, width)),
@@ -31,7 +31,7 @@ def weights(config: MPNetConfig, head: str) -> WeightMap:
         counts={"i": config.num_layers},
     )
     if head == "masked-lm":
-        return trunk.plus(
+        return backbone.plus(
             Rule("lm_head.dense.{p}", "head.dense.{p}", (width, width)),
             Rule("lm_head.layer_norm.{p}", "head.norm.{p}", (width,)),
             Rule("lm_head.bias", "head.bias", (vocabulary,)),
@@ -41,8 +41,8 @@ def weights(config: MPNetConfig, head: str) -> WeightMap:
             ],
         )
     pooler = Rule("mpnet.pooler.dense.{p}", "pooler.{p}", (width, width), optional="pooler")
-    return trunk.plus(pooler) if config.pooler else trunk
+    return backbone.plus(pooler) if config.pooler else backbone
 
 
-def _in_layer(theirs: str, ours: str, shape: tuple[int, ...]) -> Rule:
-    return Rule(f"{_LAYER}{theirs}.{{p}}", f"layers.{{i}}.{ours}.{{p}}", shape)
+def _in_layer(source: str, target: str, shape: tuple[int, ...]) -> Rule:
+    return Rule(f"{_LAYER}{source}.{{p}}", f"layers.{{i}}.{target}.{{p}}", shape)

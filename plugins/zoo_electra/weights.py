@@ -48,11 +48,17 @@ def from_tensorflow(names: Collection[str], head: str) -> dict[str, ReleaseTenso
     return {name: _released(name, own, generator=head == "masked-lm") for name in names}
 
 
-def _released(name: str, own: Collection[str], *, generator: bool) -> ReleaseTensor:
-    """Say what one tensor is; ``own`` are the parts that the generator does not share."""
+def _released(name: str, unshared: Collection[str], *, generator: bool) -> ReleaseTensor:
+    """Return the Hub's counterpart of a tensor.
+
+    Args:
+        name: name in the release.
+        unshared: modules of the generator that are not shared with the discriminator.
+        generator: whether the generator is converted, not the discriminator.
+    """
     network, _, rest = name.partition("/")
     part = rest.partition("/")[0]
-    shared = not own or (part == "embeddings" and part not in own)
+    shared = not unshared or (part == "embeddings" and part not in unshared)
     wanted = {
         "electra": shared or not generator,
         "discriminator_predictions": not generator,
@@ -60,12 +66,12 @@ def _released(name: str, own: Collection[str], *, generator: bool) -> ReleaseTen
         "generator_predictions": generator,
     }
     if name == "temperature":
-        return ReleaseTensor(name, reason="divides the generator's scores in training alone")
+        return ReleaseTensor(name, reason="divides the generator's logits in training alone")
     spelled = f"electra/{rest}" if network == "generator" else name
     spelled = spelled.replace("_predictions/dense_1/", "_predictions/dense_prediction/")
     spelled = spelled.replace("generator_predictions/output_bias", "generator_lm_head/output_bias")
     tensor = tf_encoder_name(name, spelled)
     if tensor.reason or wanted.get(network, True):
         return tensor
-    one, other = ("discriminator", "generator") if generator else ("generator", "discriminator")
-    return ReleaseTensor(name, reason=f"belongs to the {one}; the head is the {other}'s")
+    names = ("discriminator", "generator") if generator else ("generator", "discriminator")
+    return ReleaseTensor(name, reason=f"belongs to the {names[0]}; the head is the {names[1]}'s")

@@ -18,27 +18,29 @@ if TYPE_CHECKING:
 
 _INPUTS = {"character_ids": "batch tokens max_characters", "attention_mask": "batch tokens"}
 _HEADS = {
-    "none": standard_head("none", inputs=_INPUTS, summary="a vector for each word, of all layers"),
+    "none": standard_head(
+        "none", inputs=_INPUTS, summary="hidden states of words, from all layers"
+    ),
     "bidirectional-lm": Head(
         (),
         dict.fromkeys(("forward_logits", "backward_logits"), "batch tokens vocab_size"),
         (),
-        "the word after each word, and before it",
+        "the next and the previous word",
         _INPUTS,
     ),
 }
-_NEVER_SAID = ("id2label", "label2id", "problem_type", "model_type")
+_UNWRITTEN = ("id2label", "label2id", "problem_type", "model_type")
 
 
 class ElmoFamily(Family):
     """The family; it imports torch when a model is built.
 
-    Its models never were in the Hub's layout: an ``options.json`` stands for ``config.json``, and
-    the weights are in HDF5, under the names of the released TensorFlow code.
+    Its checkpoints are not in the Hub's layout: an ``options.json`` takes the place of
+    ``config.json``, and the weights are in HDF5, under the names of the released TensorFlow code.
 
-    Like a session, a graph begins every batch with zeros, so that a text has one vector wherever it
-    stands. To carry state from batch to batch, call the model with a ``State`` of what it ended
-    the batch before with.
+    Sessions and ONNX graphs start every batch with zeros, so that the outputs of a text do not
+    depend on other batches. To carry the state from batch to batch, call the model with a
+    ``RecurrentState``.
     """
 
     name: ClassVar[str] = "elmo"
@@ -62,22 +64,22 @@ class ElmoFamily(Family):
         return _HEADS
 
     def matches_config(self, hub: Mapping[str, Any]) -> bool:
-        """Tell its options by their two parts."""
+        """Return whether a file has the two parts of ELMo's options."""
         return all(isinstance(hub.get(part), dict) for part in ("char_cnn", "lstm"))
 
     def to_hf(self, config: ElmoConfig, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Translate back, without what no ``options.json`` says; see ``Family``."""
-        found = super().to_hf(config, extra)
-        return {key: value for key, value in found.items() if key not in _NEVER_SAID}
+        """Translate to the keys of an ``options.json``; see ``Family``."""
+        hub = super().to_hf(config, extra)
+        return {key: value for key, value in hub.items() if key not in _UNWRITTEN}
 
     def text_tokenizer(self, config: ElmoConfig) -> "TextTokenizer":
-        """Split texts at white space, and words into characters."""
+        """Return the tokenizer, which splits texts at white space and words into characters."""
         from zoo_elmo.tokenizer import WordTokenizer
 
         return WordTokenizer(config.max_characters)
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
-        """Refuse: there is no vocabulary, and ``text_tokenizer`` needs no file.
+        """Raise an error: there is no vocabulary, and ``text_tokenizer`` needs no file.
 
         Raises:
             UsageError: always.

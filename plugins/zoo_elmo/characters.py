@@ -1,7 +1,7 @@
-"""Words as characters: the bytes of a word between two marks, padded, one id for each.
+"""Character ids: the bytes of a word between two marks, padded to a fixed length.
 
-Ids are those of the released code: 1 to 256 are the bytes 0 to 255, then come the marks below,
-and 0 is where there is no word.
+Ids are those of the released code: 1 to 256 are the bytes 0 to 255, then follow the marks below;
+0 is padding after the last word.
 """
 
 from collections.abc import Sequence
@@ -10,23 +10,23 @@ BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PADDING = range(257, 262)
 
 
 def word_ids(word: str, length: int) -> list[int]:
-    """Return the ids of a word.
+    """Return the character ids of a word.
 
     Args:
-        word: any text; where UTF-8 has more bytes than there is room for, its end is left out.
-        length: how many ids.
+        word: any text; it is truncated to ``length - 2`` bytes of UTF-8.
+        length: number of ids.
     """
     return _framed([byte + 1 for byte in word.encode()[: length - 2]], length)
 
 
 def sentence_ids(words: Sequence[str], length: int) -> list[list[int]]:
-    """Return the ids of a sentence's words, with its two boundaries as words of their own."""
+    """Return the character ids of a sentence's words, with its boundaries as first and last."""
     inner = [word_ids(word, length) for word in words]
     return [boundary(BEGIN_SENTENCE, length), *inner, boundary(END_SENTENCE, length)]
 
 
 def boundary(mark: int, length: int) -> list[int]:
-    """Return the ids of a sentence's boundary."""
+    """Return the character ids of a boundary of a sentence."""
     return _framed([mark], length)
 
 

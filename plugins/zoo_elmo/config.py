@@ -1,4 +1,4 @@
-"""ELMo's configuration, and what the keys of its ``options.json`` mean."""
+"""ELMo's configuration and the keys of its ``options.json``."""
 
 from typing import Final, Literal
 
@@ -21,25 +21,25 @@ _OF_TRAINING = (
 
 
 class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The shape of an ELMo. A field that has a default takes it where ``options.json`` is silent.
+    """Configuration of an ELMo; the defaults are those of absent keys in ``options.json``.
 
     Attributes:
-        vocab_size: words that pretraining predicts; 0 where there is no list of them. What the
-            model reads has none: a word is its characters.
-        characters: ids of characters.
-        character_size: width of a character's vector.
-        filters: (characters that a filter sees, how many such filters) of each convolution.
-        highways: highway layers above the filters.
-        activation: of the filters.
-        max_characters: ids for each word, marks and padding included.
-        lstm_layers: LSTMs above each other, in each direction.
-        lstm_size: width of their cells.
-        projection_size: width of what they return, and of a word's vector that enters them. Where
-            it is ``lstm_size``, they return what the cells give.
-        cell_clip: the largest magnitude in a cell; ``None`` for no limit.
-        projection_clip: the largest magnitude after the projection; ``None`` for no limit.
-        skip_connections: add its input to what every LSTM but the first returns.
-        dropout: probability of dropping an element before and after an LSTM in training.
+        vocab_size: number of words that pretraining predicts; 0 for none. The input has no
+            vocabulary: a word is its characters.
+        characters: number of character ids.
+        character_size: width of the character embeddings.
+        filters: (width in characters, number of filters) of each convolution.
+        highways: number of highway layers after the convolutions.
+        activation: activation function of the convolutions.
+        max_characters: number of character ids per word, with marks and padding.
+        lstm_layers: number of LSTM layers in each direction.
+        lstm_size: width of the cells.
+        projection_size: width of the word embeddings and of the LSTMs' outputs. There is no
+            projection if it is ``lstm_size``.
+        cell_clip: largest magnitude of a cell; ``None`` for no limit.
+        projection_clip: largest magnitude of the projected output; ``None`` for no limit.
+        skip_connections: add the input of every LSTM layer but the first to its output.
+        dropout: dropout probability of the input of every LSTM layer, and of the last output.
         mix: whether the mix of the layers has weights; without, it is their mean.
     """
 
@@ -79,17 +79,17 @@ class ElmoConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def filter_count(self) -> int:
-        """Filters in all: the width of a word's vector before it is projected."""
+        """Number of all filters, the width of a word before its projection."""
         return sum(count for _, count in self.filters)
 
     @property
     def hidden_size(self) -> int:
-        """Width of every layer: both directions, side by side."""
+        """Width of every layer: both directions, concatenated."""
         return 2 * self.projection_size
 
     @property
     def num_layers(self) -> int:
-        """Layers above the word vectors: the LSTMs, and the mix of all."""
+        """Number of layers after the word embeddings: the LSTMs and the mix."""
         return self.lstm_layers + 1
 
 
@@ -111,8 +111,8 @@ CONFIG_MAP = ConfigMap(
         "dropout": "dropout",
     },
     fixed={"bidirectional": (True,), "sample_softmax": (True, False)},
-    ignored=dict.fromkeys(_OF_TRAINING, "training alone uses it"),
-    # while it is trained there is no id for "no character": 261 is the same table
+    ignored=dict.fromkeys(_OF_TRAINING, "used in training alone"),
+    # in training there is no padding id: 261 is the same table
     values={"char_cnn.n_characters": {CHARACTERS: CHARACTERS, CHARACTERS - 1: CHARACTERS}},
     unsaid=("lstm.cell_clip", "lstm.proj_clip", "n_tokens_vocab", "dropout"),
 )

@@ -1,4 +1,4 @@
-"""LSTMs with projection and clipping, both directions side by side, and what they remember."""
+"""LSTMs with projection and clipping, and layers of both directions."""
 
 from functools import partial
 
@@ -9,12 +9,12 @@ from torch.nn import functional as F
 from zoo.nn.layers.recurrent import RecurrentState, Tensors, scan
 from zoo_elmo.config import ElmoConfig
 
-FORGET_BIAS = 1.0  # added to the forget gate's bias when it is used, and not in the file
+FORGET_BIAS = 1.0  # added to the forget gate's stored bias, as in the released code
 
 
 class ProjectedLstm(nn.Module):
-    """An LSTM (Hochreiter and Schmidhuber 1997) whose output is projected (Sak et al. 2014,
-    arXiv:1402.1128), with limits on the cell and on the projection.
+    """An LSTM (Hochreiter and Schmidhuber 1997) with projected output (Sak et al. 2014,
+    arXiv:1402.1128) and clipping of cell and projection.
 
         i, j, f, o = [x, h] kernel + bias
         c' = clip(sigmoid(f + 1) c + sigmoid(i) tanh(j))
@@ -22,16 +22,16 @@ class ProjectedLstm(nn.Module):
 
     Args:
         config: the family's configuration.
-        name: under which a ``State`` keeps its output and its cell.
-        from_the_right: it reads the last word first.
+        name: prefix of the names of output and cell in a ``RecurrentState``.
+        reverse: start with the last word.
     """
 
-    def __init__(self, config: ElmoConfig, name: str, *, from_the_right: bool) -> None:
+    def __init__(self, config: ElmoConfig, name: str, *, reverse: bool) -> None:
         super().__init__()
-        self.from_the_right = from_the_right
+        self.reverse = reverse
         self.size, outputs = config.lstm_size, config.projection_size
         self.cell_clip, self.projection_clip = config.cell_clip, config.projection_clip
-        self.kept = {f"{name}.output": outputs, f"{name}.cell": self.size}
+        self.state_widths = {f"{name}.output": outputs, f"{name}.cell": self.size}
         self.kernel = nn.Parameter(torch.empty(2 * outputs, 4 * self.size))
         self.bias = nn.Parameter(torch.zeros(4 * self.size))
         projected = outputs < self.size
@@ -40,30 +40,29 @@ class ProjectedLstm(nn.Module):
     def forward(self, x: Tensor, mask: Tensor, state: RecurrentState) -> Tensor:
         """Return the output after each word, (batch, tokens, outputs).
 
-        A word that is not real leaves output and cell as they are.
+        Padding leaves output and cell unchanged.
 
         Args:
             x: (batch, tokens, outputs).
-            mask: (batch, tokens), true where there is a word.
-            state: what to begin with; it is told what this ends with.
+            mask: (batch, tokens), bool: true for words.
+            state: provides the initial state, and stores the final one.
         """
-        zeros = (x.new_zeros(x.shape[0], width) for width in self.kept.values())
-        begin = tuple(map(state.before, self.kept, zeros))
+        zeros = (x.new_zeros(x.shape[0], width) for width in self.state_widths.values())
+        begin = tuple(map(state.before, self.state_widths, zeros))
         forget = F.pad(self.bias.new_full((self.size,), FORGET_BIAS), (2 * self.size, self.size))
-        own, recurrent = self.kernel.chunk(2)  # rows for the word, rows for the output before
-        # what the words give to the gates, for all of them at once
-        given = x @ own + (self.bias + forget)
+        input_kernel, recurrent_kernel = self.kernel.chunk(2)
+        gates = x @ input_kernel + (self.bias + forget)  # of all words in one product
 
-        def step(held: Tensors, word: Tensors) -> Tensors:
-            (output, cell), (gates, real) = held, word
-            new = self._step(torch.addmm(gates, output, recurrent), cell)
+        def step(state: Tensors, word: Tensors) -> Tensors:
+            (output, cell), (word_gates, real) = state, word
+            new = self._step(torch.addmm(word_gates, output, recurrent_kernel), cell)
             return torch.where(real, new[0], output), torch.where(real, new[1], cell)
 
-        words = given, mask.unsqueeze(-1)
-        found, ended = scan(step, begin, words, reverse=self.from_the_right)
-        for name, each in zip(self.kept, ended, strict=True):
-            state.after(name, each)
-        return found
+        words = gates, mask.unsqueeze(-1)
+        outputs, ended = scan(step, begin, words, reverse=self.reverse)
+        for name, tensor in zip(self.state_widths, ended, strict=True):
+            state.after(name, tensor)
+        return outputs
 
     def _step(self, gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         i, j, f, o = gates.chunk(4, dim=-1)
@@ -79,30 +78,31 @@ def _clip(x: Tensor, limit: float | None) -> Tensor:
 
 
 class BidirectionalLstm(nn.Module):
-    """A layer: one LSTM from the left in the first half of a vector, one from the right in the
-    second. They do not see each other.
+    """A layer of two independent LSTMs, of the forward and of the backward language model.
+
+    The first half of a hidden state is the forward LSTM's, the second half the backward one's.
 
     Args:
         config: the family's configuration.
-        number: layers below this one. All but the first add their input to what they return, if
-            the configuration says so.
+        index: index of the layer. All but the first have a skip connection if
+            ``skip_connections``.
     """
 
-    def __init__(self, config: ElmoConfig, number: int) -> None:
+    def __init__(self, config: ElmoConfig, index: int) -> None:
         super().__init__()
         lstm = partial(ProjectedLstm, config)
-        self.left_to_right = lstm(f"layers.{number}.left_to_right", from_the_right=False)
-        self.right_to_left = lstm(f"layers.{number}.right_to_left", from_the_right=True)
+        self.left_to_right = lstm(f"layers.{index}.left_to_right", reverse=False)
+        self.right_to_left = lstm(f"layers.{index}.right_to_left", reverse=True)
         self.dropout = nn.Dropout(config.dropout)
-        self.skip = config.skip_connections and number > 0
+        self.skip = config.skip_connections and index > 0
 
     def forward(self, x: Tensor, mask: Tensor, state: RecurrentState) -> Tensor:
-        """Return (batch, tokens, hidden), zero where there is no word.
+        """Return (batch, tokens, hidden), zero for padding.
 
         Args:
             x: (batch, tokens, hidden).
-            mask: (batch, tokens), true where there is a word.
-            state: what to begin with; it is told what this ends with.
+            mask: (batch, tokens), bool: true for words.
+            state: provides the initial state, and stores the final one.
         """
         x = self.dropout(x)
         left, right = x.chunk(2, dim=-1)

@@ -3,19 +3,19 @@
 Peters, Neumann, Iyyer, Gardner, Clark, Lee and Zettlemoyer 2018, "Deep contextualized word
 representations", arXiv:1802.05365.
 
-The paper in short. Words are read as characters, so that any word has a vector: convolutions look
-for groups of characters, the best match of each filter counts, highway layers and a projection
-make a vector of that (section 3.1; the network is Jozefowicz et al. 2016, arXiv:1602.02410). Two
-stacks of LSTMs go over the sentence, one from the left and one from the right, and each learns to
-predict the word that comes next in its direction; characters and softmax are shared. For a task,
-all layers are mixed, with weights that the task learns (section 3.2, equation 1):
+Words are read as characters, so the input has no unknown words: character convolutions with max
+pooling, highway layers and a projection compute a word embedding (section 3.1; the network of
+Jozefowicz et al. 2016, arXiv:1602.02410). Two stacks of LSTMs, a forward and a backward one, each
+predict the next word in their direction; they share the word embeddings and the softmax. For a
+downstream task, all layers are mixed with learned weights (section 3.2, equation 1):
 
     ELMo = gamma * sum over k of softmax(w)_k h_k
 
-where h_0 is the word's vector, twice, and h_k the outputs of the k-th LSTMs, side by side. The
-mix is the last of ``layers`` here. A sentence's boundaries are words like the others.
+where h_0 is the word embedding, twice, and h_k the concatenated outputs of the k-th LSTMs. The mix
+is the last of ``layers`` here. The boundaries of a sentence are words, too.
 
-The released code, allenai/bilm-tf, fixes what the paper leaves open: ``zoo_elmo.lstm``.
+Details that the paper leaves open are those of the released code, allenai/bilm-tf. The forward
+pass: ``zoo_elmo.lstm``, ``zoo.nn.layers.recurrent`` and ``zoo.nn.layers.highway``.
 """
 
 import math
@@ -33,7 +33,7 @@ from zoo_elmo.lstm import BidirectionalLstm, ProjectedLstm
 
 
 class CharacterEncoder(nn.Module):
-    """From the characters of a word to its vector.
+    """Computes word embeddings from characters.
 
     Args:
         config: the family's configuration.
@@ -43,37 +43,37 @@ class CharacterEncoder(nn.Module):
         super().__init__()
         size, total, width = config.character_size, config.filter_count, config.projection_size
         self.characters = nn.Embedding(CHARACTERS - 1, size)
-        # the file's filters have two dimensions, the second of size one
+        # filters are two-dimensional in the file, with a second dimension of size 1
         self.filters = nn.ModuleList(nn.Conv2d(size, n, (seen, 1)) for seen, n in config.filters)
         self.highways = nn.Sequential(*(Highway(total) for _ in range(config.highways)))
         self.projection = nn.Linear(total, width) if total != width else nn.Identity()
         self.act = activation(config.activation)
 
     def forward(self, character_ids: Tensor) -> Tensor:
-        """Return (batch, tokens, hidden): each word's vector twice, once for each direction.
+        """Return the word embeddings, repeated for the two directions, (batch, tokens, hidden).
 
         Args:
-            character_ids: (batch, tokens, characters), int64; 0 stands for no character.
+            character_ids: (batch, tokens, characters), int64; 0 is padding.
         """
-        table = F.pad(self.characters.weight, (0, 0, 1, 0))  # the row of 0 is zero
+        table = F.pad(self.characters.weight, (0, 0, 1, 0))  # the row of id 0 is zero
         x = F.embedding(character_ids.flatten(0, 1), table).transpose(1, 2)
-        found = []
+        pooled = []
         for filters in self.filters:
             weight, bias = filters.parameters()
-            matches = F.conv1d(x, weight.squeeze(-1), bias)  # in one dimension, which is faster
-            # the activations rise throughout, so the largest match may be taken before them
-            found.append(self.act(matches.amax(-1)))
-        x = self.projection(self.highways(torch.cat(found, dim=-1)))
+            matches = F.conv1d(x, weight.squeeze(-1), bias)  # faster than conv2d
+            # both activation functions are monotonic, so they commute with the maximum
+            pooled.append(self.act(matches.amax(-1)))
+        x = self.projection(self.highways(torch.cat(pooled, dim=-1)))
         x = x.view(*character_ids.shape[:2], -1)
         return torch.cat([x, x], dim=-1)
 
 
 class Mix(nn.Module):
-    """Equation 1 of the paper; without weights of its own, the mean of the layers.
+    """The mix of all layers, equation 1 of the paper; without weights, their mean.
 
     Args:
-        layers: how many are mixed.
-        learned: whether it has weights.
+        layers: number of layers.
+        learned: whether there are weights.
     """
 
     def __init__(self, layers: int, *, learned: bool) -> None:
@@ -82,7 +82,7 @@ class Mix(nn.Module):
         self.gamma = nn.Parameter(torch.ones(1)) if learned else None
 
     def forward(self, layers: list[Tensor]) -> Tensor:
-        """Return the mix of layers of shape (batch, tokens, hidden)."""
+        """Return the mix of layers, (batch, tokens, hidden) each."""
         stacked = torch.stack(layers, dim=-1)
         if self.weights is None or self.gamma is None:
             return stacked.mean(-1)
@@ -90,11 +90,11 @@ class Mix(nn.Module):
 
 
 class Elmo(nn.Module):
-    """The trunk with the mix of its layers.
+    """The backbone with the mix of its layers.
 
     Args:
         config: the family's configuration.
-        mix: leave the mix out if false.
+        mix: whether there is a mix.
     """
 
     def __init__(self, config: ElmoConfig, *, mix: bool = True) -> None:
@@ -107,26 +107,28 @@ class Elmo(nn.Module):
     def backbone(
         self, character_ids: Tensor, attention_mask: Tensor | None, state: RecurrentState | None
     ) -> list[Tensor]:
-        """Return the word vectors and what each LSTM layer returns; see ``forward``."""
+        """Return the word embeddings and the output of each LSTM layer; see ``forward``."""
         mask = (character_ids > 0).any(-1)
         if attention_mask is not None:
             mask = mask & (attention_mask > 0)
-        return self.above(self.embeddings(character_ids) * mask.unsqueeze(-1), mask, state)
+        return self.run_lstms(self.embeddings(character_ids) * mask.unsqueeze(-1), mask, state)
 
-    def above(self, vectors: Tensor, mask: Tensor, state: RecurrentState | None) -> list[Tensor]:
-        """Return the word vectors and what each LSTM layer makes of them.
+    def run_lstms(
+        self, embeddings: Tensor, mask: Tensor, state: RecurrentState | None
+    ) -> list[Tensor]:
+        """Return the word embeddings and the output of each LSTM layer.
 
         Args:
-            vectors: (batch, tokens, hidden): what the LSTMs from the left read, and beside it
-                what those from the right read.
-            mask: (batch, tokens), true where there is a word.
+            embeddings: (batch, tokens, hidden): inputs of the forward and of the backward LSTM,
+                concatenated.
+            mask: (batch, tokens), bool: true for words.
             state: see ``forward``.
         """
-        found, state = [vectors], state or RecurrentState()
+        hidden_states, state = [embeddings], state or RecurrentState()
         for layer in self.layers:
             if isinstance(layer, BidirectionalLstm):
-                found.append(layer(found[-1], mask, state))
-        return found
+                hidden_states.append(layer(hidden_states[-1], mask, state))
+        return hidden_states
 
     def forward(
         self,
@@ -134,23 +136,22 @@ class Elmo(nn.Module):
         attention_mask: Tensor | None = None,
         state: RecurrentState | None = None,
     ) -> dict[str, Tensor]:
-        """Return the outputs of the head by name.
+        """Return the named outputs of the head.
 
         Args:
             character_ids: (batch, tokens, characters), int64; a word of zeros is padding.
-            attention_mask: (batch, tokens), 1 where there is a word; where it is left out, every
-                word that is not padding counts.
-            state: of what the batch before ended with; ``None`` begins with zeros.
+            attention_mask: (batch, tokens), int64: 1 for words, 0 for padding; ``None`` for all 1.
+            state: state of the batch before; ``None`` for zeros.
         """
         return self.outputs(self.backbone(character_ids, attention_mask, state))
 
     def outputs(self, layers: list[Tensor]) -> dict[str, Tensor]:
-        """Return the head's outputs, from all layers."""
+        """Return the named outputs for the outputs of all layers."""
         return {"last_hidden_state": self.layers[-1](layers)}
 
 
 class LanguageModel(Elmo):
-    """The head of pretraining: the word after each word, and the one before it.
+    """The bidirectional language model: logits of the next and of the previous word.
 
     Args:
         config: the family's configuration.
@@ -162,12 +163,12 @@ class LanguageModel(Elmo):
         self.head = nn.Linear(config.projection_size, config.vocab_size)
 
     def outputs(self, layers: list[Tensor]) -> dict[str, Tensor]:
-        """See ``Elmo``."""
-        onward, back = self.directions(layers)
-        return {"forward_logits": self.head(onward), "backward_logits": self.head(back)}
+        """Return the logits of both directions, (batch, tokens, vocabulary) each."""
+        forward, backward = self.directions(layers)
+        return {"forward_logits": self.head(forward), "backward_logits": self.head(backward)}
 
     def directions(self, layers: list[Tensor]) -> tuple[Tensor, ...]:
-        """Return what the head sees from the left and from the right, (batch, tokens, width)."""
+        """Return the last hidden states of both directions, (batch, tokens, width) each."""
         return self.dropout(layers[-1]).chunk(2, dim=-1)  # type: ignore[no-any-return]
 
 
@@ -175,7 +176,7 @@ _HEADS: dict[str, type[Elmo]] = {"none": Elmo, "bidirectional-lm": LanguageModel
 
 
 def build(config: ElmoConfig, head: str) -> Elmo:
-    """Return a model with fresh weights, drawn as the released code draws them."""
+    """Return a model with randomly initialized weights, as in the released code."""
     model, draw = _HEADS[head](config), partial(_draw, config)
     if isinstance(model, LanguageModel):
         draw(model.head)
@@ -185,7 +186,7 @@ def build(config: ElmoConfig, head: str) -> Elmo:
 
 
 def _draw(config: ElmoConfig, module: nn.Module) -> None:
-    """Draw a module's own weights; those of the modules in it are drawn before."""
+    """Initialize the parameters of a module, without those of its submodules."""
     match module:
         case nn.Embedding():
             nn.init.uniform_(module.weight, -1.0, 1.0)
@@ -194,7 +195,9 @@ def _draw(config: ElmoConfig, module: nn.Module) -> None:
         case nn.Conv2d() | nn.Linear():
             nn.init.normal_(module.weight, std=math.sqrt(1 / module.weight[0].numel()))
         case Highway():
-            nn.init.constant_(module.carry.bias, -2.0)  # at first, a word passes as it is
+            nn.init.constant_(
+                module.carry.bias, -2.0
+            )  # initially, the input passes almost unchanged
         case ProjectedLstm():
             nn.init.xavier_uniform_(module.kernel)
             if module.projection is not None:

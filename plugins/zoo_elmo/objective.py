@@ -204,7 +204,7 @@ class BidirectionalLm(Objective):
         embeddings = torch.cat([F.embedding(places, half) for places, half in halves], dim=-1)
         mask = torch.ones_like(batch["places"][0], dtype=torch.bool)
         state = RecurrentState(batch)
-        hidden = module.directions(module.above(embeddings, mask, state))
+        hidden = module.directions(module.run_lstms(embeddings, mask, state))
         use_sample, logits, labels = model.training and "samples" in batch, {}, {}
         for k, direction in enumerate(DIRECTIONS):
             sample = SampledWords(batch["samples"][k], batch["tries"][k]) if use_sample else None

@@ -1,4 +1,4 @@
-"""How ELMo is pretrained: allenai/bilm-tf, ``bilm/training.py`` and ``bin/train_elmo.py``."""
+"""Pretraining settings of ELMo: allenai/bilm-tf, ``bilm/training.py``, ``bin/train_elmo.py``."""
 
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe
 

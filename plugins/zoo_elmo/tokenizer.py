@@ -1,4 +1,4 @@
-"""Texts as words, and words as characters: there is no vocabulary and nothing to store."""
+"""The tokenizer: texts split into words, and words into characters, without a vocabulary."""
 
 import re
 from collections.abc import Sequence
@@ -15,33 +15,31 @@ WORD = re.compile(r"\S+")
 
 
 class Sentence(Encoded):
-    """A sentence's words between its boundaries; the ids of a word are a list.
+    """An encoded sentence, with boundaries; the ids of a word are a list.
 
     Args:
         text: the sentence.
-        length: ids for each word.
-        most: words that it may have; those that follow are cut. ``None`` for any number.
+        length: number of character ids per word.
+        max_words: number of words after which the sentence is truncated; ``None`` for no limit.
     """
 
-    def __init__(self, text: Any, length: int, most: int | None) -> None:
-        every = list(WORD.finditer(text))
-        found = every[:most]
-        words = [match.group() for match in found]
+    def __init__(self, text: Any, length: int, max_words: int | None) -> None:
+        matches = list(WORD.finditer(text))
+        kept = matches[:max_words]
+        words = [match.group() for match in kept]
         self.ids = sentence_ids(words, length)  # type: ignore[assignment]
-        self.truncated = len(every) - len(found)
+        self.truncated = len(matches) - len(kept)
         self.tokens = [BEGIN, *words, END]
-        self.offsets = [(0, 0), *(match.span() for match in found), (0, 0)]
-        self.special = [True, *[False] * len(found), True]
+        self.offsets = [(0, 0), *(match.span() for match in kept), (0, 0)]
+        self.special = [True, *[False] * len(kept), True]
         self.type_ids = [0] * len(self.ids)
 
 
 class WordTokenizer(TextTokenizer):
-    """Splits a text where there is white space: punctuation that stands by itself is a word.
-
-    A text is one sentence, and every call begins afresh: nothing is carried from text to text.
+    """Splits a text at white space. A text is one sentence.
 
     Args:
-        max_characters: ids for each word.
+        max_characters: number of character ids per word.
     """
 
     def __init__(self, max_characters: int) -> None:
@@ -55,7 +53,7 @@ class WordTokenizer(TextTokenizer):
         max_tokens: int | None,
         offsets: bool = True,
     ) -> list[Encoded]:
-        """See ``TextTokenizer``.
+        """Encode sentences; see ``TextTokenizer``.
 
         Raises:
             UsageError: ``max_tokens`` leaves no room for a word, a text is a pair, or is no text.
@@ -65,14 +63,14 @@ class WordTokenizer(TextTokenizer):
         for number, text in enumerate(texts, 1):
             if isinstance(text, tuple):
                 raise UsageError(f"text {number} is a pair", "the model reads one text at a time")
-        most = None if max_tokens is None else max_tokens - 2  # the boundaries count
+        max_words = None if max_tokens is None else max_tokens - 2  # boundaries are tokens
         try:
-            return [Sentence(text, self.max_characters, most) for text in texts]
+            return [Sentence(text, self.max_characters, max_words) for text in texts]
         except (TypeError, UnicodeEncodeError) as error:
             raise unreadable(texts) from error
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
-        """Refuse: no model of this kind writes words.
+        """Raise an error: the models generate no text.
 
         Raises:
             UsageError: always.
@@ -80,11 +78,11 @@ class WordTokenizer(TextTokenizer):
         raise UsageError("characters are read here, and never written")
 
     def token_id(self, token: str) -> int | None:
-        """Return ``None``: words have no numbers."""
+        """Return ``None``: words have no ids."""
         return None
 
     def token(self, number: int) -> str:
-        """Refuse: words have no numbers.
+        """Raise an error: words have no ids.
 
         Raises:
             UsageError: always.

@@ -74,24 +74,24 @@ class ReferenceTests:
         (size, head), count = counted
         assert parity.count(self.family, self.family.sizes()[size], head) == count
 
-    def test_every_key_of_the_reference_is_known(self) -> None:
+    def test_keys_of_the_reference_are_known(self) -> None:
         kind = getattr(transformers, self.family.architecture(self.default, "none"))
         found = self.family.from_hf(kind.config_class().to_dict())
         assert found.config == self.default and found.unknown == ()
 
-    def test_what_is_not_implemented_is_refused_by_name(
+    def test_unimplemented_settings_are_refused_by_name(
         self, refusal: tuple[tuple[str, Any], str]
     ) -> None:
         (key, value), named = refusal
         with pytest.raises(VerificationError, match=named):
             self.family.from_hf({"model_type": self.family.model_types[0], key: value})
 
-    def test_there_and_back(self, head: str, variant: Changes, tmp_path: Path) -> None:
+    def test_hub_round_trip(self, head: str, variant: Changes, tmp_path: Path) -> None:
         config = replace(self.small, **variant)
         parity.assert_there_and_back(self.family, config, head, tmp_path, **self.carried)
 
     @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
     @pytest.mark.parametrize("tie", [True, False])
-    def test_half_precision_there_and_back(self, tie: bool, dtype: str, tmp_path: Path) -> None:
+    def test_half_precision_round_trip(self, tie: bool, dtype: str, tmp_path: Path) -> None:
         config = replace(self.small, tie_embeddings=tie)
         parity.assert_there_and_back(self.family, config, self.half, tmp_path, dtype)

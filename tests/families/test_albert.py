@@ -81,7 +81,7 @@ class TestAlbert(ReferenceTests, FamilyTests):
         return replace(SIZES["tiny"], dropout=0.1, num_groups=2)
 
 
-def test_every_layer_is_seen_though_all_share_their_block(tmp_path: Path) -> None:
+def test_layers_that_share_a_block_are_compared(tmp_path: Path) -> None:
     model = parity.random_model(ALBERT, SMALL, "masked-lm")
     found = compare_with_reference(ALBERT, SMALL, "masked-lm", model)
     assert list(found.layers) == ["embeddings", "layers.0", "layers.1", "layers.2"]
@@ -89,7 +89,9 @@ def test_every_layer_is_seen_though_all_share_their_block(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("changes", [{}, {"num_groups": 2, "blocks_in_group": 2}], ids=str)
-def test_a_session_returns_every_layers_vectors(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_session_returns_hidden_states_of_all_layers(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
     from zoo.inference import open_session
 
     config = replace(SMALL, **changes)
@@ -116,7 +118,7 @@ def test_keys_of_the_first_release_are_known() -> None:
     assert found.unknown == () and found.extra["down_scale_factor"] == 1
 
 
-def test_the_published_file_is_accounted_for() -> None:
+def test_published_file_is_matched() -> None:
     weights = ALBERT.weights(SMALL, "masked-lm")
     file = parity.published(ALBERT, SMALL, "masked-lm")
     file["predictions.decoder.weight"] = file["albert.embeddings.word_embeddings.weight"]

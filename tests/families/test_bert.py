@@ -157,7 +157,7 @@ def test_parameter_counts_are_the_published_ones(config: BertConfig, head: str, 
 # Configuration
 
 
-def test_every_key_of_the_reference_is_known() -> None:
+def test_keys_of_the_reference_are_known() -> None:
     hub = transformers.BertConfig().to_dict()
     found = BERT.config_map.to_ours(hub, BertConfig)
     assert found.config == SIZES["base"]
@@ -182,7 +182,7 @@ def test_every_key_of_the_reference_is_known() -> None:
         ("hidden_size", True),
     ],
 )
-def test_what_is_not_implemented_is_refused_by_name(key: str, value: object) -> None:
+def test_unimplemented_settings_are_refused_by_name(key: str, value: object) -> None:
     with pytest.raises(VerificationError, match=key):
         BERT.config_map.to_ours({"model_type": "bert", key: value}, BertConfig)
 
@@ -200,7 +200,7 @@ def test_what_is_not_implemented_is_refused_by_name(key: str, value: object) -> 
         ({"pad_token_id": 101}, "pad_token_id 101 is outside"),
     ],
 )
-def test_a_shape_that_cannot_be_built_is_refused(changes: dict[str, Any], named: str) -> None:
+def test_invalid_configuration_is_refused(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         replace(SMALL, **changes)
 
@@ -228,7 +228,7 @@ def test_keys_of_older_releases_are_known() -> None:
 # Weights as they are published
 
 
-def test_the_first_releases_file_is_accounted_for() -> None:
+def test_file_of_the_first_release_is_matched() -> None:
     file = published(BERT, SMALL, "pretraining")
     file = {
         name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
@@ -250,7 +250,7 @@ def test_the_first_releases_file_is_accounted_for() -> None:
 
 
 @pytest.mark.parametrize("head", ["masked-lm", "token-classification", "question-answering"])
-def test_a_left_over_pooler_is_dropped_with_a_reason(head: str) -> None:
+def test_unused_pooler_is_ignored_with_a_reason(head: str) -> None:
     file = published(BERT, SMALL, head)
     file["bert.pooler.dense.weight"] = TensorInfo("F32", (48, 48))
     file["bert.pooler.dense.bias"] = TensorInfo("F32", (48,))
@@ -261,7 +261,7 @@ def test_a_left_over_pooler_is_dropped_with_a_reason(head: str) -> None:
     }
 
 
-def test_what_distillation_left_behind_is_dropped_with_a_reason() -> None:
+def test_tensors_of_distillation_are_ignored_with_a_reason() -> None:
     file = published(BERT, SMALL, "pretraining")
     file |= {f"fit_denses.{n}.weight": TensorInfo("F32", (768, 48)) for n in range(4)}
     file |= {f"fit_denses.{n}.bias": TensorInfo("F32", (768,)) for n in range(4)}
@@ -273,14 +273,14 @@ def test_what_distillation_left_behind_is_dropped_with_a_reason() -> None:
 
 
 @pytest.mark.parametrize("head", ["pretraining", "sequence-classification"])
-def test_a_pooler_that_a_head_needs_must_be_there(head: str) -> None:
+def test_missing_pooler_of_a_head_is_an_error(head: str) -> None:
     file = published(BERT, SMALL, head)
     del file["bert.pooler.dense.weight"], file["bert.pooler.dense.bias"]
     account = match_tensors(BERT.weights(SMALL, head), file)
     assert account.missing == ("bert.pooler.dense.weight", "bert.pooler.dense.bias")
 
 
-def test_the_file_decides_whether_the_trunk_has_a_pooler() -> None:
+def test_file_decides_whether_the_backbone_has_a_pooler() -> None:
     file = published(BERT, replace(SMALL, pooler=False), "none")
     account = match_tensors(BERT.weights(SMALL, "none"), file)
     account.raise_if_incomplete("test")
@@ -293,7 +293,7 @@ def test_the_file_decides_whether_the_trunk_has_a_pooler() -> None:
 # Behaviour
 
 
-def test_declaring_the_family_imports_nothing_heavy() -> None:
+def test_import_of_the_family_imports_no_torch() -> None:
     code = (
         "import sys, zoo_bert; family, = zoo_bert.zoo_families(); family.sizes(); family.heads();"
         "family.weights(family.sizes()['tiny'], 'none').entries(); "
@@ -310,7 +310,7 @@ def test_classifiers_have_a_dropout_of_their_own() -> None:
         assert isinstance(dropout, nn.Dropout) and dropout.p == expected
 
 
-def test_fresh_weights_are_drawn_like_the_papers() -> None:
+def test_initialization_equals_the_papers() -> None:
     torch.manual_seed(0)
     state = BERT.model(SIZES["tiny"], "pretraining").state_dict()
     for name, tensor in state.items():

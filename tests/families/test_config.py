@@ -33,7 +33,7 @@ MAP = ConfigMap(keys=KEYS, follows={"d_part": "part", "d_too": "width"})
 
 
 @pytest.mark.parametrize("said", [{}, {"d_part": 4}, {"d_part": 4, "d_too": 12}])
-def test_what_follows_may_be_said_and_is_carried_along(said: dict[str, int]) -> None:
+def test_following_keys_are_accepted_and_kept(said: dict[str, int]) -> None:
     hub = {"d": 12, "n": 3, **said}
     found = MAP.to_ours(hub, Shape)
     assert found.config == Shape(width=12, parts=3)
@@ -53,7 +53,7 @@ def test_another_value_is_refused_by_name(key: str, value: object, right: str) -
     assert right in str(refused.value.hint)
 
 
-def test_a_shape_says_the_first_thing_that_is_wrong() -> None:
+def test_first_error_of_a_configuration_is_reported() -> None:
     with pytest.raises(ValueError, match="thin parts"):
         Shape(parts=7)
     with pytest.raises(VerificationError, match="uneven parts"):
@@ -73,9 +73,7 @@ def test_a_shape_says_the_first_thing_that_is_wrong() -> None:
         ("p", float("nan"), r"p = nan is not in \[0, 1\)"),
     ],
 )
-def test_a_number_out_of_its_range_is_refused_by_key_and_by_field(
-    key: str, value: Any, said: str
-) -> None:
+def test_number_out_of_range_is_refused_by_key_and_field(key: str, value: Any, said: str) -> None:
     with pytest.raises(VerificationError, match=f"^in/config.json: {said}$") as refused:
         MAP.to_ours({key: value}, Shape, "in/config.json")
     assert refused.value.exit_code == 3 and "\n" not in str(refused.value)
@@ -84,7 +82,7 @@ def test_a_number_out_of_its_range_is_refused_by_key_and_by_field(
         Shape(**{KEYS[key]: value})
 
 
-def test_what_stands_for_nothing_is_in_range() -> None:
+def test_default_that_means_none_is_in_range() -> None:
     assert MAP.to_ours({"r": -1, "p": 0, "s": None}, Shape).config == Shape()
     assert MAP.to_ours({"r": 0, "s": 1e-9}, Shape).config == Shape(reach=0, scale=1e-9)
 
@@ -98,7 +96,9 @@ def test_what_stands_for_nothing_is_in_range() -> None:
         ({"labels": ()}, "labels"),
     ],
 )
-def test_a_shape_without_words_or_labels_is_refused(changes: dict[str, Any], said: str) -> None:
+def test_configuration_without_vocabulary_or_labels_is_refused(
+    changes: dict[str, Any], said: str
+) -> None:
     with pytest.raises(ValueError, match=said):
         Shape(**changes)
 
@@ -111,7 +111,7 @@ class Stack(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
     num_layers: int = 2
 
 
-def test_common_words_for_a_shape_stand_for_a_familys_own() -> None:
+def test_common_keys_are_aliases_of_a_familys_keys() -> None:
     table = ConfigMap(
         keys={**same_names("vocab_size"), "width": "hidden_size", "depth": "num_layers"}
     )
@@ -122,7 +122,7 @@ def test_common_words_for_a_shape_stand_for_a_familys_own() -> None:
         table.to_ours({"hidden_size": 8, "width": 6}, Stack)
 
 
-def test_a_common_word_that_a_family_uses_otherwise_is_its_own() -> None:
+def test_common_key_with_another_meaning_in_a_family() -> None:
     table = ConfigMap(keys={"width": "hidden_size"}, ignored={"hidden_size": "no longer read"})
     found = table.to_ours({"hidden_size": 8, "num_hidden_layers": 3}, Stack)
     assert found.config == Stack() and found.unknown == ("num_hidden_layers",)
@@ -132,7 +132,7 @@ STRETCHED = {"rope_scaling.type": ("linear", "default", None)}
 
 
 @pytest.mark.parametrize("spelling", ["type", "rope_type"])
-def test_a_nested_key_is_looked_at_where_no_field_is_in_its_group(spelling: str) -> None:
+def test_nested_key_of_a_group_without_fields(spelling: str) -> None:
     table = ConfigMap(
         keys={"d": "width"},
         fixed=STRETCHED,
@@ -149,14 +149,14 @@ def test_a_nested_key_is_looked_at_where_no_field_is_in_its_group(spelling: str)
 
 
 @pytest.mark.parametrize("table", ["ignored", "follows"])
-def test_every_table_may_name_nested_keys(table: str) -> None:
+def test_nested_keys_in_every_table(table: str) -> None:
     known = ConfigMap(keys={"d": "width"}, **{table: {"group.key": "width"}})  # type: ignore[arg-type]
     found = known.to_ours({"d": 4, "group": {"key": 4}}, Shape)
     assert found.unknown == () and found.extra == {"group.key": 4}
 
 
 @pytest.mark.parametrize("empty", [None, {}])
-def test_an_empty_group_stays_what_it_is(empty: object) -> None:
+def test_empty_group_is_kept(empty: object) -> None:
     table = ConfigMap(keys={"d": "width"}, fixed=STRETCHED)
     found = table.to_ours({"d": 4, "rope_scaling": empty}, Shape)
     assert table.to_hf(found.config, found.extra)["rope_scaling"] == empty
@@ -166,7 +166,7 @@ def test_an_empty_group_stays_what_it_is(empty: object) -> None:
     assert found.extra == {"rope_scaling": empty}
 
 
-def test_a_key_with_a_dot_is_not_taken_for_a_nested_one() -> None:
+def test_key_with_a_dot_is_no_nested_key() -> None:
     table = ConfigMap(keys={"d": "width"}, fixed=STRETCHED)
     with pytest.raises(VerificationError, match="has a dot in its name"):
         table.to_ours({"rope_scaling.type": "yarn"}, Shape)
@@ -187,7 +187,7 @@ def test_absurd_numbers_are_refused(changes: dict[str, Any], said: str) -> None:
         Stack(**changes)
 
 
-def test_as_many_labels_as_memory_are_refused_before_they_are_named() -> None:
+def test_excessive_number_of_labels_is_refused() -> None:
     with pytest.raises(VerificationError, match="num_labels is 10,000,000,000"):
         MAP.to_ours({"num_labels": 10**10}, Shape)
 

@@ -185,7 +185,7 @@ def test_buckets_are_the_reference(buckets: int, farthest: int) -> None:
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 7])
-def test_a_shift_lines_up_differences(tokens: int) -> None:
+def test_shift_aligns_differences(tokens: int) -> None:
     differences = torch.arange(tokens - 1, -tokens - 1, -1).expand(2, tokens, -1).contiguous()
     place = torch.arange(tokens)
     shifted = shift(differences)
@@ -195,7 +195,7 @@ def test_a_shift_lines_up_differences(tokens: int) -> None:
 
 @pytest.mark.parametrize("group", [1, 700, 1500, 1 << 30])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_is_kept_and_grouped_equals_the_reference(
+def test_cached_positions_and_groups_equal_the_reference(
     version: str, group: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "GROUP", group)
@@ -211,7 +211,7 @@ def test_what_is_kept_and_grouped_equals_the_reference(
         assert found.first_diverging is None
 
 
-def test_a_quickened_model_can_still_be_trained() -> None:
+def test_optimized_model_can_be_trained() -> None:
     model: Any = random_model(DEBERTA, THIRD, "none").requires_grad_(True)
     model.optimize_for_inference()
     inputs = random_inputs(DEBERTA.onnx(THIRD, "none"), THIRD, (9, 4))
@@ -228,7 +228,7 @@ def test_a_quickened_model_can_still_be_trained() -> None:
     assert (found - fresh).abs().max() <= 1e-9 < (found - stale).abs().max()
 
 
-def test_a_quickened_model_can_still_be_traced() -> None:
+def test_optimized_model_can_be_traced() -> None:
     model: Any = random_model(DEBERTA, THIRD, "none")
     inputs = random_inputs(DEBERTA.onnx(THIRD, "none"), THIRD, (9, 4))
     with torch.no_grad():
@@ -378,7 +378,7 @@ def test_verify_compares_what_the_reference_computes(head: str, said: str, tmp_p
 
 
 @pytest.mark.parametrize(("version", "head"), CASES)
-def test_there_and_back(version: str, head: str, tmp_path: Path) -> None:
+def test_hub_round_trip(version: str, head: str, tmp_path: Path) -> None:
     assert_there_and_back(DEBERTA, VERSIONS[version], head, tmp_path)
 
 
@@ -406,7 +406,7 @@ def test_both_names_of_the_masked_token_head_are_read(asked: bool) -> None:
 
 
 @pytest.mark.parametrize("head", ["none", "sequence-classification", "question-answering"])
-def test_a_table_without_a_decoder_is_dropped_with_a_reason(head: str) -> None:
+def test_positions_without_a_decoder_are_ignored_with_a_reason(head: str) -> None:
     config = replace(THIRD, enhanced_decoder=True)
     table = {"deberta.embeddings.position_embeddings.weight": TensorInfo("F32", (40, 48))}
     account = match_tensors(DEBERTA.weights(config, head), published(DEBERTA, config, head) | table)
@@ -417,7 +417,7 @@ def test_a_table_without_a_decoder_is_dropped_with_a_reason(head: str) -> None:
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_what_training_added_to_the_tables_is_dropped_with_a_reason(head: str) -> None:
+def test_embedding_differences_are_ignored_with_a_reason(head: str) -> None:
     """As in the files of deberta-v3-xsmall and mdeberta-v3-base."""
     config = replace(THIRD, enhanced_decoder=True)
     added = {
@@ -464,7 +464,7 @@ def test_parameter_counts_are_the_published_ones(size: str, expected: int) -> No
 
 
 @pytest.mark.parametrize("kind", ["DebertaConfig", "DebertaV2Config"])
-def test_every_key_of_the_reference_is_known(kind: str) -> None:
+def test_keys_of_the_reference_are_known(kind: str) -> None:
     reference = getattr(transformers, kind)()
     hub = json.loads(json.dumps(reference.to_dict()))
     found = DEBERTA.from_hf(hub)
@@ -536,7 +536,7 @@ def test_keys_of_published_files_are_known() -> None:
         ("quantization_config", {"bits": 8}),
     ],
 )
-def test_what_is_not_implemented_is_refused_by_name(key: str, value: object) -> None:
+def test_unimplemented_settings_are_refused_by_name(key: str, value: object) -> None:
     ours = {"pos_att_type": "position_terms", "norm_rel_ebd": "norm_rel_ebd"}.get(key, key)
     with pytest.raises(VerificationError, match=ours):
         DEBERTA.from_hf({"model_type": "deberta-v2", "relative_attention": True, key: value})
@@ -546,7 +546,7 @@ def test_what_is_not_implemented_is_refused_by_name(key: str, value: object) -> 
     ("key", "value"),
     [("share_att_key", True), ("position_buckets", 256), ("conv_kernel_size", 3)],
 )
-def test_the_first_version_refuses_what_came_later(key: str, value: object) -> None:
+def test_first_version_refuses_later_settings(key: str, value: object) -> None:
     with pytest.raises(VerificationError, match=key):
         DEBERTA.from_hf({"model_type": "deberta", key: value})
 
@@ -563,7 +563,7 @@ def test_the_first_version_refuses_what_came_later(key: str, value: object) -> N
         ({"pooler_dropout": 1.0}, "pooler_dropout is 1.0"),
     ],
 )
-def test_a_shape_that_cannot_be_built_is_refused(changes: dict[str, Any], named: str) -> None:
+def test_invalid_configuration_is_refused(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         replace(THIRD, **changes)
 

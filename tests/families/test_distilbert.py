@@ -63,13 +63,13 @@ def test_keys_of_older_releases_are_known() -> None:
     assert found.config == SIZES["base"] and found.unknown == ()
 
 
-def test_other_spellings_are_heard_and_contradictions_are_not() -> None:
+def test_aliases_are_accepted_and_contradictions_refused() -> None:
     assert DISTILBERT.from_hf({"hidden_size": 96}).config == DistilBertConfig(hidden_size=96)
     with pytest.raises(VerificationError, match=r"hidden_size = 96 contradicts dim = 48"):
         DISTILBERT.from_hf({"dim": 48, "hidden_size": 96})
 
 
-def test_segments_are_not_told_apart() -> None:
+def test_token_types_are_refused() -> None:
     assert list(DISTILBERT.onnx(SMALL, "none").inputs) == ["input_ids", "attention_mask"]
     model = DISTILBERT.model(SMALL, "none")
     ids = torch.ones(1, 2, dtype=torch.int64)

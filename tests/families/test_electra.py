@@ -72,7 +72,7 @@ class TestElectra(ReferenceTests, FamilyTests):
     carried: ClassVar[dict[str, Any]] = {"summary_type": "first"}
 
 
-def test_a_map_between_equal_widths_is_dropped_with_a_reason() -> None:
+def test_projection_between_equal_widths_is_ignored_with_a_reason() -> None:
     """google/electra-base-discriminator and its large sibling hold one, which nothing uses."""
     config = replace(SMALL, embedding_size=48)
     head = "replaced-token-detection"

@@ -122,7 +122,7 @@ def test_the_released_shape_equals_the_numpy_model() -> None:
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
-def test_fresh_weights_are_drawn_as_the_released_code_draws_them(activation: str) -> None:
+def test_initialization_equals_the_released_code(activation: str) -> None:
     # training.py: uniform in [-1, 1], and in [-0.05, 0.05] or normal by the inputs; 1 / sqrt of
     # the inputs; -2 for what lets a highway's new vector through; glorot; 1 / sqrt of the width
     torch.manual_seed(0)
@@ -168,7 +168,7 @@ def test_state_is_carried_row_by_row() -> None:
                 assert np.abs(mine[row, :length].numpy() - layer).max() <= 1e-9
 
 
-def test_state_is_not_kept_without_being_asked() -> None:
+def test_state_is_not_carried_by_default() -> None:
     model = random_model(CLIPPED, "none")
     ids = batch(CLIPPED, (5, 3))
 
@@ -184,7 +184,7 @@ def test_state_is_not_kept_without_being_asked() -> None:
     assert torch.equal(run(None), first) and torch.equal(run(None), first)
 
 
-def test_gradients_stop_at_what_was_carried() -> None:
+def test_gradients_stop_at_carried_state() -> None:
     model, state = random_model(CLIPPED, "none"), RecurrentState()
     for seed in range(2):
         loss = model(batch(CLIPPED, (4, 2), seed), state=state)["last_hidden_state"].square().sum()
@@ -214,7 +214,7 @@ def test_words_have_the_ids_of_the_released_code() -> None:
     assert word_ids("\u00c5ngstr\u00f6m", 50) == expected + [261] * 38
 
 
-def test_a_long_word_loses_its_end() -> None:
+def test_long_word_is_truncated() -> None:
     assert word_ids("abcdef", 5) == [259, 98, 99, 100, 260]
     assert word_ids("ab\u00e9", 5) == [259, 98, 99, 0xC3 + 1, 260]  # in the midst of a letter
 
@@ -236,7 +236,7 @@ def test_texts_are_split_at_white_space() -> None:
     assert ids == sentence_ids(["A", "cat", ",", "sat."], 5)
 
 
-def test_a_text_is_cut_before_its_end() -> None:
+def test_text_is_truncated_before_its_end() -> None:
     long, short = WordTokenizer(5).encode(["a b c d", "a b"], max_tokens=4)
     assert long.tokens == ["<S>", "a", "b", "</S>"] and long.truncated == 2
     assert short.tokens == ["<S>", "a", "b", "</S>"] and short.truncated == 0
@@ -244,7 +244,7 @@ def test_a_text_is_cut_before_its_end() -> None:
 
 
 @pytest.mark.parametrize("text", [("a", "b"), 3, "\ud800"])
-def test_what_is_no_sentence_is_refused(text: Any) -> None:
+def test_invalid_sentences_are_refused(text: Any) -> None:
     with pytest.raises(UsageError, match="text 2"):
         WordTokenizer(5).encode(["a", text], max_tokens=None)
 
@@ -284,7 +284,7 @@ def options(**changes: Any) -> dict[str, Any]:
     return found
 
 
-def test_options_of_training_are_understood_and_carried_along() -> None:
+def test_training_options_are_known_and_kept() -> None:
     training = {"n_epochs": 10, "batch_size": 128, "all_clip_norm_val": 10.0, "unroll_steps": 20}
     hub = options(bidirectional=True, char_cnn__n_characters=261, **training)
     found = ELMO.from_hf(hub)
@@ -312,7 +312,7 @@ def test_options_that_are_not_implemented_are_refused(changes: Any, named: str) 
         ELMO.from_hf(options(**changes))
 
 
-def test_declaring_the_family_imports_nothing_heavy() -> None:
+def test_import_of_the_family_imports_no_torch() -> None:
     code = (
         "import sys, zoo_elmo; family, = zoo_elmo.zoo_families(); family.sizes(); family.heads();"
         "family.weights(family.sizes()['tiny'], 'none').entries(); "

@@ -59,7 +59,7 @@ def test_a_window_has_both_streams() -> None:
     assert row.counts == {"forward": 5, "backward": 5}
 
 
-def test_windows_cut_sentences_and_what_fills_none_is_left() -> None:
+def test_windows_cut_sentences_and_drop_the_remainder() -> None:
     first, second = rows(Split.from_documents([[[3, 4], [5]]]), 2)
     assert planes(first) == {
         "forward": [BEGIN, 3],
@@ -81,9 +81,7 @@ def test_windows_cut_sentences_and_what_fills_none_is_left() -> None:
     st.integers(1, 9),
     st.integers(0, 3),
 )
-def test_rows_one_after_the_other_are_the_streams(
-    sizes: list[list[int]], length: int, seed: int
-) -> None:
+def test_consecutive_rows_are_the_streams(sizes: list[list[int]], length: int, seed: int) -> None:
     numbers = itertools.count(3)
     documents = [[[next(numbers) for _ in range(n)] for n in document] for document in sizes]
     found = rows(Split.from_documents(documents), length, seed=seed)
@@ -99,7 +97,7 @@ def test_rows_one_after_the_other_are_the_streams(
         assert [w for row in found for w in row.arrays[f"{way}_targets"].tolist()[::turn]] == told
 
 
-def test_words_are_read_as_they_are_spelled() -> None:
+def test_character_ids_of_a_batch() -> None:
     task = objective(5)
     batch = task.collate(rows(Split.from_documents([[[3, 4], [2]]]), 5))
     read = batch.tensors["character_ids"][batch.tensors["places"]].tolist()
@@ -112,7 +110,7 @@ def test_words_are_read_as_they_are_spelled() -> None:
     assert batch.counts == {"forward": 5, "backward": 5}
 
 
-def test_words_outside_the_vocabulary_are_read_by_their_characters_and_told_as_unknown() -> None:
+def test_words_outside_the_vocabulary_have_characters_and_the_unknown_label() -> None:
     task = objective(5, vocab_size=4)
     batch = task.collate(rows(Split.from_documents([[[3, 4], [39]]]), 5))
     read = batch.tensors["character_ids"][batch.tensors["places"]].tolist()
@@ -126,7 +124,7 @@ def test_words_outside_the_vocabulary_are_read_by_their_characters_and_told_as_u
     assert losses(task.compute_loss(learner(task), batch.tensors))["forward"] > 0
 
 
-def test_the_last_characters_of_a_long_word_are_left_out() -> None:
+def test_long_words_of_a_batch_are_truncated() -> None:
     words = vocabulary(["\u00e9" * 9, "a" * 10, "a" * 11], roles=ROLES, sentinels=0)
     table = BidirectionalLm(words, CONFIG, 4).characters
     for number, word in enumerate(("\u00e9" * 9, "a" * 10, "a" * 11), 3):
@@ -158,7 +156,7 @@ def by_hand(model: Any, task: BidirectionalLm, windows: list[Example]) -> dict[s
 
 
 @pytest.mark.parametrize("skip", [True, False])
-def test_the_loss_is_that_of_a_loop(skip: bool) -> None:
+def test_loss_equals_a_loop(skip: bool) -> None:
     task = objective(6, skip_connections=skip)
     windows = rows(random_split(40), 6)[:4]
     model = learner(task).eval()
@@ -172,7 +170,7 @@ def test_the_loss_is_that_of_a_loop(skip: bool) -> None:
     assert task.loss_weights == {"forward": 0.5, "backward": 0.5}
 
 
-def test_in_windows_a_stream_is_what_it_is_at_once() -> None:
+def test_windows_with_state_equal_the_whole_stream() -> None:
     split = random_split(50)
     (whole,) = rows(split, 24)[:1]
     model = learner(objective(24)).eval()
@@ -223,7 +221,7 @@ def test_the_sample_is_a_function_of_the_first_row() -> None:
     assert forward != backward and len(set(forward)) == len(set(backward)) == 9
 
 
-def test_the_sampled_loss_is_that_of_the_formula_and_validation_has_all_words() -> None:
+def test_sampled_loss_equals_its_formula_and_validation_is_over_all_words() -> None:
     task = objective(6, samples=12)
     batch = task.collate(rows(random_split(40), 6, samples=12)[:2])
     model = learner(task)
@@ -255,14 +253,14 @@ def test_the_sampled_loss_is_that_of_the_formula_and_validation_has_all_words() 
 # What does not go together
 
 
-def test_pieces_of_words_are_refused() -> None:
+def test_subword_tokenizer_is_refused() -> None:
     tokenizer = Tokenizer(models.WordPiece({"<UNK>": 0}, unk_token="<UNK>"))
     words = TokenizerView(tokenizer, TokenizerInfo(special=ROLES), 1)
     with pytest.raises(UsageError, match=r"WordPiece.*has pieces of words"):
         BidirectionalLm(words, CONFIG, 5)
 
 
-def test_a_sample_is_smaller_than_the_vocabulary() -> None:
+def test_sample_must_be_smaller_than_the_vocabulary() -> None:
     with pytest.raises(UsageError, match=r"num_sampled is 40, and the vocabulary has 40 words"):
         objective(5, samples=40)
     with pytest.raises(ValueError, match="num_sampled is 0"):

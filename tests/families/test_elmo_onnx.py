@@ -79,7 +79,7 @@ def test_a_graph_equals_the_numpy_model(exported: Exported, case: str) -> None:
                 assert difference <= 1e-5 * np.abs(values).max(), (name, lengths)
 
 
-def test_the_graph_has_a_loop_for_each_lstm_and_says_nothing_of_the_machine(
+def test_graph_has_a_scan_per_lstm_and_no_machine_paths(
     exported: Exported,
 ) -> None:
     golden, graph, _ = exported("none-plain")
@@ -125,7 +125,7 @@ def test_texts_through_the_graph(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert np.abs(np.array(result["embedding"]) - values.mean(0)).max() <= 1e-5
 
 
-def test_its_speed_is_measured_on_words_of_characters(tmp_path: Path) -> None:
+def test_benchmark_inputs_are_character_ids(tmp_path: Path) -> None:
     checkpoint, _ = converted(tmp_path, "none-mixed")
     session = open_session(checkpoint, "cpu")
     first, again = measure(checkpoint, [session, session], batch_size=2, seq_len=9, iterations=1)

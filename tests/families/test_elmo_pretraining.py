@@ -85,7 +85,7 @@ def test_the_loss_falls() -> None:
     assert after < before - 0.3
 
 
-def test_in_validation_every_row_begins_with_zeros() -> None:
+def test_validation_rows_start_with_zero_state() -> None:
     taught = trainer()
     task = taught.loss_module.objective
     windows = rows(random_split(50), 5)[:3]
@@ -98,7 +98,7 @@ def test_in_validation_every_row_begins_with_zeros() -> None:
     assert found["loss"] == pytest.approx(mean, rel=1e-9)
 
 
-def test_in_parts_a_batch_is_what_it_is_at_once() -> None:
+def test_micro_batches_equal_the_whole_batch() -> None:
     whole, parts = trainer(4), trainer(2)
     for step in range(3):  # the parts have memories of their own
         for taught in (whole, parts):
@@ -111,7 +111,7 @@ def test_in_parts_a_batch_is_what_it_is_at_once() -> None:
 
 
 @pytest.mark.parametrize("rows_at_once", [4, 2])
-def test_it_goes_on_to_the_bit_where_it_was_saved(rows_at_once: int, tmp_path: Path) -> None:
+def test_resume_is_bit_exact(rows_at_once: int, tmp_path: Path) -> None:
     whole, half = (trainer(rows_at_once, samples=20, dropout=0.1) for _ in range(2))
     for step in range(5):
         whole.train_step(batches(whole, step, 20))
@@ -136,7 +136,7 @@ def test_it_goes_on_to_the_bit_where_it_was_saved(rows_at_once: int, tmp_path: P
         assert torch.equal(tensor, resumed.recurrent_states[0][name])
 
 
-def test_computing_a_window_again_changes_nothing() -> None:
+def test_gradient_checkpointing_changes_nothing() -> None:
     plain, again = trainer(), trainer()
     again.parallel_module = parallelize(
         again.loss_module, settings(gradient_checkpointing=True), HERE
@@ -155,14 +155,14 @@ def test_computing_a_window_again_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("size", list(SIZES))
-def test_recipes_can_be_followed(size: str) -> None:
+def test_recipes_are_valid(size: str) -> None:
     recipe = ELMO.recipe(size)
     assert recipe.objective in ELMO.objectives
     assert recipe.global_batch_tokens % recipe.seq_len == 0
     SampledOptions(**recipe.objective_args)
 
 
-def test_a_corpus_may_have_more_words_than_are_told(isolated: None, tmp_path: Path) -> None:
+def test_corpus_vocabulary_may_exceed_the_models(isolated: None, tmp_path: Path) -> None:
     text, corpus, run = (str(tmp_path / name) for name in ("text.txt", "corpus", "run"))
     words = [f"word{number % (1 + number % 97)}" for number in range(4000)]
     lines = [" ".join(words[k : k + 8]) for k in range(0, 4000, 8)]
@@ -184,7 +184,7 @@ def started(path: Path, **changes: Any) -> Path:
     return path / "model"
 
 
-def test_a_run_goes_on_from_a_model_with_its_words(isolated: None, tmp_path: Path) -> None:
+def test_run_from_a_model_has_its_vocabulary(isolated: None, tmp_path: Path) -> None:
     first = started(tmp_path / "first")
     model = started(tmp_path / "second", init_from={"model": str(first)})
     assert (model / "tokenizer.json").read_bytes() == (first / "tokenizer.json").read_bytes()
@@ -194,9 +194,7 @@ def test_a_run_goes_on_from_a_model_with_its_words(isolated: None, tmp_path: Pat
         assert torch.equal(load_file(weights)[name], tensor), name
 
 
-def test_what_was_published_learns_to_tell_words_that_it_did_not_know(
-    isolated: None, tmp_path: Path
-) -> None:
+def test_published_model_is_trained_on_another_vocabulary(isolated: None, tmp_path: Path) -> None:
     """The released models have neither a list of words nor a softmax over them."""
     source, golden = published(tmp_path / "published")
     start: dict[str, Any] = {"model": str(source)}
@@ -210,15 +208,13 @@ def test_what_was_published_learns_to_tell_words_that_it_did_not_know(
     assert written["config"]["vocab_size"] == 300 != golden.hub_config.get("n_tokens_vocab")
 
 
-def test_words_that_are_always_told_must_be_among_those_told(
-    isolated: None, tmp_path: Path
-) -> None:
+def test_special_words_must_be_in_the_models_vocabulary(isolated: None, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"config\.vocab_size is 2, .* numbers up to 2"):
         started(tmp_path / "run", config={"vocab_size": 2})
     assert not (tmp_path / "run").exists()
 
 
-def test_what_a_run_leaves_behind_gives_vectors(isolated: None, tmp_path: Path) -> None:
+def test_final_model_of_a_run_embeds_texts(isolated: None, tmp_path: Path) -> None:
     run, bare = str(tmp_path / "run"), str(tmp_path / "bare")
     few = [
         "--max-steps",

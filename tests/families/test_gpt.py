@@ -121,7 +121,7 @@ def test_padding_on_the_left_changes_nothing(config: GptConfig, head: str) -> No
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("size", [1, 30, 300])  # the last is beyond what float16 can hold
-def test_scores_have_the_range_and_precision_of_float32(dtype: torch.dtype, size: int) -> None:
+def test_attention_scores_are_computed_in_float32(dtype: torch.dtype, size: int) -> None:
     """What ``reorder_and_upcast_attn`` asks for is so without it."""
     torch.manual_seed(0)
     attention = SelfAttention(hidden_size=64, num_heads=1, dropout=0.0, causal=True, scale=1.0)
@@ -175,19 +175,19 @@ def test_registry_rows_have_the_count_of_their_configuration() -> None:
 @pytest.mark.parametrize(
     ("kind", "size"), [("GPT2Config", "small"), ("OpenAIGPTConfig", "gpt")], ids=["gpt2", "gpt"]
 )
-def test_every_key_of_the_reference_is_known(kind: str, size: str) -> None:
+def test_keys_of_the_reference_are_known(kind: str, size: str) -> None:
     hub = getattr(transformers, kind)().to_dict()
     found = GPT.from_hf(hub)
     assert found.config == SIZES[size]
     assert found.unknown == ()
 
 
-def test_an_empty_configuration_means_the_references_defaults() -> None:
+def test_defaults_of_an_empty_configuration_equal_the_reference() -> None:
     assert GPT.from_hf({"model_type": "gpt2"}).config == SIZES["small"]
     assert GPT.from_hf({"model_type": "openai-gpt"}).config == SIZES["gpt"]
 
 
-def test_keys_have_two_spellings() -> None:
+def test_alias_keys() -> None:
     general = {
         "hidden_size": 64,
         "num_hidden_layers": 3,
@@ -201,7 +201,7 @@ def test_keys_have_two_spellings() -> None:
         assert found.extra == {} and GPT.to_hf(found.config, {}).keys() >= own.keys()
 
 
-def test_two_spellings_that_differ_are_refused() -> None:
+def test_contradicting_aliases_are_refused() -> None:
     with pytest.raises(VerificationError, match="hidden_size = 64 contradicts n_embd = 32"):
         GPT.from_hf({"model_type": "gpt2", "hidden_size": 64, "n_embd": 32})
 
@@ -248,7 +248,7 @@ def test_published_configurations_are_known() -> None:
         ("quantization_config", {"bits": 8}),
     ],
 )
-def test_what_is_not_implemented_is_refused_by_name(key: str, value: object) -> None:
+def test_unimplemented_settings_are_refused_by_name(key: str, value: object) -> None:
     with pytest.raises(VerificationError, match=key):
         GPT.from_hf({"model_type": "gpt2", key: value})
 
@@ -266,7 +266,7 @@ def test_what_is_not_implemented_is_refused_by_name(key: str, value: object) -> 
         ({"norm": "post", "scale_by_layer": True}, "norm post goes with"),
     ],
 )
-def test_a_shape_that_cannot_be_built_is_refused(changes: dict[str, Any], named: str) -> None:
+def test_invalid_configuration_is_refused(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=named):
         replace(SMALL, **changes)
 
@@ -280,7 +280,7 @@ def test_heads_that_the_hub_does_not_have_are_named() -> None:
 
 
 @pytest.mark.parametrize("config", [SMALL, FIRST], ids=["gpt2", "gpt"])
-def test_the_first_files_are_accounted_for(config: GptConfig) -> None:
+def test_files_of_the_first_release_are_matched(config: GptConfig) -> None:
     bare = {
         n.removeprefix("transformer."): i for n, i in published(GPT, config, "causal-lm").items()
     }
@@ -322,7 +322,7 @@ CLASSES = {
 
 
 @pytest.mark.parametrize("architecture", CLASSES)
-def test_there_and_back(architecture: str, tmp_path: Path) -> None:
+def test_hub_round_trip(architecture: str, tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
     from zoo.convert import convert

@@ -58,7 +58,7 @@ def test_outputs_equal_the_reference(size: str) -> None:
                 assert (found.absolute <= 1e-9) if exact else (found.relative <= 1e-5), name
 
 
-def test_the_last_token_is_found_on_either_side_of_padding_and_without_a_mask() -> None:
+def test_last_token_with_left_padding_right_padding_and_no_mask() -> None:
     model = random_model(GPT, SMALL, HEAD)
     inputs = random_inputs(GPT.onnx(SMALL, HEAD), SMALL, (9,))
     with torch.no_grad():

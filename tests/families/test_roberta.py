@@ -75,7 +75,7 @@ def test_the_whole_vocabulary_equals_the_reference() -> None:
     parity.assert_equal(ROBERTA, config, "masked-lm")
 
 
-def test_positions_count_what_is_not_padding_wherever_it_stands() -> None:
+def test_positions_do_not_count_padding() -> None:
     model = parity.random_model(ROBERTA, SMALL, "none")
     reference = reference_model(ROBERTA, SMALL, "none", model.state_dict())
     ids = torch.tensor([[1, 1, 7, 8, 1, 9], [4, 5, 6, 1, 1, 1]])
@@ -90,7 +90,7 @@ def test_positions_count_what_is_not_padding_wherever_it_stands() -> None:
 
 
 @pytest.mark.parametrize("kind", ["Roberta", "XLMRoberta", "Camembert"])
-def test_every_key_of_its_relatives_is_known(kind: str) -> None:
+def test_keys_of_xlm_roberta_and_camembert_are_known(kind: str) -> None:
     hub = getattr(transformers, f"{kind}Config")()
     found = ROBERTA.from_hf(hub.to_dict())
     assert found.unknown == () and isinstance(found.config, RobertaConfig)
@@ -104,7 +104,7 @@ def test_every_key_of_its_relatives_is_known(kind: str) -> None:
 # Weights as they are published
 
 
-def test_the_published_file_is_accounted_for() -> None:
+def test_published_file_is_matched() -> None:
     weights = ROBERTA.weights(SMALL, "masked-lm")
     file = parity.published(ROBERTA, SMALL, "masked-lm")
     file["lm_head.decoder.weight"] = file["roberta.embeddings.word_embeddings.weight"]
@@ -120,7 +120,7 @@ def test_the_published_file_is_accounted_for() -> None:
 # Behaviour
 
 
-def test_a_text_may_be_as_long_as_the_positions_behind_the_padding() -> None:
+def test_longest_input() -> None:
     assert ROBERTA.onnx(SIZES["base"], "none").limits == {"tokens": 512}
     assert list(ROBERTA.onnx(SIZES["base"], "none").inputs) == ["input_ids", "attention_mask"]
     assert "token_type_ids" in ROBERTA.onnx(SMALL, "none").inputs

@@ -130,7 +130,7 @@ def test_settings_equal_the_reference(changes: dict[str, Any]) -> None:
     assert_equal_to_reference(replace(SMALL, **changes), "seq2seq-lm")
 
 
-def test_the_reference_keeps_a_table_of_its_own() -> None:
+def test_untied_output_embeddings_equal_the_reference() -> None:
     """It ties every fresh model; what it compares is untied because the values differ."""
     for changes in ({}, LATER):
         config = replace(SMALL, **changes)
@@ -225,7 +225,7 @@ def test_parameter_counts_are_the_published_ones(size: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("kind", [transformers.T5Config, transformers.MT5Config])
-def test_every_key_of_the_reference_is_known(kind: Any) -> None:
+def test_keys_of_the_reference_are_known(kind: Any) -> None:
     found = FAMILY.from_hf(kind().to_dict())
     assert found.unknown == ()
     expected = SIZES["small"] if kind.model_type == "t5" else SIZES["mt5-small"]
@@ -320,7 +320,7 @@ def test_published_configurations_are_read(size: str) -> None:
         ({"relative_attention_max_distance": 16}, "max_distance 16"),
     ],
 )
-def test_what_cannot_be_computed_is_refused_by_name(hub: dict[str, Any], named: str) -> None:
+def test_unimplemented_settings_are_refused_by_name(hub: dict[str, Any], named: str) -> None:
     with pytest.raises(VerificationError, match=named):
         FAMILY.from_hf({"model_type": "t5", **hub})
 
@@ -328,7 +328,7 @@ def test_what_cannot_be_computed_is_refused_by_name(hub: dict[str, Any], named: 
 # Weights as they are published
 
 
-def test_the_first_releases_file_is_accounted_for() -> None:
+def test_file_of_the_first_release_is_matched() -> None:
     file = parity.published(FAMILY, SMALL, "seq2seq-lm")
     aliases = ["encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"]
     file |= dict.fromkeys(aliases, file["shared.weight"])
@@ -340,7 +340,7 @@ def test_the_first_releases_file_is_accounted_for() -> None:
     assert list(account.drops) == [unused]
 
 
-def test_a_file_with_the_alias_alone_is_accounted_for() -> None:
+def test_file_with_the_alias_alone_is_matched() -> None:
     file = parity.published(FAMILY, SMALL, "encoder")
     file["encoder.embed_tokens.weight"] = file.pop("shared.weight")
     match_tensors(FAMILY.weights(SMALL, "encoder"), file).raise_if_incomplete("test")
@@ -364,7 +364,7 @@ def test_the_file_decides_whether_there_is_a_table_where_the_scale_allows_both()
 # Behaviour
 
 
-def test_declaring_the_family_imports_nothing_heavy() -> None:
+def test_import_of_the_family_imports_no_torch() -> None:
     code = (
         "import sys, zoo_t5; family, = zoo_t5.zoo_families(); family.sizes(); family.heads();"
         "family.weights(family.sizes()['tiny'], 'none').entries(); "
@@ -385,7 +385,7 @@ def test_a_text_without_an_end_is_classified_at_its_last_token() -> None:
     assert (found[1] - short[0]).abs().max() > 1e-3
 
 
-def test_fresh_weights_have_the_references_scale() -> None:
+def test_scale_of_initialization_equals_the_reference() -> None:
     torch.manual_seed(0)
     config = replace(SIZES["v1.1-small"], vocab_size=2000, num_layers=1)
     ours = FAMILY.model(config, "seq2seq-lm")
@@ -420,17 +420,17 @@ def test_float16_saturates_like_the_reference() -> None:
 @pytest.mark.parametrize(
     "changes", [{}, LATER, {**LATER, "series": "mt5"}], ids=["plain", "later", "mt5"]
 )
-def test_there_and_back(changes: dict[str, Any], head: str, tmp_path: Path) -> None:
+def test_hub_round_trip(changes: dict[str, Any], head: str, tmp_path: Path) -> None:
     parity.assert_there_and_back(FAMILY, replace(SMALL, **changes), head, tmp_path, n_positions=512)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_there_and_back(dtype: str, tmp_path: Path) -> None:
+def test_half_precision_round_trip(dtype: str, tmp_path: Path) -> None:
     parity.assert_there_and_back(FAMILY, replace(SMALL, **LATER), "seq2seq-lm", tmp_path, dtype)
 
 
 @pytest.mark.parametrize("changes", [{}, LATER], ids=["plain", "later"])
-def test_what_the_reference_writes_is_read(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_file_written_by_the_reference_is_read(changes: dict[str, Any], tmp_path: Path) -> None:
     """It calls every model tied; the scale and the file say which one is."""
     config = replace(SMALL, **changes)
     model = random_model(config, "seq2seq-lm").float()
@@ -447,7 +447,7 @@ def test_what_the_reference_writes_is_read(changes: dict[str, Any], tmp_path: Pa
     assert torch.equal(found["logits"], expected["logits"])
 
 
-def test_a_file_that_says_untied_and_lacks_the_table_is_not_whole(tmp_path: Path) -> None:
+def test_untied_file_without_output_embeddings_is_refused(tmp_path: Path) -> None:
     config = replace(SMALL, **{**LATER, "output_table": False})
     model = random_model(config, "seq2seq-lm").float()
     reference: Any = reference_model(FAMILY, config, "seq2seq-lm", model.state_dict())
@@ -459,7 +459,7 @@ def test_a_file_that_says_untied_and_lacks_the_table_is_not_whole(tmp_path: Path
     assert not (tmp_path / "ours").exists()
 
 
-def test_the_encoder_is_taken_out_of_a_whole_model(tmp_path: Path) -> None:
+def test_encoder_of_a_whole_model_is_converted(tmp_path: Path) -> None:
     model = random_model(SMALL, "seq2seq-lm").float()
     reference: Any = reference_model(FAMILY, SMALL, "seq2seq-lm", model.state_dict())
     reference.save_pretrained(tmp_path / "hub")
@@ -479,7 +479,7 @@ def test_the_encoder_is_taken_out_of_a_whole_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "head", ["encoder", "sequence-classification"]
 )  # what writes: tests.export
-def test_it_exports(head: str, tmp_path: Path) -> None:
+def test_export(head: str, tmp_path: Path) -> None:
     config = replace(SMALL, **LATER, num_layers=2, num_decoder_layers=1)
     model = random_model(config, head).float()
     reference: Any = reference_model(FAMILY, config, head, model.state_dict())

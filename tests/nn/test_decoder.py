@@ -41,7 +41,7 @@ def parts() -> Any:
     return {"embeddings": make_embeddings(SHAPE, norm=False), "layers": list(layers)}
 
 
-def test_a_block_normalises_what_enters_its_parts() -> None:
+def test_pre_norm_block_equals_its_formula() -> None:
     attention, x = nn.Linear(8, 8, bias=False), torch.randn(2, 3, 8)
     block = PreNormBlock(
         attention, hidden_size=8, intermediate_size=12, act="relu", layer_norm_eps=0.1, dropout=0.0
@@ -59,7 +59,7 @@ def test_a_block_normalises_what_enters_its_parts() -> None:
     assert torch.allclose(block(x), expected, atol=1e-5)
 
 
-def test_the_first_real_token_stands_at_the_first_place() -> None:
+def test_position_ids_with_left_padding() -> None:
     assert position_ids_from_mask(IDS, None, 3).tolist() == [[3, 4, 5, 6, 7]]
     assert position_ids_from_mask(IDS, MASK, 0).tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]]
     assert position_ids_from_mask(IDS[:, 3:], MASK, 3).tolist() == [[1, 2], [3, 4]]
@@ -76,13 +76,11 @@ def test_the_first_real_token_stands_at_the_first_place() -> None:
         (torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]]), 3, [1, 4]),
     ],
 )
-def test_neither_mask_nor_id_calls_the_last_token_padding(
-    mask: Tensor | None, pad: int | None, expected: list[int]
-) -> None:
+def test_last_token_index(mask: Tensor | None, pad: int | None, expected: list[int]) -> None:
     assert last_token_index(IDS, mask, pad).tolist() == expected
 
 
-def test_steps_give_what_the_whole_text_gives() -> None:
+def test_cached_decoding_equals_one_forward_pass() -> None:
     model = CausalLM(**parts()).double()
     randomize_weights(model)
     assert isinstance(model, Decoder)
@@ -95,7 +93,7 @@ def test_steps_give_what_the_whole_text_gives() -> None:
         assert (found - whole[:, place]).abs().max() < 1e-12
 
 
-def test_a_text_is_judged_by_its_last_token() -> None:
+def test_sequence_classifier_uses_the_last_token() -> None:
     model = CausalSequenceClassifier(**parts(), head=nn.Linear(8, 3)).double()
     model.pad_token_id = 9
     randomize_weights(model)

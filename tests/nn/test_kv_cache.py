@@ -11,7 +11,9 @@ from zoo.nn.transformer import SelfAttention
 @pytest.mark.parametrize("cuts", [(9,), (1,) * 9, (4, 5), (3, 1, 1, 4)], ids=str)
 @pytest.mark.parametrize("room", [0, 2, 20])
 @pytest.mark.parametrize("padded", [False, True])
-def test_pieces_give_the_whole(cuts: tuple[int, ...], room: int, padded: bool) -> None:
+def test_attention_with_a_cache_equals_attention_without(
+    cuts: tuple[int, ...], room: int, padded: bool
+) -> None:
     torch.manual_seed(0)
     attention = SelfAttention(hidden_size=8, num_heads=2, dropout=0.0, causal=True).double()
     x = torch.randn(3, 9, 8, dtype=torch.float64)
@@ -29,7 +31,7 @@ def test_pieces_give_the_whole(cuts: tuple[int, ...], room: int, padded: bool) -
     assert difference[mask.bool() if padded else torch.ones_like(mask).bool()].max() < 1e-12
 
 
-def test_a_token_does_not_look_ahead() -> None:
+def test_causal_attention() -> None:
     attention = SelfAttention(hidden_size=8, num_heads=2, dropout=0.0, causal=True)
     x = torch.randn(1, 6, 8)
     changed = x.clone()
@@ -38,7 +40,7 @@ def test_a_token_does_not_look_ahead() -> None:
     assert torch.allclose(before[:, :4], after[:, :4]) and not torch.allclose(before, after)
 
 
-def test_rows_are_kept_repeated_and_dropped() -> None:
+def test_cache_select() -> None:
     cache, keys = KeyValueCache(2, max_new_tokens=3), torch.randn(3, 2, 4, 5)
     for layer in cache.layers:
         layer.extend(keys, -keys)

@@ -9,7 +9,7 @@ from zoo.nn.layers.relative import relative_shift
 TEXTS = torch.tensor([[1, 1, 1, 1, 2, 2, 2, 0], [1, 2, 2, 2, 2, 2, 3, 3]])
 
 
-def test_scores_by_difference_are_those_of_every_pair() -> None:
+def test_relative_shift_equals_gathering() -> None:
     content = torch.randn(2, 3, 5, 4, dtype=torch.float64)
     table = torch.randn(2, 4, 10, dtype=torch.float64)  # a column for each of -4 to 5
     found = relative_shift(content, table)
@@ -23,7 +23,7 @@ def test_scores_by_difference_are_those_of_every_pair() -> None:
 
 
 @pytest.mark.parametrize(("kernel", "groups"), [(1, 1), (3, 2), (5, 1)])
-def test_each_of_a_rows_texts_is_convolved_as_if_alone(kernel: int, groups: int) -> None:
+def test_convolution_of_packed_rows(kernel: int, groups: int) -> None:
     convolution = TokenConvolution(4, kernel, groups).double()
     x = torch.randn(2, 8, 4, dtype=torch.float64)
     found = convolution(x, TEXTS)

@@ -14,7 +14,7 @@ FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_a_masked_key_has_no_weight_and_no_row_overflows(dtype: torch.dtype) -> None:
+def test_padding_mask(dtype: torch.dtype) -> None:
     mask = padding_mask(torch.tensor([[1, 1, 0], [0, 0, 0]]), dtype)
     assert mask is not None and mask.shape == (2, 1, 1, 3) and mask.dtype is dtype
     scores = torch.tensor([-500.0, 3.0, 500.0], dtype=dtype) + mask
@@ -24,11 +24,11 @@ def test_a_masked_key_has_no_weight_and_no_row_overflows(dtype: torch.dtype) -> 
     assert weights[1].isfinite().all()
 
 
-def test_no_mask_stays_no_mask() -> None:
+def test_padding_mask_of_none() -> None:
     assert padding_mask(None, torch.float32) is None
 
 
-def test_attention_is_its_formula() -> None:
+def test_attention_equals_its_formula() -> None:
     attention = SelfAttention(hidden_size=12, num_heads=3, dropout=0.0).double()
     randomize_weights(attention)
     x = torch.randn(2, 5, 12, dtype=torch.float64)
@@ -44,7 +44,7 @@ def test_attention_is_its_formula() -> None:
     assert (attention(x, mask) - expected).abs().max() < 1e-12
 
 
-def test_what_padding_holds_does_not_matter_to_the_bit() -> None:
+def test_outputs_do_not_depend_on_padding_tokens() -> None:
     attention = SelfAttention(hidden_size=8, num_heads=2, dropout=0.0)
     x = torch.randn(1, 6, 8)
     mask = padding_mask(torch.tensor([[1, 1, 1, 1, 0, 0]]), x.dtype)
@@ -64,18 +64,18 @@ def test_what_padding_holds_does_not_matter_to_the_bit() -> None:
         ("tanh", math.tanh(1)),
     ],
 )
-def test_activations_are_their_formulas(name: str, at_one: float) -> None:
+def test_activations_equal_their_formulas(name: str, at_one: float) -> None:
     function = activation(name)
     assert abs(function(torch.ones(1, dtype=torch.float64)).item() - at_one) < 1e-15
     assert abs(function(torch.zeros(1, dtype=torch.float64)).item()) == 0
 
 
-def test_an_unknown_activation_is_refused() -> None:
+def test_unknown_activation() -> None:
     with pytest.raises(ValueError, match="'swiglu' is not one of gelu, "):
         activation("swiglu")
 
 
-def test_embeddings_are_a_normalised_sum() -> None:
+def test_embeddings_equal_their_formula() -> None:
     embeddings = Embeddings(
         vocab_size=9,
         max_positions=6,
@@ -94,7 +94,7 @@ def test_embeddings_are_a_normalised_sum() -> None:
     assert (embeddings(ids, types) - expected).abs().max() < 1e-12
 
 
-def test_a_text_longer_than_the_positions_is_an_error() -> None:
+def test_too_long_input_is_an_error() -> None:
     embeddings = Embeddings(
         vocab_size=9,
         max_positions=6,
@@ -108,7 +108,7 @@ def test_a_text_longer_than_the_positions_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_a_masked_token_head_scores_against_the_right_table(tied: bool) -> None:
+def test_output_embeddings_of_the_mlm_head(tied: bool) -> None:
     head = MLMHead(hidden_size=4, vocab_size=9, act="relu", layer_norm_eps=1e-3, tied=tied)
     embeddings = torch.nn.Embedding(9, 4)
     hidden = torch.randn(2, 3, 4)
@@ -120,7 +120,7 @@ def test_a_masked_token_head_scores_against_the_right_table(tied: bool) -> None:
     assert torch.equal(after, 2 * before) if tied else torch.equal(after, before)
 
 
-def test_a_highway_is_its_formula() -> None:
+def test_highway_equals_its_formula() -> None:
     layer, x = Highway(5).double(), torch.randn(2, 3, 5, dtype=torch.float64)
     randomize_weights(layer)
     gate = 1 / (1 + (-(x @ layer.carry.weight.T + layer.carry.bias)).exp())

@@ -16,7 +16,7 @@ def step(held: Tensors, token: Tensors) -> Tensors:
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_each_row_goes_over_its_own_tokens(reverse: bool) -> None:
+def test_scan_equals_a_loop(reverse: bool) -> None:
     given = torch.arange(24.0).view(3, 4, 2)
     mask = torch.arange(4) < torch.tensor(LENGTHS)[:, None]
     begin = torch.ones(3, 2), torch.zeros(3, 1)
@@ -30,7 +30,7 @@ def test_each_row_goes_over_its_own_tokens(reverse: bool) -> None:
         assert torch.equal(total[row], held)
 
 
-def test_a_graph_goes_over_any_number_of_tokens() -> None:
+def test_exported_scan_of_any_length() -> None:
     class Layer(torch.nn.Module):
         def forward(self, given: Tensor, mask: Tensor) -> Tensor:
             begin = given.new_ones(given.shape[0], 2), given.new_zeros(given.shape[0], 1)
@@ -45,7 +45,7 @@ def test_a_graph_goes_over_any_number_of_tokens() -> None:
         assert torch.equal(graph.module()(*given), Layer()(*given))
 
 
-def test_rows_go_on_where_they_ended() -> None:
+def test_state_is_carried_by_row() -> None:
     first, rows = RecurrentState(), torch.arange(3.0)[:, None].requires_grad_()
     assert not first.before("cell", torch.zeros(3, 1)).any()
     first.after("cell", rows)

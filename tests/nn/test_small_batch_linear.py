@@ -17,7 +17,7 @@ from zoo.nn.layers.small_batch_linear import (
 @pytest.mark.parametrize(
     ("outputs", "inputs"), [(70, 40), (192, 768), (200, 768), (131, 800), (40, 3000)]
 )
-def test_it_is_the_ordinary_product(
+def test_small_batch_linear_equals_linear(
     shape: tuple[int, ...], biased: bool, outputs: int, inputs: int
 ) -> None:
     torch.manual_seed(0)
@@ -36,7 +36,7 @@ def test_it_is_the_ordinary_product(
         assert torch.equal(exact, expected)
 
 
-def test_a_quickened_model_keeps_its_parameters_and_its_gradients() -> None:
+def test_optimized_model_keeps_parameters_and_gradients() -> None:
     model = nn.Sequential(nn.Linear(8, 6), nn.LayerNorm(6), nn.Linear(6, 5, bias=False))
     x, names = torch.randn(2, 8), dict(model.named_parameters())
     before = model(x)
@@ -49,7 +49,7 @@ def test_a_quickened_model_keeps_its_parameters_and_its_gradients() -> None:
         assert torch.allclose(model(x), before, atol=1e-6)
 
 
-def test_parts_of_larger_tensors_are_multiplied_as_they_are() -> None:
+def test_small_batch_linear_of_views() -> None:
     torch.manual_seed(0)
     weight, x = torch.randn(307, 768)[7:], torch.randn(10, 1536)[5:, 1::2]
     assert weight.storage_offset() and not x.is_contiguous()

@@ -47,7 +47,7 @@ def test_an_exception_in_a_file_of_a_plugin(
     assert json.loads(done.stdout)["exit_code"] == 5
 
 
-def test_an_exception_of_a_built_in_family_is_not_blamed_on_others(
+def test_exception_of_a_built_in_family_names_no_other_plugin(
     tmp_path: Path,
 ) -> None:
     """The plugin is installed and takes no part."""
@@ -58,7 +58,7 @@ def test_an_exception_of_a_built_in_family_is_not_blamed_on_others(
 
 
 @pytest.mark.parametrize("kind", ["BaseException", "GeneratorExit", "SystemExit", "MemoryError"])
-def test_whatever_is_raised_at_import_is_one_warning(tmp_path: Path, kind: str) -> None:
+def test_exception_at_import_is_one_warning(tmp_path: Path, kind: str) -> None:
     site = lay_out(tmp_path / "site", {}, first=f"raise {kind}('odd \\x1b[31m\\nerror: forged')\n")
     done = zoo("families", "--json", PYTHONPATH=str(site))
     assert done.returncode == 0
@@ -70,7 +70,7 @@ def test_whatever_is_raised_at_import_is_one_warning(tmp_path: Path, kind: str) 
 @pytest.mark.parametrize(
     "method", ["def heads(self):\n        raise ValueError('none')", "sizes = lambda self: 7"]
 )
-def test_a_family_that_cannot_be_described_hides_no_other(tmp_path: Path, method: str) -> None:
+def test_broken_family_does_not_hide_others(tmp_path: Path, method: str) -> None:
     first = FAMILY.replace('("mine",)', f'("mine",)\n    {method}')
     done = zoo("families", "--json", PYTHONPATH=str(lay_out(tmp_path / "site", {}, first=first)))
     assert done.returncode == 0, done.stderr
@@ -80,7 +80,7 @@ def test_a_family_that_cannot_be_described_hides_no_other(tmp_path: Path, method
 
 
 @pytest.mark.parametrize("command", ["families", "models", "plugins", "doctor"])
-def test_json_stays_json_where_a_plugin_prints(tmp_path: Path, command: str) -> None:
+def test_output_of_a_plugin_does_not_break_json(tmp_path: Path, command: str) -> None:
     noise = "import sys\nprint('hello')\nsys.stdout.write('there\\n')\n"
     hook = FAMILY.replace("    return [", "    print('once more')\n    return [")
     site = lay_out(tmp_path / "site", {}, first=noise + hook)

@@ -45,7 +45,7 @@ def test_without_the_option_the_first_module_alone_is_imported(tmp_path: Path) -
     ("text", "said"),
     [(ENDLESS, "not imported after 4 s"), ("import os\nos._exit(3)\n", "ends the process, with 3")],
 )
-def test_a_file_that_does_not_come_back(
+def test_module_that_hangs_or_exits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
 ) -> None:
     """The package itself imports nothing heavy, so that the child is there at once."""

@@ -117,7 +117,7 @@ def assert_predictions(found: list[dict[str, Any]], expected: list[torch.Tensor]
         assert np.allclose(shares, best.values.numpy(), rtol=1e-4, atol=1e-7)
 
 
-def test_it_is_listed_like_ours(plugin: Installed) -> None:
+def test_plugin_is_listed(plugin: Installed) -> None:
     found = plugin.zoo("families")["families"]["mpnet"]
     assert found["heads"].keys() == {"none", "masked-lm"}
     assert found["tasks"] == ["embed", "features", "fill-mask"]
@@ -125,7 +125,7 @@ def test_it_is_listed_like_ours(plugin: Installed) -> None:
     assert health["mpnet"] == ("plm-zoo-mpnet", "ok")
 
 
-def test_the_familys_name_stands_for_a_checkpoint(plugin: Installed) -> None:
+def test_family_name_refers_to_the_default_checkpoint(plugin: Installed) -> None:
     found = plugin.zoo("info", "mpnet")
     assert found["repo"] == "sentence-transformers/all-mpnet-base-v2"
     assert found["parameters"] == 109_486_464
@@ -138,9 +138,7 @@ def test_a_checkpoint_is_verified(plugin: Installed) -> None:
     assert set(checks.values()) == {"ok"}
 
 
-def test_masks_are_filled_as_by_the_reference_and_by_the_graph(
-    plugin: Installed, reference: Any
-) -> None:
+def test_fill_mask_equals_the_reference(plugin: Installed, reference: Any) -> None:
     expected = [logits(reference, plugin, text) for text in TEXTS]
     plugin.zoo("export", "ours", "--onnx", "-o", "graph")
     for model in ("ours", "graph"):
@@ -148,7 +146,7 @@ def test_masks_are_filled_as_by_the_reference_and_by_the_graph(
         assert_predictions(found, expected)
 
 
-def test_a_text_is_embedded_as_by_the_reference(plugin: Installed, reference: Any) -> None:
+def test_embed_equals_the_reference(plugin: Installed, reference: Any) -> None:
     plugin.zoo("convert", "hub", "--head", "none", "-o", "trunk")
     (found,) = plugin.zoo("run", "embed", "trunk", "a bad hedge")["results"]
     tokenizer = transformers.MPNetTokenizer.from_pretrained(plugin.folder / "hub")
@@ -157,7 +155,7 @@ def test_a_text_is_embedded_as_by_the_reference(plugin: Installed, reference: An
     assert np.allclose(found["embedding"], hidden[0].mean(0).numpy(), rtol=0, atol=1e-5)
 
 
-def test_what_goes_back_to_the_hub_is_what_came(plugin: Installed, reference: Any) -> None:
+def test_hub_round_trip(plugin: Installed, reference: Any) -> None:
     plugin.zoo("convert", "ours", "--to", "hub", "-o", "back")
     kind: Any = transformers.MPNetForMaskedLM
     found, loading = kind.from_pretrained(plugin.folder / "back", output_loading_info=True)
@@ -172,7 +170,7 @@ def test_what_goes_back_to_the_hub_is_what_came(plugin: Installed, reference: An
     assert dict(before_ids) == dict(after_ids)
 
 
-def test_it_is_pretrained_and_what_comes_out_is_the_references(plugin: Installed) -> None:
+def test_pretrained_model_equals_the_reference(plugin: Installed) -> None:
     settings = [f"--set={name}={value}" for name, value in RUN.items()]
     plugin.zoo("pretrain", "mpnet", *settings, "--device", "cpu", "-o", "run")
     checks = {
@@ -191,7 +189,7 @@ def test_it_is_pretrained_and_what_comes_out_is_the_references(plugin: Installed
     assert found["masks"][0]["predictions"][0]["score"] == pytest.approx(float(best), rel=1e-4)
 
 
-def test_the_page_shows_the_real_code() -> None:
+def test_code_of_the_page_is_that_of_the_example() -> None:
     files = [*EXAMPLE.rglob("*.py"), EXAMPLE / "pyproject.toml"]
     code = "\n".join(path.read_text("utf-8") for path in files)
     page = EXAMPLE.with_name("add-a-family.md").read_text("utf-8")

@@ -46,7 +46,7 @@ def zoo(folder: Path, *arguments: str, **more: str) -> "subprocess.CompletedProc
     )
 
 
-def test_a_third_partys_family_is_listed_like_ours(tmp_path: Path) -> None:
+def test_third_party_family_is_listed(tmp_path: Path) -> None:
     distribution(tmp_path, "zoo-mine", "mine", "zoo_mine", HEALTHY.format(name="mine"))
     families = json.loads(zoo(tmp_path, "families", "--json").stdout)["families"]
     assert families["mine"]["heads"] == families["bert"]["heads"]
@@ -74,7 +74,7 @@ def test_a_plugin_that_fails_to_import_is_one_warning_and_the_rest_works(tmp_pat
     assert "broken" in next(p["health"] for p in plugins if p["name"] == "sad")
 
 
-def test_asking_for_a_broken_family_is_exit_code_5(tmp_path: Path) -> None:
+def test_broken_family_is_exit_code_5(tmp_path: Path) -> None:
     distribution(tmp_path, "zoo-sad", "sad", "zoo_sad", "import nowhere\n")
     done = zoo(tmp_path, "info", "sad")
     assert done.returncode == 5
@@ -89,7 +89,7 @@ def test_strict_mode_makes_a_broken_plugin_an_error(tmp_path: Path) -> None:
     assert "ZeroDivisionError" in done.stderr
 
 
-def test_a_broken_plugin_does_not_touch_a_command_that_does_not_need_it(tmp_path: Path) -> None:
+def test_broken_plugin_does_not_affect_other_commands(tmp_path: Path) -> None:
     distribution(tmp_path, "zoo-sad", "sad", "zoo_sad", "raise SystemExit(9)\n")
     done = zoo(tmp_path, "info", "all-minilm-l6-v2")
     assert done.returncode == 0
@@ -122,7 +122,7 @@ def test_two_plugins_that_provide_one_family_are_an_error_naming_both(tmp_path: 
     assert "zoo-two" in done.stderr
 
 
-def test_the_environment_restricts_what_is_loaded(tmp_path: Path) -> None:
+def test_environment_variable_restricts_plugins(tmp_path: Path) -> None:
     distribution(tmp_path, "zoo-mine", "mine", "zoo_mine", HEALTHY.format(name="mine"))
     done = zoo(tmp_path, "families", "--json", ZOO_PLUGINS="mine")
     assert list(json.loads(done.stdout)["families"]) == ["mine"]
@@ -139,7 +139,7 @@ def test_a_hook_with_an_argument_that_does_not_exist_is_reported(tmp_path: Path)
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])
-def test_the_list_shows_who_claims_one_name(tmp_path: Path, more: tuple[str, ...]) -> None:
+def test_plugins_with_one_name_are_listed(tmp_path: Path, more: tuple[str, ...]) -> None:
     distribution(tmp_path, "zoo-one", "twin", "zoo_one", HEALTHY.format(name="twin"))
     distribution(tmp_path, "zoo-two", "twin", "zoo_two", HEALTHY.format(name="twin"))
     done = zoo(tmp_path, "plugins", *more)
@@ -193,7 +193,7 @@ def test_a_plugins_registry_adds_models(tmp_path: Path) -> None:
         ("bert-base-uncased: {family: bert, repo: a/b}\n", "already in the built-in registry"),
     ],
 )
-def test_a_plugins_registry_that_is_broken_stops_nobody(
+def test_broken_registry_of_a_plugin_is_one_warning(
     tmp_path: Path, rows: str | None, why: str
 ) -> None:
     source = (
@@ -213,7 +213,7 @@ def test_a_plugins_registry_that_is_broken_stops_nobody(
 
 
 @pytest.mark.parametrize("value", ["7", "[object()]", "[None]"])
-def test_a_hook_that_returns_nonsense_is_reported(tmp_path: Path, value: str) -> None:
+def test_hook_with_invalid_return_value_is_reported(tmp_path: Path, value: str) -> None:
     source = f"{HOOKIMPL}@hookimpl\ndef zoo_families():\n    return {value}\n"
     distribution(tmp_path, "zoo-odd", "odd", "zoo_odd", source)
     done = zoo(tmp_path, "families", "--json")

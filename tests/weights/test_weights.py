@@ -69,7 +69,7 @@ def random_bits(shape: tuple[int, ...], dtype: str, seed: int) -> Array:
 
 @settings(deadline=None)  # other work on the machine is no fault
 @given(CASES, STORAGE, st.integers(0, 2**32))
-def test_operations_invert_to_the_bit(
+def test_ops_are_inverted_bit_for_bit(
     case: tuple[Op, tuple[int, ...]], dtype: str, seed: int
 ) -> None:
     op, shape = case
@@ -83,7 +83,7 @@ def test_operations_invert_to_the_bit(
 
 @settings(deadline=None)  # other work on the machine is no fault
 @given(CASES, STORAGE, st.integers(0, 2**32))
-def test_pieces_one_after_the_other_are_our_tensor(
+def test_chunks_are_the_tensor_in_order(
     case: tuple[Op, tuple[int, ...]], dtype: str, seed: int
 ) -> None:
     op, shape = case
@@ -92,24 +92,24 @@ def test_pieces_one_after_the_other_are_our_tensor(
     assert joined == op.to_ours(hub, shape).tobytes()
 
 
-def test_concat_puts_parts_in_their_order() -> None:
+def test_concat_order() -> None:
     q, k, v = (np.full((2, 3), n) for n in range(3))
     assert Concat(3).to_ours([q, k, v], (6, 3))[:, 0].tolist() == [0, 0, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize(("op", "rows"), [(Concat(3), 7), (Concat(2, sizes=(2, 3)), 6)])
-def test_concat_refuses_rows_that_do_not_split(op: Concat, rows: int) -> None:
+def test_concat_of_rows_that_do_not_divide(op: Concat, rows: int) -> None:
     with pytest.raises(ValueError, match=f"{rows} rows do not split"):
         op.hub_shapes((rows, 2))
 
 
-def test_heads_of_one_part_come_to_stand_together() -> None:
+def test_deinterleave_qkv() -> None:
     rows = [f"{part}{head}" for head in range(2) for part in "qkv"]  # one row for each
     found = DeinterleaveQKV(2).to_ours([np.array(rows)], (6,))
     assert found.tolist() == ["q0", "q1", "k0", "k1", "v0", "v1"]
 
 
-def test_transpose_leaves_vectors_alone() -> None:
+def test_transpose_of_vectors() -> None:
     assert Transpose().hub_shapes((5,)) == ((5,),)
     assert Transpose().hub_shapes((2, 5)) == ((5, 2),)
 
@@ -144,7 +144,7 @@ def file_of(weights: WeightMap, dtype: str = "F32") -> dict[str, TensorInfo]:
     }
 
 
-def test_templates_expand_both_sides_alike() -> None:
+def test_templates_expand_on_both_sides() -> None:
     found = {entry.target: entry for entry in TRUNK.entries()}
     assert len(found) == 1 + 2 + 2 * 2
     entry = found["layers.1.qk.weight"]
@@ -153,18 +153,18 @@ def test_templates_expand_both_sides_alike() -> None:
     assert found["layers.1.qk.bias"].source_shapes == ((4,), (4,))
 
 
-def test_two_counts_run_over_every_pair() -> None:
+def test_two_placeholders_expand_to_all_pairs() -> None:
     weights = WeightMap([Rule("a.{i}.{j}", "b.{j}.{i}", (1,))], counts={"i": 2, "j": 3})
     pairs = [(entry.sources[0], entry.target) for entry in weights.entries()]
     assert len(pairs) == 6 and ("a.1.2", "b.2.1") in pairs
 
 
-def test_parameters_are_counted_without_ties() -> None:
+def test_parameter_count_without_ties() -> None:
     assert TRUNK.parameters() == 40 + 8 + 2 * (32 + 8)
     assert SCORES.parameters() == TRUNK.parameters() + 10 + 20
 
 
-def test_a_bare_trunk_is_written_without_prefix() -> None:
+def test_backbone_is_written_without_prefix() -> None:
     assert TRUNK.bare and TRUNK.written("net.words.weight") == "words.weight"
     assert not SCORES.bare and SCORES.written("net.words.weight") == "net.words.weight"
 
@@ -194,7 +194,7 @@ def test_ties_and_drops_expand() -> None:
     "prefix",
     ["", "net.", "module.", "module.net.", "_orig_mod.", "_orig_mod.module.net.", "x.net."],
 )
-def test_prefixes_of_a_bare_trunk_are_found(prefix: str) -> None:
+def test_prefix_of_a_backbone_is_found(prefix: str) -> None:
     file = {prefix + name: info for name, info in file_of(TRUNK).items()}
     account = match_tensors(TRUNK, file)
     account.raise_if_incomplete("test")
@@ -203,14 +203,14 @@ def test_prefixes_of_a_bare_trunk_are_found(prefix: str) -> None:
 
 
 @pytest.mark.parametrize("wrapper", ["", "module.", "_orig_mod.", "model.module."])
-def test_prefixes_of_wrappers_go_from_heads_too(wrapper: str) -> None:
+def test_wrapper_prefix_is_removed_from_heads(wrapper: str) -> None:
     file = {wrapper + name: info for name, info in file_of(SCORES).items()}
     account = match_tensors(SCORES, file)
     account.raise_if_incomplete("test")
     assert account.prefix == wrapper + "net."
 
 
-def test_a_trunk_and_a_head_under_different_prefixes_do_not_match() -> None:
+def test_backbone_and_head_under_different_prefixes_do_not_match() -> None:
     file = {f"module.{name}": info for name, info in file_of(SCORES).items()}
     file["cls.bias"] = file.pop("module.cls.bias")
     match_tensors(SCORES, file).raise_if_incomplete(
@@ -226,14 +226,14 @@ def test_two_backbones_are_ambiguous() -> None:
         match_tensors(TRUNK, twice)
 
 
-def test_the_larger_of_two_trunks_is_the_trunk() -> None:
+def test_larger_of_two_backbones_is_matched() -> None:
     file = {f"net.{name}": info for name, info in file_of(TRUNK).items()}
     file["teacher.words.weight"] = TensorInfo("F32", (10, 4))
     account = match_tensors(TRUNK, file)
     assert account.prefix == "net." and account.unexpected == ("teacher.words.weight",)
 
 
-def test_a_file_of_nothing_known_lacks_everything() -> None:
+def test_file_without_known_tensors() -> None:
     account = match_tensors(TRUNK, {"something": TensorInfo("F32", (1,))})
     assert account.unexpected == ("something",)
     assert len(account.missing) == len(file_of(TRUNK))
@@ -253,7 +253,7 @@ def test_a_file_of_nothing_known_lacks_everything() -> None:
         ("net.layer_scale.gamma", "net.layer_scale.gamma"),
     ],
 )
-def test_legacy_names_match_whole_components_at_the_end(name: str, present: str) -> None:
+def test_legacy_names_match_whole_components(name: str, present: str) -> None:
     assert TRUNK.current(name) == present
 
 
@@ -265,7 +265,7 @@ def test_legacy_names_are_read_and_reported() -> None:
     assert account.renamed == {"words.LayerNorm.gamma": "words.LayerNorm.weight"}
 
 
-def test_a_tensor_under_its_old_and_its_present_name_is_refused() -> None:
+def test_tensor_under_legacy_and_current_name_is_refused() -> None:
     file = file_of(TRUNK)
     file["words.LayerNorm.gamma"] = file["words.LayerNorm.weight"]
     account = match_tensors(TRUNK, file)
@@ -281,7 +281,7 @@ def without(file: Mapping[str, TensorInfo], *names: str) -> dict[str, TensorInfo
     return {name: info for name, info in file.items() if name not in names}
 
 
-def test_an_optional_part_is_there_or_not() -> None:
+def test_optional_part_is_present_or_absent() -> None:
     file = file_of(SCORES)
     account = match_tensors(SCORES, file)
     assert account.closed and account.present == ("pooler",) and account.absent == ()
@@ -290,7 +290,7 @@ def test_an_optional_part_is_there_or_not() -> None:
     assert not any(move.entry.target.startswith("pooler") for move in account.moves)
 
 
-def test_half_of_an_optional_part_is_missing_the_other_half() -> None:
+def test_incomplete_optional_part() -> None:
     account = match_tensors(SCORES, without(file_of(SCORES), "net.pool.bias"))
     assert account.missing == ("net.pool.bias",)
 
@@ -298,13 +298,13 @@ def test_half_of_an_optional_part_is_missing_the_other_half() -> None:
 # Ties
 
 
-def test_an_alias_beside_its_owner_is_tied() -> None:
+def test_alias_and_owner_are_tied() -> None:
     file = file_of(SCORES) | {"cls.decoder.weight": TensorInfo("F32", (10, 4))}
     account = match_tensors(SCORES, file)
     assert account.closed and account.ties == {"cls.decoder.weight": "net.words.weight"}
 
 
-def test_an_alias_alone_stands_for_its_owner() -> None:
+def test_alias_without_owner_is_read() -> None:
     file = without(file_of(SCORES), "net.words.weight")
     file["cls.decoder.weight"] = TensorInfo("F32", (10, 4))
     account = match_tensors(SCORES, file)
@@ -313,7 +313,7 @@ def test_an_alias_alone_stands_for_its_owner() -> None:
     assert move.names == ("cls.decoder.weight",)
 
 
-def test_an_alias_without_a_tie_is_left_over() -> None:
+def test_alias_without_a_tie_is_unexpected() -> None:
     file = file_of(TRUNK) | {"cls.decoder.weight": TensorInfo("F32", (10, 4))}
     assert match_tensors(TRUNK, file).unexpected == ("cls.decoder.weight",)
 
@@ -321,7 +321,7 @@ def test_an_alias_without_a_tie_is_left_over() -> None:
 # Drops
 
 
-def test_a_dropped_tensor_carries_its_reason_and_its_check() -> None:
+def test_ignored_tensor_has_reason_and_check() -> None:
     file = file_of(TRUNK) | {"words.position_ids": TensorInfo("I64", (1, 6))}
     account = match_tensors(TRUNK, file)
     drop = account.drops["words.position_ids"]
@@ -352,7 +352,7 @@ def open_account() -> MappingReport:
     return match_tensors(TRUNK, file)
 
 
-def test_an_open_account_lists_what_is_wrong() -> None:
+def test_incomplete_report_lists_problems() -> None:
     account = open_account()
     assert not account.closed and account.open_items == 4
     assert account.missing == ("net.words.LayerNorm.bias", "net.block.1.k.weight")
@@ -360,7 +360,7 @@ def test_an_open_account_lists_what_is_wrong() -> None:
     assert account.shape_mismatches == ("words.weight 11x4, not 10x4",)
 
 
-def test_an_open_account_stops_with_one_line() -> None:
+def test_incomplete_report_raises_one_line() -> None:
     with pytest.raises(VerificationError) as caught:
         open_account().raise_if_incomplete("here")
     line = str(caught.value)
@@ -369,7 +369,7 @@ def test_an_open_account_stops_with_one_line() -> None:
     assert "\n" not in line and caught.value.exit_code == 3
 
 
-def test_long_lists_are_cut() -> None:
+def test_long_lists_are_truncated() -> None:
     with pytest.raises(VerificationError, match=r"11 missing .* and 5 more\)"):
         match_tensors(TRUNK, {}).raise_if_incomplete("here")
 
@@ -381,14 +381,14 @@ def test_parts_of_several_dtypes_are_refused() -> None:
     assert line == "block.0.q.weight, block.0.k.weight: of several dtypes"
 
 
-def test_tensors_of_other_heads_are_left_out_only_on_request() -> None:
+def test_tensors_of_other_heads_are_ignored_on_request() -> None:
     file = file_of(SCORES) | {"cls.other": TensorInfo("F32", (2,))}
     assert match_tensors(SCORES, file).unexpected == ("cls.other",)
     account = match_tensors(SCORES, file, ignored={"cls.other": "belongs to another head"})
     assert account.closed and account.drops["cls.other"].reason == "belongs to another head"
 
 
-def test_a_new_head_starts_fresh_only_on_request() -> None:
+def test_new_head_is_initialized_on_request() -> None:
     file = {f"net.{name}": info for name, info in file_of(TRUNK).items()}
     assert match_tensors(SCORES, file).missing == ("cls.bias",)
     account = match_tensors(SCORES, file, init=("head.bias",))
@@ -397,19 +397,19 @@ def test_a_new_head_starts_fresh_only_on_request() -> None:
     assert match_tensors(SCORES, missing, init=("head.bias",)).missing == ("net.words.weight",)
 
 
-def test_half_of_a_tensor_is_not_started_afresh() -> None:
+def test_partly_stored_tensor_is_not_initialized() -> None:
     half = without(file_of(TRUNK), "block.0.k.bias")
     account = match_tensors(TRUNK, half, init=("layers.0.qk.bias",))
     assert account.missing == ("net.block.0.k.bias",) and not account.fresh
 
 
-def test_a_count_beyond_the_file_is_said_at_once() -> None:
+def test_more_layers_than_tensors_is_refused() -> None:
     weights = WeightMap([Rule("a.{i}", "b.{i}", (1,))], counts={"i": 10**12})
     with pytest.raises(VerificationError, match=r"counts 1,000,000,000,000 layers, .* 1 tensors"):
         match_tensors(weights, {"a.0": TensorInfo("float32", (1,))})
 
 
-def test_buffers_are_known_by_what_they_hold() -> None:
+def test_buffer_checks() -> None:
     triangle = np.tril(np.ones((1, 1, 5, 5), np.uint8))
     assert is_causal_mask(triangle) and is_causal_mask(triangle.astype(bool))
     assert not is_causal_mask(triangle.transpose(0, 1, 3, 2)) and not is_causal_mask(

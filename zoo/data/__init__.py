@@ -1,4 +1,4 @@
-"""From texts to batches: corpora on disk, rows packed from them, and the order they come in.
+"""Corpora of token ids on disk, row packing, and random numbers keyed by their purpose.
 
-``cache.cached_corpus`` and ``build.build`` make a corpus, ``corpus.Corpus`` reads it.
+``corpus_cache.cached_corpus`` and ``build.build`` make a corpus, and ``corpus.Corpus`` reads it.
 """

@@ -1,7 +1,7 @@
-"""Building a corpus: texts are read, tokenized and written as they come.
+"""Building of a corpus: texts are read, tokenized and written as a stream.
 
-What is written depends on the files, on how they are read, on the tokenizer and on the seed, and
-on nothing else: not on how many processes work on it, nor on where the files are.
+The result depends on the files, the reader's settings, the tokenizer and the seed alone, not on the
+number of processes or the location of the files.
 """
 
 import os
@@ -44,15 +44,15 @@ SINGLE_PROCESS_BYTES = (
 
 @dataclass(frozen=True)
 class CorpusSpec:
-    """What a corpus is to be made of.
+    """Sources and settings of a corpus.
 
     Attributes:
         paths: files, directories and patterns.
-        tokenizer: which.
-        reading: how files become documents and sentences.
-        validation: how many of the documents are held out, as a share; 0 for none.
-        validation_paths: what is held out instead, if anything.
-        seed: for the choice of documents.
+        tokenizer: an existing tokenizer, or one to train on the texts.
+        reader: separation of files into documents and sentences.
+        eval_fraction: fraction of the documents to hold out; 0 for none.
+        eval_paths: held-out files; if not empty, no other documents are held out.
+        seed: seed of the selection of held-out documents.
     """
 
     paths: Sequence[str | Path]
@@ -64,24 +64,24 @@ class CorpusSpec:
 
     @cached_property
     def files(self) -> dict[str, list[Path]]:
-        """The files of each split; ``validation`` is among them where it has its own."""
-        found = {TRAIN: expand_paths(self.paths)}
+        """Files by split; ``validation`` only with ``eval_paths``."""
+        files = {TRAIN: expand_paths(self.paths)}
         if self.eval_paths:
-            found[VALIDATION] = expand_paths(self.eval_paths)
-        return found
+            files[VALIDATION] = expand_paths(self.eval_paths)
+        return files
 
     @cached_property
     def sources(self) -> dict[str, FileDigest]:
-        """The digests of all files, as they were when this was first asked."""
+        """Digests of all files at the first access."""
         return {str(file): _digest(file) for files in self.files.values() for file in files}
 
     @cached_property
     def file_stats(self) -> dict[str, tuple[int, ...]]:
-        """Inode, size and times of all files, as they were when this was first asked."""
+        """Inode, size and times of all files at the first access."""
         return {str(file): _stamp(file) for files in self.files.values() for file in files}
 
     def settings(self) -> dict[str, Any]:
-        """Say what the corpus depends on, besides the files."""
+        """Return everything that the corpus depends on, besides the files."""
         held = "given" if self.eval_paths else self.eval_fraction
         return {
             **msgspec.to_builtins(self.reader),
@@ -99,7 +99,7 @@ def build(
     force: bool = False,
     shard_bytes: int = SHARD_BYTES,
 ) -> Corpus:
-    """Build a corpus, and publish it when it is whole.
+    """Build a corpus in a staging directory, and rename it when it is complete.
 
     Args:
         plan: what of.
@@ -157,7 +157,7 @@ def build(
 
 
 def _held_out(plan: CorpusSpec) -> ValidationSplit:
-    """Choose documents for validation; fail early where there are none at all."""
+    """Return the selection of held-out documents; raise an error if there is no document."""
     read = read_documents(plan.files[TRAIN], plan.reader)
     first = next(read, None)
     if first is None:
@@ -173,7 +173,7 @@ def _held_out(plan: CorpusSpec) -> ValidationSplit:
 
 
 def _training_texts(plan: CorpusSpec, held: ValidationSplit) -> Iterator[list[str]]:
-    """Yield the texts that a tokenizer may be trained on."""
+    """Yield the texts of the training split, which a tokenizer is trained on."""
     number = 0
     for chunk in chunks(read_documents(plan.files[TRAIN], plan.reader)):
         kept = ~held.is_held_out(number, len(chunk))
@@ -229,9 +229,9 @@ def _stamp(file: Path) -> tuple[int, ...]:
 
 
 def _check_unchanged(plan: CorpusSpec) -> None:
-    """Check that files are what they were when they were hashed, before they were read.
+    """Check that no file was changed between hashing and reading.
 
-    A change of the time of change alone may be one of permissions: then the contents decide.
+    A new ctime alone may be a change of permissions: then the digest decides.
 
     Raises:
         VerificationError: a file was written meanwhile.
@@ -245,5 +245,5 @@ def _check_unchanged(plan: CorpusSpec) -> None:
 
 
 def _listed(name: str) -> str:
-    """Return a file name as UTF-8 can hold it; other bytes are written as ``\\xff``."""
+    """Return a file name as UTF-8, with other bytes escaped as ``\\xff``."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")

@@ -1,13 +1,13 @@
-"""A corpus on disk: token numbers in memory-mapped shards, with documents and sentences marked.
+"""A corpus on disk: token ids in memory-mapped shards, and the offsets of documents and sentences.
 
 A directory holds ``corpus.json``, ``tokenizer.json`` and a folder for each split::
 
     train/tokens-00000.bin ...   little-endian uint16, or uint32 for large vocabularies
-    train/sentences.bin          int64: where each sentence starts, and where the last one ends
-    train/documents.bin          int64: the first sentence of each document, and how many there are
+    train/sentences.bin          int64: start of each sentence in tokens, and the end of the last
+    train/documents.bin          int64: first sentence of each document, and the number of sentences
 
-Token offsets count through all shards of a split; a document lies in one shard. No special
-tokens are stored: what surrounds a text is up to the objective.
+Token offsets count through all shards of a split; a document lies in one shard. No special tokens
+are stored: the objective adds them.
 """
 
 from collections.abc import Sequence
@@ -40,13 +40,13 @@ Offsets = NDArray[np.int64]
 
 
 class SplitRecord(JsonStruct):
-    """What a split holds.
+    """Counts and files of a split.
 
     Attributes:
-        documents: how many.
-        sentences: how many.
-        tokens: how many.
-        files: every file of the split, by its path in the corpus.
+        documents: number of documents.
+        sentences: number of sentences.
+        tokens: number of tokens.
+        files: digests of the split's files, by path in the corpus.
     """
 
     documents: int
@@ -64,15 +64,15 @@ class CorpusRecord(JsonStruct):
     """``corpus.json``.
 
     Attributes:
-        zoo: version of this layout.
-        created_by: version of the distribution that wrote it.
-        dtype: of the token shards.
-        vocab_size: one more than the highest id of the tokenizer.
-        tokenizer: what ``tokenizer.json`` does not say.
+        zoo: version of the format.
+        created_by: version of the package that wrote the corpus.
+        dtype: dtype of the token shards.
+        vocab_size: highest id of the tokenizer plus 1.
+        tokenizer: special tokens and properties that are not in ``tokenizer.json``.
         tokenizer_digest: BLAKE3 of ``tokenizer.json``.
-        sources: the files that were read, in order.
-        settings: how they were read and split.
-        splits: name -> what it holds.
+        sources: digests of the files that were read, in order.
+        settings: settings of reader, tokenizer and split.
+        splits: counts and files of each split.
         digest: BLAKE3 of this file (see ``zoo.io.digests.sealed``); empty in corpora that earlier
             versions wrote.
     """
@@ -90,12 +90,12 @@ class CorpusRecord(JsonStruct):
 
 
 class Split:
-    """Documents as token numbers.
+    """The documents of a split as token ids.
 
     Args:
-        shards: the tokens, in order; a document lies in one shard.
-        sentences: (sentences + 1,), where each starts, counted in tokens.
-        documents: (documents + 1,), where each starts, counted in sentences.
+        shards: token ids in order; a document lies in one shard.
+        sentences: start of each sentence in tokens, and the end, (sentences + 1,), int64.
+        documents: start of each document in sentences, and the end, (documents + 1,), int64.
     """
 
     def __init__(self, shards: Sequence[Tokens], sentences: Offsets, documents: Offsets) -> None:
@@ -104,23 +104,23 @@ class Split:
 
     @classmethod
     def from_documents(cls, documents: Sequence[Sequence[Sequence[int]]]) -> "Split":
-        """Hold documents, each a list of sentences, in memory."""
+        """Return a split in memory from documents, each a list of sentences of token ids."""
         sentences = [sentence for document in documents for sentence in document]
         tokens = np.array([token for sentence in sentences for token in sentence], dtype=np.uint32)
         return cls([tokens], _offsets(map(len, sentences)), _offsets(map(len, documents)))
 
     @property
     def tokens(self) -> int:
-        """How many tokens there are."""
+        """Number of tokens."""
         return int(self._ends[-1]) if self.shards else 0
 
     def document_starts(self) -> Offsets:
-        """Return where each document starts, and where the last one ends, in tokens."""
+        """Return the start of each document in tokens, and the end, (documents + 1,), int64."""
         starts: Offsets = np.asarray(self.sentences)[self.documents]
         return starts
 
     def read(self, start: int, end: int) -> NDArray[np.int64]:
-        """Return the tokens between two offsets of one document."""
+        """Return the token ids between two offsets of one document, int64."""
         shard = int(np.searchsorted(self._ends, start, side="right"))
         before = int(self._ends[shard]) - len(self.shards[shard])
         return self.shards[shard][start - before : end - before].astype(np.int64)
@@ -165,10 +165,10 @@ class Corpus:
             self._check_record(name, split)
 
     def _check_record(self, name: str, split: SplitRecord) -> None:
-        """Check that the files of a split are those that its counts ask for.
+        """Check that the files of a split agree with its counts.
 
         Raises:
-            VerificationError: a file is not one of a split, or is not as long as the counts say.
+            VerificationError: a file is unknown, or its length contradicts the counts.
         """
         width = np.dtype(self.record.dtype).itemsize
         shards = split.shards(name)

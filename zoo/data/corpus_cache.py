@@ -1,4 +1,4 @@
-"""Corpora that are built when they are first used, and kept under the digest of what they hold."""
+"""Cache of corpora, each built at its first use and named by the digest of its sources."""
 
 import logging
 from collections.abc import Sequence
@@ -29,17 +29,17 @@ def cached_corpus(
     seed: int = 0,
     workers: int | None = None,
 ) -> Corpus:
-    """Return a corpus of some texts, built now if it was not built before.
+    """Return the corpus of some texts, built now if the cache does not have it.
 
     Args:
-        paths: files, directories and patterns; or one corpus, which is opened as it is; or
-            nothing, which stands for a small one that ships with the package.
-        tokenizer: which; of a corpus that is opened as it is, its own stays.
-        reading: see ``Plan``, as for all that follows.
-        validation: share of documents to hold out; by default one in a hundred, and one in ten
-            of the corpus in the package, which has few.
-        validation_paths: what is held out instead, if anything.
-        seed: for the choice of documents.
+        paths: files, directories and patterns; or one prebuilt corpus; or empty for the small
+            corpus of the package.
+        tokenizer: tokenizer of a new corpus; a prebuilt corpus keeps its own.
+        reader: see ``CorpusSpec``.
+        eval_fraction: fraction of documents to hold out; by default 0.01, and 0.1 of the corpus of
+            the package, which has few documents.
+        eval_paths: held-out files instead.
+        seed: seed of the selection of held-out documents.
         workers: see ``build``.
 
     Raises:
@@ -68,7 +68,7 @@ def cached_corpus(
 
 
 def _key(plan: CorpusSpec) -> str:
-    """Return a digest of what the corpus depends on, names of files not included."""
+    """Return a digest of everything that the corpus depends on, without the names of files."""
     digests = {
         name: [plan.sources[str(file)].blake3 for file in files]
         for name, files in plan.files.items()

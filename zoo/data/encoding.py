@@ -1,9 +1,8 @@
-"""Documents to token numbers, many at a time, in this process or in several.
+"""Tokenization of documents in batches, in this process or in several.
 
-A document is tokenized once, as a whole, and its tokens are then shared out among its sentences
-by where they stand in the text. So the tokens of its sentences, one after the other, are the
-tokens of the document, also where a token depends on the space before it. A token that reaches
-from one sentence into the next is in the first.
+A document is tokenized as a whole, and its tokens are assigned to sentences by their offsets in the
+text. The concatenated tokens of the sentences are thus the tokens of the document, even if a token
+depends on the space before it. A token across a sentence boundary belongs to the first sentence.
 """
 
 import os
@@ -39,13 +38,13 @@ CHUNK_DOCUMENTS = 4096  # of them
 
 @dataclass(frozen=True)
 class EncodedDocuments:
-    """Documents as tokens.
+    """Tokenized documents.
 
     Attributes:
-        tokens: of all documents, (tokens,), of the encoder's dtype.
-        sentences: how many tokens each sentence has, (sentences,), int64.
-        documents: how many sentences each document has, (documents,), int64; 0 where a document
-            has no tokens.
+        tokens: token ids of all documents, (tokens,), of the tokenizer's dtype.
+        sentences: number of tokens of each sentence, (sentences,), int64.
+        documents: number of sentences of each document, (documents,), int64; 0 for a document
+            without tokens.
     """
 
     tokens: NDArray[Any]
@@ -55,13 +54,13 @@ class EncodedDocuments:
 
 @dataclass(frozen=True)
 class DocumentTokenizer:
-    """Turns documents into tokens. It can be sent to another process.
+    """Tokenizes documents; it can be pickled for another process.
 
     Attributes:
-        json: the contents of ``tokenizer.json``.
-        info: what that file does not say.
-        sentences: how sentences are found, see ``Reading``.
-        dtype: of the tokens.
+        json: contents of ``tokenizer.json``.
+        info: special tokens of the tokenizer.
+        sentence_splitter: ``rule`` or ``line``, see ``ReaderConfig``.
+        dtype: dtype of the token ids.
     """
 
     json: bytes
@@ -81,9 +80,9 @@ class DocumentTokenizer:
 
     @cached_property
     def _ordinary(self) -> NDArray[Any]:
-        """What each id stands for in a text: itself, or the unknown token for a special one.
+        """Map of ids in a text, (vocabulary,): special tokens become the unknown token.
 
-        Where a vocabulary is of words, a text can spell a special token all the same.
+        With a vocabulary of words, a text can spell a special token.
         """
         tokenizer, named = self._tokenizer, self.info.special
         added = tokenizer.get_added_tokens_decoder()
@@ -110,7 +109,7 @@ class DocumentTokenizer:
         )
 
     def _laid_out(self, document: str) -> tuple[str, list[tuple[int, int]]]:
-        """Return a document as one line, and where its sentences are in it."""
+        """Return a document as one line, and the start and end of its sentences."""
         lines = _lines(document)
         text = " ".join(lines)
         if self.sentence_splitter == "rule":
@@ -122,13 +121,13 @@ class DocumentTokenizer:
 
 
 def _lengths(encoding: "Encoding", spans: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """Return how many tokens each sentence has, of those that have any."""
+    """Return the number of tokens of each sentence, without empty sentences."""
     if len(spans) == 1:
         counts = np.array([len(encoding)], dtype=np.int64)
     else:
         starts = np.fromiter((start for start, _ in encoding.offsets), np.int64, len(encoding))
         starts = np.maximum.accumulate(starts)
-        # the space before a sentence is the sentence's
+        # a token of the space before a sentence belongs to the sentence
         cuts = np.searchsorted(starts, [end for _, end in spans[:-1]])
         counts = np.diff(cuts, prepend=0, append=len(encoding))
     return counts[counts > 0]
@@ -153,12 +152,12 @@ def select_documents(found: EncodedDocuments, chosen: NDArray[np.bool_]) -> Enco
 
 
 def vocabulary_size(tokenizer: "Tokenizer") -> int:
-    """Return one more than the highest id."""
+    """Return the highest id plus 1."""
     return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
 
 def chunks(documents: Iterable[str]) -> Iterator[list[str]]:
-    """Yield documents in lists of moderate size."""
+    """Yield lists of documents of about ``CHUNK_CHARS`` characters."""
     held: list[str] = []
     size = 0
     for document in documents:
@@ -174,12 +173,12 @@ def chunks(documents: Iterable[str]) -> Iterator[list[str]]:
 def encode_all(
     tokenizer: DocumentTokenizer, documents: Iterable[str], workers: int
 ) -> Iterator[EncodedDocuments]:
-    """Tokenize documents, in order.
+    """Yield tokenized documents, in order.
 
     Args:
-        encoder: how.
-        documents: as many as there are; few are held at a time.
-        workers: how many processes to use besides this one; for 1, this one does it.
+        tokenizer: tokenizer of the documents.
+        documents: the documents; few are held in memory at a time.
+        workers: number of worker processes; 1 tokenizes in this process.
 
     Raises:
         UsageError: a process was killed.
@@ -206,10 +205,10 @@ def encode_all(
 
 
 def _pool(encoder: DocumentTokenizer, file: IO[bytes], workers: int) -> ProcessPoolExecutor:
-    """Prepare processes, none of which is started yet.
+    """Return a pool of processes, which start when they are needed.
 
-    They read the tokenizer from a file: through the pipe that starts a process, what is large
-    would wait for ever if the process was killed before it reads.
+    They read the tokenizer from a file: a large object in the pipe that starts a process would
+    block forever if the process is killed before it reads.
     """
     import multiprocessing
 
@@ -221,10 +220,10 @@ def _pool(encoder: DocumentTokenizer, file: IO[bytes], workers: int) -> ProcessP
 
 
 def _begin(pool: ProcessPoolExecutor, chunk: list[str]) -> "Future[EncodedDocuments]":
-    """Hand a chunk to a process, which is started now if all others are busy.
+    """Submit a chunk; a process is started if all others are busy.
 
-    A new process would import the program that is run, whose ``__main__`` may well be a script
-    that starts all this anew when it is imported. Nothing of it is needed, so it is hidden.
+    A spawned process imports ``__main__``, which may be a script that builds the corpus without a
+    guard and would start over. The workers need nothing of it, so it is hidden.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
@@ -238,7 +237,7 @@ _encoder: DocumentTokenizer | None = None  # of a process that tokenizes
 
 
 def _prepare(path: str, encoder: DocumentTokenizer) -> None:
-    """Set up a process: one thread, no mind of its own about Ctrl-C, no life after its parent."""
+    """Initialize a worker: one thread, Ctrl-C ignored, exit with its parent."""
     import multiprocessing
     import threading
 

@@ -1,9 +1,8 @@
-"""Which stretches of a corpus stand in which row.
+"""Packing of documents into rows of fixed length, and the order of rows in each epoch.
 
-Rows have a fixed length. Documents are shuffled once, cut where a row is full, and laid side by
-side, so that hardly any row has room left; what shares a row is kept apart by masks and
-positions. The layout is a function of the split and the seed alone. Epochs go through its rows
-in orders of their own.
+Documents are shuffled once, cut where a row is full, and concatenated, so that rows have almost no
+padding; masks and positions separate the segments of a row. The plan is a function of the split
+and the seed alone. Each epoch visits the rows in another order.
 """
 
 from collections.abc import Callable
@@ -18,31 +17,31 @@ from zoo.errors import UsageError
 
 
 class Documents(Protocol):
-    """What is laid out, such as a ``Split``."""
+    """Documents to pack, such as a ``Split``."""
 
     def document_starts(self) -> Offsets:
-        """Return where each document starts, and where the last one ends, in tokens."""
+        """Return the start of each document in tokens, and the end, (documents + 1,), int64."""
 
 
 class RowBudget(Protocol):
-    """A row that is being filled: how much room it has left."""
+    """The free room of a row that is being filled."""
 
     def capacity(self) -> int:
-        """Return how many tokens of a text still fit; 0 or less for none."""
+        """Return the largest number of text tokens that still fit; 0 or less for none."""
 
     def add(self, tokens: int) -> None:
-        """Take up the room of a stretch of so many tokens, at most ``most()``."""
+        """Add a segment of so many tokens, at most ``capacity()``."""
 
 
 BudgetFactory = Callable[[], RowBudget]  # returns an empty row
 
 
 class TemplateBudget:
-    """A row of stretches that each stand between a fixed number of special tokens.
+    """Budget of a row whose segments each have a fixed number of special tokens.
 
     Args:
-        length: places in the row.
-        around: special tokens of each stretch.
+        length: number of tokens of the row.
+        special_tokens: number of special tokens per segment.
     """
 
     def __init__(self, length: int, special_tokens: int) -> None:
@@ -59,12 +58,12 @@ class TemplateBudget:
 
 @dataclass(frozen=True)
 class PackingPlan:
-    """Stretches of documents, row by row.
+    """Segments of documents by row.
 
     Attributes:
-        rows: (rows + 1,), the first stretch of each row, and how many there are.
-        starts: (stretches,), the first token of each, as an offset in the split.
-        ends: (stretches,), the token behind its last.
+        rows: first segment of each row, and the number of segments, (rows + 1,), int64.
+        starts: token offset of each segment in the split, (segments,), int64.
+        ends: end of each segment, (segments,), int64.
     """
 
     rows: Offsets
@@ -76,7 +75,7 @@ class PackingPlan:
         return len(self.rows) - 1
 
     def row(self, index: int) -> list[tuple[int, int]]:
-        """Return the stretches of a row."""
+        """Return start and end of the segments of a row."""
         first, last = self.rows[index : index + 2]
         starts, ends = self.starts[first:last], self.ends[first:last]
         return [(int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
@@ -85,19 +84,19 @@ class PackingPlan:
 def pack_documents(
     documents: Documents, *, length: int, new_row: BudgetFactory, seed: int
 ) -> PackingPlan:
-    """Fill rows with stretches of documents.
+    """Fill rows with segments of documents.
 
-    A document goes on where the row before was full. A row's end stays empty only where less
-    than one part in 64 of the row is left, which is too little to learn from.
+    A document continues in the next row. The end of a row stays empty only if less than 1/64 of
+    the row is left, which is too short a context to learn from.
 
     Args:
-        split: the corpus.
-        length: places in a row.
-        measure: makes an empty row, which says how much of a document fits.
-        seed: of the run.
+        documents: documents to pack.
+        length: number of tokens per row.
+        new_row: returns the budget of an empty row.
+        seed: seed of the run.
 
     Raises:
-        UsageError: a row has no place for text.
+        UsageError: a row has no room for text.
     """
     least = max(1, length // 64)
     row = new_row()
@@ -125,11 +124,11 @@ def pack_documents(
 
 
 class EpochShuffle:
-    """Which row of a layout comes when: every epoch has each row once, in an order of its own.
+    """Endless sequence of rows: every epoch has each row once, in an order of its own.
 
     Args:
-        rows: how many rows there are.
-        seed: of the run.
+        num_rows: number of rows.
+        seed: seed of the run.
     """
 
     def __init__(self, num_rows: int, seed: int) -> None:
@@ -137,7 +136,7 @@ class EpochShuffle:
         self._epoch, self._order = -1, np.zeros(0, dtype=np.int64)
 
     def __getitem__(self, number: int) -> int:
-        """Return the row that is the ``number``-th of the endless stream."""
+        """Return the row at an index of the sequence."""
         epoch, place = divmod(number, self.num_rows)
         if epoch != self._epoch:
             self._order = generator(self.seed, "order", epoch).permutation(self.num_rows)

@@ -1,9 +1,9 @@
-"""Texts from files: plain text, JSON lines and Parquet, as they are or compressed.
+"""Readers of documents from plain text, JSON Lines and Parquet, optionally compressed.
 
-What a file holds is told by its name: ``.jsonl``, ``.ndjson`` and ``.json`` have a JSON object a
-line, ``.parquet`` is Parquet, and anything else is text in UTF-8; ``.gz`` or ``.zst`` may follow,
-but for Parquet. A row of JSON or Parquet is a document. In text, documents end as ``Reading``
-says.
+The suffix of a file determines its format: ``.jsonl``, ``.ndjson`` and ``.json`` have a JSON object
+per line, ``.parquet`` is Parquet, and any other file is UTF-8 text; ``.gz`` or ``.zst`` may follow,
+except for Parquet. A row of JSON or Parquet is a document; in text, ``ReaderConfig`` sets the
+separator of documents.
 """
 
 import glob
@@ -25,15 +25,15 @@ PARQUET_ROWS, PARQUET_PAGE_BYTES = 256, 1 << 20  # rows and bytes of Parquet tha
 
 
 class ReaderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How files become documents and sentences.
+    """Separation of files into documents and sentences.
 
     Attributes:
         document_separator: where a document of a text file ends: at the end of the ``file``, at a
             ``blank-line`` (as in the released data of sentence-pair models), or at each ``line``.
             A document of more than ``MAX_DOCUMENT_CHARACTERS`` is cut into several.
-        sentence_splitter: each ``line`` of a document is one, or a ``rule`` finds them, see
-            ``zoo.data.sentences``.
-        text_field: what holds the text of a row of JSON or Parquet.
+        sentence_splitter: each ``line`` of a document is a sentence, or a ``rule`` splits the
+            text, see ``zoo.data.sentences``.
+        text_field: field with the text of a row of JSON or Parquet.
     """
 
     document_separator: Literal["file", "blank-line", "line"] = "blank-line"
@@ -42,13 +42,13 @@ class ReaderConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def expand_paths(paths: Sequence[str | Path]) -> list[Path]:
-    """Return the files that are meant, each once.
+    """Return the files of directories and patterns, each once.
 
-    A directory stands for the files in it and in those below, in order of their names, but for
-    hidden ones. A pattern such as ``data/**/*.gz`` stands for what matches, in that order too.
+    A directory expands to all files below it, sorted by name, without hidden ones. A pattern such
+    as ``data/**/*.gz`` expands to its matches, sorted too.
 
     Raises:
-        SourceError: a path does not exist, or leads to no file.
+        SourceError: a path does not exist, or contains no file.
     """
     found: dict[Path, Path] = {}
     for path in paths:
@@ -95,10 +95,10 @@ def _regular(path: Path) -> Path:
 
 
 def _matches(pattern: Path) -> Iterator[Path]:
-    """Yield the paths that a pattern matches, hidden ones left out.
+    """Yield the paths that a pattern matches, without hidden ones.
 
-    Links to directories are not followed by ``**``: with two that lead upwards, there would be
-    more paths than can be counted.
+    ``**`` does not follow links to directories: two links upwards would make exponentially many
+    paths.
     """
     parts = pattern.parts
     fixed = next((k for k, part in enumerate(parts) if glob.has_magic(part)), len(parts))
@@ -111,14 +111,14 @@ def _matches(pattern: Path) -> Iterator[Path]:
 
 
 def read_documents(files: Iterable[Path], reading: ReaderConfig) -> Iterator[str]:
-    """Yield the documents of files, those that hold more than white space.
+    """Yield the documents of files, without those of white space alone.
 
-    Those of more than ``MAX_DOCUMENT_CHARACTERS`` come in several parts.
+    A document of more than ``MAX_DOCUMENT_CHARACTERS`` is yielded in several parts.
 
     Raises:
-        SourceError: a file cannot be read, or what reads it is not installed.
-        VerificationError: a file is damaged, or not UTF-8, or a row is not as it should be.
-        UsageError: rows have no such field.
+        SourceError: a file cannot be read, or the library that reads it is not installed.
+        VerificationError: a file is damaged or not UTF-8, or a row is invalid.
+        UsageError: a row has no field ``text_field``.
     """
     for file in files:
         for text in _reader(file)(file, reading):
@@ -128,7 +128,7 @@ def read_documents(files: Iterable[Path], reading: ReaderConfig) -> Iterator[str
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Yield a text, in parts if it is too long, cut between lines or words where it has any."""
+    """Yield a text, in parts if it is too long, cut between lines or words if possible."""
     start, most = 0, MAX_DOCUMENT_CHARACTERS
     while len(text) - start > most:
         half = start + most // 2
@@ -180,7 +180,7 @@ def _json_lines(file: Path, reading: ReaderConfig) -> Iterator[str]:
 
 
 def _bad_row(file: Path, number: int, line: str, field: str, error: Exception) -> Exception:
-    """Say what is wrong with a line of JSON."""
+    """Return the error that describes an invalid line of JSON."""
     where = f"{file}, line {number}"
     try:
         found = msgspec.json.decode(line)
@@ -241,11 +241,11 @@ def _parquet(file: Path, reading: ReaderConfig) -> Iterator[str]:
 
 
 def _check_parquet(file: Path, table: Any, field: str) -> None:
-    """Check that a column holds texts, and that it does not expand beyond what texts do.
+    """Check that a column holds text, and that its size is plausible for the size of the file.
 
     Raises:
         UsageError: there is no such column.
-        VerificationError: it does not hold texts, or is too large for the file.
+        VerificationError: the column is not of text, or is too large.
     """
     from pyarrow import types
 

@@ -1,7 +1,7 @@
-"""Random numbers that depend on what they are for, and on nothing that happened before.
+"""Random generators keyed by seed and purpose instead of a state.
 
-Every draw of a run is named: ``generator(seed, "masks", step, row)``. So there is no state to
-save, and a run that is resumed, or split over other ranks, draws what it would have drawn.
+Every draw of a run has a key: ``generator(seed, "masks", step, row)``. There is no state to save,
+and a run that is resumed, or distributed over other ranks, draws the same numbers.
 """
 
 import numpy as np
@@ -9,11 +9,11 @@ from blake3 import blake3
 
 
 def generator(seed: int, *purpose: int | str) -> np.random.Generator:
-    """Return a generator for one purpose: Philox, a counter-based one, under a key of its own.
+    """Return a counter-based generator (Philox) of a key.
 
     Args:
-        seed: of the run.
-        *purpose: what the draws are for, such as ``"masks", step, row``.
+        seed: seed of the run.
+        *purpose: the rest of the key, such as ``"masks", step, row``.
     """
     return np.random.Generator(np.random.Philox(key=_key(seed, purpose)))
 
@@ -24,6 +24,6 @@ def torch_seed(seed: int, *purpose: int | str) -> int:
 
 
 def _key(seed: int, purpose: tuple[int | str, ...]) -> int:
-    """Return 128 bits that are the same for the same purpose alone."""
+    """Return a 128-bit hash of the key."""
     words = "\0".join(f"{type(part).__name__}:{part}" for part in (seed, *purpose))
     return int.from_bytes(blake3(words.encode()).digest(16), "little")

@@ -1,15 +1,14 @@
-"""Where sentences begin, by a rule that needs no model.
+"""Rule-based sentence splitting.
 
-A sentence ends with ``.``, ``!``, ``?`` or an ellipsis and the quotes and brackets that close
-after it, if white space follows, and then a capital, a digit, or a quote or bracket that opens.
-A full stop after a title (``Mr.``), a usual abbreviation or an initial (``J.``, ``U.S.``) ends
-none. The rule is for languages that have spaces and capitals; of others, and where it errs, each
-sentence may be given on a line of its own.
+A sentence ends with ``.``, ``!``, ``?`` or an ellipsis and closing quotes and brackets, followed by
+white space and a capital, a digit, or an opening quote or bracket. A full stop after a title
+(``Mr.``), a common abbreviation or an initial (``J.``, ``U.S.``) does not end a sentence. The rule
+is for languages with spaces and capitals; for others, put each sentence on a line.
 """
 
 import re
 
-# A match begins where a run of marks begins, and nothing is given back: linear in the text.
+# The lookbehind and possessive quantifiers prevent backtracking: linear time in the text.
 SENTENCE_END = re.compile(
     r"(?<![.!?\u2026])[.!?\u2026]++[\"'\u201d\u2019)\]\u00bb]*+(\s++)(?=(.))", re.DOTALL
 )
@@ -24,10 +23,10 @@ MAX_ABBREVIATION = 8  # characters of an abbreviation, at most
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
-    """Return where each sentence of a text starts and ends.
+    """Return start and end of each sentence of a text; between spans is only white space.
 
     Args:
-        text: without white space around it. What the spans leave out is white space.
+        text: text without surrounding white space.
     """
     starts, ends = [0], []
     for found in SENTENCE_END.finditer(text):
@@ -42,7 +41,7 @@ def _begins(character: str) -> bool:
 
 
 def _abbreviated(text: str, end: int) -> bool:
-    """Whether a full stop at a place belongs to the word before it."""
+    """Return whether the full stop at a position belongs to an abbreviation or initial."""
     if text[end] != "." or not text[end + 1].isspace():
         return False
     words = text[max(0, end - MAX_ABBREVIATION) : end].split()

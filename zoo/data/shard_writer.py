@@ -1,4 +1,4 @@
-"""Writing a split of a corpus as its documents come, with nothing kept in memory."""
+"""Writer of a split of a corpus, which streams documents to disk."""
 
 from pathlib import Path
 from typing import Any
@@ -32,13 +32,13 @@ class _File:
 
 
 class SplitWriter:
-    """A split on its way to the disk.
+    """Writes the shards and offsets of a split.
 
     Args:
-        root: the corpus's directory.
-        name: the split's.
-        dtype: of the tokens.
-        shard: no shard is longer than this many bytes, unless a document is.
+        root: directory of the corpus.
+        name: name of the split.
+        dtype: dtype of the token ids.
+        shard_bytes: largest size of a shard, unless a single document is larger.
     """
 
     def __init__(self, root: Path, name: str, dtype: str, shard_bytes: int = SHARD_BYTES) -> None:
@@ -58,7 +58,7 @@ class SplitWriter:
         return self._files[path]
 
     def add(self, found: EncodedDocuments) -> None:
-        """Append documents; those without tokens are left out."""
+        """Append documents; those without tokens are skipped."""
         documents = found.documents[found.documents > 0]
         sentences = np.cumsum(found.sentences)
         ends = sentences[np.cumsum(documents) - 1]  # of documents, in tokens
@@ -92,13 +92,13 @@ class SplitWriter:
         self._shards.append(self._open(f"tokens-{len(self._shards):05}.bin"))
 
     def close(self) -> SplitRecord:
-        """Finish the files, and say what they hold."""
+        """Close the files, and return their record."""
         files = {path: file.close() for path, file in sorted(self._files.items())}
         return SplitRecord(
             documents=self.documents, sentences=self.sentences, tokens=self.tokens, files=files
         )
 
     def abandon(self) -> None:
-        """Close what is open."""
+        """Close the files after an error."""
         for file in self._files.values():
             file.file.close()

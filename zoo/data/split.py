@@ -1,4 +1,4 @@
-"""Which documents are kept for validation: a draw for each, by its number."""
+"""Random selection of the held-out documents."""
 
 from collections.abc import Iterable
 
@@ -12,18 +12,18 @@ BLOCK = 1 << 16
 
 
 class ValidationSplit:
-    """A share of the documents, and one of them at least.
+    """Selects a fraction of the documents, and at least one.
 
-    Each is drawn by itself, so that adding documents at the end changes nothing about the
-    others.
+    Each document is drawn independently, so that documents appended later do not change the
+    selection.
 
     Args:
-        documents: all of them, in order; read as far as the first that is held out.
-        share: how many are held out, on average; 0 for none.
-        seed: for the draws.
+        documents: all documents in order; read up to the first one that is held out.
+        fraction: expected fraction of held-out documents; 0 for none.
+        seed: seed of the draws.
 
     Raises:
-        UsageError: there are too few to hold one out.
+        UsageError: there is only one document.
     """
 
     def __init__(self, documents: Iterable[str], fraction: float, seed: int) -> None:
@@ -32,7 +32,7 @@ class ValidationSplit:
         self._sure = self._lowest(documents) if fraction else -1
 
     def _lowest(self, documents: Iterable[str]) -> int:
-        """Return the number of a document that is held out in any case, or -1."""
+        """Return the index of the document to hold out if none is drawn, or -1."""
         number, lowest, least = -1, -1, 1.0
         for number, _ in enumerate(documents):
             draw = self._draw(number, 1)[0]
@@ -48,7 +48,7 @@ class ValidationSplit:
         return lowest
 
     def is_held_out(self, first: int, count: int) -> NDArray[np.bool_]:
-        """Say which of ``count`` documents from number ``first`` on are held out."""
+        """Return which of ``count`` documents from index ``first`` are held out, (count,), bool."""
         chosen = self._draw(first, count) < self.fraction
         if first <= self._sure < first + count:
             chosen[self._sure - first] = True

@@ -1,4 +1,4 @@
-"""As much of a large corpus as a tokenizer needs to be trained on, from all over it."""
+"""Subsampling of a large corpus for the training of a tokenizer."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -7,14 +7,14 @@ PIECE_CHARS = 1 << 14  # characters of a long text that are taken or left togeth
 
 
 def subsample(texts: Texts, max_chars: int) -> Texts:
-    """Return all texts if they are few, and else pieces of them at even distances.
+    """Return all texts if they are few, else evenly spaced pieces of them.
 
-    Which pieces these are follows from the texts alone. They are held in memory, as training
-    goes through them several times; texts that are all taken are read again each time.
+    The selection depends on the texts alone. It is held in memory, since training reads it several
+    times; texts that are not subsampled are read again each time.
 
     Args:
-        texts: returns the texts, in lists; it is called several times.
-        most: characters; what is returned can have ``PIECE`` more.
+        texts: function that returns lists of texts; it is called several times.
+        max_chars: number of characters to select, exceeded by at most ``PIECE_CHARS``.
     """
     total = sum(len(text) for batch in texts() for text in batch)
     if total <= max_chars:
@@ -23,14 +23,14 @@ def subsample(texts: Texts, max_chars: int) -> Texts:
     seen = taken = 0
     for piece in _pieces(texts()):
         seen += len(piece)
-        if taken * total < seen * max_chars:  # less was taken so far than is to be taken of all
+        if taken * total < seen * max_chars:  # the fraction so far is below the target
             kept.append(piece)
             taken += len(piece)
     return lambda: [kept]
 
 
 def _pieces(batches: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield texts; long ones in pieces that end before a space, where there is one."""
+    """Yield texts, long ones in pieces that end before a space if possible."""
     for batch in batches:
         for text in batch:
             at = 0

@@ -1,4 +1,4 @@
-"""Lines of a file in UTF-8, which may be compressed, with little of it in memory at a time."""
+"""Streaming reader of the lines of a UTF-8 file, optionally compressed."""
 
 import gzip
 import zlib
@@ -16,19 +16,20 @@ COMPRESSED = (GZIP, ZSTD)
 
 
 def read_lines(file: Path, *, rows: bool = False) -> Iterator[str]:
-    """Yield a file's lines, without white space around them.
+    """Yield the lines of a file, stripped of white space.
 
-    Lines end with a line feed, a carriage return, or both. A byte order mark is no text. A line
-    that is longer than ``MAX_LINE_BYTES`` is cut into several, between words where it has any.
+    Lines end with a line feed, a carriage return, or both. A byte order mark is removed. A line
+    longer than ``MAX_LINE_BYTES`` is cut into several, between words if possible.
 
     Args:
         file: a regular file.
-        rows: each line is a row, which cannot be cut: one of more than ``MAX_ROW_BYTES`` is
-            refused.
+        rows: each line is a record that must not be cut: one of more than ``MAX_ROW_BYTES`` is an
+            error.
 
     Raises:
-        SourceError: it cannot be read, is no regular file, or what reads it is not installed.
-        VerificationError: it is damaged, not UTF-8, or expands beyond ``MAX_EXPANSION``.
+        SourceError: the file cannot be read, is not a regular file, or the library that
+            decompresses it is not installed.
+        VerificationError: the file is damaged, not UTF-8, or expands beyond ``MAX_EXPANSION``.
     """
     for text in _texts(file, rows):
         for line in text.split("\n"):
@@ -40,7 +41,7 @@ def read_lines(file: Path, *, rows: bool = False) -> Iterator[str]:
 
 
 def _texts(file: Path, rows: bool) -> Iterator[str]:
-    """Yield stretches of whole lines, without the line feed at the end."""
+    """Yield blocks of whole lines, without the last line feed."""
     held = b""
     offset = 0
     for piece in _pieces(file):
@@ -67,7 +68,7 @@ def _texts(file: Path, rows: bool) -> Iterator[str]:
 
 
 def _cut(data: bytes) -> tuple[int, int]:
-    """Return where the first part of a long line ends, and where the second begins.
+    """Return the end of a long line's first part, and the start of its second part.
 
     The byte between them, if any, is a carriage return or a space.
     """
@@ -96,7 +97,7 @@ def _decoded(file: Path, data: bytes, offset: int) -> str:
 
 
 def _pieces(file: Path) -> Iterator[bytes]:
-    """Yield a file's contents, uncompressed."""
+    """Yield the uncompressed contents of a file in blocks."""
     suffix = file.suffix.lower()
     unpack = {GZIP: _gzip, ZSTD: _zstd}.get(suffix, _plain)
     stored = file.stat().st_size if suffix in COMPRESSED and file.is_file() else None
@@ -114,7 +115,7 @@ def _pieces(file: Path) -> Iterator[bytes]:
 
 
 def check_expansion(file: Path, total: int, stored: int) -> None:
-    """Refuse a file that unpacks to far more than texts do.
+    """Check that a file does not expand far beyond what text does.
 
     Args:
         file: the file, for the message.
@@ -148,7 +149,7 @@ def _gzip(file: Path) -> Iterator[bytes]:
 
 
 def _zstd(file: Path) -> Iterator[bytes]:
-    """Yield the contents of all frames; of a stream that breaks off the library says nothing."""
+    """Yield the contents of all frames; the library does not report a truncated stream."""
     try:
         import zstandard
     except ImportError as error:

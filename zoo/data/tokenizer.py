@@ -1,4 +1,4 @@
-"""Which tokenizer a corpus is built with: somebody's, or one that is trained on its texts."""
+"""The tokenizer of a corpus: an existing one, or one that is trained on its texts."""
 
 import tempfile
 from dataclasses import dataclass, replace
@@ -22,37 +22,37 @@ SAMPLE_CHARS = 100_000_000  # characters
 
 @dataclass(frozen=True)
 class ExistingTokenizer:
-    """A tokenizer that is there.
+    """The tokenizer of a model or of another corpus.
 
     Attributes:
-        json: the contents of ``tokenizer.json``.
-        info: what that file does not say.
+        json: contents of ``tokenizer.json``.
+        info: special tokens of the tokenizer.
     """
 
     json: bytes
     info: TokenizerInfo
 
     def settings(self) -> dict[str, Any]:
-        """Say what the corpus depends on."""
+        """Return what identifies the tokenizer in the settings of a corpus."""
         from blake3 import blake3
 
         return {"blake3": blake3(self.json).hexdigest()}
 
     def make(self, texts: Texts) -> "ExistingTokenizer":
-        """Return it."""
+        """Return the tokenizer itself."""
         return self
 
 
 @dataclass(frozen=True)
 class TokenizerToTrain:
-    """A tokenizer that is to be trained.
+    """A tokenizer to train on the texts of a corpus.
 
     Attributes:
-        family: whose.
-        kind: see ``Family.new_tokenizers``.
-        new: how it is laid out.
-        size: ids in all.
-        sample: characters that are learnt from, about; of more, as many from all over them.
+        family: family of the tokenizer.
+        type: type of the tokenizer, see ``Family.new_tokenizers``.
+        spec: normalization, special tokens and template.
+        vocab_size: vocabulary size, special tokens included.
+        sample_chars: number of characters to train on, evenly sampled from longer texts.
     """
 
     family: "Family"
@@ -71,17 +71,17 @@ class TokenizerToTrain:
         lowercase: bool | None = None,
         sample_chars: int = SAMPLE_CHARS,
     ) -> "TokenizerToTrain":
-        """Describe a family's tokenizer.
+        """Return the settings of a family's tokenizer.
 
         Args:
-            family: whose.
-            size: ids in all, special tokens included.
-            kind: by default the family's usual one.
-            lowercase: whether texts are lower-cased, where the family's do not decide.
-            sample: characters that are learnt from, about.
+            family: family of the tokenizer.
+            vocab_size: vocabulary size, special tokens included.
+            tokenizer_type: type of the tokenizer; by default the family's first one.
+            lowercase: lower-case texts; ``None`` for the family's default.
+            sample_chars: number of characters to train on.
 
         Raises:
-            UsageError: the family has no such kind, or the size is out of its range.
+            UsageError: the family has no such type, or the vocabulary size is out of range.
         """
         known = family.new_tokenizers
         tokenizer_type = tokenizer_type or next(iter(known), "tokenizer")
@@ -101,7 +101,7 @@ class TokenizerToTrain:
         return cls(family, tokenizer_type, new, vocab_size, sample_chars)
 
     def settings(self) -> dict[str, Any]:
-        """Say what the corpus depends on; the usual sample is not named."""
+        """Return what identifies the tokenizer; the default sample size is omitted."""
         found = {
             "trained": self.type,
             "family": self.family.name,
@@ -113,7 +113,7 @@ class TokenizerToTrain:
         )
 
     def make(self, texts: Texts) -> ExistingTokenizer:
-        """Train it on a sample; see ``zoo.data.subsample`` and ``zoo.tokenizers.train``."""
+        """Train the tokenizer on a sample of the texts."""
         from zoo.tokenizers import SourceFiles, tokenizer_info
         from zoo.tokenizers.tokenizer_json import load
         from zoo.tokenizers.train import train
@@ -181,7 +181,7 @@ def _family(reference: "Reference") -> "Family":
     """Return the family that the registry or the model's configuration names.
 
     Raises:
-        UsageError: neither does.
+        UsageError: neither names one.
     """
     from zoo.hub.registry import line_of
     from zoo.plugins import family_of_model_type, get_family

@@ -1,4 +1,4 @@
-"""Checks of a corpus on disk: the digests of its files, and what the files hold."""
+"""Checks of a corpus on disk: digests of files, token ids and offsets."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -19,7 +19,7 @@ BLOCK_NUMBERS = 1 << 20  # numbers that are looked at together
 
 
 def is_corpus(path: Path) -> bool:
-    """Whether a directory holds a corpus."""
+    """Return whether a directory is a corpus."""
     return (path / MANIFEST).is_file()
 
 
@@ -53,7 +53,7 @@ def verify_corpus(path: Path) -> list[Check]:
 def require_intact(
     corpus: Corpus, digest: Callable[[Path], str] = compute_blake3, *, contents: bool = True
 ) -> None:
-    """Raise an error unless a corpus is as it was built.
+    """Raise an error if a corpus was changed since it was built.
 
     Args:
         corpus: the corpus.
@@ -80,7 +80,7 @@ def listed_files(corpus: Corpus) -> dict[str, FileDigest]:
 
 
 def check_digests(corpus: Corpus) -> str:
-    """Compare all files with the manifest, both ways.
+    """Check that the files of a corpus are those of the manifest, and no others.
 
     Raises:
         VerificationError: a file is missing, changed, or not in the manifest.
@@ -145,7 +145,7 @@ def _on_corpus(path: Path, stage: Callable[[Corpus], str]) -> str:
 
 
 def _check_offsets(path: Path, offsets: Offsets, end: int) -> None:
-    """Check that offsets go from 0 to the end, each larger than the one before."""
+    """Check that offsets ascend from 0 to the end."""
     sound = int(offsets[0]) == 0 and int(offsets[-1]) == end
     last = -1
     for block in _blocks(offsets):

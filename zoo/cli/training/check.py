@@ -1,4 +1,4 @@
-"""``zoo check``: measure what is promised about training, with your settings."""
+"""``zoo check``: check that training is exact with given settings."""
 
 import click
 
@@ -8,7 +8,7 @@ from zoo.cli.training.check_resume import command as resume
 
 @click.group()
 def command() -> None:
-    """Check that training is exact: a resume, gradients of a batch in parts."""
+    """Check that training resumes and accumulates gradients exactly."""
 
 
 command.add_command(resume, "resume")

@@ -29,13 +29,13 @@ Examples:
 def command(
     ctx: click.Context, /, what: str | None, offline: bool, as_json: bool, **options: Any
 ) -> None:
-    """Show that a batch in several parts gives the gradients of the whole.
+    """Check that gradient accumulation gives the gradients of the whole batch.
 
-    The gradients of the first step are computed with your settings, in float64 and without
-    dropout, from the whole batch and from it in parts; they must agree to one part in a million.
+    The gradients of the first step are computed in float64 and without dropout, from the whole
+    batch and from micro-batches; they must agree to a relative 1e-6.
     """
     if what is None:
-        raise click.UsageError("say which family or settings", ctx)
+        raise click.UsageError("name a family or a configuration file", ctx)
     import msgspec
 
     from zoo.training.checks import check_grad_accumulation

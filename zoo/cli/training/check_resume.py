@@ -26,9 +26,11 @@ Examples:
 @config_argument
 @run_options
 @click.option(
-    "--kills", type=click.IntRange(1), default=2, show_default=True, help="How often to kill it."
+    "--kills", type=click.IntRange(1), default=2, show_default=True, help="Number of kills."
 )
-@click.option("--device", metavar="D", help="Such as cpu or cuda; by default CUDA if there.")
+@click.option(
+    "--device", metavar="D", help="Device, such as cpu or cuda; by default CUDA if available."
+)
 @common_options
 @click.pass_context
 def command(
@@ -40,14 +42,13 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Kill a run at random moments, resume it, and compare it with an unbroken one.
+    """Kill a run at random moments, resume it, and compare it with an uninterrupted run.
 
-    Both runs are made here and removed again, with your settings, but for 12 steps unless
-    --max-steps says more, and checkpoints every few of them. Weights, optimizer and log must be the
-    same bit for bit.
+    Both runs are temporary, of 12 steps unless --max-steps is given, with frequent checkpoints.
+    Weights, optimizer state and log must be equal bit for bit.
     """
     if what is None:
-        raise click.UsageError("say which family or settings", ctx)
+        raise click.UsageError("name a family or a configuration file", ctx)
     import msgspec
 
     from zoo.training.checks import check_resume

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.group(epilog="Example: zoo corpus build books/ -o corpus --tokenizer all-minilm-l6-v2")
 def command() -> None:
-    """Turn texts into what models learn from."""
+    """Build tokenized corpora."""
 
 
 @command.command(
@@ -26,18 +26,18 @@ Examples:
   zoo corpus build novel.txt -o corpus --tokenizer train --family NAME --vocab-size 8000
 
 \b
-A directory stands for all files in it; .jsonl, .json and .parquet hold a text a
-row, every other file is text. .gz and .zst are unpacked."""
+A directory stands for all files in it; .jsonl, .json and .parquet have a document
+per row, every other file is text. .gz and .zst are decompressed."""
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True)
 @click.option(
-    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The directory to write."
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="Directory to write."
 )
 @click.option(
     "--tokenizer",
     metavar="REF|train",
     required=True,
-    help="A model's or a corpus's tokenizer, or one that is trained on the texts.",
+    help="Tokenizer of a model or corpus, or train to train one on the texts.",
 )
 @click.option("--family", metavar="F", help="Family that the tokenizer is trained for.")
 @click.option(
@@ -58,7 +58,7 @@ row, every other file is text. .gz and .zst are unpacked."""
     "--tokenizer-sample-chars",
     type=click.IntRange(1),
     metavar="N",
-    help="Characters that a tokenizer is trained on, from all over the texts.  "
+    help="Number of characters that a tokenizer is trained on, evenly sampled.  "
     "[default: 100 million]",
 )
 @click.option(
@@ -75,7 +75,13 @@ row, every other file is text. .gz and .zst are unpacked."""
     show_default=True,
     help="Split sentences by rule, or take each line as one.",
 )
-@click.option("--text-field", metavar="NAME", default="text", show_default=True)
+@click.option(
+    "--text-field",
+    metavar="NAME",
+    default="text",
+    show_default=True,
+    help="Field with the text of a JSON or Parquet row.",
+)
 @click.option(
     "--eval-fraction",
     type=click.FloatRange(0, 1, max_open=True),
@@ -88,13 +94,13 @@ row, every other file is text. .gz and .zst are unpacked."""
     "--eval-data",
     multiple=True,
     metavar="PATH",
-    help="Hold out these texts instead; may be repeated.",
+    help="Held-out texts instead of a fraction; may be repeated.",
 )
 @seed_option
 @click.option(
     "--workers", type=click.IntRange(1), metavar="N", help="Number of tokenizer processes."
 )
-@click.option("--offline", is_flag=True, help="Open no connection; use what is here.")
+@click.option("--offline", is_flag=True, help="Make no network connection.")
 @force_option
 @common_options
 def build(
@@ -105,10 +111,10 @@ def build(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Tokenize texts into a corpus: memory-mapped shards, with a part held out.
+    """Tokenize texts into a corpus of memory-mapped shards, with held-out documents.
 
-    Documents and sentences are kept. The corpus depends on the texts, the tokenizer and the seed
-    alone. Memory does not grow with the texts, but a document is held whole.
+    The boundaries of documents and sentences are stored. The corpus depends on the texts, the
+    tokenizer and the seed alone. One document at a time is held in memory.
     """
     from zoo.data.build import CorpusSpec
     from zoo.data.build import build as make

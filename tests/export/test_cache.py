@@ -276,7 +276,7 @@ def test_a_graph_that_reads_its_cache_wrongly_is_not_published(tmp_path: Path) -
 @pytest.mark.usefixtures("no_trace")
 def test_a_head_that_does_not_write_has_no_cache(tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path / "model", num_layers=1)
-    with pytest.raises(UsageError, match="head none keeps no keys and values; leave --cache out"):
+    with pytest.raises(UsageError, match="head none has no key-value cache; leave --cache out"):
         export_onnx(checkpoint, tmp_path / "graph", cache=True)
 
 

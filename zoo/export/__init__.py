@@ -1,1 +1,1 @@
-"""ONNX export, and the gate that an exported graph must pass."""
+"""Export to ONNX, with the comparison that a graph must pass before it is published."""

@@ -1,4 +1,4 @@
-"""``zoo export``: trace, write, check, compare, and only then publish."""
+"""Export to ONNX: trace, write, check, compare with torch, publish."""
 
 import shutil
 from importlib import metadata
@@ -56,29 +56,31 @@ def export_onnx(
     cache: bool | None = None,
     external_over: int = EXTERNAL_OVER,
 ) -> ExportReport:
-    """Export a checkpoint to ONNX, and publish it if it computes what torch computes.
+    """Export a checkpoint to ONNX and publish it if its outputs equal those of torch.
 
-    The reference is torch in float32, whatever the graph computes in.
+    The reference is torch in float32, whatever the dtype of the graph.
 
     Args:
         checkpoint: a directory with weights.
-        target: the directory to make: ``model.onnx``, or the encoder's graph and the decoder's,
+        target: directory to write: ``model.onnx``, or the graphs of encoder and decoder,
             ``config.json``, ``tokenizer.json`` and a manifest with the results.
-        opset: the ONNX operator set, by default one that old runtimes know and new ones run
-            fastest.
-        force: replace the target if it exists and `zoo` wrote it.
-        managed: replace whatever is there; see ``zoo.io.output.overwrite``.
-        dtype: what the graph computes in, ``float32`` (the default) or ``float16``.
-        cache: whether the graphs take keys and values, and return them; by default where the
-            model writes with them. They compute what those without compute, for every token, and
-            generate at one token a step.
-        external_over: from this many bytes of weights on, they are written to a file next to the
-            graph, such as ``model.onnx.data``.
+        opset: ONNX operator set version; the default runs on the oldest releases of ONNX Runtime
+            and is the fastest in new ones.
+        force: replace the target if it exists and zoo wrote it.
+        managed: replace any existing target; see ``zoo.io.output.overwrite``.
+        dtype: dtype of the computation, ``float32`` (the default) or ``float16``.
+        cache: whether the graphs have a key-value cache; by default if the head generates text.
+            Logits are the same with and without.
+        external_over: number of bytes of weights above which they are written to a file beside
+            the graph, such as ``model.onnx.data``.
+
+    Returns:
+        the report, which the manifest holds, too.
 
     Raises:
         UsageError: an argument is out of range, or the target cannot be written.
-        VerificationError: the weights are not those of the manifest, the exporter fails, or the
-            graph does not compute the same. Nothing is left behind.
+        VerificationError: the weights differ from the manifest, the exporter fails, or outputs
+            differ by more than the tolerance. Nothing is left behind.
     """
     opset, dtype = check_opset(opset), _check_dtype(dtype)
     output = atomic_directory(target, force=force, sources=[checkpoint.path], managed=managed)
@@ -112,27 +114,27 @@ def _check_dtype(dtype: str | None) -> str:
 
 
 def _check_weights(checkpoint: Checkpoint) -> dict[str, FileDigest]:
-    """Compare the weights with the manifest, whose statements the export will repeat.
+    """Compare the weights with the digests of the manifest.
 
     Raises:
-        UsageError: there are none.
-        VerificationError: a file is not what the manifest says.
+        UsageError: there are no weights.
+        VerificationError: a file differs from the manifest.
     """
-    found = {}
+    digests = {}
     for path in checkpoint.weight_files():
         if checkpoint.graph and not path.is_file():
             raise UsageError(
                 f"{checkpoint.path} holds an ONNX graph and no weights",
-                "export the checkpoint that it was made of",
+                "export the checkpoint that it was made from",
             )
-        with checkpoint.open_weights():  # says what is wrong with a file, where something is
-            found[path.name] = hash_file(path)
-        if found[path.name].blake3 != _digest_of(checkpoint, path.name):
+        with checkpoint.open_weights():  # raises a specific error for a damaged file
+            digests[path.name] = hash_file(path)
+        if digests[path.name].blake3 != _digest_of(checkpoint, path.name):
             raise VerificationError(
                 f"{path} is not the file that {checkpoint.path / MANIFEST} describes",
                 "convert it again",
             )
-    return found
+    return digests
 
 
 def _digest_of(checkpoint: Checkpoint, name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Graphs that were exported because a session asked for ONNX Runtime, each kept for the next."""
+"""Cache of ONNX graphs that sessions export on first use."""
 
 import contextlib
 from collections.abc import Iterator
@@ -16,13 +16,14 @@ from zoo.version import __version__
 
 
 def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint:
-    """Return the exported form of a checkpoint, exporting it the first time.
+    """Return the export of a checkpoint from the cache; export it the first time.
 
-    One process exports while others wait for it. What is found damaged is exported again.
+    Processes that need the same graph wait for the one that exports it. A damaged entry is exported
+    again.
 
     Args:
         checkpoint: a directory with weights.
-        dtype: what the graph computes in, by default float32.
+        dtype: dtype of the graph, by default float32.
 
     Raises:
         UsageError: ``$ZOO_HOME`` cannot be written.
@@ -31,9 +32,7 @@ def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint
     target = home() / "onnx" / _key(checkpoint, dtype)
     with _locked(target):
         if not _intact(target):
-            from zoo.export.export import (
-                export_onnx,
-            )  # brings torch, which a session can do without
+            from zoo.export.export import export_onnx  # imports torch
 
             export_onnx(checkpoint, target, dtype=dtype, force=True, managed=True)
         touch_and_evict(target)
@@ -41,8 +40,8 @@ def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint
 
 
 def _key(checkpoint: Checkpoint, dtype: str | None) -> str:
-    """Return what the graph depends on: the manifest has the digests of all weights."""
-    # the first word is of what is kept: since the second kind, graphs that write have a cache
+    """Return the key of the cache: a digest of all that the graph depends on."""
+    # the number counts kinds of entries: since 2, decoders have a key-value cache
     packages = ("torch", "onnx", "onnxscript", "onnxruntime")
     versions = [f"{name} {metadata.version(name)}" for name in packages]
     parts = [
@@ -65,7 +64,7 @@ def _intact(target: Path) -> bool:
 
 @contextlib.contextmanager
 def _locked(target: Path) -> Iterator[None]:
-    """Let no other process export the same graph until the block ends."""
+    """Hold the lock of a cache entry."""
     path = target.with_suffix(".lock")
     with contextlib.ExitStack() as stack:
         try:

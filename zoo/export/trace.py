@@ -18,18 +18,18 @@ Example = Mapping[str, Tensor | list[Tensor]]
 
 
 def trace(model: nn.Module, example: Example, spec: OnnxSpec, opset: int) -> torch.onnx.ONNXProgram:
-    """Trace a module with every axis of the specification left open.
+    """Trace a module with all axes of the specification dynamic.
 
     Args:
-        model: in evaluation mode.
-        example: a small batch with padding, by the names of the module's parameters; a list is
-            of the inputs whose names begin with that. Its sizes differ from each other and from
-            1, which an exporter would take for a constant.
-        spec: names and axes.
-        opset: the operator set.
+        model: module in evaluation mode.
+        example: small batch with padding, by the names of the module's parameters; a list holds
+            the inputs whose names begin with that of the parameter. Sizes differ from each other
+            and from 1, because the exporter specializes equal sizes and 1.
+        spec: names and axes of inputs and outputs.
+        opset: operator set version.
 
     Raises:
-        PluginError: the module does not return what the specification says.
+        PluginError: the outputs of the module differ from the specification.
         VerificationError: the exporter fails.
     """
     with torch.inference_mode():
@@ -39,8 +39,8 @@ def trace(model: nn.Module, example: Example, spec: OnnxSpec, opset: int) -> tor
             f"the family's onnx() names the outputs {', '.join(spec.outputs)}, and its model "
             f"returns {', '.join(returned)}"
         )
-    every = (axis for axes in spec.inputs.values() for axis in axes)
-    names = dict.fromkeys(axis for axis in every if isinstance(axis, str))
+    all_axes = (axis for axes in spec.inputs.values() for axis in axes)
+    names = dict.fromkeys(axis for axis in all_axes if isinstance(axis, str))
     dims = {
         axis: torch.export.Dim(axis, min=int(axis != PAST_TOKENS), max=spec.limits.get(axis))
         for axis in names
@@ -61,7 +61,7 @@ def trace(model: nn.Module, example: Example, spec: OnnxSpec, opset: int) -> tor
                 output_names=list(spec.outputs),
                 opset_version=opset,
                 dynamic_shapes={
-                    name: [shapes[each] for each in names]
+                    name: [shapes[part] for part in names]
                     if name not in spec.inputs
                     else shapes[name]
                     for name, names in flat.items()
@@ -76,14 +76,14 @@ def trace(model: nn.Module, example: Example, spec: OnnxSpec, opset: int) -> tor
 
 
 def _named(name: str, value: Tensor | list[Tensor], spec: OnnxSpec) -> list[str]:
-    """Return the inputs of the graph that a parameter of the module stands for, in order."""
+    """Return the inputs of the graph that belong to a parameter of the module, in order."""
     if isinstance(value, Tensor):
         return [name]
-    return [each for each in spec.inputs if each.startswith(f"{name}.")]
+    return [part for part in spec.inputs if part.startswith(f"{name}.")]
 
 
 def _reason(error: BaseException) -> str:
-    """Return the first line of the error at the bottom, where the exporter says why."""
+    """Return the first line of the innermost cause, which names the reason."""
     while error.__cause__ is not None:
         error = error.__cause__
     line = next((line for line in str(error).splitlines() if line.strip()), "")
@@ -92,7 +92,7 @@ def _reason(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """Keep the exporter's progress, its advice and its warnings about itself off the screen."""
+    """Suppress the output, log records and warnings of the exporter."""
     before: Any = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:

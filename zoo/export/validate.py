@@ -1,4 +1,4 @@
-"""The gate: a graph is published if it computes what torch computes, where it was not traced."""
+"""Export gate: comparison of a graph with torch at shapes that were not traced."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,22 +17,25 @@ from zoo.families.random_inputs import axis_lengths, random_inputs
 from zoo.inference.ort import create_session, run_graph
 from zoo.inference.ort_decoder import OrtDecoder
 
-UNLIMITED = 256  # the longest input that is tried where a model takes any length
+UNLIMITED = 256  # longest input to compare for models without a maximum length
 
 
 def compare(
     model: nn.Module, graph: Path, spec: OnnxSpec, config: Config, traced: tuple[int, int]
 ) -> list[ShapeCheck]:
-    """Run a graph in ONNX Runtime and its model in torch, on the same random batches.
+    """Compare a graph in ONNX Runtime with its model in torch on random batches.
 
-    The batches are a single token, padded ones, and one of the longest input the model takes.
+    The batches are a single token, batches with padding, and one of the maximum length.
 
     Args:
-        model: in evaluation mode, on the CPU.
-        graph: the file.
-        spec: names and axes.
-        config: the model's, for the range of the tokens.
-        traced: batch and tokens of the traced example, which is not tried.
+        model: model in evaluation mode, on the CPU.
+        graph: file of the graph.
+        spec: names and axes of inputs and outputs.
+        config: configuration of the model, for the range of token ids.
+        traced: rows and tokens of the traced batch, which is left out.
+
+    Returns:
+        one check per batch.
     """
     session = create_session(graph)
     checks: list[ShapeCheck] = []
@@ -41,9 +44,9 @@ def compare(
         with torch.inference_mode():
             expected = {name: value.numpy() for name, value in model(**inputs).items()}
         arrays = {name: value.numpy() for name, value in inputs.items()}
-        found = run_graph(session, arrays, list(spec.outputs))
+        results = run_graph(session, arrays, list(spec.outputs))
         outputs = {
-            name: difference(name, expected[name], found[name], axis_lengths(spec, lengths), axes)
+            name: difference(name, expected[name], results[name], axis_lengths(spec, lengths), axes)
             for name, axes in spec.outputs.items()
         }
         checks.append(_check(lengths, outputs))
@@ -53,18 +56,20 @@ def compare(
 def compare_with_cache(
     model: nn.Module, graphs: OrtDecoder, spec: OnnxSpec, config: Config, traced: tuple[int, int]
 ) -> list[ShapeCheck]:
-    """Compare like ``compare``, where graphs keep keys and values.
+    """Compare graphs with a key-value cache with their model in torch.
 
-    Each batch is read at once after an empty cache; and in two runs, of which the second is given
-    the cache of the first. Then texts that are continued are padded on the left, as they are when
-    a model goes on with them.
+    Each batch is run at once with an empty cache, and in two steps, the second with the cache of
+    the first. In two steps, decoders without an encoder get left padding, as in generation.
 
     Args:
-        model: in evaluation mode, on the CPU; it reads each batch at once, without a cache.
-        graphs: ready to run.
-        spec: names and axes of the model as it is.
+        model: model in evaluation mode, on the CPU; it runs without a cache.
+        graphs: the graphs.
+        spec: names and axes of the model without a cache.
         config: see ``compare``.
-        traced: likewise.
+        traced: see ``compare``.
+
+    Returns:
+        one check per batch and number of cached tokens.
     """
     checks: list[ShapeCheck] = []
     axes = spec.outputs[LOGITS]
@@ -77,19 +82,19 @@ def compare_with_cache(
         for past in dict.fromkeys((0, (width // 2, width - 1)[number % 2])):
             if past and graphs.target == "input_ids":
                 moved = {name: _rolled(array, lengths, 1) for name, array in arrays.items()}
-                found = _rolled(graphs.whole(moved, past), lengths, -1)
+                logits = _rolled(graphs.whole(moved, past), lengths, -1)
             else:
-                found = graphs.whole(arrays, past)
-            outputs = {LOGITS: difference(LOGITS, expected, found, real, axes)}
+                logits = graphs.whole(arrays, past)
+            outputs = {LOGITS: difference(LOGITS, expected, logits, real, axes)}
             checks.append(_check(lengths, outputs, past))
     return checks
 
 
-def _rolled(array: NDArray[Any], lengths: Sequence[int], way: int) -> NDArray[Any]:
-    """Move the texts of a batch to its other side, (batch, tokens, ...)."""
+def _rolled(array: NDArray[Any], lengths: Sequence[int], direction: int) -> NDArray[Any]:
+    """Move the padding to the other side, (batch, tokens, ...): 1 to the left, -1 back."""
     width = array.shape[1]
     rows = zip(array, lengths, strict=True)
-    return np.stack([np.roll(row, way * (width - length), axis=0) for row, length in rows])
+    return np.stack([np.roll(row, direction * (width - length), axis=0) for row, length in rows])
 
 
 def _check(lengths: Sequence[int], outputs: dict[str, Difference], past: int = 0) -> ShapeCheck:
@@ -99,47 +104,47 @@ def _check(lengths: Sequence[int], outputs: dict[str, Difference], past: int = 0
 
 
 def batches(max_seq_len: int, traced: tuple[int, int]) -> list[list[int]]:
-    """Return the real tokens of each row of each batch, for at least three other shapes.
+    """Return the number of tokens of each row, for batches of at least three shapes.
 
     Args:
-        max_seq_len: how many tokens the model takes.
-        traced: the batch and tokens to leave out.
+        max_seq_len: maximum number of tokens of the model.
+        traced: rows and tokens of the batch to leave out.
     """
     sizes = [(1, 1), (3, 17), (2, 64), (2, max_seq_len), (5, 5), (4, 3), (3, 2)]
     shapes = dict.fromkeys((batch, min(tokens, max_seq_len)) for batch, tokens in sizes)
-    kept = [shape for shape in shapes if shape != traced][:4]
+    others = [shape for shape in shapes if shape != traced][:4]
     return [
-        [max(1, tokens - row * tokens // batch) for row in range(batch)] for batch, tokens in kept
+        [max(1, tokens - row * tokens // batch) for row in range(batch)] for batch, tokens in others
     ]
 
 
 def difference(
     name: str,
     expected: NDArray[Any],
-    found: NDArray[Any],
+    actual: NDArray[Any],
     lengths: Mapping[str, Sequence[int]],
     axes: Sequence[str | int],
 ) -> Difference:
-    """Compare one output, row by row: in float64 a whole batch would fill the memory.
+    """Compare one output, row by row, because a batch in float64 takes too much memory.
 
     Args:
-        name: of the output; logits are compared by their largest entries too.
-        expected: what torch computed.
-        found: what the graph computed.
-        lengths: axis -> the real places of each row along it. What follows them is padding,
-            whose values mean nothing, and is left out where the output has that axis.
-        axes: the output's, beginning with the batch.
+        name: name of the output; for logits the argmax is compared, too.
+        expected: output of torch.
+        actual: output of the graph.
+        lengths: axis -> number of tokens of each row; positions behind them are padding and are
+            not compared.
+        axes: axes of the output, the batch first.
     """
     gaps, sizes, products, agree = [], [], [], []
     along = lengths.get(str(axes[1]))
     for row in range(len(expected)):
         real = slice(along[row] if along else None)
-        a, b = (array[row][real].astype(np.float64) for array in (expected, found))
+        a, b = (array[row][real].astype(np.float64) for array in (expected, actual))
         gaps.append(np.abs(a - b).max())
         sizes.append(np.abs(a).max())
         products.append((np.vdot(a, a), np.vdot(a, b), np.vdot(b, b)))
         agree.append(np.ravel(a.argmax(-1) == b.argmax(-1)))
-    max_abs, scale = float(np.max(gaps)), float(np.max(sizes))  # both keep a NaN
+    max_abs, scale = float(np.max(gaps)), float(np.max(sizes))  # np.max propagates NaN
     aa, ab, bb = np.sum(products, axis=0)
     return Difference(
         max_abs=max_abs,
@@ -150,16 +155,16 @@ def difference(
 
 
 def require_equal(checks: Sequence[ShapeCheck], tolerance: float) -> None:
-    """Stop unless every difference is within the tolerance.
+    """Check that all differences are within the tolerance.
 
     Raises:
-        VerificationError: one is not, or is not a number.
+        VerificationError: a difference is larger, or NaN.
     """
     for check in checks:
-        for name, found in check.outputs.items():
-            if not found.max_rel <= tolerance:
+        for name, result in check.outputs.items():
+            if not result.max_rel <= tolerance:
                 raise VerificationError(
-                    f"the graph's {name} differs from torch by {found.max_rel:.1e} of the largest "
+                    f"the graph's {name} differs from torch by {result.max_rel:.1e} of the largest "
                     f"magnitude at {check.batch} x {check.tokens} tokens{check.after}, where "
                     f"{tolerance:.0e} is accepted",
                     "nothing was written",
@@ -167,7 +172,7 @@ def require_equal(checks: Sequence[ShapeCheck], tolerance: float) -> None:
 
 
 def worst(checks: Sequence[ShapeCheck]) -> Mapping[str, Any]:
-    """Return the summary of a report: the largest difference, the smallest agreement."""
+    """Return the largest difference and the smallest agreement of the argmax."""
     shares = [check.argmax for check in checks if check.argmax is not None]
     return {
         "max_rel": max(check.worst for check in checks),

@@ -1,4 +1,4 @@
-"""From a checkpoint to files with graphs, before anything is compared."""
+"""Tracing of a checkpoint and writing of its graphs."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -17,16 +17,16 @@ from zoo.families.random_inputs import random_inputs
 from zoo.inference.load_model import load_model
 from zoo.nn.generation import GenerationMixin
 
-EXAMPLE = (8, 5)  # real tokens of each row of the traced batch
+EXAMPLE = (8, 5)  # number of tokens of each row of the traced batch
 
 
 class WrittenGraph(NamedTuple):
-    """A graph that was written.
+    """A written graph.
 
     Attributes:
-        file: its name.
-        spec: names and axes.
-        external: the file with its weights, if they are not in it.
+        file: name of the file.
+        spec: names and axes of inputs and outputs.
+        external: name of the file with the weights, if they are separate.
     """
 
     file: str
@@ -34,10 +34,10 @@ class WrittenGraph(NamedTuple):
     external: str | None
 
     def described(self) -> Graph:
-        """Return what the manifest says of it."""
+        """Return the entry of the manifest."""
         inputs, outputs = (
-            {name: list(axes) for name, axes in every.items()}
-            for every in (self.spec.inputs, self.spec.outputs)
+            {name: list(axes) for name, axes in values.items()}
+            for values in (self.spec.inputs, self.spec.outputs)
         )
         return Graph(inputs=inputs, outputs=outputs, external_data=self.external)
 
@@ -52,28 +52,30 @@ def write_graphs(
     cache: bool | None,
     external_over: int,
 ) -> list[WrittenGraph]:
-    """Trace and write; what the exporter holds in memory is gone when this returns.
+    """Trace and write the graphs of a checkpoint.
+
+    The memory of the exporter is free again when this returns.
 
     Args:
         checkpoint: a directory with weights.
-        spec: of the model as it is.
-        folder: where to.
+        spec: names and axes of the model without a cache.
+        folder: directory to write to.
         opset: see ``zoo.export.export.export_onnx``, as the others.
-        dtype: what the graphs compute in.
-        cache: whether they take keys and values; by default where the model writes with them.
-        external_over: from this many bytes of weights on, they go to a file of their own.
+        dtype: dtype of the graphs.
+        cache: whether the graphs have a key-value cache; by default if the head generates text.
+        external_over: number of bytes of weights above which they are written to a separate file.
 
     Raises:
-        UsageError: a cache is asked for, and the model has none.
+        UsageError: a cache is requested for a model that has none.
         VerificationError: the exporter fails.
     """
     model = load_model(checkpoint, getattr(torch, dtype))
-    found = []
+    graphs = []
     for part in _parts(model, checkpoint, spec, cache):
         program = trace(part.module, part.example, part.spec, opset)
         external = write_graph(program, folder / part.file, opset, external_over)
-        found.append(WrittenGraph(part.file, part.spec, external))
-    return found
+        graphs.append(WrittenGraph(part.file, part.spec, external))
+    return graphs
 
 
 def _parts(
@@ -84,14 +86,14 @@ def _parts(
         return with_cache(model, spec, example)
     if cache:
         raise UsageError(
-            f"a model with the head {checkpoint.head_name} keeps no keys and values",
+            f"a model with the head {checkpoint.head_name} has no key-value cache",
             "leave --cache out",
         )
     return [GraphToTrace(GRAPH, model, example, spec)]
 
 
 def example_shape(spec: OnnxSpec) -> tuple[int, int]:
-    """Return batch and tokens of what is traced."""
+    """Return rows and tokens of the traced batch."""
     return len(EXAMPLE), max(_lengths(spec))
 
 

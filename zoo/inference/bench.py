@@ -1,4 +1,4 @@
-"""Measuring a model on several backends side by side, after checking that they agree."""
+"""Throughput of a model on several backends, after a comparison of their outputs."""
 
 import statistics
 import time
@@ -22,16 +22,16 @@ TOLERANCE = {"float64": 1e-3, "float32": 1e-3, "float16": 3e-2, "bfloat16": 2e-1
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured of one backend.
+    """Measurement of one backend.
 
     Attributes:
-        backend: its name.
-        device: where it ran.
-        dtype: what it computed in.
-        seconds: of each round.
-        tokens: tokens in a round.
-        difference: largest difference from the first backend, relative to the output's largest
-            magnitude.
+        backend: name of the backend.
+        device: device it ran on.
+        dtype: dtype of the computation.
+        seconds: seconds of each iteration.
+        tokens: number of tokens per iteration.
+        difference: largest difference from the first backend, relative to the largest magnitude
+            of the output.
     """
 
     backend: str
@@ -43,12 +43,12 @@ class Measurement:
 
     @property
     def median(self) -> float:
-        """Median seconds of a round."""
+        """Median seconds of an iteration."""
         return statistics.median(self.seconds)
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens in a second, by the median."""
+        """Tokens per second in the median iteration."""
         return self.tokens / self.median
 
 
@@ -61,22 +61,22 @@ def measure(
     iterations: int,
     seed: int = 0,
 ) -> list[Measurement]:
-    """Run the same random tokens through each session in turn, round by round.
+    """Time sessions on the same random batch, in turn within each iteration.
 
     Args:
-        checkpoint: the model; it says what the inputs are.
-        sessions: what to compare; the first one is the reference for the answers.
-        batch_size: sequences in a batch.
-        seq_len: tokens in each sequence; the last quarter of every other one is padding.
+        checkpoint: the model.
+        sessions: sessions to time; outputs are compared with those of the first.
+        batch_size: number of rows.
+        seq_len: number of tokens per row; the last quarter of every other row is padding.
         iterations: number of timed batches, after a warm-up.
-        seed: of the tokens.
+        seed: random seed of the tokens.
 
     Raises:
-        VerificationError: two sessions do not agree.
+        VerificationError: the outputs of two sessions differ.
     """
     inputs = _inputs(checkpoint, batch_size, seq_len, seed)
-    answers = [session.run(inputs) for session in sessions]
-    differences = [_difference(answers[0], answer, inputs) for answer in answers]
+    outputs = [session.run(inputs) for session in sessions]
+    differences = [_difference(outputs[0], output, inputs) for output in outputs]
     for session, difference in zip(sessions, differences, strict=True):
         if not difference <= TOLERANCE[session.dtype]:
             raise VerificationError(
@@ -85,16 +85,16 @@ def measure(
             )
     times: list[list[float]] = [[] for _ in sessions]
     with progress("measuring", iterations + WARM_UP) as advance:
-        for turn in range(iterations + WARM_UP):
-            for session, spent in zip(sessions, times, strict=True):
+        for iteration in range(iterations + WARM_UP):
+            for session, seconds in zip(sessions, times, strict=True):
                 start = time.perf_counter()
                 session.run(inputs)
-                if turn >= WARM_UP:
-                    spent.append(time.perf_counter() - start)
+                if iteration >= WARM_UP:
+                    seconds.append(time.perf_counter() - start)
             advance(1)
     return [
-        Measurement(s.backend, s.device, s.dtype, tuple(spent), batch_size * seq_len, difference)
-        for s, spent, difference in zip(sessions, times, differences, strict=True)
+        Measurement(s.backend, s.device, s.dtype, tuple(seconds), batch_size * seq_len, difference)
+        for s, seconds, difference in zip(sessions, times, differences, strict=True)
     ]
 
 
@@ -105,21 +105,21 @@ def _inputs(
 
     spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
     lengths = [seq_len - row % 2 * (seq_len // 4) for row in range(batch_size)]
-    drawn = random_inputs(spec, checkpoint.config, lengths, seed=seed)
-    return {name: values.numpy() for name, values in drawn.items()}
+    tensors = random_inputs(spec, checkpoint.config, lengths, seed=seed)
+    return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
 def _difference(
-    one: "dict[str, Any]", other: "dict[str, Any]", inputs: "dict[str, NDArray[np.int64]]"
+    expected: "dict[str, Any]", outputs: "dict[str, Any]", inputs: "dict[str, NDArray[np.int64]]"
 ) -> float:
-    """Return the largest relative difference, at places that are not padding."""
+    """Return the largest relative difference of the outputs at tokens that are not padding."""
     import numpy as np
 
     mask = inputs["attention_mask"].astype(bool)
-    found = []
-    for name in one.keys() & other.keys():
-        a, b = one[name], other[name]
+    differences = []
+    for name in expected.keys() & outputs.keys():
+        a, b = expected[name], outputs[name]
         if a.shape[:2] == mask.shape:
             a, b = a[mask], b[mask]
-        found.append(np.abs(a - b).max() / np.abs(a).max())
-    return float(np.max(found))  # which keeps a NaN
+        differences.append(np.abs(a - b).max() / np.abs(a).max())
+    return float(np.max(differences))  # np.max propagates NaN

@@ -1,4 +1,4 @@
-"""Checks of graphs against what their family declares: a file may hold another model's graph."""
+"""Checks of ONNX graphs and their outputs against the specification of the family."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,15 +16,15 @@ REMEDY = "export the model again"
 
 
 def check_signature(path: Path, session: Any, spec: OnnxSpec) -> None:
-    """Compare the inputs and outputs of a graph with the declared ones.
+    """Compare the inputs and outputs of a graph with the specification.
 
     Args:
-        path: the graph, for messages.
-        session: the graph in ONNX Runtime.
-        spec: names and axes of the model.
+        path: file of the graph, for messages.
+        session: session of ONNX Runtime with the graph.
+        spec: names and axes of inputs and outputs.
 
     Raises:
-        VerificationError: a name, a type or a number of axes is another.
+        VerificationError: a name, a type or a number of axes differs.
     """
     inputs, outputs = ({value.name: value for value in values} for values in _values(session))
     if set(inputs) != set(spec.inputs) or not set(spec.outputs) <= set(outputs):
@@ -40,15 +40,15 @@ def check_signature(path: Path, session: Any, spec: OnnxSpec) -> None:
 
 
 def check_cache(path: Path, session: Any, types: Sequence[str]) -> None:
-    """Check the keys and values that a decoder takes and returns, and its scores.
+    """Check the logits and the key-value cache of a decoder graph.
 
     Args:
-        path: the graph, for messages.
-        session: the graph in ONNX Runtime.
-        types: types that keys and values may have.
+        path: file of the graph, for messages.
+        session: session of ONNX Runtime with the graph.
+        types: permitted types of keys and values.
 
     Raises:
-        VerificationError: one has another type or shape, or is not given back.
+        VerificationError: one is missing or has another type or shape.
     """
     inputs, outputs = ({value.name: value for value in values} for values in _values(session))
     if LOGITS not in outputs or not any(name.startswith(PRESENT) for name in outputs):
@@ -70,21 +70,21 @@ def check_result(
     axes: Sequence[str | int],
     sizes: Mapping[str | int, int],
 ) -> None:
-    """Compare the shape of what a graph returned with the declared axes.
+    """Compare the shape of an output with the specification.
 
     Args:
-        graph: for messages.
+        graph: name of the graph, for messages.
         name: name of the output.
         value: the output.
-        axes: its declared axes.
-        sizes: axis -> size, of the axes that the inputs have.
+        axes: axes of the specification.
+        sizes: axis -> size in the inputs.
 
     Raises:
-        VerificationError: the number of axes or a size is another.
+        VerificationError: the number of axes or a size differs.
     """
-    wanted = [axis if isinstance(axis, int) else sizes.get(axis) for axis in axes]
-    fits = len(wanted) == value.ndim and all(
-        size is None or size == actual for size, actual in zip(wanted, value.shape, strict=True)
+    expected = [axis if isinstance(axis, int) else sizes.get(axis) for axis in axes]
+    fits = len(expected) == value.ndim and all(
+        size is None or size == actual for size, actual in zip(expected, value.shape, strict=True)
     )
     if not fits:
         raise VerificationError(

@@ -1,4 +1,4 @@
-"""The files of an export: what the manifest says of its graphs, and whether they are as written."""
+"""Files of an ONNX export: their record in the manifest, and checks of their digests."""
 
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,13 @@ from zoo.io.paths import safe_join
 
 
 class ExportInfo(msgspec.Struct, frozen=True):
-    """The part of an export's record that running its graphs depends on.
+    """Fields of the record of an export that sessions need.
 
     Attributes:
-        validated: whether the graphs passed the gate.
-        dtype: dtype that they compute in.
-        cache: whether they take and return keys and values.
-        graphs: file -> description, in the order they are run.
+        validated: whether the graphs passed the export gate.
+        dtype: dtype of the computation.
+        cache: whether the graphs have a key-value cache.
+        graphs: file -> description, in the order in which they run.
     """
 
     validated: bool = False
@@ -29,33 +29,33 @@ class ExportInfo(msgspec.Struct, frozen=True):
 
 
 def read_export_info(checkpoint: Checkpoint) -> ExportInfo:
-    """Return what the manifest says of the graphs of a checkpoint.
+    """Return the record of an export from the manifest.
 
     Raises:
-        VerificationError: a value is of another type, or the number of graphs does not fit.
+        VerificationError: a value has the wrong type, or the number of graphs is wrong.
     """
     manifest = checkpoint.path / MANIFEST
     try:
-        facts = msgspec.convert(checkpoint.manifest.export or {}, ExportInfo)
+        info = msgspec.convert(checkpoint.manifest.export or {}, ExportInfo)
     except msgspec.ValidationError as error:
         raise VerificationError(f"{manifest}: export: {error}", "export it again") from error
-    if not 1 <= len(facts.graphs) <= (2 if facts.cache else 1):
+    if not 1 <= len(info.graphs) <= (2 if info.cache else 1):
         raise VerificationError(
-            f"{manifest}: export: graphs: {len(facts.graphs)} are listed", "export it again"
+            f"{manifest}: export: graphs: {len(info.graphs)} are listed", "export it again"
         )
-    return facts
+    return info
 
 
 def check_files(checkpoint: Checkpoint) -> int:
-    """Compare the graphs, and all files that they refer to, with the manifest.
+    """Compare graphs and their external data with the digests of the manifest.
 
     Returns:
-        the number of files.
+        number of files.
 
     Raises:
-        SourceError: one is missing.
-        VerificationError: one was changed, belongs to another export, is not in the manifest or
-            lies outside of the directory; or a graph has what no graph of zoo has.
+        SourceError: a file is missing.
+        VerificationError: a file differs from the manifest, is not in it, or lies outside of the
+            directory; or a graph has operators that zoo does not export.
     """
     names: set[str] = {name for name in checkpoint.manifest.files if name.endswith(DATA)}
     for graph in read_export_info(checkpoint).graphs:

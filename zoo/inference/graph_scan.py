@@ -1,10 +1,10 @@
-"""Checks of an ONNX file before the runtime sees it: operators, size, and files it refers to.
+"""Scan of an ONNX file before ONNX Runtime loads it: operators, sizes and external data.
 
-The runtime executes what a file says. A graph that zoo exports is a list of standard operators,
-run one after the other: without branches, functions or operators of other domains, and with no
-loop but ``Scan``, which runs once for each element of an input and has no loop inside. So a run
-ends, and runs no code but the runtime's. A file with anything else is refused. Its messages are
-read without decoding the tensors, and in the same way whatever the order of their fields.
+A graph that zoo exports is a sequence of standard operators, without branches, functions or
+operators of other domains, and without loops except ``Scan``, which runs once for each element of
+an input and has no loop inside. A run therefore ends, and executes no code but the runtime's. A
+file with anything else is refused. The protobuf messages are read without decoding tensors, in any
+order of their fields.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ from zoo.io.limits import ONNX_ATTRIBUTES, ONNX_FILE_BYTES, ONNX_NODES, check_li
 from zoo.io.protobuf import Value, as_bytes, fields
 from zoo.io.untrusted import parsing
 
-# Numbers of the fields in onnx.proto
+# field numbers in onnx.proto
 _MODEL_GRAPH, _MODEL_OPSET, _MODEL_TRAINING, _MODEL_FUNCTIONS = 7, 8, 20, 25
 _OPSET_DOMAIN = 1
 _GRAPH_NODE, _GRAPH_INITIALIZER, _GRAPH_SPARSE = 1, 5, 15
@@ -26,19 +26,22 @@ _ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS = 6, 11
 _TENSOR_EXTERNAL, _ENTRY_KEY, _ENTRY_VALUE = 13, 1, 2
 
 DOMAINS = ("", "ai.onnx")
-# Regular expressions take a time that no size bounds.
+# Matching a regular expression may take exponential time.
 REFUSED = {"RegexFullMatch", "StringSplit"}
 
 
 def scan_graph(path: Path) -> set[str]:
-    """Check an ONNX file, and return the locations of its external data.
+    """Check an ONNX file and return the locations of its external data.
 
     Args:
         path: the file.
 
+    Returns:
+        file names, relative to the directory of the file.
+
     Raises:
-        SourceError: it cannot be read.
-        VerificationError: it is not an ONNX file, or has what no graph of zoo has.
+        SourceError: the file cannot be read.
+        VerificationError: it is no ONNX file, or has operators that zoo does not export.
     """
     content = memoryview(read_regular(path, "graph", ONNX_FILE_BYTES))
     scan = _Scan(path)
@@ -50,11 +53,11 @@ def scan_graph(path: Path) -> set[str]:
 
 
 class _Scan:
-    """The messages of one file, from the model down to its tensors.
+    """Visitor of the messages of one file, from the model to its tensors.
 
     Attributes:
         graphs: number of graphs.
-        locations: files that tensors refer to.
+        locations: files with external data of tensors.
     """
 
     def __init__(self, path: Path) -> None:
@@ -110,7 +113,7 @@ class _Scan:
                 self.tensor(_bytes(value))
 
     def _body(self, content: memoryview, operators: set[str]) -> None:
-        """Check a graph within an operator, which may be the body of a ``Scan`` alone."""
+        """Check a graph in an attribute; only ``Scan`` may have one, its body."""
         if operators != {"Scan"} or self._in_scan:
             self._refuse("loops or branches")
         self._in_scan = True
@@ -136,7 +139,7 @@ class _Scan:
 
 
 def _fields(content: memoryview) -> "Iterator[tuple[int, Value]]":
-    # a view is sliced without a copy, and is bytes in all other respects
+    # slices of a memoryview copy nothing; otherwise it behaves like bytes
     return fields(content)  # type: ignore[arg-type]
 
 

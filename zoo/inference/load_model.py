@@ -1,4 +1,4 @@
-"""From files to a torch module: every parameter from the file, none from an initialiser."""
+"""Loading of a checkpoint into a torch module, without initializing its parameters first."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -25,26 +25,25 @@ def load_model(
     dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
 ) -> nn.Module:
-    """Build a checkpoint's model and give it the stored weights.
+    """Build the model of a checkpoint and load its weights.
 
-    On a CPU and in the dtype of the file the parameters are views of the mapped file: nothing is
-    copied until a page is written to, and the file itself never changes.
+    On a CPU and in the stored dtype the parameters are views of the memory-mapped file: pages are
+    copied when they are written to, and the file never changes.
 
     Args:
         checkpoint: a directory with weights.
-        dtype: of all floating tensors; ``None`` keeps what is stored.
-        device: where to put them.
+        dtype: dtype of all floating-point tensors; ``None`` for the stored one.
+        device: device of the parameters.
 
     Returns:
-        the model in evaluation mode, its parameters not asking for gradients. Parameters that
-        the model ties are one object.
+        the model in evaluation mode, with ``requires_grad`` off. Tied parameters are one object.
 
     Raises:
         SourceError: a file is missing.
-        VerificationError: a file is damaged or is not the one that was written, or its tensors
-            are not those of the model.
+        VerificationError: a file is damaged or differs from the manifest, or its tensors are not
+            those of the model.
     """
-    with checkpoint.open_weights() as reader:  # reads and checks the headers alone
+    with checkpoint.open_weights() as reader:  # reads only the headers
         shapes = {name: info.shape for name, info in reader.tensors.items()}
     with torch.device("meta"), _SkipInit():
         model = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
@@ -58,7 +57,7 @@ def load_model(
 
 
 def stored_dtype(checkpoint: Checkpoint) -> torch.dtype:
-    """Return the dtype that most of a checkpoint's bytes are in, float32 for exotic ones."""
+    """Return the dtype of most bytes of a checkpoint; float32 where torch has no such dtype."""
     count: dict[str, int] = {}
     with checkpoint.open_weights() as reader:
         for info in reader.tensors.values():
@@ -67,9 +66,9 @@ def stored_dtype(checkpoint: Checkpoint) -> torch.dtype:
 
 
 class _SkipInit(TorchFunctionMode):
-    """Leaves parameters as they are created, which saves their initialisation.
+    """Function mode that skips in-place functions on parameters, and so their initialization.
 
-    Every in-place function of torch has a name that ends in one underscore.
+    In-place functions of torch have names that end in one underscore.
     """
 
     def __torch_function__(
@@ -87,13 +86,13 @@ class _SkipInit(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _match(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], where: str) -> dict[str, str]:
-    """Return for each name in the model the name of the stored tensor that fills it.
+def _match(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], source: str) -> dict[str, str]:
+    """Return name in the model -> name of the stored tensor.
 
-    Names of one tied parameter share the one that is stored.
+    All names of a tied parameter map to the one that is stored.
 
     Raises:
-        VerificationError: anything is missing, left over, stored twice or of another shape.
+        VerificationError: a tensor is missing, unexpected, stored twice or of another shape.
     """
     groups: dict[int, list[str]] = {}
     state: dict[str, Tensor] = model.state_dict(keep_vars=True)
@@ -112,29 +111,29 @@ def _match(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], where: str) 
         "not the model's": [name for name in shapes if name not in state],
         "of another shape": [n for n in shapes if n in state and shapes[n] != state[n].shape],
     }
-    found = [f"{_some(items)} {what}" for what, items in problems.items() if items]
-    if found:
+    messages = [f"{_some(items)} {what}" for what, items in problems.items() if items]
+    if messages:
         raise VerificationError(
-            f"{where}: the weights are not those of the model: {'; '.join(found)}",
+            f"{source}: the weights are not those of the model: {'; '.join(messages)}",
             "convert it again, or run zoo verify",
         )
     return names
 
 
 def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{more}"
+    others = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{others}"
 
 
 def _read(
     checkpoint: Checkpoint, dtype: torch.dtype | None, device: torch.device | str
 ) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for path in checkpoint.weight_files():
         with safe_open(path, framework="pt", device=str(device)) as file:
             for name in file.keys():  # noqa: SIM118 (an open file, not a dict)
-                found[name] = _cast(file.get_tensor(name), dtype)
-    return found
+                tensors[name] = _cast(file.get_tensor(name), dtype)
+    return tensors
 
 
 def _cast(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
@@ -142,7 +141,7 @@ def _cast(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
 
 
 def _tie(model: nn.Module, names: Mapping[str, str]) -> None:
-    """Make tied parameters one object again: a gradient or an update must reach both."""
+    """Make tied parameters one object again, which ``load_state_dict(assign=True)`` undoes."""
     for name, owner in names.items():
         if name != owner:
             module, _, leaf = name.rpartition(".")
@@ -155,7 +154,7 @@ def _compute_buffers(
     dtype: torch.dtype | None,
     device: torch.device | str,
 ) -> None:
-    """Give buffers that no file stores the values that the model's constructor gives them."""
+    """Fill buffers that are not stored with the values of a model built anew."""
     missing = [name for name, buffer in model.named_buffers() if buffer.is_meta]
     if not missing:
         return

@@ -1,4 +1,4 @@
-"""ONNX Runtime, set up in one way for sessions and for the export gate."""
+"""Sessions of ONNX Runtime, with the same options for inference and for the export gate."""
 
 import contextlib
 import threading
@@ -12,23 +12,23 @@ from numpy.typing import NDArray
 from zoo.errors import UsageError, VerificationError
 from zoo.io.limits import ONNX_FOLDED_BYTES, ONNX_LOAD_SECONDS
 
-SILENT = 4  # severity of what is logged: an error is raised as well
+SILENT = 4  # log only fatal errors; errors are raised anyway
 FOLDED = "optimization.constant_folding_max_output_size_in_bytes"  # older releases ignore it
 
 
 def create_session(
     graph: Path, device: str = "cpu", threads: int | None = None
 ) -> onnxruntime.InferenceSession:
-    """Load a graph with all of the runtime's optimisations.
+    """Load a graph with all graph optimizations.
 
     Args:
         graph: the file.
-        device: ``cpu``, or ``cuda:0`` and the like.
-        threads: CPU threads; by default as many as there are cores.
+        device: ``cpu``, or a device such as ``cuda:0``.
+        threads: number of CPU threads; by default the number of cores.
 
     Raises:
-        UsageError: the installed runtime has no CUDA.
-        VerificationError: it does not accept the graph.
+        UsageError: the installed ONNX Runtime has no CUDA.
+        VerificationError: ONNX Runtime rejects the graph.
     """
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
@@ -40,13 +40,13 @@ def create_session(
     try:
         with _cancelled_after(options, ONNX_LOAD_SECONDS):
             return onnxruntime.InferenceSession(graph, options, providers=providers)
-    except Exception as error:  # the runtime's exceptions have no base of their own
+    except Exception as error:  # exceptions of ONNX Runtime have no common base
         raise VerificationError(f"{graph}: ONNX Runtime refuses it: {_line(error)}") from error
 
 
 @contextlib.contextmanager
 def _cancelled_after(options: onnxruntime.SessionOptions, seconds: float) -> Iterator[None]:
-    """Let the runtime give up loading a graph after some time; it looks between its passes."""
+    """Cancel loading after some seconds; the flag is checked between optimization passes."""
     timer = threading.Timer(seconds, options.set_load_cancellation_flag, [True])
     timer.daemon = True
     timer.start()
@@ -61,16 +61,24 @@ def run_graph(
     arrays: Mapping[str, NDArray[Any]],
     outputs: Sequence[str],
 ) -> dict[str, NDArray[Any]]:
-    """Run a graph; its outputs come in the dtype they have there.
+    """Run a graph on numpy arrays.
+
+    Args:
+        session: the graph.
+        arrays: inputs by name.
+        outputs: names of the outputs to compute.
+
+    Returns:
+        outputs by name, in the dtypes of the graph.
 
     Raises:
-        VerificationError: the runtime fails on inputs that the model takes.
+        VerificationError: ONNX Runtime fails.
     """
     try:
-        found = session.run(list(outputs), dict(arrays))
+        results = session.run(list(outputs), dict(arrays))
     except Exception as error:
         raise VerificationError(f"ONNX Runtime fails: {_line(error)}") from error
-    return dict(zip(outputs, found, strict=True))
+    return dict(zip(outputs, results, strict=True))
 
 
 def run_values(
@@ -78,16 +86,24 @@ def run_values(
     values: Mapping[str, onnxruntime.OrtValue],
     outputs: Sequence[str],
 ) -> dict[str, onnxruntime.OrtValue]:
-    """Run a graph on what the runtime holds, and return what it holds then: nothing is copied.
+    """Run a graph on values of ONNX Runtime, without copies.
+
+    Args:
+        session: the graph.
+        values: inputs by name.
+        outputs: names of the outputs to compute.
+
+    Returns:
+        outputs by name.
 
     Raises:
         VerificationError: see ``run_graph``.
     """
     try:
-        found = session.run_with_ort_values(list(outputs), dict(values))
+        results = session.run_with_ort_values(list(outputs), dict(values))
     except Exception as error:
         raise VerificationError(f"ONNX Runtime fails: {_line(error)}") from error
-    return dict(zip(outputs, found, strict=True))
+    return dict(zip(outputs, results, strict=True))
 
 
 def _providers(device: str) -> list[Any]:
@@ -97,7 +113,7 @@ def _providers(device: str) -> list[Any]:
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
         raise UsageError(
             f"onnxruntime {onnxruntime.__version__} here has no CUDA",
-            "install onnxruntime-gpu in its place, or leave --device out",
+            "install onnxruntime-gpu instead, or leave --device out",
         )
     return [("CUDAExecutionProvider", {"device_id": int(index or 0)}), "CPUExecutionProvider"]
 

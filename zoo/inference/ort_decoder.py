@@ -1,4 +1,4 @@
-"""Running graphs with a cache: keys and values go from one run of ONNX Runtime into the next."""
+"""Decoder graphs with a key-value cache in ONNX Runtime."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,42 +21,42 @@ Values = dict[str, OrtValue]
 
 
 class OrtDecodeState:
-    """What is kept between the runs.
+    """State between decoding steps.
 
     Args:
-        past: keys and values of the tokens that were read, by the decoder's names.
-        source: likewise of the source, if there is one.
-        mask: (batch, tokens) of all tokens that are known of, or of the source.
+        past: keys and values of self-attention, by the names of the decoder's inputs.
+        source: keys and values of cross-attention; empty without an encoder.
+        mask: (batch, tokens), attention mask of all tokens so far, or of the source.
     """
 
     def __init__(self, past: Values, source: Values, mask: Integers) -> None:
         self.past, self.source, self.mask = past, source, mask
-        self._given = np.arange(len(mask))
+        self._prompts = np.arange(len(mask))  # (batch,), the prompt of each row
 
     @property
     def length(self) -> int:
-        """How many tokens were read."""
+        """Number of tokens in the cache."""
         return int(next(iter(self.past.values())).shape()[2])
 
     def select(self, rows: Any) -> None:
-        """Keep some rows of the batch, in the order given."""
-        kept = np.asarray(rows)
-        self.past, given = _rows(self.past, kept), self._given[kept]
-        self.mask = self.mask[kept]
-        if not np.array_equal(given, self._given):  # beams of one text share its source
-            self.source, self._given = _rows(self.source, kept), given
+        """Select rows of the batch; see ``zoo.inference.generation.decoder.State``."""
+        indices = np.asarray(rows)
+        self.past, prompts = _rows(self.past, indices), self._prompts[indices]
+        self.mask = self.mask[indices]
+        if not np.array_equal(prompts, self._prompts):  # beams of one prompt share its source
+            self.source, self._prompts = _rows(self.source, indices), prompts
 
 
 class OrtDecoder:
-    """The graph of a model that writes with a cache, or the two of an encoder and a decoder.
+    """A decoder graph with a key-value cache, with its encoder graph if it has one.
 
     Args:
-        paths: the decoder's file, or the encoder's and the decoder's.
-        device: see ``start``.
-        threads: likewise.
+        paths: file of the decoder, or files of encoder and decoder.
+        device: see ``create_session``.
+        threads: see ``create_session``.
 
     Attributes:
-        decoder: the one that reads tokens, in ONNX Runtime.
+        decoder: session of the decoder.
     """
 
     def __init__(
@@ -65,78 +65,83 @@ class OrtDecoder:
         *encoder, self.decoder = [create_session(path, device, threads) for path in paths]
         self._encoder = encoder[0] if encoder else None
         check_cache(paths[-1], self.decoder, tuple(TYPES))
-        self._grown = [o.name for o in self.decoder.get_outputs() if o.name.startswith(PRESENT)]
+        self._cache_outputs = [
+            o.name for o in self.decoder.get_outputs() if o.name.startswith(PRESENT)
+        ]
 
     @property
     def target(self) -> str:
-        """What the tokens that the decoder reads are called among a model's inputs."""
+        """Name of the decoder's token ids among the inputs of the model."""
         return "decoder_input_ids" if self._encoder else "input_ids"
 
     def begin(self, inputs: Mapping[str, Integers]) -> OrtDecodeState:
-        """Return what is kept before the first token; a source is read here.
+        """Return the state before the first step; the encoder runs here.
 
         Args:
             inputs: ``input_ids`` and ``attention_mask``, int64 and (batch, tokens) each.
+
+        Returns:
+            the state, with an empty self-attention cache.
         """
         mask = inputs["attention_mask"]
         empty = {
-            given.name: _value(
-                np.empty((len(mask), given.shape[1], 0, given.shape[3]), TYPES[given.type])
+            value.name: _value(
+                np.empty((len(mask), value.shape[1], 0, value.shape[3]), TYPES[value.type])
             )
-            for given in self.decoder.get_inputs()
-            if _past(given.name) in self._grown
+            for value in self.decoder.get_inputs()
+            if _present(value.name) in self._cache_outputs
         }
         if self._encoder is None:
             return OrtDecodeState(empty, {}, mask)
         names = [output.name for output in self._encoder.get_outputs()]
-        known = {name: _value(inputs[name]) for name in ("input_ids", "attention_mask")}
-        return OrtDecodeState(empty, _fed(run_values(self._encoder, known, names)), mask)
+        values = {name: _value(inputs[name]) for name in ("input_ids", "attention_mask")}
+        return OrtDecodeState(empty, _as_inputs(run_values(self._encoder, values, names)), mask)
 
-    def read(self, tokens: Integers, held: OrtDecodeState) -> "Floats":
-        """Read more tokens of each row.
+    def read(self, tokens: Integers, state: OrtDecodeState) -> "Floats":
+        """Run the decoder on new tokens.
 
         Args:
-            tokens: (batch, tokens).
-            held: changed in place.
+            tokens: (batch, tokens), int64.
+            state: state of the earlier tokens, updated in place.
 
         Returns:
-            what comes after each, (batch, tokens, vocabulary), in the dtype of the graph.
+            logits, (batch, tokens, vocabulary), in the dtype of the graph.
         """
-        known = {"input_ids": tokens}
+        arrays = {"input_ids": tokens}
         if self._encoder:
-            known["encoder_attention_mask"] = held.mask
+            arrays["encoder_attention_mask"] = state.mask
         else:
-            size = held.length + tokens.shape[1]
-            held.mask = _widened(held.mask, size)
-            known["attention_mask"] = held.mask[:, :size]
-        values = {name: _value(array) for name, array in known.items()}
-        found = run_values(
-            self.decoder, {**values, **held.past, **held.source}, [LOGITS, *self._grown]
+            size = state.length + tokens.shape[1]
+            state.mask = _widened(state.mask, size)
+            arrays["attention_mask"] = state.mask[:, :size]
+        values = {name: _value(array) for name, array in arrays.items()}
+        outputs = run_values(
+            self.decoder, {**values, **state.past, **state.source}, [LOGITS, *self._cache_outputs]
         )
-        logits: Floats = found.pop(LOGITS).numpy()
-        held.past = _fed(found)
+        logits: Floats = outputs.pop(LOGITS).numpy()
+        state.past = _as_inputs(outputs)
         return logits
 
     def whole(self, inputs: Mapping[str, Integers], past: int = 0) -> "Floats":
-        """Return what comes after every token of texts, (batch, tokens, vocabulary).
+        """Return the logits of whole sequences, (batch, tokens, vocabulary).
 
         Args:
-            inputs: what the model takes, int64 and (batch, tokens) each.
-            past: read so many first, and the others after them.
+            inputs: inputs of the model, int64 and (batch, tokens) each.
+            past: number of tokens to run first; the others run in a second step with the cache.
         """
-        held, tokens = self.begin(inputs), inputs[self.target]
+        state, tokens = self.begin(inputs), inputs[self.target]
         pieces = [tokens[:, :past], tokens[:, past:]] if past else [tokens]
-        read = [self.read(piece, held) for piece in pieces]
-        return np.concatenate(read, axis=1) if past else read[0]
+        logits = [self.read(piece, state) for piece in pieces]
+        return np.concatenate(logits, axis=1) if past else logits[0]
 
 
-def _past(name: str) -> str:
+def _present(name: str) -> str:
     return name.replace(PAST, PRESENT, 1)
 
 
-def _fed(found: Mapping[str, OrtValue]) -> Values:
-    """Name what a run returned as the next is given it."""
-    return {name.replace(PRESENT, PAST, 1): value for name, value in found.items()}
+def _as_inputs(outputs: Mapping[str, OrtValue]) -> Values:
+    """Rename the cache that a run returned to the inputs of the next run."""
+    return {name.replace(PRESENT, PAST, 1): value for name, value in outputs.items()}
 
 
 def _value(array: NDArray[Any]) -> OrtValue:
@@ -148,6 +153,6 @@ def _rows(values: Values, rows: NDArray[Any]) -> Values:
 
 
 def _widened(mask: Integers, size: int) -> Integers:
-    """Return a mask of so many tokens or more: what was written is no padding."""
-    more = max(0, size - mask.shape[1])
-    return np.pad(mask, ((0, 0), (0, more)), constant_values=1) if more else mask
+    """Return a mask of at least ``size`` tokens; generated tokens are not padding."""
+    missing = max(0, size - mask.shape[1])
+    return np.pad(mask, ((0, 0), (0, missing)), constant_values=1) if missing else mask

@@ -1,4 +1,4 @@
-"""Generating with graphs: a ``zoo.inference.generation.Decoder`` over ONNX Runtime."""
+"""Generation in ONNX Runtime: the interface ``Decoder`` over an ``OrtDecoder``."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,15 +10,15 @@ from torch import Tensor
 
 from zoo.inference.ort_decoder import OrtDecoder, OrtDecodeState
 
-PIECE = 1 << 26  # scores of prompts that are computed at once, where the last ones are wanted
+MAX_LOGITS = 1 << 26  # logits per run of a prompt: the graph returns them for every token
 
 
 class OrtGenerator:
-    """A model in ONNX Runtime that continues token sequences.
+    """A ``zoo.inference.generation.decoder.Decoder`` in ONNX Runtime.
 
     Args:
-        graphs: the model.
-        config: its configuration.
+        graphs: the graphs.
+        config: configuration of the model.
     """
 
     def __init__(self, graphs: OrtDecoder, config: Any) -> None:
@@ -27,20 +27,20 @@ class OrtGenerator:
     def prefill(
         self, inputs: Mapping[str, Tensor], max_new_tokens: int
     ) -> tuple[Tensor, OrtDecodeState]:
-        """See ``zoo.inference.generation.Decoder``."""
+        """See ``Decoder``."""
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
         ids = arrays["input_ids"]
-        held = self._graphs.begin({"attention_mask": np.ones_like(ids), **arrays})
+        state = self._graphs.begin({"attention_mask": np.ones_like(ids), **arrays})
         if self._graphs.target != "input_ids":
             ids = np.full_like(ids[:, :1], self._config.decoder_start_token_id)
-        width = max(1, PIECE // (len(ids) * self._config.vocab_size))
+        width = max(1, MAX_LOGITS // (len(ids) * self._config.vocab_size))
         for start in range(0, ids.shape[1], width):
-            logits = self._next(ids[:, start : start + width], held)
-        return logits, held
+            logits = self._next(ids[:, start : start + width], state)
+        return logits, state
 
     def step(self, tokens: Tensor, state: OrtDecodeState) -> Tensor:
-        """See ``zoo.inference.generation.Decoder``."""
+        """See ``Decoder``."""
         return self._next(tokens.numpy()[:, None], state)
 
-    def _next(self, tokens: NDArray[np.int64], held: OrtDecodeState) -> Tensor:
-        return torch.from_numpy(self._graphs.read(tokens, held)[:, -1].astype(np.float32))
+    def _next(self, tokens: NDArray[np.int64], state: OrtDecodeState) -> Tensor:
+        return torch.from_numpy(self._graphs.read(tokens, state)[:, -1].astype(np.float32))

@@ -1,4 +1,4 @@
-"""Running a graph in ONNX Runtime, after checking that it is the graph that was exported."""
+"""Session over ONNX Runtime."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -49,16 +49,16 @@ def open_onnx(
 
 
 class OnnxSession(Session):
-    """A graph in ONNX Runtime.
+    """An ONNX graph in ONNX Runtime.
 
     Args:
-        checkpoint: a directory with a graph, its files checked by ``check_files``.
+        checkpoint: an export whose files ``check_files`` has checked.
         device: ``cpu`` (the default), ``cuda`` or ``cuda:1``.
-        threads: CPU threads.
+        threads: number of CPU threads.
 
     Raises:
         UsageError: the device is not available.
-        VerificationError: the runtime does not accept the graph.
+        VerificationError: ONNX Runtime rejects the graph.
     """
 
     backend = "onnx"
@@ -80,9 +80,11 @@ class OnnxSession(Session):
         self.dtype = export.dtype
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
         paths = [checkpoint.path / name for name in export.graphs]
-        where = (self.device, threads)
-        self._graphs = OrtDecoder(paths, *where) if export.cache else None
-        self._session = self._graphs.decoder if self._graphs else create_session(paths[0], *where)
+        placement = (self.device, threads)
+        self._graphs = OrtDecoder(paths, *placement) if export.cache else None
+        self._session = (
+            self._graphs.decoder if self._graphs else create_session(paths[0], *placement)
+        )
         if self._graphs is None:
             check_signature(paths[0], self._session, self._spec)
 
@@ -91,26 +93,25 @@ class OnnxSession(Session):
         names = check_outputs(outputs, self.outputs)
         arrays = with_defaults(check_inputs(inputs, self._spec, self._config), self._spec)
         if self._graphs:
-            found = {LOGITS: self._graphs.whole(arrays)}
+            results = {LOGITS: self._graphs.whole(arrays)}
         else:
-            found = run_graph(self._session, arrays, names)
+            results = run_graph(self._session, arrays, names)
         sizes = {
             axis: size
             for name, array in arrays.items()
             for axis, size in zip(self._spec.inputs[name], array.shape, strict=True)
         }
-        for name, value in found.items():
+        for name, value in results.items():
             check_result(str(self._path), name, value, self._spec.outputs[name], sizes)
-        return {name: value.astype(np.float32, copy=False) for name, value in found.items()}
+        return {name: value.astype(np.float32, copy=False) for name, value in results.items()}
 
     def decoder(self) -> "Decoder":
         """See ``Session``."""
         if self._graphs is None:
             raise UsageError(
-                f"{self._path} holds a graph that keeps no keys and values from one token to the "
-                "next, and so does not generate",
+                f"{self._path} holds a graph without a key-value cache, which cannot generate",
                 "export the model again, with --cache",
             )
-        from zoo.inference.ort_generation import OrtGenerator  # brings torch
+        from zoo.inference.ort_generation import OrtGenerator  # imports torch
 
         return OrtGenerator(self._graphs, self._config)

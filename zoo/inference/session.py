@@ -1,4 +1,4 @@
-"""The one interface over torch on CPU, torch on CUDA and ONNX Runtime."""
+"""Interface of inference sessions, common to torch and ONNX Runtime."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 class BackendWarning(UserWarning):
-    """Something about how a model runs that its user should know."""
+    """Warning about the backend of a model."""
 
 
 class Session(ABC):
-    """A model that is ready to run: named numpy arrays in and out.
+    """A loaded model: named numpy arrays in, named numpy arrays out.
 
     Attributes:
         backend: ``cpu``, ``cuda`` or ``onnx``.
-        device: where it runs, such as ``cpu`` or ``cuda:0``.
-        dtype: what it computes in, such as ``float32``.
-        inputs: the names it accepts; integer arrays of shape (batch, tokens).
-        outputs: the names it returns.
+        device: device of the model, such as ``cpu`` or ``cuda:0``.
+        dtype: dtype of the computation, such as ``float32``.
+        inputs: names of the inputs; integer arrays of shape (batch, tokens).
+        outputs: names of the outputs.
         layers: number of hidden states, the embeddings included; 0 if the backend returns none.
     """
 
@@ -39,12 +39,12 @@ class Session(ABC):
 
     @abstractmethod
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
-        """Compute outputs.
+        """Run the model.
 
         Args:
-            inputs: int64 arrays by name; a name in ``inputs`` that is absent gets its neutral
-                value (a mask of ones, token types of zero).
-            outputs: the names wanted, by default all.
+            inputs: int64 arrays by name. A missing attention mask is all ones, missing token
+                types are all zero.
+            outputs: names of the outputs to compute, by default all.
 
         Returns:
             float32 arrays by name (float64 where the session computes in float64).
@@ -60,7 +60,7 @@ class Session(ABC):
             layers: numbers of the hidden states, 0 for the embeddings; by default all.
 
         Raises:
-            UsageError: this backend's graph does not expose them.
+            UsageError: the backend does not expose them.
         """
         from zoo.errors import UsageError
 
@@ -70,8 +70,8 @@ class Session(ABC):
 
     @abstractmethod
     def decoder(self) -> "Decoder":
-        """Return the model as something that generates text.
+        """Return the interface for text generation.
 
         Raises:
-            UsageError: the model does not generate, or its graph was exported without a cache.
+            UsageError: the head does not generate text, or the graph has no key-value cache.
         """

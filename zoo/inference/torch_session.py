@@ -1,4 +1,4 @@
-"""Running a model in torch, on a CPU or on CUDA."""
+"""Session over torch, on CPU or CUDA."""
 
 import inspect
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ class TorchSession(Session):
         checkpoint: the model.
         backend: ``auto``, ``cpu`` or ``cuda``.
         device: see ``open_session``.
-        dtype: likewise.
-        threads: likewise; they are the process's, torch has no others.
+        dtype: see ``open_session``.
+        threads: number of CPU threads, set for the whole process.
 
     Attributes:
         model: the module, in evaluation mode.
@@ -61,15 +61,15 @@ class TorchSession(Session):
         self.backend, self.device = self._device.type, str(self._device)
         self.dtype = str(precision).removeprefix("torch.")
         if self.backend == "cpu" and self.dtype == "float32":
-            getattr(self.model, "optimize_for_inference", bool)()  # where the model knows how
+            getattr(self.model, "optimize_for_inference", bool)()  # optional, see Decoder
         self.inputs, self.outputs = tuple(self._spec.inputs), tuple(self._spec.outputs)
         self.layers = 1 + len(layers_in_order(self.model))
 
     def run(self, inputs: "Arrays", outputs: Sequence[str] | None = None) -> "dict[str, Floats]":
         """See ``Session``."""
         names = check_outputs(outputs, self.outputs)
-        found = self._forward(inputs)
-        return {name: _to_numpy(found[name]) for name in names}
+        results = self._forward(inputs)
+        return {name: _to_numpy(results[name]) for name in names}
 
     def hidden_states(
         self, inputs: "Arrays", layers: Sequence[int] | None = None
@@ -92,7 +92,7 @@ class TorchSession(Session):
         arrays = check_inputs(inputs, self._spec, self._config)
         mask = arrays.get("attention_mask")
         if mask is not None and self._mask_is_optional and mask.all():
-            del arrays["attention_mask"]  # attention without a mask is the faster kernel
+            del arrays["attention_mask"]  # attention runs a faster kernel without a mask
         tensors = {name: torch.from_numpy(a).to(self._device) for name, a in arrays.items()}
         with torch.inference_mode():
             return self.model(**tensors)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Checking what a session is given, before a kernel reads past the end of a table."""
+"""Validation of the inputs of a session: names, shapes, and token ids within their tables."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from zoo.inference.session import Arrays
 
-# what an input holds that is not given: every token is real, and there is one text
+# default of an optional input: no padding, one segment
 NEUTRAL = {"attention_mask": 1, "token_type_ids": 0}
-# input -> the field of the configuration that its values stay below
+# input -> field of the configuration that bounds its values
 TABLES = {
     "input_ids": "vocab_size",
     "decoder_input_ids": "vocab_size",
@@ -24,64 +24,65 @@ TABLES = {
 }
 
 
-def check_inputs(given: "Arrays", spec: OnnxSpec, config: Config) -> "dict[str, NDArray[np.int64]]":
+def check_inputs(
+    inputs: "Arrays", spec: OnnxSpec, config: Config
+) -> "dict[str, NDArray[np.int64]]":
     """Return the arrays as contiguous int64, in the order of the specification.
 
     Args:
-        given: integer arrays by name.
+        inputs: integer arrays by name.
         spec: names and axes of the inputs, and the largest sizes.
-        config: the model's, for the range of the values.
+        config: configuration of the model, for the range of the values.
 
     Raises:
-        UsageError: a name is unknown or missing, a shape does not fit, or a value is outside of
-            the table it is looked up in.
+        UsageError: a name is unknown or missing, a shape is wrong, or a value is out of range.
     """
-    for name in given:
+    for name in inputs:
         if name not in spec.inputs:
             raise UsageError(f"no input is called {name!r}", f"there are {', '.join(spec.inputs)}")
     sizes: dict[str, int] = {}
-    found = {}
+    arrays = {}
     for name, axes in spec.inputs.items():
-        if name in given:
-            found[name] = _as_int64(name, given[name])
-            _check_shape(name, found[name].shape, axes, spec.limits, sizes)
-            _check_range(name, found[name], getattr(config, TABLES.get(name, ""), None))
+        if name in inputs:
+            arrays[name] = _as_int64(name, inputs[name])
+            _check_shape(name, arrays[name].shape, axes, spec.limits, sizes)
+            _check_range(name, arrays[name], getattr(config, TABLES.get(name, ""), None))
         elif name not in NEUTRAL:
-            raise UsageError(f"the input {name} is missing", "it has no neutral value")
-    return found
+            raise UsageError(f"the input {name} is missing", "it has no default")
+    return arrays
 
 
 def with_defaults(
-    found: "Mapping[str, NDArray[np.int64]]", spec: OnnxSpec
+    arrays: "Mapping[str, NDArray[np.int64]]", spec: OnnxSpec
 ) -> "dict[str, NDArray[np.int64]]":
-    """Return all inputs, those that were not given with their neutral value.
+    """Return all inputs, missing ones filled with their default.
 
     Args:
-        found: what ``check_inputs`` returned.
+        arrays: inputs as ``check_inputs`` returns them.
         spec: names and axes of the inputs.
     """
     import numpy as np
 
-    named = (zip(spec.inputs[name], array.shape, strict=True) for name, array in found.items())
+    named = (zip(spec.inputs[name], array.shape, strict=True) for name, array in arrays.items())
     sizes = {axis: size for axes in named for axis, size in axes}
     return {
-        name: found[name]
-        if name in found
+        name: arrays[name]
+        if name in arrays
         else np.full([sizes[axis] for axis in axes], NEUTRAL[name], np.int64)
         for name, axes in spec.inputs.items()
     }
 
 
-def check_outputs(wanted: Sequence[str] | None, outputs: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the outputs to compute.
+def check_outputs(requested: Sequence[str] | None, outputs: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of the outputs to compute, by default all.
 
     Raises:
         UsageError: the model has no output of that name.
     """
-    for name in wanted or ():
+    for name in requested or ():
         if name not in outputs:
             raise UsageError(f"no output is called {name!r}", f"there are {', '.join(outputs)}")
-    return outputs if wanted is None else tuple(wanted)
+    return outputs if requested is None else tuple(requested)
 
 
 def _as_int64(name: str, value: Any) -> "NDArray[np.int64]":
@@ -100,14 +101,16 @@ def _check_shape(
     limits: Mapping[str, int],
     sizes: dict[str, int],
 ) -> None:
-    """Check one input's sizes, and that axes of one name have one size in all inputs."""
+    """Check the shape of an input, and that an axis has the same size in all inputs."""
     if len(shape) != len(axes):
         wanted = ", ".join(map(str, axes))
         raise UsageError(f"the input {name} has the shape {shape}, not ({wanted})")
     for axis, size in zip(axes, shape, strict=True):
         if isinstance(axis, int):
             if size != axis:
-                raise UsageError(f"the input {name} has {size} in a row, where {axis} are needed")
+                raise UsageError(
+                    f"the input {name} has {size} values per token, and {axis} are needed"
+                )
             continue
         if size < 1:
             raise UsageError(f"the input {name} has no {axis}: its shape is {shape}")

@@ -1,6 +1,6 @@
-"""Writing text with a model: greedy, by beam search, or by sampling.
+"""Text generation: greedy search, sampling and beam search.
 
-``settings`` says how, and imports no torch. ``decoder`` is what a model must offer; ``search``
-runs one, through ``single`` (one continuation at a time: greedy, sampling) or ``beams``, and
-``sampling`` draws tokens. ``text`` turns tokens to text as they come.
+``config`` holds the settings and imports no torch. ``decoder`` is the interface of models that
+generate; ``generate`` runs one, through ``single_sequence`` (greedy search and sampling) or
+``beam_search``. ``sampling`` draws tokens, and ``streaming`` decodes them as they come.
 """

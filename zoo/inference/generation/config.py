@@ -1,4 +1,4 @@
-"""How text is generated. Torch-free."""
+"""Settings of text generation; this module does not import torch."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,28 +9,27 @@ from zoo.io.limits import MAX_BEAM_TOKENS, MAX_BEAMS, MAX_NEW_TOKENS
 
 @dataclass(frozen=True)
 class GenerationConfig:
-    """How to choose among continuations, and when to stop.
+    """Settings of generation, named as in transformers' ``GenerationConfig``.
 
-    A text is continued greedily, with the likeliest token at each step, unless ``beams`` is over
-    1 or one of ``temperature``, ``top_k``, ``top_p`` and ``seed`` is given, which all mean
-    sampling.
+    The search is greedy by default, a beam search if ``num_beams`` is over 1, and sampling if any
+    of ``temperature``, ``top_k``, ``top_p`` and ``seed`` is given.
 
     Attributes:
-        max_new_tokens: the longest continuation.
-        min_new_tokens: no end-of-text token is accepted before.
-        num_beams: continuations to follow side by side, keeping the likeliest.
-        length_penalty: with beams, log-probabilities are divided by the length to this power:
-            above zero favours long continuations. From -10 to 10.
-        early_stopping: with beams, when a text is done: ``True`` as soon as ``beams``
-            continuations are complete; ``False`` when none of the others looks better, by its
-            present length; ``"never"`` when none can become better.
-        temperature: what logits are divided by: below 1 sharpens the distribution.
-        top_k: draw from this many of the likeliest tokens.
-        top_p: draw from the fewest likeliest tokens whose probabilities sum up to this.
-        seed: of the draws; a text's depend on it and on the text's place among the inputs.
+        max_new_tokens: maximum number of new tokens.
+        min_new_tokens: minimum number of new tokens; end-of-sequence tokens are excluded before.
+        num_beams: number of beams.
+        length_penalty: exponent of the length that the log-probability of a finished beam is
+            divided by; positive values favour long sequences. From -10 to 10.
+        early_stopping: when a beam search ends: ``True`` as soon as ``num_beams`` hypotheses are
+            finished; ``False`` when no running beam has a better score at its present length;
+            ``"never"`` when none can reach one.
+        temperature: divisor of the logits.
+        top_k: number of most likely tokens to sample from.
+        top_p: total probability of the most likely tokens to sample from.
+        seed: random seed; the numbers of a prompt depend on it and on the index of the prompt.
 
     Raises:
-        UsageError: a value is out of its range, or two exclude each other.
+        UsageError: a value is out of range, or two settings exclude each other.
     """
 
     max_new_tokens: int = 20
@@ -74,6 +73,6 @@ class GenerationConfig:
 
     @property
     def samples(self) -> bool:
-        """Whether tokens are drawn at random."""
-        chosen = (self.temperature, self.top_k, self.top_p, self.seed)
-        return any(value is not None for value in chosen)
+        """Whether tokens are sampled."""
+        sampling = (self.temperature, self.top_k, self.top_p, self.seed)
+        return any(value is not None for value in sampling)

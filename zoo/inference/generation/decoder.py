@@ -1,4 +1,4 @@
-"""What a model offers to be generated with, whatever it is made of."""
+"""Interface between generation and the models that generate."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -10,44 +10,43 @@ from zoo.errors import NonFiniteError
 
 
 class State(Protocol):
-    """What a decoder remembers of its rows: a cache, a mask, an encoded source."""
+    """State of a decoder between steps: key-value cache, mask, encoded source."""
 
     def select(self, rows: Tensor) -> None:
-        """Keep some rows, in the order given; a row may be kept several times, or dropped.
+        """Select rows of the batch; a row may be repeated or dropped.
 
         Args:
-            rows: (kept,), int64.
+            rows: (new batch,), int64, indices of the rows.
         """
 
 
 @runtime_checkable
 class Decoder(Protocol):
-    """A model that continues token sequences, one token at a time.
+    """A model that generates one token at a time.
 
-    It may have a method ``quicken()`` too, as any model may: sessions call it once the weights
-    are there, before they run in float32 on a CPU, and it may trade memory for speed.
+    Like any model it may define ``optimize_for_inference()``, which sessions call once after
+    loading, before they run in float32 on a CPU; it may trade memory for speed.
     """
 
     def prefill(self, inputs: Mapping[str, Tensor], max_new_tokens: int) -> tuple[Tensor, Any]:
-        """Read the inputs.
+        """Run the prompts.
 
         Args:
-            inputs: ``input_ids`` and, where there is padding, ``attention_mask``, int64 and
-                (batch, tokens) each. A model that continues its input gets it padded on the
-                left, so that every row ends in a real token; a model that reads its input with
-                an encoder, on the right.
-            max_new_tokens: how many tokens will be generated at most.
+            inputs: ``input_ids`` and, if there is padding, ``attention_mask``, int64 and
+                (batch, tokens) each. Padding is on the left for decoders, so that every row
+                ends in a token, and on the right for encoders.
+            max_new_tokens: maximum number of tokens that will be generated.
 
         Returns:
             logits of the first new token, (batch, vocabulary), and a ``State``.
         """
 
     def step(self, tokens: Tensor, state: Any) -> Tensor:
-        """Read one more token of each row.
+        """Run one more token of each row.
 
         Args:
             tokens: (batch,), int64.
-            state: of ``prefill``; changed in place.
+            state: state that ``prefill`` returned; updated in place.
 
         Returns:
             logits of the next token, (batch, vocabulary).
@@ -55,7 +54,7 @@ class Decoder(Protocol):
 
 
 def require_finite(logits: Tensor) -> Tensor:
-    """Return logits after a check.
+    """Return the logits if all are finite.
 
     Raises:
         NonFiniteError: one is NaN or infinite.
@@ -68,23 +67,23 @@ def require_finite(logits: Tensor) -> Tensor:
 def pad(
     rows: Sequence[Sequence[int]], *, side: str, pad_id: int, device: torch.device | str
 ) -> dict[str, Tensor]:
-    """Stack token ids of several lengths.
+    """Pad token ids to one length and stack them.
 
     Args:
-        rows: at least one, and none of them empty.
-        side: ``left`` or ``right``.
-        pad_id: what to fill up with.
-        device: where to.
+        rows: token ids of each row; at least one row, none empty.
+        side: side of the padding, ``left`` or ``right``.
+        pad_id: padding token.
+        device: device of the result.
 
     Returns:
-        the inputs of ``Decoder.prefill``; no mask where nothing was padded.
+        inputs of ``Decoder.prefill``, without a mask if there is no padding.
     """
     width = max(map(len, rows))
     ids = torch.full((len(rows), width), pad_id)
     mask = torch.zeros_like(ids)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         cut = slice(width - len(row), width) if side == "left" else slice(len(row))
-        ids[place, cut] = torch.tensor(row)
-        mask[place, cut] = 1
+        ids[index, cut] = torch.tensor(row)
+        mask[index, cut] = 1
     inputs = {"input_ids": ids} if mask.all() else {"input_ids": ids, "attention_mask": mask}
     return {name: tensor.to(device) for name, tensor in inputs.items()}

@@ -1,4 +1,4 @@
-"""Running a search over a batch."""
+"""Generation for a batch of prompts, or as a stream for one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,28 +19,28 @@ def generate(
     eos_token_ids: Sequence[int] = (),
     row_ids: Sequence[int] | None = None,
 ) -> list[list[int]]:
-    """Continue every row of a batch.
+    """Generate a continuation of each row of a batch.
 
     Args:
         decoder: the model.
         inputs: see ``Decoder.prefill``.
-        settings: how.
-        eos_token_ids: the tokens that end a text.
-        row_ids: of each row, its place among all inputs, which the draws of sampling depend on;
-            by default its place in the batch.
+        settings: settings of generation.
+        eos_token_ids: end-of-sequence tokens.
+        row_ids: index of each row among all inputs, which seeds its sampling; by default its
+            index in the batch.
 
     Returns:
-        the new tokens of each row, one of ``ends`` included where it came to one.
+        new tokens of each row, with the end-of-sequence token if it was generated.
     """
     with torch.inference_mode():
         if settings.num_beams > 1:
             return beam_search(decoder, inputs, settings, eos_token_ids)
-        found: list[list[int]] = [[] for _ in inputs["input_ids"]]
-        row_ids = range(len(found)) if row_ids is None else row_ids
+        sequences: list[list[int]] = [[] for _ in inputs["input_ids"]]
+        row_ids = range(len(sequences)) if row_ids is None else row_ids
         for step in greedy_or_sample(decoder, inputs, settings, eos_token_ids, row_ids):
             for row, token in step:
-                found[row].append(token)
-    return found
+                sequences[row].append(token)
+    return sequences
 
 
 def stream(
@@ -49,20 +49,22 @@ def stream(
     settings: GenerationConfig,
     *,
     eos_token_ids: Sequence[int] = (),
-    place: int = 0,
+    row_id: int = 0,
 ) -> Iterator[int]:
-    """Continue a single row, and return each token as soon as it is chosen.
+    """Generate from a single row and yield each token as soon as it is chosen.
 
     Args:
         decoder: the model.
         inputs: a batch of one row; see ``Decoder.prefill``.
-        settings: how; without beams, which choose at the end.
-        eos_token_ids: the tokens that end a text.
-        place: of the row among all inputs.
+        settings: settings of generation, with ``num_beams=1``.
+        eos_token_ids: end-of-sequence tokens.
+        row_id: index of the row among all inputs.
     """
-    steps = greedy_or_sample(decoder, inputs, settings, eos_token_ids, (place,))
+    steps = greedy_or_sample(decoder, inputs, settings, eos_token_ids, (row_id,))
     while True:
-        with torch.inference_mode():  # not while the caller has the token
+        with (
+            torch.inference_mode()
+        ):  # the mode must not reach the caller, who runs between two steps
             step = next(steps, None)
         if step is None:
             return

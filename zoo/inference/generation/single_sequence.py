@@ -1,4 +1,4 @@
-"""One continuation of each text, the likeliest token at each step or a drawn one."""
+"""Greedy search and sampling: one sequence per prompt."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -17,22 +17,24 @@ def greedy_or_sample(
     eos_token_ids: Sequence[int],
     row_ids: Sequence[int],
 ) -> Iterator[list[tuple[int, int]]]:
-    """Generate, and return the tokens of each step as it is made.
+    """Generate, and yield the tokens of each step.
 
-    A row that is done leaves the batch, and costs nothing from there on.
+    A finished row leaves the batch.
 
     Args:
         decoder: the model.
         inputs: see ``Decoder.prefill``.
-        settings: without beams.
-        eos_token_ids: the tokens that end a text.
-        row_ids: of each row, its place among all inputs, for the draws.
+        settings: settings of generation, with ``num_beams=1``.
+        eos_token_ids: end-of-sequence tokens.
+        row_ids: index of each row among all inputs, which seeds its sampling.
 
-    Returns:
-        of each step the pairs of row and token, for the rows that are not done.
+    Yields:
+        for each step, pairs of row and token of the unfinished rows.
     """
     rows = list(range(len(inputs["input_ids"])))
-    dice = RowSampler(settings.seed, row_ids, settings.max_new_tokens) if settings.samples else None
+    sampler = (
+        RowSampler(settings.seed, row_ids, settings.max_new_tokens) if settings.samples else None
+    )
     logits, state = decoder.prefill(inputs, settings.max_new_tokens)
     for step in range(settings.max_new_tokens):
         require_finite(logits)
@@ -40,17 +42,17 @@ def greedy_or_sample(
             logits = logits.index_fill(
                 -1, torch.tensor(eos_token_ids, device=logits.device), float("-inf")
             )
-        if dice is None:
+        if sampler is None:
             tokens = logits.argmax(-1)
         else:
-            tokens = dice.draw(probabilities(logits, settings), rows, step)
+            tokens = sampler.draw(probabilities(logits, settings), rows, step)
         chosen = tokens.tolist()
         yield list(zip(rows, chosen, strict=True))
-        going = [k for k, token in enumerate(chosen) if token not in eos_token_ids]
-        if not going or step + 1 == settings.max_new_tokens:
+        unfinished = [k for k, token in enumerate(chosen) if token not in eos_token_ids]
+        if not unfinished or step + 1 == settings.max_new_tokens:
             return
-        if len(going) < len(rows):
-            kept = torch.tensor(going, device=tokens.device)
-            state.select(kept)
-            rows, tokens = [rows[k] for k in going], tokens[kept]
+        if len(unfinished) < len(rows):
+            indices = torch.tensor(unfinished, device=tokens.device)
+            state.select(indices)
+            rows, tokens = [rows[k] for k in unfinished], tokens[indices]
         logits = decoder.step(tokens, state)

@@ -1,31 +1,31 @@
-"""Text from tokens as they come: a character is told when all of its tokens are there."""
+"""Incremental decoding of tokens to text."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # what decoders write for bytes that are no character
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"  # decoded from incomplete UTF-8
 
 
 def stream_text(
     tokens: Iterable[int], decode: Callable[[Sequence[int]], str], before: Sequence[int] = ()
 ) -> Iterator[str]:
-    """Return what each token adds to a text; together they are the text.
+    """Yield the text that each token adds.
 
-    A token may be a part of a character only, or change how the one before is written: what may
+    A token may be part of a character, or change the spelling of the text before it; text that may
     still change is held back.
 
     Args:
         tokens: the tokens.
-        decode: from all tokens to their text.
-        before: tokens that stand before them, and are not told.
+        decode: function from tokens to text.
+        before: tokens of the prompt, whose text is not yielded.
     """
-    seen = list(before)
-    told = len(decode(seen)) if seen else 0
+    prefix = list(before)
+    length = len(decode(prefix)) if prefix else 0
     text = ""
     for token in tokens:
-        seen.append(token)
-        text = decode(seen)
-        if len(text) > told and not text.endswith(UNFINISHED):
-            yield text[told:]
-            told = len(text)
-    if len(text) > told:
-        yield text[told:]
+        prefix.append(token)
+        text = decode(prefix)
+        if len(text) > length and not text.endswith(UNFINISHED):
+            yield text[length:]
+            length = len(text)
+    if len(text) > length:
+        yield text[length:]

@@ -1,6 +1,6 @@
-"""What a model is for: texts in, JSON-able results out, over any Session.
+"""Tasks: texts in, results that JSON can hold out, over any ``Session``.
 
-Importing this package is cheap: a task's module comes with its use.
+Importing this package imports no task; that happens when one is used.
 """
 
 import importlib
@@ -15,39 +15,38 @@ if TYPE_CHECKING:
 
 __all__ = ["TASKS", "make_task"]
 
-# name -> the class, and one line for help
+# name -> (class, one-line help)
 TASKS = {
-    "embed": ("zoo.inference.tasks.embed:Embed", "A vector for each text."),
+    "embed": ("zoo.inference.tasks.embed:Embed", "Compute sentence embeddings."),
     "fill-mask": (
         "zoo.inference.tasks.fill_mask:FillMask",
-        "What could stand at each masked place.",
+        "Predict masked tokens.",
     ),
     "features": (
         "zoo.inference.tasks.features:Features",
-        "A vector for each token, from chosen layers.",
+        "Compute hidden states of the tokens, from any layers.",
     ),
-    "generate": ("zoo.inference.tasks.generate:Generate", "What follows a text."),
+    "generate": ("zoo.inference.tasks.generate:Generate", "Generate a continuation of a text."),
     "seq2seq": (
         "zoo.inference.tasks.seq2seq:Seq2Seq",
-        "What a text is turned into: a translation, say.",
+        "Generate an output sequence, such as a translation.",
     ),
     "classify": (
         "zoo.inference.tasks.classify:Classify",
-        "Labels for a text, a pair, or each token.",
+        "Classify texts, pairs of texts, or tokens.",
     ),
 }
 
 
 def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options: Any) -> "Task":
-    """Return a task, ready to run.
+    """Return a task.
 
     Args:
         name: one of ``TASKS``.
-        checkpoint: the model's description.
+        checkpoint: the checkpoint.
         session: the model.
         **options: ``max_tokens`` and ``max_batch_tokens``; ``top_k`` for fill-mask, ``layers``
-            for features, and those of ``zoo.inference.generation.config.Settings`` for generate and
-            seq2seq.
+            for features, and fields of ``GenerationConfig`` for generate and seq2seq.
 
     Raises:
         UsageError: there is no such task, or the checkpoint's head does not serve it.

@@ -1,8 +1,8 @@
-"""What all tasks share: tokenizing, batching, order, truncation, and a guard against NaN.
+"""Base class of tasks: tokenization, batching, order of results, truncation, checks for NaN.
 
-A task reads its input a window at a time: the texts of a window are tokenized together, sorted
-by length, run in batches within a token budget, and returned in the order they came in. So memory
-is bounded and an endless input works; results appear when a window is full, or the input ends.
+A task reads its input in windows: the texts of a window are tokenized together, sorted by length,
+run in batches of bounded size, and returned in input order. Memory is therefore bounded for any
+length of input; results appear when a window is full or the input ends.
 """
 
 import contextlib
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 
 class TaskWarning(UserWarning):
-    """Something about the results that the reader should know, such as texts that were cut."""
+    """Warning about results, such as truncated texts."""
 
 
-# Every run is told of, even where its words are those of the last. A user's own filter wins.
+# Repeat the warning for every run, even with the same message; filters of the user take precedence.
 warnings.filterwarnings("always", category=TaskWarning, append=True)
 
 
 class EncodedExample(NamedTuple):
-    """A text on its way through the model.
+    """An input record with its tokens.
 
     Attributes:
-        record: as it was read.
+        record: the record.
         encoded: its tokens.
-        row_id: how many texts came before it.
+        row_id: index among all inputs.
     """
 
     record: TextExample
@@ -52,26 +52,26 @@ class EncodedExample(NamedTuple):
 
 
 class Task(ABC):
-    """A task over a session: records in, one result for each, in the same order.
+    """A task over a session: one result per record, in input order.
 
     Args:
-        checkpoint: the model's description.
-        session: the model, ready to run.
-        tokenizer: by default the checkpoint's.
-        max_tokens: cut texts at this many tokens; by default, and at most, at the model's limit.
-        max_batch_tokens: padded tokens in a batch.
+        checkpoint: the checkpoint.
+        session: the model.
+        tokenizer: tokenizer, by default that of the checkpoint.
+        max_tokens: length that texts are truncated to; by default, and at most, the model's limit.
+        max_batch_tokens: maximum number of tokens per batch, with padding.
 
     Attributes:
-        name: what ``zoo run`` calls it; a checkpoint's head must list it.
-        output_keys: the keys that results add to a record.
-        pairs: whether a record may hold two texts.
-        window: how many texts are read ahead.
-        max_batch_tokens: padded tokens in a batch.
-        max_tokens: where texts are cut.
+        name: name of the task; the head of the checkpoint must list it.
+        output_keys: keys that results add to a record.
+        pairs: whether records may have a second text.
+        window: number of texts per window.
+        max_batch_tokens: maximum number of tokens per batch, with padding.
+        max_tokens: length that texts are truncated to, or ``None``.
 
     Raises:
-        UsageError: the checkpoint's head does not serve the task, or ``max_tokens`` is out of
-            range.
+        UsageError: the head of the checkpoint does not support the task, or ``max_tokens`` is out
+            of range.
         VerificationError: the checkpoint has no tokenizer.
     """
 
@@ -100,27 +100,27 @@ class Task(ABC):
         self.max_batch_tokens = max_batch_tokens or self.max_batch_tokens
 
     def limits(self) -> list[int]:
-        """Return every limit on the tokens of a text."""
+        """Return the limits on the number of tokens of a text."""
         spec = self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name)
         first = next(iter(spec.inputs.values()))
         axis = [axis for axis in first if isinstance(axis, str)][-1]
         info = self.checkpoint.model.tokenizer
-        found = (spec.limits.get(axis), info.max_tokens if info else None)
-        return [limit for limit in found if limit is not None]
+        limits = (spec.limits.get(axis), info.max_tokens if info else None)
+        return [limit for limit in limits if limit is not None]
 
     def prepare(self, text: str) -> str:
-        """Return what the tokenizer is given for a text."""
+        """Return the text to tokenize."""
         return text
 
-    def check(self, item: EncodedExample) -> None:  # noqa: B027 (an option, not a duty)
-        """Refuse a text that the task cannot work on.
+    def check(self, item: EncodedExample) -> None:  # noqa: B027 (overriding is optional)
+        """Check one input.
 
         Raises:
-            UsageError: naming the record.
+            UsageError: the task cannot take it; the message names the record.
         """
 
     def cost(self, item: EncodedExample) -> int:
-        """Return what a text takes of a batch's budget; here its tokens."""
+        """Return the cost of an input in tokens per batch; by default its number of tokens."""
         return len(item.encoded.ids)
 
     @abstractmethod
@@ -128,44 +128,44 @@ class Task(ABC):
         """Run one batch.
 
         Args:
-            items: its texts.
-            batch: their tokens, padded and stacked.
+            items: inputs of the batch.
+            batch: their padded arrays.
 
         Returns:
-            what each text's result adds to its record; arrays stay arrays.
+            for each input, the values that the result adds to the record, with numpy arrays.
         """
 
     def render(self, added: dict[str, Any]) -> dict[str, Any]:
-        """Return the same values as JSON can hold them."""
+        """Return the values of ``compute`` in a form that JSON can hold."""
         return added
 
     def run(
         self, records: Iterable[TextExample], *, arrays: bool = False
     ) -> Iterator[dict[str, Any]]:
-        """Return a JSON-able result for each record, in order.
+        """Yield the result of each record, in order.
 
-        A result holds ``text``, ``text_pair`` if there was one, the record's other keys, what
-        the task adds, and ``truncated`` (how many tokens were cut off) if any were. At the end a
-        ``TaskWarning`` sums up what was cut.
+        A result has ``text``, ``text_pair`` if there is one, the other keys of the record, the
+        keys of the task, and ``truncated``, the number of tokens cut, if it is not zero. If any
+        text was truncated, a ``TaskWarning`` at the end reports the totals.
 
         Args:
-            records: the texts; they are read a window ahead, and no further.
-            arrays: leave arrays as they are, instead of lists that JSON can hold.
+            records: the records, read one window ahead.
+            arrays: return numpy arrays instead of lists.
 
         Raises:
-            UsageError: a record does not fit the task; it is named.
-            NonFiniteError: the model returned NaN or infinity for a text; both are named.
+            UsageError: the task cannot take a record; the message names it.
+            NonFiniteError: an output is NaN or infinite; the message names the text.
         """
         for item, added in self.stream(records):
             pair = {} if item.record.pair is None else {"text_pair": item.record.pair}
             cut = {"truncated": item.encoded.truncated} if item.encoded.truncated else {}
-            own = added if arrays else self.render(added)
-            yield {"text": item.record.text, **pair, **item.record.extra, **own, **cut}
+            values = added if arrays else self.render(added)
+            yield {"text": item.record.text, **pair, **item.record.extra, **values, **cut}
 
     def stream(
         self, records: Iterable[TextExample]
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
-        """Return each record with its tokens and what the task adds, in order; see ``run``."""
+        """Yield each input with the values that the task adds, in order; see ``run``."""
         texts = tokens = 0
         for window in self._windows(records):
             for item, added in self._batches(window):
@@ -181,7 +181,7 @@ class Task(ABC):
             )
 
     def _windows(self, records: Iterable[TextExample]) -> Iterator[list[EncodedExample]]:
-        """Tokenize the input a window at a time. What stands before a bad record comes first."""
+        """Tokenize the input in windows; records before an invalid one are yielded first."""
         source, error, before = iter(records), None, 0
         while error is None:
             window: list[TextExample] = []
@@ -189,8 +189,8 @@ class Task(ABC):
                 for record in self._next(source):
                     self._admit(record)
                     window.append(record)
-            except UsageError as found:
-                error = found
+            except UsageError as caught:
+                error = caught
             items = self._tokenize(window, before)
             before += len(items)
             refusals = ((k, self._refusal(item)) for k, item in enumerate(items))
@@ -203,7 +203,7 @@ class Task(ABC):
             raise error
 
     def _next(self, source: Iterator[TextExample]) -> Iterator[TextExample]:
-        """Yield the records of a window, which ends early where its texts are long."""
+        """Yield the records of a window, which ends early if the texts are long."""
         characters = 0
         for record in itertools.islice(source, self.window):
             yield record
@@ -225,19 +225,21 @@ class Task(ABC):
     def _batches(
         self, items: list[EncodedExample]
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
-        """Run the items of a window in batches, and return them in their order."""
+        """Run a window in batches and yield the results in order."""
         results: dict[int, dict[str, Any]] = {}
-        for chosen in plan_batches([self.cost(i) for i in items], self.max_batch_tokens):
-            some = [items[k] for k in chosen]
-            batch = collate([i.encoded for i in some], self.session.inputs, self.tokenizer.pad_id)
+        for indices in plan_batches([self.cost(i) for i in items], self.max_batch_tokens):
+            members = [items[k] for k in indices]
+            batch = collate(
+                [i.encoded for i in members], self.session.inputs, self.tokenizer.pad_id
+            )
             with self.name_model_in_errors():
-                results |= zip(chosen, self.compute(some, batch), strict=True)
+                results |= zip(indices, self.compute(members, batch), strict=True)
         for k, item in enumerate(items):
             yield item, results.pop(k)
 
     @contextlib.contextmanager
     def name_model_in_errors(self) -> Iterator[None]:
-        """Put the checkpoint's path in front of the message of a ``NonFiniteError``."""
+        """Prefix the message of a ``NonFiniteError`` with the path of the checkpoint."""
         try:
             yield
         except NonFiniteError as error:
@@ -263,7 +265,7 @@ class Task(ABC):
         return None
 
     def output(self, name: str, items: list[EncodedExample], batch: Batch) -> "Floats":
-        """Run the session for one output and check that every text's values are finite."""
+        """Return one output of the session after checking that it is finite."""
         values: Any = self.session.run(batch.inputs, (name,))[name]
         require_finite(values, batch.mask, [item.record for item in items])
         return values  # type: ignore[no-any-return]

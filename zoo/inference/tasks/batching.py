@@ -1,8 +1,8 @@
-"""Batches of texts of like length: little padding, few calls, a bounded size.
+"""Batching of texts by length, with little padding and few forward passes.
 
-The cost of a batch is its padded tokens (the longest text times how many texts) plus a fixed
-price for the call. Sorted by length, the cheapest way to cut the texts into batches within a
-budget is found exactly, by dynamic programming over the place of the last cut.
+The cost of a batch is its number of tokens with padding plus a constant for the forward pass. For
+texts sorted by length, dynamic programming over the start of the last batch finds the partition of
+lowest cost.
 """
 
 from collections.abc import Sequence
@@ -14,29 +14,30 @@ if TYPE_CHECKING:
 
     from zoo.tokenizers import Encoded
 
-# Padded tokens in a batch. Measured on 2 cores (benchmarks/embed.py): throughput is level from 512
-# to 2,048 and falls beyond, where activations leave the cache.
+# Tokens per batch, with padding. On 2 cores (benchmarks/embed.py), throughput is constant from 512
+# to 2,048 and falls beyond, where activations do not fit into the cache.
 MAX_BATCH_TOKENS = 1024
-# What one call costs beyond its tokens, in tokens: about 4 ms at 8 tokens/ms in the same run.
+# Constant cost of a forward pass in tokens: about 4 ms at 8 tokens/ms in the same benchmark.
 CALL_COST = 32
 
 
 def plan_batches(
     lengths: Sequence[int], budget: int = MAX_BATCH_TOKENS, call_cost: int = CALL_COST
 ) -> list[list[int]]:
-    """Group texts so that the sum of padded tokens and calls is the least.
+    """Group texts into batches of the lowest total cost.
 
     Args:
-        lengths: tokens of each text.
-        budget: the most padded tokens in a batch; a text that is longer is a batch by itself.
-        call_cost: what a batch costs beyond its padded tokens.
+        lengths: number of tokens of each text.
+        budget: maximum number of tokens per batch, with padding; a longer text is a batch of its
+            own.
+        call_cost: constant cost of a batch, in tokens.
 
     Returns:
         the indices of each batch, from the longest texts to the shortest.
     """
     order = sorted(range(len(lengths)), key=lambda k: -lengths[k])
-    best = [0] + [-1] * len(order)  # best[k]: the least cost of the first k texts of the order
-    cut = [0] * (len(order) + 1)  # cut[k]: where the batch that ends before k begins
+    best = [0] + [-1] * len(order)  # best[k]: lowest cost of the first k texts
+    cut = [0] * (len(order) + 1)  # cut[k]: start of the batch that ends at k
     for begin, index in enumerate(order):
         width = max(lengths[index], 1)
         cost = best[begin] + call_cost
@@ -52,13 +53,13 @@ def plan_batches(
 
 
 class Batch(NamedTuple):
-    """Texts in the form a session takes.
+    """Inputs of a session.
 
     Attributes:
-        inputs: int64 arrays of shape (texts, tokens), the ids with a third axis where each token
-            is several of them. A mask of ones and token types of zero are left out: they are a
-            session's default, and the fastest path.
-        mask: bool, (texts, tokens): where there is a token, and not padding.
+        inputs: int64 arrays, (texts, tokens); ids have a third axis where a token is a sequence of
+            characters. Masks of ones and token types of zero are left out: they are the default
+            and the fastest path.
+        mask: (texts, tokens), bool, true for tokens and false for padding.
     """
 
     inputs: "dict[str, NDArray[np.int64]]"
@@ -66,12 +67,12 @@ class Batch(NamedTuple):
 
 
 def collate(encoded: "Sequence[Encoded]", names: Sequence[str], pad_id: int) -> Batch:
-    """Pad texts on the right to the longest and stack them.
+    """Pad texts on the right and stack them.
 
     Args:
-        encoded: the tokenized texts; at least one.
-        names: the inputs that the session accepts; the first takes the ids.
-        pad_id: the token to pad with.
+        encoded: tokenized texts; at least one.
+        names: names of the session's inputs; the first is that of the ids.
+        pad_id: padding token.
     """
     import numpy as np
 
@@ -90,8 +91,8 @@ def _stack(
 ) -> "NDArray[np.int64]":
     import numpy as np
 
-    each = next((np.shape(values[0]) for values in rows if len(values)), ())
-    stacked = np.full((*mask.shape, *each), fill, np.int64)
+    shape = next((np.shape(values[0]) for values in rows if len(values)), ())
+    stacked = np.full((*mask.shape, *shape), fill, np.int64)
     for row, values in zip(stacked, rows, strict=True):
         row[: len(values)] = values
     return stacked

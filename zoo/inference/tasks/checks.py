@@ -1,4 +1,4 @@
-"""What a task refuses: a head that cannot serve it, a length the model cannot take, NaN."""
+"""Checks of tasks: the head, the maximum length, and finite outputs."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def require_head(checkpoint: "Checkpoint", task: str) -> None:
-    """Check that a checkpoint's head serves a task.
+    """Check that the head of a checkpoint supports a task.
 
     Raises:
-        UsageError: it does not; says which tasks it serves, and which heads would.
+        UsageError: it does not; the message names its tasks, and the heads that do.
     """
     if task in checkpoint.head.tasks:
         return
@@ -36,15 +36,15 @@ def require_head(checkpoint: "Checkpoint", task: str) -> None:
 def require_finite(
     values: "NDArray[np.floating[Any]]", mask: "NDArray[np.bool_]", records: Sequence[TextExample]
 ) -> None:
-    """Check that a model returned numbers.
+    """Check that outputs are finite.
 
     Args:
-        values: (texts, labels), or (texts, tokens, width), where padding may hold anything.
-        mask: (texts, tokens), true where there is a token.
+        values: (texts, labels) or (texts, tokens, width); padding is not checked.
+        mask: (texts, tokens), true for tokens and false for padding.
         records: the texts.
 
     Raises:
-        NonFiniteError: NaN or infinity; names the first such text.
+        NonFiniteError: a value is NaN or infinite; the message names the text.
     """
     import numpy as np
 
@@ -53,22 +53,26 @@ def require_finite(
         return
     if values.ndim == 3:
         finite = finite | ~mask[:, :, None]
-    for record, sound in zip(records, finite, strict=True):
-        if not sound.all():
+    for record, is_finite in zip(records, finite, strict=True):
+        if not is_finite.all():
             raise NonFiniteError(f"{record.location}: the model returned NaN or infinity")
 
 
-def max_length(wanted: int | None, limits: Sequence[int]) -> int | None:
-    """Return how many tokens of a text are kept: what is wanted, by default all the model takes.
+def max_length(max_tokens: int | None, limits: Sequence[int]) -> int | None:
+    """Return the length that texts are truncated to, by default the lowest limit.
+
+    Args:
+        max_tokens: length that the user gave, or ``None``.
+        limits: limits of model and tokenizer.
 
     Raises:
-        UsageError: the model cannot take so many.
+        UsageError: the length is out of range.
     """
     limit = min(limits, default=None)
-    if wanted is None:
+    if max_tokens is None:
         return limit
-    if wanted < 1 or (limit is not None and wanted > limit):
+    if max_tokens < 1 or (limit is not None and max_tokens > limit):
         raise UsageError(
-            f"texts cannot be cut at {wanted} tokens", f"the model takes 1 to {limit or 'any'}"
+            f"texts cannot be cut at {max_tokens} tokens", f"the model takes 1 to {limit or 'any'}"
         )
-    return wanted
+    return max_tokens

@@ -1,4 +1,4 @@
-"""classify: labels for a text, for a pair of texts, or for each token."""
+"""The task classify: labels of texts, pairs of texts, or tokens."""
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-THRESHOLD = 0.5  # a label of several that may hold at once is given from this probability on
+THRESHOLD = 0.5  # minimum probability of a label, in multi-label classification
 
 
 class Classify(Task):
-    """Reads a classification head as its checkpoint's configuration says.
+    """Classification of texts, pairs of texts, or tokens.
 
-    What a result adds depends on the head:
+    Keys of a result, by the problem type of the configuration:
 
-    * one label of several: ``label``, ``score`` (its probability) and ``scores`` of all;
-    * any number of labels: ``labels`` whose probability is at least a half, and ``scores``;
-    * regression: ``score``, the number itself; with several outputs, ``scores``;
-    * a label for each token: ``tokens``, each with ``token``, ``start`` and ``end`` (characters),
-      ``label`` and ``score``. Special tokens are left out.
+    * single-label classification: ``label``, ``score`` (its probability), ``scores`` of all labels;
+    * multi-label classification: ``labels`` of probability 0.5 or more, ``scores``;
+    * regression: ``score``, or ``scores`` with several outputs;
+    * token classification: ``tokens``, each with ``token``, ``start`` and ``end`` (characters),
+      ``label`` and ``score``, without special tokens.
 
-    A configuration that does not say which it is means regression where there is one output, and
-    one label of several otherwise, which is how such heads are trained.
+    Without a problem type, one output means regression and several mean single-label
+    classification, as in transformers.
     """
 
     name: ClassVar[str] = "classify"
@@ -36,22 +36,22 @@ class Classify(Task):
 
     @property
     def problem(self) -> Problem:
-        """What the head was trained for."""
+        """Problem type of the head."""
         config = self.checkpoint.config
-        alone = len(config.labels) == 1
-        return config.problem or ("regression" if alone else "single_label_classification")
+        one_output = len(config.labels) == 1
+        return config.problem or ("regression" if one_output else "single_label_classification")
 
     @property
     def by_token(self) -> bool:
-        """Whether the head labels tokens: its logits are (texts, tokens, labels)."""
+        """Whether the head classifies tokens: logits are (texts, tokens, labels)."""
         spec = self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name)
         return len(spec.outputs["logits"]) == 3
 
     def check(self, item: EncodedExample) -> None:
-        """See ``Task``: tokens are labelled in single texts."""
+        """Refuse pairs of texts for token classification."""
         if item.record.pair is not None and self.by_token:
             raise UsageError(
-                f"{item.record.location} has a text_pair, and tokens are labelled singly"
+                f"{item.record.location} has a text_pair; token classification takes single texts"
             )
 
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:

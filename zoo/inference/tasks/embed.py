@@ -1,4 +1,4 @@
-"""embed: one vector for each text."""
+"""The task embed: sentence embeddings."""
 
 import warnings
 from collections.abc import Iterable, Iterator
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Embed(Task):
-    """Pools the last layer as the checkpoint's sentence-transformers files say.
+    """Sentence embeddings, pooled as the sentence-transformers files of the checkpoint specify.
 
-    Without such files it takes the mean over the tokens, does not scale it, and says so in a
-    ``TaskWarning``. A result adds ``embedding``.
+    Without such files the embedding is the mean over the tokens, not normalized, with a
+    ``TaskWarning``. Results have the key ``embedding``.
     """
 
     name: ClassVar[str] = "embed"
@@ -28,13 +28,13 @@ class Embed(Task):
 
     @property
     def pooling(self) -> Pooling:
-        """How token vectors become a sentence vector."""
+        """Pooling of the checkpoint."""
         return self.checkpoint.model.pooling or Pooling()
 
     def limits(self) -> list[int]:
-        """See ``Task``; a sentence encoder may have been trained on shorter texts."""
-        own = self.pooling.max_tokens
-        return [*super().limits(), *([own] if own is not None else [])]
+        """Return the limits on the number of tokens, with that of the sentence encoder."""
+        limit = self.pooling.max_tokens
+        return [*super().limits(), *([limit] if limit is not None else [])]
 
     def prepare(self, text: str) -> str:
         """See ``Task``."""

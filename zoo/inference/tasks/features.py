@@ -1,4 +1,4 @@
-"""features: every token's vector, from the layers asked for."""
+"""The task features: hidden states of the tokens."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,26 +15,28 @@ if TYPE_CHECKING:
 
 
 class Features(Task):
-    """The hidden states of chosen layers.
+    """Hidden states of chosen layers.
 
-    A result adds ``tokens``, ``offsets`` (where each begins and ends in its text, in characters;
-    special tokens stand at 0, 0) and ``layers``: the number of a layer as a string -> (tokens,
-    hidden). Layer 0 is the embeddings.
+    Results have the keys ``tokens``, ``offsets`` (start and end of each token in characters; 0, 0
+    for special tokens) and ``layers``: number of the layer as a string -> (tokens, hidden). Layer 0
+    is the embeddings.
 
     Args:
         *args: see ``Task``.
-        layers: which ones; negative numbers count from the last, -1.
+        layers: numbers of the layers; negative ones count from the last, -1.
         **options: see ``Task``.
     """
 
     name: ClassVar[str] = "features"
     output_keys: ClassVar[tuple[str, ...]] = ("tokens", "offsets", "layers")
     pairs: ClassVar[bool] = True
-    window: int = 128  # of one layer: each token keeps its vectors until they are written
+    window: int = 128  # divided by the number of layers, whose states are kept until written
 
     def __init__(self, *args: Any, layers: Sequence[int] = (-1,), **options: Any) -> None:
         super().__init__(*args, **options)
-        known: int = getattr(self.checkpoint.config, "num_layers", 0)  # for what shows no layers
+        known: int = getattr(
+            self.checkpoint.config, "num_layers", 0
+        )  # where the backend exposes no layers
         self.depth = self.session.layers - 1 if self.session.layers else known
         if not layers:
             raise UsageError("no layers were asked for", "-1 is the last")

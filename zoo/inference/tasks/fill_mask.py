@@ -1,4 +1,4 @@
-"""fill-mask: what could stand at each masked place."""
+"""The task fill-mask: predictions for masked tokens."""
 
 from typing import TYPE_CHECKING, Any, ClassVar
 

@@ -1,4 +1,4 @@
-"""generate: how a model would go on."""
+"""The task generate: continuations of prompts."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,26 +16,26 @@ OPTIONS = tuple(GenerationConfig.__dataclass_fields__)
 
 
 class Generate(Task):
-    """What follows a text, in the model's opinion.
+    """Continuations of prompts.
 
-    A result adds ``generated``, the continuation without the text itself, and ``stopped``:
-    ``end`` where the model ended the text, ``length`` where ``max_new_tokens`` did.
+    Results have the keys ``generated``, the continuation without the prompt, and ``stopped``:
+    ``end`` after an end-of-sequence token, ``length`` after ``max_new_tokens``.
 
     Args:
         *args: see ``Task``.
-        **options: those of ``zoo.inference.generation.config.Settings``, and see ``Task``.
+        max_tokens: see ``Task``.
+        **options: fields of ``GenerationConfig``, and options of ``Task``.
 
     Attributes:
-        side: where prompts are padded: on the left if the model goes on with them, on the right
-            if it reads them with an encoder.
-        settings: how to generate.
+        side: side of the padding: left for decoders, right for encoders.
+        settings: settings of generation.
     """
 
     name: ClassVar[str] = "generate"
     output_keys: ClassVar[tuple[str, ...]] = ("generated", "stopped")
     side: ClassVar[str] = "left"
     window = 256
-    max_batch_tokens = 4096  # of prompts, continuations and beams: it bounds the caches
+    max_batch_tokens = 4096  # prompts and new tokens of all beams; bounds the key-value cache
 
     def __init__(self, *args: Any, max_tokens: int | None = None, **options: Any) -> None:
         self.settings = GenerationConfig(**{k: options.pop(k) for k in OPTIONS if k in options})
@@ -45,19 +45,19 @@ class Generate(Task):
         self.end = self.tokenizer.role_id("eos")
 
     def limits(self) -> list[int]:
-        """See ``Task``: a continuation takes places, too."""
+        """Return the limits on the prompt, which leave room for the new tokens."""
         if self.side != "left":
             return super().limits()
-        found = [limit - self.settings.max_new_tokens for limit in super().limits()]
-        if found and min(found) < 1:
+        limits = [limit - self.settings.max_new_tokens for limit in super().limits()]
+        if limits and min(limits) < 1:
             raise UsageError(
-                f"{self.settings.max_new_tokens} new tokens leave no room for a text",
+                f"{self.settings.max_new_tokens} new tokens leave no room for a prompt",
                 f"the model takes {min(super().limits())} in all",
             )
-        return found
+        return limits
 
     def check(self, item: EncodedExample) -> None:
-        """See ``Task``: the end of a text is what is continued, and is not cut unasked."""
+        """Refuse prompts that are too long: truncation would cut the end that is continued."""
         if item.encoded.truncated and not self.cuts:
             raise UsageError(
                 f"{item.record.location} has {item.encoded.n + item.encoded.truncated} tokens, and "
@@ -85,12 +85,12 @@ class Generate(Task):
         )
         return [self._result(*pair) for pair in zip(prompts, found, strict=True)]
 
-    def stream_text(self, record: TextExample, place: int = 0) -> Iterator[str]:
+    def stream_text(self, record: TextExample, row_id: int = 0) -> Iterator[str]:
         """Continue one text, and return each piece of the continuation as soon as it is there.
 
         Args:
             record: the text.
-            place: of the text among all inputs, which the draws of sampling depend on.
+            row_id: index of the prompt among all inputs, which seeds its sampling.
 
         Raises:
             UsageError: beams are asked for, whose best is known at the end alone; or see ``run``.
@@ -102,7 +102,7 @@ class Generate(Task):
 
         self._admit(record)
         encoded = self.tokenizer.encode([self.prepare(record.text)], max_tokens=self.max_tokens)
-        item = EncodedExample(record, encoded[0], place)
+        item = EncodedExample(record, encoded[0], row_id)
         self.check(item)
         prompt = self._prompt(item)
         tokens = stream(
@@ -110,11 +110,11 @@ class Generate(Task):
             self._inputs([prompt]),
             self.settings,
             eos_token_ids=self._eos_token_ids,
-            place=place,
+            row_id=row_id,
         )
-        spoken = (token for token in tokens if token != self.end)
+        new_tokens = (token for token in tokens if token != self.end)
         with self.name_model_in_errors():
-            yield from stream_text(spoken, self.tokenizer.decode, self._before(prompt))
+            yield from stream_text(new_tokens, self.tokenizer.decode, self._before(prompt))
 
     @property
     def _eos_token_ids(self) -> tuple[int, ...]:
@@ -123,12 +123,12 @@ class Generate(Task):
     def _inputs(self, prompts: Sequence[Sequence[int]]) -> "dict[str, Tensor]":
         from zoo.inference.generation.decoder import pad
 
-        # what ONNX Runtime computes on a device, it is given from here
+        # ONNX Runtime copies inputs to its device itself
         device = "cpu" if self.session.backend == "onnx" else self.session.device
         return pad(prompts, side=self.side, pad_id=self.tokenizer.pad_id, device=device)
 
     def _prompt(self, item: EncodedExample) -> list[int]:
-        """Return a text's tokens; an empty text starts from the token that begins texts."""
+        """Return the tokens of a prompt; an empty one is the beginning-of-sequence token."""
         if item.encoded.ids:
             return item.encoded.ids
         start = self.tokenizer.role_id("bos")
@@ -139,12 +139,12 @@ class Generate(Task):
         return [start]
 
     def _before(self, prompt: list[int]) -> list[int]:
-        """Return the tokens that a continuation follows, and which its spelling depends on."""
+        """Return the tokens before the new ones, which decoding depends on."""
         return prompt if self.side == "left" else []
 
-    def _result(self, prompt: list[int], found: list[int]) -> dict[str, Any]:
-        ended = bool(found) and found[-1] == self.end
-        spoken, before = found[:-1] if ended else found, self._before(prompt)
-        told = len(self.tokenizer.decode(before)) if before else 0
-        text = self.tokenizer.decode([*before, *spoken])[told:]
+    def _result(self, prompt: list[int], new_tokens: list[int]) -> dict[str, Any]:
+        ended = bool(new_tokens) and new_tokens[-1] == self.end
+        tokens, before = new_tokens[:-1] if ended else new_tokens, self._before(prompt)
+        prefix = len(self.tokenizer.decode(before)) if before else 0
+        text = self.tokenizer.decode([*before, *tokens])[prefix:]
         return {"generated": text, "stopped": "end" if ended else "length"}

@@ -1,9 +1,9 @@
-"""Reading texts: from arguments, from a file, or from standard input; plain or as JSON lines.
+"""Input of ``zoo run``: arguments, a file or standard input; plain text or JSON lines.
 
-Plain text is one text a line. Every line counts, an empty one too, so that line n of the output
-belongs to line n of the input; only the line break is taken off. JSON lines are objects with
-``text``, perhaps ``text_pair``, and any other keys, which are carried to the output; blank lines
-between them are passed over. Both are UTF-8, and a byte-order mark at the start is ignored.
+Plain text has one text per line. Empty lines count, so that line n of the output belongs to line n
+of the input. JSON lines are objects with the key ``text``, optionally ``text_pair``, and any other
+keys, which are copied to the output; blank lines are skipped. Both are UTF-8, and a byte-order mark
+at the start is ignored.
 """
 
 import functools
@@ -30,19 +30,19 @@ def read_records(
     kind: Kind = "auto",
     stdin: BinaryIO | None = None,
 ) -> Iterator[TextExample]:
-    """Return the inputs of a run, lazily; a file is opened at once, so that a typo shows early.
+    """Return the input records lazily; a file is opened at once, so that a typo shows early.
 
     Args:
-        texts: the texts themselves; a lone ``-`` stands for standard input.
-        source: a file to read, or ``-`` for standard input.
+        texts: the texts; a single ``-`` means standard input.
+        source: file to read, or ``-`` for standard input.
         kind: ``text``, ``jsonl``, or ``auto``: JSON lines for a file called ``*.jsonl``,
             ``*.ndjson`` or ``*.json``, and for a standard input whose first line is a JSON object
             with a ``text``.
-        stdin: standard input, for callers with another one.
+        stdin: replacement of standard input.
 
     Raises:
-        UsageError: there is no input, or there are two; the file cannot be read; and while
-            reading: a line is not UTF-8, or not such an object (file and line are named).
+        UsageError: there is no input or more than one, the file cannot be read, or (while
+            iterating) a line is not UTF-8 or no such object.
     """
     if tuple(texts) == ("-",) and source is None:
         texts, source = (), "-"
@@ -85,7 +85,7 @@ def _read(name: str, file: BinaryIO, kind: Kind) -> Iterator[TextExample]:
 
 
 def _guess(line: bytes) -> Kind:
-    """Whether standard input is JSON lines: told by its first line."""
+    """Return the format of standard input, inferred from its first line."""
     try:
         value = parse_json(line, "standard input")
     except VerificationError:

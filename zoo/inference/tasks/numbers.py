@@ -1,4 +1,4 @@
-"""Numbers for JSON: as short as they can be and read back to the same bits."""
+"""Softmax, sigmoid, and short floats for JSON that round-trip to the same bits."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-DIGITS = 9  # significant decimal digits that tell every float32 from its neighbours
+DIGITS = 9  # significant decimal digits that identify every float32
 
 
 def short_floats(array: "NDArray[np.floating[Any]]") -> list[Any]:
@@ -21,12 +21,12 @@ def short_floats(array: "NDArray[np.floating[Any]]") -> list[Any]:
         return list(array.tolist())
     exact = array.astype(np.float64)
     size = np.abs(exact)
-    # Powers of ten up to 10**22 are exact doubles, and so are the 9-digit integers: then the
-    # quotient is the double nearest to the decimal. Values outside keep all their digits.
+    # Powers of ten up to 10**22 and 9-digit integers are exact doubles, so that the quotient is
+    # the double nearest to the decimal. Values outside the range keep all digits.
     ordinary = (size > 1e-12) & (size < 1e8)
     with np.errstate(divide="ignore", invalid="ignore"):
-        places = DIGITS - 1 - np.floor(np.log10(np.where(ordinary, size, 1.0)))
-        scale = 10.0 ** np.clip(places, 0, 22)
+        decimals = DIGITS - 1 - np.floor(np.log10(np.where(ordinary, size, 1.0)))
+        scale = 10.0 ** np.clip(decimals, 0, 22)
         rounded = np.rint(exact * scale) / scale
     return list(np.where(ordinary, rounded, exact).tolist())
 
@@ -42,8 +42,8 @@ def softmax(logits: "NDArray[np.floating[Any]]") -> "NDArray[np.float64]":
 
 
 def sigmoid(logits: "NDArray[np.floating[Any]]") -> "NDArray[np.float64]":
-    """Return the probability of each logit by itself, computed in float64 without overflow."""
+    """Return the sigmoid of each logit, computed in float64 without overflow."""
     import numpy as np
 
-    chances: NDArray[np.float64] = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
-    return chances
+    probs: NDArray[np.float64] = np.exp(-np.logaddexp(0.0, -logits.astype(np.float64)))
+    return probs

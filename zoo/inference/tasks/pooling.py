@@ -1,4 +1,4 @@
-"""From token vectors to one vector for the text, as sentence-transformers defines each mode.
+"""Pooling of token vectors to sentence embeddings, with the modes of sentence-transformers.
 
 Reimers and Gurevych 2019, arXiv:1908.10084, section 3 (mean, cls, max); Muennighoff 2022,
 arXiv:2202.08904, section 4 (weighted by position, last token).
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 def pool(hidden: "Floats", mask: "NDArray[np.bool_]", pooling: Pooling) -> "Floats":
-    """Return a vector for each text.
+    """Return sentence embeddings.
 
     Args:
         hidden: (texts, tokens, hidden).
-        mask: (texts, tokens), true where there is a token; every text has one at least, and
-            padding is on the right.
-        pooling: the mode, and whether to scale to unit length.
+        mask: (texts, tokens), true for tokens; every text has at least one, and padding is on the
+            right.
+        pooling: mode, and whether to normalize.
 
     Returns:
         (texts, hidden), of the dtype of ``hidden``.
@@ -44,7 +44,7 @@ def pool(hidden: "Floats", mask: "NDArray[np.bool_]", pooling: Pooling) -> "Floa
 
 
 def _weights(mask: "NDArray[np.bool_]", mode: str) -> "NDArray[np.float64]":
-    """Return how much each token counts, (texts, tokens); nothing for padding."""
+    """Return the weights of the tokens, (texts, tokens), zero for padding."""
     import numpy as np
 
     weights = mask.astype(np.float64)
@@ -56,7 +56,7 @@ def _weights(mask: "NDArray[np.bool_]", mode: str) -> "NDArray[np.float64]":
 
 
 def unit(vectors: "Floats") -> "Floats":
-    """Scale each row to unit length; a row of zeros stays as it is."""
+    """Normalize each row to unit length; rows of zeros stay."""
     import numpy as np
 
     length: Floats = np.linalg.norm(vectors, axis=-1, keepdims=True)

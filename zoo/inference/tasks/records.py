@@ -1,4 +1,4 @@
-"""What a task works on: a text, perhaps with a second one, and what came along with it."""
+"""Input records of tasks."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,13 +12,13 @@ SPLIT = "split it into several texts"
 
 @dataclass(frozen=True, slots=True)
 class TextExample:
-    """One input.
+    """One input record.
 
     Attributes:
         text: the text.
-        pair: a second text that the model reads after the first, or ``None``.
-        extra: keys of a JSON record that are carried to the output unchanged.
-        location: how messages name it, such as ``notes.jsonl:12``.
+        pair: second text of a pair, or ``None``.
+        extra: other keys of a JSON line, copied to the output.
+        location: name for messages, such as ``notes.jsonl:12``.
     """
 
     text: str
@@ -28,11 +28,10 @@ class TextExample:
 
 
 def as_records(texts: Iterable[str | tuple[str, str]]) -> Iterator[TextExample]:
-    """Turn plain texts, or pairs of texts, into records; they are counted from 1 in messages.
+    """Return records of texts or pairs of texts; messages number them from 1.
 
     Raises:
-        UsageError: something is no text, or holds half of a surrogate pair, which no encoding
-            can write.
+        UsageError: an item is no text, or has an unpaired surrogate.
     """
     if isinstance(texts, str):
         raise UsageError("a single string was given for texts", "put it into a list: [text]")
@@ -47,10 +46,14 @@ def as_records(texts: Iterable[str | tuple[str, str]]) -> Iterator[TextExample]:
 
 
 def validate_text(text: Any, where: str) -> str:
-    """Return a text that can be tokenized.
+    """Return the text after checking it.
+
+    Args:
+        text: the value.
+        where: name for messages.
 
     Raises:
-        UsageError: it is not a string, or not a valid one.
+        UsageError: the value is no string, is too long, or is no valid Unicode.
     """
     if not isinstance(text, str):
         raise UsageError(f"{where} is of type {type(text).__name__}, not a string")

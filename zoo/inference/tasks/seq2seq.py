@@ -1,4 +1,4 @@
-"""seq2seq: the text that a model makes of a text, such as a translation or a summary."""
+"""The task seq2seq: output sequences of encoder-decoder models, such as translations."""
 
 from typing import ClassVar
 
@@ -7,15 +7,14 @@ from zoo.inference.tasks.generate import Generate
 
 
 class Seq2Seq(Generate):
-    """What a model with an encoder writes for a text, which is not a continuation of it.
+    """Output sequences of an encoder-decoder model.
 
-    A result adds ``generated`` and ``stopped``, see ``Generate``. A text that is longer than the
-    model's limit is cut, as for tasks that only read.
+    Results have the keys of ``Generate``. Source texts that are too long are truncated.
     """
 
     name: ClassVar[str] = "seq2seq"
     side: ClassVar[str] = "right"
 
     def check(self, item: EncodedExample) -> None:
-        """See ``Task``."""
+        """Refuse an empty text where there is no beginning-of-sequence token."""
         self._prompt(item)

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,17 @@ def test_a_regular_file_is_opened(tmp_path: Path) -> None:
     assert read_regular(tmp_path / "link", "index", 7) == b"content"
     with pytest.raises(VerificationError, match=r"file: size of the index in bytes is 7, and at"):
         read_regular(path, "index", 6)
+
+
+def test_memory_is_taken_for_the_file_and_not_for_the_limit(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"content")
+    tracemalloc.start()
+    try:
+        assert read_regular(path, "graph", 1 << 40) == b"content"
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_special_files_are_refused_without_blocking(tmp_path: Path) -> None:

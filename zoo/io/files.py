@@ -46,12 +46,14 @@ def read_regular(path: Path, kind: str, limit: int) -> bytes:
         VerificationError: the file is too large.
     """
     with open_regular(path) as file:
-        check_limit(path, f"size of the {kind} in bytes", os.fstat(file.fileno()).st_size, limit)
+        size = os.fstat(file.fileno()).st_size
+        check_limit(path, f"size of the {kind} in bytes", size, limit)
         try:
-            content = file.read(limit + 1)
+            content = file.read(size + 1)  # read(n) allocates n bytes, however few there are
         except OSError as error:
             raise SourceError(f"{path}: {error.strerror}") from error
-    check_limit(path, f"size of the {kind} in bytes", len(content), limit)  # a file that grows
+    if len(content) > size:
+        raise SourceError(f"{path}: it grew while it was read", "try again")
     return content
 
 

@@ -1,9 +1,9 @@
-"""Turning noisy text into what is missing, or into the text itself.
+"""Denoising objectives of encoder-decoder models (Raffel et al. 2020, arXiv:1910.10683).
 
-The objectives of Raffel et al. 2020 (arXiv:1910.10683): table 3 has an example of each, tables 4
-to 7 how they compare. The best is ``span-corruption``. ``<X>``, ``<Y>`` and ``<Z>`` are the
-sentinels ``<extra_id_0>``, ``<extra_id_1>`` and ``<extra_id_2>``, in the order in which they stand
-in a text, and ``<M>`` is the first of them, too, as in the released code.
+The source is a corrupted text, the target the missing tokens or the original text. Table 3 of the
+paper has an example of each, tables 4 to 7 compare them; ``span-corruption`` is the best. ``<X>``,
+``<Y>`` and ``<Z>`` are the sentinels ``<extra_id_0>``, ``<extra_id_1>`` and ``<extra_id_2>``, in
+the order of the text; ``<M>`` is the first sentinel, too, as in the released code.
 """
 
 from abc import abstractmethod
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 
 class NoiseOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be chosen about noise.
+    """Options of noise.
 
     Attributes:
-        noise_density: the share of tokens that is noise.
+        noise_density: fraction of the tokens that is noise.
     """
 
     noise_density: float = 0.15
 
     def __post_init__(self) -> None:
-        """Refuse a share that is none.
+        """Check the fraction.
 
         Raises:
             ValueError: it is outside of its range.
@@ -51,16 +51,16 @@ class NoiseOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class SpanOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be chosen about spans.
+    """Options of spans of noise.
 
     Attributes:
-        mean_span_length: tokens of a span of noise, on average.
+        mean_span_length: mean number of tokens per span.
     """
 
     mean_span_length: float = 3.0
 
     def __post_init__(self) -> None:
-        """Refuse a length that is none.
+        """Check the values.
 
         Raises:
             ValueError: it is outside of its range.
@@ -71,10 +71,10 @@ class SpanOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def sentinel_ids(vocabulary: TokenizerView) -> Ids:
-    """Return the ids of ``<extra_id_0>``, ``<extra_id_1>`` and so on, as far as there are any.
+    """Return the ids of ``<extra_id_0>``, ``<extra_id_1>`` and so on, (sentinels,), int64.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the tokenizer has none.
     """
     found: list[int] = []
     while (number := vocabulary.tokenizer.token_to_id(f"<extra_id_{len(found)}>")) is not None:
@@ -88,24 +88,24 @@ def sentinel_ids(vocabulary: TokenizerView) -> Ids:
 
 
 class DenoisingObjective(Seq2SeqObjective):
-    """Noise is drawn, and source and target follow from it: ``denoise`` of the released code."""
+    """Base class: source and target are functions of text and noise (``denoise`` of the code)."""
 
     options_type: ClassVar[type[Options]] = NoiseOptions
 
     def noise(self, tokens: int, rng: np.random.Generator) -> Noise:
-        """Draw which tokens of a text are noise, (tokens,); here single ones."""
+        """Draw which tokens of a text are noise, (tokens,), bool; by default single tokens."""
         return single_tokens(tokens, self.options.noise_density, rng)
 
     @abstractmethod
     def max_lengths(self, tokens: int) -> tuple[int, int] | None:
-        """Return how long source and target of so many tokens are at most, without ends.
+        """Return the largest lengths of source and target, without end-of-text tokens.
 
-        Neither is shorter for more tokens. ``None`` says that they are too many for one text.
+        Both must not decrease with the number of tokens. ``None`` means that the text is too long.
         """
 
     @abstractmethod
     def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
-        """Return source and target of a text, (tokens,), and its noise."""
+        """Return source and target of a text, (tokens,), for its noise, (tokens,), bool."""
 
     def plan_rows(self, split: "Split") -> tuple[BudgetFactory, int]:
         """See ``Seq2SeqObjective``."""
@@ -124,13 +124,12 @@ class DenoisingObjective(Seq2SeqObjective):
 
 
 class ReplaceSpans(DenoisingObjective):
-    """Spell out what sentinels stand for. Table 3, i.i.d. noise, replace spans; table 5, replace
-    corrupted spans.
+    """Predicts the spans that sentinels replace. Table 3, i.i.d. noise, replace spans; table 5.
 
     Thank you <X> me to your party <Y> week . -> <X> for inviting <Y> last <Z>
 
-    Neighbours that are noise are one span. The last sentinel is written where the text does not
-    end in noise. Stretches are at most as long as the sentinels last, however noise falls.
+    Adjacent noise tokens form a span. The last sentinel is part of the target if the text does not
+    end in noise. Segments are short enough that the sentinels suffice for any noise.
     """
 
     name: ClassVar[str] = "replace-spans"
@@ -153,11 +152,11 @@ class ReplaceSpans(DenoisingObjective):
 
 
 class SpanCorruption(ReplaceSpans):
-    """Spell out the spans that sentinels stand for. Table 3, random spans; table 7, length 3.
+    """Predicts random spans that sentinels replace. Table 3, random spans; table 7, length 3.
 
     Thank you <X> to <Y> week . -> <X> for inviting me <Y> your party last <Z>
 
-    Spans are drawn so that a text ends in noise, and so without a last sentinel.
+    Spans are drawn so that a text ends in noise, and the target without a last sentinel.
     """
 
     name: ClassVar[str] = "span-corruption"
@@ -177,7 +176,7 @@ class SpanCorruption(ReplaceSpans):
 
 
 class DropTokens(DenoisingObjective):
-    """Tell what is missing. Table 3, i.i.d. noise, drop tokens; table 5, drop corrupted tokens.
+    """Predicts dropped tokens. Table 3, i.i.d. noise, drop tokens; table 5, drop corrupted tokens.
 
     Thank you me to your party week . -> for inviting last
     """
@@ -195,8 +194,9 @@ class DropTokens(DenoisingObjective):
 
 
 class MaskTokens(DenoisingObjective):
-    """Write the whole text, of which some tokens are masked. Table 3, MASS-style (Song et al.
-    2019, arXiv:1905.02450, without its spans); table 5, the same.
+    """Predicts the original text of masked tokens. Tables 3 and 5, MASS-style.
+
+    (Song et al. 2019, arXiv:1905.02450, without its spans.)
 
     Thank you <M> <M> me to your party <M> week . -> (original text)
     """
@@ -213,7 +213,7 @@ class MaskTokens(DenoisingObjective):
 
 
 class Deshuffling(DenoisingObjective):
-    """Write the text, whose tokens are in any order. Tables 3 and 4, deshuffling.
+    """Predicts the original order of shuffled tokens. Tables 3 and 4, deshuffling.
 
     party me for your to . last fun you inviting week Thank -> (original text)
 

@@ -1,8 +1,7 @@
-"""Ways to choose which tokens of a row are hidden: by tokens, words, n-grams or spans.
+"""Selection of the tokens of a row to mask, by tokens, words, n-grams or spans.
 
-Each takes a row, how many tokens it may choose, and random numbers. None chooses a special token
-or goes from one text into another. Where whole words are chosen, one that would be too many is
-passed over, so that sometimes a few tokens less are chosen than could be.
+No strategy selects a special token or crosses a segment boundary. Whole words that exceed the
+budget are skipped, so that a few tokens less than the budget may be selected.
 """
 
 from dataclasses import dataclass
@@ -22,11 +21,12 @@ NGRAM_PROBS, SPAN_PROBS = _INVERSE / _INVERSE.sum(), _GEOMETRIC / _GEOMETRIC.sum
 
 
 class MaskSelection(NamedTuple):
-    """What is to be hidden.
+    """Tokens to mask.
 
     Attributes:
-        positions: (n,), in order.
-        group_ids: (n,), from 0: tokens with the same number are masked, replaced or kept together.
+        positions: sorted positions, (n,), int64.
+        group_ids: groups from 0, (n,), int64; tokens of a group are masked, replaced or unchanged
+            together.
     """
 
     positions: Ids
@@ -69,14 +69,14 @@ def select_mask_positions(
     rng: np.random.Generator,
     starts_word: NDArray[np.bool_],
 ) -> MaskSelection:
-    """Choose tokens.
+    """Select tokens of a row.
 
     Args:
-        how: ``tokens``, ``words``, ``ngrams`` or ``spans``; see the function of that name.
+        strategy: ``tokens``, ``words``, ``ngrams`` or ``spans``; see ``select_tokens`` and so on.
         packed: the row.
-        budget: how many may be chosen.
-        rng: for all that is drawn.
-        starts_word: (vocabulary,), see ``TokenizerView.starts_word``.
+        budget: largest number of tokens.
+        rng: random generator.
+        starts_word: (vocabulary,), bool, see ``TokenizerView.starts_word``.
     """
     if strategy == "tokens":
         places = select_tokens(packed, budget, rng)
@@ -93,14 +93,14 @@ def select_mask_positions(
 
 
 def label_runs(positions: Ids, document_ids: Ids) -> Ids:
-    """Number the stretches that places make up, from 0; places of two texts are of two.
+    """Number the runs of adjacent positions in one segment, from 0.
 
     Args:
-        positions: (n,), in order.
-        texts: (length,), which text of the row a place is of.
+        positions: sorted positions, (n,).
+        document_ids: segment of each token of the row, (length,).
 
     Returns:
-        (n,).
+        Number of the run of each position, (n,), int64.
     """
     fresh = (np.diff(positions, prepend=-2) > 1) | (
         document_ids[positions] != document_ids[positions - 1]
@@ -110,21 +110,21 @@ def label_runs(positions: Ids, document_ids: Ids) -> Ids:
 
 
 def select_tokens(packed: PackedRow, budget: int, rng: np.random.Generator) -> Ids:
-    """Choose tokens, each as likely as any other (Devlin et al. 2018, arXiv:1810.04805).
+    """Select tokens uniformly (Devlin et al. 2018, arXiv:1810.04805).
 
     Returns:
-        places, in order.
+        Sorted positions, (n,).
     """
     found: Ids = np.sort(rng.permutation(np.flatnonzero(packed.is_text))[:budget])
     return found
 
 
 def select_words(words: Words, budget: int, rng: np.random.Generator) -> bytearray:
-    """Choose whole words, each as likely as any other: the whole-word masking of the code
-    released with Devlin et al. 2018 (create_pretraining_data.py).
+    """Select whole words uniformly: the whole-word masking of the code released with Devlin et al.
+    2018 (create_pretraining_data.py).
 
     Returns:
-        1 for each word that is chosen; the functions below return the same.
+        1 for each selected word, as the functions below.
     """
     taken = bytearray(len(words.spans))
     for word in rng.permutation(len(taken)).tolist():
@@ -138,7 +138,7 @@ def select_words(words: Words, budget: int, rng: np.random.Generator) -> bytearr
 
 
 def select_ngrams(words: Words, budget: int, rng: np.random.Generator) -> bytearray:
-    """Choose up to three words in a row, n of them with a probability in proportion to 1 / n.
+    """Select n-grams of up to three words, with a probability proportional to 1 / n.
 
     Lan et al. 2020, arXiv:1909.11942, section 3.1 and create_pretraining_data.py: where n words
     are too many tokens, or reach beyond the text, fewer are taken; what has a word that is
@@ -159,7 +159,7 @@ def select_ngrams(words: Words, budget: int, rng: np.random.Generator) -> bytear
 
 
 def select_spans(words: Words, anchors: Ids, budget: int, rng: np.random.Generator) -> bytearray:
-    """Choose spans of whole words.
+    """Select spans of whole words.
 
     Joshi et al. 2020, arXiv:1907.10529, section 3.1, and its released masking.py: a token is
     drawn of those not chosen so far, and from the start of its word on as many words are taken

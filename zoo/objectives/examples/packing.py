@@ -1,4 +1,4 @@
-"""Several framed texts in one row: the planes that models take, and what may be learnt from."""
+"""Packing of several segments with special tokens into one row of input arrays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ Text = tuple[Ids, Ids, NDArray[np.bool_]]
 
 @dataclass(frozen=True)
 class PackedRow:
-    """Texts in a row, before anything is hidden; each array is (length,).
+    """A row of packed segments before masking; arrays are (length,).
 
     Attributes:
-        input_ids: token numbers; the padding token at the end.
-        document_ids: which of the row's texts a token is of, from 1; 0 for padding.
-        position_ids: where in its text it stands, from 0.
-        token_type_ids: its segment.
-        is_text: whether it is the text's, and not one of the special tokens around it.
-        start_positions: (texts,), where each text starts.
+        input_ids: token ids, padded at the end.
+        document_ids: segment of each token, from 1; 0 for padding.
+        position_ids: position of each token in its segment, from 0.
+        token_type_ids: token type of each token.
+        is_text: true for tokens of the text, false for special tokens and padding.
+        start_positions: start of each segment, (segments,).
     """
 
     input_ids: Ids
@@ -35,7 +35,7 @@ class PackedRow:
     start_positions: Ids
 
     def arrays(self, *, token_types: bool) -> dict[str, Ids]:
-        """Return what the model takes, with or without segments."""
+        """Return the input arrays of the model, with or without token types."""
         found = {
             "input_ids": self.input_ids,
             "document_ids": self.document_ids,
@@ -45,17 +45,18 @@ class PackedRow:
 
 
 def without_special_tokens(ids: Ids) -> Text:
-    """Return a text that nothing stands around, (tokens,), as ``pack`` takes it."""
+    """Return a segment without special tokens, (tokens,), as an argument of ``pack``."""
     return ids, np.zeros_like(ids), np.ones(len(ids), dtype=bool)
 
 
 def pack(texts: Sequence[Text], *, length: int, pad: int) -> PackedRow:
-    """Lay framed texts side by side.
+    """Concatenate segments into a row.
 
     Args:
-        texts: what ``SpecialTokensTemplate.put`` or ``plain`` returned for each.
-        length: of the row.
-        pad: the token that fills it up.
+        texts: token ids, token types and text mask of each segment, see
+            ``SpecialTokensTemplate.wrap``.
+        length: number of tokens of the row.
+        pad: id of the padding token.
     """
     ids, numbers, places, types = (np.zeros(length, dtype=np.int64) for _ in range(4))
     own, firsts, at = np.zeros(length, dtype=bool), [], 0
@@ -70,13 +71,13 @@ def pack(texts: Sequence[Text], *, length: int, pad: int) -> PackedRow:
 
 
 class PackedDataset:
-    """A split laid out as stretches of text, each in the frame of a single text.
+    """The rows of a split, packed with the special tokens of a single text.
 
     Args:
-        split: the corpus.
-        vocabulary: the tokenizer's.
-        length: of a row.
-        seed: of the run.
+        split: the documents.
+        vocabulary: vocabulary of the tokenizer.
+        length: number of tokens per row.
+        seed: seed of the run.
     """
 
     def __init__(self, split: Split, vocabulary: TokenizerView, length: int, seed: int) -> None:
@@ -85,11 +86,11 @@ class PackedDataset:
         self.plan: PackingPlan = pack_documents(split, length=length, new_row=measure, seed=seed)
 
     def __len__(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return len(self.plan)
 
     def row(self, index: int) -> PackedRow:
-        """Return a row, with nothing hidden."""
+        """Return a row without masks."""
         frame = self.vocabulary.single_template
         texts = [frame.wrap(self.split.read(*stretch)) for stretch in self.plan.row(index)]
         return pack(texts, length=self.length, pad=self.vocabulary.pad_id)

@@ -1,4 +1,4 @@
-"""What an objective needs to know of a tokenizer: special tokens, frames, where words start."""
+"""The vocabulary of a tokenizer for objectives: special tokens, templates and word starts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,12 +20,11 @@ Ids = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SpecialTokensTemplate:
-    """The special tokens around a text, or around and between two.
+    """The special tokens around one text, or around and between two.
 
     Attributes:
-        parts: the special tokens before the first text, after it, and so on: one list more than
-            there are texts.
-        types: the segment of each part and each text, in the order in which they stand.
+        special_tokens: ids before the first text, after it, and so on: one tuple more than texts.
+        token_types: token type of each part and each text, in order.
     """
 
     special_tokens: tuple[tuple[int, ...], ...]
@@ -33,14 +32,14 @@ class SpecialTokensTemplate:
 
     @property
     def size(self) -> int:
-        """How many special tokens there are."""
+        """Number of special tokens."""
         return sum(map(len, self.special_tokens))
 
     def wrap(self, *texts: Ids) -> tuple[Ids, Ids, NDArray[np.bool_]]:
-        """Put texts into the frame.
+        """Add the special tokens to texts.
 
         Returns:
-            token numbers, their segments, and which of them are the texts', (tokens,) each.
+            Token ids, token types, and the mask of text tokens, (tokens,) each.
         """
         pieces: list[Ids] = [np.array(self.special_tokens[0], dtype=np.int64)]
         for text, after in zip(texts, self.special_tokens[1:], strict=True):
@@ -51,12 +50,12 @@ class SpecialTokensTemplate:
 
 
 class TokenizerView:
-    """A tokenizer, as objectives see it.
+    """The vocabulary of a tokenizer, for objectives.
 
     Args:
-        tokenizer: without truncation or padding.
-        info: its special tokens by role.
-        size: rows of the model's token embedding, at least as many as there are tokens.
+        tokenizer: tokenizer without truncation or padding.
+        info: special tokens by role.
+        size: number of rows of the model's token embedding, at least the size of the vocabulary.
     """
 
     def __init__(self, tokenizer: "Tokenizer", info: "TokenizerInfo", size: int) -> None:
@@ -79,21 +78,21 @@ class TokenizerView:
 
     @property
     def pad_id(self) -> int:
-        """The token that fills up rows; 0 where none is meant for it."""
+        """Id of the padding token; 0 if there is none."""
         return self.special_token_id("pad") if "pad" in self.info.special else 0
 
     @cached_property
     def single_template(self) -> SpecialTokensTemplate:
-        """What stands around one text."""
+        """Template of one text."""
         return self._template("a", None)
 
     @cached_property
     def pair_template(self) -> SpecialTokensTemplate:
-        """What stands around and between two texts."""
+        """Template of two texts."""
         return self._template("a", "a")
 
     def _template(self, first: str, second: str | None) -> SpecialTokensTemplate:
-        """Read a frame off an example."""
+        """Return the template of an example encoding."""
         found = self.tokenizer.encode(first, second)
         parts: list[list[int]] = [[]]
         types: list[int] = [found.type_ids[0]]
@@ -111,23 +110,23 @@ class TokenizerView:
 
     @cached_property
     def special_ids(self) -> Ids:
-        """The ids of special tokens, in order."""
+        """Sorted ids of the special tokens, int64."""
         added = self.tokenizer.get_added_tokens_decoder()
         return np.array(sorted(k for k, token in added.items() if token.special), dtype=np.int64)
 
     @cached_property
     def ordinary_ids(self) -> Ids:
-        """The ids of tokens that stand for text, in order."""
+        """Sorted ids of all other tokens, int64."""
         known = np.fromiter(self.tokenizer.get_vocab().values(), dtype=np.int64)
         return np.setdiff1d(known, self.special_ids)
 
     @cached_property
     def starts_word(self) -> NDArray[np.bool_]:
-        """Of each id, whether the token starts a word, (size,).
+        """Whether each token starts a word, (vocab_size,), bool.
 
-        Three spellings are told apart: a mark at pieces that go on (``##``), one at pieces that
-        follow a space (``\\u0120`` for bytes, ``\\u2581`` for SentencePiece), and one at pieces
-        that end a word (``</w>``), which tells nothing of starts: there each piece counts.
+        Three conventions are supported: a prefix of continuation pieces (``##``), a prefix of
+        pieces after a space (``\\u0120`` for bytes, ``\\u2581`` for SentencePiece), and a suffix
+        of pieces that end a word (``</w>``), which does not mark starts: there, every piece does.
         """
         spelled: Mapping[str, int] = self.tokenizer.get_vocab()
         marks = [m for m in ("\u0120", "\u2581") if any(t.startswith(m) for t in spelled)]

@@ -1,10 +1,10 @@
-"""How well scores tell two kinds apart: the area under the curve of true over false positives.
+"""The area under the ROC curve (AUC), as a sum and a count.
 
-That area is the part of all pairs, one of each kind, in which the one to be found scores more
-(Mann and Whitney 1947, "On a test of whether one of two random variables is stochastically larger
-than the other"). Pairs add up as losses do, with one difference: they are of one micro-batch. How
-a batch is split decides which pairs there are, so what a step or a validation reports is a mean
-over the pairs of its micro-batches, close to that of all tokens at once, and not the same number.
+The AUC is the fraction of pairs of a positive and a negative example in which the positive one has
+the larger logit (Mann and Whitney 1947, "On a test of whether one of two random variables is
+stochastically larger than the other"). Pairs are of one micro-batch, so the value of a step or an
+evaluation is a mean over the pairs of its micro-batches: close to the AUC of all tokens, but not
+the same number.
 """
 
 from typing import TYPE_CHECKING
@@ -14,17 +14,16 @@ if TYPE_CHECKING:
 
 
 def auc_counts(scores: "Tensor", positive: "Tensor", negative: "Tensor") -> "tuple[Tensor, Tensor]":
-    """Count the pairs in which what is wanted scores more than the other; n log n for n scores.
+    """Count the pairs whose positive example has the larger logit, in O(n log n).
 
     Args:
-        scores: of any shape.
-        wanted: of the same shape, bool: what is to be found.
-        other: of the same shape, bool: what it is to be told from. Scores that are neither, such
-            as those of padding, do not count.
+        scores: logits, of any shape.
+        positive: positive examples, of the same shape, bool.
+        negative: negative examples, of the same shape, bool. Others, such as padding, do not
+            count.
 
     Returns:
-        the pairs that are won, float64, those of equal scores as one half each; and how many
-        pairs there are, int64.
+        Number of such pairs, float64, with ties as one half; and the number of all pairs, int64.
     """
     import torch
     from torch.nn import functional as F

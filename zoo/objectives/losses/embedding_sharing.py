@@ -1,4 +1,4 @@
-"""Two encoders that are taught together, and how the second comes by its input embeddings."""
+"""A generator and a discriminator that are trained jointly, and the sharing of embeddings."""
 
 import copy
 from collections.abc import Mapping
@@ -11,37 +11,37 @@ from zoo.objectives.replaced_token_detection import EmbeddingSharing
 
 
 class DisentangledEmbedding(nn.Module):
-    """Another table's rows, which nothing is learnt of through here, plus rows of its own.
+    """Gradient-disentangled embedding: the detached table of another module plus a difference.
 
     He, Gao and Chen 2021, arXiv:2111.09543, section 3.3: E_D = sg(E_G) + E_delta, and E_delta
-    starts at zero. A batch sums the rows that it reads, and not whole tables.
+    starts at zero. Only the rows of a batch are added, not whole tables.
 
     Args:
-        other: the other table, E_G. It stays another module's parameter.
+        other: table E_G, which stays a parameter of the other module.
     """
 
     def __init__(self, other: nn.Embedding) -> None:
         super().__init__()
-        self.base = (other,)  # in a tuple, so that it is no part of this module
+        self.base = (other,)  # in a tuple, so that it is not registered as a submodule
         self.delta = nn.Parameter(torch.zeros_like(other.weight))
 
     @property
     def weight(self) -> Tensor:
-        """The table that this amounts to."""
+        """The sum of both tables, without gradient to the other one."""
         return self.base[0].weight.detach() + self.delta
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Embed token numbers, or positions: (...) to (..., width)."""
+        """Return the embeddings of token ids or positions: (...) to (..., embedding)."""
         return F.embedding(ids, self.base[0].weight.detach()) + F.embedding(ids, self.delta)
 
     def merged(self) -> nn.Embedding:
-        """Return a table that stands by itself."""
+        """Return the sum as an independent table."""
         rows, width = self.delta.shape
         return nn.Embedding(rows, width, _weight=self.weight.detach())
 
 
 class GeneratorDiscriminator(nn.Module):
-    """A generator, and a discriminator of what it makes.
+    """A generator and a discriminator with shared embeddings.
 
     ``tied`` makes tables, and the norm of their sum, one and the same in both: what the code
     released with Clark et al. 2020 (arXiv:2003.10555, model/modeling.py) keeps under one name for
@@ -67,7 +67,7 @@ class GeneratorDiscriminator(nn.Module):
                 target.add_module(name, DisentangledEmbedding(own))
 
     def plain_discriminator(self) -> nn.Module:
-        """Return the discriminator by itself: the same modules, but tables that are summed."""
+        """Return the discriminator alone: the same modules, with merged embedding tables."""
         embeddings = _embeddings(self.discriminator)
         tables = {
             name: child.merged()

@@ -1,11 +1,11 @@
-"""A softmax over a sample of the vocabulary, for objectives that would tell a word from too many.
+"""Sampled softmax: a cross-entropy over a sample of a large vocabulary.
 
-A softmax over 800,000 words for every word is slow. The sampled softmax (Jean et al. 2015,
-arXiv:1412.2007) scores the right word against a few others, drawn once for a batch, and takes from
-each score the logarithm of how often its word is expected in such a sample, so that the gradient
-stays that of the whole. Words are drawn with log-uniform probabilities, which suits a vocabulary in
-the order of frequency, until enough different ones are found; a drawn word that is the right one
-does not count against it. (So does TensorFlow's ``sampled_softmax_loss`` by default.)
+A softmax over 800,000 words is slow. The sampled softmax (Jean et al. 2015, arXiv:1412.2007)
+compares the target with a few other words, drawn once per batch, and subtracts from each logit the
+logarithm of the word's expected count in the sample, which corrects the gradient. Words are drawn
+from a log-uniform distribution, which suits a vocabulary sorted by frequency, until enough distinct
+ones are found; a sampled word that is the target is ignored. (TensorFlow's
+``sampled_softmax_loss`` does the same by default.)
 """
 
 import math
@@ -21,28 +21,28 @@ from zoo.objectives.base import Options
 
 
 class SampledOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What can be chosen about a softmax.
+    """Options of a sampled softmax.
 
     Attributes:
-        num_sampled: words that the right one is told from in training; ``None`` for all.
+        num_sampled: number of sampled words in training; ``None`` for the whole vocabulary.
     """
 
     num_sampled: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a sample of nothing.
+        """Check the number of samples.
 
         Raises:
-            ValueError: there are no samples.
+            ValueError: the number is not positive.
         """
         if self.num_sampled is not None and self.num_sampled < 1:
             raise ValueError(f"num_sampled is {self.num_sampled}, which is not positive")
 
     def check_samples(self, vocabulary: int) -> None:
-        """Refuse more samples than there are other words.
+        """Check that the vocabulary has more words than the sample.
 
         Raises:
-            UsageError: the vocabulary has not so many words.
+            UsageError: it has not.
         """
         if self.num_sampled is not None and self.num_sampled >= vocabulary:
             raise UsageError(
@@ -53,11 +53,11 @@ class SampledOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class SampledWords(NamedTuple):
-    """Words drawn from a vocabulary.
+    """Distinct words sampled from a vocabulary.
 
     Attributes:
-        words: (samples,), int64, no word twice.
-        tries: how many were drawn until there were so many different ones; if a tensor, a scalar.
+        words: ids of distinct words, (samples,), int64.
+        num_tries: number of draws, repetitions included; an integer or a scalar tensor.
     """
 
     words: Tensor
@@ -65,7 +65,7 @@ class SampledWords(NamedTuple):
 
 
 def probability(words: Tensor, vocabulary: int) -> Tensor:
-    """Return how likely a draw is to give each word: log((k + 2) / (k + 1)) / log(vocabulary + 1).
+    """Return the probability of each word k: log((k + 2) / (k + 1)) / log(vocabulary + 1).
 
     Float64, of the shape of ``words``.
     """
@@ -75,12 +75,12 @@ def probability(words: Tensor, vocabulary: int) -> Tensor:
 def log_uniform_sample(
     vocabulary: int, samples: int, generator: torch.Generator | None = None
 ) -> SampledWords:
-    """Draw different words.
+    """Sample distinct words from the log-uniform distribution.
 
     Args:
-        vocabulary: how many words there are.
-        samples: how many to draw; fewer than there are words.
-        generator: of the draws, on the CPU.
+        vocabulary: number of words.
+        samples: number of distinct words to draw, less than ``vocabulary``.
+        generator: random generator on the CPU.
     """
     if not 0 < samples < vocabulary:
         raise ValueError(f"{samples} samples of a vocabulary of {vocabulary}")

@@ -47,22 +47,23 @@ class Deberta(EncoderFamily):
         "replaced-token-detection": rtd_head(*["ReplacedTokenDetectionModel"] * 2),
         "pretraining": mlm_head(
             *_SHARED["masked-lm"].architectures,
-            summary="masked tokens, and which tokens were replaced",
+            summary="masked tokens and replaced tokens",
             replaced_logits="batch tokens",
         ),
     }
 
     def model_type(self, config: DebertaConfig) -> str:
-        """Return what the Hub calls version 1, or the others."""
+        """Return the model type of version 1, or of the later ones."""
         return "deberta-v2" if config.key_bias else "deberta"
 
     def title(self, config: DebertaConfig) -> str:
-        """See ``Family``."""
+        """Return the name of the family or of version 1."""
         return self.name if config.key_bias else "DeBERTa 1"
 
     def has_reference(self, config: DebertaConfig, head: str) -> bool:
-        """Whether the Hub's library computes the same; it knows neither the enhanced decoder nor
-        the replaced-token head.
+        """Return whether the Hub's library computes the same outputs; see ``Family``.
+
+        It has neither the enhanced mask decoder nor the replaced-token head.
         """
         if head in _OWN or (head == "masked-lm" and config.decodes_positions):
             return False

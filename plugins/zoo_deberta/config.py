@@ -11,34 +11,33 @@ TERMS = ("c2p", "p2c")
 
 
 class DebertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The shape of a DeBERTa; the defaults are those of version 2 on the Hub.
+    """Configuration of a DeBERTa; the defaults are those of version 2 on the Hub.
 
     Attributes:
-        type_vocab_size: number of segment types; 0 where none are told apart.
+        type_vocab_size: number of segment types; 0 for no segment embeddings.
         classifier_dropout: probability of dropping an element before a classifier of texts in
             training; ``None`` for ``dropout``.
-        pooler_dropout: the same before the pooler.
-        pooler_activation: of the pooler.
+        pooler_dropout: dropout probability before the pooler.
+        pooler_activation: activation function of the pooler.
         layer_norm_eps: epsilon of the layer norms.
         key_bias: whether keys have a bias. Version 1 has none, and stores its three projections
-            as one.
-        relative_attention: whether attention looks at how far apart tokens are.
+            as one tensor.
+        relative_attention: whether attention has relative positions.
         position_terms: the scores between content and position: ``c2p``, ``p2c`` or both, as a
-            list or with ``|`` between them.
-        max_relative_positions: distances beyond it are not told apart; below 1 for
-            ``max_positions``.
-        position_buckets: how many rows each direction has where far distances share rows; below
-            1 where each distance has its own.
+            list or separated by ``|``.
+        max_relative_positions: largest distinct distance; below 1 for ``max_positions``.
+        position_buckets: number of table rows of each direction, where large distances share
+            rows; below 1 for a row per distance.
         share_att_key: project positions with the matrices of the contents.
-        norm_rel_ebd: ``layer_norm`` where the table of relative positions is normalised.
-        conv_kernel_size: width of the convolution beside the first block; 0 for none.
-        conv_groups: groups of its channels.
-        conv_activation: of the convolution.
-        position_biased_input: whether absolute positions are added to the input.
-        enhanced_decoder: whether a masked-token head has a table of absolute positions and decodes
-            with it, where the input has none. The checkpoint decides.
-        legacy_names: whether the Hub's file calls the masked-token head ``cls.predictions`` and
-            not ``lm_predictions.lm_head``. Either is read.
+        norm_rel_ebd: ``layer_norm`` if the table of relative positions is normalized.
+        conv_kernel_size: width of the convolution of the first block; 0 for none.
+        conv_groups: number of groups of its channels.
+        conv_activation: activation function of the convolution.
+        position_biased_input: whether absolute positions are added to the input embeddings.
+        enhanced_decoder: whether the masked-LM head has the enhanced mask decoder, if the input
+            has no absolute positions. The checkpoint decides.
+        legacy_names: whether the Hub's file names the masked-LM head ``cls.predictions`` and not
+            ``lm_predictions.lm_head``. Both are read.
     """
 
     vocab_size: int = 128100
@@ -93,29 +92,29 @@ class DebertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fie
     @property
     def terms(self) -> tuple[str, ...]:
         """The scores between content and position."""
-        given = self.position_terms or ()
-        return _words(given) if isinstance(given, str) else given
+        terms = self.position_terms or ()
+        return _words(terms) if isinstance(terms, str) else terms
 
     @property
     def norms_positions(self) -> bool:
-        """Whether the table of relative positions is normalised."""
+        """Whether the table of relative positions is normalized."""
         return "layer_norm" in _words(self.norm_rel_ebd)
 
     @property
     def decodes_positions(self) -> bool:
-        """Whether a masked-token head adds absolute positions before it decodes."""
+        """Whether the masked-LM head has the enhanced mask decoder."""
         return self.enhanced_decoder and not self.position_biased_input
 
     @property
     def span(self) -> int:
-        """How many distances are told apart in each direction."""
+        """Number of distinct distances in each direction."""
         return (
             self.max_positions if self.max_relative_positions < 1 else self.max_relative_positions
         )
 
     @property
     def reach(self) -> int:
-        """How many rows of the table of relative positions each direction has."""
+        """Number of rows of the table of relative positions for each direction."""
         return self.position_buckets if self.position_buckets > 0 else self.span
 
 
@@ -124,7 +123,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 _FIRST_KEYS = {
-    **{key: ours for key, ours in KEYS.items() if key != "tie_word_embeddings"},
+    **{key: field for key, field in KEYS.items() if key != "tie_word_embeddings"},
     **same_names("relative_attention", "max_relative_positions", "position_biased_input"),
     "pos_att_type": "position_terms",
     "pooler_dropout": "pooler_dropout",
@@ -132,7 +131,7 @@ _FIRST_KEYS = {
     "legacy": "legacy_names",
     "cls_dropout": "classifier_dropout",
 }
-# what came with version 2
+# settings that version 2 introduced
 _LATER = ("position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size")
 _LATER_KEYS = same_names(*_LATER, "conv_groups") | {"conv_act": "conv_activation"}
 CONFIG_MAP = ConfigMap(
@@ -142,10 +141,10 @@ CONFIG_MAP = ConfigMap(
         "tie_word_embeddings": (True, None),
         "talking_head": (None, False),
         "z_steps": (None, 0),
-        # what Microsoft's own code asks for, and the pooler's keys say where they are there
+        # the pooler's settings in Microsoft's own code; the pooler_* keys have them, too
         "pooling": (None, {"dropout": 0, "hidden_act": "gelu"}),
     },
-    ignored={"padding_idx": "keeps a row of the embedding from being trained; results are equal"},
+    ignored={"padding_idx": "excludes an embedding from training; outputs are equal"},
     follows={
         "embedding_size": "hidden_size",
         "pooler_hidden_size": "hidden_size",

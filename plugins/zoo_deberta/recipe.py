@@ -1,4 +1,4 @@
-"""How DeBERTa is pretrained: versions 1 and 2 (arXiv:2006.03654), and 3 (arXiv:2111.09543)."""
+"""Pretraining settings of DeBERTa 1 and 2 (arXiv:2006.03654), and 3 (arXiv:2111.09543)."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ def recipe(size: str) -> Recipe:
 
 
 def _masked(size: str) -> Recipe:
-    """Return what versions 1 and 2 were taught with (arXiv:2006.03654, appendix A.3, table of
+    """Return the settings of versions 1 and 2 (arXiv:2006.03654, appendix A.3, table of
     hyper-parameters for pre-training): 2,048 rows, 1,000,000 updates, a rate of 2e-4, and
     1.5e-4 for version 2.
 
@@ -58,7 +58,7 @@ def _masked(size: str) -> Recipe:
 
 
 def _third(size: str) -> Recipe:
-    """Return what version 3 was taught with (arXiv:2111.09543, section 4.1): 8,192 rows, 500,000
+    """Return the settings of version 3 (arXiv:2111.09543, section 4.1): 8,192 rows, 500,000
     updates, a rate of 5e-4, and 3e-4 for the large size; the second beta is 0.98.
     """
     rate = 3e-4 if size == "v3-large" else 5e-4

@@ -1,30 +1,30 @@
-"""Forward and backward language models over streams of sentences (section 3.1 of the paper).
+"""Bidirectional language modelling over streams of sentences (section 3.1 of the paper).
 
-As the released code does it (allenai/bilm-tf, ``bilm/data.py`` and ``bilm/training.py``): there
-are two streams of words. In the first, each sentence reads ``<S> w1 ... wn </S>``, and each word
-but the last tells the next; in the second, sentences stand in the same order, and each is turned
-round: ``</S> wn ... w1 <S>``. Both have n + 1 steps for a sentence. A row is a window of so many
-steps of both, wherever sentences begin and end, and windows follow each other: the LSTMs begin
-each with what they ended the one before with, and gradients stop there. Both directions share
-characters and softmax. What is minimised is the mean of their losses.
+The examples are those of the released code (allenai/bilm-tf, ``bilm/data.py`` and
+``bilm/training.py``): there are two streams of words. In the forward stream, each sentence is
+``<S> w1 ... wn </S>``, and each word but the last has the next one as label; in the backward one,
+sentences have the same order, and each is reversed: ``</S> wn ... w1 <S>``. Both have n + 1 steps
+per sentence. A row is a window of a fixed number of steps of both, across sentences, and windows
+are consecutive: the LSTMs start each with the final state of the one before, without gradients.
+Both directions share word embeddings and softmax. The loss is the mean of both directions.
 
-The models read a text and not two streams, and from the right the last word first: so the window
-of the second stream is given the other way round, as it would stand in a text.
+The backward LSTMs start with the last word of a row, so the window of the backward stream is
+reversed, which is the order of a text.
 
-In training, the softmax may be over a sample of the words: one for each direction, drawn for the
-rows that are computed together, as the released code draws one for each device. It depends on the
-seed, the step and the first of these rows. Validation is always over all words.
+In training, the softmax may be over a sample of the words, one for each direction, drawn for the
+rows of a micro-batch, as the released code draws one for each device. It depends on the seed, the
+step and the first of these rows. Validation is always over all words.
 
-The words that are told are those of the model's vocabulary, and any other is told as ``<UNK>``.
-The tokenizer may know more of them, the most frequent first: then a word outside the vocabulary
-is read by its characters, as in the released code. A corpus has token numbers alone, so that a
-word that the tokenizer does not know either is read as ``<UNK>`` is spelled.
+Labels are words of the model's vocabulary; any other word has the label ``<UNK>``. The tokenizer
+may have more words, the most frequent first: a word outside of the model's vocabulary is still an
+input by its characters, as in the released code. A corpus stores token ids alone, so a word that
+the tokenizer does not have is an input with the characters of ``<UNK>``.
 
-Two things are unlike the released code. Documents are shuffled once, and their sentences are not:
-a state that is carried on tells something. And in validation every row begins with zeros, where
-the released code carries the state on (``training.py``, ``test``): the rows are a few from all
-over the held-out texts, not a stretch of them, and what is trained is used so, a text at a time.
-Losses of validation are therefore a little higher than a stream's.
+Two things differ from the released code. Documents are shuffled once, and their sentences are not,
+so that the carried state has the context of a document. And in validation every row starts with
+zeros, where the released code carries the state (``training.py``, ``test``): the rows are sampled
+from all of the held-out texts, not consecutive, and a trained model is used without a carried
+state, too. Validation losses are therefore a little higher than those of a stream.
 """
 
 from collections.abc import Mapping, Sequence
@@ -62,16 +62,16 @@ from zoo_elmo.characters import BEGIN_SENTENCE, END_SENTENCE, boundary, word_ids
 from zoo_elmo.config import ElmoConfig
 
 DIRECTIONS = ("forward", "backward")  # the loss terms
-_ARRAYS = ("forward", "forward_targets", "backward", "backward_targets")  # read and told
+_ARRAYS = ("forward", "forward_targets", "backward", "backward_targets")
 
 
 class WindowDataset(ExampleDataset):
-    """The steps of both streams, cut into rows. What is left at their end fills no row.
+    """Windows of both streams. The steps after the last whole window are dropped.
 
     Args:
-        objective: whose rows.
+        objective: the objective.
         split: the corpus.
-        seed: for the order of the documents.
+        seed: seed of the order of the documents.
     """
 
     def __init__(self, objective: "BidirectionalLm", split: Split, seed: int) -> None:
@@ -86,7 +86,7 @@ class WindowDataset(ExampleDataset):
         before = np.cumsum(counts) - counts
         self.sentences = np.arange(counts.sum()) + np.repeat(firsts - before, counts)
         steps = np.diff(split.sentences)[self.sentences] + 1
-        self.steps = np.concatenate([[0], np.cumsum(steps)])  # where each sentence's begin
+        self.steps = np.concatenate([[0], np.cumsum(steps)])  # the first step of each sentence
 
     def __len__(self) -> int:
         """See ``Rows``."""
@@ -115,15 +115,15 @@ class WindowDataset(ExampleDataset):
 
 
 class BidirectionalLm(Objective):
-    """Tell the next word from those before it, and the word before from those that follow.
+    """Prediction of the next and of the previous word.
 
-    A batch has ``character_ids``, (words, characters), of each different word once; ``places``,
-    (2, rows, length), which of these stand where, in the forward and in the backward stream; and
-    ``targets``, (2, rows, length), the words to tell there, by their number in the vocabulary.
+    A batch has ``character_ids``, (words, characters), of each distinct word; ``places``,
+    (2, rows, length), int64: the indices of these words in the forward and in the backward stream;
+    and ``targets``, (2, rows, length), int64: the labels, ids of the vocabulary.
 
     Raises:
-        UsageError: the tokenizer has pieces of words, or fewer words than are to be sampled, or
-            the words that stand for others are not among those that are told.
+        UsageError: the tokenizer has subwords, or the vocabulary has fewer words than are sampled,
+            or lacks ``<S>``, ``</S>`` or ``<UNK>``.
     """
 
     name: ClassVar[str] = "bidirectional-lm"
@@ -144,45 +144,45 @@ class BidirectionalLm(Objective):
                 "train one with `--tokenizer train`",
             )
         self.unknown = vocabulary.special_token_id("unk")
-        told = max(vocabulary.special_token_id(role) for role in ("bos", "eos", "unk"))
-        if told >= config.vocab_size:
+        last = max(vocabulary.special_token_id(role) for role in ("bos", "eos", "unk"))
+        if last >= config.vocab_size:
             raise UsageError(
                 f"config.vocab_size is {config.vocab_size}, and words of the tokenizer that are "
-                f"always told, such as <UNK>, have numbers up to {told}",
+                f"always told, such as <UNK>, have numbers up to {last}",
                 "give more words, or another --tokenizer",
             )
         self.options.check_samples(config.vocab_size)
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
-        """See ``Objective``: the mean of both directions."""
+        """Weight of each loss term: the mean of both directions."""
         return dict.fromkeys(DIRECTIONS, 0.5)
 
     @cached_property
     def characters(self) -> NDArray[np.int16]:
-        """How each word is spelled, (words, characters)."""
-        room = self.config.max_characters
-        known = self.vocabulary.tokenizer.get_vocab()
-        found = np.zeros((max(known.values()) + 1, room), dtype=np.int16)
-        for word, number in known.items():
-            found[number] = word_ids(word, room)
+        """Character ids of each word of the tokenizer, (words, characters)."""
+        length = self.config.max_characters
+        ids = self.vocabulary.tokenizer.get_vocab()
+        characters = np.zeros((max(ids.values()) + 1, length), dtype=np.int16)
+        for word, token_id in ids.items():
+            characters[token_id] = word_ids(word, length)
         for role, mark in (("bos", BEGIN_SENTENCE), ("eos", END_SENTENCE)):
-            found[self.vocabulary.special_token_id(role)] = boundary(mark, room)
-        return found
+            characters[self.vocabulary.special_token_id(role)] = boundary(mark, length)
+        return characters
 
     def dataset(self, split: Split, seed: int) -> ExampleDataset:
         """See ``Objective``."""
         return WindowDataset(self, split, seed)
 
     def collate(self, examples: Sequence[Example]) -> Batch:
-        """See ``Objective``; the vector of a word is computed once, wherever it stands."""
-        planes = np.array([[row.arrays[name] for row in examples] for name in _ARRAYS])
-        read, told = planes[::2], planes[1::2]
-        used, places = np.unique(read, return_inverse=True)
+        """Collate examples; see ``Objective``. Each distinct word is embedded once."""
+        arrays_of_rows = np.array([[row.arrays[name] for row in examples] for name in _ARRAYS])
+        inputs, labels = arrays_of_rows[::2], arrays_of_rows[1::2]
+        used, indices = np.unique(inputs, return_inverse=True)
         arrays = {
             "character_ids": self.characters[used].astype(np.int64),
-            "places": places.reshape(read.shape),
-            "targets": np.where(told < self.config.vocab_size, told, self.unknown),
+            "places": indices.reshape(inputs.shape),
+            "targets": np.where(labels < self.config.vocab_size, labels, self.unknown),
         }
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
         if "sample" in examples[0].values:

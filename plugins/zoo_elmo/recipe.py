@@ -13,9 +13,9 @@ EPOCHS = 10
 def recipe(size: str) -> Recipe:
     """Return the released settings, or for ``tiny`` those of a few minutes on two cores.
 
-    The released code multiplies the mean loss by the words of a window before it takes
-    gradients. Adagrad sees no difference where its sums begin with 1 / 20**2 instead of 1, and
-    the limit on the norm is 10 / 20 instead of 10.
+    The released code multiplies the mean loss by the words of a window. With Adagrad, the updates
+    are the same if its sums start with 1 / 20**2 instead of 1, and gradients are clipped at 10 / 20
+    instead of 10.
     """
     if size == "tiny":
         return Recipe(
@@ -28,13 +28,13 @@ def recipe(size: str) -> Recipe:
             optimizer=OptimizerConfig(learning_rate=0.03),
             lr_scheduler=LRSchedulerConfig(name="cosine", warmup_steps=20, min_lr_ratio=0.1),
         )
-    places = ROWS * WINDOW
+    tokens = ROWS * WINDOW
     return Recipe(
         objective=OBJECTIVE,
         objective_args={"num_sampled": 8192},
         seq_len=WINDOW,
-        global_batch_tokens=places,
-        max_steps=EPOCHS * (TOKENS // places),
+        global_batch_tokens=tokens,
+        max_steps=EPOCHS * (TOKENS // tokens),
         optimizer=OptimizerConfig(
             name="adagrad",
             learning_rate=0.2,

@@ -1,7 +1,6 @@
-"""Comparing a model with the reference library's, output by output and layer by layer.
+"""Comparison of a model with the reference library's, output by output and layer by layer.
 
-The library is a test oracle: it is imported by name, where it is installed, and nothing else in
-this package needs it.
+The library is optional: it is imported by name, and by this module alone.
 """
 
 import contextlib
@@ -26,22 +25,22 @@ REFERENCE = "transformers"
 
 @dataclass(frozen=True)
 class Difference:
-    """How far two tensors are apart.
+    """The difference of two tensors.
 
     Attributes:
-        absolute: largest difference between elements; infinite if the shapes differ.
-        relative: the same, as a part of the reference's largest magnitude.
+        absolute: largest absolute difference of elements; infinite if the shapes differ.
+        relative: the same, relative to the reference's largest magnitude.
     """
 
     absolute: float
     relative: float
 
     @classmethod
-    def between(cls, ours: "Tensor", theirs: "Tensor") -> "Difference":
+    def between(cls, tensor: "Tensor", reference: "Tensor") -> "Difference":
         """Compare two tensors; a value that is not finite makes both differences infinite."""
-        apart = ours.shape != theirs.shape
-        absolute = float("inf") if apart else (ours - theirs).abs().max().item()
-        largest = theirs.abs().max().item()
+        same_shape = tensor.shape == reference.shape
+        absolute = (tensor - reference).abs().max().item() if same_shape else float("inf")
+        largest = reference.abs().max().item()
         if not math.isfinite(absolute):
             return cls(float("inf"), float("inf"))
         return cls(absolute, absolute / largest if largest else absolute)
@@ -49,13 +48,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
         outputs: output name -> its difference.
-        layers: the embeddings and each layer, in order, with the difference of what they return.
+        layers: embeddings and layers, in order -> the difference of their outputs.
         first_diverging: the first of the layers, then of the outputs, whose relative difference
-            is over the tolerance; ``None`` if all agree.
+            exceeds the tolerance; ``None`` if all agree.
     """
 
     outputs: Mapping[str, Difference]
@@ -77,11 +76,11 @@ def compare_with_reference(
     Args:
         family: the family.
         config: its configuration.
-        head: the head's name.
-        model: our model with its weights, float32 or float64 on the CPU.
-        inputs: a batch, by default three texts of different length, one by one where the reference
-            has no padding id.
-        tolerance: the relative difference from which a layer counts as diverging.
+        head: name of the head.
+        model: the model with its weights, in float32 or float64 on the CPU.
+        inputs: a batch; by default three rows of different lengths, one by one if the reference
+            has no padding token.
+        tolerance: the relative difference above which a layer diverges.
 
     Returns:
         the differences of all outputs and layers.
@@ -101,8 +100,8 @@ def compare_with_reference(
             random_inputs(spec, config, rows, seed=seed)
             for seed, rows in enumerate(_split(lengths, reference))
         ]
-    found = [_compare(model.eval(), reference, batch, list(spec.outputs)) for batch in batches]
-    outputs, layers = (_largest([pair[part] for pair in found]) for part in (0, 1))
+    results = [_compare(model.eval(), reference, batch, list(spec.outputs)) for batch in batches]
+    outputs, layers = (_largest([result[part] for result in results]) for part in (0, 1))
     first = (name for name, d in (layers | outputs).items() if d.relative > tolerance)
     return Comparison(outputs, layers, next(first, None))
 
@@ -110,8 +109,8 @@ def compare_with_reference(
 def _split(lengths: Sequence[int], reference: "nn.Module") -> list[Sequence[int]]:
     """Return the lengths of the rows of each batch.
 
-    A reference without a padding id refuses batches, since it could not tell the last token of a
-    text; it reads one text at a time.
+    A reference without a padding token gets one row at a time: it refuses batches, in which it
+    could not find the last token of a row.
     """
     unpadded = getattr(reference.config, "pad_token_id", None) is None
     return [[length] for length in lengths] if unpadded else [lengths]
@@ -125,9 +124,9 @@ def _compare(
 ) -> tuple[dict[str, Difference], dict[str, Difference]]:
     """Return the differences of the outputs and of the layers on one batch."""
     outputs, layers = _run(model, inputs)
-    theirs, their_layers = _run_reference(reference, inputs, names)
-    by_layer = _differences(layers, dict(zip(layers, their_layers, strict=True)))
-    return _differences(outputs, theirs), by_layer
+    expected, states = _run_reference(reference, inputs, names)
+    by_layer = _differences(layers, dict(zip(layers, states, strict=True)))
+    return _differences(outputs, expected), by_layer
 
 
 def _largest(batches: Sequence[Mapping[str, Difference]]) -> dict[str, Difference]:
@@ -141,13 +140,13 @@ def _largest(batches: Sequence[Mapping[str, Difference]]) -> dict[str, Differenc
 def reference_model(
     family: Family, config: Any, head: str, state: "Mapping[str, Tensor]"
 ) -> "nn.Module":
-    """Build the reference library's model around our weights, which it does not copy.
+    """Return the reference library's model with our weights, which are not copied.
 
     Args:
         family: the family.
         config: its configuration.
-        head: the head's name.
-        state: our weights by our names; their dtype becomes the model's.
+        head: name of the head.
+        state: state dict of our model; its dtype becomes the reference's.
 
     Raises:
         ModuleNotFoundError: the reference library is not installed.
@@ -172,28 +171,28 @@ def reference_model(
     finally:
         if shown:
             bars.enable_progress_bar()
-    wrong = {name: found for name, found in loading.items() if found}
+    wrong = {problem: names for problem, names in loading.items() if names}
     if wrong:
         raise VerificationError(f"{kind.__name__} of {REFERENCE} does not fit the rules: {wrong}")
     return model.eval()  # type: ignore[no-any-return]
 
 
 def _parts(kind: type, outputs: Collection[str]) -> dict[str, bool]:
-    """Say whether the reference's bare trunk has a pooler; its configuration does not."""
+    """Return the argument by which the reference's backbone has a pooler, if it takes one."""
     known = inspect.signature(kind).parameters
     return {"add_pooling_layer": "pooler_output" in outputs} if "add_pooling_layer" in known else {}
 
 
 def hub_state(weights: "WeightMap", state: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
-    """Return weights as a file of the Hub's layout holds them."""
+    """Return a state dict under the Hub's names and in its layout."""
     import torch
 
-    found: dict[str, Tensor] = {}
+    hub: dict[str, Tensor] = {}
     for entry in weights.entries():
         parts = entry.op.to_hf(state[entry.target].numpy())
-        found |= {n: torch.from_numpy(a) for n, a in zip(entry.sources, parts, strict=True)}
-    found |= {copy: found[owner] for owner, names in weights.copies().items() for copy in names}
-    return {weights.written(name): tensor for name, tensor in found.items()}
+        hub |= {n: torch.from_numpy(a) for n, a in zip(entry.sources, parts, strict=True)}
+    hub |= {copy: hub[owner] for owner, names in weights.copies().items() for copy in names}
+    return {weights.written(name): tensor for name, tensor in hub.items()}
 
 
 def _run(
@@ -219,33 +218,33 @@ def _run(
 def _run_reference(
     model: "nn.Module", inputs: "Mapping[str, Tensor]", names: Sequence[str]
 ) -> "tuple[dict[str, Tensor], Sequence[Tensor]]":
-    """Return the reference's outputs, and its hidden states: a decoder's after the encoder's."""
+    """Return the reference's outputs and hidden states, the decoder's after the encoder's."""
     import torch
 
     with torch.no_grad():
-        found = model(**inputs, output_hidden_states=True)
-    states = found.get("hidden_states")
-    if states is None:  # what a decoder is given has no counterpart here
-        states = (*found.encoder_hidden_states, *found.decoder_hidden_states[1:])
-    return named_outputs(found, names), states
+        outputs = model(**inputs, output_hidden_states=True)
+    states = outputs.get("hidden_states")
+    if states is None:  # without the embeddings of the decoder, which ours does not record
+        states = (*outputs.encoder_hidden_states, *outputs.decoder_hidden_states[1:])
+    return named_outputs(outputs, names), states
 
 
-def named_outputs(found: Mapping[str, Any], names: Sequence[str]) -> "dict[str, Tensor]":
-    """Return the reference's outputs by our names: its own, or else in its order.
+def named_outputs(outputs: Mapping[str, Any], names: Sequence[str]) -> "dict[str, Tensor]":
+    """Return the reference's outputs by our names: by name if it has them all, else in order.
 
     Args:
-        found: what its model returned.
-        names: ours, in order.
+        outputs: outputs of the reference's model.
+        names: our output names, in order.
     """
     import torch
 
-    if all(name in found for name in names):
-        return {name: found[name] for name in names}
-    outputs = [value for value in found.values() if isinstance(value, torch.Tensor)]
-    return dict(zip(names, outputs, strict=True))
+    if all(name in outputs for name in names):
+        return {name: outputs[name] for name in names}
+    tensors = [value for value in outputs.values() if isinstance(value, torch.Tensor)]
+    return dict(zip(names, tensors, strict=True))
 
 
 def _differences(
-    ours: "Mapping[str, Tensor]", theirs: "Mapping[str, Tensor]"
+    tensors: "Mapping[str, Tensor]", references: "Mapping[str, Tensor]"
 ) -> dict[str, Difference]:
-    return {name: Difference.between(ours[name], other) for name, other in theirs.items()}
+    return {name: Difference.between(tensors[name], r) for name, r in references.items()}

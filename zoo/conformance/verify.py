@@ -1,4 +1,4 @@
-"""Verification of what is on disk: every claim of a manifest, checked again."""
+"""Verification of models, exports, corpora and runs on disk against their manifests."""
 
 import importlib.util
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ REMEDY = "make it again"
 
 
 def verify(path: Path, *, reference: bool = True) -> Iterator[Check]:
-    """Check what a command wrote into a directory; yields each result as it is known.
+    """Check a directory that a command wrote, and yield the result of each check.
 
     Args:
         path: a converted model, an export, a corpus, a run, or a checkpoint of a run.
@@ -85,7 +85,7 @@ def verify_model(path: Path, *, reference: bool) -> Iterator[Check]:
 
 
 def check_account(checkpoint: Checkpoint) -> str:
-    """Compare the tensors on disk with those of the configuration and head.
+    """Check that the tensors on disk are those of the configuration and head.
 
     Raises:
         VerificationError: a tensor is missing, left over or of another shape.
@@ -97,10 +97,10 @@ def check_account(checkpoint: Checkpoint) -> str:
 
 
 def check_round_trip(checkpoint: Checkpoint) -> str:
-    """Take each tensor to the Hub's layout and back.
+    """Check that each tensor comes back from the Hub's layout bit for bit.
 
     Raises:
-        VerificationError: one does not come back bit for bit.
+        VerificationError: a tensor does not.
     """
     entries = checkpoint.weights.entries()
     with checkpoint.open_weights() as reader, progress("round trip", len(entries)) as advance:
@@ -115,7 +115,7 @@ def check_round_trip(checkpoint: Checkpoint) -> str:
 
 
 def check_ties(checkpoint: Checkpoint) -> str:
-    """Build the model: what it stores once is what the file stores once.
+    """Check that the model and the file have the same parameters, tied ones once.
 
     Raises:
         VerificationError: the model has parameters that the file lacks, or the reverse.
@@ -147,7 +147,7 @@ def check_graphs(checkpoint: Checkpoint) -> str:
 
 
 def check_export(checkpoint: Checkpoint) -> str:
-    """Read the result of the export gate from the manifest.
+    """Check that the manifest records a successful validation of the graph.
 
     Raises:
         VerificationError: the graph did not pass it.
@@ -169,10 +169,10 @@ def _reference(checkpoint: Checkpoint) -> Check:
 
 
 def check_reference(checkpoint: Checkpoint) -> str:
-    """Compare outputs with the reference library, layer by layer.
+    """Compare the outputs with those of the reference library, layer by layer.
 
-    In float32, and where that differs in float64, too: models that are sensitive to rounding may
-    differ in the one, wrong ones differ in both.
+    The comparison is in float32, and if it fails in float64: models that amplify rounding errors
+    may differ in float32, wrong ones differ in both.
 
     Raises:
         VerificationError: an output differs by more than 1e-9 of its largest magnitude in float64,
@@ -185,11 +185,11 @@ def check_reference(checkpoint: Checkpoint) -> str:
 
     for dtype, accepted in ((torch.float32, 1e-5), (torch.float64, 1e-9)):
         model = load_model(checkpoint, dtype=dtype)
-        found = compare_with_reference(
+        comparison = compare_with_reference(
             checkpoint.family, checkpoint.config, checkpoint.head_name, model, tolerance=accepted
         )
-        name, worst = max(found.outputs.items(), key=lambda item: item[1].relative)
+        name, worst = max(comparison.outputs.items(), key=lambda item: item[1].relative)
         line = f"largest difference {worst.relative:.1e} of the largest magnitude, in {name}"
         if worst.relative <= accepted:
             return line if dtype is torch.float32 else f"{line}, in float64; float32 rounds more"
-    raise VerificationError(f"{line}; the first layer that diverges: {found.first_diverging}")
+    raise VerificationError(f"{line}; the first layer that diverges: {comparison.first_diverging}")

@@ -64,7 +64,7 @@ def random_inputs(
         "character_ids": getattr(config, "characters", 1),
         "attention_mask": 2,
     }
-    found = {}
+    inputs = {}
     for order, (name, axes) in enumerate(spec.inputs.items()):
         choices = CHOICES if "choices" in axes else 1
         fixed = [axis for axis in axes if isinstance(axis, int)]  # such as characters of a word
@@ -82,8 +82,8 @@ def random_inputs(
             if name == "input_ids" and end >= 0:
                 drawn[-1] = end
             rows[row, :length] = 1 if name.endswith("attention_mask") else drawn
-        found[name] = rows if choices == 1 else rows.view(len(lengths), choices, width)
-    return found
+        inputs[name] = rows if choices == 1 else rows.view(len(lengths), choices, width)
+    return inputs
 
 
 def _last(axes: Sequence[str | int]) -> str:

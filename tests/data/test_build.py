@@ -61,7 +61,7 @@ def test_sentences_have_the_tokens_that_they_have_alone(
         assert found == naive.encode(before + line, add_special_tokens=False).ids
 
 
-def test_what_has_no_tokens_is_no_sentence_and_no_document(tmp_path: Path) -> None:
+def test_empty_sentences_and_documents_are_skipped(tmp_path: Path) -> None:
     nothing = "\u200b"  # which the tokenizer removes
     (tmp_path / "a.txt").write_text(f"One\n{nothing}\ntwo\n\n{nothing}\n\nthree", "utf-8")
     split = built(tmp_path / "out", tmp_path / "a.txt", sentence_splitter="line").split("train")

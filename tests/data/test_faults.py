@@ -110,7 +110,7 @@ def test_paths_that_lead_nowhere(
         built(tmp_path / "out", Path(path))
 
 
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+def test_files_that_are_not_regular_are_errors(tmp_path: Path) -> None:
     """Reading a pipe would wait for ever, and a device has no end."""
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "folder" / "pipe")

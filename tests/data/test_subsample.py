@@ -24,7 +24,7 @@ def flat(found: Texts) -> list[str]:
     return [text for batch in found() for text in batch]
 
 
-def test_what_is_small_is_taken_as_it_is() -> None:
+def test_small_texts_are_not_sampled() -> None:
     texts = batches(paragraphs())
     total = sum(map(len, paragraphs()))
     assert subsample(texts, total) is texts
@@ -83,7 +83,7 @@ def test_a_corpus_that_fits_has_the_tokenizer_of_all_its_texts(
     assert made[0] == made[1] != made[2]
 
 
-def test_a_corpus_says_of_what_its_tokenizer_was_trained(tmp_path: Path) -> None:
+def test_a_corpus_records_the_training_of_its_tokenizer(tmp_path: Path) -> None:
     path = tmp_path / "texts.txt"
     path.write_text("\n\n".join(paragraphs()), encoding="utf-8")
     of = get_family("bert")

@@ -44,7 +44,7 @@ def written(family: Family, kind: str, directory: Path, size: int = 800) -> Path
 
 
 @pytest.mark.parametrize(("name", "kind", "model_type"), CASES)
-def test_what_goes_to_the_hub_is_read_with_equal_ids(
+def test_exported_tokenizers_give_equal_ids(
     tmp_path: Path, name: str, kind: str, model_type: str
 ) -> None:
     found = trained(name, kind=kind)
@@ -142,7 +142,9 @@ def test_case_can_be_kept() -> None:
     assert upper == [True, False]
 
 
-def test_only_the_commonest_characters_are_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_most_frequent_characters_are_in_the_alphabet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("zoo.tokenizers.train.ALPHABET", 20)
     texts = ["abcdefghijklmnopqrs tuv" * 50, "\u4e2d\u6587 xyz"]
     for name in ("bert", "t5"):

@@ -50,7 +50,7 @@ def told(row: Example) -> list[list[int]]:
 # What is told
 
 
-def test_a_document_is_told_from_what_stands_before_it_to_its_end() -> None:
+def test_every_token_and_the_end_of_a_document_are_predicted() -> None:
     (row,) = rows(split([5, 6, 7]), 6)
     assert row.arrays["input_ids"].tolist() == [1, 5, 6, 7, 0, 0]
     assert row.arrays["document_ids"].tolist() == [1, 1, 1, 1, 0, 0]
@@ -59,7 +59,7 @@ def test_a_document_is_told_from_what_stands_before_it_to_its_end() -> None:
     assert row.counts == {"causal-lm": 4}
 
 
-def test_a_document_that_is_cut_has_no_false_end_and_goes_on() -> None:
+def test_a_cut_document_has_no_false_end() -> None:
     first, second = rows(split([5, 6, 7, 8]), 3)
     assert (read(first), told(first)) == ([[1, 5, 6]], [[5, 6, 7]])
     assert (read(second), told(second)) == ([[7, 8]], [[8, 1]])

@@ -124,7 +124,7 @@ def detection(config: DebertaConfig, **changes: Any) -> ReplacedTokenDetection:
 
 
 @pytest.mark.parametrize("term", ["masked-lm", REPLACED_TOKEN])
-def test_the_generators_embeddings_are_not_taught_by_the_discriminator(term: str) -> None:
+def test_the_discriminator_has_no_gradient_to_the_generators_embeddings(term: str) -> None:
     found = detection(SHAPES["third"])
     torch.manual_seed(0)
     pair: Any = found.model(DEBERTA, found.config)

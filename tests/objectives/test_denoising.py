@@ -180,7 +180,7 @@ def test_source_and_target_of_spans_are_the_text(
 
 @settings(deadline=None, max_examples=100)
 @given(st.integers(1, 400), st.floats(0.02, 0.9), st.integers(0, 2**32))
-def test_single_noise_is_told_whatever_takes_its_place(tokens: int, rate: float, seed: int) -> None:
+def test_noise_of_single_tokens_is_the_target(tokens: int, rate: float, seed: int) -> None:
     def rng() -> np.random.Generator:
         return generator(seed, "row")
 

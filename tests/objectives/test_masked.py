@@ -234,7 +234,7 @@ def test_the_loss_equals_the_reference_librarys(name: str) -> None:
     assert int(count) == batch.counts[MASKED_LM] == int((labels >= 0).sum())
 
 
-def test_only_what_is_hidden_is_scored() -> None:
+def test_logits_are_computed_for_masked_tokens_alone() -> None:
     found = objective()
     batch = found.collate(made(found, corpus()))
     model: Any = random_model(get_family("bert"), found.config, "masked-lm")

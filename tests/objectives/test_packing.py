@@ -31,7 +31,7 @@ def test_texts_without_a_frame() -> None:
     assert row.is_text.tolist() == [True, True, True, False]
 
 
-def test_a_document_goes_on_in_the_next_row() -> None:
+def test_a_document_continues_in_the_next_row() -> None:
     found = PackedDataset(Split.from_documents([[[5, 6, 7], [8, 9, 10, 11]]]), WORDS, 6, seed=0)
     rows = [found.row(k).input_ids.tolist() for k in range(len(found))]
     assert rows == [[CLS, 5, 6, 7, 8, SEP], [CLS, 9, 10, 11, SEP, PAD]]

@@ -34,7 +34,7 @@ def filled(length: int, asked: list[int]) -> list[int]:
 @given(
     st.integers(5, 200), st.lists(st.integers(1, 250), min_size=1, max_size=40), st.integers(0, 99)
 )
-def test_both_rows_hold_whatever_is_drawn(length: int, asked: list[int], seed: int) -> None:
+def test_every_draw_fits_into_both_rows(length: int, asked: list[int], seed: int) -> None:
     sizes = np.array(filled(length, asked))
     found = draw_split_points(sizes, length, generator(seed, "row"))
     assert (found >= np.minimum(1, sizes - 1)).all() and (found < sizes).all()
@@ -61,7 +61,7 @@ def drawn(sizes: list[int], length: int, count: int) -> Ids:
 
 
 @pytest.mark.parametrize("sizes", [[5], [5, 5], [60, 5, 7, 50]])
-def test_texts_are_cut_anywhere_whatever_their_sort(sizes: list[int]) -> None:
+def test_split_points_are_uniform_in_both_kinds(sizes: list[int]) -> None:
     found = drawn(sizes, 64, 4000)
     five = Counter(found[:, sizes.index(5)].tolist())
     assert set(five) == {1, 2, 3, 4}
@@ -78,7 +78,7 @@ def test_a_row_that_is_full_has_texts_cut_anywhere() -> None:
         assert np.abs(np.cumsum(seen) - np.arange(1, size) / (size - 1)).max() < 1 / (size - 1) / 2
 
 
-def test_what_one_sort_reads_the_other_writes() -> None:
+def test_source_fraction_of_one_kind_is_target_fraction_of_the_other() -> None:
     found = drawn([30, 30], 40, 50)
     assert (found.sum(axis=1) == 30).all()
 

@@ -25,7 +25,7 @@ def test_every_size_has_settings_that_fit(name: str) -> None:
         assert found.lr_scheduler.warmup_steps < found.max_steps
 
 
-def test_what_papers_say() -> None:
+def test_recipes_have_the_numbers_of_the_papers() -> None:
     """Figures of arXiv:1810.04805 A.2, 1907.11692 table 9 and 1909.11942 section 4.1."""
     bert, roberta, albert = (
         get_family(name).recipe(size)

@@ -137,7 +137,7 @@ def _noting(encode: Any, seen: list[Tensor]) -> Any:
 # Rows
 
 
-def test_what_a_row_says() -> None:
+def test_arrays_of_a_row() -> None:
     for row in drawn_rows(objective()):
         ids, (_, places) = row.arrays["input_ids"], row.positions["places"]
         tokens = int(np.count_nonzero(row.arrays["document_ids"]))
@@ -231,7 +231,7 @@ def gradients(found: ReplacedTokenDetection, term: str) -> dict[str, Tensor | No
 
 
 @pytest.mark.parametrize("sharing", ["tied", "gradient-disentangled", "none"])
-def test_detection_teaches_the_generator_nothing_but_what_is_shared(sharing: str) -> None:
+def test_detection_has_gradients_to_shared_embeddings_alone(sharing: str) -> None:
     grads = gradients(objective(embedding_sharing=sharing), REPLACED_TOKEN)
     reached = {n for n, g in grads.items() if n.startswith("generator.") and g is not None}
     shared = {f"generator.embeddings.{n}.weight" for n in ("tokens", "positions", "types", "norm")}
@@ -284,7 +284,7 @@ def test_published_generators_follow_from_their_discriminators() -> None:
         assert found == SIZES[f"{size}-generator"]
 
 
-def test_what_cannot_be_learnt_says_why() -> None:
+def test_unsupported_objectives_have_a_reason() -> None:
     with pytest.raises(UsageError, match="bert has no head 'replaced-token-detection'"):
         objective_type(get_family("bert"), None, REPLACED_TOKEN)
     with pytest.raises(UsageError, match="gpt has no head 'masked-lm' for a generator"):

@@ -117,7 +117,7 @@ def test_texts_in_order_follow_each_other_and_leave_no_sentence_out() -> None:
     st.integers(2, 40),
     st.integers(0, 2**32),
 )
-def test_what_is_too_long_is_cut_off(sizes: list[tuple[int, int]], room: int, seed: int) -> None:
+def test_long_pairs_are_truncated(sizes: list[tuple[int, int]], room: int, seed: int) -> None:
     spans = np.array([(100, 100 + a, 500, 500 + b) for a, b in sizes])
     for (a, b), cut in zip(
         sizes, truncate_pairs(spans, room, generator(seed)).tolist(), strict=True

@@ -177,7 +177,9 @@ def test_stretches_that_run_out_of_sentinels_share_a_row() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(8, 300), st.lists(st.integers(1, 400), min_size=1), st.floats(0.05, 0.9))
-def test_what_fits_by_measure_fits_in_both_rows(length: int, asked: list[int], rate: float) -> None:
+def test_texts_within_the_budget_fit_into_both_rows(
+    length: int, asked: list[int], rate: float
+) -> None:
     def lengths(tokens: int) -> tuple[int, int]:
         noise = round(tokens * rate)
         return tokens - noise, noise + 1
@@ -277,7 +279,7 @@ def test_texts_that_share_a_row_are_as_they_are_alone(name: str, version: str) -
     assert together == pytest.approx(losses, rel=1e-9)
 
 
-def test_what_pads_a_row_changes_nothing() -> None:
+def test_padding_changes_nothing() -> None:
     model: Any = random_model(T5, SMALL, "seq2seq-lm")
     task = objective("span-corruption", 64)
     tensors = task.collate(rows(task, counted([20]))).tensors

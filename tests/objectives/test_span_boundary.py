@@ -36,7 +36,7 @@ def test_a_hand_worked_row() -> None:
     assert right.tolist() == [5, 5, 5]
 
 
-def test_tokens_behind_the_twentieth_are_not_told() -> None:
+def test_tokens_after_the_twentieth_are_not_predicted() -> None:
     places, where, _, _ = find_boundaries(packed(range(5, 40)), np.arange(2, 27))
     assert places.tolist() == list(range(2, 22))
     assert where.tolist() == list(range(20))
@@ -98,7 +98,7 @@ def test_the_loss_equals_the_formulas_of_the_paper(name: str) -> None:
     assert set(outcome.sums) == set(found.loss_weights) == {MASKED_LM, SPAN_BOUNDARY}
 
 
-def test_what_is_left_behind_has_no_boundary_head() -> None:
+def test_the_final_model_has_no_boundary_head() -> None:
     found, bert = objective(), get_family("bert")
     learner: Any = found.model(bert, found.config)
     network = found.models_to_save(learner)["model"]

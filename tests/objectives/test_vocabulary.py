@@ -26,7 +26,7 @@ def test_frames() -> None:
     assert (WORDS.single_template.size, WORDS.pair_template.size) == (2, 3)
 
 
-def test_a_frame_puts_what_the_tokenizer_puts() -> None:
+def test_a_template_adds_the_tokenizers_special_tokens() -> None:
     first, second = numbers([5, 7], [8, 10, 11])
     ids, types, own = WORDS.pair_template.wrap(first, second)
     expected = WORDS.tokenizer.encode("w5 w7", "w8 w10 w11")

@@ -53,7 +53,7 @@ def test_counts_that_are_wrong_for_short_rows_are_found(monkeypatch: pytest.Monk
     check_grad_accumulation(small("bert"))
 
 
-def test_the_commands_say_what_they_found(tmp_path: Path) -> None:
+def test_commands_print_the_results(tmp_path: Path) -> None:
     said = CliRunner().invoke(accumulation, ["gpt", *options()])
     assert said.exit_code == 0 and "4 rows in parts of 2: gradients differ by" in said.output
     arguments = ["gpt", "--device", "cpu", "--max-steps", "4", *options(max_steps=4)]

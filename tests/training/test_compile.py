@@ -25,7 +25,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def test_compiled_losses_are_the_others_and_a_compiled_run_goes_on(tmp_path: Path) -> None:
+def test_compiled_losses_are_equal_and_a_compiled_run_resumes(tmp_path: Path) -> None:
     """In one process, so that what was compiled is used again."""
     plain = run_training(tmp_path / "plain", "bert", objective="masked-lm", **SETTINGS)
     counters.clear()

@@ -45,7 +45,7 @@ def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shard", [False, True], ids=["copied", "split"])
-def test_one_process_goes_on_where_two_stopped(tmp_path: Path, shard: bool) -> None:
+def test_one_process_resumes_a_run_of_two(tmp_path: Path, shard: bool) -> None:
     dropout = {"config": {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0}}
     arguments = ["gpt", *options(max_steps=6, **dropout), *(["--fsdp"] if shard else [])]
     alone, run = tmp_path / "alone", tmp_path / "run"

@@ -35,7 +35,7 @@ def test_it_is_the_sum_of_the_definition() -> None:
     torch.testing.assert_close(average.tensors["head.bias"].double(), expected, atol=1e-6, rtol=0)
 
 
-def test_a_model_in_half_precision_has_its_average_in_full() -> None:
+def test_average_of_a_half_precision_model_is_float32() -> None:
     model = nn.Linear(2, 2, bias=False).bfloat16()
     nn.init.ones_(model.weight)
     average = EMA(model, 0.999)
@@ -44,7 +44,7 @@ def test_a_model_in_half_precision_has_its_average_in_full() -> None:
     torch.testing.assert_close(average.tensors["weight"], torch.full((2, 2), 0.999))
 
 
-def test_a_model_has_it_for_a_while_and_then_its_own_weights_back() -> None:
+def test_weights_are_restored_after_the_average_was_applied() -> None:
     model = Tied()
     average = EMA(model, 0.5)
     start = average.tensors["head.bias"].clone()
@@ -59,7 +59,7 @@ def test_a_model_has_it_for_a_while_and_then_its_own_weights_back() -> None:
     assert torch.equal(model.head.bias, start)
 
 
-def test_it_goes_on_where_it_was_saved() -> None:
+def test_average_resumes_from_its_state_dict() -> None:
     model = Tied()
     average = EMA(model, 0.9)
     moved(model, 0)

@@ -45,7 +45,7 @@ def test_numbers_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory
     assert list(back["losses"]) == ["b", "a"]
 
 
-def test_the_clock_has_its_own_file(tmp_path: Path) -> None:
+def test_performance_is_logged_to_its_own_file(tmp_path: Path) -> None:
     with JsonlLogger(tmp_path) as journal:
         journal.log(record(1))
         journal.log_performance({"step": 1, "seconds": 2.5})
@@ -55,7 +55,9 @@ def test_the_clock_has_its_own_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", [{"step": 1, "clock": 2}, {"step": 1, "loss": math.inf}])
-def test_what_does_not_belong_is_refused(tmp_path: Path, bad: dict[str, float]) -> None:
+def test_unknown_keys_and_nonfinite_numbers_are_errors(
+    tmp_path: Path, bad: dict[str, float]
+) -> None:
     with JsonlLogger(tmp_path) as journal:
         with pytest.raises(ValueError, match=r"clock|JSON"):
             journal.log(bad)
@@ -120,7 +122,7 @@ def test_a_log_of_another_run_is_not_cut(tmp_path: Path, shift: int) -> None:
         assert journal.size() == end
 
 
-def test_what_was_written_survives_a_kill(tmp_path: Path) -> None:
+def test_records_survive_sigkill(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys; from pathlib import Path\n"
         "from zoo.training.logging.jsonl import *\n"

@@ -104,7 +104,7 @@ def test_a_run_may_be_shorter_than_its_warm_up() -> None:
         ({"name": "inverse-sqrt-constant-warmup"}, "needs warmup_steps above 0"),
     ],
 )
-def test_what_means_nothing_is_refused(settings: dict[str, Any], message: str) -> None:
+def test_invalid_values_are_errors(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LRSchedulerConfig(**settings)
     with pytest.raises(msgspec.ValidationError, match=message):

@@ -57,7 +57,7 @@ def test_a_split_batch_gives_the_same_gradients(family: str, objective: str) -> 
 
 
 @pytest.mark.parametrize(("family", "objective"), CASES)
-def test_it_is_learnt_and_the_result_is_a_checkpoint(
+def test_loss_falls_and_the_final_model_is_a_checkpoint(
     family: str, objective: str, tmp_path: Path
 ) -> None:
     run = run_training(

@@ -106,7 +106,7 @@ def test_updates_are_those_of_the_formula(name: str, correction: bool, formula: 
 
 
 @pytest.mark.parametrize("correction", [True, False])
-def test_each_layer_has_its_rate(correction: bool) -> None:
+def test_each_layer_has_its_learning_rate(correction: bool) -> None:
     own = nn.ModuleDict({"layers": nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])}).double()
     formula = corrected if correction else uncorrected
     scales = {"layers.0": 0.5**3, "layers.1": 0.5**2}
@@ -221,7 +221,7 @@ def test_adagrad_sees_no_difference_between_a_scale_of_the_loss_and_one_of_its_s
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_it_goes_on_to_the_bit_where_it_was_saved(name: str, dtype: torch.dtype) -> None:
+def test_optimizer_resumes_bit_for_bit(name: str, dtype: torch.dtype) -> None:
     whole, given = model(dtype), settings(name, bias_correction=False)
     updates(whole, given, range(STEPS))
     half = model(dtype)
@@ -317,7 +317,7 @@ def wrong() -> Iterator[tuple[dict[str, Any], str]]:
 
 
 @pytest.mark.parametrize(("given", "message"), list(wrong()))
-def test_what_cannot_be_meant_is_refused(given: dict[str, Any], message: str) -> None:
+def test_invalid_values_are_errors(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         OptimizerConfig(**{"learning_rate": 0.1, **given})
     with pytest.raises(msgspec.ValidationError, match=message):

@@ -148,7 +148,7 @@ def test_all_is_taken_exactly_and_written_down(
     assert result.manifest.training and result.manifest.training["init_from"]["models"]["model"]
 
 
-def test_what_is_missing_is_named_and_new_only_where_it_is_said(
+def test_missing_weights_are_errors_unless_named_as_new(
     hub_checkpoint: Make, text: str, tmp_path: Path
 ) -> None:
     source = hub_checkpoint("BertForMaskedLM")
@@ -165,9 +165,7 @@ def test_what_is_missing_is_named_and_new_only_where_it_is_said(
         run_of(hub_checkpoint("BertModel", "bare"), text, objective="masked-lm")
 
 
-def test_what_is_not_needed_is_left_and_written_down(
-    hub_checkpoint: Make, text: str, tmp_path: Path
-) -> None:
+def test_unused_weights_are_recorded(hub_checkpoint: Make, text: str, tmp_path: Path) -> None:
     source = hub_checkpoint()
     record = run_of(source, text, objective="masked-lm").pretrained
     assert record is not None and not record.new_parameters
@@ -175,7 +173,7 @@ def test_what_is_not_needed_is_left_and_written_down(
     assert len(record.models["model"].unused) == 4
 
 
-def test_heads_that_call_other_tensors_alike_are_told_apart(tmp_path: Path, text: str) -> None:
+def test_equal_names_of_different_heads_are_not_confused(tmp_path: Path, text: str) -> None:
     """DeBERTa's two heads both have a ``head.dense`` and a ``head.norm`` of the same shape."""
     import transformers
 
@@ -219,7 +217,7 @@ def test_a_checkpoint_that_was_changed_is_refused(
 
 
 @pytest.mark.parametrize("left", [0, 3, 6])
-def test_it_goes_on_bit_for_bit_without_the_model(
+def test_resume_does_not_need_the_pretrained_model(
     hub_checkpoint: Make, text: str, tmp_path: Path, left: int
 ) -> None:
     """Also where it was killed before its first checkpoint; neither source nor store is left."""
@@ -291,7 +289,7 @@ def test_two_networks_start_with_a_checkpoint_each(text: str, tmp_path: Path) ->
         assert torch.allclose(ours, judge(ids).logits, atol=1e-5)
 
 
-def test_a_generator_is_new_only_where_it_is_said(text: str, tmp_path: Path) -> None:
+def test_a_new_generator_must_be_named(text: str, tmp_path: Path) -> None:
     model, generator = electras(tmp_path)
     with pytest.raises(UsageError, match="has no generator, which replaced-token-detection needs"):
         run_of(model, text, "electra", **PAIR)
@@ -356,7 +354,7 @@ def test_tables_that_are_sums_become_the_model_s(text: str, tmp_path: Path) -> N
     ],
     ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
-def test_what_contradicts_the_model_is_refused(
+def test_settings_that_contradict_the_model_are_errors(
     hub_checkpoint: Make, text: str, changes: dict[str, Any], said: str
 ) -> None:
     if "generator" in changes.get("init_from", {}):

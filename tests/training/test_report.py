@@ -115,7 +115,7 @@ def test_it_is_replaced_as_a_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "missing", ["config.yaml", "run.json", "metrics.jsonl", "performance.jsonl", "*"]
 )
-def test_what_is_missing_is_left_out(tmp_path: Path, missing: str) -> None:
+def test_sections_of_missing_files_are_omitted(tmp_path: Path, missing: str) -> None:
     write_run(tmp_path)
     for path in tmp_path.glob(missing):
         path.unlink()

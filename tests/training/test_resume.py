@@ -100,7 +100,9 @@ def test_a_second_process_is_refused_while_one_is_at_work(tmp_path: Path) -> Non
         pass
 
 
-def test_what_killed_processes_left_behind_is_removed(unbroken: Path, tmp_path: Path) -> None:
+def test_staging_directories_of_killed_processes_are_removed(
+    unbroken: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     shutil.copytree(unbroken, run)
     cut(run, 9)
@@ -120,7 +122,7 @@ def test_what_killed_processes_left_behind_is_removed(unbroken: Path, tmp_path: 
     assert_same(unbroken, run)
 
 
-def test_resuming_what_is_finished_changes_nothing(unbroken: Path) -> None:
+def test_resuming_a_finished_run_changes_nothing(unbroken: Path) -> None:
     before = (unbroken / "metrics.jsonl").read_bytes()
     done = finish("--resume", str(unbroken))
     assert done.returncode == 0, done.stderr

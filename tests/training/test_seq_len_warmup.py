@@ -35,7 +35,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -> P
 
 
 @pytest.mark.parametrize("left", [SWITCH - 1, SWITCH, SWITCH + 1])
-def test_it_goes_on_bit_for_bit_around_the_switch(
+def test_resume_is_exact_around_the_switch_of_lengths(
     unbroken: Path, tmp_path: Path, left: int
 ) -> None:
     run = tmp_path / "run"
@@ -72,7 +72,7 @@ def test_rows_stay_as_many_and_are_as_long_as_the_step_says() -> None:
     late.close()
 
 
-def test_what_is_counted_is_what_was_looked_at(unbroken: Path) -> None:
+def test_tokens_are_those_that_are_not_padding(unbroken: Path) -> None:
     """Places that are no padding, of rows of two lengths; the rate knows nothing of the switch."""
     feed = train_dataloader(build_setup(small("bert", **SHORT)), HERE)
     total, plain = 0, records(unbroken)
@@ -105,7 +105,7 @@ def test_what_is_counted_is_what_was_looked_at(unbroken: Path) -> None:
         ("elmo", {"seq_len_warmup": {"seq_len": 10}}, "have one length"),
     ],
 )
-def test_what_means_nothing_is_refused(
+def test_invalid_values_are_errors(
     tmp_path: Path, family: str, changes: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said):

@@ -36,7 +36,7 @@ def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
+def test_tensorboard_reads_the_scalars(tmp_path: Path) -> None:
     with closing(TensorBoardLogger(tmp_path)) as events:
         for step in (0, 1, 200, 1_000_000, 1 << 40):
             events.log(train(step, step * 0.5))

@@ -111,7 +111,7 @@ def test_utilisation_on_a_device_lies_between_none_and_all() -> None:
     assert peak_memory(device) >= 2 * 4096**2 * 2
 
 
-def test_memory_grows_with_what_is_held() -> None:
+def test_peak_memory_grows_with_allocations() -> None:
     before = peak_memory(CPU)
     held = torch.ones(80 << 20, dtype=torch.uint8)
     assert peak_memory(CPU) >= held.numel() and peak_memory(CPU) >= before
@@ -119,7 +119,7 @@ def test_memory_grows_with_what_is_held() -> None:
 
 @pytest.mark.usefixtures("shared_home")
 @pytest.mark.parametrize("family", ["t5", "gpt"])
-def test_what_a_decoder_reads_counts(tmp_path: Path, family: str) -> None:
+def test_decoder_tokens_count(tmp_path: Path, family: str) -> None:
     """By hand: sources are what is not padding, and a target has a token for each label."""
     feed = train_dataloader(build_setup(small(family)), DistContext(0, 1, CPU))
     by_hand = 0

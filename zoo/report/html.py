@@ -1,4 +1,4 @@
-"""A page of HTML that needs nothing else: its style, and the few parts that a report has."""
+"""Self-contained HTML pages: style sheet, sections, key figures and tables."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -88,11 +88,11 @@ pre {
 
 
 def page(title: str, parts: Iterable[str]) -> str:
-    """Return a whole page.
+    """Return a page.
 
     Args:
-        title: of the page, as text.
-        parts: HTML.
+        title: title, as text.
+        parts: sections, as HTML.
     """
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -104,16 +104,16 @@ def page(title: str, parts: Iterable[str]) -> str:
 
 
 def section(title: str, *parts: str) -> str:
-    """Return a heading and what stands under it; nothing if that is nothing."""
+    """Return a section with a heading; an empty string if all parts are empty."""
     content = "\n".join(part for part in parts if part)
     return f"<h2>{escape(title)}</h2>\n{content}" if content else ""
 
 
 def stat_list(rows: Iterable[tuple[str, str, str]]) -> str:
-    """Return figures with their names.
+    """Return a list of key figures.
 
     Args:
-        rows: name, value and a note on it, as text; those without a value are left out.
+        rows: name, value and note, as text; rows without a value are omitted.
     """
     shown = [
         f"<div><dt>{escape(name)}</dt><dd>{escape(value)}"
@@ -131,7 +131,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], best: int | None
     Args:
         header: names of the columns, as text.
         rows: cells, as text.
-        best: the row to point out.
+        best: index of the row to highlight.
     """
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
     body = [
@@ -148,10 +148,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], best: int | None
 
 
 def text(content: str) -> str:
-    """Return text as it stands, in a box; nothing for none."""
+    """Return preformatted text in a box; an empty string for no text."""
     return f"<pre>{escape(content.strip())}</pre>" if content.strip() else ""
 
 
 def note(content: str) -> str:
-    """Return a remark."""
+    """Return a note in small print."""
     return f'<p class="note">{escape(content)}</p>'

@@ -1,4 +1,4 @@
-"""Curves as SVG, drawn by hand: no library, no script, and colours that the page decides."""
+"""Line charts as inline SVG, without scripts; the page's style sheet sets the colours."""
 
 import math
 from collections.abc import Sequence
@@ -17,11 +17,10 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Series:
-    """A curve.
+    """A curve of a chart.
 
     Attributes:
-        name: what the legend calls it, and its class in the page's style; empty for a curve
-            that needs no legend.
+        name: name in the legend and CSS class; empty for a curve without a legend.
         points: step and value, in order of steps.
     """
 
@@ -30,13 +29,13 @@ class Series:
 
 
 def line_chart(title: str, unit: str, lines: Sequence[Series], *, zero: bool = False) -> str:
-    """Draw curves over steps, as a ``figure`` of HTML.
+    """Return a chart of curves over steps, as an HTML ``figure``.
 
     Args:
-        title: above it.
-        unit: of the values.
-        lines: at least one of them with a point; those without one are left out.
-        zero: whether the axis of values begins at zero.
+        title: caption of the chart.
+        unit: unit of the values.
+        lines: curves, of which at least one has a point; empty ones are omitted.
+        zero: start the axis of values at zero.
     """
     lines = [line for line in lines if line.points]
     steps = [step for line in lines for step, _ in line.points]
@@ -53,12 +52,12 @@ def line_chart(title: str, unit: str, lines: Sequence[Series], *, zero: bool = F
 
 @dataclass(frozen=True)
 class Axis:
-    """A range of numbers and the round ones in it.
+    """An axis: a range of numbers, and the distance of its ticks.
 
     Attributes:
-        low: its beginning.
-        high: its end.
-        step: from one round number to the next.
+        low: lower end.
+        high: upper end.
+        step: distance of ticks.
     """
 
     low: float
@@ -70,10 +69,10 @@ class Axis:
         """Return an axis for values from ``low`` to ``high`` with about ``count`` intervals.
 
         Args:
-            low: the least value.
-            high: the greatest.
-            count: how many intervals of round numbers there should be.
-            tight: end with the greatest value, and not with a round number.
+            low: smallest value.
+            high: largest value.
+            count: approximate number of intervals between ticks.
+            tight: end the axis at the largest value instead of a tick.
         """
         if high <= low:  # a constant
             spread = abs(low) / 10 or 1.0
@@ -83,13 +82,13 @@ class Axis:
         return cls(first, high if tight else last, step)
 
     def ticks(self) -> list[float]:
-        """Return the round numbers, from the lowest."""
+        """Return the values of the ticks, in ascending order."""
         count = math.floor((self.high - self.low) / self.step + 1e-9)
         first = round(self.low / self.step)
         return [(first + k) * self.step for k in range(count + 1)]
 
     def part(self, value: float) -> float:
-        """Return where a value lies, from 0 to 1."""
+        """Return the position of a value on the axis, from 0 to 1."""
         return (value - self.low) / (self.high - self.low)
 
 
@@ -100,7 +99,7 @@ def _round_step(width: float) -> float:
 
 
 def label(value: float, step: float) -> str:
-    """Write a round number with as many digits as tell it from the next one."""
+    """Format the value of a tick with as many digits as distinguish it from the next one."""
     return _label(value, step).replace("-", "\N{MINUS SIGN}")
 
 
@@ -131,10 +130,7 @@ def _places(step: float) -> int:
 
 
 def downsample(points: Sequence[Point], limit: int = LIMIT) -> list[Point]:
-    """Return at most ``limit`` points: of each run of points the lowest and the highest.
-
-    Peaks stay, as they are what one looks for.
-    """
+    """Return at most ``limit`` points: minimum and maximum of each run, so that peaks remain."""
     if len(points) <= limit:
         return list(points)
     runs = limit // 2

@@ -9,7 +9,7 @@ What is too long is cut off at either end, from the longer text first.
 
 There, a row holds one pair and padding. Here, pairs that leave room share a row. And there, the
 data were made ten times over, with other masks, cuts and random texts each time, which is left to
-choice here (``copies``): masks are drawn anew each time a row is used.
+choice here (``dupe_factor``): masks are drawn anew each time a row is used.
 """
 
 from bisect import bisect_left

@@ -5,7 +5,6 @@ Importing this imports neither; a session imports the one that it runs on.
 
 from typing import TYPE_CHECKING
 
-from zoo.convert.dtypes import LONG, parse_dtype
 from zoo.errors import UsageError, did_you_mean
 from zoo.inference.session import BackendWarning, Session
 
@@ -97,6 +96,8 @@ def dtype_name(dtype: str | None) -> str | None:
     Raises:
         UsageError: no dtype has that name.
     """
+    from zoo.convert.dtypes import LONG, parse_dtype  # zoo.convert is slow to import
+
     code = parse_dtype(dtype)
     return LONG[code] if code else None
 

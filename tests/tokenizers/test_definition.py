@@ -136,9 +136,9 @@ HOSTILE: dict[str, tuple[Change, str]] = {
         normalizers({"type": "Precompiled", "precompiled_charsmap": "////"}),
         "precompiled_charsmap is malformed",
     ),
-    "has two tokens on one id": (vocabulary(c=0), "'c' = 0 is no token id"),
-    "has a negative id": (vocabulary(c=-1), "'c' = -1 is no id"),
-    "has an id that is true": (vocabulary(c=True), "'c' = True is no id"),
+    "has two tokens on one id": (vocabulary(c=0), "'c' = 0 is the id of"),
+    "has a negative id": (vocabulary(c=-1), "'c' = -1 is no token id"),
+    "has an id that is true": (vocabulary(c=True), "'c' = True is no token id"),
     "has sparse ids": (vocabulary(c=10**9), "id of the token 'c' is 1,000,000,000"),
     "has a long token": (vocabulary(**{"c" * 5000: 9}), "length of the token 'cccc"),
     "has a prefix that merges lack": (
@@ -175,7 +175,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
     "adds a token twice": (lambda v: v["added_tokens"].append(added(5, "[CLS]")), "two ids"),
     "adds two tokens on one id": (
         lambda v: v["added_tokens"].append(added(4, "x")),
-        "'x' = 4 is no token id",
+        "'x' = 4 is the id of",
     ),
     "adds a token beyond a gap": (
         lambda v: v["added_tokens"].append(added(70, "x")),

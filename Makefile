@@ -32,6 +32,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 lint:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/python -m benchmarks.names
+	$(BIN)/python -m benchmarks.house
 
 types:
 	$(BIN)/mypy

@@ -58,9 +58,11 @@ class ReferenceTests:
             if name in metafunc.fixturenames:
                 metafunc.parametrize(name, values[name], ids=str)
 
+    @pytest.mark.long
     def test_base_equals_the_reference(self, head: str) -> None:
         parity.assert_equal_at_all_lengths(self.family, self.base, head)
 
+    @pytest.mark.long
     def test_other_sizes_equal_the_reference(self, other: str, head: str) -> None:
         config = replace(self.family.sizes()[other], num_layers=2, vocab_size=200)
         parity.assert_equal(self.family, config, head)

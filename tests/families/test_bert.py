@@ -58,6 +58,7 @@ class TestBert(FamilyTests):
 
 
 @pytest.mark.parametrize("head", HEADS)
+@pytest.mark.long
 def test_base_equals_the_reference(head: str) -> None:
     assert_equal_at_all_lengths(BERT, SIZES["base"], head)
 

@@ -161,6 +161,7 @@ def test_settings_of_the_first_version_equal_the_reference(changes: dict[str, An
 @pytest.mark.parametrize(
     ("size", "head"), [("base", "none"), *(("v3-base", head) for head in SHARED_HEADS)]
 )
+@pytest.mark.long
 def test_base_equals_the_reference(size: str, head: str) -> None:
     config = replace(SIZES[size], enhanced_decoder=False)
     assert_equal_at_all_lengths(DEBERTA, config, head)
@@ -613,6 +614,7 @@ def test_dropouts_are_those_of_the_configuration() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("head", ["masked-lm", "multiple-choice"])
+@pytest.mark.long
 def test_a_graph_equals_torch_at_every_length(version: str, head: str, tmp_path: Path) -> None:
     asked = ("key_bias", "position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size")
     fields = {name: getattr(VERSIONS[version], name) for name in asked}

@@ -94,6 +94,7 @@ def test_settings_equal_the_reference(changes: dict[str, Any], head: str) -> Non
     ("size", "head"),
     [*(("small", head) for head in HEADS), *(("gpt", head) for head in BOTH)],
 )
+@pytest.mark.long
 def test_base_size_equals_the_reference(size: str, head: str) -> None:
     config = replace(SIZES[size], pad_token_id=50 if head == "sequence-classification" else None)
     spec, model = GPT.onnx(config, head), random_model(GPT, config, head)

@@ -144,6 +144,7 @@ def test_untied_output_embeddings_equal_the_reference() -> None:
 @pytest.mark.parametrize(
     ("size", "head"), [("v1.1-base", "none"), *(("base", head) for head in HEADS)]
 )
+@pytest.mark.long
 def test_base_equals_the_reference(size: str, head: str) -> None:
     config = SIZES[size]
     model = random_model(config, head)

@@ -25,6 +25,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+@pytest.mark.long
 def test_compiled_losses_are_equal_and_a_compiled_run_resumes(tmp_path: Path) -> None:
     """In one process, so that what was compiled is used again."""
     plain = run_training(tmp_path / "plain", "bert", objective="masked-lm", **SETTINGS)

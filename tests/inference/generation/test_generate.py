@@ -166,6 +166,7 @@ def test_streaming_gives_the_same_tokens(pair: MakePair) -> None:
 
 
 @pytest.mark.parametrize("size", ["small", "gpt"])
+@pytest.mark.long
 def test_base_size_equals_the_reference(pair: MakePair, size: str) -> None:
     shape = structs.asdict(SIZES[size])
     model, reference = pair(**{name: shape[name] for name in shape if name != "labels"})

@@ -1,4 +1,4 @@
-"""Tiny checkpoints that transformers writes."""
+"""Tiny checkpoints, written by transformers."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``docs/architecture.md`` names files, folders and functions that exist."""
+"""Files, folders and functions that ``docs/architecture.md`` mentions exist."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Fixtures of this folder."""
+"""Fixtures of this package."""
 
 from tests.checkpoints import hub_checkpoint
 

@@ -1,4 +1,4 @@
-"""Exceptions as one line and an exit code."""
+"""Mapping of exceptions to an error line and an exit code."""
 
 import errno
 import json

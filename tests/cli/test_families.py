@@ -1,4 +1,4 @@
-"""The table of families: what the plugins declare, on the screen and in the documentation."""
+"""The table of families, printed by ``zoo families`` and written to the documentation."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The commands that download, against a Hub on loopback, as a user types them."""
+"""Commands that download from the Hub, with a Hub on loopback."""
 
 import hashlib
 import json

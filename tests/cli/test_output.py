@@ -1,4 +1,4 @@
-"""Text of strangers on its way to the terminal, and streams that cannot be written."""
+"""Escaping of untrusted text on the terminal, and output streams that cannot be written."""
 
 import json
 import os

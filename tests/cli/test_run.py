@@ -1,6 +1,6 @@
-"""``zoo run`` as a user types it: where texts come from, what is written, what is refused.
+"""The command ``zoo run``: input sources, output formats and errors.
 
-What the tasks compute is compared in ``tests/inference/tasks``; here one number of each is.
+The results of the tasks are tested in ``tests/inference/tasks``; one value of each is checked here.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Commands open no socket: none of them on local paths, and no command with --offline."""
+"""No command opens a socket with local paths or with ``--offline``."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""The command line before any model is involved: start-up, help, mistakes, exit codes."""
+"""Start-up time and imports of the command line, help, usage errors, and exit codes."""
 
 import json
 import os

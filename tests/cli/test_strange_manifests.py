@@ -1,4 +1,4 @@
-"""Manifests and configurations of ours with values of other types: one line, and never a bug."""
+"""Manifests and configurations with values of wrong types give an error of one line."""
 
 import json
 import logging

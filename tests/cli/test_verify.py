@@ -1,4 +1,4 @@
-"""``zoo verify``: every claim of a manifest, and what happens when it is no longer true."""
+"""The command ``zoo verify``: every check of a manifest, and its failure."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A flipped bit anywhere in what zoo wrote is found, and its file is named."""
+"""Detection of single flipped bits in every file of a checkpoint and an export."""
 
 import shutil
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Conversion on first use, also by concurrent processes."""
+"""Conversion on first use, by one process and by concurrent processes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Checkpoints of ``options.json`` and HDF5: conversion in both directions, and use."""
+"""Checkpoints of ``options.json`` and HDF5: conversion in both directions, and inference."""
 
 import json
 from pathlib import Path

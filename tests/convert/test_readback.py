@@ -1,4 +1,4 @@
-"""Reading back of results before they are published."""
+"""Verification of written files before they are published."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""First releases of families, in their authors' names and formats (see golden/make_releases.py).
+"""Conversion of the authors' original releases (see golden/make_releases.py).
 
 The expected outputs of the converted weights are in the golden files, computed by transformers.
 """

@@ -1,4 +1,4 @@
-"""The zoo's layout in shards: writing, reading, and checks of the index."""
+"""Sharded checkpoints in the zoo's layout: writing, reading, and checks of the index."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Handmade ``.bin`` files: pickles of single instructions, and archives."""
+"""Handmade ``.bin`` files: pickles assembled from instructions, and archives."""
 
 import io
 import zipfile

@@ -1,4 +1,4 @@
-"""Pickles on the command line: what they hold converts like safetensors, and nothing else does."""
+"""Conversion of ``.bin`` files: same result as from safetensors, and refusal of other pickles."""
 
 import json
 import subprocess

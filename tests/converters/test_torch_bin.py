@@ -1,4 +1,4 @@
-"""PyTorch files are read bit for bit as torch saved them."""
+"""Tensors of PyTorch files are read bit for bit as torch saved them."""
 
 import struct
 import subprocess

@@ -1,4 +1,4 @@
-"""Texts, tokenizers and corpora for these tests."""
+"""Texts, tokenizers and corpora for the tests of this package."""
 
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""What is written, compared with what the tokenizer library says of the same texts."""
+"""Token ids and boundaries of a built corpus, compared with the tokenizers library."""
 
 import json
 from pathlib import Path

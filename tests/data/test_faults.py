@@ -1,4 +1,4 @@
-"""What goes wrong: one line that names the file and the place, and nothing left behind."""
+"""Failed corpus builds: an error of one line that names file and line, and no output."""
 
 import builtins
 import gzip

@@ -1,4 +1,4 @@
-"""Rows of a corpus: every token once an epoch, in an order that the seed decides."""
+"""Packed rows of a corpus: every token once per epoch, in an order determined by the seed."""
 
 from collections import Counter
 from functools import partial

@@ -1,4 +1,4 @@
-"""Texts in files of every kind, and the rule for sentences."""
+"""Readers of text files in all formats, and sentence splitting."""
 
 import gzip
 import json

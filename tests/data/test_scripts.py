@@ -1,4 +1,4 @@
-"""Corpora from scripts: one that guards nothing, and one whose processes die as they start."""
+"""Corpus builds from scripts: one without a main guard, and one whose workers die at start."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a tokenizer is trained on: everything that is small, and a bounded part of what is not."""
+"""Sampling of texts for tokenizer training: all of a small input, a bounded part of a large one."""
 
 import tracemalloc
 from collections.abc import Iterator

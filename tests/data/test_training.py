@@ -1,4 +1,4 @@
-"""Trained tokenizers: as their families want them, always the same, read by transformers."""
+"""Tokenizer training: layout of each family, determinism, and loading by transformers."""
 
 import json
 import subprocess

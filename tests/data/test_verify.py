@@ -1,4 +1,4 @@
-"""Corpora whose files were changed: every flipped bit is noticed and its file named."""
+"""Verification of corpora: every flipped bit is detected, and the file is named."""
 
 import random
 import shutil

@@ -1,4 +1,4 @@
-"""Graphs that write with a cache: their texts are torch's, and they are what others expect."""
+"""Exported graphs with a key-value cache: generation equals torch, and the usual input names."""
 
 import json
 import shutil

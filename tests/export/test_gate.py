@@ -1,4 +1,4 @@
-"""A graph that is not right is not published, and nothing stays behind."""
+"""The comparison that every export must pass; a wrong graph leaves no files."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""What is exported, and that it computes what torch computes."""
+"""Exported graphs: inputs, outputs, and equality with torch."""
 
 import math
 from collections.abc import Callable

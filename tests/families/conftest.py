@@ -1,4 +1,4 @@
-"""Families are tested on one thread: their models are small, and other work may share the cores."""
+"""Limit torch to one thread: the models are small, and other processes may share the cores."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Tiny models as ELMo's were published, made of the golden files."""
+"""Tiny checkpoints in ELMo's release format, made from the golden files."""
 
 import json
 from pathlib import Path

@@ -1,7 +1,7 @@
-"""ELMo in numpy, word by word and row by row, from the file's own tensors.
+"""Reference implementation of ELMo in numpy, one word and one sentence at a time.
 
-Written from the paper and from what the released TensorFlow code does, to be obvious and nothing
-else: no batches, no masks, no rearranged weights. It shares no code with the family.
+It follows the paper and the released TensorFlow code, without batches, masks or rearranged weights,
+on the tensors of the checkpoint file. It shares no code with the family.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Streams of words to teach an ELMo with, and a learner."""
+"""Streams of words for ELMo's training, and a small model."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Comparing families of encoders with the reference library: what their tests share."""
+"""Assertions that compare families of encoders with the reference library."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""What every family of encoders is compared with the reference library in."""
+"""Tests of equality with the reference library, shared by all families of encoders."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

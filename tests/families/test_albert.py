@@ -1,4 +1,4 @@
-"""ALBERT: the conformance kit, and the reference library's outputs on random weights."""
+"""ALBERT: the conformance kit, and equality with the reference library on random weights."""
 
 from pathlib import Path
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""BERT: the conformance kit, and the reference library's outputs on full-size random weights."""
+"""BERT: the conformance kit, and equality with the reference library at full size."""
 
 import math
 import subprocess

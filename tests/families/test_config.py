@@ -1,4 +1,4 @@
-"""Keys that follow from others, and shapes that cannot be built."""
+"""Derived configuration keys, and validation of shapes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The conformance checks find faults: each family here has one, and its check fails."""
+"""The conformance kit detects faults: each family here has one fault, and its check fails."""
 
 from collections.abc import Callable
 from dataclasses import replace

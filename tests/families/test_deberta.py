@@ -1,4 +1,4 @@
-"""DeBERTa: the conformance kit, the reference library's outputs, and the released decoder's."""
+"""DeBERTa: the conformance kit, and equality with the reference library and released code."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""ELMo: the conformance kit, an independent numpy model, and the character ids."""
+"""ELMo: the conformance kit, equality with a numpy implementation, and character ids."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""ELMo's objective: what is told where, a loss by hand, and a state that is carried on."""
+"""ELMo's objective: labels, the loss computed by hand, and the recurrent state across batches."""
 
 import itertools
 from typing import Any

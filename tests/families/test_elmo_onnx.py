@@ -1,4 +1,4 @@
-"""ELMo's graph: what it computes at lengths that it was not traced with, and for texts."""
+"""ELMo's exported graph, at lengths other than those of the trace and on texts."""
 
 import json
 from collections.abc import Callable

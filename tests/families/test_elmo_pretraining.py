@@ -1,4 +1,4 @@
-"""ELMo in the engine: losses that fall, batches in parts, saved states, and what runs leave."""
+"""Pretraining of ELMo: falling loss, micro-batches, saved states, and the resulting checkpoint."""
 
 import json
 from pathlib import Path

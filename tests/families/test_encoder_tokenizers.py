@@ -1,4 +1,4 @@
-"""Families of encoders build the tokenizer that a checkpoint's files are of."""
+"""Tokenizers that families of encoders build from the vocabulary files of a checkpoint."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""GPT: the conformance kit, and the reference library's outputs on full-size random weights."""
+"""GPT: the conformance kit, and equality with the reference library at full size."""
 
 import json
 import math

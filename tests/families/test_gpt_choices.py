@@ -1,4 +1,4 @@
-"""GPT's choice among several texts: against the reference library's classes with two heads."""
+"""GPT's multiple-choice head, compared with the reference library's double-head classes."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The first GPT, from its vocabulary files to texts on the command line."""
+"""The first GPT with its word-level tokenizer, from vocabulary files to ``zoo run``."""
 
 import json
 from pathlib import Path

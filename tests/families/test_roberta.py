@@ -1,4 +1,4 @@
-"""RoBERTa: the conformance kit, and the reference library's outputs on random weights."""
+"""RoBERTa: the conformance kit, and equality with the reference library on random weights."""
 
 from pathlib import Path
 from typing import Any, ClassVar

@@ -1,4 +1,4 @@
-"""T5: the conformance kit, and the reference library's outputs on random weights."""
+"""T5: the conformance kit, and equality with the reference library on random weights."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""Faulty input to a conversion: error of one line, documented exit code, no output.
+"""Faulty input to a conversion: an error of one line, a documented exit code, and no output.
 
 Every fault is tried on the command line, in a directory that must stay unchanged.
 """

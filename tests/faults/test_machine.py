@@ -1,4 +1,4 @@
-"""Machines that fail: full and read-only disks, little memory, and a clock that jumps."""
+"""Failures of the machine: full and read-only disks, little memory, and a wrong clock."""
 
 import os
 import subprocess

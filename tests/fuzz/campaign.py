@@ -1,4 +1,4 @@
-"""Many cases in forking workers, and a summary by reader."""
+"""Execution of many cases in worker processes, with a summary for each reader."""
 
 import gc
 import importlib

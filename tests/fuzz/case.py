@@ -1,4 +1,4 @@
-"""One case: an example, a mutation, the commands in a fork with limits, and the verdict."""
+"""Execution of one case: a mutated example, commands in a fork with limits, and the verdict."""
 
 import contextlib
 import json

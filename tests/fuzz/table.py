@@ -1,7 +1,7 @@
 """``python -m tests.fuzz.table``: write the tables of docs/reliability.md from committed results.
 
-Every figure is from a file in tests/results, which a test or the fuzzer wrote; a promise without
-such a file says so.
+Every figure is from a file in tests/results, which a test or the fuzzer wrote. A promise without
+such a file is marked in the table.
 """
 
 import json

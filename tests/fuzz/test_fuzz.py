@@ -1,4 +1,4 @@
-"""The fuzzer: a few hundred cases, and that it finds what it is for."""
+"""The fuzzer: a few hundred cases, and detection of misbehaving readers."""
 
 import faulthandler
 import os

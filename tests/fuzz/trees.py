@@ -1,7 +1,7 @@
 """Mutations of structure: JSON, YAML, and headers that hold JSON.
 
-Objects are lists of pairs here, so that a key can stand twice, and a leaf can be text that is
-written as it is, such as ``NaN`` or 100,000 brackets.
+Objects are lists of pairs, so that a key can occur twice. A leaf can be raw text, such as ``NaN``
+or 100,000 brackets.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""Make the golden files of ELMo, which the reference library does not have.
+"""Create the golden files of ELMo, which the reference library does not implement.
 
     PYTHONPATH=. python tests/golden/make_elmo.py
 
-What is expected comes from ``tests/families/elmo_numpy.py``, which shares no code with the family;
-`benchmarks/elmo.py` shows that both compute what the original TensorFlow code did.
+The expected outputs are computed by ``tests/families/elmo_numpy.py``, which shares no code with the
+family; ``benchmarks/elmo.py`` compares both with the original TensorFlow code.
 """
 
 import json

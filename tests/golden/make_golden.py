@@ -1,9 +1,9 @@
-"""Make the golden files of a family with the reference library.
+"""Create the golden files of a family with the reference library.
 
     python tests/golden/make_golden.py bert
 
-Nothing of the family but the names of its heads and outputs is used: the configuration, the
-weights and their names, and the formulas are the reference library's own.
+Only the names of heads and outputs are taken from the family. Configuration, weights, names of
+tensors and formulas are those of the reference library.
 """
 
 import inspect

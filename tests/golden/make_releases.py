@@ -1,12 +1,12 @@
-"""Write the weights of golden files as the code of their first releases saved them.
+"""Write the weights of golden files in the format of the authors' original releases.
 
     pip install tensorflow-cpu safetensors    # in an environment of its own
     PYTHONPATH=. python tests/golden/make_releases.py tests/fixtures/releases
 
-Made with TensorFlow 2.21.0 (``tf.compat.v1.train.Saver``). What the weights compute is in the
-golden files, by the reference library and, for the bidirectional language model, by numpy. Names
-follow run_pretraining.py and modeling.py of google-research/electra and google-research/albert,
-and training.py of allenai/bilm-tf.
+Made with TensorFlow 2.21.0 (``tf.compat.v1.train.Saver``). The expected outputs are in the golden
+files, computed by the reference library and, for the bidirectional language model, by numpy.
+Names of variables follow run_pretraining.py and modeling.py of google-research/electra and
+google-research/albert, and training.py of allenai/bilm-tf.
 """
 
 import sys

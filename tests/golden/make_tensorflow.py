@@ -1,10 +1,10 @@
-"""Write the small TensorFlow 1 checkpoint that the tests read, with TensorFlow itself.
+"""Write the small TensorFlow 1 checkpoints of the tests with TensorFlow.
 
     pip install tensorflow-cpu          # in an environment of its own
     python tests/golden/make_tensorflow.py tests/fixtures/tensorflow
 
-Made with TensorFlow 2.21.0 (``tf.compat.v1.train.Saver``). ``values.npz`` holds what TensorFlow was
-given. The names are those of Google's release of BERT, with the slots of its optimizer.
+Made with TensorFlow 2.21.0 (``tf.compat.v1.train.Saver``). ``values.npz`` holds the saved values.
+The names are those of Google's release of BERT, with the slots of its optimizer.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Malicious servers: errors of one line, within limits, and no files elsewhere."""
+"""Malicious servers: errors of one line, bounded time and memory, and no files elsewhere."""
 
 import gzip
 import itertools

@@ -1,4 +1,4 @@
-"""Tiny checkpoints in our own layout, made without a conversion."""
+"""Tiny checkpoints in the zoo's layout, made without a conversion."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Measuring sessions side by side, whatever they read; no figures where answers differ."""
+"""Benchmarks of several sessions; no figures are reported if their outputs differ."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""ONNX files of strangers: refused before the runtime sees them, or by it, in one line."""
+"""Untrusted ONNX files: refused before the runtime loads them, or by it, with one line."""
 
 import json
 from collections.abc import Callable

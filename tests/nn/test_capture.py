@@ -1,4 +1,4 @@
-"""``zoo.nn.capture``, compared with what the reference library returns for the same layers."""
+"""``zoo.nn.capture``, compared with the hidden states and attentions of the reference library."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What reads from left to right: where tokens stand, and a text in steps against the whole."""
+"""Decoders: positions of tokens, and incremental evaluation against that of the whole sequence."""
 
 from functools import partial
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Causal attention in pieces, through a cache, is causal attention."""
+"""Causal attention in chunks with a key-value cache equals causal attention at once."""
 
 import pytest
 import torch

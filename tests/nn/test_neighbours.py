@@ -1,4 +1,4 @@
-"""What depends on how far apart tokens are: scores by difference, and convolutions."""
+"""Layers that depend on token distance: relative position scores and convolutions."""
 
 import pytest
 import torch

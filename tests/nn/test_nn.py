@@ -1,4 +1,4 @@
-"""The blocks against their formulas, written out."""
+"""Blocks, compared with explicit formulas."""
 
 import math
 

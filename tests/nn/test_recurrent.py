@@ -1,4 +1,4 @@
-"""Going over tokens in turn, against a loop over each row's own; and what is remembered of rows."""
+"""Recurrence over tokens, compared with a loop over single rows, and its state across batches."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The product for a few rows: what the ordinary one gives, with gradients left to that."""
+"""The linear map for few rows, compared with ``torch.nn.functional.linear``."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Texts that share a row, and the same texts alone."""
+"""Assertion that packed texts are scored as in rows of their own."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A vocabulary of word pieces, and rows of them: every third id goes on with a word."""
+"""A vocabulary of word pieces, in which every third id continues a word, and rows of its tokens."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The area under the curve, as the count of all pairs by hand gives it."""
+"""The area under the ROC curve, compared with a count over all pairs."""
 
 import numpy as np
 import pytest

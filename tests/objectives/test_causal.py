@@ -1,4 +1,4 @@
-"""Next tokens: what is told when, and losses that equal the reference library's."""
+"""The causal objective: labels, and losses equal to the reference library's."""
 
 from collections import Counter
 from typing import Any

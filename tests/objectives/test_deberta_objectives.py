@@ -1,4 +1,4 @@
-"""DeBERTa's objectives: texts that share a row, the decoder, and a discriminator's embeddings."""
+"""DeBERTa's objectives: packed texts, the enhanced decoder, and the discriminator's embeddings."""
 
 from pathlib import Path
 from typing import Any

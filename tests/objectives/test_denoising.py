@@ -1,4 +1,4 @@
-"""Sources and targets: the paper's examples, the released code's lengths, nothing lost."""
+"""The denoising objective: the paper's examples, the released code's lengths, no lost tokens."""
 
 import itertools
 from collections import Counter

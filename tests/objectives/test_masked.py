@@ -1,4 +1,4 @@
-"""Masked tokens: what is hidden and told, and losses that equal the reference library's."""
+"""The masked objective: masks and labels, and losses equal to the reference library's."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is chosen to be hidden: never too much, never a special token, whole where it should be."""
+"""Selection of tokens to mask: the budget, special tokens, whole words, n-grams and spans."""
 
 import numpy as np
 import pytest

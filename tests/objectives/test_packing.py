@@ -1,4 +1,4 @@
-"""Several texts in one row."""
+"""Packing of several texts into one row."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Prefixes and the rest of texts: the paper's example, cuts anywhere, and rows that are full."""
+"""The prefix objective: the paper's example, uniform split positions, and full rows."""
 
 from collections import Counter
 

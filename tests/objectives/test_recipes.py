@@ -1,4 +1,4 @@
-"""Recipes: whole settings for every size, of objectives and options that there are."""
+"""Recipes: complete settings for every size, with existing objectives and options."""
 
 from typing import Any
 

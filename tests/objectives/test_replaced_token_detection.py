@@ -1,4 +1,4 @@
-"""Replaced tokens: samples, labels, losses that equal the reference library's, and gradients."""
+"""Replaced-token detection: samples, labels, losses equal to the reference library's, gradients."""
 
 from pathlib import Path
 from typing import Any

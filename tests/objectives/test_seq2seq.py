@@ -1,4 +1,4 @@
-"""Rows of sources and targets: both full, and losses that equal the reference library's."""
+"""Packed sources and targets: full rows, and losses equal to the reference library's."""
 
 from typing import Any
 

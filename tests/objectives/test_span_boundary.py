@@ -1,4 +1,4 @@
-"""Spans told from what stands around them, against formulas in numpy."""
+"""The span boundary objective, compared with formulas in numpy."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which tokens are noise: how many, in how many spans, and each way as likely."""
+"""Noise spans: number of tokens, number of spans, and uniform distribution over all partitions."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""What objectives read off a tokenizer, which is the tokenizers library's own account."""
+"""Vocabulary properties that objectives use, compared with the tokenizers library."""
 
 from collections.abc import Sequence
 

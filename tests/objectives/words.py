@@ -1,4 +1,4 @@
-"""Vocabularies of whole words, and what tests of objectives do with rows."""
+"""Vocabularies of whole words, and helpers that take rows apart."""
 
 import itertools
 from collections.abc import Mapping, Sequence

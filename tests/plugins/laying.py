@@ -1,4 +1,4 @@
-"""Third parties' plugins laid out as pip would, without pip."""
+"""Distributions of third-party plugins, laid out as by pip."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Exceptions of third parties' plugins: exit code 5, and a line that names the plugin."""
+"""Exceptions in third-party plugins: exit code 5, and an error line that names the plugin."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``zoo plugins --check``: every file of a plugin is looked into."""
+"""The command ``zoo plugins --check``: every file of a plugin is checked."""
 
 import json
 from pathlib import Path

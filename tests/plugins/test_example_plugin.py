@@ -1,6 +1,6 @@
-"""The example of docs/add-a-family.md, installed by pip and used like a family of ours.
+"""The example of docs/add-a-family.md, installed by pip and used like a built-in family.
 
-Every command is a process of its own that finds the plugin by its distribution's metadata.
+Every command is a separate process that finds the plugin by its distribution's metadata.
 """
 
 import json

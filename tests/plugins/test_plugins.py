@@ -1,6 +1,6 @@
-"""Third parties' plugins: found by their distribution's metadata, healthy, broken, or rivals.
+"""Discovery of third-party plugins: valid, broken, and conflicting ones.
 
-Each test lays out distributions as pip would and starts the command with them on the path.
+Each test lays out distributions as pip does, and starts the command with them on the path.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Facts about the checkpoints of the registry, from public copies of the Hub's pages.
 
 Each file of the directory ``published`` maps registry names to facts on the repository's pages.
-They were typed in from the pages listed with them, and nothing comes from the registry or this
-project. Facts that no page shows are omitted.
+They were copied from the listed pages, independently of the registry and this project. Facts that
+no page shows are omitted.
 """
 
 from pathlib import Path

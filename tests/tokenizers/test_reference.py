@@ -1,4 +1,4 @@
-"""Ids, offsets, type ids, decoded text and truncation equal transformers'."""
+"""Token ids, offsets, type ids, decoded text and truncation equal transformers'."""
 
 import random
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""The tokenizer of tasks."""
+"""The tokenizer class: encoding, padding, truncation, decoding."""
 
 from pathlib import Path
 from typing import Any

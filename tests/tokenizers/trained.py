@@ -1,4 +1,4 @@
-"""Small models of every kind, trained deterministically."""
+"""Small tokenizer models of every kind, trained deterministically."""
 
 import json
 import tempfile

@@ -1,4 +1,4 @@
-"""Every objective of every family that it suits."""
+"""All pairs of a family and a supported objective."""
 
 from collections.abc import Iterator
 

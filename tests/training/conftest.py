@@ -1,4 +1,4 @@
-"""A store that the tests of this folder share, so that each corpus is built once."""
+"""A store shared by the tests of this package, so that each corpus is built once."""
 
 from pathlib import Path
 

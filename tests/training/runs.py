@@ -1,4 +1,4 @@
-"""Runs that are over in a second: what tests of the engine share."""
+"""Settings of runs of about one second, and helpers for tests of the trainer."""
 
 import filecmp
 import json

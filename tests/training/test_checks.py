@@ -1,4 +1,4 @@
-"""The proofs hold for what is right, of all rows that a run has, and fail for what is wrong."""
+"""Checks of objectives in a run: they pass at all row lengths, and detect wrong counts."""
 
 from pathlib import Path
 from typing import Any

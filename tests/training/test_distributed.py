@@ -1,4 +1,4 @@
-"""Two processes learn what one does from the same rows, and one goes on where two stopped."""
+"""Runs of two processes equal runs of one, and a run resumes with another world size."""
 
 import json
 import os

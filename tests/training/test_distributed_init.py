@@ -1,4 +1,4 @@
-"""Two processes begin with a model, on shorter rows at first, and go on, as one does."""
+"""Distributed runs with initial weights and sequence-length warm-up equal runs of one process."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the documentation says to type is understood, and names settings that there are."""
+"""Commands in the documentation parse, and the settings that it names exist."""
 
 import re
 import shlex

@@ -1,4 +1,4 @@
-"""What goes wrong in a run is one line with the documented exit code, and nothing is lost."""
+"""Failures of runs: an error of one line, the documented exit code, and intact checkpoints."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Optimizers of parameters that are split over two processes, compared with one process."""
+"""Optimizers with parameters sharded over two processes, compared with one process."""
 
 import errno
 from pathlib import Path

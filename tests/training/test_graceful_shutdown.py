@@ -1,4 +1,4 @@
-"""A request to stop, as a scheduler and a launcher deliver it: more than once."""
+"""Graceful shutdown on signals that a scheduler and a launcher send, also repeatedly."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""The log: what is written comes back, whatever a killed process left behind."""
+"""The JSON Lines log: writing, reading, and truncation after a killed process."""
 
 import json
 import math

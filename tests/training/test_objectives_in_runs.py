@@ -1,5 +1,7 @@
-"""What holds for every objective of every family: splitting a batch changes nothing, the loss
-falls, and what comes out is a checkpoint that the other commands take.
+"""Properties of every objective of every family in a run.
+
+Gradients do not depend on the number of micro-batches, the loss falls, and the result is a
+checkpoint that other commands accept.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What other tools are told of a model with a vocabulary of its own."""
+"""Special tokens of a pretrained model in the Hub's layout."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Runs that start with a model: it is what the reference library says it is, and nothing else."""
+"""Runs with initial weights from a checkpoint, compared with the reference library."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""What a person sees, on a real terminal and without one."""
+"""The progress bar, with and without a terminal."""
 
 import os
 import pty

@@ -1,4 +1,4 @@
-"""The report: a page of its own, whose curves are where the numbers say, read with a parser."""
+"""The HTML report: self-contained, well-formed, with curves at the logged values."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""A run that is broken off, however it happens, ends where the unbroken one ends."""
+"""Resumed runs end with the same weights and log as uninterrupted ones."""
 
 import contextlib
 import json

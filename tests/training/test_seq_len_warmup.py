@@ -1,4 +1,4 @@
-"""Rows that are shorter at first: a function of the step, which resuming cannot miss."""
+"""Sequence-length warm-up, a function of the step, also in resumed runs."""
 
 import json
 import shutil

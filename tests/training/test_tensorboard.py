@@ -1,4 +1,4 @@
-"""Files of events, read by TensorBoard itself; checksums, compared with the package in C."""
+"""TensorBoard event files, read by TensorBoard, and their checksums."""
 
 from contextlib import closing
 from pathlib import Path

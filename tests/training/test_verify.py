@@ -1,4 +1,4 @@
-"""Runs whose files were changed: every flipped bit of a checkpoint is noticed and named."""
+"""Verification of runs: every flipped bit of a checkpoint is detected, and the file is named."""
 
 import random
 import shutil

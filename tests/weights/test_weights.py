@@ -1,4 +1,4 @@
-"""The rule engine: operations invert, templates expand, prefixes are found, accounts close."""
+"""Weight rules: operations and their inverses, templates, prefixes, and unused tensors."""
 
 from collections.abc import Mapping
 from typing import Any

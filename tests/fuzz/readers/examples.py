@@ -1,4 +1,4 @@
-"""Sound examples that several readers share: models of every family, releases, tokenizers."""
+"""Valid examples that several readers share: models of every family, releases, tokenizers."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Converted models and exports: their manifests, and their files behind digests that are right."""
+"""Converted models and exports, with unchanged and with recomputed digests."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Corpora that training reads, and runs that are resumed."""
+"""Corpora for training, and resumed runs."""
 
 import json
 import shutil

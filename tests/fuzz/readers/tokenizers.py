@@ -1,4 +1,4 @@
-"""Tokenizers: every kind of file, converted with a model and then run on a text."""
+"""Tokenizer files of all formats, converted with a model and applied to a text."""
 
 import json
 from abc import abstractmethod

@@ -1,7 +1,7 @@
-"""Weights: every file format, converted, and compared element by element with another library.
+"""Weights in all file formats, converted and compared elementwise with another library.
 
-A conversion moves elements without changing them. A source with numbered elements shows the
-permutation; the values of a mutated source, read by another library, are expected there.
+A conversion permutes elements and changes none. The permutation is determined with a source of
+numbered elements, and then applied to the values of a mutated source, read by another library.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Random models of our own and of the reference library with the same weights."""
+"""Random models, paired with models of the reference library with the same weights."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Absurd settings of generation: refused before anything is allocated."""
+"""Validation of generation settings, before any allocation."""
 
 from typing import Any
 

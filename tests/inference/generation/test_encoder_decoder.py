@@ -1,4 +1,4 @@
-"""Writing from an encoded source: the reference library's texts, with and without a cache."""
+"""Generation of encoder-decoder models equals the reference library's, with and without cache."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Greedy and beam search: the reference library's texts, and the same with and without a cache."""
+"""Greedy and beam search equal the reference library's, with and without a cache."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

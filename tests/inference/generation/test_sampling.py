@@ -1,4 +1,4 @@
-"""Sampling: the distribution, worked out by hand, and what the seed decides."""
+"""Sampling: the distribution, computed by hand, and the effect of the seed."""
 
 import math
 from collections import Counter

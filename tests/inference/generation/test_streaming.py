@@ -1,4 +1,4 @@
-"""Text from tokens as they come."""
+"""Incremental decoding of generated tokens."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Models to run tasks on: tiny random ones, and a real sentence encoder."""
+"""Models for tests of tasks: tiny random ones, and a published sentence encoder."""
 
 import importlib.util
 import json

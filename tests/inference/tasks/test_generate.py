@@ -1,4 +1,4 @@
-"""generate: from texts to continuations, from Python and from the command line."""
+"""The task ``generate``: continuations of texts, in Python and on the command line."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Many inputs through ``zoo run``: memory does not grow with their number."""
+"""Memory of ``zoo run``, which does not grow with the number of inputs."""
 
 from pathlib import Path
 

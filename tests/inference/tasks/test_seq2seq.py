@@ -1,4 +1,4 @@
-"""seq2seq: from texts to what a model makes of them, from Python and from the command line."""
+"""The task ``seq2seq``: generation from source texts, in Python and on the command line."""
 
 import json
 import tempfile

@@ -102,22 +102,22 @@ def build(
     """Build a corpus in a staging directory, and rename it when it is complete.
 
     Args:
-        plan: what of.
-        target: the directory to make.
-        workers: how many processes tokenize; by default as many as there are cores, and no other
-            than this one for a few megabytes.
+        spec: sources and settings of the corpus.
+        target: directory of the corpus.
+        workers: number of processes that tokenize; by default the number of cores, or this process
+            alone for up to ``SINGLE_PROCESS_BYTES`` of sources.
         force: replace an existing directory that `zoo` wrote.
-        shard: bytes of a token file, at most.
+        shard_bytes: largest size of a token file.
 
     Raises:
-        UsageError: the directory exists or cannot be written, or the texts are too short for
-            what is asked.
+        UsageError: the directory exists or cannot be written, or the texts are too short for a
+            split or the vocabulary size.
         SourceError: a file is missing or cannot be read, or there is no text.
-        VerificationError: a file is damaged, not UTF-8, or changes meanwhile.
+        VerificationError: a file is damaged, not UTF-8, or changed during the build.
     """
     texts = [file for files in spec.files.values() for file in files]
     with atomic_directory(target, force=force, sources=texts) as staging:
-        _, sources = spec.file_stats, spec.sources  # in this order: a later change shows
+        _, sources = spec.file_stats, spec.sources  # stat before hashing: a change between the two is detected
         held = _held_out(spec)
         tokenizer = spec.tokenizer.make(lambda: _training_texts(spec, held))
         (staging / TOKENIZER).write_bytes(tokenizer.json)

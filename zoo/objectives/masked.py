@@ -114,7 +114,7 @@ class MaskedLanguageModelling(Objective):
         """See ``Objective``.
 
         Raises:
-            UsageError: the tokenizer has no mask, or a row has no place for text.
+            UsageError: the tokenizer has no mask token, or a row has no room for text.
         """
         self.vocabulary.special_token_id("mask")
         return MaskedDataset(self, split, seed)

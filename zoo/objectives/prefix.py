@@ -36,7 +36,7 @@ class PrefixRowBudget:
     """
 
     def __init__(self, length: int) -> None:
-        self.free = [length, length]  # for either sort
+        self.free = [length, length]  # of either kind
 
     @property
     def kind(self) -> int:

@@ -135,8 +135,8 @@ class SentencePairs(MaskedLanguageModelling):
         """See ``Objective``.
 
         Raises:
-            UsageError: the tokenizer has no mask, a row has no place for two texts, or there is
-                nothing to make pairs of.
+            UsageError: the tokenizer has no mask token, a row has no room for a pair, or the split
+                has too few documents or sentences.
         """
         self.vocabulary.special_token_id("mask")
         around = self.vocabulary.pair_template.size

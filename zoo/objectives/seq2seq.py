@@ -1,11 +1,11 @@
-"""What all objectives of encoder-decoders share: a source and a target for each text.
+"""Base class of sequence-to-sequence objectives: a source and a target for each text.
 
-Several texts share a row of the encoder, and the same texts a row of the decoder, in the same
-order: ``document_ids`` and ``decoder_document_ids`` number them from 1, so that each text's
-target sees its own source alone. A token that ends a text (role ``eos``) closes each source and
-each target, as in the released code of Raffel et al. 2020 (arXiv:1910.10683); there, it ends what
-is read or written, whether or not the document goes on. The decoder reads its target one place
-late, after ``decoder_start_token_id``, and every token of the target is told.
+Several texts share an encoder row, and the same texts a decoder row, in the same order:
+``document_ids`` and ``decoder_document_ids`` number them from 1, so that each target attends to its
+own source alone. An end-of-text token (role ``eos``) follows each source and each target, as in the
+released code of Raffel et al. 2020 (arXiv:1910.10683), even if the document continues in another
+row. The decoder's input is the target shifted right, after ``decoder_start_token_id``, and every
+token of the target is predicted.
 """
 
 from abc import abstractmethod

@@ -57,10 +57,10 @@ class SpanBoundaryHead(nn.Module):
     """Predicts a token of a span from the hidden states around the span.
 
     Args:
-        hidden_size: width of the trunk.
-        embedding_size: width of the token embeddings.
-        vocab_size: number of tokens of the vocabulary.
-        layer_norm_eps: added to the variance in both norms.
+        hidden_size: hidden size of the backbone.
+        embedding_size: size of the token embeddings.
+        vocab_size: number of tokens in the vocabulary.
+        layer_norm_eps: epsilon of both layer norms.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ def find_boundaries(packed: PackedRow, positions: Ids) -> tuple[Ids, Ids, Ids, I
         the span, (m,) each.
     """
     texts = np.append(packed.document_ids, 0)
-    own = np.append(packed.is_text, False)  # so that the place before the first is none either
+    own = np.append(packed.is_text, False)  # so that index -1, before the first token, is no text either
     span = label_runs(positions, texts)
     first = positions[np.diff(span, prepend=-1) > 0]
     last = first + np.bincount(span, minlength=len(first)) - 1

@@ -181,7 +181,7 @@ class CheckpointCallback(Callback):
             trainer.ema.copy_to(trainer.model)
         training = self._training_record(trainer)
         for name, trained in self.setup.objective.models_to_save(trainer.model).items():
-            # all ranks gather: a shard is on each of them
+            # a collective call: each rank has a shard of the weights
             weights = {
                 key: full_tensor(tensor).cpu()
                 for key, tensor in unique_state_dict(trained.module).items()

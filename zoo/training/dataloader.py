@@ -78,10 +78,10 @@ class BatchLoader:
             yield self.dataset.example(self._index(step, place), rng)
 
     def _index(self, step: int, place: int) -> int:
-        """Return the index of the dataset's row at a place of a step."""
+        """Return the index into the dataset of one of the rows of a step."""
         if not self.objective.stateful:
             return self._order[(step - self.first_step) * self.global_batch_size + place]
-        # stateful: each place of the batch reads a contiguous part of the corpus, row after row
+        # stateful: each row index of the batch reads a contiguous part of the corpus
         rows_per_place = len(self.dataset) // self.global_batch_size
         return place * rows_per_place + step % rows_per_place
 
@@ -143,7 +143,7 @@ def eval_batches(setup: TrainSetup, dist: DistContext) -> list[Batch]:
     """
     rows = build_dataset(setup, "validation", 1)
     wanted = min(len(rows), setup.config.eval_sequences)
-    shared = wanted % dist.world_size == 0  # else each process looks at all
+    shared = wanted % dist.world_size == 0  # otherwise each process evaluates all rows
     return BatchLoader(
         setup.objective,
         rows,

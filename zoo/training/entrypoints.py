@@ -103,7 +103,7 @@ def train(
     path = Path(dist.broadcast(str(output or _free_path(settings))))
     if path.exists():
         raise UsageError(f"{path} exists", f"`zoo pretrain --resume {path}`, or another -o")
-    dist.barrier()  # all have looked
+    dist.barrier()  # all processes have chosen their path before it is created
     with errors_naming(file):
         job = _in_turn(
             dist,
@@ -259,7 +259,7 @@ def _write_directory(
         for name, content in files.items():
             (staging / name).write_bytes(content)
         (staging / MANIFEST).write_bytes(add_digest(encode_json(record)))
-        if prepared.pretrained is not None:  # so that nothing but this directory is needed to go on
+        if prepared.pretrained is not None:  # so that a resume needs this directory alone
             state = CheckpointMeta(step=0, settings=settings_digest(setup.config))
             save_checkpoint(
                 staging, state, {"weights": unique_state_dict(prepared.loss_module.model)}, dist

@@ -16,7 +16,7 @@ from zoo.objectives.examples.vocabulary import Ids
 MaskStrategy = Literal["tokens", "words", "ngrams", "spans"]
 MAX_NGRAM, MAX_SPAN = 3, 10
 _INVERSE = 1 / np.arange(1, MAX_NGRAM + 1)
-_GEOMETRIC = 0.8 ** np.arange(MAX_SPAN)  # each word more is less likely by a fifth
+_GEOMETRIC = 0.8 ** np.arange(MAX_SPAN)  # geometric distribution with p = 0.2
 NGRAM_PROBS, SPAN_PROBS = _INVERSE / _INVERSE.sum(), _GEOMETRIC / _GEOMETRIC.sum()
 
 
@@ -38,9 +38,9 @@ class Words:
     """The words of a row.
 
     Attributes:
-        bounds: where each starts and ends.
-        stops: of each, the number of the word behind the last one of its text.
-        of: (length,), the word that stands at a place, where there is one.
+        spans: start and end of each word.
+        document_ends: for each word, the index of the first word after its segment.
+        index: index of the word of each token, (length,), int64; meaningful for text tokens alone.
     """
 
     spans: list[tuple[int, int]]
@@ -49,14 +49,17 @@ class Words:
 
     @classmethod
     def find(cls, packed: PackedRow, starts_word: NDArray[np.bool_]) -> "Words":
-        """Find them: each begins where the vocabulary says so, or where a stretch of text does."""
+        """Return the words of a row.
+
+        A word starts at a token with ``starts_word``, and at the start of each run of text tokens.
+        """
         own, texts = packed.is_text, packed.document_ids
-        fresh = own.copy()  # where a stretch begins
+        fresh = own.copy()  # first token of each run of text tokens
         fresh[1:] &= ~own[:-1] | (texts[1:] != texts[:-1])
         begins = fresh | (own & starts_word[packed.input_ids])
         starts, of = np.flatnonzero(begins), np.cumsum(begins) - 1
         ends = starts + np.bincount(of[own], minlength=len(starts))
-        firsts = np.append(np.flatnonzero(fresh[starts]), len(starts))  # of each stretch
+        firsts = np.append(np.flatnonzero(fresh[starts]), len(starts))  # first word of each run
         stops = np.repeat(firsts[1:], np.diff(firsts))
         bounds = list(zip(starts.tolist(), ends.tolist(), strict=True))
         return cls(bounds, stops.tolist(), of)
@@ -69,14 +72,17 @@ def select_mask_positions(
     rng: np.random.Generator,
     starts_word: NDArray[np.bool_],
 ) -> MaskSelection:
-    """Select tokens of a row.
+    """Select the tokens of a row to mask.
 
     Args:
         strategy: ``tokens``, ``words``, ``ngrams`` or ``spans``; see ``select_tokens`` and so on.
         packed: the row.
         budget: largest number of tokens.
         rng: random generator.
-        starts_word: (vocabulary,), bool, see ``TokenizerView.starts_word``.
+        starts_word: (vocab_size,), bool, see ``TokenizerView.starts_word``.
+
+    Returns:
+        The selected tokens. The tokens of a span form a group; other tokens are groups of one.
     """
     if strategy == "tokens":
         places = select_tokens(packed, budget, rng)
@@ -120,11 +126,18 @@ def select_tokens(packed: PackedRow, budget: int, rng: np.random.Generator) -> I
 
 
 def select_words(words: Words, budget: int, rng: np.random.Generator) -> bytearray:
-    """Select whole words uniformly: the whole-word masking of the code released with Devlin et al.
-    2018 (create_pretraining_data.py).
+    """Select whole words uniformly.
+
+    This is the whole-word masking of the code released with Devlin et al. 2018
+    (``create_pretraining_data.py``).
+
+    Args:
+        words: the words of a row.
+        budget: largest number of tokens.
+        rng: random generator.
 
     Returns:
-        1 for each selected word, as the functions below.
+        1 for each selected word and 0 for the others, (words,).
     """
     taken = bytearray(len(words.spans))
     for word in rng.permutation(len(taken)).tolist():
@@ -140,9 +153,17 @@ def select_words(words: Words, budget: int, rng: np.random.Generator) -> bytearr
 def select_ngrams(words: Words, budget: int, rng: np.random.Generator) -> bytearray:
     """Select n-grams of up to three words, with a probability proportional to 1 / n.
 
-    Lan et al. 2020, arXiv:1909.11942, section 3.1 and create_pretraining_data.py: where n words
-    are too many tokens, or reach beyond the text, fewer are taken; what has a word that is
-    chosen already is passed over.
+    Lan et al. 2020, arXiv:1909.11942, section 3.1 and ``create_pretraining_data.py``. An n-gram
+    that exceeds the budget or its segment is shortened. One with a word that is already selected is
+    skipped.
+
+    Args:
+        words: the words of a row.
+        budget: largest number of tokens.
+        rng: random generator.
+
+    Returns:
+        1 for each selected word and 0 for the others, (words,).
     """
     taken = bytearray(len(words.spans))
     sizes = rng.choice(MAX_NGRAM, size=len(taken), p=NGRAM_PROBS) + 1
@@ -159,17 +180,19 @@ def select_ngrams(words: Words, budget: int, rng: np.random.Generator) -> bytear
 
 
 def select_spans(words: Words, anchors: Ids, budget: int, rng: np.random.Generator) -> bytearray:
-    """Select spans of whole words.
+    """Select spans of up to ten whole words, with lengths from a truncated geometric distribution.
 
-    Joshi et al. 2020, arXiv:1907.10529, section 3.1, and its released masking.py: a token is
-    drawn of those not chosen so far, and from the start of its word on as many words are taken
-    as a geometric distribution says, which is cut off behind ten; spans that meet are one.
+    Joshi et al. 2020, arXiv:1907.10529, section 3.1, and ``masking.py`` of the released code. A
+    span starts at the word of a random token that is not yet selected. Adjacent spans are merged.
 
     Args:
-        found: the words.
-        anchors: places of all tokens of texts.
-        budget: how many tokens may be chosen.
-        rng: draws.
+        words: the words of a row.
+        anchors: positions of all text tokens, (n,).
+        budget: largest number of tokens.
+        rng: random generator.
+
+    Returns:
+        1 for each selected word and 0 for the others, (words,).
     """
     taken = bytearray(len(words.spans))
     sizes = rng.choice(MAX_SPAN, size=len(anchors), p=SPAN_PROBS) + 1

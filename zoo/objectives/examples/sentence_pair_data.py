@@ -1,15 +1,16 @@
-"""Pairs of texts from a corpus, and rows that hold several of them.
+"""Sentence pairs of a corpus, and their packing into rows.
 
 The pairs are those of ``create_pretraining_data.py``, released with Devlin et al. 2018
-(arXiv:1810.04805, appendix A.2) and, for the order of sentences, with Lan et al. 2020
-(arXiv:1909.11942). Sentences of a document are gathered until they fill a row, in one document of
-ten until they reach a random shorter length. They are cut in two between sentences. In half of
-all cases the second part goes back, and its place is taken by sentences of another document.
-What is too long is cut off at either end, from the longer text first.
+(arXiv:1810.04805, appendix A.2) and, for sentence order, with Lan et al. 2020 (arXiv:1909.11942).
+Consecutive sentences of a document form a chunk of the length of a row or, in 10 % of the
+documents, of a random shorter length. A chunk is split between two sentences into two segments. For
+next-sentence prediction, in half of the cases the second segment is replaced by sentences of
+another document, and its sentences are used for the next chunk. A pair that is too long is
+truncated at either end, the longer segment first.
 
-There, a row holds one pair and padding. Here, pairs that leave room share a row. And there, the
-data were made ten times over, with other masks, cuts and random texts each time, which is left to
-choice here (``dupe_factor``): masks are drawn anew each time a row is used.
+Two things differ from the released code. There, a row holds one pair and padding; here, short pairs
+share a row. There, the data are generated ten times, with different masks, split points and random
+segments; here, masks are always drawn anew, and ``dupe_factor`` sets the number of repetitions.
 """
 
 from bisect import bisect_left
@@ -21,21 +22,21 @@ from numpy.typing import NDArray
 
 from zoo.data.corpus import Offsets, Split
 
-SHORT_FRACTION = 0.1  # the share of documents whose pairs are shorter
-Pair = tuple[int, int, int, int, int]  # start and end of the first text, of the second, label
+SHORT_FRACTION = 0.1  # fraction of the documents with shorter pairs
+Pair = tuple[int, int, int, int, int]  # start, end of the first and of the second segment, label
 Draw = Callable[[], float]
 PairGenerator = Callable[[Split, int, Draw], Iterator[Pair]]
 
 
 @dataclass(frozen=True)
 class SentencePairRows:
-    """Pairs, row by row.
+    """Sentence pairs by row.
 
     Attributes:
-        rows: (rows + 1,), the first pair of each row, and how many there are.
-        spans: (pairs, 4), start and end of the first text, then of the second: offsets of tokens
-            in the split.
-        labels: (pairs,).
+        rows: first pair of each row, and the number of pairs, (rows + 1,), int64.
+        spans: start and end of the first segment, then of the second, as token offsets in the
+            split, (pairs, 4), int64.
+        labels: label of each pair, (pairs,), int64.
     """
 
     rows: Offsets
@@ -43,11 +44,11 @@ class SentencePairRows:
     labels: NDArray[np.int64]
 
     def __len__(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return len(self.rows) - 1
 
     def row(self, index: int) -> list[tuple[list[int], int]]:
-        """Return the pairs of a row: four offsets and a label each."""
+        """Return offsets and label of each pair of a row."""
         there = slice(self.rows[index], self.rows[index + 1])
         return list(zip(self.spans[there].tolist(), self.labels[there].tolist(), strict=True))
 
@@ -61,15 +62,15 @@ def make_pairs(
     rng: np.random.Generator,
     dupe_factor: int,
 ) -> SentencePairRows:
-    """Make pairs of a whole corpus, and lay them out in rows.
+    """Make the sentence pairs of a split, and pack them into rows.
 
     Args:
-        split: the corpus.
-        maker: ``next_sentence_pairs`` or ``consecutive_pairs``.
-        length: places in a row.
-        around: how many of them special tokens take that stand around a pair.
-        rng: for all that is drawn.
-        copies: how often the corpus is gone through, with other draws each time.
+        split: the documents.
+        generate: ``next_sentence_pairs`` or ``consecutive_pairs``.
+        length: number of tokens per row.
+        special_tokens: number of special tokens per pair.
+        rng: random generator.
+        dupe_factor: number of passes over the corpus, each with different draws.
     """
     room, draw = length - special_tokens, uniform(rng).__next__
     numbers = (
@@ -89,21 +90,21 @@ def make_pairs(
 
 
 def uniform(rng: np.random.Generator) -> Iterator[float]:
-    """Yield numbers from 0 to below 1, a block at a time: single draws are slow."""
+    """Yield uniform numbers in [0, 1), drawn in blocks because single draws are slow."""
     while True:
         yield from rng.random(4096).tolist()
 
 
 def next_sentence_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[Pair]:
-    """Yield pairs for the objective of the next sentence: label 0 if it is, 1 if it is random.
+    """Yield pairs for next-sentence prediction: label 0 for the next segment, 1 for a random one.
 
-    A sentence that has none behind it always goes with random ones, as in the released code:
-    where documents are short, more than half of the pairs are random.
+    As in the released code, a chunk of one sentence is always paired with a random segment: if
+    documents are short, more than half of the pairs have label 1.
 
     Args:
         split: at least two documents.
-        max_tokens: tokens of a pair, at most; longer ones are yielded all the same.
-        draw: returns a number from 0 to below 1.
+        max_tokens: target number of tokens per pair; a pair may be longer, see ``truncate_pairs``.
+        draw: returns a uniform number in [0, 1).
     """
     for document, bounds in _documents(split):
         target, at, last = _target_length(max_tokens, draw), 0, len(bounds) - 1
@@ -121,15 +122,15 @@ def next_sentence_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[P
 
 
 def consecutive_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[Pair]:
-    """Yield pairs that follow each other, for the objective of their order; all have label 0.
+    """Yield pairs of consecutive segments, for sentence-order prediction; all have label 0.
 
-    Documents of one sentence are left out; a last sentence that is left over goes with the one
-    before it. (The released code pairs such sentences with random ones, and calls them swapped.)
+    Documents of one sentence are skipped. A last sentence that would be alone forms a pair with the
+    sentence before it. (The released code pairs it with a random one, and labels it as swapped.)
 
     Args:
-        split: the corpus.
-        max_tokens: tokens of a pair, at most; longer ones are yielded all the same.
-        draw: returns a number from 0 to below 1.
+        split: the documents.
+        max_tokens: target number of tokens per pair; a pair may be longer, see ``truncate_pairs``.
+        draw: returns a uniform number in [0, 1).
     """
     for _, bounds in _documents(split):
         target, at, last = _target_length(max_tokens, draw), 0, len(bounds) - 1
@@ -142,19 +143,19 @@ def consecutive_pairs(split: Split, max_tokens: int, draw: Draw) -> Iterator[Pai
 
 
 def _documents(split: Split) -> Iterator[tuple[int, list[int]]]:
-    """Yield each document's number, and where its sentences start and the last one ends."""
+    """Yield the index of each document, and the token offsets of its sentences and of its end."""
     sentences, documents = np.asarray(split.sentences), np.asarray(split.documents)
     for document in range(len(documents) - 1):
         yield document, sentences[documents[document] : documents[document + 1] + 1].tolist()
 
 
 def _target_length(max_tokens: int, draw: Draw) -> int:
-    """Draw how long the pairs of a document are to be: ``room``, or sometimes 2 to ``room``."""
+    """Draw the target length of a document's pairs: ``max_tokens``, or a random shorter one."""
     return 2 + int(draw() * (max_tokens - 1)) if draw() < SHORT_FRACTION else max_tokens
 
 
 def _random_sentences(split: Split, document: int, wanted: int, draw: Draw) -> tuple[int, int]:
-    """Draw sentences of another document that are as long as is wanted, where it has so many."""
+    """Draw consecutive sentences of another document, of about ``wanted`` tokens, or to its end."""
     sentences, documents = np.asarray(split.sentences), np.asarray(split.documents)
     other = int(draw() * (len(documents) - 2))
     other += other >= document
@@ -166,15 +167,18 @@ def _random_sentences(split: Split, document: int, wanted: int, draw: Draw) -> t
 
 
 def truncate_pairs(spans: Offsets, max_tokens: int, rng: np.random.Generator) -> Offsets:
-    """Cut pairs down to what a row has room for.
+    """Truncate pairs to a number of tokens.
 
-    The longer text of a pair loses tokens until both are equally long, and then the second and
-    the first in turn; each token that is lost is the first or the last that is left, by chance.
+    The longer segment is truncated to the length of the shorter one, then both in turn, beginning
+    with the second. Each token is removed from either end with probability 1/2.
 
     Args:
-        spans: (pairs, 4), see ``Pairs``.
-        max_tokens: tokens of a pair, at most; 2 or more.
-        rng: draws.
+        spans: offsets of the segments, (pairs, 4), see ``SentencePairRows``.
+        max_tokens: largest number of tokens per pair, at least 2.
+        rng: random generator.
+
+    Returns:
+        Offsets of the truncated segments, (pairs, 4).
     """
     starts, ends = spans[:, ::2], spans[:, 1::2]  # (pairs, 2) each
     sizes = ends - starts
@@ -191,17 +195,18 @@ def truncate_pairs(spans: Offsets, max_tokens: int, rng: np.random.Generator) ->
 
 
 def best_fit_decreasing(sizes: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """Put things into rows, the largest first, each where it leaves the least room.
+    """Assign items to rows: the largest first, each to the row with the least sufficient room.
 
-    The time is linear in the number of things (Johnson 1974, "Fast algorithms for bin packing",
-    on the rule): rows are kept by how much room they have, and a bit tells whether there are any.
+    Best-fit decreasing (Johnson 1974, "Fast algorithms for bin packing"), in time linear in the
+    number of items: rows are listed by their free room, and a bit mask has a bit for each list that
+    is not empty.
 
     Args:
-        sizes: (things,), each at most ``length``.
-        length: of a row.
+        sizes: size of each item, (items,), at most ``length``.
+        length: capacity of a row.
 
     Returns:
-        (things,), the row of each.
+        Row of each item, (items,), int64.
     """
     row_of = np.empty(len(sizes), dtype=np.int64)
     by_room: list[list[int]] = [[] for _ in range(length + 1)]

@@ -1,4 +1,4 @@
-"""Rows of the encoder and of the decoder that are filled at once, by texts of known lengths."""
+"""Packing of texts into the encoder's and the decoder's row at once, by known lengths."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -17,13 +17,13 @@ Lengths = Callable[[int], tuple[int, int] | None]
 
 
 class Seq2SeqRowBudget:
-    """A row of the encoder and one of the decoder; a text takes room in both.
+    """Free tokens of an encoder's and a decoder's row; a text needs room in both.
 
     Args:
-        length: places in the encoder's row.
-        decoder_length: places in the decoder's row.
-        sources: places that the source of a text takes; the first entry is for one token.
-        targets: places that its target takes.
+        length: number of tokens of the encoder's row.
+        decoder_length: number of tokens of the decoder's row.
+        sources: length of the source of a text of 1, 2, ... tokens.
+        targets: length of its target.
     """
 
     def __init__(
@@ -45,23 +45,23 @@ class Seq2SeqRowBudget:
 
 
 def plan_decoder_length(lengths: Lengths, split: "Split", length: int) -> tuple[BudgetFactory, int]:
-    """Fit the rows of the decoder to those of the encoder.
+    """Choose the length of decoder rows for which both rows are full for the documents of a split.
 
-    They are as long as the corpus needs it for both to be full: short texts have long targets
-    for their sources, where marks and ends count for more.
+    It depends on the lengths of documents: for short texts, sentinels and end-of-text tokens make
+    targets longer in relation to their sources.
 
     Args:
-        lengths: tokens of a text -> places that its source and its target take at most, without
-            the token that ends each; neither less for more tokens. ``None`` for a text that is
-            too long whatever the row is.
-        split: the corpus.
-        length: places in the encoder's row.
+        lengths: number of tokens of a text -> largest lengths of its source and target, without
+            end-of-text tokens; both must not decrease. ``None`` for a text that is too long for
+            any row.
+        split: the documents.
+        length: number of tokens of the encoder's row.
 
     Returns:
-        what makes an empty row, and places in the decoder's.
+        Factory of the budgets of empty rows, and number of tokens of the decoder's row.
 
     Raises:
-        UsageError: a row has no place for text.
+        UsageError: a row has no room for text.
     """
     found: list[tuple[int, int]] = []
     while (each := lengths(len(found) + 1)) is not None and each[0] < length:

@@ -1,10 +1,9 @@
-"""Which tokens of a text are noise, and what texts become that lack it.
+"""Random noise masks of a text, and the replacement of noise spans by sentinels.
 
-This is the algebra of Raffel et al. 2020 (arXiv:1910.10683, section 3.1.4) and of its released
-code (``preprocessors.py``: ``random_spans_noise_mask``, ``noise_span_to_unique_sentinel``,
-``nonnoise_span_to_unique_sentinel``). How many tokens are noise, and in how many spans, follows
-from the length of the text alone, so that how long a source and a target are is known before
-anything is drawn.
+Raffel et al. 2020 (arXiv:1910.10683, section 3.1.4) and the released code (``preprocessors.py``:
+``random_spans_noise_mask``, ``noise_span_to_unique_sentinel``,
+``nonnoise_span_to_unique_sentinel``). The numbers of noise tokens and of spans are functions of the
+text's length, so that the lengths of source and target are known before any draw.
 """
 
 import numpy as np
@@ -12,38 +11,48 @@ from numpy.typing import NDArray
 
 from zoo.objectives.examples.vocabulary import Ids
 
-Noise = NDArray[np.bool_]  # of each token of a text, whether it is noise
+Noise = NDArray[np.bool_]  # (tokens,), true for noise tokens
 
 
 def num_noise_tokens(tokens: int, rate: float) -> int:
-    """Return how many tokens are noise: at least one, and never all; none of a single token.
+    """Return the number of noise tokens: at least one, and not all; 0 for a single token.
 
-    Halves are rounded to even numbers, as in the released code, where it says how long sources
-    and targets are. Its masks round products in float32: of 15 %, that is a token more for 18
+    Halves are rounded to even, as where the released code computes the lengths of sources and
+    targets. Its noise masks round products in float32, which for 15 % adds one token at 18 of the
     lengths up to 2,000, such as 190.
+
+    Args:
+        tokens: number of tokens of the text.
+        rate: fraction of the tokens that is noise.
     """
     return min(max(round(tokens * rate), 1), tokens - 1)
 
 
 def num_noise_spans(tokens: int, rate: float, mean: float) -> int:
-    """Return in how many spans they are. There is a span of other tokens before each."""
+    """Return the number of noise spans; each follows a span of at least one other token.
+
+    Args:
+        tokens: number of tokens of the text.
+        rate: fraction of the tokens that is noise.
+        mean: mean number of tokens per noise span.
+    """
     noise = num_noise_tokens(tokens, rate)
     return min(max(round(noise / mean), 1), noise, tokens - noise)
 
 
 def random_spans(tokens: int, rate: float, mean: float, rng: np.random.Generator) -> Noise:
-    """Draw spans: others and noise in turn, the first of them others, the last noise.
+    """Draw a noise mask of spans; the first span is not noise, the last one is.
 
-    All ways to divide the tokens so are equally likely.
+    All divisions of the tokens into these spans are equally likely.
 
     Args:
-        tokens: of the text.
-        rate: share of tokens that is noise.
-        mean: tokens of a span of noise, on average.
-        rng: for the draws.
+        tokens: number of tokens of the text.
+        rate: fraction of the tokens that is noise.
+        mean: mean number of tokens per noise span.
+        rng: random generator.
 
     Returns:
-        (tokens,).
+        Noise mask, (tokens,), bool.
     """
     noise, spans = num_noise_tokens(tokens, rate), num_noise_spans(tokens, rate, mean)
     if not spans:
@@ -53,17 +62,25 @@ def random_spans(tokens: int, rate: float, mean: float, rng: np.random.Generator
 
 
 def _parts(total: int, parts: int, rng: np.random.Generator) -> Ids:
-    """Divide a number into positive ones, (parts,)."""
+    """Return a random partition of a number into positive integers, (parts,)."""
     cuts = np.sort(rng.permutation(total - 1)[: parts - 1]) + 1
     found: Ids = np.diff(cuts, prepend=0, append=total)
     return found
 
 
 def single_tokens(tokens: int, rate: float, rng: np.random.Generator) -> Noise:
-    """Draw noise that does not depend on its neighbours, (tokens,).
+    """Draw a noise mask of independent tokens.
 
-    The released code (``iid_noise_mask``) decides on each token alone; here, as many are chosen
-    as that gives on average, so that rows can be filled.
+    The released code (``iid_noise_mask``) draws each token independently. Here the number of noise
+    tokens is fixed to its mean, so that rows can be filled.
+
+    Args:
+        tokens: number of tokens of the text.
+        rate: fraction of the tokens that is noise.
+        rng: random generator.
+
+    Returns:
+        Noise mask, (tokens,), bool.
     """
     found = np.zeros(tokens, dtype=bool)
     found[rng.permutation(tokens)[: num_noise_tokens(tokens, rate)]] = True
@@ -71,12 +88,15 @@ def single_tokens(tokens: int, rate: float, rng: np.random.Generator) -> Noise:
 
 
 def spans_to_sentinels(text: Ids, noise: Noise, sentinels: Ids) -> Ids:
-    """Put a sentinel in the place of each span of noise, the first one for the first span.
+    """Replace each span of noise by a sentinel, in order.
 
     Args:
-        text: (tokens,).
-        noise: (tokens,).
-        sentinels: at least as many as there are spans.
+        text: token ids, (tokens,).
+        noise: noise mask, (tokens,), bool.
+        sentinels: ids of the sentinels, at least as many as spans.
+
+    Returns:
+        Token ids, (tokens - noise + spans,).
     """
     starts = noise & ~np.concatenate([[False], noise[:-1]])
     found = text.copy()

@@ -43,15 +43,15 @@ class DisentangledEmbedding(nn.Module):
 class GeneratorDiscriminator(nn.Module):
     """A generator and a discriminator with shared embeddings.
 
-    ``tied`` makes tables, and the norm of their sum, one and the same in both: what the code
-    released with Clark et al. 2020 (arXiv:2003.10555, model/modeling.py) keeps under one name for
-    both. The map that stands between embeddings and blocks of another width is each one's own.
-    ``gradient-disentangled`` makes each of the discriminator's tables a ``DisentangledEmbedding``.
+    With ``tied``, both share the embedding tables and the layer norm of the embeddings, as in the
+    code released with Clark et al. 2020 (arXiv:2003.10555, model/modeling.py). A projection of
+    embeddings to another hidden size is not shared. With ``gradient-disentangled``, each embedding
+    table of the discriminator is a ``DisentangledEmbedding``.
 
     Args:
-        generator: with ``embeddings``.
-        discriminator: with ``embeddings`` of the same widths, unless nothing is shared.
-        sharing: how.
+        generator: model with ``embeddings``.
+        discriminator: model with ``embeddings``, of the same sizes unless ``sharing`` is ``none``.
+        sharing: ``tied``, ``gradient-disentangled`` or ``none``.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class GeneratorDiscriminator(nn.Module):
                 target.add_module(name, DisentangledEmbedding(own))
 
     def plain_discriminator(self) -> nn.Module:
-        """Return the discriminator alone: the same modules, with merged embedding tables."""
+        """Return the discriminator with merged embedding tables; all other modules are shared."""
         embeddings = _embeddings(self.discriminator)
         tables = {
             name: child.merged()
@@ -78,15 +78,15 @@ class GeneratorDiscriminator(nn.Module):
 
     @torch.no_grad()
     def after_load(self, plain: nn.Module, *, both: bool) -> list[Tensor]:
-        """Make sums of tables what they are in a discriminator by itself.
+        """Set the difference tables so that the sums equal the tables of a plain discriminator.
 
         Args:
-            plain: what ``plain_discriminator`` returned, with other weights now.
-            both: whether the generator, which has none of its own yet, takes its tables, too, so
-                that nothing is to be added. Else a sum may be off by one rounding.
+            plain: module that ``plain_discriminator`` returned, with loaded weights.
+            both: copy the tables to the generator, too, which has no pretrained ones; all
+                differences are then zero. Otherwise a sum may differ by one rounding.
 
         Returns:
-            what was set.
+            Tensors that were set.
         """
         found = []
         for name, child in _embeddings(self.discriminator).named_children():
@@ -103,7 +103,7 @@ def _embeddings(model: nn.Module) -> nn.Module:
 
 
 def _with(module: nn.Module, children: Mapping[str, nn.Module]) -> nn.Module:
-    """Return a module that shares all with another, but for some children."""
+    """Return a module that shares everything with another one, except for some children."""
     found = copy.copy(module)
     found._modules = {**module._modules, **children}
     return found

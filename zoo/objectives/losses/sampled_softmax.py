@@ -42,7 +42,7 @@ class SampledOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Check that the vocabulary has more words than the sample.
 
         Raises:
-            UsageError: it has not.
+            UsageError: the sample is not smaller.
         """
         if self.num_sampled is not None and self.num_sampled >= vocabulary:
             raise UsageError(

@@ -76,7 +76,7 @@ def check_keys(values: ConfigDict, struct_type: Any, path: str, source: str) -> 
                 f"{source}: there is no setting {path}{key}",
                 did_you_mean(str(key), list(fields)) or f"there are {', '.join(fields)}",
             )
-        for inner in (fields[key], *get_args(fields[key])):  # of what may be None, too
+        for inner in (fields[key], *get_args(fields[key])):  # the members of a union with None, too
             nested = isinstance(inner, type) and issubclass(inner, msgspec.Struct)
             if nested and isinstance(value, dict):
                 check_keys(value, inner, f"{path}{key}.", source)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from zoo.families.base import Family
 
 Kind = TypeVar("Kind", bound=msgspec.Struct)
-DROPOUT = "dropout"  # fields of configurations whose names end so are free in each run
+DROPOUT = "dropout"  # a run may change the fields that end so, also of a pretrained model
 
 
 class DataConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -216,15 +216,15 @@ def build_config(
             did_you_mean(str(size), list(sizes)) or f"it has {', '.join(sizes)}",
         )
     recipe = msgspec.to_builtins(family.recipe(size))
-    if started is not None:  # the model's configuration stays; what is dropped is up to the run
+    if started is not None:  # the pretrained configuration is kept, except for dropout
         recipe["config"] = {k: v for k, v in recipe["config"].items() if k.endswith(DROPOUT)}
         asked = deep_merge(asked, {"size": size})
     if asked.get("seq_len", recipe["seq_len"]) <= (recipe["seq_len_warmup"] or {}).get(
         "seq_len", 0
     ):
-        recipe["seq_len_warmup"] = None  # all rows are that short
+        recipe["seq_len_warmup"] = None  # full rows are not longer
     if asked.get("objective", recipe["objective"]) != recipe["objective"]:
-        recipe["objective_args"] = {}  # they are the other objective's
+        recipe["objective_args"] = {}  # the recipe's are options of another objective
     return validate_config(deep_merge(recipe, asked))
 
 

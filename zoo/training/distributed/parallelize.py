@@ -16,9 +16,9 @@ def parallelize(lesson: LossModule, settings: TrainConfig, ranks: DistContext) -
     """Return the module that the trainer calls; FSDP replaces the parameters in place.
 
     Args:
-        loss_module: the model and its objective, on the device.
-        config: configuration of the run.
-        dist: rank, world size and device.
+        lesson: the model and its objective, on the device.
+        settings: configuration of the run.
+        ranks: rank, world size and device.
     """
     if settings.gradient_checkpointing:
         for block in transformer_blocks(lesson):

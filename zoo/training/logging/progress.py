@@ -66,7 +66,7 @@ def log_validation(record: Values) -> None:
     if record["split"] != "validation":
         return
     losses = record.get("losses", {})
-    terms = losses if len(losses) > 1 else {}  # one alone is the loss
+    terms = losses if len(losses) > 1 else {}  # a single term equals the loss
     values = {"loss": record["loss"], **terms, **record.get("metrics", {})}
     shown = ", ".join(f"{name} {value:.4f}" for name, value in values.items())
     LOG.info("step %s: validation %s", f"{record['step']:,}", shown)
@@ -81,7 +81,7 @@ def _above() -> Iterator[None]:
         if isinstance(handler, logging.StreamHandler) and not hasattr(handler, "baseFilename")
     }
     for handler in streams:
-        handler.setStream(sys.stderr)  # the bar has put itself in its place
+        handler.setStream(sys.stderr)  # rich has replaced sys.stderr
     try:
         yield
     finally:

@@ -104,7 +104,7 @@ def _grid(charts: Iterable[str]) -> str:
 def _learning(story: RunHistory) -> Iterator[str]:
     yield _both(story, "loss", "nats", None)
     terms = story.names("losses")
-    for term in terms if len(terms) > 1 else ():  # one alone is the loss
+    for term in terms if len(terms) > 1 else ():  # a single term equals the loss
         yield _both(story, term, "nats", "losses")
     for name in story.names("metrics"):
         yield _both(story, name, "mean", "metrics")

@@ -18,7 +18,7 @@ PREFIX = "events.out.tfevents."
 
 
 def warn_if_unavailable() -> bool:
-    """Return whether TensorBoard is installed; if not, log one line that says so."""
+    """Return whether TensorBoard is installed; if not, log a warning."""
     if importlib.util.find_spec("tensorboard") is not None:
         return True
     LOG.info("no TensorBoard curves are written: pip install 'plm-zoo[tensorboard]'")

@@ -62,7 +62,7 @@ def training_flops(loss: "Callable[[], torch.Tensor]", parameters: "Iterable[tor
     from torch.utils.flop_counter import FlopCounterMode
 
     learnt = [parameter for parameter in parameters if parameter.requires_grad]
-    # the other ways to compute attention are not counted on a CPU, or with work done twice
+    # the counter misses the fused kernels on a CPU, and counts recomputed work on CUDA
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         torch.autograd.grad(loss(), learnt, allow_unused=True)
     return int(counter.get_total_flops())

@@ -1,4 +1,4 @@
-"""Taking a network's weights from a checkpoint, and finding those that no checkpoint has."""
+"""Loading of pretrained weights into a model, and detection of parameters that were not loaded."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -12,15 +12,15 @@ from zoo.objectives.base import TrainedModel
 
 
 class MissingWeights:
-    """The weights of a learner that were not taken from anywhere.
+    """The parameters of a model that were not loaded from a checkpoint.
 
     Args:
-        model: what is trained.
-        filled: its tensors that were taken from checkpoints, by identity.
-        settled: those that follow from these.
+        model: the module that is trained.
+        filled: tensors of ``model`` that were loaded, by ``id``.
+        settled: tensors of ``model`` that were computed from loaded ones.
 
     Attributes:
-        names: theirs.
+        names: names of the parameters that were not loaded; a tied parameter has its first name.
     """
 
     def __init__(
@@ -31,19 +31,20 @@ class MissingWeights:
             names.setdefault(id(tensor), []).append(name)
         known = filled.keys() | {id(tensor) for tensor in settled}
         self.names = [each[0] for number, each in names.items() if number not in known]
-        # what two networks share does not make a part of the other one
+        # tensors that two models share are no evidence that a module of the second one was loaded
         self._loaded = [n[0] for number, n in names.items() if number in filled and len(n) == 1]
 
     def validate(self, allowed: Sequence[str], reference: str, objective: str) -> None:
-        """Refuse weights that are new and were not said to be, and the other way round.
+        """Check that the parameters that were not loaded are those of the allowed modules.
 
         Args:
-            said: modules that may be new.
-            reference: what the others were taken from.
-            objective: what needs them.
+            allowed: names of modules that may have new weights, as in ``init_from.new_modules``.
+            reference: reference to the loaded checkpoint, for messages.
+            objective: name of the objective, for messages.
 
         Raises:
-            UsageError: names them.
+            UsageError: a parameter outside of ``allowed`` was not loaded, or all parameters of an
+                allowed module were.
         """
         for part in allowed:
             if not any(_inside(name, part) for name in self.names):
@@ -61,7 +62,10 @@ class MissingWeights:
             )
 
     def _part(self, name: str) -> str:
-        """Return the largest module around a weight that nothing was taken for."""
+        """Return the outermost module around a parameter of which nothing was loaded.
+
+        If there is none, return the name of the parameter.
+        """
         pieces = name.split(".")
         around = (".".join(pieces[:size]) for size in range(1, len(pieces)))
         return next((p for p in around if not any(_inside(n, p) for n in self._loaded)), name)
@@ -72,7 +76,10 @@ def _inside(name: str, part: str) -> bool:
 
 
 def config_differences(wanted: Config, found: Config) -> Iterator[str]:
-    """Name the whole numbers in which two shapes differ, vocabularies left out."""
+    """Yield a message for each integer field in which two configurations differ.
+
+    The vocabulary size and token ids are not compared.
+    """
     for name in wanted.__struct_fields__:
         one, other = getattr(wanted, name), getattr(found, name)
         counted = type(one) is int and name != "vocab_size" and not name.endswith("_token_id")
@@ -83,13 +90,23 @@ def config_differences(wanted: Config, found: Config) -> Iterator[str]:
 def copy_weights(
     reference: str, checkpoint: Checkpoint, network: TrainedModel, filled: dict[int, Tensor]
 ) -> list[str]:
-    """Copy a checkpoint's tensors into a network, and return the names of those left over.
+    """Copy the tensors of a checkpoint into a model.
+
+    Tensors correspond if the same tensors of the Hub's checkpoint are their sources.
 
     Args:
-        reference: for messages.
-        checkpoint: what is read.
-        network: what gets it.
-        filled: the tensors that were set so far, by identity; more are added.
+        reference: reference to the checkpoint, for messages.
+        checkpoint: checkpoint to read.
+        network: model whose parameters are set in place.
+        filled: tensors that were loaded so far, by ``id``; those of this call are added.
+
+    Returns:
+        Names of the checkpoint's tensors that the model does not have.
+
+    Raises:
+        UsageError: configurations, shapes or the values of a shared tensor differ.
+        SourceError: the checkpoint has no weights.
+        VerificationError: a file was changed.
     """
     differ = next(config_differences(network.config, checkpoint.config), None)
     if differ is not None:
@@ -122,7 +139,7 @@ _WIDTH = (
 
 
 def _same_sources(checkpoint: Checkpoint, network: TrainedModel) -> dict[str, str]:
-    """Return a checkpoint's name -> the network's for what is the same tensor on the Hub."""
+    """Return the checkpoint's tensor name -> name in the model, by equal sources on the Hub."""
     wanted = checkpoint.family.weights(network.config, network.head).entries()
     names = {entry.sources: entry.target for entry in wanted}
     return {
@@ -133,7 +150,7 @@ def _same_sources(checkpoint: Checkpoint, network: TrainedModel) -> dict[str, st
 
 
 def _stored(checkpoint: Checkpoint) -> Iterator[tuple[str, Tensor]]:
-    """Yield a checkpoint's tensors, from files that are still what the manifest says.
+    """Yield name and tensor of a checkpoint, after the digest of each file was verified.
 
     Raises:
         SourceError: there are no weights.

@@ -1,9 +1,9 @@
-"""What a run starts with: the weights, configuration and tokenizer of a model that is there.
+"""Initialization of a run from a pretrained checkpoint: weights, configuration and tokenizer.
 
-Every weight that is trained is taken from a checkpoint, or named as one that is to be new. Which
-of its tensors is which of the learner's is told by their names on the Hub, since heads may call
-different things alike. Two networks that are taught together may start with a checkpoint each,
-as in the released code of He et al. 2021 (arXiv:2111.09543, ``rtd_task.py``).
+Each parameter is loaded from a checkpoint, or belongs to a module of ``init_from.new_modules``.
+Tensors of the checkpoint and the model correspond by their names on the Hub, since two heads may
+use one name for different tensors. Of two models that are trained jointly, each may have its own
+checkpoint, as in the code released with He et al. 2021 (arXiv:2111.09543, ``rtd_task.py``).
 """
 
 from collections.abc import Mapping
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 class ModelRecord(JsonStruct):
-    """Where the weights of one network came from.
+    """The pretrained checkpoint of one model.
 
     Attributes:
-        reference: what was typed.
-        head: the checkpoint's.
-        source: what the checkpoint was made from, with repository and commit, if it was converted.
-        files: its files, as they were read.
-        left: tensors of it that the objective has no use for.
+        reference: reference to the checkpoint, as in the configuration.
+        head: name of the checkpoint's head.
+        files: digests of the checkpoint's files.
+        source: repository and commit from which the checkpoint was converted, or ``None``.
+        unused: names of the checkpoint's tensors that the objective does not use.
     """
 
     reference: str
@@ -49,13 +49,14 @@ class ModelRecord(JsonStruct):
 
 
 class InitRecord(JsonStruct):
-    """What a run started with, in ``run.json``: with it, the run goes on without the checkpoints.
+    """Pretrained weights of a run, as ``run.json`` has them, so that a resume needs no checkpoint.
 
     Attributes:
-        config: the model's configuration.
-        tokenizer: of the model's tokenizer, which is in the run's directory, if it has one.
-        models: by name.
-        fresh: the weights that were new.
+        config: configuration of the model.
+        tokenizer: special tokens of the model's tokenizer, whose file is in the run's directory;
+            ``None`` if the model has no tokenizer.
+        models: name of the model, such as ``generator`` -> its checkpoint.
+        new_parameters: names of the parameters that were initialized randomly.
     """
 
     config: dict[str, Any]
@@ -66,14 +67,14 @@ class InitRecord(JsonStruct):
 
 @dataclass(frozen=True)
 class PretrainedInit:
-    """What a run starts with, or did.
+    """Pretrained model that a run starts from, or a resumed run started from.
 
     Attributes:
-        config: the model's configuration.
-        tokenizer: the model's, if it has one.
-        settings: what was asked for.
-        checkpoints: network -> its checkpoint; none where the run goes on.
-        record: what was written down, where the run goes on.
+        config: configuration of the model.
+        tokenizer: tokenizer of the model, or ``None``.
+        init_config: ``init_from`` of the run's configuration.
+        checkpoints: name of the model -> its checkpoint; empty if the run is resumed.
+        record: record in ``run.json``, if the run is resumed; else ``None``.
     """
 
     config: Config
@@ -84,7 +85,7 @@ class PretrainedInit:
 
     @classmethod
     def resolve(cls, init_from: InitConfig, family: "Family", *, offline: bool) -> "PretrainedInit":
-        """Find the checkpoints; see ``find``."""
+        """Resolve the references of a configuration; see ``resolve_init_checkpoint``."""
         model = resolve_init_checkpoint(init_from.model, family, offline=offline)
         found = {"model": model}
         if init_from.generator is not None:
@@ -99,17 +100,17 @@ class PretrainedInit:
     def from_run(
         cls, run: Path, record: InitRecord, start: InitConfig, family: "Family"
     ) -> "PretrainedInit":
-        """Read what a run that goes on started with from its own directory."""
+        """Return the initialization of a resumed run, from the run's directory alone."""
         config = msgspec.convert(record.config, family.config_type)
         info = record.tokenizer
         tokenizer = None if info is None else _given((run / TOKENIZER).read_bytes(), info)
         return cls(config, tokenizer, start, record=record)
 
     def own_tokenizer(self, family: "Family") -> "ExistingTokenizer":
-        """Return the model's tokenizer.
+        """Return the tokenizer of the pretrained model.
 
         Raises:
-            UsageError: it has none.
+            UsageError: the model has no tokenizer.
         """
         if self.tokenizer is None:
             raise UsageError(
@@ -122,18 +123,17 @@ class PretrainedInit:
 
     @torch.no_grad()
     def load_weights(self, objective: Objective, model: nn.Module) -> InitRecord:
-        """Give a learner the checkpoints' weights.
+        """Load the checkpoints' weights into the module to train.
 
         Args:
-            objective: what is learnt.
-            model: what it built, with fresh weights.
+            objective: the pretraining objective.
+            model: module that ``objective.model`` returned, with new weights.
 
         Returns:
-            what was taken, and what was not.
+            Record of the loaded checkpoints and of the parameters that stay new.
 
         Raises:
-            UsageError: a network is another than the checkpoint's, or weights are missing that
-                were not said to be new.
+            UsageError: configurations differ, or a parameter outside of ``new_modules`` is missing.
             VerificationError: a checkpoint is damaged.
         """
         networks, filled = objective.models_to_save(model), dict[int, Tensor]()
@@ -166,11 +166,11 @@ class PretrainedInit:
 
 
 def resolve_init_checkpoint(reference: str, family: "Family", *, offline: bool) -> Checkpoint:
-    """Return the checkpoint that a reference means, converted where needed.
+    """Return the checkpoint of a reference, converted first if necessary.
 
     Raises:
-        UsageError: it is another family's, or nothing has that name.
-        SourceError, VerificationError: see ``zoo.references.resolve_checkpoint``.
+        UsageError: the checkpoint is of another family, or the reference is unknown.
+        SourceError, VerificationError: see ``zoo.convert.on_first_use.resolve_checkpoint``.
     """
     from zoo.convert.on_first_use import resolve_checkpoint
 
@@ -184,7 +184,7 @@ def resolve_init_checkpoint(reference: str, family: "Family", *, offline: bool) 
 
 
 def config_similarity(one: Config, other: Config) -> int:
-    """Count the fields in which two configurations of a family agree."""
+    """Return the number of fields in which two configurations of a family are equal."""
     return sum(getattr(one, name) == getattr(other, name) for name in one.__struct_fields__)
 
 

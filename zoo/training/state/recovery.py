@@ -27,8 +27,8 @@ class SavedCheckpoint:
     """A checkpoint of a run whose files were compared with their digests.
 
     Attributes:
-        path: its directory.
-        state: the contents of ``state.json``.
+        path: directory of the checkpoint.
+        meta: contents of ``state.json``.
     """
 
     path: Path

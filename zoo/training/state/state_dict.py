@@ -1,4 +1,4 @@
-"""What a trainer has to keep, as tensors, and how it is given back."""
+"""State dict of a trainer: weights, optimizer state, EMA, metric sums and recurrent states."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +20,7 @@ SEPARATOR = ":"
 
 
 def trainer_state_dict(trainer: "Trainer") -> dict[str, Tensors]:
-    """Return file stem -> tensors by name: weights, optimizer, average, totals, memory."""
+    """Return file stem -> tensors by name: weights, optimizer, EMA, metrics, recurrent states."""
     average = trainer.ema
     return {
         "weights": unique_state_dict(trainer.loss_module.model),
@@ -34,15 +34,15 @@ def trainer_state_dict(trainer: "Trainer") -> dict[str, Tensors]:
 def load_trainer_state_dict(
     trainer: "Trainer", groups: Mapping[str, Tensors], saved: SavedCheckpoint
 ) -> None:
-    """Restore the state of a trainer that was just built.
+    """Load the state of a checkpoint into a new trainer.
 
     Args:
-        trainer: the trainer.
-        groups: file stem -> tensors of a checkpoint, see ``load_tensors``.
+        trainer: trainer at step 0.
+        groups: file stem -> tensors of the checkpoint, see ``load_tensors``.
         saved: the checkpoint.
 
     Raises:
-        VerificationError: the tensors are another model's.
+        VerificationError: names or shapes of tensors differ from those of the trainer.
     """
     where = saved.path
     if any(name.startswith(f"{SHARDS}/") for name in saved.meta.files):
@@ -64,7 +64,7 @@ def load_trainer_state_dict(
 
 
 def unique_state_dict(module: torch.nn.Module) -> Tensors:
-    """Return a module's weights by name, tied ones once, and the buffers that are kept."""
+    """Return the state dict of a module; tied parameters appear once, under their first name."""
     found: Tensors = {}
     seen = set()
     for name, tensor in module.state_dict(keep_vars=True).items():
@@ -77,10 +77,15 @@ def unique_state_dict(module: torch.nn.Module) -> Tensors:
 def load_unique_state_dict(
     module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], where: Path
 ) -> None:
-    """Put weights into a module that was built for them.
+    """Copy tensors of ``unique_state_dict`` into a module.
+
+    Args:
+        module: module with the same parameters.
+        tensors: tensors by name.
+        where: file of the tensors, for messages.
 
     Raises:
-        VerificationError: names or shapes are others.
+        VerificationError: names or shapes differ.
     """
     own = unique_state_dict(module)
     odd = own.keys() ^ tensors.keys()
@@ -104,7 +109,7 @@ def _optimizer(trainer: "Trainer") -> Tensors:
 
 
 def _allocate(trainer: "Trainer") -> None:
-    """Let the optimizer make its state, by an update with gradients and a rate of zero."""
+    """Make the optimizer allocate its state, by a step with zero gradients and learning rate 0."""
     for parameter in trainer.loss_module.parameters():
         parameter.grad = torch.zeros_like(parameter)
     set_hyperparams(trainer.optimizer, trainer.config.optimizer, 0.0, 0)
@@ -124,14 +129,14 @@ def _set_optimizer(trainer: "Trainer", tensors: Mapping[str, torch.Tensor]) -> N
 
 
 def _memory(trainer: "Trainer") -> Tensors:
-    """Put the rows of all micro-batches and processes together, in order."""
+    """Return the recurrent states of all micro-batches and ranks, concatenated in order of rows."""
     names = trainer.recurrent_states[0] if trainer.recurrent_states else {}
     own = {name: torch.cat([memory[name] for memory in trainer.recurrent_states]) for name in names}
     return trainer.dist.gather_rows(own)
 
 
 def _set_memory(trainer: "Trainer", rows: Mapping[str, torch.Tensor]) -> None:
-    """Give each micro-batch of this process its rows."""
+    """Set the recurrent states of this process's micro-batches from rows of the global batch."""
     if not rows:
         return
     device = trainer.dist.device

@@ -28,25 +28,25 @@ REMEDY = "restore it from a copy"
 
 
 def is_run(path: Path) -> bool:
-    """Whether a directory holds a run."""
+    """Return whether a directory holds a run."""
     return (path / MANIFEST).is_file() and (path / SETTINGS).is_file()
 
 
 def is_run_checkpoint(path: Path) -> bool:
-    """Whether a directory is a checkpoint in the directory of a run."""
+    """Return whether a directory is a checkpoint in the directory of a run."""
     return path.parent.name == CHECKPOINTS and is_run(path.parent.parent)
 
 
 def verify_run(path: Path) -> list[Check]:
-    """Check a run: settings, logs, every checkpoint, and the models that it left.
+    """Check a run: configuration, logs, every checkpoint, and the final models.
 
     Args:
         path: the run's directory.
 
     Returns:
-        the results of ``settings``, ``log``, ``speed``, ``events``, of each checkpoint by its
-        directory's name, and of each model by its directory's name. Without sound settings,
-        checkpoints are ``not run``.
+        Results of ``settings``, ``log``, ``speed`` and ``events``, and of each checkpoint and model
+        under the name of its directory. If the configuration is invalid, checkpoints are
+        ``not run``.
     """
     checks = [
         run_check("settings", partial(_check_settings, path)),
@@ -69,7 +69,7 @@ def verify_run_checkpoint(path: Path) -> list[Check]:
     """Check a checkpoint of a run: its record, its files, and the run's log up to its step.
 
     Args:
-        path: the checkpoint's directory, in the run's directory.
+        path: directory of the checkpoint, inside the run's directory.
     """
     return [run_check(path.name, partial(_check_checkpoint, path))]
 
@@ -104,10 +104,10 @@ def _check_events(run: Path) -> str:
 
 
 def _count_events(path: Path) -> int:
-    """Count the events of a file by their checksums; one that breaks off at the end is no fault.
+    """Return the number of events of a file, and verify their checksums; a truncated end is valid.
 
     Raises:
-        VerificationError: a checksum is not right.
+        VerificationError: a checksum is wrong.
     """
     count = 0
     with open_regular(path) as file:

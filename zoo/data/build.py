@@ -117,7 +117,7 @@ def build(
     """
     texts = [file for files in spec.files.values() for file in files]
     with atomic_directory(target, force=force, sources=texts) as staging:
-        _, sources = spec.file_stats, spec.sources  # stat before hashing: a change between the two is detected
+        _, sources = spec.file_stats, spec.sources  # stat before hash: detects a change
         held = _held_out(spec)
         tokenizer = spec.tokenizer.make(lambda: _training_texts(spec, held))
         (staging / TOKENIZER).write_bytes(tokenizer.json)

@@ -179,7 +179,7 @@ def find_boundaries(packed: PackedRow, positions: Ids) -> tuple[Ids, Ids, Ids, I
         the span, (m,) each.
     """
     texts = np.append(packed.document_ids, 0)
-    own = np.append(packed.is_text, False)  # so that index -1, before the first token, is no text either
+    own = np.append(packed.is_text, False)  # index -1 is no text
     span = label_runs(positions, texts)
     first = positions[np.diff(span, prepend=-1) > 0]
     last = first + np.bincount(span, minlength=len(first)) - 1

@@ -1,1 +1,1 @@
-"""Claims and their measurements, one script each: python -m benchmarks.NAME."""
+"""Benchmarks and measurements, one script each: ``python -m benchmarks.NAME``."""

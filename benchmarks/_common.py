@@ -1,7 +1,8 @@
-"""What every benchmark needs: rounds that alternate, the machine, and a table.
+"""Timing of alternating functions and processes, description of the machine, Markdown tables.
 
-Contenders are timed in turn within each round, so that what else the machine does hits all of
-them alike; ratios of medians are what counts. A benchmark compares the answers before it times.
+The functions are timed one after another in each round, so that other load on the machine affects
+all of them alike; the results are ratios of medians. Benchmarks compare outputs before they measure
+times.
 """
 
 import gc
@@ -17,16 +18,17 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-LIMIT = 3600  # seconds after which a process is given up
+LIMIT = 3600  # timeout of a process in seconds
 
 
 @dataclass(frozen=True)
 class Timing:
-    """How long a contender took in each round.
+    """Measurements of one function, by round.
 
     Attributes:
-        seconds: wall time, a number a round.
-        peak_mb: largest resident set of a process in MB, a number a round; empty within one.
+        seconds: wall time per round.
+        peak_mb: peak resident set size of the process per round, in MB; empty for functions that
+            run in this process.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -44,9 +46,14 @@ class Timing:
 def alternate(
     contenders: Mapping[str, Callable[[], object]], *, rounds: int, warm_up: int = 1
 ) -> dict[str, Timing]:
-    """Time functions in turn, each round in another order, after unmeasured rounds.
+    """Time functions in alternation, in a different order in each round.
 
-    A contender that returns a ``Process`` is timed by what that measured.
+    If a function returns a ``Process``, the time of the process is recorded.
+
+    Args:
+        contenders: functions by name.
+        rounds: number of measured rounds.
+        warm_up: number of rounds before them that are not measured.
     """
     timings = {name: Timing() for name in contenders}
     names = list(contenders)
@@ -69,14 +76,14 @@ def alternate(
 
 @dataclass(frozen=True)
 class Process:
-    """A finished process: its wall time, and its largest resident set."""
+    """Wall time in seconds and peak resident set size in MB of a finished process."""
 
     seconds: float
     peak_mb: float
 
 
 def run_process(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Process:
-    """Run a command to its end; one that fails, or runs for an hour, is an error."""
+    """Run a command and measure it; a failure or a duration over an hour is an error."""
     with tempfile.TemporaryFile() as output:
         start = time.perf_counter()
         process = subprocess.Popen(
@@ -88,12 +95,12 @@ def run_process(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Pr
         if process.returncode:
             output.seek(0)
             sys.exit(f"{' '.join(argv)} failed:\n{output.read().decode(errors='replace')}")
-    unit = 1 if platform.system() == "Darwin" else 1024  # of ru_maxrss, in bytes
+    unit = 1 if platform.system() == "Darwin" else 1024  # unit of ru_maxrss in bytes
     return Process(seconds, usage.ru_maxrss * unit / 1e6)
 
 
 def machine(threads: int | None = None) -> str:
-    """Describe the machine in one line."""
+    """Return a one-line description of the machine."""
     model = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
@@ -106,19 +113,19 @@ def machine(threads: int | None = None) -> str:
 
 
 def versions(*packages: str) -> str:
-    """Name Python's version and those of packages."""
+    """Return the versions of Python and of packages."""
     found = [f"{name} {metadata.version(name)}" for name in packages]
     return ", ".join([f"Python {platform.python_version()}", *found])
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lay out a table in Markdown; the first column is text, the others are numbers."""
+    """Return a Markdown table; the first column is left-aligned, the others right-aligned."""
     rule = ["---", *["---:"] * (len(header) - 1)]
     return "\n".join("| " + " | ".join(row) + " |" for row in [header, rule, *rows])
 
 
 def compare(timings: Mapping[str, Timing], ours: str) -> str:
-    """Return a table of medians, and of how many times as fast ``ours`` is as each other."""
+    """Return a table of median times and of the speed-up of ``ours`` over each other function."""
     base = timings[ours]
     memory = any(timing.peak_mb for timing in timings.values())
     header = ["", "median s", "best s", f"{ours} is faster by (medians)", "(best)"]

@@ -1,15 +1,16 @@
-"""Claim: converting a checkpoint takes at most a third of the time of ``from_pretrained`` and
-``save_pretrained``, for every family, and a memory that does not grow with the file.
+"""Conversion of checkpoints, compared with ``from_pretrained`` and ``save_pretrained``.
 
     python -m benchmarks.convert [--family bert gpt ...] [--rounds 5] [--folder DIR]
 
-Whole processes, in turn in one run, on checkpoints with random weights that the script makes: the
-reference library's own classes write them, at base size, and BERT at large size as well. ELMo's
-HDF5 and the arrays of OpenAI's first GPT, which that library does not read, are compared with
-copying alone. Ours checks, digests what it reads and what it writes, proves the round trip and
-flushes to the disk, which ``cp`` does not; ``cp`` followed by ``sync`` of the copy is the limit for
-a copy that is as durable. The answers are compared first: what is written back in the Hub's layout
-has the tensors of the source, bit for bit.
+Targets: at most a third of the time for every family, and a peak memory that does not depend on the
+size of the file.
+
+Whole processes are timed alternately on checkpoints with random weights, which transformers writes
+at base size, and for BERT at large size, too. ELMo's HDF5 and the arrays of OpenAI's first GPT,
+which transformers does not read, are compared with copying alone. The conversion verifies the
+source, digests what it reads and writes, checks the round trip and flushes to the disk, which
+``cp`` does not; ``cp`` followed by ``sync`` is the lower bound for a copy that is as durable.
+First, the exported checkpoints are compared with the sources, bit for bit.
 """
 
 import argparse
@@ -56,10 +57,10 @@ class Case:
     """A checkpoint to convert.
 
     Attributes:
-        family: name of its family.
-        size: of its configuration.
-        head: of its model.
-        format: in which its weights are.
+        family: name of the family.
+        size: name of the model size.
+        head: name of the head.
+        format: format of the weights.
     """
 
     family: str
@@ -69,7 +70,7 @@ class Case:
 
     @property
     def peer(self) -> bool:
-        """Whether the reference library reads it."""
+        """Whether transformers reads the checkpoint."""
         return self.format == "safetensors"
 
 
@@ -106,8 +107,8 @@ def main() -> None:
 
 
 def measure(name: str, folder: Path, rounds: int) -> list[str]:
-    """Return a row of the table."""
-    # byte code is kept between runs, as it is of a package that pip installed
+    """Return the row of a case in the table."""
+    # cache byte code between processes, as for an installed package
     os.environ |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": f"{folder}/bytecode"}
     source = folder / "source"
     aside(make, name, source)
@@ -117,7 +118,7 @@ def measure(name: str, folder: Path, rounds: int) -> list[str]:
 
 
 def aside(function: Callable[..., None], *arguments: object) -> None:
-    """Run a function in a process of its own: the peak memory of a child counts its parent's."""
+    """Run a function in a new process: the peak memory of a child includes that of its parent."""
     process = multiprocessing.get_context("spawn").Process(target=function, args=arguments)
     process.start()
     process.join()
@@ -126,7 +127,7 @@ def aside(function: Callable[..., None], *arguments: object) -> None:
 
 
 def make(name: str, path: Path) -> None:
-    """Write a checkpoint with every value drawn at random."""
+    """Write a checkpoint with random weights."""
     case = CASES[name]
     family = get_family(case.family)
     config = family.sizes()[case.size]
@@ -160,7 +161,7 @@ def make_hdf5(path: Path, family: Family, config: Any, head: str) -> None:
 
 
 def make_npy(path: Path, family: Family, config: Any, head: str) -> None:
-    """Write what OpenAI's release has: one flat array in ten parts of equal length."""
+    """Write the format of OpenAI's release: one flat array in ten parts of equal length."""
     arrays = dict(draw(family, config, head))
     names = family.map_release_tensors("npy", [str(number) for number in range(len(arrays))], head)
     ordered = [arrays[foreign.name] for foreign in names.values()]
@@ -173,7 +174,7 @@ def make_npy(path: Path, family: Family, config: Any, head: str) -> None:
 
 
 def draw(family: Family, config: Any, head: str) -> list[tuple[str, Any]]:
-    """Return the tensors of a checkpoint under the names that they are published with."""
+    """Return random tensors under the names of the published checkpoint."""
     generator = np.random.default_rng(0)
     weights = family.weights(config, head)
     return [
@@ -184,7 +185,7 @@ def draw(family: Family, config: Any, head: str) -> list[tuple[str, Any]]:
 
 
 def check(name: str, source: Path, folder: Path) -> None:
-    """Compare what comes back from our layout with the source, tensor by tensor."""
+    """Compare the exported checkpoint with the source, tensor by tensor."""
     from zoo.convert.open import open_source
     from zoo.hub.source import CheckpointDir
 
@@ -207,7 +208,7 @@ def convert(source: Path, target: Path, *more: str) -> Process:
 
 
 def race(case: Case, source: Path, folder: Path, rounds: int) -> dict[str, Timing]:
-    """Time each contender, by a name."""
+    """Return the timings of the contenders by name."""
 
     def fresh(name: str) -> Path:
         shutil.rmtree(folder / name, ignore_errors=True)
@@ -230,7 +231,7 @@ def race(case: Case, source: Path, folder: Path, rounds: int) -> dict[str, Timin
 
 
 def row(name: str, size: float, timings: dict[str, Timing]) -> list[str]:
-    """Lay out a line of the table."""
+    """Return a row of the table."""
     ours, copy, sync = (timings[each] for each in ("zoo", "cp", "sync"))
     peer = timings.get("peer")
     theirs = ["none", "", ""]

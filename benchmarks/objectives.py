@@ -1,13 +1,12 @@
-"""Shown: every family learns its own objective on real text; validation by step.
+"""Validation curves: each family is pretrained on its own objective on real text.
 
     python -m benchmarks.objectives FOLDER [--run NAME ...] [--keep DIR]
 
 FOLDER has ``train`` and ``validation`` with text files in which blank lines end documents. Each
-family is trained at size tiny by its recipe, from fresh weights, with a tokenizer that is trained
-on FOLDER/train, by the command that is printed. The other runs are ELECTRA in two stages
-(arXiv:2003.10555, section 3.2): a discriminator begins with a masked language model, beside a new
-generator, and beside a generator that begins with it, too. Runs that are in DIR already are read
-and not repeated.
+family is trained at size tiny by its recipe, from new weights, with a tokenizer that is trained on
+FOLDER/train, by the command that is printed. Further runs train ELECTRA in two stages
+(arXiv:2003.10555, section 3.2): the discriminator starts from a masked language model, with a new
+generator, or with a generator that starts from it, too. Runs that DIR has already are not repeated.
 """
 
 import argparse
@@ -44,7 +43,7 @@ RUNS = {
     "masked": f"{MASKED} --set optimizer.learning_rate=0.002",
     "new-generator": f"{DETECTION} --init-from RUNS/masked/model "
     f"--set 'init_from.new_modules=[generator,{FRESH}]'",
-    # a generator's feed-forward networks are four times as wide as its blocks
+    # the intermediate size of a generator is four times its hidden size
     "masked-wide": f"{MASKED} --set config.intermediate_size=512 "
     "--set optimizer.learning_rate=0.002",
     "taught-generator": f"{DETECTION} --init-from RUNS/masked-wide/model "
@@ -70,7 +69,7 @@ def main() -> None:
 
 
 def train(name: str, runs: Path, folder: Path) -> str:
-    """Make one run, and return the command and the table of its validations."""
+    """Train one run, and return its command and the table of its evaluations."""
     shown = f"zoo pretrain {RUNS[name]} {TEXTS} -o RUNS/{name}"
     real = shown.replace("FOLDER", str(folder)).replace("RUNS", str(runs))
     run = runs / name

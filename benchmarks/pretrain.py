@@ -1,15 +1,16 @@
-"""Claim: masked language modelling on a CPU handles at least 2 times as many tokens a second as the
-transformers ``Trainer``, in at most 0.7 times the memory.
+"""Masked language modelling on a CPU, compared with the ``Trainer`` of transformers.
 
-    pip install accelerate        # the Trainer needs it
+    pip install accelerate        # required by the Trainer
     python -m benchmarks.pretrain FOLDER [--threads 2] [--steps 60] [--rounds 3]
 
-FOLDER holds text files in which blank lines end documents. Both train the same model, 4 layers
-of 256, with one tokenizer on the documents of those files, which have the lengths that they have;
-those of more than 128 tokens are cut. The Trainer is given 32 documents a step, as its own
-example for texts of several lengths does, and pads them to the longest; ours packs 2,048 tokens.
-Tokens that are padding count for neither. Loading, validating and saving are left out.
-The answers are compared first: one batch, the same weights, the same loss.
+Targets: at least twice the tokens per second, and at most 0.7 times the memory.
+
+FOLDER holds text files in which blank lines end documents. Both train the same model, 4 layers with
+hidden size 256, with one tokenizer, on the documents of those files; documents of more than 128
+tokens are truncated. The Trainer has 32 documents per step, as in its own example for texts of
+different lengths, padded to the longest; the zoo packs 2,048 tokens per step. Padding does not
+count as tokens. Loading, evaluation and saving are not measured. First, the losses of one batch
+with the same weights are compared.
 """
 
 import argparse
@@ -50,7 +51,7 @@ def main() -> None:
 
 
 def build(folder: Path, scratch: Path) -> Path:
-    """Tokenize the folder's files once for both."""
+    """Tokenize the folder's files for both."""
     corpus = scratch / "corpus"
     options = ["--tokenizer", "train", "--family", "bert", "--vocab-size", "30522"]
     run_process(
@@ -113,7 +114,7 @@ def ours(corpus: Path, steps: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch, "run")
         train(settings(corpus, steps), {}, run, DistContext.initialize("cpu"))
-        # of the last steps, for which the clock stood still while anything else was done
+        # over the last steps, without logging, evaluation and saving
         return {"tokens_per_second": read_jsonl(run, PERFORMANCE_FILE)[-1]["tokens_per_second"]}
 
 
@@ -181,7 +182,7 @@ def _hub_config() -> Any:
 
 
 def _documents(corpus: Path) -> list[dict[str, list[int]]]:
-    """Return the documents, cut where they are longer than a row, each in its frame."""
+    """Return the documents with special tokens, truncated to the length of a row."""
     from zoo.data.corpus import Corpus
 
     split, opened = Corpus(corpus).split("train"), []
@@ -197,7 +198,7 @@ def _documents(corpus: Path) -> list[dict[str, list[int]]]:
 
 
 def difference(corpus: Path) -> float:
-    """Compute one batch with the same weights in both, and return how far the losses are apart."""
+    """Return the difference between both losses of one batch, with the same weights."""
     import numpy as np
     import torch
 

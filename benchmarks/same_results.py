@@ -4,10 +4,10 @@
     python -m benchmarks.same_results collect NEW/.venv/bin/python new.json
     python -m benchmarks.same_results compare old.json new.json
 
-``collect`` drives the command line of the environment that the interpreter belongs to. It makes
-Hub directories from the golden files in ``tests/golden``, converts them to the zoo's layout and
-back, trains every family's tiny recipe for 50 steps, and runs every task and the ONNX graph of
-what was trained. The record holds digests of tensors and outputs, and all losses.
+``collect`` runs the command line of the interpreter's environment. It makes Hub directories from
+the golden files in ``tests/golden``, converts them to the zoo's layout and back, trains the tiny
+recipe of every family for 50 steps, and runs every task and the ONNX graph of the trained models.
+The record holds digests of tensors and outputs, and all losses.
 """
 
 import hashlib
@@ -44,14 +44,14 @@ class Environment:
         self.log = "metrics.jsonl" if self.steps == "--max-steps" else "log" + ".jsonl"
 
     def zoo(self, *arguments: object) -> str:
-        """Return the standard output of a command, and stop if it fails."""
+        """Return the standard output of a command; a failure ends the program."""
         done = self.run(*arguments)
         if done.returncode:
             raise SystemExit(f"{' '.join(done.args)}: {done.returncode}\n{done.stderr}")
         return done.stdout
 
     def run(self, *arguments: object) -> "subprocess.CompletedProcess[str]":
-        """Run a command to its end."""
+        """Run a command, and return its result."""
         command = [self.python, "-m", "zoo", *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
 
@@ -68,7 +68,7 @@ def tensors_digest(path: Path) -> str:
 
 
 def hub_directory(golden: Path, folder: Path) -> Path:
-    """Write the Hub directory whose weights and configuration a golden file holds."""
+    """Write weights and configuration of a golden file as a Hub directory."""
     from safetensors import safe_open
 
     folder.mkdir(parents=True)
@@ -82,10 +82,10 @@ def hub_directory(golden: Path, folder: Path) -> Path:
 
 
 def converted(env: Environment, golden: Path, folder: Path) -> dict[str, str]:
-    """Return digests of a golden file's model in the zoo's layout, and of the way back."""
+    """Return digests of a golden file's model after conversion, and after export to the Hub."""
     source = hub_directory(golden, folder / "source")
     done = env.run("convert", source, "-o", folder / "ours", "--head", _head(golden))
-    if done.returncode:  # such as an untied head whose configuration does not say so
+    if done.returncode:  # for example an untied head whose configuration declares it tied
         return {"exit code": str(done.returncode)}
     env.zoo("convert", folder / "ours", "--to", "hub", "-o", folder / "hub")
     config = json.loads((folder / "hub" / "config.json").read_text())
@@ -126,7 +126,7 @@ def graph_outputs(path: Path) -> str:
     session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     inputs = session.get_inputs()
     if any(item.type != "tensor(int64)" for item in inputs):
-        return " ".join(f"{i.name}{i.shape}" for i in inputs)  # its texts are compared instead
+        return " ".join(f"{i.name}{i.shape}" for i in inputs)  # the tasks' texts are compared
     rng = np.random.default_rng(0)
     feeds = {}
     for item in inputs:
@@ -140,13 +140,13 @@ def graph_outputs(path: Path) -> str:
 
 
 def outputs(env: Environment, family: str, model: Path, bare: Path) -> dict[str, str]:
-    """Return digests of what every task prints for a model, in torch and in ONNX Runtime.
+    """Return digests of the output of every task for a model, in torch and in ONNX Runtime.
 
     Args:
         env: the installed version.
-        family: the model's family.
-        model: what was trained.
-        bare: the same backbone without a head, for the tasks that take vectors.
+        family: family of the model.
+        model: directory of the trained model.
+        bare: directory of its backbone without a head, for embedding tasks.
     """
     results = {}
     for task, families in TASKS.items():
@@ -196,7 +196,7 @@ def collect(python: str) -> dict[str, Any]:
 
 
 def compare(old: dict[str, Any], new: dict[str, Any]) -> int:
-    """Print what differs, and return how many of the results do."""
+    """Print the results that differ, and return their number."""
     different = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
     for key in different:
         print(f"{key}: {json.dumps(old.get(key))[:300]} -> {json.dumps(new.get(key))[:300]}")

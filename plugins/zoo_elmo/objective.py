@@ -86,14 +86,14 @@ class WindowDataset(ExampleDataset):
         before = np.cumsum(counts) - counts
         self.sentences = np.arange(counts.sum()) + np.repeat(firsts - before, counts)
         steps = np.diff(split.sentences)[self.sentences] + 1
-        self.steps = np.concatenate([[0], np.cumsum(steps)])  # the first step of each sentence
+        self.steps = np.concatenate([[0], np.cumsum(steps)])  # first step of each sentence
 
     def __len__(self) -> int:
-        """See ``Rows``."""
+        """See ``ExampleDataset``."""
         return int(self.steps[-1]) // self.length
 
     def example(self, index: int, rng: np.random.Generator) -> Example:
-        """See ``Rows``. What is drawn is a seed for the sample."""
+        """See ``ExampleDataset``; the only draw is the seed of the sampled softmax."""
         first = index * self.length
         at = int(np.searchsorted(self.steps, first, side="right")) - 1
         pieces = []
@@ -115,9 +115,9 @@ class WindowDataset(ExampleDataset):
 
 
 class BidirectionalLm(Objective):
-    """Prediction of the next and of the previous word.
+    """Predicts the next and the previous word of every word.
 
-    A batch has ``character_ids``, (words, characters), of each distinct word; ``places``,
+    A batch has ``character_ids``, (words, characters), int64, of each distinct word; ``places``,
     (2, rows, length), int64: the indices of these words in the forward and in the backward stream;
     and ``targets``, (2, rows, length), int64: the labels, ids of the vocabulary.
 
@@ -155,7 +155,7 @@ class BidirectionalLm(Objective):
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
-        """Weight of each loss term: the mean of both directions."""
+        """Loss term -> weight in the total loss; the mean of both directions."""
         return dict.fromkeys(DIRECTIONS, 0.5)
 
     @cached_property

@@ -102,7 +102,7 @@ def _shape(width: int, inner: int, layers: int, heads: int) -> dict[str, Any]:
     }
 
 
-# version 1.1, which Flan-T5 and mT5 share, and what only mT5 has
+# sizes of version 1.1, which Flan-T5 and mT5 share, and fields of mT5 alone
 _LATER = {
     "small": _shape(512, 1024, 8, 6),
     "base": _shape(768, 2048, 12, 12),

@@ -1,4 +1,4 @@
-"""The objective of T5's paper that is like BERT's (arXiv:1910.10683, section 3.3.1)."""
+"""The BERT-style denoising objective of T5's paper (arXiv:1910.10683, section 3.3.1)."""
 
 from typing import ClassVar
 
@@ -14,8 +14,8 @@ class BertStyleOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_f
     """Options of ``BertStyle``.
 
     Attributes:
-        random_token_prob: fraction of the noise tokens that are replaced by a random token, not
-            by the mask.
+        random_token_prob: fraction of the noise tokens that becomes a random token; the rest
+            becomes the mask token.
     """
 
     random_token_prob: float = 0.1
@@ -31,7 +31,7 @@ class BertStyleOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class BertStyle(MaskTokens):
-    """Generate the original text from one with masked and random tokens: tables 3 to 5, BERT-style.
+    """Predicts the original text from one with masked and random tokens: tables 3 to 5, BERT-style.
 
     Of the noise tokens, 90 % are masked and 10 % random.
 

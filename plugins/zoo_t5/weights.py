@@ -1,4 +1,4 @@
-"""Weight rules of T5: the Hub's names and ours."""
+"""Weight rules of T5: names of the Hub's checkpoints and names of the zoo's modules."""
 
 from zoo.weights import Concat, Ignore, Rule, TiedAlias, WeightMap
 from zoo.weights.head_rules import HeadNames, lm_head_rules, with_head

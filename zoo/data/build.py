@@ -157,7 +157,11 @@ def build(
 
 
 def _held_out(plan: CorpusSpec) -> ValidationSplit:
-    """Return the selection of held-out documents; raise an error if there is no document."""
+    """Return the selection of held-out documents.
+
+    Raises:
+        SourceError: there is no document.
+    """
     read = read_documents(plan.files[TRAIN], plan.reader)
     first = next(read, None)
     if first is None:

@@ -133,15 +133,15 @@ def _offsets(lengths: Any) -> Offsets:
 class Corpus:
     """A corpus on disk, opened for reading.
 
-    The manifest is checked when the corpus is opened, the lengths of files when a split is; their
-    digests and contents are checked by ``zoo.data.verify``.
+    The manifest is checked when the corpus is opened, and the lengths of files when a split is
+    opened. Digests and contents are checked by ``zoo.data.verify``.
 
     Args:
-        path: its directory.
+        path: directory of the corpus.
 
     Raises:
         SourceError: there is no corpus.
-        VerificationError: the manifest is damaged, contradicts itself, or is of a newer layout.
+        VerificationError: the manifest is damaged, inconsistent, or of a newer format.
     """
 
     def __init__(self, path: Path) -> None:
@@ -190,7 +190,7 @@ class Corpus:
 
         Raises:
             UsageError: there is no such split.
-            VerificationError: a file is missing, or not as long as the manifest says.
+            VerificationError: a file is missing, or its length differs from the manifest.
         """
         if name not in self.record.splits:
             raise UsageError(
@@ -204,11 +204,11 @@ class Corpus:
         )
 
     def tokenizer_json(self) -> bytes:
-        """Return the contents of ``tokenizer.json``; ``record.tokenizer`` says what it does not.
+        """Return the contents of ``tokenizer.json``; ``record.tokenizer`` has the special tokens.
 
         Raises:
-            SourceError: it cannot be read.
-            VerificationError: it is not the one that the corpus was built with.
+            SourceError: the file cannot be read.
+            VerificationError: the file differs from the one that the corpus was built with.
         """
         return self._tokenizer_json
 

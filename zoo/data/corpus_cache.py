@@ -35,12 +35,12 @@ def cached_corpus(
         paths: files, directories and patterns; or one prebuilt corpus; or empty for the small
             corpus of the package.
         tokenizer: tokenizer of a new corpus; a prebuilt corpus keeps its own.
-        reader: see ``CorpusSpec``.
+        reader: separation of files into documents and sentences; by default ``ReaderConfig()``.
         eval_fraction: fraction of documents to hold out; by default 0.01, and 0.1 of the corpus of
             the package, which has few documents.
-        eval_paths: held-out files instead.
+        eval_paths: held-out files, which take the place of ``eval_fraction``.
         seed: seed of the selection of held-out documents.
-        workers: see ``build``.
+        workers: number of processes that tokenize, see ``build``.
 
     Raises:
         UsageError, SourceError, VerificationError: see ``build``.
@@ -62,7 +62,7 @@ def cached_corpus(
         try:
             build(plan, target, workers=workers)
         except UsageError:
-            if not (target / MANIFEST).is_file():  # else another process made it meanwhile
+            if not (target / MANIFEST).is_file():  # otherwise another process has built it
                 raise
     return Corpus(target)
 

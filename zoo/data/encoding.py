@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from zoo.tokenizers.info import TokenizerInfo
 
 CHUNK_CHARS = 1 << 18  # characters of the documents that are tokenized together
-CHUNK_DOCUMENTS = 4096  # of them
+CHUNK_DOCUMENTS = 4096  # largest number of documents that are tokenized together
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class DocumentTokenizer:
         tokenizer = Tokenizer.from_buffer(self.json)
         tokenizer.no_truncation()
         tokenizer.no_padding()
-        tokenizer.encode_special_tokens = True  # a text that spells one is a text
+        tokenizer.encode_special_tokens = True  # special tokens in a text are ordinary text
         return tokenizer
 
     @cached_property
@@ -127,7 +127,7 @@ def _lengths(encoding: "Encoding", spans: Sequence[tuple[int, int]]) -> NDArray[
     else:
         starts = np.fromiter((start for start, _ in encoding.offsets), np.int64, len(encoding))
         starts = np.maximum.accumulate(starts)
-        # a token of the space before a sentence belongs to the sentence
+        # a token that starts in the space between two sentences belongs to the second one
         cuts = np.searchsorted(starts, [end for _, end in spans[:-1]])
         counts = np.diff(cuts, prepend=0, append=len(encoding))
     return counts[counts > 0]
@@ -233,7 +233,7 @@ def _begin(pool: ProcessPoolExecutor, chunk: list[str]) -> "Future[EncodedDocume
         sys.modules["__main__"] = main
 
 
-_encoder: DocumentTokenizer | None = None  # of a process that tokenizes
+_encoder: DocumentTokenizer | None = None  # global of a worker process
 
 
 def _prepare(path: str, encoder: DocumentTokenizer) -> None:

@@ -24,7 +24,7 @@ class Documents(Protocol):
 
 
 class RowBudget(Protocol):
-    """The free room of a row that is being filled."""
+    """The free tokens of a row that is being filled."""
 
     def capacity(self) -> int:
         """Return the largest number of text tokens that still fit; 0 or less for none."""
@@ -71,7 +71,7 @@ class PackingPlan:
     ends: Offsets
 
     def __len__(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return len(self.rows) - 1
 
     def row(self, index: int) -> list[tuple[int, int]]:
@@ -124,7 +124,7 @@ def pack_documents(
 
 
 class EpochShuffle:
-    """Endless sequence of rows: every epoch has each row once, in an order of its own.
+    """Endless sequence of row indices: every epoch has each row once, in a new random order.
 
     Args:
         num_rows: number of rows.

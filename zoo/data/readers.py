@@ -218,7 +218,7 @@ def _parquet(file: Path, reading: ReaderConfig) -> Iterator[str]:
             _check_parquet(file, pyarrow.parquet.ParquetFile(source, **limits), field)
             table = pyarrow.parquet.ParquetFile(
                 source,
-                read_dictionary=[field],  # a text that is stored once is held once
+                read_dictionary=[field],  # keeps repeated texts once in memory
                 pre_buffer=False,
                 buffer_size=PARQUET_PAGE_BYTES,
                 **limits,

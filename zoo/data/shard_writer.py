@@ -61,7 +61,7 @@ class SplitWriter:
         """Append documents; those without tokens are skipped."""
         documents = found.documents[found.documents > 0]
         sentences = np.cumsum(found.sentences)
-        ends = sentences[np.cumsum(documents) - 1]  # of documents, in tokens
+        ends = sentences[np.cumsum(documents) - 1]  # end of each document in tokens
         self._write_tokens(found.tokens.astype(self.dtype, copy=False), ends)
         self._sentences.write((sentences + self.tokens).astype("<i8"))
         self._documents.write((np.cumsum(documents) + self.sentences).astype("<i8"))
@@ -78,7 +78,7 @@ class SplitWriter:
             fit = int(np.searchsorted(ends, room, side="right"))
             end = int(ends[fit - 1]) if fit else at
             if end <= at:
-                if self._shards and not self._shards[-1].bytes:  # longer than any shard
+                if self._shards and not self._shards[-1].bytes:  # a document longer than a shard
                     end = int(ends[np.searchsorted(ends, at, side="right")])
                 else:
                     self._next_shard()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Texts = Callable[[], Iterable[Sequence[str]]]
-PIECE_CHARS = 1 << 14  # characters of a long text that are taken or left together
+PIECE_CHARS = 1 << 14  # largest number of characters per piece
 
 
 def subsample(texts: Texts, max_chars: int) -> Texts:
@@ -23,7 +23,7 @@ def subsample(texts: Texts, max_chars: int) -> Texts:
     seen = taken = 0
     for piece in _pieces(texts()):
         seen += len(piece)
-        if taken * total < seen * max_chars:  # the fraction so far is below the target
+        if taken * total < seen * max_chars:  # the selected fraction is below the target
             kept.append(piece)
             taken += len(piece)
     return lambda: [kept]

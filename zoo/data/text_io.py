@@ -10,7 +10,7 @@ from zoo.io.files import open_regular
 from zoo.io.limits import FREE_EXPANSION_BYTES, MAX_EXPANSION, MAX_LINE_BYTES, MAX_ROW_BYTES
 
 READ_BYTES = 1 << 20
-ZSTD_READ_BYTES = 1 << 10  # of zstd, which unpacks to at most 32,768 times as much
+ZSTD_READ_BYTES = 1 << 10  # compressed bytes; zstd expands at most 32,768 times
 GZIP, ZSTD = ".gz", ".zst"
 COMPRESSED = (GZIP, ZSTD)
 

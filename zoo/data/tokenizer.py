@@ -130,7 +130,7 @@ class TokenizerToTrain:
                 size=self.vocab_size,
                 unknown=roles["unk"],
             )
-            # no family's published models have words, so none reads them as files
+            # families read the formats of published models, which include no list of words
             tokenizer = load(files) if self.type == "words" else self.family.tokenizer(files)
             info = tokenizer_info(files, tokenizer, roles)
         return ExistingTokenizer(tokenizer.to_str(pretty=True).encode(), info)
@@ -140,13 +140,14 @@ def load_tokenizer(text: str, family: "Family | None" = None, **hub: Any) -> Exi
     """Return the tokenizer of a model, or of another corpus.
 
     Args:
-        text: a reference to the model, see ``zoo.hub.reference``, or the corpus's directory.
-        family: whose tokenizer it is, where neither the model nor the registry says.
+        text: reference to the model, see ``zoo.hub.reference``, or directory of the corpus.
+        family: family of the tokenizer, if neither the registry nor the model's configuration
+            names one.
         **hub: ``offline`` and ``lock``, see ``zoo.hub.source.locate_or_download``.
 
     Raises:
-        UsageError: nothing has that name, or it has no tokenizer.
-        SourceError, VerificationError: see ``obtain`` and ``Family.tokenizer``.
+        UsageError: the reference is unknown, or it has no tokenizer.
+        SourceError, VerificationError: see ``locate_or_download`` and ``Family.tokenizer``.
     """
     from zoo.data.corpus import MANIFEST, Corpus
     from zoo.hub.reference import resolve

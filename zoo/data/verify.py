@@ -15,7 +15,7 @@ from zoo.io.digests.checks import Check, run_check
 from zoo.io.digests.files import FileDigest, check_files, check_strays, compute_blake3
 from zoo.io.untrusted import parsing
 
-BLOCK_NUMBERS = 1 << 20  # numbers that are looked at together
+BLOCK_NUMBERS = 1 << 20  # number of values per block
 
 
 def is_corpus(path: Path) -> bool:
@@ -24,17 +24,17 @@ def is_corpus(path: Path) -> bool:
 
 
 def verify_corpus(path: Path) -> list[Check]:
-    """Check a corpus: its manifest, the digest of every file, and the numbers in the files.
+    """Check a corpus: its manifest, the digest of every file, and the contents of the files.
 
-    Every byte of every file is read. Files that the manifest does not list are refused, but for
+    Every byte of every file is read. Files that the manifest does not list are errors, except for
     hidden ones.
 
     Args:
-        path: the directory.
+        path: directory of the corpus.
 
     Returns:
-        the results of the checks ``manifest``, ``digests``, ``tokenizer`` and ``contents``; after
-        a failure, those that follow are ``not run``.
+        Results of the checks ``manifest``, ``digests``, ``tokenizer`` and ``contents``; after a
+        failure, the remaining ones are ``not run``.
     """
     checks = [run_check("manifest", partial(_check_manifest, path))]
     stages: list[tuple[str, Callable[[Corpus], str]]] = [
@@ -57,11 +57,11 @@ def require_intact(
 
     Args:
         corpus: the corpus.
-        digest: computes the BLAKE3 digest of a file.
-        contents: check the numbers in the files, too.
+        digest: function that computes the BLAKE3 digest of a file.
+        contents: verify token ids and offsets, too.
 
     Raises:
-        VerificationError: a file was changed, or its numbers contradict the manifest.
+        VerificationError: a file was changed, or its contents contradict the manifest.
     """
     check_files(corpus.path, listed_files(corpus), MANIFEST, hint=REBUILD, digest=digest)
     check_tokenizer(corpus)
@@ -92,10 +92,10 @@ def check_digests(corpus: Corpus) -> str:
 
 
 def check_tokenizer(corpus: Corpus) -> str:
-    """Compare the tokenizer's vocabulary with the manifest.
+    """Check that the size of the tokenizer's vocabulary is that of the manifest.
 
     Raises:
-        VerificationError: it cannot be read, or its highest id is another.
+        VerificationError: the tokenizer cannot be read, or its vocabulary size differs.
     """
     from tokenizers import Tokenizer
 
@@ -113,10 +113,10 @@ def check_tokenizer(corpus: Corpus) -> str:
 
 
 def check_contents(corpus: Corpus) -> str:
-    """Check that offsets ascend and end where they must, and that all ids are in the vocabulary.
+    """Check that offsets ascend to the counts of the manifest, and that token ids are in range.
 
     Raises:
-        VerificationError: names the first file that does not hold what the manifest says.
+        VerificationError: a file contradicts the manifest; the first one is named.
     """
     for name, record in corpus.record.splits.items():
         split, folder = corpus.split(name), corpus.path / name

@@ -24,7 +24,7 @@ def hub_checkpoint(tmp_path: Path) -> Make:
     """Return a function that writes a checkpoint in the Hub's layout.
 
     Its arguments are a class name, a directory name, ``True`` to add a tokenizer, the dtype, and
-    changes to the configuration. All values are random.
+    changes to the configuration. All tensors are random.
     """
 
     def make(

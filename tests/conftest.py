@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # A background shell makes its children ignore SIGINT, which several tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-NOWHERE = "http://127.0.0.1:9"  # the port of the discard service, which is closed
+NOWHERE = "http://127.0.0.1:9"  # the port of the discard service, closed on all machines
 FOREIGN = (
     "HF_HUB_OFFLINE",
     "TRANSFORMERS_OFFLINE",

@@ -10,7 +10,7 @@ from zoo.errors import SourceError, VerificationError
 
 
 class PanicException(BaseException):
-    """Named as pyo3's, which is derived from BaseException, too."""
+    """Stand-in for pyo3's exception of this name, also derived from ``BaseException``."""
 
 
 @pytest.mark.parametrize(

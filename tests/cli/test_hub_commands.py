@@ -21,7 +21,7 @@ def files(path: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def published(hub: Hub, hub_checkpoint: Make) -> str:
-    """The commit of a checkpoint that the registry names, with files nobody needs."""
+    """Commit a checkpoint of a registry entry, with additional unused files; return the commit."""
     more = {"tf_model.h5": b"x" * 100_000, "pytorch_model.bin": b"x" * 100_000}
     return hub.add(REPO, files(hub_checkpoint("BertModel")) | more)
 
@@ -83,7 +83,7 @@ def test_info_of_a_repository_reads_the_configuration_alone(hub: Hub, hub_checkp
 def test_info_of_a_repository_without_config_json(
     hub: Hub, tmp_path: Path, more: dict[str, bytes]
 ) -> None:
-    """A configuration may be called what its family calls it; what only looks so is passed by."""
+    """The family names its configuration file; files of similar names are ignored."""
     source, golden = elmo_files.published(tmp_path / "published")
     hub.add("someone/other", files(source) | more)
     done = zoo("info", "someone/other", "--json")

@@ -25,7 +25,7 @@ TASKS = {
     "fill-mask": "BertForMaskedLM",
     "classify": "BertForSequenceClassification",
 }
-LONG = "a b c d " * 20  # 82 tokens with [CLS] and [SEP], where the model takes 40
+LONG = "a b c d " * 20  # 82 tokens with [CLS] and [SEP]; the model has 40 positions
 
 
 def results(done: "subprocess.CompletedProcess[str]") -> list[dict[str, Any]]:
@@ -34,7 +34,7 @@ def results(done: "subprocess.CompletedProcess[str]") -> list[dict[str, Any]]:
 
 
 def refused(done: "subprocess.CompletedProcess[str]", *what: str) -> None:
-    """The last line is the error, alone of its kind, and the code is that for wrong usage."""
+    """Check for exactly one error line, the last, and the exit code of a usage error."""
     assert done.returncode == 2, done.stderr
     errors = [line for line in done.stderr.splitlines() if not line.startswith("warning: ")]
     assert errors == done.stderr.splitlines()[-1:] and errors[0].startswith("error: ")
@@ -44,13 +44,13 @@ def refused(done: "subprocess.CompletedProcess[str]", *what: str) -> None:
 
 @pytest.fixture
 def model(hub_checkpoint: Make, tmp_path: Path) -> Path:
-    """A sentence encoder in our layout; the source lies beside it."""
+    """Convert a sentence encoder to the zoo's layout; its source is in the same directory."""
     convert(CheckpointDir(hub_checkpoint("BertModel"), "source"), tmp_path / "ours")
     return tmp_path / "ours"
 
 
 def states(source: Path, text: str, architecture: str = "BertModel") -> Any:
-    """Return the reference's output for one text."""
+    """Return the reference library's outputs for one text."""
     tokenizer = transformers.BertTokenizer.from_pretrained(source)
     network = getattr(transformers, architecture).from_pretrained(source).eval()
     with torch.inference_mode():

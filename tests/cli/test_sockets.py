@@ -26,7 +26,7 @@ sys.addaudithook(forbid)
 
 
 def run_watched(tmp_path: Path, *words: object) -> Limited:
-    """Run a command in which, and in whose children, sockets of Python are refused and listed."""
+    """Run a command; Python sockets of it and its children are refused and recorded."""
     (tmp_path / "hook").mkdir(exist_ok=True)
     (tmp_path / "hook" / "sitecustomize.py").write_text(FORBID)
     return run_limited(
@@ -65,7 +65,7 @@ def local_commands(source: Path, tmp_path: Path) -> list[Sequence[object]]:
 
 
 def fetch(hub: Hub, files: Mapping[str, bytes]) -> None:
-    """Bring a repository into the cache."""
+    """Download a repository to the cache."""
     hub.add(REPO, files)
     assert run_limited(["zoo", "fetch", REPO]).returncode == 0
     hub.requests.clear()
@@ -76,7 +76,7 @@ def test_fetch_opens_sockets_unless_it_is_offline(hub: Hub, tmp_path: Path) -> N
     fetch(hub, FILES)
     assert_no_socket(tmp_path, "fetch", REPO, "--offline")
     assert hub.requests == []
-    assert run_watched(tmp_path, "fetch", REPO).returncode != 0  # so that the check can fail
+    assert run_watched(tmp_path, "fetch", REPO).returncode != 0  # the check detects sockets
     assert "socket." in (tmp_path / "sockets").read_text()
 
 
@@ -114,7 +114,7 @@ def can_trace() -> bool:
 def test_system_calls(hub: Hub, hub_checkpoint: Make, tmp_path: Path) -> None:
     source = hub_checkpoint("BertModel")
     fetch(hub, {path.name: path.read_bytes() for path in source.iterdir()})
-    assert traced(tmp_path, "fetch", REPO) != []  # so that the check can fail
+    assert traced(tmp_path, "fetch", REPO) != []  # the check detects sockets
     assert traced(tmp_path, "fetch", REPO, "--offline") == []
     assert traced(tmp_path, "convert", REPO, "-o", tmp_path / "offline", "--offline") == []
     for words in local_commands(source, tmp_path):

@@ -25,7 +25,7 @@ def zoo(
 
 
 def modules_after(*arguments: str) -> set[str]:
-    """Return the modules loaded once a command has run."""
+    """Return the names of the modules that a command imports."""
     program = (
         "import sys, atexit, json\n"
         "atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=sys.stderr))\n"
@@ -55,7 +55,7 @@ def test_help_of_a_command_imports_nothing_heavy(command: str) -> None:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="read from /proc")
 @pytest.mark.parametrize("arguments", [("--help",), ("run", "--help")])
 def test_help_takes_little_memory(arguments: tuple[str, ...]) -> None:
-    """At most 60 MB at its peak, of which Python itself takes ten."""
+    """The peak is at most 60 MB, of which the interpreter takes ten."""
     program = (
         "import sys\n"
         "from zoo.cli import main\n"
@@ -129,7 +129,7 @@ def test_json_prints_one_object(command: str) -> None:
 
 
 def completed(words: str, cwd: Path) -> list[str]:
-    """What bash is told about the last word, as type,value."""
+    """Return the completions of the last word, as ``type,value``."""
     asked = {
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split()) - 1),
@@ -150,4 +150,4 @@ def test_directories_are_completed_beside_names(tmp_path: Path) -> None:
     found = completed("zoo verify bert", tmp_path)
     assert {"plain,bert-mine", "plain,bert-base-uncased"} <= set(found)
     assert "plain,bert-notes.txt" not in found
-    assert completed("zoo verify ./be", tmp_path) == ["dir,./be"]  # bash finds them itself
+    assert completed("zoo verify ./be", tmp_path) == ["dir,./be"]  # bash lists the directories

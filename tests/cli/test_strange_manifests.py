@@ -19,7 +19,7 @@ VALUES: tuple[Any, ...] = (None, 7, -1, 1.5, True, "text", "../x", "\x1b[31m", [
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a converted model and an export."""
+    """A directory with a converted model and an export."""
     folder = tmp_path_factory.mktemp("written")
     export_onnx(make_checkpoint(folder / "model", num_layers=1), folder / "export")
     return folder
@@ -27,7 +27,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def output_as_before() -> Iterator[None]:
-    """Undo what commands set for their process."""
+    """Restore process-wide settings that commands change."""
     logger, show = logging.getLogger("zoo"), warnings.showwarning
     handlers, propagate = logger.handlers[:], logger.propagate
     yield
@@ -35,7 +35,7 @@ def output_as_before() -> Iterator[None]:
 
 
 def variants(value: Any) -> Iterator[Any]:
-    """Yield an object with each of its values, at any depth, replaced by one of another kind."""
+    """Yield copies of a JSON object, each with one value replaced by one of another type."""
     for key, inner in value.items():
         for other in VALUES:
             if type(other) is not type(inner):
@@ -46,7 +46,7 @@ def variants(value: Any) -> Iterator[Any]:
 
 
 def attempt(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """Run a command in this process; return its exit code and output where they are not due."""
+    """Run a command in this process; return exit code and output if they are not as documented."""
     code = _run(command)
     out, err = capsys.readouterr()
     lines = [line for line in err.splitlines() if not line.startswith("warning: ")]

@@ -21,7 +21,7 @@ def model(hub_checkpoint: Make, tmp_path: Path) -> Path:
 
 
 def outcomes(text: str) -> dict[str, str]:
-    """Read the printed checks: name -> outcome."""
+    """Parse the printed checks; return a mapping from name to outcome."""
     names = ("digests", "account", "round trip", "ties", "transformers")
     lines = text.splitlines()
     found = {
@@ -31,7 +31,7 @@ def outcomes(text: str) -> dict[str, str]:
 
 
 def forge(model: Path, name: str) -> None:
-    """Write a file's digest into the manifest, as somebody would who wants it to pass."""
+    """Update the digest of a file in the manifest, as an attacker would."""
     manifest = json.loads((model / "zoo.json").read_text())
     known = hash_file(model / name)
     manifest["files"][name] = {"bytes": known.bytes, "blake3": known.blake3}
@@ -74,7 +74,7 @@ def test_one_bit(model: Path) -> None:
 
 
 def test_a_model_that_is_sensitive_to_rounding(hub_checkpoint: Make, tmp_path: Path) -> None:
-    """The classifier sums up what the last norm makes of sum zero: rounding is what is left."""
+    """The logits are sums of normalized values, whose exact sum is zero: only rounding errors."""
     source = hub_checkpoint("BertForTokenClassification")
     tensors = load_file(source / "model.safetensors")
     last = "bert.encoder.layer.1.output.LayerNorm"
@@ -93,7 +93,7 @@ def test_a_model_that_is_sensitive_to_rounding(hub_checkpoint: Make, tmp_path: P
 
 
 def test_values_that_are_no_numbers(hub_checkpoint: Make, tmp_path: Path) -> None:
-    """Both implementations return NaN then, which is no agreement."""
+    """NaN from both implementations does not count as equal."""
     source = hub_checkpoint()
     tensors = load_file(source / "model.safetensors")
     tensors["bert.encoder.layer.1.output.dense.bias"][0] = np.nan
@@ -128,7 +128,7 @@ def test_an_account_that_no_longer_closes(model: Path) -> None:
     found = outcomes(done.stdout)
     assert (found["digests"], found["account"]) == ("ok", "failed")
     assert "head.bias" in done.stdout
-    assert found["transformers"] == "not"  # not run: it would compare a model that is not there
+    assert found["transformers"] == "not"  # not run, as the model is missing
 
 
 def test_a_directory_that_was_not_converted(hub_checkpoint: Make) -> None:
@@ -173,7 +173,7 @@ def test_an_exported_directory(model: Path, tmp_path: Path) -> None:
 
 
 def test_a_classifier_without_a_padding_id(tmp_path: Path) -> None:
-    """The reference refuses batches of texts then, and GPT-2 has none by default."""
+    """The reference library refuses batches without a padding id; GPT-2 has none by default."""
     import torch
     import transformers
 

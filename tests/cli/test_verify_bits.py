@@ -17,7 +17,7 @@ KINDS = ("model", "export")
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a converted model and an export whose weights are in a file of their own."""
+    """A directory with a converted model and an export with external weights."""
     folder = tmp_path_factory.mktemp("written")
     model = make_checkpoint(folder / "model", num_layers=1)
     export_onnx(model, folder / "export", external_over=1000)
@@ -26,13 +26,13 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def directory(written: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """A copy of one of them, to be damaged."""
+    """A copy of one of them, to be modified."""
     shutil.copytree(written / request.param, tmp_path / request.param)
     return tmp_path / str(request.param)
 
 
 def finding(path: Path) -> str:
-    """Return the first problem that a verification finds, without the slower checks behind it."""
+    """Return the first problem that a verification reports, without the slower later checks."""
     try:
         return next((c.detail for c in verify(path, reference=False) if c.outcome != "ok"), "")
     except (SourceError, VerificationError) as error:
@@ -40,7 +40,7 @@ def finding(path: Path) -> str:
 
 
 def positions(path: Path, count: int) -> list[tuple[Path, int]]:
-    """Draw (file, bit): every file as often, so that small ones are not passed over."""
+    """Draw pairs of file and bit, each file equally often, so that small files are covered."""
     random = np.random.default_rng(7)
     files = sorted(file for file in path.rglob("*") if file.is_file())
     drawn = [files[k % len(files)] for k in range(count)]
@@ -48,7 +48,7 @@ def positions(path: Path, count: int) -> list[tuple[Path, int]]:
 
 
 def flip_bits(path: Path, count: int, find: Callable[[Path], str] = finding) -> list[str]:
-    """Flip bits one after the other; return those that are not found, or not by their file."""
+    """Flip single bits; return those that are not detected, or with another file's name."""
     missed = []
     for file, bit in positions(path, count):
         content = bytearray(file.read_bytes())
@@ -76,7 +76,7 @@ def test_a_thousand_flipped_bits_are_found_and_named(directory: Path) -> None:
 
 @pytest.mark.parametrize("directory", KINDS, indirect=True)
 def test_every_bit_of_the_manifest(directory: Path) -> None:
-    """A manifest without its own digest would take many for another value."""
+    """Without a digest of the manifest itself, many flips would give another valid value."""
     manifest = directory / "zoo.json"
     content = manifest.read_bytes()
     start = content.index(b'"licence"') + 12

@@ -110,7 +110,7 @@ def case_of_trunk(case: Golden) -> Golden:
 
 
 def test_electra_shares_embeddings(tmp_path: Path) -> None:
-    """As in all releases; transformers computes with both models combined."""
+    """All releases share them; the expected outputs are those of both models in transformers."""
     case, judge = golden("electra/masked-lm"), golden("electra/replaced-token-detection")
     _, ours = converted(electra(tmp_path / "tied", "embeddings", "masked-lm"), "masked-lm")
     weights = {n: torch.from_numpy(array) for n, array in case.weights.items()}

@@ -34,7 +34,7 @@ CONFIG = {
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A directory as in Google's releases: bert_config.json, checkpoint, vocab.txt."""
+    """A directory in the layout of Google's releases: bert_config.json, checkpoint, vocab.txt."""
     folder = tmp_path / "uncased_L-2"
     folder.mkdir()
     for path in DATA.glob(f"{STEM}.*"):
@@ -81,7 +81,7 @@ def test_outputs_match_the_formula(source: Path, tmp_path: Path) -> None:
 
 
 def by_hand(ids: np.ndarray) -> np.ndarray:
-    """Compute the pooled output from the variables, as google-research/bert does."""
+    """Compute the pooled output from the variables with the formulas of google-research/bert."""
     from math import erf, sqrt
 
     values = np.load(DATA / "values.npz")
@@ -120,7 +120,7 @@ def by_hand(ids: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("end", ["", ".index"])
 def test_path_selects_one_of_several(source: Path, tmp_path: Path, end: str) -> None:
-    """Scripts of TensorFlow take the name without a suffix; a shell completes the index."""
+    """A checkpoint can be given by its prefix, as in TensorFlow, or by its index file."""
     for path in DATA.glob("kinds.ckpt.*"):
         (source / path.name).write_bytes(path.read_bytes())
     with pytest.raises(UsageError, match="several"):

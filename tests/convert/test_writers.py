@@ -108,7 +108,7 @@ def test_legacy_names_of_norms(hub_checkpoint: Make, tmp_path: Path) -> None:
     assert old.keys() != tensors(source).keys()
     rewrite(source, old)
     report = convert(from_hub(source), tmp_path / "ours")
-    assert len(report.closed.renamed) == 2 * 6  # of the embeddings, two in each layer, of the head
+    assert len(report.closed.renamed) == 2 * 6  # embeddings, two per layer, head
     ours, plain = tensors(tmp_path / "ours"), tensors(tmp_path / "plain")
     assert all(torch.equal(ours[name], plain[name]) for name in plain)
 

@@ -54,7 +54,7 @@ def pickled(value: bytes) -> bytes:
 
 
 def zipped(pickle: bytes, records: Mapping[str, bytes] | None = None) -> bytes:
-    """An archive as torch.save makes it, of a pickle and storages."""
+    """Return an archive in the format of ``torch.save``, of a pickle and storages."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("archive/data.pkl", pickle)
@@ -65,7 +65,7 @@ def zipped(pickle: bytes, records: Mapping[str, bytes] | None = None) -> bytes:
 
 
 def streamed(pickle: bytes, storages: Mapping[str, bytes] | None = None, width: int = 4) -> bytes:
-    """The layout from before torch 1.6: five pickles, then the storages."""
+    """Return a file in the format before torch 1.6: five pickles, then the storages."""
     if storages is None:
         storages = {"0": FLOATS}
     machine = dictionary({"protocol_version": number(PROTOCOL), "little_endian": b"\x88"})

@@ -24,7 +24,7 @@ def convert(folder: Path, *options: str) -> "subprocess.CompletedProcess[str]":
 
 
 def save_as_bin(source: Path, *, shards: int, zipped: bool) -> None:
-    """Replace a checkpoint's safetensors by what torch.save makes of the same tensors."""
+    """Replace the safetensors file of a checkpoint by a ``torch.save`` file of its tensors."""
     tensors = load_file(source / "model.safetensors")
     (source / "model.safetensors").unlink()
     names = sorted(tensors)

@@ -154,7 +154,7 @@ def test_without_h5py_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(UsageError) as error:
         HDF5.open(tmp_path, ["weights.hdf5"])
     assert "pip install 'plm-zoo[hdf5]'" in str(error.value)
-    with pytest.raises(UsageError, match=r"^lm_weights\.hdf5 needs h5py"):  # not the staging
+    with pytest.raises(UsageError, match=r"^lm_weights\.hdf5 needs h5py"):  # not the staging path
         HDF5.write(tmp_path, [output("a", np.zeros(1, np.float32))], lambda _: None)
     with pytest.raises(UsageError, match="h5py"):
         HDF5.write(tmp_path, [], lambda _: None)

@@ -94,7 +94,7 @@ def test_code_in_a_pickle_is_named_and_not_run(tmp_path: Path, protocol: int, sh
         refused(tmp_path, content, name)
         assert not mark.exists()
     pickle.loads(pickle.dumps(payloads["eval"], protocol))
-    assert mark.exists()  # the payload works
+    assert mark.exists()  # unpickling runs the payload
 
 
 @pytest.mark.promise("pickle")

@@ -12,25 +12,25 @@ from zoo.data.readers import ReaderConfig
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.plugins import get_family
 
-# two documents of two sentences and of one, with what trips up tokenizers and rules
+# two documents, of two sentences and of one, with difficult cases for sentence splitting
 SMALL = "Mr. Bell rang. \u201cWho is it?\u201d\nasked the cat.\n\nHe wrote [MASK] \u00e9\u00e0.\n"
 
 
 def paragraphs(count: int = 60) -> list[str]:
-    """English in paragraphs, a line each."""
+    """Return English paragraphs, one per line."""
     found = " ".join(line.strip() for line in prose(4000) if line.strip()).split(". ")
     return [". ".join(found[k * 5 : k * 5 + 5]) + "." for k in range(count)]
 
 
 def trained(family: str, size: int = 800, kind: str | None = None) -> ExistingTokenizer:
-    """A tokenizer that is trained on the paragraphs."""
+    """Train a tokenizer on the paragraphs; return its directory."""
     return TokenizerToTrain.for_family(
         get_family(family), vocab_size=size, tokenizer_type=kind
     ).make(lambda: [paragraphs()])
 
 
 def built(target: Path, *paths: Path, **options: Any) -> Corpus:
-    """A corpus of files; by default nothing is held out, and words are pieces of text."""
+    """Build a corpus of files, by default without held-out documents."""
     make = {k: options.pop(k) for k in ("workers", "force", "shard_bytes") if k in options}
     reading = ReaderConfig(
         **{k: options.pop(k) for k in ReaderConfig.__struct_fields__ if k in options}
@@ -40,13 +40,13 @@ def built(target: Path, *paths: Path, **options: Any) -> Corpus:
 
 
 def contents(split: Split) -> list[list[list[int]]]:
-    """A split as documents of sentences of ids."""
+    """Return a split as documents of sentences of token ids."""
     starts = [int(k) for k in split.sentences]
     sentences = [split.read(a, b).tolist() for a, b in pairwise(starts)]
     return [sentences[a:b] for a, b in pairwise(int(k) for k in split.documents)]
 
 
 def files_of(path: Path) -> dict[str, bytes]:
-    """Every file of a directory but the manifest."""
+    """Return the contents of all files of a directory except the manifest."""
     found: Sequence[Path] = sorted(p for p in path.rglob("*") if p.is_file())
     return {str(p.relative_to(path)): p.read_bytes() for p in found if p.name != "corpus.json"}

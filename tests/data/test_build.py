@@ -62,7 +62,7 @@ def test_sentences_have_the_tokens_that_they_have_alone(
 
 
 def test_empty_sentences_and_documents_are_skipped(tmp_path: Path) -> None:
-    nothing = "\u200b"  # which the tokenizer removes
+    nothing = "\u200b"  # removed by the tokenizer's normalization
     (tmp_path / "a.txt").write_text(f"One\n{nothing}\ntwo\n\n{nothing}\n\nthree", "utf-8")
     split = built(tmp_path / "out", tmp_path / "a.txt", sentence_splitter="line").split("train")
     assert [len(document) for document in contents(split)] == [2, 1]
@@ -91,7 +91,7 @@ def test_text_that_spells_a_special_token_is_text(
     unknown = naive.token_to_id(tokenizer.info.special["unk"])
     found = [token for sentence in contents(split)[0] for token in sentence]
     assert not set(found) & (forbidden - {unknown, None})
-    if family not in ("t5", "elmo"):  # whose unknown token stands for what they never saw
+    if family not in ("t5", "elmo"):  # unseen characters become unknown tokens there
         shown = naive.decode(found, skip_special_tokens=False).replace(" ", "")
         wanted = (tmp_path / "a.txt").read_text().replace(" ", "")
         assert shown.lower() == wanted.lower()
@@ -127,7 +127,7 @@ def test_a_document_lies_in_one_shard(tmp_path: Path, texts: Path, shard: int) -
     assert all(2 * len(s) <= max(shard, longest) for s in split.shards)
     if shard == 1:
         assert len(split.shards) == len(split.documents) - 1
-    if shard == 1000:  # none could have taken in the next document
+    if shard == 1000:  # no shard has room for another document
         sizes = [2 * len(s) for s in split.shards]
         nexts = [2 * int(starts[np.searchsorted(starts, e) + 1] - e) for e in ends[:-1]]
         assert all(a + b > shard for a, b in zip(sizes, nexts, strict=False))
@@ -155,7 +155,7 @@ def test_the_held_out_documents_are_others_and_stay_the_same(tmp_path: Path, tex
     ]
     train, held = splits("a")
     assert sorted(train + held) == sorted(everything)
-    assert 4 <= len(held) <= 22  # of 60; odds of 1 in 1,000 that it is not
+    assert 4 <= len(held) <= 22  # of 60; false with probability 0.001
     assert splits("b") == (train, held)
     assert splits("c", seed=1)[1] != held
     texts.write_text("\n\n".join([*paragraphs(), "More is added. It changes little."]), "utf-8")

@@ -111,7 +111,7 @@ def test_paths_that_lead_nowhere(
 
 
 def test_files_that_are_not_regular_are_errors(tmp_path: Path) -> None:
-    """Reading a pipe would wait for ever, and a device has no end."""
+    """Reading a pipe would block, and a device has no end."""
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "folder" / "pipe")
     for path in (tmp_path / "folder", tmp_path / "folder" / "pipe", Path("/dev/zero")):
@@ -120,7 +120,7 @@ def test_files_that_are_not_regular_are_errors(tmp_path: Path) -> None:
 
 
 def test_links_that_lead_upwards_are_not_followed(tmp_path: Path) -> None:
-    """Two of them make more paths than can be counted."""
+    """Two such links make the number of paths exponential."""
     (tmp_path / "in" / "deep").mkdir(parents=True)
     (tmp_path / "in" / "deep" / "a.txt").write_text(GOOD)
     for name in ("up", "again"):
@@ -169,14 +169,14 @@ except VerificationError as error:
 
 
 def test_a_parquet_file_of_one_text_many_times_is_read_within_limits(tmp_path: Path) -> None:
-    """All rows at once would take 500 megabytes."""
+    """All rows in memory would take 500 MB."""
     table = pyarrow.table({"text": pyarrow.array(["word " * (1 << 20)] * 100)})
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet", compression="zstd")
     del table
     done = run_limited([sys.executable, "-c", READ, tmp_path / "a.parquet"], seconds=120)
     assert done.returncode == 0, done.stderr
     assert done.peak_bytes < 400 << 20
-    assert int(done.stdout) > 100 * (5 << 20) - 1000  # but for spaces at cuts
+    assert int(done.stdout) > 100 * (5 << 20) - 1000  # except for spaces at cuts
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_a_row_of_json_that_does_not_do(tmp_path: Path, row: bytes, message: str
 def test_a_file_that_changes_while_it_is_read_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where its length and its time stay: content that was there and is gone was read."""
+    """A change is detected even if size and modification time stay the same."""
     source = tmp_path / "a.txt"
     source.write_text(GOOD)
     state = source.stat()
@@ -342,7 +342,7 @@ def test_no_process_outlives_a_build_that_is_stopped(tmp_path: Path, number: int
     while not list(tmp_path.glob(".out.*/train/tokens-*")) and time.monotonic() < deadline:
         time.sleep(0.02)
     os.kill(process.pid, number)
-    _, err = process.communicate(timeout=60)  # ends when no child holds the pipe
+    _, err = process.communicate(timeout=60)  # returns when no child holds the pipe
     assert process.returncode == (-number if number == signal.SIGKILL else 130), err
     if number != signal.SIGKILL:
         assert err == "error: interrupted\n"

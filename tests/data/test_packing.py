@@ -17,7 +17,7 @@ sizes = st.lists(st.integers(1, 50), min_size=1, max_size=30)
 
 
 def corpus(lengths: list[int]) -> Split:
-    """Documents in which no token stands twice."""
+    """Return documents of distinct tokens."""
     ends = np.cumsum(lengths).tolist()
     return Split.from_documents(
         [[list(range(e - n, e))] for e, n in zip(ends, lengths, strict=True)]

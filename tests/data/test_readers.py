@@ -23,7 +23,7 @@ def read(*paths: Path, **options: str) -> list[str]:
 
 
 def frames(data: bytes) -> bytes:
-    """Two frames, one after the other, as parallel compressors write them."""
+    """Return two concatenated frames, as parallel compressors write them."""
     half = len(data) // 2
     return zstandard.compress(data[:half]) + zstandard.compress(data[half:])
 
@@ -118,7 +118,7 @@ def test_sentences(wanted: list[str]) -> None:
 def test_a_long_line_is_cut_into_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, separator: str
 ) -> None:
-    """Between words where there are any, and never inside of a character."""
+    """Cuts are between words if possible, and never inside a character."""
     monkeypatch.setattr("zoo.data.text_io.MAX_LINE_BYTES", 1000)
     monkeypatch.setattr("zoo.data.readers.MAX_DOCUMENT_CHARACTERS", 1000)
     text = separator.join(f"w\u00f6rd\u4e2d{number}" for number in range(2000))
@@ -153,7 +153,7 @@ def test_no_document_is_longer_than_the_limit(
     ids=["marks", "quotes", "ends", "spaces", "initials"],
 )
 def test_sentences_are_found_in_linear_time(text: str) -> None:
-    """A pattern that tries every split of a run takes an hour here."""
+    """A backtracking regular expression would take an hour here."""
     begin = time.process_time()
     sentence_spans(text.strip())
     assert time.process_time() - begin < 5

@@ -33,7 +33,7 @@ if "--multiprocessing-fork" in sys.orig_argv:
 
 @pytest.fixture
 def arguments(tmp_path: Path) -> list[str]:
-    """What runs the script; its tokenizer is more than a pipe holds."""
+    """Return the command that runs the script; its tokenizer exceeds the capacity of a pipe."""
     tokenizer = Tokenizer(models.WordLevel(WORDS, "[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     texts = [{"text": f"word{n} word{n + 1} other"} for n in range(1, 10_000)]

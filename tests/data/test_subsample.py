@@ -49,8 +49,8 @@ def test_a_sample_is_from_all_over(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [" ".join(words[:15_000]), *words[15_000:]]  # one long text, and many short ones
     found = flat(subsample(batches(texts), 20_000))
     numbers = [int(word[4:]) for text in found for word in text.split()]
-    assert numbers == sorted(set(numbers))  # no word is cut, none comes twice
-    assert 2000 <= len(numbers) <= 2230  # 10 characters each, or 9 with no space behind
+    assert numbers == sorted(set(numbers))  # no word is cut or repeated
+    assert 2000 <= len(numbers) <= 2230  # 10 characters each, or 9 without a space
     long = [n for n in numbers if n < 15_000]
     assert np.diff([0, *long, 15_000]).max() < 150
     assert np.diff([15_000, *numbers[len(long) :], 20_000]).max() < 30

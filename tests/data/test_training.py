@@ -35,7 +35,7 @@ TEXTS = [*prose()[5000:5600], *torture()]
 
 
 def written(family: Family, kind: str, directory: Path, size: int = 800) -> Path:
-    """The files as training writes them."""
+    """Write the files of a trained tokenizer to a directory."""
     directory.mkdir()
     roles = family.special_tokens or DEFAULTS
     new = family.new_tokenizers[kind]
@@ -112,7 +112,7 @@ def test_words_are_in_the_order_of_their_frequency() -> None:
 
 @pytest.mark.parametrize("kind", ["wordpiece", "byte-level-bpe", "unigram", "words"])
 def test_training_is_the_same_every_time(kind: str) -> None:
-    """In other processes, whose hash tables are in another order, with other numbers of threads."""
+    """Files are equal across processes with other hash seeds and numbers of threads."""
     name = {"wordpiece": "bert", "unigram": "t5", "words": "elmo"}.get(kind, "roberta")
     program = (
         "from tests.data.making import trained\n"

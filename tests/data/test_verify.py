@@ -83,7 +83,7 @@ def test_a_corpus_of_an_earlier_version_has_no_digest_of_its_manifest(corpus: Pa
 
 
 def rewrite(corpus: Path, name: str, change: Callable[[bytes], bytes]) -> None:
-    """Change a file, and the manifest with it, as somebody who wants to mislead would."""
+    """Change a file and its digest in the manifest, as an attacker would."""
     record = Corpus(corpus).record
     content = change((corpus / name).read_bytes())
     (corpus / name).write_bytes(content)
@@ -114,7 +114,7 @@ def negative(content: bytes) -> bytes:
 def test_files_that_contradict_the_manifest_are_refused(
     corpus: Path, name: str, change: Callable[[bytes], bytes], message: str
 ) -> None:
-    """Also where all digests are right: training would read outside of the files."""
+    """With valid digests, too: training would read out of bounds."""
     rewrite(corpus, name, change)
     with pytest.raises(VerificationError, match=message):
         require_intact(Corpus(corpus))

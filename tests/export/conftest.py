@@ -14,7 +14,7 @@ Exported = tuple[Checkpoint, Checkpoint, ExportReport]
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Exported]:
-    """Return a function from a head to a checkpoint, its export and the report, made once."""
+    """Return a cached function from a head to a checkpoint, its export and the report."""
 
     @cache
     def export(head: str) -> Exported:

@@ -40,7 +40,7 @@ from zoo.nn.kv_cache import KeyValueCache
 from zoo_gpt import Gpt
 from zoo_t5 import T5
 
-MODELS = ("second", "first", "plain", "later")  # of each, how it is made is below
+MODELS = ("second", "first", "plain", "later")  # see ``made`` for their configurations
 SETTINGS = [
     {},
     {"num_beams": 4, "length_penalty": 0.5},
@@ -49,7 +49,7 @@ SETTINGS = [
 
 
 def made(name: str, path: Path, layers: int = 2) -> Checkpoint:
-    """Store a small model that says many different things."""
+    """Write a small model whose greedy outputs vary with the prompt."""
     if name in t5.CONFIGS:
         config = replace(t5.CONFIGS[name], num_layers=1, num_decoder_layers=layers)
         model = T5().model(config, "seq2seq-lm")
@@ -67,13 +67,13 @@ def made(name: str, path: Path, layers: int = 2) -> Checkpoint:
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Exported]:
-    """Return a function from a name to a checkpoint, its export and the report, made once."""
+    """Return a cached function from a name to a checkpoint, its export and the report."""
 
     @cache
     def export(name: str) -> Exported:
         folder = tmp_path_factory.mktemp(name)
         checkpoint = made(name, folder / "model")
-        over = 1000 if name == "later" else EXTERNAL_OVER  # into files of their own
+        over = 1000 if name == "later" else EXTERNAL_OVER  # external data files
         report = export_onnx(checkpoint, folder / "graph", external_over=over)
         return checkpoint, load_checkpoint(folder / "graph"), report
 
@@ -106,7 +106,7 @@ def test_every_search_finds_the_texts_of_torch(
     ours, theirs = decoders(written(name))
     inputs, how = batch(written(name)[0], 7), GenerationConfig(max_new_tokens=24, **settings)
     free = generate(theirs, inputs, how)
-    ends = [free[0][9], free[3][4]]  # so that rows are done one after the other
+    ends = [free[0][9], free[3][4]]  # rows end at different steps
     found = generate(theirs, inputs, how, eos_token_ids=ends)
     assert found == generate(ours, inputs, how, eos_token_ids=ends)
     assert len({len(row) for row in found}) > 2
@@ -123,7 +123,7 @@ def test_long_prompts_are_read_in_pieces(
     assert inputs["input_ids"].shape[1] == 9
     monkeypatch.setattr(
         ort_generation, "PIECE", 4 * 5 * 61
-    )  # so many scores as four tokens of a row have
+    )  # attention scores of four tokens of a row
     assert generate(theirs, inputs, settings) == generate(ours, inputs, settings)
 
 
@@ -148,7 +148,7 @@ def test_a_run_is_the_model_as_it_is(written: Callable[[str], Exported], name: s
 
 
 def test_a_continuation_by_the_names_that_others_know(written: Callable[[str], Exported]) -> None:
-    """Greedy search as any user of ONNX Runtime writes it, without anything of ours."""
+    """Greedy search with ONNX Runtime alone, by the usual input and output names."""
     checkpoint, graph, _ = written("second")
     session = onnxruntime.InferenceSession(graph.path / "model.onnx")
     layers, heads, width = 2, 4, 8
@@ -201,7 +201,7 @@ def test_the_graphs_of_an_encoder_and_a_decoder(written: Callable[[str], Exporte
 
 
 class Solo(GenerationMixin):
-    """A model of nobody's: one layer of attention, and no positions."""
+    """A model of no family: one layer of attention, without positions."""
 
     def __init__(self, config: Any) -> None:
         super().__init__()
@@ -245,7 +245,7 @@ def test_a_family_that_only_says_how_it_reads(tmp_path: Path) -> None:
 
 
 class Forgetful(CausalLM):
-    """Reads tokens as if they stood at the beginning, once it is exported."""
+    """A model whose export numbers positions from zero in every step."""
 
     def forward_with_cache(self, tokens: Tensor, state: DecodeState) -> Tensor:
         if torch.compiler.is_exporting():

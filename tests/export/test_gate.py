@@ -33,11 +33,11 @@ def exporting(hidden: Tensor) -> bool:
 
 
 def longer_than_six(hidden: Tensor) -> bool:
-    return hidden.shape[1] > 6  # as the traced example is
+    return hidden.shape[1] > 6  # the length of the traced example
 
 
 def changed(when: Callable[[Tensor], bool]) -> Family:
-    """Return a family whose models compute something a little different under a condition."""
+    """Return a family whose models compute slightly different outputs under a condition."""
 
     class Changed(Pooler):
         def forward(self, hidden: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
 
 @pytest.fixture
 def no_trace(tmp_path: Path) -> Iterator[None]:
-    """Check that a test leaves no file beside the model."""
+    """Check that a test leaves no file next to the model."""
     yield
     assert [name for name in os.listdir(tmp_path) if name != "zoo-home"] == ["model"]
 

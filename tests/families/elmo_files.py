@@ -12,7 +12,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "elmo"
 
 
 def published(path: Path, case: str = "none", **options: Any) -> tuple[Path, Golden]:
-    """Write a golden file's weights and options as the released models were."""
+    """Write weights and options of a golden file in the format of the released models."""
     golden = Golden.read(GOLDEN / f"{case}.safetensors")
     path.mkdir()
     (path / "small_options.json").write_text(json.dumps(golden.hub_config | options))

@@ -85,13 +85,13 @@ def layers(
     sentence: Sequence[Sequence[int]],
     memory: Memory | None = None,
 ) -> list[Array]:
-    """Return the layers of a sentence's words, (words, 2 projection_dim) each.
+    """Return the layers of a sentence, each of shape (words, 2 projection_dim).
 
     Args:
         options: ``options.json``.
         weights: the file's tensors, float64.
-        sentence: ids of characters, for each word.
-        memory: what the sentence before left behind; it is brought up to date.
+        sentence: character ids of each word.
+        memory: recurrent state after the previous sentence; updated in place.
     """
     memory = {} if memory is None else memory
     words = [word_vector(options, weights, ids) for ids in sentence]
@@ -114,7 +114,7 @@ def layers(
 def outputs(
     options: Mapping[str, Any], weights: Weights, sentence: Sequence[Sequence[int]]
 ) -> dict[str, Array]:
-    """Return what the head that the weights have computes for a sentence."""
+    """Return the outputs of the head of the weights for a sentence."""
     found = layers(options, weights, sentence)
     if "softmax/W" in weights:
         width = options["lstm"]["projection_dim"]

@@ -34,7 +34,7 @@ def rows(split: Split, length: int, samples: int | None = None, seed: int = 0) -
 
 
 def random_split(words: int, seed: int = 0) -> Split:
-    """One document of sentences of one to seven words."""
+    """Return one document of sentences of one to seven random words."""
     drawn = np.random.default_rng(seed)
     ids, sentences = drawn.integers(3, 40, words).tolist(), []
     while ids:

@@ -33,7 +33,7 @@ def random_model(family: Family, config: Any, head: str) -> nn.Module:
 
 
 def suited(config: Any, head: str) -> Any:
-    """The reference takes the number of labels for the answer's start and end, too."""
+    """Set two labels for question answering; the reference takes their number as output size."""
     return replace(config, labels=("start", "end")) if head == "question-answering" else config
 
 
@@ -44,9 +44,12 @@ def assert_equal(
     model: nn.Module | None = None,
     inputs: dict[str, torch.Tensor] | None = None,
 ) -> None:
-    """Outputs and every layer: 1e-9 in float64, 1e-5 of the largest magnitude in float32.
+    """Check that outputs and all hidden states equal the reference library's.
 
-    The model, if it is not a random one, is of the ``suited`` configuration, in float64.
+    The absolute tolerance is 1e-9 in float64; the tolerance relative to the largest magnitude is
+    1e-5 in float32.
+
+        A given model must have the ``suited`` configuration, and the dtype float64.
     """
     config = suited(config, head)
     model = random_model(family, config, head) if model is None else model
@@ -59,7 +62,7 @@ def assert_equal(
 
 
 def assert_equal_at_all_lengths(family: Family, config: Any, head: str) -> None:
-    """One token, two texts of which one is padded, and the longest text."""
+    """Check one token, two sequences with padding, and a sequence of maximum length."""
     config = suited(config, head)
     spec = family.onnx(config, head)
     model = random_model(family, config, head)
@@ -67,7 +70,7 @@ def assert_equal_at_all_lengths(family: Family, config: Any, head: str) -> None:
     longest = spec.limits["tokens"]
     for dtype, lengths in itertools.product((torch.float64, torch.float32), ((1,), (17, 9))):
         assert_batch_equal(model.to(dtype), reference.to(dtype), spec, config, lengths)
-    # a model that chooses takes a row of texts: one of them is enough to compare
+    # one choice of the longest text suffices
     inputs = random_inputs(spec, config, (longest,))
     if head == "multiple-choice":
         inputs = {name: tensor[:, :1] for name, tensor in inputs.items()}
@@ -83,8 +86,9 @@ def assert_equal_at_all_lengths(family: Family, config: Any, head: str) -> None:
 def assert_no_farther_from_exact(
     reference: nn.Module, inputs: Any, ours: dict[str, torch.Tensor], theirs: Any
 ) -> None:
-    """Where parts of a number cancel, the reference's own rounding may be above the bound, too:
-    then ours must be as close to its result in float64 as it is itself.
+    """Check that errors against float64 are at most 1.2 times those of the reference.
+
+    Needed where cancellation makes the reference's own rounding error exceed 1e-5.
     """
     with torch.no_grad():
         exact = reference.double()(**inputs)
@@ -109,7 +113,7 @@ def assert_batch_equal(
 
 
 def published(family: Family, config: Any, head: str) -> dict[str, TensorInfo]:
-    """Return what a file of the Hub's class holds: as much as the family's rules read."""
+    """Return the tensors of a checkpoint of the Hub's class, as far as the family's rules read."""
     weights = family.weights(config, head)
     return {
         weights.written(source): TensorInfo("F32", shape)
@@ -119,7 +123,7 @@ def published(family: Family, config: Any, head: str) -> dict[str, TensorInfo]:
 
 
 def count(family: Family, config: Any, head: str) -> int:
-    """Count the parameters of a model, which is as many as its rules name."""
+    """Count the parameters of a model, and check that its weight rules name as many."""
     with torch.device("meta"):
         model = family.model(config, head)
     found = sum(parameter.numel() for parameter in model.parameters())
@@ -130,11 +134,11 @@ def count(family: Family, config: Any, head: str) -> int:
 def assert_there_and_back(
     family: Family, config: Any, head: str, folder: Path, dtype: str = "float32", **extra: Any
 ) -> None:
-    """Hub -> ours -> Hub: bit for bit, and the reference's class finds nothing wrong."""
+    """Check that Hub -> zoo -> Hub keeps all bits, and that the reference loads the result."""
     config = suited(config, head)
     model = random_model(family, config, head)
     architecture = family.architecture(config, head)
-    # through float32, because numpy has no bfloat16
+    # by way of float32, because numpy has no bfloat16
     weights = hub_state(family.weights(config, head), model.float().state_dict())
     weights = {name: tensor.to(getattr(torch, dtype)) for name, tensor in weights.items()}
     kind = getattr(transformers, architecture)

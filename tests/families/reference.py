@@ -12,24 +12,24 @@ from tests.families import parity
 from zoo.errors import VerificationError
 from zoo.families.base import Family
 
-Changes = Mapping[str, Any]  # fields of a configuration, and their values
+Changes = Mapping[str, Any]  # configuration field -> value
 
 
 class ReferenceTests:
-    """Stands before ``FamilyTests`` where the reference library has a class for each head.
+    """Mixin before ``FamilyTests`` for families whose heads the reference library implements.
 
     Attributes:
         family: the family under test.
-        base: the full shape that is compared in texts of all lengths.
-        others: sizes that are compared with fewer layers and tokens.
-        small: a shape whose numbers differ from each other.
-        settings: changes of it that are compared.
-        default: the shape that the reference's own configuration has.
-        refused: a Hub key, its value -> what the message names.
-        counts: size and head -> how many parameters were published.
-        variants: changes of the small shape that go there and back.
-        carried: Hub keys that no field of ours holds, and that come back.
-        half: the head that goes there and back in half precision.
+        base: full-size configuration, compared at all sequence lengths.
+        others: sizes compared with fewer layers and tokens.
+        small: small configuration whose dimensions are all different.
+        settings: changes of ``small`` to compare.
+        default: configuration equal to the reference's defaults.
+        refused: Hub key and unsupported value -> text in the message.
+        counts: size and head -> published number of parameters.
+        variants: changes of ``small`` for conversion in both directions.
+        carried: Hub keys without a field, which conversion in both directions keeps.
+        half: head for conversion in both directions in half precision.
     """
 
     family: ClassVar[Family]
@@ -45,7 +45,7 @@ class ReferenceTests:
     half: ClassVar[str] = "masked-lm"
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run a test that names one of these for each of them."""
+        """Parametrize tests over the class attributes that their arguments name."""
         super().pytest_generate_tests(metafunc)  # type: ignore[misc]
         values: Mapping[str, Sequence[Any]] = {
             "other": self.others,

@@ -226,7 +226,7 @@ def test_keys_of_older_releases_are_known() -> None:
     assert found.extra["pooler_type"] == "first_token_transform"
 
 
-# Weights as they are published
+# Published weights
 
 
 def test_file_of_the_first_release_is_matched() -> None:
@@ -322,4 +322,4 @@ def test_initialization_equals_the_papers() -> None:
         else:
             assert tensor.abs().max() <= 0.04, name
     tokens = state["embeddings.tokens.weight"]
-    assert abs(tokens.std().item() - 0.0176) < 1e-4  # 0.02, less what the cut takes away
+    assert abs(tokens.std().item() - 0.0176) < 1e-4  # 0.02, reduced by the truncation

@@ -9,7 +9,7 @@ from zoo.families.config import Config, ConfigMap, same_names
 
 
 class Shape(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Says two things of one kind."""
+    """A configuration whose keys can conflict."""
 
     vocab_size: int = 7
     width: int = 6
@@ -104,7 +104,7 @@ def test_configuration_without_vocabulary_or_labels_is_refused(
 
 
 class Stack(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Has what most models have."""
+    """A configuration with the usual fields of a stack of layers."""
 
     vocab_size: int = 7
     hidden_size: int = 6

@@ -27,7 +27,7 @@ class Kit(test_bert.TestBert):
 
 
 class Rebuilt(Bert):
-    """A family whose model is changed after it is built."""
+    """A family that changes its model after construction."""
 
     def model(self, config: BertConfig, head: str) -> nn.Module:
         model = super().model(config, head)
@@ -80,7 +80,7 @@ class WithUnseededWeights(Rebuilt):
 
 
 class Reruled(Bert):
-    """A family whose rules are changed."""
+    """A family with changed weight rules."""
 
     def weights(self, config: BertConfig, head: str) -> WeightMap:
         weights = super().weights(config, head)
@@ -148,4 +148,4 @@ FAULTS: list[tuple[type[Bert], Check]] = [
 def test_a_fault_is_found(family: type[Bert], check: Check) -> None:
     with pytest.raises(VerificationError):
         check(Kit(family()))
-    check(Kit(Bert()))  # and the family without the fault passes
+    check(Kit(Bert()))  # the family without the fault passes

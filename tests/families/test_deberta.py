@@ -44,7 +44,7 @@ from zoo_deberta.positions import bucket
 
 DEBERTA = Deberta()
 HEADS = list(DEBERTA.heads())
-# those that the reference library has, and computes as we do
+# heads that the reference library implements with equal formulas
 SHARED_HEADS = [h for h in HEADS if h not in ("replaced-token-detection", "pretraining")]
 FIRST = DebertaConfig(
     vocab_size=101,
@@ -74,7 +74,7 @@ CASES = [
 
 @pytest.fixture(autouse=True)
 def one_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reference takes a root in float32, and its older norms, whatever the model's dtype is."""
+    """Let the reference compute roots and norms in the model's dtype instead of float32."""
 
     def norm(own: Any, x: Tensor) -> Tensor:
         return F.layer_norm(x, x.shape[-1:], own.weight, own.bias, own.variance_epsilon)
@@ -191,7 +191,7 @@ def test_shift_aligns_differences(tokens: int) -> None:
     place = torch.arange(tokens)
     shifted = shift(differences)
     assert torch.equal(shifted, (place[:, None] - place).expand(2, -1, -1))
-    assert shifted.data_ptr() == differences[:, :, tokens - 1 :].data_ptr()  # nothing was copied
+    assert shifted.data_ptr() == differences[:, :, tokens - 1 :].data_ptr()  # a view, no copy
 
 
 @pytest.mark.parametrize("group", [1, 700, 1500, 1 << 30])
@@ -218,7 +218,7 @@ def test_optimized_model_can_be_trained() -> None:
     inputs = random_inputs(DEBERTA.onnx(THIRD, "none"), THIRD, (9, 4))
     model(**inputs)["last_hidden_state"].square().sum().backward()
     assert model.relative.weight.grad.abs().sum() > 0
-    with torch.no_grad():  # what gradients are taken of is not what was kept
+    with torch.no_grad():  # inference uses cached tensors, training does not
         stale = model(**inputs)["last_hidden_state"]
         model.relative.weight.mul_(-1)
         assert torch.equal(model(**inputs)["last_hidden_state"], stale)
@@ -240,11 +240,11 @@ def test_optimized_model_can_be_traced() -> None:
     assert (found - expected).abs().max() <= 1e-12
 
 
-# The enhanced mask decoder and the replaced-token head, written down from the released code
+# The enhanced mask decoder and the replaced-token head, by the formulas of the released code
 
 
 class Released:
-    """The released model in plain steps, on tensors under the Hub's names."""
+    """Plain implementation of the released model, on tensors with the Hub's names."""
 
     def __init__(self, config: DebertaConfig, tensors: Mapping[str, Tensor]) -> None:
         self.config, self.tensors = config, tensors
@@ -375,7 +375,7 @@ def test_verify_compares_what_the_reference_computes(head: str, said: str, tmp_p
     assert [check.outcome for check in verify(tmp_path / "model")][-1] == said
 
 
-# Weights as they are published
+# Published weights
 
 
 @pytest.mark.parametrize(("version", "head"), CASES)
@@ -586,7 +586,7 @@ def test_the_first_version_has_a_byte_level_tokenizer(tmp_path: Path) -> None:
     reference = transformers.DebertaTokenizer.from_pretrained(tmp_path)
     for text in ("Some words, and others.", " a line\n£5", ""):
         assert ours.encode(text).ids == reference(text)["input_ids"]
-    # the reference doubles the separator, which no model has seen
+    # the reference doubles the separator, unlike in pretraining
     assert ours.encode("one", "two").tokens.count("[SEP]") == 2
 
 
@@ -618,7 +618,7 @@ def test_dropouts_are_those_of_the_configuration() -> None:
 def test_a_graph_equals_torch_at_every_length(version: str, head: str, tmp_path: Path) -> None:
     asked = ("key_bias", "position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size")
     fields = {name: getattr(VERSIONS[version], name) for name in asked}
-    layers = 2 if head == "masked-lm" else 1  # its decoder is given what the last but one returns
+    layers = 2 if head == "masked-lm" else 1  # its decoder reads the last layer but one
     checkpoint = make_checkpoint(
         tmp_path / "model", head, family=DEBERTA, num_layers=layers, **fields
     )

@@ -49,7 +49,7 @@ class TestDistilBert(ReferenceTests, FamilyTests):
     counts: ClassVar[dict[tuple[str, str], int]] = {
         ("base", "none"): 66_362_880,
         ("base", "masked-lm"): 66_985_530,
-        # 28,996 - 30,522 words of 768, and a bias for each
+        # 28,996 instead of 30,522 embeddings of size 768, and as many biases
         ("base-cased", "none"): 66_362_880 - 1526 * 768,
         ("base-cased", "masked-lm"): 66_985_530 - 1526 * 769,
         ("base-multilingual-cased", "none"): 66_362_880 + 89_025 * 768,

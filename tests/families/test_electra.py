@@ -73,7 +73,7 @@ class TestElectra(ReferenceTests, FamilyTests):
 
 
 def test_projection_between_equal_widths_is_ignored_with_a_reason() -> None:
-    """google/electra-base-discriminator and its large sibling hold one, which nothing uses."""
+    """google/electra-base-discriminator and -large-discriminator have an unused one."""
     config = replace(SMALL, embedding_size=48)
     head = "replaced-token-detection"
     reference = transformers.ElectraForPreTraining(

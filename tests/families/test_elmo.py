@@ -26,7 +26,7 @@ from zoo_elmo.tokenizer import WordTokenizer
 
 ELMO = ElmoFamily()
 TINY = SIZES["tiny"]
-# of the golden files: clipping at work in both places
+# the golden files' values, at which cells and projections are clipped
 CLIPPED = replace(TINY, cell_clip=0.5, projection_clip=0.3)
 
 
@@ -46,7 +46,7 @@ def random_model(config: ElmoConfig, head: str, scale: float = 1.5) -> Elmo:
 
 
 def as_numpy(config: ElmoConfig, head: str, model: Elmo) -> tuple[dict[str, Any], Any]:
-    """Return options and weights as files would hold them."""
+    """Return options and weights as in the released files."""
     hub = hub_state(ELMO.weights(config, head), model.state_dict())
     return ELMO.to_hf(config), {name: tensor.numpy() for name, tensor in hub.items()}
 
@@ -123,8 +123,9 @@ def test_the_released_shape_equals_the_numpy_model() -> None:
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 def test_initialization_equals_the_released_code(activation: str) -> None:
-    # training.py: uniform in [-1, 1], and in [-0.05, 0.05] or normal by the inputs; 1 / sqrt of
-    # the inputs; -2 for what lets a highway's new vector through; glorot; 1 / sqrt of the width
+    # training.py: characters uniform in [-1, 1]; filters uniform in [-0.05, 0.05], or normal with
+    # 1 / sqrt(fan-in); highways and projection 1 / sqrt(fan-in), carry biases -2; LSTMs glorot;
+    # softmax 1 / sqrt(width)
     torch.manual_seed(0)
     config = replace(SIZES["small"], activation=activation, vocab_size=900)
     drawn = ELMO.model(config, "bidirectional-lm").state_dict()
@@ -148,7 +149,7 @@ def test_initialization_equals_the_released_code(activation: str) -> None:
         assert (bias == (-2.0 if "carry" in name else 0.0)).all(), name
 
 
-# What is carried from batch to batch
+# Recurrent state across batches
 
 
 def test_state_is_carried_row_by_row() -> None:
@@ -180,7 +181,7 @@ def test_state_is_not_carried_by_default() -> None:
     state = RecurrentState()
     first, second = run(state), run(RecurrentState(state.ended))
     assert (first - second).abs().max() > 1e-3
-    assert torch.equal(run(state), first)  # it begins as it did before
+    assert torch.equal(run(state), first)  # the state is reset
     assert torch.equal(run(None), first) and torch.equal(run(None), first)
 
 
@@ -188,7 +189,7 @@ def test_gradients_stop_at_carried_state() -> None:
     model, state = random_model(CLIPPED, "none"), RecurrentState()
     for seed in range(2):
         loss = model(batch(CLIPPED, (4, 2), seed), state=state)["last_hidden_state"].square().sum()
-        loss.backward()  # a graph kept over batches would be freed, and raise
+        loss.backward()  # raises if the graph extends over batches
         state = RecurrentState(state.ended)
 
 
@@ -204,19 +205,19 @@ def test_a_word_of_zeros_is_padding_without_a_mask() -> None:
 
 
 def test_words_have_the_ids_of_the_released_code() -> None:
-    # by hand: 259 begins a word, a byte counts one more, 260 ends the word, 261 fills it up
+    # 259 begins a word, bytes have ids of their value + 1, 260 ends the word, 261 is padding
     assert word_ids("A", 6) == [259, 66, 260, 261, 261, 261]
     assert word_ids("", 4) == [259, 260, 261, 261]
     assert word_ids("\u00e9", 5) == [259, 0xC3 + 1, 0xA9 + 1, 260, 261]
     assert word_ids("\0\x7f", 4) == [259, 1, 128, 260]
-    # the example of the library that published the fixture
+    # the example of the library that the fixture is from
     expected = [259, 196, 134, 111, 104, 116, 117, 115, 196, 183, 110, 260]
     assert word_ids("\u00c5ngstr\u00f6m", 50) == expected + [261] * 38
 
 
 def test_long_word_is_truncated() -> None:
     assert word_ids("abcdef", 5) == [259, 98, 99, 100, 260]
-    assert word_ids("ab\u00e9", 5) == [259, 98, 99, 0xC3 + 1, 260]  # in the midst of a letter
+    assert word_ids("ab\u00e9", 5) == [259, 98, 99, 0xC3 + 1, 260]  # cut inside a character
 
 
 def test_a_sentence_has_boundaries() -> None:

@@ -43,13 +43,13 @@ def planes(row: Example) -> dict[str, list[int]]:
     return {name: plane.tolist() for name, plane in row.arrays.items()}
 
 
-# What is told
+# Labels
 
 
 def test_a_window_has_both_streams() -> None:
     split = Split.from_documents([[[3, 4], [5]]])
     (row,) = rows(split, 5)
-    # forward: <S> 3 4 | <S> 5; backward, as it is read: </S> 4 3 | </S> 5, turned round here
+    # forward: <S> 3 4 | <S> 5; backward: </S> 4 3 | </S> 5, reversed here
     assert planes(row) == {
         "forward": [BEGIN, 3, 4, BEGIN, 5],
         "forward_targets": [3, 4, END, 5, END],
@@ -105,7 +105,7 @@ def test_character_ids_of_a_batch() -> None:
     begin, three, four, end = sentence_ids(["w3", "w4w4"], room)
     unknown = word_ids("<UNK>", room)
     assert read == [[[begin, three, four, begin, unknown]], [[unknown, end, three, four, end]]]
-    assert len(batch.tensors["character_ids"]) == 5  # each word once
+    assert len(batch.tensors["character_ids"]) == 5  # each distinct word once
     assert (batch.rows, batch.tokens) == (1, 5)
     assert batch.counts == {"forward": 5, "backward": 5}
 
@@ -136,7 +136,7 @@ def test_long_words_of_a_batch_are_truncated() -> None:
 
 
 def by_hand(model: Any, task: BidirectionalLm, windows: list[Example]) -> dict[str, float]:
-    """Read both streams word by word, window after window; the state goes on."""
+    """Compute the loss word by word in both directions, with the state kept across windows."""
     options = ELMO.to_hf(task.config)
     state = hub_state(ELMO.weights(task.config, task.head), model.state_dict())
     weights = {name: tensor.numpy() for name, tensor in state.items()}
@@ -204,7 +204,7 @@ def test_gradients_stop_where_a_window_begins() -> None:
     assert all(tensor.grad is not None and tensor.grad.any() for tensor in given.values())
 
 
-# The sample
+# Negative samples
 
 
 def test_the_sample_is_a_function_of_the_first_row() -> None:
@@ -250,7 +250,7 @@ def test_sampled_loss_equals_its_formula_and_validation_is_over_all_words() -> N
     )
 
 
-# What does not go together
+# Invalid combinations
 
 
 def test_subword_tokenizer_is_refused() -> None:

@@ -45,7 +45,7 @@ def numpy_outputs(golden: Golden, ids: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    """Return a function from a case to its golden file, its export and the report, made once."""
+    """Return a cached function from a case to its golden file, its export and the report."""
 
     @cache
     def export(case: str) -> tuple[Golden, Path, ExportReport]:
@@ -105,13 +105,13 @@ def test_float16(tmp_path: Path) -> None:
 
 def test_texts_through_the_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint, golden = converted(tmp_path, "none-mixed")
-    model = zoo.load(checkpoint.path, backend="onnx")  # exported on the way, and kept
+    model = zoo.load(checkpoint.path, backend="onnx")  # exported on first use, and cached
     texts = ["A cat sat .", "no", ""]
     expected = [
         numpy_outputs(golden, sentence_ids(text.split(), width(golden)))["last_hidden_state"]
         for text in texts
     ]
-    for order in (slice(None), slice(None, None, -1)):  # a text does not see the one before it
+    for order in (slice(None), slice(None, None, -1)):  # texts do not share state
         found = model.features(texts[order])
         for result, values in zip(found, expected[order], strict=True):
             assert len(result["tokens"]) == len(values)

@@ -63,7 +63,7 @@ def trainer(rows_at_once: int = 4, samples: int | None = None, **config: Any) ->
 
 
 def batches(of: Trainer, step: int, samples: int | None = None) -> list[Batch]:
-    """Four lanes of a stream, each in windows of five words."""
+    """Return batches of four streams in windows of five words."""
     every = rows(random_split(900), 5, samples)
     lane = len(every) // 4
     found = [every[place * lane + step % lane] for place in range(4)]
@@ -100,7 +100,7 @@ def test_validation_rows_start_with_zero_state() -> None:
 
 def test_micro_batches_equal_the_whole_batch() -> None:
     whole, parts = trainer(4), trainer(2)
-    for step in range(3):  # the parts have memories of their own
+    for step in range(3):  # each micro-batch has its own state
         for taught in (whole, parts):
             taught.train_step(batches(taught, step))
     assert len(parts.recurrent_states) == 2 and len(whole.recurrent_states) == 1
@@ -151,7 +151,7 @@ def test_gradient_checkpointing_changes_nothing() -> None:
         torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-14)
 
 
-# The whole way
+# From pretraining to inference
 
 
 @pytest.mark.parametrize("size", list(SIZES))
@@ -195,7 +195,7 @@ def test_run_from_a_model_has_its_vocabulary(isolated: None, tmp_path: Path) -> 
 
 
 def test_published_model_is_trained_on_another_vocabulary(isolated: None, tmp_path: Path) -> None:
-    """The released models have neither a list of words nor a softmax over them."""
+    """The released models have neither a word vocabulary nor a softmax layer."""
     source, golden = published(tmp_path / "published")
     start: dict[str, Any] = {"model": str(source)}
     with pytest.raises(UsageError, match=r"has no tokenizer\.json; --tokenizer train makes one"):
@@ -234,7 +234,7 @@ def test_final_model_of_a_run_embeds_texts(isolated: None, tmp_path: Path) -> No
     assert zoo("convert", f"{run}/model", "--head", "none", "-o", bare).returncode == 0
     hub, back = str(tmp_path / "hub"), str(tmp_path / "back")
     assert zoo("convert", f"{run}/model", "--to", "hub", "-o", hub).returncode == 0
-    assert zoo("convert", hub, "-o", back).returncode == 0  # it is as the published ones are
+    assert zoo("convert", hub, "-o", back).returncode == 0  # the published layout
     found = zoo("run", "embed", bare, "a text")
     assert found.returncode == 0, found.stderr
     assert len(json.loads(found.stdout)["embedding"]) == 2 * CONFIG.projection_size

@@ -15,7 +15,7 @@ from zoo.plugins import get_family
 from zoo.tokenizers import SourceFiles
 
 BYTES: dict[str, Content] = dict(zip(("vocab.json", "merges.txt"), byte_level(), strict=True))
-# as the published tokenizer.json has it; without it, this reference gives the mask no space
+# as in the published tokenizer.json; otherwise this reference strips no space before the mask
 MASK = {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "special": True}
 BYTES["tokenizer_config.json"] = {"mask_token": MASK}
 PIECES: dict[str, Content] = {"sentencepiece.bpe.model": plain()}
@@ -32,8 +32,8 @@ CASES = {
 EXTRA = [" ", "a <mask> b", "[MASK] x", "Ünïcödé, ``quotes''", "tab\tand  spaces"]
 
 
-# From ALBERT's model file this reference does not build what the original code does, which takes
-# a comma off a digit: there, sentencepiece itself is what tests/tokenizers compares with.
+# For ALBERT's model file this reference differs from the original code, which splits a comma from
+# a digit; tests/tokenizers compares with sentencepiece instead.
 SHIPPED = [name for name in CASES if name != "albert"]
 
 
@@ -51,7 +51,7 @@ def test_ids_equal_the_references(model_type: str, saved: bool, tmp_path: Path) 
         reference.save_pretrained(source)
         (source / "config.json").write_text(config)
     ours = get_family(name).tokenizer(SourceFiles(source))
-    # the reference takes an empty second text for none
+    # the reference ignores an empty second text
     texts = [*filter(None, prose()[:200]), *EXTRA]
     for text in texts:
         assert ours.encode(text).ids == reference(text)["input_ids"], text

@@ -24,7 +24,7 @@ from zoo_gpt import Gpt
 from zoo_gpt.config import SIZES, GptConfig
 
 GPT = Gpt()
-BOTH = ("none", "causal-lm", "sequence-classification")  # the first GPT has these alone
+BOTH = ("none", "causal-lm", "sequence-classification")  # the only heads of the first GPT
 SMALL = GptConfig(
     vocab_size=101,
     hidden_size=48,
@@ -100,7 +100,7 @@ def test_base_size_equals_the_reference(size: str, head: str) -> None:
     spec, model = GPT.onnx(config, head), random_model(GPT, config, head)
     reference = reference_model(GPT, config, head, model.state_dict())
     cases = [(torch.float64, (17, 9)), (torch.float32, (17, 9, 1))]
-    if head == "none":  # the longest text
+    if head == "none":  # at maximum length
         cases += [(torch.float32, (config.max_positions,))]
     for dtype, lengths in cases:
         assert_batch_equal(model.to(dtype), reference.to(dtype), spec, config, lengths)
@@ -121,9 +121,9 @@ def test_padding_on_the_left_changes_nothing(config: GptConfig, head: str) -> No
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("size", [1, 30, 300])  # the last is beyond what float16 can hold
+@pytest.mark.parametrize("size", [1, 30, 300])  # the last exceeds the range of float16
 def test_attention_scores_are_computed_in_float32(dtype: torch.dtype, size: int) -> None:
-    """What ``reorder_and_upcast_attn`` asks for is so without it."""
+    """The precision that ``reorder_and_upcast_attn`` sets is the default."""
     torch.manual_seed(0)
     attention = SelfAttention(hidden_size=64, num_heads=1, dropout=0.0, causal=True, scale=1.0)
     with torch.no_grad():
@@ -277,7 +277,7 @@ def test_heads_that_the_hub_does_not_have_are_named() -> None:
         GPT.architecture(FIRST, "question-answering")
 
 
-# Weights as they are published
+# Published weights
 
 
 @pytest.mark.parametrize("config", [SMALL, FIRST], ids=["gpt2", "gpt"])
@@ -305,7 +305,7 @@ def test_names_of_the_first_release_are_known() -> None:
     assert len(account.renamed) == 3 * 12
 
 
-# There and back
+# Conversion in both directions
 
 
 CLASSES = {
@@ -339,7 +339,7 @@ def test_hub_round_trip(architecture: str, tmp_path: Path) -> None:
     assert report.head == CLASSES[architecture]
     convert(CheckpointDir(tmp_path / "ours", "test"), tmp_path / "back", to="hub")
     before, after = (load_file(tmp_path / d / "model.safetensors") for d in ("hub", "back"))
-    if architecture == "OpenAIGPTDoubleHeadsModel":  # it alone stores the table by its other name
+    if architecture == "OpenAIGPTDoubleHeadsModel":  # the only class that stores the tied alias
         before["transformer.tokens_embed.weight"] = before.pop("lm_head.weight")
     assert before.keys() == after.keys()
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())

@@ -31,7 +31,7 @@ CONFIGS = {
 
 
 def reference_outputs(model: Any, inputs: dict[str, Tensor], places: Tensor) -> dict[str, Tensor]:
-    """Run the reference, whose first GPT takes a mask of rows, not of rows of choices."""
+    """Run the reference, with the mask in the shape (batch * choices, tokens) that it requires."""
     mask = inputs["attention_mask"].flatten(0, 1)
     with torch.no_grad():
         found = model(inputs["input_ids"], attention_mask=mask, mc_token_ids=places)

@@ -19,7 +19,7 @@ TEXTS = ["The quick brown fox", "it was the best of times , it was", "zzz caf\u0
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model as the first GPT was published, with random weights; its name is ``hub``."""
+    """A model in the layout of the first GPT's release, with random weights, named ``hub``."""
     path = tmp_path_factory.mktemp("words") / "hub"
     path.mkdir()
     for name, content in zip(("vocab.json", "merges.txt"), words(), strict=True):

@@ -101,7 +101,7 @@ def test_keys_of_xlm_roberta_and_camembert_are_known(kind: str) -> None:
     )
 
 
-# Weights as they are published
+# Published weights
 
 
 def test_published_file_is_matched() -> None:

@@ -69,7 +69,7 @@ class TestVersion11(FamilyTests):
 
 def random_model(config: T5Config, head: str) -> nn.Module:
     model = parity.random_model(FAMILY, config, head)
-    with torch.no_grad():  # scores are not divided by the root of a head's width, queries are
+    with torch.no_grad():  # scores are not scaled; small queries keep them moderate
         for name, parameter in model.named_parameters():
             if "cross.q" in name:
                 parameter.mul_(config.head_size**-0.5)
@@ -131,7 +131,7 @@ def test_settings_equal_the_reference(changes: dict[str, Any]) -> None:
 
 
 def test_untied_output_embeddings_equal_the_reference() -> None:
-    """It ties every fresh model; what it compares is untied because the values differ."""
+    """The reference ties every new model; here the weights differ, so it is untied."""
     for changes in ({}, LATER):
         config = replace(SMALL, **changes)
         model = random_model(config, "seq2seq-lm")
@@ -197,7 +197,7 @@ def test_a_bias_depends_on_distance_alone_and_ends_at_the_longest() -> None:
     assert full.shape == (1, 2, 600, 600)
     assert torch.equal(full[..., 1:, 1:], full[..., :-1, :-1])
     assert torch.equal(full[..., 0, 128], full[..., 0, 599])
-    assert not torch.equal(full[..., 0, 90], full[..., 0, 91])  # where two buckets meet
+    assert not torch.equal(full[..., 0, 90], full[..., 0, 91])  # the border of two buckets
     assert torch.equal(positions(1, 600), full[..., 599:, :])  # the last query alone
 
 
@@ -233,7 +233,7 @@ def test_keys_of_the_reference_are_known(kind: Any) -> None:
     assert replace(found.config, num_decoder_layers=None) == expected
 
 
-# as they are published: the first release, version 1.1, mT5
+# published configurations: the first release, version 1.1, mT5
 PUBLISHED = {
     "small": {
         "architectures": ["T5WithLMHeadModel"],
@@ -326,7 +326,7 @@ def test_unimplemented_settings_are_refused_by_name(hub: dict[str, Any], named: 
         FAMILY.from_hf({"model_type": "t5", **hub})
 
 
-# Weights as they are published
+# Published weights
 
 
 def test_file_of_the_first_release_is_matched() -> None:
@@ -348,7 +348,7 @@ def test_file_with_the_alias_alone_is_matched() -> None:
 
 
 def test_the_file_decides_whether_there_is_a_table_where_the_scale_allows_both() -> None:
-    """The reference library writes ``tie_word_embeddings: true`` for every model."""
+    """``tie_word_embeddings`` is not used: the reference writes ``true`` for every model."""
     hub = {**FAMILY.to_hf(replace(SMALL, **LATER)), "tie_word_embeddings": True}
     config = FAMILY.from_hf(hub).config
     assert isinstance(config, T5Config) and config.output_table and not config.scale_outputs
@@ -432,7 +432,7 @@ def test_half_precision_round_trip(dtype: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("changes", [{}, LATER], ids=["plain", "later"])
 def test_file_written_by_the_reference_is_read(changes: dict[str, Any], tmp_path: Path) -> None:
-    """It calls every model tied; the scale and the file say which one is."""
+    """Its configuration states that all models are tied; scale and tensors determine it."""
     config = replace(SMALL, **changes)
     model = random_model(config, "seq2seq-lm").float()
     reference: Any = reference_model(FAMILY, config, "seq2seq-lm", model.state_dict())
@@ -479,7 +479,7 @@ def test_encoder_of_a_whole_model_is_converted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "head", ["encoder", "sequence-classification"]
-)  # what writes: tests.export
+)  # generation: see tests/export
 def test_export(head: str, tmp_path: Path) -> None:
     config = replace(SMALL, **LATER, num_layers=2, num_decoder_layers=1)
     model = random_model(config, head).float()

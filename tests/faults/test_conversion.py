@@ -39,7 +39,7 @@ def listing(folder: Path) -> set[str]:
 
 
 def refused(folder: Path, source: object, code: int, *says: str) -> None:
-    """Convert; check for an error of one line, the exit code, and no output."""
+    """Convert, and check for an error of one line, the exit code, and no output."""
     before = listing(folder)
     done = zoo("convert", source, "-o", folder / "deep" / "out", cwd=folder)
     assert done.returncode == code, done.stderr
@@ -71,7 +71,7 @@ def edit_header(path: Path, change: Callable[[dict[str, dict[str, Any]]], None])
 
 
 def enlarge(path: Path, name: str, rows: int) -> None:
-    """Add zero rows to a tensor as a hole in the file, which takes no time to write."""
+    """Add zero rows to a tensor as a hole in a sparse file."""
     columns = load_file(path / "model.safetensors")[name].shape[1]
     edit_tensors(path, lambda stored: {n: t for n, t in stored.items() if n != name})
 
@@ -341,7 +341,7 @@ def test_an_interruption_leaves_nothing(
 
 
 def test_threads_find_imported_what_they_use() -> None:
-    """An interrupted import keeps its lock, and a thread with the same import would wait for it."""
+    """An interrupted import keeps its lock; a thread with the same import would deadlock."""
     code = "import sys, zoo.convert.conversion; sys.exit('blake3' not in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 

@@ -36,7 +36,7 @@ def contents(path: Path) -> dict[str, bytes]:
 
 @dataclass(frozen=True)
 class Command:
-    """A command that writes a directory.
+    """Command that writes a directory.
 
     Attributes:
         words: arguments of the command, which writes ``out`` in ``folder``.
@@ -60,13 +60,13 @@ class Command:
         return cls(words, folder, contents(folder / "out"), time.monotonic() - begin)
 
     def run(self, when: warm.Signal | None = None) -> "subprocess.CompletedProcess[str]":
-        """Run it, replacing existing output."""
+        """Run the command, replacing existing output."""
         out = self.folder / "out"
         words = (*self.words, "-o", out, *(["--force"] * out.exists()))
         return warm.zoo_with_signal(when, *words) if when else warm.zoo(*words)
 
     def interrupt(self, number: int, moment: float) -> None:
-        """Run it, with a signal at a moment, and then run it again."""
+        """Run the command, send a signal after a delay, and run the command again."""
         before = contents(self.folder / "out")
         done = self.run(warm.Signal(number, moment * self.seconds, self.folder))
         left = contents(self.folder / "out")
@@ -76,7 +76,7 @@ class Command:
             if done.returncode not in (
                 0,
                 -number,
-            ):  # it had finished, or the interpreter was exiting
+            ):  # the command or the interpreter was exiting
                 assert (done.returncode, done.stderr) == (130, "error: interrupted\n")
         again = self.run()
         assert (again.returncode, again.stderr) == (0, "")
@@ -84,7 +84,7 @@ class Command:
         assert os.listdir(self.folder) == ["out"]
 
     def interrupt_often(self, numbers: Sequence[int]) -> None:
-        """Interrupt it at random moments, in half of the cases while it replaces output."""
+        """Interrupt the command at random moments, in half of the cases with existing output."""
         chance = random.Random(len(numbers))
         with counted() as cases:
             for k, number in enumerate(numbers):
@@ -96,7 +96,7 @@ class Command:
 
 @contextlib.contextmanager
 def counted() -> Iterator[list[int]]:
-    """Yield a list for the signals that are sent, and record them; the last one may fail."""
+    """Yield a list that collects the sent signals, and record the result."""
     cases: list[int] = []
     failed = 1
     try:
@@ -156,7 +156,7 @@ def pretrain(folder: Path, when: warm.Signal | None = None) -> tuple[int, str]:
 
 
 def names(folder: Path) -> set[str]:
-    """Return all paths of a directory, without files that each process of a run adds."""
+    """Return all paths of a directory, except files that each process of a run adds."""
     paths = (path.relative_to(folder) for path in folder.rglob("*"))
     return {str(path) for path in paths if not path.name.startswith("events.")}
 

@@ -22,7 +22,7 @@ __all__ = ["small_disk"]
 GB = 1_000_000_000
 FREE_BYTES = 12_000  # of a full disk: enough for a directory and a small file
 DISKS = {"full-disk": lambda disk: fill(disk, FREE_BYTES), "read-only": read_only}
-# outputs and temporary files; unfinished runs and downloads stay, to be resumed
+# outputs and temporary files; partial runs and downloads are kept for resumption
 INCOMPLETE = ("*.zoo-*", "out", "zoo.json", "corpus.json")
 MESSAGES = {"full-disk": "No space left on device", "read-only": "Read-only file system"}
 
@@ -146,7 +146,7 @@ for words in {commands!r}:
     except SystemExit as end:
         assert not end.code, words
 """
-TIMED = ("performance.jsonl", "report.html", "run.json")  # files of a run with times
+TIMED = ("performance.jsonl", "report.html", "run.json")  # files that record times
 
 
 def written(folder: Path, program: str, home: Path) -> dict[str, bytes]:
@@ -170,7 +170,7 @@ def written(folder: Path, program: str, home: Path) -> dict[str, bytes]:
 
 @pytest.fixture(params=[0, 4_000_000_000], ids=["1970", "2096"])
 def odd_times(request: pytest.FixtureRequest, inputs: Inputs) -> None:
-    """Date all inputs long ago or in the future."""
+    """Set the modification times of all inputs to the distant past or the future."""
     for path in (*inputs.source.iterdir(), *inputs.model.iterdir(), inputs.texts):
         os.utime(path, (request.param, request.param))
 

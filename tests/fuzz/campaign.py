@@ -32,7 +32,7 @@ PRELOADED = (
     "sentencepiece",
     "yaml",
 )
-# all of their modules
+# imported with all submodules before forking
 PACKAGES = ("zoo", "zoo_converters", "zoo_bert", "zoo_elmo", "zoo_gpt", "zoo_t5")
 
 
@@ -41,12 +41,12 @@ class Summary:
     """Result of the cases of one reader.
 
     Attributes:
-        cases: number of cases.
+        cases: total number of cases.
         accepted: number of cases that ended with equal values.
         refused: number of cases that ended with a documented error.
-        failures: cases that did neither.
-        seconds: CPU time of all.
-        slowest, peak: the most CPU time and memory of one case.
+        failures: outcomes of the other cases.
+        seconds: CPU time of all cases.
+        slowest, peak: maximum CPU time in seconds and memory in bytes of one case.
     """
 
     cases: int = 0
@@ -82,7 +82,7 @@ class Summary:
 
 
 def plan(readers: Sequence[Reader], cases: int) -> list[tuple[str, int]]:
-    """Return the cases, interleaved so that any first part of them covers all readers."""
+    """Return the cases, interleaved such that every prefix covers all readers by weight."""
     total = sum(reader.weight for reader in readers)
     planned = []
     for reader in readers:
@@ -93,7 +93,7 @@ def plan(readers: Sequence[Reader], cases: int) -> list[tuple[str, int]]:
 
 @contextmanager
 def prepared(readers: Iterable[Reader], keep: Path | None) -> Iterator[Runner]:
-    """Yield a runner, with examples that were made in a subprocess."""
+    """Yield a runner, with examples made in subprocesses."""
     preload()
     place = MEMORY_DISK if os.access(MEMORY_DISK, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=place) as folder:
@@ -153,7 +153,7 @@ def make_example(reader: Reader, examples: Path) -> None:
 def work(
     cases: Iterable[tuple[str, int]], seed: int, until: float, keep: Path
 ) -> Iterator[Outcome]:
-    """Run cases one after the other until the time is over."""
+    """Run cases in sequence until the time limit."""
     readers = all_readers()
     listed = list(cases)
     with prepared([readers[name] for name in dict.fromkeys(n for n, _ in listed)], keep) as runner:

@@ -21,8 +21,8 @@ from tests.fuzz.reader import Reader, copy
 
 CPU_SECONDS = 15
 WALL_SECONDS = 90
-ADDRESS_SPACE = 2 << 30  # in addition to that of the waiting process, which imported torch
-RESIDENT = 700 << 20  # in addition to that of a fork of it
+ADDRESS_SPACE = 2 << 30  # in addition to that of the parent, which has imported torch
+RESIDENT = 700 << 20  # in addition to that of an idle fork
 REFUSED = (2, 3, 4)
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
@@ -33,7 +33,7 @@ class Outcome:
 
     Attributes:
         reader: name of the reader.
-        seed, number: the case; with the reader they determine the mutation.
+        seed, number: identify the case; together with the reader they determine the mutation.
         mutation: file and kind of the mutation.
         code: exit code of the last command, negative for a signal.
         failure: description of the failure, or empty.
@@ -54,7 +54,7 @@ class Outcome:
 
 
 class Runner:
-    """Runs cases in forks of this process, which has imported the modules of all commands.
+    """Run cases in forks of this process, which has imported the modules of all commands.
 
     Args:
         examples: directory of the valid examples, one for each reader.
@@ -141,7 +141,7 @@ class Runner:
 
 
 def refusal_fault(code: int, stderr: str, folder: Path, also_named: Sequence[str] = ()) -> str:
-    """Check exit code, one line and file name of an error; return the fault, or an empty text."""
+    """Check exit code, single line and file name of an error; return the fault, or ``""``."""
     if code not in REFUSED:
         return f"exit code {code}"
     errors = [line for line in stderr.split("\n") if line.startswith("error: ")]
@@ -159,7 +159,7 @@ def refusal_fault(code: int, stderr: str, folder: Path, also_named: Sequence[str
 
 
 def _left_behind(scene: Path, before: set[Path]) -> str:
-    """Return the files that a refused command left; store and caches in ``home`` may change."""
+    """Return the files that a failed command left; store and caches in ``home`` may change."""
     left = sorted(
         str(path.relative_to(scene))
         for path in _files(scene) - before
@@ -205,7 +205,7 @@ def _write(folder: Path, code: int, failure: str, stderr: str) -> None:
 
 
 def _verdict(folder: Path, status: int) -> dict[str, Any]:
-    """Return the verdict of the child; a child without verdict is a failure."""
+    """Return the verdict that the child wrote; a missing verdict is a failure."""
     path = folder / "verdict"
     if status == 0 and path.exists():
         verdict: dict[str, Any] = json.loads(path.read_text())
@@ -217,7 +217,7 @@ def _verdict(folder: Path, status: int) -> dict[str, Any]:
 
 
 def _wait(child: int) -> tuple[int, resource.struct_rusage]:
-    """Wait for a child and kill its session when it takes too long."""
+    """Wait for a child; kill its session after the time limit."""
     until = time.monotonic() + WALL_SECONDS
     pause = 0.001
     while time.monotonic() < until:
@@ -263,7 +263,7 @@ def _fork_size() -> int:
 
 
 def _status(name: str) -> int:
-    """Return a figure of this process in bytes, from the kernel."""
+    """Return a memory figure of this process in bytes, from ``/proc/self/status``."""
     text = Path("/proc/self/status").read_text()
     found = re.search(rf"{name}:\s+(\d+) kB", text)
     assert found is not None, "the kernel reports it"

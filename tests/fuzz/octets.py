@@ -71,7 +71,7 @@ def fill(data: bytes, random: Random) -> bytes:
 
 
 def lie_about_length(data: bytes, random: Random) -> bytes:
-    """Overwrite some bytes, early in the file more often, with an integer that may be a length."""
+    """Overwrite bytes, mostly early in the file, with an integer that may be read as a length."""
     width = random.choice((1, 2, 4, 8))
     if len(data) <= width:
         return data[::-1]
@@ -150,7 +150,7 @@ LINES = (
 
 
 def gzipped(change: Mutate) -> Mutate:
-    """Return a mutation of what a gzip file contains, in a valid file."""
+    """Return a mutation of the contents of a gzip file, in a valid gzip file."""
 
     def mutate(data: bytes, random: Random) -> bytes:
         return gzip.compress(change(gzip.decompress(data), random), mtime=0)
@@ -166,6 +166,6 @@ def _range(data: bytes, random: Random) -> tuple[int, int]:
 
 
 def _near_an_end(data: bytes, random: Random) -> int:
-    """Return an offset in the data: anywhere, or a few bytes from an end."""
+    """Return a random offset, or one within a few bytes of an end of the data."""
     offsets = (random.randrange(len(data)), min(random.randrange(9), len(data)))
     return random.choice((*offsets, len(data) - min(random.randrange(1, 9), len(data))))

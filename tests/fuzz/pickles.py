@@ -76,7 +76,7 @@ def pickle_mutation(data: bytes, random: Random) -> bytes:
 
 
 def archive_mutation(data: bytes, random: Random) -> bytes:
-    """Mutate the records of an archive; its checksums and lengths are correct."""
+    """Mutate the records of an archive, with correct checksums and lengths."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = [(info.filename, archive.read(info)) for info in archive.infolist()]
     at = random.randrange(len(members))
@@ -104,7 +104,7 @@ def archive_mutation(data: bytes, random: Random) -> bytes:
 
 
 def stream_mutation(data: bytes, random: Random) -> bytes:
-    """Mutate one of the five pickles of the layout from before torch 1.6."""
+    """Mutate one of the five pickles of the format before torch 1.6."""
     stream = io.BytesIO(data)
     ends = [0]
     for _ in range(5):

@@ -16,14 +16,14 @@ TEXT = (".txt", ".json", ".jsonl", ".yaml", ".lock", ".model-lines")
 
 
 class Reader(ABC):
-    """One kind of file.
+    """Reader of one kind of file.
 
     Attributes:
-        name: unique name.
-        weight: its share of the cases, compared with other readers.
-        targets: glob patterns of the files to mutate, inside the example.
-        also_named: what an error may name in the place of a file.
-        unusual: whether a target is sometimes a FIFO, a device, a folder or missing.
+        name: unique name of the reader.
+        weight: relative number of cases.
+        targets: glob patterns of the files to mutate, relative to the example.
+        also_named: names that an error may contain instead of a file name.
+        unusual: replace a target by a FIFO, a device or a directory in some cases, or remove it.
     """
 
     name: str
@@ -33,38 +33,38 @@ class Reader(ABC):
     unusual: ClassVar[bool] = True
 
     def names(self) -> list[str]:
-        """Return what an error may name beside the files that are there: a target may be gone."""
+        """Return names that an error may contain besides existing files: also missing targets."""
         return [*self.also_named, *(Path(target).name for target in self.targets)]
 
     @abstractmethod
     def make(self, folder: Path) -> None:
-        """Write the sound example, and beside it what ``check`` compares with."""
+        """Write the valid example, and the values that ``check`` compares with."""
 
     @abstractmethod
     def commands(self, random: Random) -> list[list[str]]:
-        """Return the arguments of ``zoo``, run one after the other in the example's folder.
+        """Return arguments of ``zoo`` for each command, run in sequence in the example's directory.
 
-        After the first that fails none is run.
+        The sequence ends with the first command that fails.
         """
 
     @abstractmethod
     def check(self, folder: Path) -> str:
-        """Compare what the commands made, all of which succeeded, with an independent view.
+        """Compare the results of successful commands with those of an independent implementation.
 
         Returns:
-            the difference, or nothing.
+            description of the difference; empty if there is none.
         """
 
     def mutations(self, path: Path) -> Sequence[Mutate]:
-        """Return the mutations of a file; structural ones are as likely as those of bytes."""
+        """Return the mutations of a file, which are drawn uniformly."""
         return by_suffix(path)
 
     def seal(self, folder: Path) -> None:
-        """Write digests anew, where an attacker would."""
+        """Recompute digests that an attacker would update."""
         return
 
     def mutate(self, folder: Path, random: Random) -> str:
-        """Mutate one file of the example in place, and describe that."""
+        """Mutate one file of the example in place; return a description."""
         pattern = random.choice(self.targets)
         path = random.choice(sorted(p for p in folder.glob(pattern) if p.is_file()))
         name = str(path.relative_to(folder))
@@ -73,13 +73,13 @@ class Reader(ABC):
         data = path.read_bytes()
         change = random.choice(self.mutations(path))
         path.write_bytes(change(data, random))
-        with contextlib.suppress(Exception):  # the manifest itself is what cannot be read
+        with contextlib.suppress(Exception):  # the mutated manifest may be unreadable
             self.seal(folder)
         return f"{name}: {change.__name__}"
 
 
 def by_suffix(path: Path) -> Sequence[Mutate]:
-    """Return mutations that suit a file by the end of its name."""
+    """Return mutations for the suffix of a file, at least half of them structural if possible."""
     structural = TREES.get(path.suffix)
     if structural is not None:
         return (*BYTES, *[structural] * (2 * len(BYTES)))
@@ -89,7 +89,7 @@ def by_suffix(path: Path) -> Sequence[Mutate]:
 
 
 def _replace(path: Path, random: Random) -> str:
-    """Put something else in the place of a file."""
+    """Replace a file by a FIFO, device, link or directory, or remove it."""
     path.unlink()
     kind = random.choice(("missing", "FIFO", "folder", "device", "dangling link", "unreadable"))
     if kind == "FIFO":
@@ -101,7 +101,7 @@ def _replace(path: Path, random: Random) -> str:
     elif kind == "dangling link":
         path.symlink_to("nowhere")
     elif kind == "unreadable":
-        path.symlink_to(path.name)  # a loop: even root cannot read it
+        path.symlink_to(path.name)  # a loop of links, which root cannot read either
     return kind
 
 

@@ -12,7 +12,7 @@ STRINGS = (b"", b"a", b"\0", b"\xff", b"\x1b[31m\nerror: x", b"../escape", b"a" 
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a message; ``value`` is an integer for a varint and bytes for the others."""
+    """Field of a message; ``value`` is an integer for a varint, and bytes otherwise."""
 
     number: int
     kind: int
@@ -20,7 +20,7 @@ class Field:
 
 
 def parse_message(data: bytes) -> list[Field] | None:
-    """Return the fields of a message, or ``None`` where the bytes are none."""
+    """Return the fields of a message, or ``None`` if the bytes are not a message."""
     fields, at = [], 0
     try:
         while at < len(data):
@@ -48,7 +48,7 @@ def dump_message(fields: list[Field]) -> bytes:
 
 
 def message_mutation(data: bytes, random: Random) -> bytes:
-    """Change one field, at some depth, and write the lengths around it anew."""
+    """Change one field at a random depth, and update the lengths of enclosing messages."""
     fields = parse_message(data)
     if not fields:
         return random.choice(BYTES)(data, random) if data else b"\0"

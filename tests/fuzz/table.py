@@ -22,7 +22,7 @@ def main() -> None:
 
 
 def page(text: str, results: Path) -> str:
-    """Return the page with its tables written anew."""
+    """Return the page with updated tables."""
     for name, rows in (("promises", promises(results)), ("readers", readers(results))):
         begin, end = BEGIN.format(name), END.format(name)
         before, _, rest = text.partition(begin)
@@ -51,7 +51,7 @@ def _figures(tests: Sequence[Mapping[str, Any]]) -> tuple[str, str, str, str]:
 
 
 def readers(results: Path) -> list[str]:
-    """Return the table of readers, from the last run of the fuzzer."""
+    """Return the table of readers, from the last campaign."""
     path = results / READERS
     figures = json.loads(path.read_text("utf-8")) if path.exists() else {}
     rows = [

@@ -22,7 +22,7 @@ CASES = 250
 
 
 def failures(cases: int, seed: int, keep: Path) -> list[str]:
-    """Run cases of all readers, and return how each that failed is repeated."""
+    """Run cases of all readers; return the commands that repeat the failures."""
     planned = plan(list(all_readers().values()), cases)
     outcomes = campaign(planned, seed=seed, seconds=1200, jobs=1, keep=keep)
     summaries = summarise(outcomes)
@@ -34,11 +34,11 @@ def failures(cases: int, seed: int, keep: Path) -> list[str]:
     ]
 
 
-# What the fuzzer itself does
+# Behaviour of the fuzzer
 
 
 class Misbehaving(Reader):
-    """A reader whose second opinion does what a case must not."""
+    """Reader whose check misbehaves."""
 
     name = "misbehaving"
     targets = ("settings.json",)
@@ -56,7 +56,7 @@ class Misbehaving(Reader):
 
     def check(self, folder: Path) -> str:
         if self.act == "crash":
-            faulthandler.disable()  # of pytest
+            faulthandler.disable()  # enabled by pytest
             os.kill(os.getpid(), signal.SIGSEGV)
         elif self.act == "hang":
             while True:

@@ -15,16 +15,16 @@ from tests.fuzz.octets import Mutate
 
 @dataclass(frozen=True)
 class Raw:
-    """Text that stands in the file as it is."""
+    """Text that is written to the file verbatim."""
 
     text: str
 
 
 class Pairs(list[tuple[str, Any]]):
-    """An object, in which a key may stand more than once."""
+    """Object in which a key may occur more than once."""
 
 
-Slot = tuple[Any, int]  # a container, and the number of the entry in it
+Slot = tuple[Any, int]  # a container, and the index of an entry
 
 NUMBERS = (
     0,
@@ -128,7 +128,7 @@ def dump(value: Any) -> str:
 
 
 def mutate_tree(value: Any, random: Random, raw: tuple[str, ...] = RAW) -> Any:
-    """Change one to three places of a tree, and return it."""
+    """Change one to three entries of a tree, and return it."""
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         slots = [slot for slot in _slots(value) if not isinstance(_get(slot), Raw)]
         if not slots or random.random() < 0.01:
@@ -142,7 +142,7 @@ def json_mutation(data: bytes, random: Random) -> bytes:
 
 
 def yaml_mutation(data: bytes, random: Random) -> bytes:
-    """Mutate YAML; what is written has JSON's style, and some of YAML's own values."""
+    """Mutate YAML; the result has JSON's syntax, and some values of YAML only."""
     import yaml
 
     tree = parse(json.dumps(yaml.safe_load(data), default=str))
@@ -157,7 +157,7 @@ def json_lines_mutation(data: bytes, random: Random) -> bytes:
 
 
 def header_mutation(data: bytes, random: Random) -> bytes:
-    """Mutate the JSON at the start of a safetensors file, and state its length as it is."""
+    """Mutate the JSON header of a safetensors file, and update its length."""
     length = int.from_bytes(data[:8], "little")
     header = json_mutation(data[8 : 8 + length], random)
     return len(header).to_bytes(8, "little") + header + data[8 + length :]
@@ -173,7 +173,7 @@ TREES: dict[str, Mutate] = {
 
 
 def _slots(value: Any) -> Iterator[Slot]:
-    """Yield all entries of a tree; those of large containers by a sample, of the first ones."""
+    """Yield the entries of a tree; of large containers, a sample of the first ones."""
     if isinstance(value, list):
         for number in range(min(len(value), 300)):
             yield value, number
@@ -208,7 +208,7 @@ def _replace(slot: Slot, slots: list[Slot], random: Random, raw: tuple[str, ...]
 
 
 def _nudge(slot: Slot, slots: list[Slot], random: Random, raw: tuple[str, ...]) -> None:
-    """Change a value a little: what stays plausible gets farther."""
+    """Change a value slightly, since plausible values pass early checks."""
     value = _get(slot)
     if isinstance(value, bool):
         _set(slot, not value)
@@ -230,7 +230,7 @@ def _delete(slot: Slot, slots: list[Slot], random: Random, raw: tuple[str, ...])
 
 
 def _repeat(slot: Slot, slots: list[Slot], random: Random, raw: tuple[str, ...]) -> None:
-    """Let an entry stand twice, the second time with another value or the same."""
+    """Duplicate an entry, with the same value or another."""
     container, number = slot
     container.append(container[number])
     if random.random() < 0.5:
@@ -265,7 +265,7 @@ def _add(slot: Slot, slots: list[Slot], random: Random, raw: tuple[str, ...]) ->
 
 
 def _plain(value: Any) -> Any:
-    """Return a copy without the text that is no JSON, as plain containers."""
+    """Return a copy of plain containers, without raw text."""
     if isinstance(value, Pairs):
         return {k: _plain(v) for k, v in value}
     if isinstance(value, list):

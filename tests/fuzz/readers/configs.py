@@ -24,14 +24,14 @@ CASES = {
     "t5": "version-1.1-seq2seq-lm",
 }
 BACK = "back-on-the-hub"
-# keys about the program that wrote a file, or that a conversion rewrites; T5's tensors decide
-# whether its output layer is tied, and id2label has the labels
+# Keys that a conversion rewrites or derives: metadata of the writing program; ties, which follow
+# from the tensors; and label ids, which follow from id2label.
 FREE = {"transformers_version", "torch_dtype", "dtype", "_name_or_path", "architectures"}
 FREE |= {"tie_word_embeddings", "label2id"}
 
 
 class Configuration(Reader):
-    """The ``config.json`` of one family."""
+    """Reader of the ``config.json`` of one family."""
 
     def __init__(self, family: str) -> None:
         self.family = family
@@ -74,7 +74,7 @@ class Configuration(Reader):
         )
 
     def _keys(self, folder: Path) -> str:
-        """Compare the keys after conversion in both directions with those of the mutated file."""
+        """Compare the configuration after conversion in both directions with the mutated file."""
         before = json.loads((folder / SOURCE / self.file).read_bytes())
         path = next((folder / BACK).glob("*options.json"), folder / BACK / "config.json")
         after = json.loads(path.read_bytes())
@@ -86,12 +86,12 @@ class Configuration(Reader):
 
 
 def _texts(labels: Any) -> Any:
-    """Return labels as text, as a conversion does."""
+    """Return labels converted to text, as by a conversion."""
     return {key: str(label) for key, label in labels.items()}
 
 
 def _equal(first: Any, second: Any) -> bool:
-    """Return ``True`` if two JSON values are equal; 1 equals 1.0, and NaN itself."""
+    """Return ``True`` if two JSON values are equal; 1 equals 1.0, and NaN equals NaN."""
     if isinstance(first, dict) and isinstance(second, dict):
         return all(_equal(first[key], second[key]) for key in first.keys() & second.keys())
     if isinstance(first, list) and isinstance(second, list):

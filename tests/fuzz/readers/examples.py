@@ -18,7 +18,7 @@ def golden(family: str, case: str) -> Golden:
 
 
 def zoo(folder: Path, arguments: list[str]) -> str:
-    """Run a command, which must succeed, in a fork; return what it printed."""
+    """Run a command in a fork, and return its output; it must succeed."""
     from tests.fuzz.case import run_zoo
 
     child = os.fork()
@@ -52,7 +52,7 @@ _BOTH = ("weight", "bias")
 
 
 def released(folder: Path) -> None:
-    """Write a checkpoint as the authors of its family released it, in TensorFlow's format."""
+    """Write a checkpoint in the authors' release layout, in TensorFlow's format."""
     folder.mkdir(parents=True)
     for path in (TESTS / "fixtures" / "releases").glob(f"{RELEASE}.*"):
         shutil.copy(path, folder)
@@ -83,7 +83,7 @@ def hub_model(folder: Path, family: str, vocab_size: int) -> Path:
 
 
 def bert_files() -> dict[str, str]:
-    """Return tokenizer files of a small vocabulary, by name."""
+    """Return tokenizer files of a small vocabulary, by file name."""
     from tokenizers import BertWordPieceTokenizer
 
     from tests.checkpoints import VOCABULARY

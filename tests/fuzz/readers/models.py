@@ -25,7 +25,7 @@ def make_model(folder: Path) -> None:
 
 
 def seal(folder: Path) -> None:
-    """State the digests of a model's files as they are."""
+    """Recompute the digests of all files in the manifest of a model."""
     from zoo.io.digests.files import hash_file
 
     path = folder / "zoo.json"
@@ -38,7 +38,7 @@ def seal(folder: Path) -> None:
 
 
 class Manifest(Reader):
-    """A model whose manifest has digests of all else: nothing else may change unseen."""
+    """Model with original digests: every change of another file must be detected."""
 
     name = "manifest"
     weight = 2
@@ -64,17 +64,17 @@ class Manifest(Reader):
 
 
 class SealedModel(Manifest):
-    """The same as an attacker would write it: the digests are those of the mutated files."""
+    """Model with digests of the mutated files, as an attacker would write them."""
 
     name = "sealed-model"
-    also_named = ("text 1",)  # for which weights give no finite vector
+    also_named = ("text 1",)  # the text whose embedding is not finite
     targets = (f"{MODEL}/config.json", f"{MODEL}/tokenizer.json", f"{MODEL}/model.safetensors")
 
     def seal(self, folder: Path) -> None:
         seal(folder / MODEL)
 
     def check(self, folder: Path) -> str:
-        """A vector may be any: weights and tokenizer are what the mutated files state."""
+        """Accept any vector, since weights and tokenizer are mutated."""
         printed = (folder.parent / "out").read_text()
         return "" if printed.startswith('{"text"') else super().check(folder)
 
@@ -87,7 +87,7 @@ def same_vector(printed: str, sound: str) -> str:
 
 
 class Onnx(Reader):
-    """An export with its weights in a file of their own: nothing may change unseen."""
+    """Export with external weights and original digests: every change must be detected."""
 
     name = "onnx"
     targets: Sequence[str] = (f"{MODEL}/model.onnx", f"{MODEL}/model.onnx.data", f"{MODEL}/*")
@@ -114,9 +114,9 @@ class Onnx(Reader):
 
 
 def write_graph(folder: Path) -> None:
-    """Put a graph in the place of a model's weights: embeddings, normalized, and a first token.
+    """Replace a model's weights by a graph of embeddings, normalization and pooling.
 
-    It is not what the model computes; exporting that takes many times as long.
+    Its outputs are not those of the model, whose export takes many times as long.
     """
     import onnx
     from onnx import TensorProto, helper
@@ -160,7 +160,7 @@ def _tensor(name: str, array: Any) -> Any:
 
 
 class SealedOnnx(Onnx):
-    """The same with digests of the mutated files, against ONNX Runtime itself."""
+    """Export with digests of the mutated files, compared with ONNX Runtime."""
 
     name = "sealed-onnx"
     targets = (*[f"{MODEL}/model.onnx"] * 3, f"{MODEL}/model.onnx.data")

@@ -26,7 +26,7 @@ def make_corpus(scene: Path, **settings: object) -> None:
 
 
 class Corpus(Reader):
-    """A corpus whose manifest has digests of all files, so that every change is noticed."""
+    """Corpus with original digests of all files, so that every change must be detected."""
 
     name = "corpus"
     targets: Sequence[str] = (
@@ -49,7 +49,7 @@ class Corpus(Reader):
 
 
 class SealedCorpus(Corpus):
-    """A corpus with correct digests of the mutated files, which must not crash."""
+    """Corpus with digests of the mutated files, which must not crash a run."""
 
     name = "sealed-corpus"
     targets = (f"{CORPUS}/*/*.bin", f"{CORPUS}/*.json")
@@ -71,7 +71,7 @@ class SealedCorpus(Corpus):
 
 
 class Resumed(Reader):
-    """A run that was killed after its second step and is resumed."""
+    """Run that was killed after its second step and is resumed."""
 
     name = "run"
     targets = (
@@ -97,7 +97,7 @@ class Resumed(Reader):
 
 
 def same_result(folder: Path) -> str:
-    """Compare the trained weights with those of the sound example, bit for bit."""
+    """Compare the trained weights with those of the valid example, bit for bit."""
     sound = stored(folder.parent / "sound" / RUN / "model")
     result = stored(folder / RUN / "model")
     for name, array in sound.items():

@@ -64,7 +64,7 @@ class Registry(Reader):
 
 
 class LockFile(Reader):
-    """``zoo.lock`` and a model of the store that was converted from a locked commit."""
+    """Reader of ``zoo.lock``, with a stored model converted from a locked commit."""
 
     name = "lock"
     targets = ("zoo.lock",)
@@ -142,7 +142,7 @@ def write_texts(folder: Path) -> None:
 
 
 class Recipe(Reader):
-    """Settings of a run, which makes one step."""
+    """Reader of the settings of a run of one step."""
 
     name = "recipe"
     targets = ("settings.yaml",)
@@ -180,7 +180,7 @@ class Recipe(Reader):
 
 
 class Inputs(Reader):
-    """Texts in every format that a corpus is built of, one file a case."""
+    """Reader of texts in all formats of corpora, one file per case."""
 
     name = "inputs"
     weight = 2
@@ -216,7 +216,7 @@ class Inputs(Reader):
         return by_suffix(path)
 
     def mutate(self, folder: Path, random: Random) -> str:
-        """Keep one file, and mutate it."""
+        """Mutate one file, and remove the others."""
         kept = random.choice(self.MANY)
         for path in (folder / "texts").iterdir():
             if path.name != f"one{kept}":
@@ -231,7 +231,7 @@ class Inputs(Reader):
         return [*build, "--workers", "1", "--eval-fraction", "0"]
 
     def check(self, folder: Path) -> str:
-        """Check that the texts, read by other libraries, give the same tokens."""
+        """Check that the texts, read by other libraries, have the same token ids."""
         (path,) = (folder / "texts").iterdir()
         (folder / "expected").mkdir()
         rows = "".join(json.dumps({"text": text}) + "\n" for text in _texts(path))
@@ -244,7 +244,7 @@ class Inputs(Reader):
 
 
 def _texts(path: Path) -> list[str]:
-    """Return the documents of a file, by Python's own readers and pyarrow's."""
+    """Return the documents of a file, read by the standard library and pyarrow."""
     if path.suffix == ".parquet":
         import pyarrow.parquet
 

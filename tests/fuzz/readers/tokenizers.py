@@ -18,7 +18,7 @@ TEXT = "a bad cab, ABBA [MASK] é 中文 123"
 
 
 class ModelWithTokenizer(Reader):
-    """A small model with tokenizer files, converted and then run on a text."""
+    """Small model with tokenizer files, converted and applied to a text."""
 
     family = "bert"
     vocab_size = 40
@@ -37,7 +37,7 @@ class ModelWithTokenizer(Reader):
 
 
 class Tokenizer(ModelWithTokenizer):
-    """Tokenizer files; the result is compared with that of another library."""
+    """Reader of tokenizer files, compared with another library."""
 
     def check(self, folder: Path) -> str:
         import tokenizers
@@ -63,9 +63,9 @@ class TokenizerJson(Tokenizer):
 
         path = source / "tokenizer.json"
         if not path.exists():
-            return ""  # it is built from the vocabulary
+            return ""  # the tokenizer is built from the vocabulary
         definition = json.loads(path.read_text("utf-8-sig"))
-        definition |= {"truncation": None, "padding": None}  # options of each run
+        definition |= {"truncation": None, "padding": None}  # set by each call
         library = tokenizers.Tokenizer.from_str(json.dumps(definition))
         return _differences(library.get_vocab(), stored.get_vocab())
 
@@ -80,7 +80,7 @@ class VocabularyText(Tokenizer):
         return files
 
     def difference(self, source: Path, stored: Any) -> str:
-        """Check the ids; of duplicate lines, the last one counts."""
+        """Check the token ids; the last of duplicate lines determines the id."""
         lines = (source / "vocab.txt").read_bytes().decode("utf-8").split("\n")
         if lines and not lines[-1]:
             del lines[-1]
@@ -107,7 +107,7 @@ class Merges(Tokenizer):
 
         path = source / "tokenizer_config.json"
         settings = json.loads(path.read_bytes()) if path.is_file() else None
-        if settings != MERGES_CONFIG:  # the library alone ignores these
+        if settings != MERGES_CONFIG:  # the library ignores these settings
             vocabulary = json.loads((source / "vocab.json").read_bytes())
             return _differences(vocabulary, stored.get_vocab())
         lines = (source / "merges.txt").read_text("utf-8").split("\n")
@@ -162,7 +162,7 @@ class SentencePiece(Tokenizer):
 
 
 class Pooling(ModelWithTokenizer):
-    """The files that sentence-transformers adds to a model."""
+    """Reader of the files that sentence-transformers adds to a model."""
 
     name = "pooling"
     targets = (
@@ -187,7 +187,7 @@ class Pooling(ModelWithTokenizer):
         }
 
     def check(self, folder: Path) -> str:
-        """Check that the mode of the files is that of the result."""
+        """Check that the result has the pooling mode of the files."""
         model = json.loads((folder / RESULT / "config.json").read_bytes())
         stated = json.loads((folder / SOURCE / "1_Pooling" / "config.json").read_bytes())
         modes = [mode for mode, key in _MODES_OF.items() if stated.get(key) is True]

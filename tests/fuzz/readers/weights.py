@@ -24,7 +24,7 @@ Arrays = Mapping[str, Any]
 
 
 class Weights(Reader):
-    """A model in the Hub's layout, or in that of its release."""
+    """Model in the Hub's layout, or in that of its authors' release."""
 
     case: tuple[str, str] = ("bert", "none")
     extra: Sequence[str] = ()  # options of the conversion
@@ -59,7 +59,7 @@ class Weights(Reader):
         return ""
 
     def _expected(self, folder: Path) -> Any:
-        """Return the bits of all elements, in the order of their numbers."""
+        """Return the bits of all elements, ordered by their numbers."""
         view = self.view(folder / SOURCE)
         parts = []
         for name, size in json.loads((folder.parent / "shapes.json").read_text()).items():
@@ -75,7 +75,7 @@ class Weights(Reader):
 
     @abstractmethod
     def view(self, folder: Path) -> Arrays:
-        """Return the tensors as another library reads them."""
+        """Return the tensors, read by another library."""
 
 
 class Safetensors(Weights):
@@ -93,7 +93,7 @@ class Safetensors(Weights):
 
 
 class Sharded(Weights):
-    """An index and two files."""
+    """Checkpoint of an index and two shards."""
 
     name = "index"
     targets = (*[f"{SOURCE}/*.index.json"] * 3, f"{SOURCE}/*.safetensors")
@@ -126,7 +126,7 @@ class Sharded(Weights):
 
 
 class TorchZip(Weights):
-    """A ``.bin`` file of torch; most cases are refused before torch reads them."""
+    """``.bin`` file of torch; most mutations are refused before torch loads them."""
 
     name = "torch-zip"
     weight = 1
@@ -153,7 +153,7 @@ class TorchZip(Weights):
 
 
 class TorchLegacy(TorchZip):
-    """A ``.bin`` file from before torch 1.6."""
+    """``.bin`` file in the format before torch 1.6."""
 
     name = "torch-legacy"
     options: ClassVar[Mapping[str, Any]] = {"_use_new_zipfile_serialization": False}
@@ -216,7 +216,7 @@ class Npy(Weights):
 
 
 def _numbered(weights: Arrays) -> Arrays:
-    """Return arrays whose elements have their numbers as bits."""
+    """Return arrays whose elements have consecutive integers as bits."""
     start, numbered = 0, {}
     for name, array in weights.items():
         numbers = np.arange(start, start + array.size, dtype=np.int32)
@@ -234,7 +234,7 @@ def stored(folder: Path) -> dict[str, Any]:
 
 
 class TensorFlow(Reader):
-    """A TensorFlow 1 release; with its checksums, only the unchanged result is correct."""
+    """TensorFlow 1 release; its checksums permit the unchanged result only."""
 
     name = "tensorflow"
     targets = (f"{SOURCE}/*.index", f"{SOURCE}/*.data-*", f"{SOURCE}/config.json")

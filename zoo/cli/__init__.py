@@ -89,7 +89,7 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command, without the empty line that click prints where it is interrupted."""
+        """Run the command; on Ctrl-C, omit the empty line that click prints to a non-terminal."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -100,7 +100,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command of a name; the error for a mistyped one lists the nearest names."""
+        """Return the command with a name; the error for an unknown name suggests similar ones."""
         name = args[0]
         if name not in self.table and not name.startswith("-") and not ctx.resilient_parsing:
             raise click.UsageError(
@@ -136,7 +136,7 @@ def main(args: list[str] | None = None) -> NoReturn:
     arguments = sys.argv[1:] if args is None else args
     code = _run(arguments)
     exit_on_signals(code)
-    gc.freeze()  # skips the collection at exit, which would visit every object of torch
+    gc.freeze()  # no garbage collection of all objects of torch at exit
     sys.exit(code)
 
 

@@ -85,7 +85,7 @@ def _of_system(error: OSError) -> ZooError:
 
 
 def _shortened(name: str) -> str:
-    """Return a name without its middle where it is very long."""
+    """Return a name, with the middle replaced if it is very long."""
     return name if len(name) <= 300 else f"{name[:150]}...{name[-150:]}"
 
 

@@ -1,8 +1,8 @@
 """Output of the commands: results on standard output, everything else on standard error.
 
 All text that a command writes goes through this module, which escapes control characters. While a
-command runs, ``sys.stdout`` is standard error, so that what a plugin or a library prints does not
-mix with the results.
+command runs, ``sys.stdout`` is standard error, so that text printed by plugins and libraries does
+not mix with the results.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def prepare() -> None:
 
 
 def set_verbosity(verbosity: int) -> None:
-    """Choose what is written to standard error beside warnings and errors.
+    """Set the amount of output on standard error beside warnings and errors.
 
     Args:
         verbosity: -1 for nothing; 0 for progress and zoo's own notes; 1 for these and the log
@@ -64,7 +64,7 @@ def _log_handler() -> logging.Handler:
 def _open_standard_streams() -> None:
     """Open the null device for closed standard streams.
 
-    Otherwise the next file that is opened would get the descriptor of one, and its writes.
+    Otherwise the next opened file would reuse such a descriptor and receive the output.
     """
     for descriptor in range(3):
         try:
@@ -182,7 +182,7 @@ def fail(what: str, hint: str, code: int, arguments: Sequence[str]) -> None:
 
 
 def shorten(text: str, limit: int = 1200) -> str:
-    """Return a text without its middle if it is longer than ``limit`` characters."""
+    """Return a text, with the middle replaced if it is longer than ``limit`` characters."""
     if len(text) <= limit:
         return text
     half = limit // 2

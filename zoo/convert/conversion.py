@@ -63,25 +63,25 @@ def convert(
         source: checkpoint directory in any layout.
         path: directory to write; may be ``None`` with ``dry_run``.
         to: layout of the result, the zoo's or the Hub's.
-        head: name of the head to write; by default the one whose rules match all tensors.
+        head: name of the head of the result; by default the one whose rules match all tensors.
         dtype: dtype of the floating-point weights, such as ``float16``; by default unchanged.
         init_head: initialize a head that the source lacks with random weights.
         labels: names of the outputs of the new head.
-        allow_pickle: read PyTorch's pickle files. No code in them is run.
-        ignore_crc: read archives that were written without checksums, as torch can do.
+        allow_pickle: read PyTorch's pickle files. No code in them is executed.
+        ignore_crc: read archives that were written without checksums.
         tokenizer: directory to take the tokenizer files from; by default ``source``.
         force: replace an existing directory that `zoo` wrote.
-        dry_run: match tensors by the headers alone, and write nothing.
-        starting: called after headers and options were checked, before weights are read.
+        dry_run: match tensors by the headers of the files only; no file is written.
+        starting: function called after headers and options are checked, before weights are read.
 
     Returns:
-        counts of tensors, and the files that were written.
+        report with the mapping of tensors and the digests of the files.
 
     Raises:
         VerificationError: tensors are missing or left over, tied tensors differ, the round trip
-            is not exact, or the source is damaged. Nothing is written.
+            is not exact, or the source is damaged. The target is not created or changed.
         UsageError: the options do not fit the checkpoint, or the target cannot be written.
-        SourceError: the source holds no checkpoint.
+        SourceError: the source has no checkpoint.
     """
     code = parse_dtype(dtype)
     sources = [read.directory for read in (source, tokenizer) if read is not None]
@@ -122,7 +122,7 @@ def _read_files(opened: OpenCheckpoint, tokenizer: CheckpointDir | None) -> list
 
 
 def check_values(opened: OpenCheckpoint, plan: ConversionPlan) -> None:
-    """Check that tied tensors are equal and that dropped buffers hold their expected values.
+    """Check that tied tensors are equal and that dropped buffers have their expected values.
 
     Raises:
         VerificationError: they do not; the message names the tensors.
@@ -178,7 +178,7 @@ class _Conversion:
         return [*(directory / name for name in names), *self.opened.reader.files]
 
     def _with_sha256(self, sources: dict[str, FileDigest]) -> dict[str, FileDigest]:
-        """Compare digests with those of the download, and take over the SHA-256 of the Hub."""
+        """Compare digests with those of the download, and add the SHA-256 of the Hub."""
         for name, expected in self.opened.source.digests.items():
             if name not in sources:
                 continue
@@ -231,7 +231,7 @@ class _Conversion:
                 require_bitwise_equal(entry.target, rebuilt, original, self._cast(move))
 
     def _cast(self, move: TensorCopy) -> "Callable[[NumpyArray], NumpyArray] | None":
-        """Return the cast that a tensor of the source underwent; ``None`` if its dtype stayed."""
+        """Return the cast applied to a source tensor; ``None`` if its dtype is unchanged."""
         if output_dtype(move.dtype, self.dtype) == move.dtype:
             return None
         return lambda part: cast(part, move.dtype, self.dtype, move.entry.target)

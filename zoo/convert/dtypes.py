@@ -36,7 +36,7 @@ def parse_dtype(text: str | None) -> str | None:
     """Return the safetensors code of a dtype name.
 
     Raises:
-        UsageError: it is no name of a floating-point dtype.
+        UsageError: no floating-point dtype has that name.
     """
     if text is None:
         return None
@@ -95,7 +95,7 @@ def cast_pieces(
 
 
 def output_dtype(stored: str, target: str | None) -> str:
-    """Return the safetensors code of a tensor after the cast. Integers keep theirs."""
+    """Return the safetensors code of a tensor after the cast; integer dtypes are unchanged."""
     return target if target and stored in FLOATING else stored
 
 

@@ -35,9 +35,9 @@ def plan_conversion(
 ) -> ConversionPlan:
     """Choose the head, and match all tensors to its parameters.
 
-    By default, the head is the one whose rules match every tensor; where several do, the class
-    name in the Hub's configuration decides. For a requested head, tensors of other heads are
-    ignored, and no other tensors.
+    By default, the head is the one whose rules match every tensor; if several do, it is that of the
+    class name in the Hub's configuration. For a requested head, only tensors of other heads are
+    ignored.
 
     Args:
         opened: checkpoint.
@@ -45,7 +45,7 @@ def plan_conversion(
         init: initialize parameters that the checkpoint lacks.
 
     Raises:
-        UsageError: the family has no such head, or several fit and nothing decides.
+        UsageError: the family has no such head, or several match and the class name selects none.
         VerificationError: no head matches; the message lists missing and unexpected tensors.
     """
     heads = opened.family.heads()
@@ -67,7 +67,7 @@ def plan_conversion(
 def _named(opened: OpenCheckpoint) -> ConversionPlan | None:
     """Return the plan for the head of the configuration's class name, if it is complete.
 
-    It takes precedence over all others, which are then not tried.
+    It takes precedence over all other heads.
     """
     named = [head for head in _candidates(opened) if _names(opened, head)]
     plan = _plan(opened, named[0]) if len(named) == 1 else None
@@ -132,7 +132,7 @@ def _initializable(opened: OpenCheckpoint, weights: WeightMap) -> set[str]:
 
 
 def identity_map(weights: WeightMap, stored: WeightMap | None = None) -> WeightMap:
-    """Return the weight map of a checkpoint in the zoo's layout, which maps names to themselves.
+    """Return the weight map of the zoo's layout, which maps each name to itself.
 
     Args:
         weights: weight map of a head.

@@ -52,7 +52,7 @@ def class_names(hub: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _with_model_type(hub: dict[str, Any], source: "CheckpointDir", name: str) -> dict[str, Any]:
-    """Return a configuration with the ``model_type`` of the user, if that is given.
+    """Return the configuration, with ``model_type`` set if the user specifies one.
 
     Raises:
         UsageError: the configuration has another ``model_type``.
@@ -76,9 +76,9 @@ def _with_model_type(hub: dict[str, Any], source: "CheckpointDir", name: str) ->
 
 
 def model_type_of(hub: Mapping[str, Any], source: "CheckpointDir") -> str | None:
-    """Return the ``model_type`` for a configuration from before that key existed.
+    """Return the ``model_type`` of a configuration without that key.
 
-    It is inferred from the class name, else from the registry entry; ``None`` without either.
+    It is inferred from the class name, else from the registry entry; ``None`` if neither is known.
     """
     classes = class_names(hub)
     for family in all_families().values():

@@ -35,7 +35,7 @@ def resolve_checkpoint(
 
     Args:
         text: model reference.
-        head: name of the head; by default the checkpoint's.
+        head: name of the head; by default that of the checkpoint.
         revision: branch, tag or commit on the Hub.
         offline: open no connection.
         lock: lock file; by default ``./zoo.lock`` if it exists.
@@ -86,7 +86,7 @@ def _with_digests(source: "CheckpointDir") -> "CheckpointDir":
     Digests come from the cache of ``zoo.io.digests.verified``.
 
     Raises:
-        ZooError: the directory holds no checkpoint, or a file cannot be read.
+        ZooError: the directory has no checkpoint, or a file cannot be read.
     """
     from zoo.convert import convert
     from zoo.convert.inspect import local_files
@@ -107,7 +107,7 @@ def _with_digests(source: "CheckpointDir") -> "CheckpointDir":
 
 
 def _cache_directory(source: "CheckpointDir") -> Path:
-    """Return the cache directory of a conversion, named by the digests of all files it reads."""
+    """Return the cache directory of a conversion, whose name has a digest of all files it reads."""
     from blake3 import blake3
 
     from zoo.io.paths import home

@@ -37,7 +37,7 @@ class OpenCheckpoint:
         format: name of the file format.
         architectures: class names of the Hub's configuration.
         extra: keys of the Hub's configuration without a field, to be written back.
-        unknown: names of those keys that the family does not know.
+        unknown: keys of ``extra`` that the family does not declare.
         declared_optional: optional parts that the configuration declares.
         checkpoint: description of a checkpoint in the zoo's layout; ``None`` for the Hub's.
         side_files: names of the small files that were read.
@@ -61,7 +61,7 @@ class OpenCheckpoint:
         """Return the checkpoint with the Hub's tensor names, restricted to tensors for a head.
 
         Raises:
-            UsageError: the family does not know the naming scheme.
+            UsageError: the family does not support the naming scheme.
             VerificationError: two tensors map to one name.
         """
         if self.naming_scheme == "hub":
@@ -71,7 +71,7 @@ class OpenCheckpoint:
 
     @property
     def ignored(self) -> Mapping[str, str]:
-        """Tensors that are no weights, such as optimizer state -> reason to ignore them."""
+        """Name of a tensor that is no weight, such as optimizer state -> reason to ignore it."""
         return self.reader.left if isinstance(self.reader, RenamingReader) else {}
 
     @property
@@ -102,7 +102,7 @@ class OpenCheckpoint:
         return arrays if self.checkpoint else entry.op.chunks(arrays)
 
     def hf_tensors(self, entry: TensorMapping, names: Sequence[str]) -> "Sequence[Array]":
-        """Return the Hub's tensors that a tensor of the zoo's layout is made of."""
+        """Return the Hub's tensors from which a tensor of the zoo's layout is computed."""
         arrays = lazy_arrays(self.reader, names)
         return entry.op.to_hf(arrays[0]) if self.checkpoint else arrays
 
@@ -126,7 +126,7 @@ def open_source(
         ignore_crc: accept archives that were written without checksums.
 
     Raises:
-        SourceError: the directory holds no checkpoint.
+        SourceError: the directory has no checkpoint.
         VerificationError: files are damaged, or the configuration is not supported.
         UsageError: the format is a pickle and ``allow_pickle`` is false; or the model type of the
             user contradicts the configuration.

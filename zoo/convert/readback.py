@@ -1,4 +1,4 @@
-"""Reading back of a finished directory before it is published."""
+"""Verification of a finished directory before it is published, by reading it back."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from zoo.io.untrusted import parsing
 def check_readable(
     staging: Path, published: Path, plan: ConversionPlan, tokenizer: SourceTokenizer | None
 ) -> None:
-    """Read a finished directory as any other, and compare the result with the plan.
+    """Open a finished directory and compare its contents with the plan.
 
     Args:
         staging: finished directory.

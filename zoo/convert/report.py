@@ -31,7 +31,7 @@ class ConversionReport:
         dtypes: dtype -> number of tensors written.
         main_dtype: safetensors code of the dtype with the most data.
         rounded: dtype that the tensors were cast to, or ``None``.
-        unknown: configuration keys that the family does not know; they are kept.
+        unknown: configuration keys that the family does not declare; they are copied unchanged.
         licence: licence that the registry states.
         tokenizer: ``True`` if there is a tokenizer.
         path: directory that was written, or ``None``.

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def bitwise_equal(first: "Array", second: "Array", convert: "Convert | None" = None) -> bool:
-    """Return ``True`` if two arrays have equal shape and bytes. NaN equals itself; -0 is not 0.
+    """Return ``True`` if two arrays have equal shapes and bytes; NaN equals itself, -0 is not 0.
 
     Args:
         first, second: arrays in storage dtype.
@@ -61,7 +61,7 @@ def require_bitwise_equal(
         name: parameter name, for the message.
         rebuilt: the Hub's tensors, rebuilt from the written files.
         original: the Hub's tensors of the source.
-        convert: cast of a piece of the source; ``None`` if the dtype was kept.
+        convert: cast of a piece of the source; ``None`` if the dtype is unchanged.
 
     Raises:
         VerificationError: the tensors differ.

@@ -1,7 +1,7 @@
 """Writing of ``model.safetensors``, one tensor at a time, in shards of bounded size.
 
-The safetensors package writes a file from tensors that are all in memory; here a model may be
-larger than memory, and files are hashed while they are written.
+Implemented here because the safetensors package needs all tensors in memory; this writer takes one
+at a time, so that a model may be larger than memory, and hashes files while writing them.
 """
 
 import os
@@ -98,7 +98,7 @@ def _write_shard(
 
 
 def _append(file: BinaryIO, piece: "Array") -> None:
-    """Append an array. The kernel copies bytes that are unchanged in another file."""
+    """Append an array; bytes that are unchanged in a source file are copied by the kernel."""
     span = file_range_of(piece)
     if span is not None:
         file.flush()

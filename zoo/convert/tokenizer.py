@@ -32,7 +32,7 @@ class SourceTokenizer:
 def read_source_tokenizer(
     opened: OpenCheckpoint, elsewhere: "CheckpointDir | None", config: Config
 ) -> SourceTokenizer | None:
-    """Return the tokenizer to write, or ``None`` if the source has none.
+    """Return the tokenizer of the result, or ``None`` if the source has none.
 
     Raises:
         SourceError: ``elsewhere`` has no tokenizer.

@@ -14,8 +14,8 @@ FileState = tuple[int, ...]
 class FileStates:
     """States of the files of directories at one moment.
 
-    A file is unchanged if inode, size, and times of modification and change are. The time of
-    change is set by every write, to a value that no program can choose.
+    A file is unchanged if its inode, size, modification time and change time are. The change time
+    is set by the kernel on every write and cannot be set by a program.
 
     Args:
         directories: directories of the files; subdirectories of one level are included.

@@ -62,11 +62,11 @@ class CheckpointWriter(ABC):
 
     @abstractmethod
     def chunks(self, entry: TensorMapping, names: Sequence[str], which: int) -> "Sequence[Array]":
-        """Return the chunks of the ``which``-th of them, read from the source tensors ``names``."""
+        """Return the chunks of the ``which``-th tensor of a rule, read from ``names``."""
 
     @abstractmethod
     def split(self, entry: TensorMapping, tensor: "Array") -> "Sequence[Array]":
-        """Return all of them, from a tensor in the zoo's layout."""
+        """Return all tensors of a rule, computed from a tensor in the zoo's layout."""
 
     @abstractmethod
     def rebuild_hf(self, entry: TensorMapping, written: "Sequence[Array]") -> "Sequence[Array]":
@@ -74,7 +74,7 @@ class CheckpointWriter(ABC):
 
     @abstractmethod
     def write_side_files(self, staging: Path, report: ConversionReport) -> list[Path]:
-        """Write all files but weights and manifest; return their paths."""
+        """Write all files except weights and manifest; return their paths."""
 
     def write_tensors(
         self, staging: Path, outputs: Sequence[TensorToWrite], advance: Advance, create: Create
@@ -160,7 +160,7 @@ class HFWriter(CheckpointWriter):
     def write_tensors(
         self, staging: Path, outputs: Sequence[TensorToWrite], advance: Advance, create: Create
     ) -> list[Path]:
-        """Write the tensors in the format that the family's weights are published in."""
+        """Write the tensors in the file format in which the family's weights are published."""
         if self._format is None:
             return super().write_tensors(staging, outputs, advance, create)
         return self._format.write(staging, outputs, advance)

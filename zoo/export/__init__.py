@@ -1,1 +1,1 @@
-"""Export to ONNX, with the comparison that a graph must pass before it is published."""
+"""Export to ONNX; a graph is compared with torch before it is published."""

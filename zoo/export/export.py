@@ -75,12 +75,12 @@ def export_onnx(
             the graph, such as ``model.onnx.data``.
 
     Returns:
-        the report, which the manifest holds, too.
+        the report, which is also in the manifest.
 
     Raises:
         UsageError: an argument is out of range, or the target cannot be written.
         VerificationError: the weights differ from the manifest, the exporter fails, or outputs
-            differ by more than the tolerance. Nothing is left behind.
+            differ by more than the tolerance. The target is not created or changed.
     """
     opset, dtype = check_opset(opset), _check_dtype(dtype)
     output = atomic_directory(target, force=force, sources=[checkpoint.path], managed=managed)

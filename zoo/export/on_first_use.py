@@ -64,7 +64,7 @@ def _intact(target: Path) -> bool:
 
 @contextlib.contextmanager
 def _locked(target: Path) -> Iterator[None]:
-    """Hold the lock of a cache entry."""
+    """Hold the lock of a cache entry within the block."""
     path = target.with_suffix(".lock")
     with contextlib.ExitStack() as stack:
         try:

@@ -1,9 +1,10 @@
-"""What is traced of a model: the model as it is, or what writes with a cache, in one or two parts.
+"""Modules to trace for graphs with a key-value cache.
 
-A model that goes on with its input is one graph. It reads any number of tokens after any number
-that it is given the keys and values of, none included, and returns those of all. A model that
-reads its input with an encoder is two: the encoder returns the keys and values of the source, and
-the decoder is given them beside those of the target.
+A decoder-only model is one graph, whose inputs are new tokens and the keys and values of the
+earlier tokens, and whose outputs are logits and the keys and values of all tokens. The numbers of
+new and of earlier tokens are dynamic; there may be no earlier ones. An encoder-decoder is two
+graphs: the encoder returns the keys and values of cross-attention, which the decoder receives
+beside those of self-attention.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,17 +26,17 @@ T = TypeVar("T")
 OWN = ("key", "value")
 TARGET, SOURCE = ("decoder.key", "decoder.value"), ("encoder.key", "encoder.value")
 MASK = "attention_mask"
-NEW = 3  # tokens of the traced batch that are read, after those in the cache
+NEW = 3  # number of new tokens in the traced batch, after those in the cache
 
 
 class GraphToTrace(NamedTuple):
     """One graph of an export.
 
     Attributes:
-        file: what it is called.
-        module: what is traced.
-        example: see ``trace``.
-        spec: names and axes.
+        file: name of the file.
+        module: module to trace.
+        example: inputs of the traced batch; see ``trace``.
+        spec: names and axes of inputs and outputs.
     """
 
     file: str
@@ -45,7 +46,10 @@ class GraphToTrace(NamedTuple):
 
 
 class TracedLayerCache(LayerCache):
-    """One layer's keys and values as a graph is given them; what is added makes new ones."""
+    """Keys and values of one layer, concatenated with new ones instead of written in place.
+
+    A traced graph cannot write to a preallocated buffer that it returns with a dynamic size.
+    """
 
     def __init__(self, keys: Tensor, values: Tensor) -> None:
         super().__init__()
@@ -62,11 +66,11 @@ class TracedLayerCache(LayerCache):
 
 
 class DecoderWithPast(nn.Module):
-    """A model that reads tokens after those of a cache, and returns scores and a larger cache.
+    """A decoder with its key-value cache as inputs and outputs.
 
     Args:
-        model: the model.
-        kinds: what each layer is given, see ``OWN``.
+        model: model that generates text.
+        kinds: names of the cached tensors of each layer, such as ``OWN``.
     """
 
     def __init__(self, model: GenerationMixin, kinds: Sequence[str]) -> None:
@@ -76,12 +80,14 @@ class DecoderWithPast(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, past_key_values: list[Tensor]
     ) -> dict[str, Tensor]:
-        """Read tokens.
+        """Return the logits of new tokens and the extended cache.
 
         Args:
-            input_ids: (batch, tokens), int64.
-            attention_mask: (batch, all tokens), those of the cache included; or of the source.
-            past_key_values: of each layer what ``kinds`` says, (batch, heads, tokens, head) each.
+            input_ids: (batch, tokens), int64, the new tokens.
+            attention_mask: (batch, all tokens), int64, the mask of cached and new tokens; for an
+                encoder-decoder, that of the source.
+            past_key_values: the tensors of ``kinds`` of each layer in turn, each of shape (batch,
+                heads, tokens, head size).
         """
         size = len(self.kinds)
         layers = [past_key_values[at : at + size] for at in range(0, len(past_key_values), size)]
@@ -95,7 +101,7 @@ class DecoderWithPast(nn.Module):
 
 
 class Seq2SeqDecoderWithPast(DecoderWithPast):
-    """The same for a model with an encoder, whose mask is of the source."""
+    """``DecoderWithPast`` of an encoder-decoder; the mask is that of the source."""
 
     def forward(
         self, input_ids: Tensor, encoder_attention_mask: Tensor, past_key_values: list[Tensor]
@@ -105,14 +111,14 @@ class Seq2SeqDecoderWithPast(DecoderWithPast):
 
 
 class EncoderGraph(nn.Module):
-    """The encoder, and the keys and values of what it returns for each block of the decoder."""
+    """The encoder, with the cross-attention keys and values of each decoder block as outputs."""
 
     def __init__(self, model: GenerationMixin) -> None:
         super().__init__()
         self.model = model
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
-        """Read a source and its mask, (batch, tokens) each."""
+        """Return the keys and values of a source; both inputs are int64, (batch, tokens)."""
         inputs = {"input_ids": input_ids, "attention_mask": attention_mask}
         return _named(PRESENT, SOURCE, self.model.init_state(inputs, 0).cross_attention_cache)
 
@@ -120,13 +126,13 @@ class EncoderGraph(nn.Module):
 def with_cache(
     model: GenerationMixin, spec: OnnxSpec, example: Mapping[str, Tensor]
 ) -> list[GraphToTrace]:
-    """Return the graphs that a model generates with.
+    """Return the modules to trace for generation with a key-value cache.
 
     Args:
-        model: in evaluation mode.
-        spec: of the model as it is: it takes ``input_ids`` and ``attention_mask`` and, if it has
-            an encoder, ``decoder_input_ids``.
-        example: what it takes.
+        model: model in evaluation mode.
+        spec: names and axes of the model without a cache, whose inputs are ``input_ids``,
+            ``attention_mask`` and, with an encoder, ``decoder_input_ids``.
+        example: inputs of the model without a cache.
     """
     ids, mask = example["input_ids"], example["attention_mask"]
     target = example.get("decoder_input_ids")
@@ -199,12 +205,12 @@ def _part(
 
 
 def _axes(tensor: Tensor, tokens: str) -> Axes:
-    """Return the axes of keys or values: heads and their width are the model's."""
+    """Return the axes of keys or values; numbers and sizes of heads are static."""
     return ("batch", tensor.shape[1], tokens, tensor.shape[3])
 
 
 def _named(word: str, kinds: Sequence[str], layers: Iterable[Iterable[T]]) -> dict[str, T]:
-    """Name what each layer has: ``present.0.key`` and so on."""
+    """Return name -> value for the values of all layers; names are ``present.0.key`` and so on."""
     return {
         f"{word}.{number}.{kind}": value
         for number, layer in enumerate(layers)

@@ -1,4 +1,4 @@
-"""What an export found: it goes into the manifest, and on the screen."""
+"""Report of an export, which the manifest contains and the command prints."""
 
 from typing import Any
 
@@ -9,13 +9,13 @@ from zoo.io.json import JsonStruct
 
 
 class Difference(JsonStruct):
-    """How far one output of the graph is from torch's, at places that are not padding.
+    """Difference between an output of the graph and that of torch, without padding.
 
     Attributes:
-        max_abs: the largest absolute difference.
-        max_rel: the same, divided by the output's largest magnitude.
-        cosine: between both outputs, each as one long vector.
-        argmax: the share of places where the largest entry is the same one; for logits.
+        max_abs: largest absolute difference.
+        max_rel: largest absolute difference, divided by the largest magnitude of the output.
+        cosine: cosine similarity of the two outputs, each flattened to one vector.
+        argmax: fraction of tokens with the same argmax, from 0 to 1; ``None`` except for logits.
     """
 
     max_abs: float
@@ -25,14 +25,14 @@ class Difference(JsonStruct):
 
 
 class ShapeCheck(JsonStruct):
-    """A comparison on one batch.
+    """Comparison of a graph with torch on one batch.
 
     Attributes:
-        batch: rows.
-        tokens: columns.
-        padding: how many of the places are padding.
+        batch: number of rows.
+        tokens: number of tokens per row, with padding.
+        padding: number of padding tokens in the batch.
         outputs: output name -> difference.
-        past: how many tokens of each row were read in a run before, and came from the cache.
+        past: number of tokens per row that were in the key-value cache.
     """
 
     batch: int
@@ -43,28 +43,28 @@ class ShapeCheck(JsonStruct):
 
     @property
     def worst(self) -> float:
-        """The largest relative difference of any output."""
+        """Largest ``max_rel`` of the outputs."""
         return max(found.max_rel for found in self.outputs.values())
 
     @property
     def after(self) -> str:
-        """Of how many tokens the cache was, in words."""
+        """Phrase with the number of cached tokens, for messages; empty without any."""
         return f", after {self.past} in the cache" if self.past else ""
 
     @property
     def argmax(self) -> float | None:
-        """The smallest argmax agreement of any output that has one."""
+        """Smallest ``argmax`` of the outputs; ``None`` without logits."""
         shares = [found.argmax for found in self.outputs.values() if found.argmax is not None]
         return min(shares, default=None)
 
 
 class Graph(JsonStruct):
-    """A file with a graph.
+    """Description of a graph file.
 
     Attributes:
         inputs: input name -> axes.
         outputs: output name -> axes.
-        external_data: the file next to it that holds its weights, if they are not in it.
+        external_data: name of the file with the weights; ``None`` if they are in the graph file.
     """
 
     inputs: dict[str, list[str | int]]
@@ -73,24 +73,24 @@ class Graph(JsonStruct):
 
 
 class ExportReport(JsonStruct):
-    """An exported model, and the result of its gate.
+    """Description of an exported model, with the results of its comparison with torch.
 
     Attributes:
-        validated: whether it passed the gate.
-        opset: the ONNX operator set.
-        ir: the version of the file format.
-        min_onnxruntime: the first release that runs it.
-        producer: what the file says wrote it.
-        versions: of the packages that took part.
-        dtype: what the graph computes in.
-        cache: whether the graphs take and return keys and values.
-        graphs: the name of each graph's file -> what it takes and returns.
-        weights: the files that were exported.
-        traced: batch and tokens of the example the graph was traced with.
-        tolerance: the largest accepted ``max_rel``.
-        max_rel: the largest difference found.
-        argmax_agreement: the smallest share found, if there are logits.
-        checks: every comparison.
+        validated: whether all differences are within the tolerance.
+        opset: ONNX operator set version.
+        ir: ONNX IR version.
+        min_onnxruntime: oldest release of ONNX Runtime that runs the graph.
+        producer: producer name and version in the ONNX file.
+        versions: package -> version, for the packages used in the export.
+        dtype: dtype of the computation.
+        cache: whether the graphs have a key-value cache.
+        graphs: file name -> description of the graph.
+        weights: file name -> digest, for the exported weights.
+        traced: number of rows and of tokens per row of the traced batch.
+        tolerance: largest accepted ``max_rel``.
+        max_rel: largest relative difference of all outputs and batches.
+        argmax_agreement: smallest ``argmax`` of all batches; ``None`` without logits.
+        checks: comparisons, one per batch.
     """
 
     validated: bool
@@ -110,12 +110,12 @@ class ExportReport(JsonStruct):
     checks: list[ShapeCheck]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON knows it."""
+        """Return all fields as values that JSON can represent."""
         found: dict[str, Any] = msgspec.to_builtins(self)
         return found
 
     def lines(self) -> list[str]:
-        """Return it as a person wants to read it."""
+        """Return the lines of the report for a terminal."""
         what = "graph" if len(self.graphs) == 1 else "encoder and decoder"
         what += " with a cache" if self.cache else ""
         lines = [

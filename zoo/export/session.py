@@ -18,7 +18,7 @@ def open_or_export(
 ) -> "Session":
     """Load a checkpoint into a backend; for ``onnx``, export weights to a graph the first time.
 
-    The graph is kept under ``$ZOO_HOME/onnx`` and is used again, see ``cached_graph``.
+    The graph is cached under ``$ZOO_HOME/onnx``; see ``cached_graph``.
 
     Args:
         checkpoint: the model.

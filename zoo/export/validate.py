@@ -32,7 +32,7 @@ def compare(
         graph: file of the graph.
         spec: names and axes of inputs and outputs.
         config: configuration of the model, for the range of token ids.
-        traced: rows and tokens of the traced batch, which is left out.
+        traced: number of rows and of tokens of the traced batch, which is skipped.
 
     Returns:
         one check per batch.
@@ -91,7 +91,7 @@ def compare_with_cache(
 
 
 def _rolled(array: NDArray[Any], lengths: Sequence[int], direction: int) -> NDArray[Any]:
-    """Move the padding to the other side, (batch, tokens, ...): 1 to the left, -1 back."""
+    """Move the padding of (batch, tokens, ...): to the left for 1, back to the right for -1."""
     width = array.shape[1]
     rows = zip(array, lengths, strict=True)
     return np.stack([np.roll(row, direction * (width - length), axis=0) for row, length in rows])

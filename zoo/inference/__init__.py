@@ -1,6 +1,6 @@
 """Inference backends: one ``Session`` interface over torch and ONNX Runtime.
 
-Importing this imports neither; a session imports the one that it runs on.
+Importing this package imports neither library; a session imports the one that it needs.
 """
 
 from typing import TYPE_CHECKING
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 BACKENDS = ("auto", "cpu", "cuda", "onnx")
-MAX_THREADS = 1024  # libraries end the process where they cannot start as many as they are told to
+MAX_THREADS = 1024  # libraries abort the process if they cannot start that many threads
 
 
 def open_session(
@@ -43,7 +43,7 @@ def open_session(
         device: ``cpu``, ``cuda`` or ``cuda:1``; by default the backend's.
         dtype: dtype of the computation. By default float32 on CPUs, the stored dtype on CUDA, and
             the graph's dtype in ONNX Runtime.
-        threads: number of CPU threads; by default the library's choice, which is all cores.
+        threads: number of CPU threads; by default the number of cores.
 
     Returns:
         the model, ready to run.
@@ -51,7 +51,7 @@ def open_session(
     Raises:
         UsageError: a name is unknown, the backend is not available here, or it does not support
             the dtype.
-        VerificationError: the files are damaged or do not belong together.
+        VerificationError: a file is damaged, or differs from the manifest or the configuration.
         SourceError: a file is missing.
     """
     check_threads(threads)
@@ -67,7 +67,7 @@ def open_session(
 
 
 def available() -> dict[str, str]:
-    """Return backend -> the hardware and library it would run on, or why it is not available."""
+    """Return backend -> its device and library version, or the reason why it is unavailable."""
     from zoo.nn.devices import cuda_problem, describe_cpu, describe_cuda
 
     problem = cuda_problem()

@@ -2,9 +2,9 @@
 
 A graph that zoo exports is a sequence of standard operators, without branches, functions or
 operators of other domains, and without loops except ``Scan``, which runs once for each element of
-an input and has no loop inside. A run therefore ends, and executes no code but the runtime's. A
-file with anything else is refused. The protobuf messages are read without decoding tensors, in any
-order of their fields.
+an input and has no loop inside. Inference therefore terminates, and executes no code but the
+runtime's. A file with anything else is refused. The protobuf messages are read without decoding
+tensors, in any order of their fields.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ def scan_graph(path: Path) -> set[str]:
 
     Raises:
         SourceError: the file cannot be read.
-        VerificationError: it is no ONNX file, or has operators that zoo does not export.
+        VerificationError: the file is not ONNX, or has operators that zoo does not export.
     """
     content = memoryview(read_regular(path, "graph", ONNX_FILE_BYTES))
     scan = _Scan(path)

@@ -57,7 +57,7 @@ def load_model(
 
 
 def stored_dtype(checkpoint: Checkpoint) -> torch.dtype:
-    """Return the dtype of most bytes of a checkpoint; float32 where torch has no such dtype."""
+    """Return the stored dtype with the most bytes; float32 if torch does not support it."""
     count: dict[str, int] = {}
     with checkpoint.open_weights() as reader:
         for info in reader.tensors.values():
@@ -154,7 +154,7 @@ def _compute_buffers(
     dtype: torch.dtype | None,
     device: torch.device | str,
 ) -> None:
-    """Fill buffers that are not stored with the values of a model built anew."""
+    """Fill non-persistent buffers with the values of a newly built model."""
     missing = [name for name, buffer in model.named_buffers() if buffer.is_meta]
     if not missing:
         return

@@ -48,7 +48,7 @@ class OrtDecodeState:
 
 
 class OrtDecoder:
-    """A decoder graph with a key-value cache, with its encoder graph if it has one.
+    """A decoder graph with a key-value cache, and the encoder graph of an encoder-decoder.
 
     Args:
         paths: file of the decoder, or files of encoder and decoder.

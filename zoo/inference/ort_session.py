@@ -27,7 +27,7 @@ def open_onnx(
     """Open the graph of a directory in ONNX Runtime.
 
     Args:
-        checkpoint: an export, as ``zoo export`` writes it.
+        checkpoint: an export written by ``zoo export``.
         device: see ``open_session``.
         dtype: ``float32`` or ``float16``; ``None`` for the graph's.
         threads: see ``open_session``.
@@ -52,7 +52,7 @@ class OnnxSession(Session):
     """An ONNX graph in ONNX Runtime.
 
     Args:
-        checkpoint: an export whose files ``check_files`` has checked.
+        checkpoint: an export whose digests are already checked (``check_files``).
         device: ``cpu`` (the default), ``cuda`` or ``cuda:1``.
         threads: number of CPU threads.
 

@@ -94,7 +94,7 @@ class Tasks(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the task of a name; the error for a mistyped one lists the nearest names."""
+        """Return the task with a name; the error for an unknown name suggests similar ones."""
         from zoo.errors import did_you_mean
 
         if args[0] not in TASKS and not args[0].startswith("-"):
@@ -167,7 +167,7 @@ def _counted(results: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 def _stream(
     name: str, ref: str, texts: tuple[str, ...], as_json: bool, options: dict[str, Any]
 ) -> None:
-    """Write the text generated for each input as it comes, and a line end after it."""
+    """Write the generated text of each input token by token, followed by a line end."""
     from zoo.errors import UsageError
 
     if as_json:
@@ -203,7 +203,7 @@ def _prepared(
     if "layers" in options:
         options["layers"] = _numbers(options["layers"])
     checkpoint = resolve_checkpoint(ref, **hub)
-    require_head(checkpoint, name)  # before the weights are loaded, which is slow
+    require_head(checkpoint, name)  # before the slow loading of weights
     return make_task(name, checkpoint, open_or_export(checkpoint, **compute), **options), records
 
 

@@ -72,7 +72,7 @@ def command(ref: str, output: Path | None, as_json: bool, **options: Any) -> Non
     hub = {name: options.pop(name) for name in ("offline", "lock")}
     revision, tokenizer, labels = (options.pop(k) for k in ("revision", "tokenizer", "labels"))
     model_type = options.pop("model_type")
-    # without -o the output goes to the store, and so cannot be the source
+    # without -o the output is in the store, and cannot overwrite the source
     reference = resolve(ref, revision=revision, stored=output is not None)
     if output is None and not options["dry_run"] and not _has_place(reference.kind, options["to"]):
         raise UsageError(

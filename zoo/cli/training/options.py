@@ -1,4 +1,4 @@
-"""Options that the commands of training share, and the settings that they stand for."""
+"""Options shared by the training commands, and their conversion to settings."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,6 +1,6 @@
-"""Tasks: texts in, results that JSON can hold out, over any ``Session``.
+"""Tasks, which map texts to JSON-serializable results with any ``Session``.
 
-Importing this package imports no task; that happens when one is used.
+The module of a task is imported on first use.
 """
 
 import importlib
@@ -49,7 +49,7 @@ def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options
             for features, and fields of ``GenerationConfig`` for generate and seq2seq.
 
     Raises:
-        UsageError: there is no such task, or the checkpoint's head does not serve it.
+        UsageError: no task has that name, or the head of the checkpoint does not support it.
     """
     if name not in TASKS:
         raise UsageError(

@@ -116,7 +116,7 @@ class Task(ABC):
         """Check one input.
 
         Raises:
-            UsageError: the task cannot take it; the message names the record.
+            UsageError: the input is not valid for the task; the message names the record.
         """
 
     def cost(self, item: EncodedExample) -> int:
@@ -136,7 +136,7 @@ class Task(ABC):
         """
 
     def render(self, added: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of ``compute`` in a form that JSON can hold."""
+        """Return the values of ``compute`` as JSON-serializable values."""
         return added
 
     def run(
@@ -153,7 +153,7 @@ class Task(ABC):
             arrays: return numpy arrays instead of lists.
 
         Raises:
-            UsageError: the task cannot take a record; the message names it.
+            UsageError: a record is not valid for the task; the message names it.
             NonFiniteError: an output is NaN or infinite; the message names the text.
         """
         for item, added in self.stream(records):

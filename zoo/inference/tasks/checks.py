@@ -17,7 +17,7 @@ def require_head(checkpoint: "Checkpoint", task: str) -> None:
     """Check that the head of a checkpoint supports a task.
 
     Raises:
-        UsageError: it does not; the message names its tasks, and the heads that do.
+        UsageError: it does not; the message names its tasks, and the heads that support this one.
     """
     if task in checkpoint.head.tasks:
         return

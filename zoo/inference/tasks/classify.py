@@ -48,7 +48,7 @@ class Classify(Task):
         return len(spec.outputs["logits"]) == 3
 
     def check(self, item: EncodedExample) -> None:
-        """Refuse pairs of texts for token classification."""
+        """Raise an error for a pair of texts in token classification."""
         if item.record.pair is not None and self.by_token:
             raise UsageError(
                 f"{item.record.location} has a text_pair; token classification takes single texts"

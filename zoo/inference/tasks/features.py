@@ -30,7 +30,7 @@ class Features(Task):
     name: ClassVar[str] = "features"
     output_keys: ClassVar[tuple[str, ...]] = ("tokens", "offsets", "layers")
     pairs: ClassVar[bool] = True
-    window: int = 128  # divided by the number of layers, whose states are kept until written
+    window: int = 128  # the states of all layers of a window are in memory at once
 
     def __init__(self, *args: Any, layers: Sequence[int] = (-1,), **options: Any) -> None:
         super().__init__(*args, **options)

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 class FillMask(Task):
-    """The likeliest tokens at each mask token of a text, of which there may be several.
+    """Most likely tokens at each mask token of a text, which may have several.
 
-    A result adds ``masks``: for each mask its ``position`` (where it starts, in characters) and
-    ``predictions``, each a ``token`` and a ``score``, which is its probability.
+    Results have the key ``masks``: for each mask token its ``position`` (of its first character)
+    and ``predictions``, each with ``token`` and ``score`` (its probability), the best first.
 
     Args:
         *args: see ``Task``.
-        top_k: how many predictions for each mask.
+        top_k: number of predictions per mask token.
         **options: see ``Task``.
     """
 
@@ -39,7 +39,7 @@ class FillMask(Task):
         if self.tokenizer.mask_id is None:
             raise UsageError(f"the tokenizer of {self.checkpoint.path} has no mask token")
         self.top_k = top_k
-        # a model may have rows for more tokens than the tokenizer has
+        # embeddings are often padded to more rows than the tokenizer has tokens
         self.names = [self._name(number) for number in range(vocabulary)]
         self.nameless = [number for number, name in enumerate(self.names) if name is None]
 
@@ -50,7 +50,7 @@ class FillMask(Task):
             return None
 
     def check(self, item: EncodedExample) -> None:
-        """See ``Task``: a text needs a mask token that was not cut off."""
+        """Check that the text has a mask token and that truncation left it."""
         if self.tokenizer.mask_id in item.encoded.ids:
             return
         mask, where = self.tokenizer.mask_token, item.record.location
@@ -81,7 +81,7 @@ class FillMask(Task):
         return found
 
     def _best(self, scores: "NDArray[np.float64]") -> list[dict[str, Any]]:
-        """Return the best tokens that have a name, the lower id first where scores are equal."""
+        """Return the ``top_k`` most likely tokens; ties are ordered by id."""
         import numpy as np
 
         scores[self.nameless] = -1

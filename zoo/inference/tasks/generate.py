@@ -45,7 +45,7 @@ class Generate(Task):
         self.end = self.tokenizer.role_id("eos")
 
     def limits(self) -> list[int]:
-        """Return the limits on the prompt, which leave room for the new tokens."""
+        """Return the limits on the number of prompt tokens, less the new tokens of decoders."""
         if self.side != "left":
             return super().limits()
         limits = [limit - self.settings.max_new_tokens for limit in super().limits()]
@@ -57,7 +57,7 @@ class Generate(Task):
         return limits
 
     def check(self, item: EncodedExample) -> None:
-        """Refuse prompts that are too long: truncation would cut the end that is continued."""
+        """Raise an error for a prompt that is too long, since truncation would cut its end."""
         if item.encoded.truncated and not self.cuts:
             raise UsageError(
                 f"{item.record.location} has {item.encoded.n + item.encoded.truncated} tokens, and "
@@ -86,14 +86,14 @@ class Generate(Task):
         return [self._result(*pair) for pair in zip(prompts, found, strict=True)]
 
     def stream_text(self, record: TextExample, row_id: int = 0) -> Iterator[str]:
-        """Continue one text, and return each piece of the continuation as soon as it is there.
+        """Generate a continuation of one text and yield its text token by token.
 
         Args:
             record: the text.
             row_id: index of the prompt among all inputs, which seeds its sampling.
 
         Raises:
-            UsageError: beams are asked for, whose best is known at the end alone; or see ``run``.
+            UsageError: ``num_beams`` is over 1; or see ``run``.
         """
         if self.settings.num_beams > 1:
             raise UsageError("beam search finds a text at its end", "stream without beams")
@@ -123,12 +123,12 @@ class Generate(Task):
     def _inputs(self, prompts: Sequence[Sequence[int]]) -> "dict[str, Tensor]":
         from zoo.inference.generation.decoder import pad
 
-        # ONNX Runtime copies inputs to its device itself
+        # ONNX Runtime copies its inputs from the CPU to its device
         device = "cpu" if self.session.backend == "onnx" else self.session.device
         return pad(prompts, side=self.side, pad_id=self.tokenizer.pad_id, device=device)
 
     def _prompt(self, item: EncodedExample) -> list[int]:
-        """Return the tokens of a prompt; an empty one is the beginning-of-sequence token."""
+        """Return the tokens of a prompt; for an empty one, the beginning-of-sequence token."""
         if item.encoded.ids:
             return item.encoded.ids
         start = self.tokenizer.role_id("bos")
@@ -139,7 +139,7 @@ class Generate(Task):
         return [start]
 
     def _before(self, prompt: list[int]) -> list[int]:
-        """Return the tokens before the new ones, which decoding depends on."""
+        """Return the tokens before the new ones, on which the decoding of text depends."""
         return prompt if self.side == "left" else []
 
     def _result(self, prompt: list[int], new_tokens: list[int]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def read_records(
     kind: Kind = "auto",
     stdin: BinaryIO | None = None,
 ) -> Iterator[TextExample]:
-    """Return the input records lazily; a file is opened at once, so that a typo shows early.
+    """Return an iterator over input records; a file is opened at once, not on first use.
 
     Args:
         texts: the texts; a single ``-`` means standard input.

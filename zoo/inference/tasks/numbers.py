@@ -13,7 +13,7 @@ def short_floats(array: "NDArray[np.floating[Any]]") -> list[Any]:
     """Return an array as nested lists of floats, float32 values with 9 significant digits.
 
     A float32 becomes the double nearest to its 9-digit decimal, which prints with 9 digits
-    instead of 17 and rounds to the same float32. Doubles stay as they are.
+    instead of 17 and rounds to the same float32. Doubles are unchanged.
     """
     import numpy as np
 

@@ -56,7 +56,7 @@ def _weights(mask: "NDArray[np.bool_]", mode: str) -> "NDArray[np.float64]":
 
 
 def unit(vectors: "Floats") -> "Floats":
-    """Normalize each row to unit length; rows of zeros stay."""
+    """Normalize each row to unit length; rows of zeros are unchanged."""
     import numpy as np
 
     length: Floats = np.linalg.norm(vectors, axis=-1, keepdims=True)

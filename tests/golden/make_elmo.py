@@ -34,7 +34,7 @@ OPTIONS: dict[str, Any] = {
     },
 }
 CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], bool]] = {
-    # head, changes of char_cnn, changes of lstm, whether the mix has weights
+    # head, changes of char_cnn, changes of lstm, layer weights of the mix
     "none": ("none", {}, {}, False),
     "none-mixed": ("none", {}, {"n_layers": 1}, True),
     "none-tanh": ("none", {"activation": "tanh", "n_highway": 0}, {"n_layers": 3}, True),
@@ -93,7 +93,7 @@ def make(name: str, path: Path) -> None:
         stacked = np.zeros((*mask.shape, rows[0][output].shape[-1]))
         for place, row in zip(stacked, rows, strict=True):
             place[: len(row[output])] = row[output]
-        if head == "bidirectional-lm":  # where there is no word, the layers are zero
+        if head == "bidirectional-lm":  # hidden states of padding are zero
             stacked[~mask] = exact["softmax/b"]
         tensors[f"outputs/{output}"] = stacked
     facts = {"head": head, "config": json.dumps(options, sort_keys=True)}

@@ -21,7 +21,7 @@ from zoo.conformance.hf_reference import named_outputs
 from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.plugins import get_family
 
-Case = tuple[str, dict[str, Any], dict[str, Any]]  # head, configuration, options of the class
+Case = tuple[str, dict[str, Any], dict[str, Any]]  # head, configuration, arguments of the class
 
 SMALL = {
     "vocab_size": 24,
@@ -51,7 +51,7 @@ BOTH_WAYS = {
     "relative_attention_max_distance": 7,
     "decoder_start_token_id": 0,
 }
-SHAPES = {"gpt": LEFT_TO_RIGHT, "t5": BOTH_WAYS}  # of families that SMALL does not fit
+SHAPES = {"gpt": LEFT_TO_RIGHT, "t5": BOTH_WAYS}  # families with other keys than SMALL
 VERSION_1_1 = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 FIRST_GPT = {"model_type": "openai-gpt"}
 HALF = {"dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 12, "max_position_embeddings": 10}
@@ -60,7 +60,7 @@ SHAPES |= {
     "distilbert": {"vocab_size": 24, **HALF},
     "electra": {**SMALL, "embedding_size": 6},
     "albert": {**SMALL, "embedding_size": 6, "num_hidden_layers": 3},
-    # heads of 12, whose scores are divided by 6: the library takes the root in float32
+    # heads of size 12: the library's float32 root in the scale is an exact 6
     "deberta": {**SMALL, "hidden_size": 24},
 }
 ENCODER: dict[str, Case] = {
@@ -91,7 +91,7 @@ FIRST_DEBERTA = {
 CASES: dict[str, dict[str, Case]] = {
     "deberta": {
         "none": ("none", LATER_DEBERTA, {}),
-        "absolute": ("none", {"num_attention_heads": 6}, {}),  # heads of 4: divided by 2
+        "absolute": ("none", {"num_attention_heads": 6}, {}),  # heads of size 4: divided by 2
         "masked-lm": ("masked-lm", LATER_DEBERTA, {}),
         "masked-lm-legacy": ("masked-lm", {**LATER_DEBERTA, "legacy": True}, {}),
         "sequence-classification": (
@@ -170,14 +170,14 @@ CASES: dict[str, dict[str, Case]] = {
 def make(family_name: str, case: Case, path: Path) -> None:
     head, changes, options = case
     family = get_family(family_name)
-    names = family.heads()[head].architectures  # old ones among them
+    names = family.heads()[head].architectures  # including former class names
     kinds = [getattr(transformers, name) for name in names if hasattr(transformers, name)]
     wanted = changes.get("model_type", kinds[0].config_class.model_type)
     kind = next(kind for kind in kinds if kind.config_class.model_type == wanted)
     shape = SHAPES.get(family_name, SMALL) | {k: v for k, v in changes.items() if k != "model_type"}
     torch.manual_seed(0)
     model = kind(kind.config_class(**shape, attn_implementation="eager"), **options)
-    if changes.get("tie_word_embeddings") is False:  # some classes tie a fresh model all the same
+    if changes.get("tie_word_embeddings") is False:  # some classes tie new models regardless
         untie(model)
     let_norms_be_exact(model)
     randomize_weights(model, seed=len(path.name))
@@ -187,7 +187,7 @@ def make(family_name: str, case: Case, path: Path) -> None:
     inputs = random_inputs(spec, ours, (10, 4, 1))
     with torch.no_grad():
         found = model.double().eval()(**inputs, **ends(model, inputs))
-    # the last output, a pooler's, is not there where an option took the pooler away
+    # without a pooler, the pooled output is missing
     wanted_outputs = [name for name in spec.outputs if not options or name in found]
     tensors = {f"weights/{name}": value for name, value in weights.items()}
     tensors |= {f"inputs/{name}": value for name, value in inputs.items()}
@@ -203,20 +203,20 @@ def make(family_name: str, case: Case, path: Path) -> None:
 
 
 def ends(model: Any, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Say where texts end to a class that takes padding for their ends."""
+    """Return the last positions of texts for a class with the input ``mc_token_ids``."""
     if "mc_token_ids" not in inspect.signature(model.forward).parameters:
         return {}
     return {"mc_token_ids": inputs["attention_mask"].sum(-1) - 1}
 
 
 def untie(model: Any) -> None:
-    """Give the output embeddings, where there are any, values of their own."""
+    """Replace output embeddings, if there are any, by a separate copy."""
     if (table := model.get_output_embeddings()) is not None:
         table.weight = torch.nn.Parameter(table.weight.detach().clone())
 
 
 def let_norms_be_exact(model: Any) -> None:
-    """Replace norms that compute in float32 whatever the model's dtype is."""
+    """Replace norms that always compute in float32 by norms in the model's dtype."""
     for module in list(model.modules()):
         for name, norm in module.named_children():
             if type(norm).__name__ == "DebertaLayerNorm":
@@ -224,7 +224,7 @@ def let_norms_be_exact(model: Any) -> None:
 
 
 def published(model: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Return the tensors and the configuration as the library would put them on the Hub."""
+    """Return tensors and configuration as the library saves them."""
     with tempfile.TemporaryDirectory() as folder:
         model.save_pretrained(folder)
         weights = load_file(Path(folder) / "model.safetensors")

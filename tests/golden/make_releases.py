@@ -29,7 +29,7 @@ def golden(path: str) -> Values:
 
 
 def dense(values: Values, hub: str, name: str) -> Values:
-    """A linear map: TensorFlow's kernel is (in, out)."""
+    """Return the variables of a linear map; TensorFlow's kernels have the shape (in, out)."""
     kernel = np.ascontiguousarray(values[f"{hub}.weight"].T)
     return {f"{name}/kernel": kernel, f"{name}/bias": values[f"{hub}.bias"]}
 
@@ -61,10 +61,10 @@ def electra_trunk(values: Values, scope: str) -> Values:
 
 
 def electra(shares: str) -> Values:
-    """Both networks, and the state of training.
+    """Return the variables of generator, discriminator and optimizer.
 
     Args:
-        shares: what of the discriminator is the generator's, too: nothing, embeddings or all.
+        shares: parts shared by discriminator and generator: nothing, embeddings or all.
     """
     judge, writer = golden("electra/replaced-token-detection"), golden("electra/masked-lm")
     head, made = "discriminator_predictions", "generator_predictions"
@@ -81,7 +81,7 @@ def electra(shares: str) -> Values:
     found |= norm(writer, f"{made}.LayerNorm", f"{made}/LayerNorm")
     found[f"{made}/output_bias"] = writer["generator_lm_head.bias"]
     slots = {f"{n}/{slot}": v + 1 for n, v in found.items() for slot in ("adam_m", "adam_v")}
-    few = {n: v for n, v in slots.items() if "/embeddings/" in n}  # the file is to be small
+    few = {n: v for n, v in slots.items() if "/embeddings/" in n}  # keeps the file small
     state: Values = {"global_step": np.array(7, np.int64)}
     state["temperature"] = np.array(1, np.float32)
     return found | few | state
@@ -116,7 +116,7 @@ def albert(case: str, prefix: str, groups: int, inner: int) -> Values:
 
 
 def elmo() -> Values:
-    """Shapes are those of the HDF5 file, which dump_weights writes from such a checkpoint."""
+    """Return variables in the shapes of the HDF5 file, which ``dump_weights`` writes from them."""
     values = golden("elmo/pretraining")
     cells = {"W_0": "kernel", "B": "bias", "W_P_0": "projection/kernel"}
     found: Values = {}

@@ -17,7 +17,7 @@ VOCABULARY, WIDTH, INNER, POSITIONS, LAYERS = 19, 8, 12, 10, 2
 
 
 def shapes() -> dict[str, tuple[int, ...]]:
-    """Return the variables of google-research/bert's modeling.py and run_pretraining.py."""
+    """Return name -> shape of the variables in google-research/bert's run_pretraining.py."""
     found: dict[str, tuple[int, ...]] = {
         "bert/embeddings/word_embeddings": (VOCABULARY, WIDTH),
         "bert/embeddings/position_embeddings": (POSITIONS, WIDTH),
@@ -47,7 +47,7 @@ def shapes() -> dict[str, tuple[int, ...]]:
 
 
 def main(folder: Path) -> None:
-    """Save random values, one checkpoint whole and one in other data types."""
+    """Save random values: one complete checkpoint, and one in other dtypes."""
     generator = np.random.default_rng(0)
     values: dict[str, np.ndarray] = {}
     for name, shape in shapes().items():
@@ -63,7 +63,7 @@ def main(folder: Path) -> None:
         "b/empty": np.zeros((0, 4), np.float32),
         "b/int32": np.arange(-4, 4, dtype=np.int32),
         "b/uint8": np.arange(7, dtype=np.uint8),
-        "c" * 300: np.arange(5, dtype=np.float32),  # a key longer than a varint's first byte
+        "c" * 300: np.arange(5, dtype=np.float32),  # a length of more than one varint byte
     }
     save(folder / "kinds.ckpt", odd)
     every: dict[str, Any] = {n.replace("/", "|"): v for n, v in (values | odd).items()}
@@ -71,7 +71,7 @@ def main(folder: Path) -> None:
 
 
 def save(path: Path, values: dict[str, np.ndarray]) -> None:
-    """Save values as variables of these names."""
+    """Save arrays as variables of the given names."""
     import tensorflow as tf
 
     v1 = tf.compat.v1

@@ -30,7 +30,7 @@ def needed(names: Sequence[str]) -> Sequence[str]:
 
 
 def partial(name: str = WEIGHTS, content: bytes | None = None) -> Path:
-    """Return the path of a partial file, which is written if there is content for it."""
+    """Return the path of a partial file; write it if content is given."""
     path = repo_folder(REPO) / f"{ETAGS[name]}.partial"
     if content is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def partial(name: str = WEIGHTS, content: bytes | None = None) -> Path:
 
 @pytest.fixture
 def commit(hub: Hub) -> str:
-    """Add a tiny repository to the Hub; return its commit."""
+    """Add a tiny repository to the Hub, and return its commit."""
     return hub.add(REPO, FILES)
 
 

@@ -13,7 +13,7 @@ COMMIT = "0123456789" * 4
 
 @dataclass(frozen=True)
 class Answer:
-    """A response; an iterator as body is sent in chunks, without a length."""
+    """Response of the server; an iterator as body is sent in chunks, without a length."""
 
     status: int = 200
     body: bytes | Iterable[bytes] = b""
@@ -36,7 +36,7 @@ Reply = Callable[[ReceivedRequest], Answer]
 
 
 class Server:
-    """``with Server(reply) as server``: ``server.url`` is its address."""
+    """Context manager that runs the server; ``server.url`` is its address."""
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply

@@ -19,18 +19,18 @@ LISTING = "the list of files"
 
 @dataclass(frozen=True)
 class Fault:
-    """Fault of one response. Lengths are bytes of the body."""
+    """Fault of one response. Lengths are numbers of bytes of the body."""
 
     status: int | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     drop: bool = False  # no response
-    cut_after: int | None = None  # the connection breaks
-    stall_after: int | None = None  # sends nothing more until the Hub is closed
-    corrupt: bool = False  # one bit differs
+    cut_after: int | None = None  # the connection is closed
+    stall_after: int | None = None  # no more data until the Hub is closed
+    corrupt: bool = False  # one bit is flipped
     length: int | None = None  # the file is truncated or padded to this stated length
     no_length: bool = False  # no Content-Length; ends with the connection
     compressed: bool = False  # although the client requested identity
-    wrong_range: bool = False  # another range than was requested
+    wrong_range: bool = False  # a range other than the requested one
     no_ranges: bool = False  # ignores range requests
     body: bytes | None = None  # replaces the body
 
@@ -77,7 +77,7 @@ def etag_of(name: str, content: bytes) -> str:
 
 
 class _Server(ThreadingHTTPServer):
-    request_queue_size = 128  # concurrent connections that wait to be accepted
+    request_queue_size = 128  # backlog of connections
 
 
 class Hub:

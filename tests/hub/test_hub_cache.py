@@ -61,7 +61,7 @@ def test_files_cached_by_huggingface_hub_are_used_offline(
     assert fetched.files[WEIGHTS].sha256 == ETAGS[WEIGHTS]
     assert hub.requests == []
     assert get(offline=True) == fetched
-    # files seen offline are not recorded as the whole list
+    # files found offline are not recorded as the complete list
     assert "README.md" in get(revision=commit, select=lambda names: ["README.md"]).files
 
 
@@ -146,7 +146,7 @@ def test_metadata_of_another_repository_is_refused(hub: Hub, commit: str, get: F
 
 
 def test_partial_file_is_not_used_as_file(hub: Hub, commit: str, get: Fetch) -> None:
-    partial(WEIGHTS, FILES[WEIGHTS])  # complete, but unchecked
+    partial(WEIGHTS, FILES[WEIGHTS])  # complete, but not verified
     with pytest.raises(SourceError, match="not in the cache"):
         get(offline=True)
     assert get().files[WEIGHTS].sha256 == ETAGS[WEIGHTS]

@@ -26,7 +26,7 @@ def test_cut_connection_is_resumed(hub: Hub, commit: str, get: Fetch) -> None:
     assert (fetched.directory / WEIGHTS).read_bytes() == FILES[WEIGHTS]
     assert fetched.files[WEIGHTS].sha256 == SHA256
     assert hub.asked(WEIGHTS) == [0, 5000, 5000, 5700]
-    assert hub.sent(WEIGHTS) == SIZE  # no byte twice
+    assert hub.sent(WEIGHTS) == SIZE  # no byte is sent twice
     assert cached("*.incomplete") == [] and not partial().exists()
 
 
@@ -75,7 +75,7 @@ def test_stated_length_above_actual_length(hub: Hub, commit: str, get: Fetch) ->
     partial(WEIGHTS, FILES[WEIGHTS])
     with pytest.raises(VerificationError, match=f"have {SIZE + 100} bytes, and the Hub sends"):
         get()
-    assert hub.asked(WEIGHTS) == [SIZE, 0]  # no bytes there, so again from the start
+    assert hub.asked(WEIGHTS) == [SIZE, 0]  # nothing to resume, so from the start
 
 
 def test_truncated_response_without_length_is_resumed(hub: Hub, commit: str, get: Fetch) -> None:

@@ -54,7 +54,7 @@ def test_a_new_repository_is_added(hub: Hub, path: Path, commit: str, get: Fetch
         "zoo": 1,
         "models": {f"{REPO}@main": {"revision": commit, "files": files}},
     }
-    assert path.read_text().count("\n") > 10  # meant to be read, and compared line by line
+    assert path.read_text().count("\n") > 10  # formatted for diffs by line
     assert [p.name for p in path.parent.iterdir()] == ["zoo.lock"]
 
 

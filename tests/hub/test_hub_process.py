@@ -112,7 +112,7 @@ def test_progress_bar_on_terminal(hub: Hub, commit: str) -> None:
     assert done.stdout.decode() == f"{commit}\n"
     assert "fetching someone/tiny" in shown
     assert "kB" in shown
-    assert "loopback" not in shown  # the warning in the response of the Hub
+    assert "loopback" not in shown  # the Hub's warning header
 
 
 def test_full_disk_is_one_line_and_keeps_partial_file(hub: Hub, commit: str) -> None:

@@ -71,7 +71,7 @@ def echoing(make: Callable[[str], Answer], *, files: bool) -> Reply:
 
 @pytest.fixture(params=[*LISTINGS, *(f"file: {name}" for name in FILES_OF)])
 def echo(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """A server that repeats the token in one part of the response."""
+    """Return a server that repeats the token in one part of the response."""
     kind = str(request.param)
     files = kind.startswith("file: ")
     make = FILES_OF[kind.removeprefix("file: ")] if files else LISTINGS[kind]

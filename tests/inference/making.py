@@ -40,7 +40,7 @@ def make_checkpoint(
     family: Family | None = None,
     **changes: Any,
 ) -> Checkpoint:
-    """Write a model with random weights, every bias and norm far from its initial value."""
+    """Write a model with random weights, also of biases and norms."""
     family = family or get_family("bert")
     tiny: Any = family.sizes()["tiny"]
     shape = {name: size for name, size in SHAPE.items() if hasattr(tiny, name)}
@@ -63,7 +63,7 @@ def store(path: Path, model: nn.Module, family: Family, config: Any, head: str) 
 
 
 def write_manifest(path: Path) -> None:
-    """Describe the files as they are now."""
+    """Write the manifest for the current files."""
     manifest = Manifest(
         zoo=FORMAT_VERSION,
         created_by={"tests": "0"},
@@ -75,7 +75,7 @@ def write_manifest(path: Path) -> None:
 
 
 def draw_batch(lengths: list[int], tokens: int = 0, seed: int = 0) -> dict[str, NDArray[np.int64]]:
-    """Return a batch whose rows have so many real tokens each."""
+    """Return a random batch whose rows have the given numbers of tokens besides padding."""
     random = np.random.default_rng(seed)
     shape = (len(lengths), tokens or max(lengths))
     mask = (np.arange(shape[1]) < np.array(lengths)[:, None]).astype(np.int64)

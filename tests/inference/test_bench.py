@@ -19,7 +19,7 @@ WORK: dict[str, Any] = {"batch_size": 3, "seq_len": 16, "iterations": 2}
 
 
 def sequences(path: Path, **changes: Any) -> Checkpoint:
-    """A model that reads a source and a target."""
+    """An encoder-decoder model."""
     return make_checkpoint(path, "seq2seq-lm", family=get_family("t5"), num_layers=1, **changes)
 
 

@@ -22,7 +22,7 @@ from zoo.inference.graph_scan import scan_graph
 
 @pytest.fixture(scope="module")
 def split(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """An export whose weights are in a file of their own."""
+    """An export with external weights."""
     folder = tmp_path_factory.mktemp("split")
     source = make_checkpoint(folder / "model", num_layers=1)
     export_onnx(source, folder / "graph", external_over=1000)
@@ -31,7 +31,7 @@ def split(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 @pytest.fixture
 def copy(split: Checkpoint, tmp_path: Path) -> Path:
-    """The same, to be changed."""
+    """A copy of the export, to be modified."""
     target = tmp_path / "graph"
     target.mkdir()
     for path in split.path.iterdir():
@@ -40,7 +40,7 @@ def copy(split: Checkpoint, tmp_path: Path) -> Path:
 
 
 def accept(path: Path) -> Checkpoint:
-    """Write the files' digests into the manifest, as somebody would who wants them to pass."""
+    """Update the digests in the manifest, as an attacker would."""
     export = json.loads((path / "zoo.json").read_text())["export"]
     write_manifest(path)
     manifest = json.loads((path / "zoo.json").read_text()) | {"export": export}
@@ -50,7 +50,7 @@ def accept(path: Path) -> Checkpoint:
 
 
 def small(*nodes: onnx.NodeProto, **more: Any) -> onnx.ModelProto:
-    """Return a model with one input and one output around some nodes."""
+    """Return a model of the given nodes, with one input and one output."""
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None]) for name in "xy"]
     graph = helper.make_graph(list(nodes), "g", ends[:1], ends[1:], **more)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
@@ -77,7 +77,7 @@ def endless() -> onnx.ModelProto:
 
 
 def scans_in_a_scan() -> onnx.ModelProto:
-    """A loop over the elements of an input, and in it another: the length to the power of two."""
+    """Return two nested loops over the elements of an input: quadratic in its length."""
 
     def scan(inner: onnx.NodeProto) -> onnx.NodeProto:
         values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
@@ -132,7 +132,7 @@ def test_what_is_no_graph(copy: Path, content: bytes) -> None:
 
 
 def relocated(path: Path, location: str) -> None:
-    """Let the first tensor with external data refer to another file."""
+    """Change the external file that the first external tensor refers to."""
     model = onnx.load(path, load_external_data=False)
     tensor = next(t for t in model.graph.initializer if t.external_data)
     entry = next(e for e in tensor.external_data if e.key == "location")
@@ -152,7 +152,7 @@ def relocated(path: Path, location: str) -> None:
 def test_external_data_under_any_name(copy: Path, location: str, said: str) -> None:
     relocated(copy / "model.onnx", location)
     checkpoint = accept(copy)
-    (copy / "weights.bin").write_bytes((copy / "model.onnx.data").read_bytes())  # not listed
+    (copy / "weights.bin").write_bytes((copy / "model.onnx.data").read_bytes())  # unlisted
     with pytest.raises(VerificationError, match=said):
         open_session(checkpoint)
 
@@ -216,7 +216,7 @@ def test_truncated_anywhere_is_one_line(copy: Path) -> None:
 
 
 def test_huge_constants_end_in_one_line(copy: Path) -> None:
-    """The runtime would compute a constant of 400 GB while it loads the graph."""
+    """Constant folding would allocate 400 GB when the runtime loads the graph."""
     size = numpy_helper.from_array(np.array([100_000_000_000], np.int64), "s")
     nodes = [
         helper.make_node("ConstantOfShape", ["s"], ["c"]),

@@ -19,7 +19,7 @@ FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 
 
 class Tied(nn.Module):
-    """A model that ties one of its modules to another, and computes two buffers for itself."""
+    """A model with a tied module and two computed buffers."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 @pytest.fixture(scope="module")
 def split(source: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
-    """An export whose weights are in a file of their own."""
+    """An export with external weights."""
     target = tmp_path_factory.mktemp("split") / "graph"
     report = export_onnx(source, target, external_over=1000)
     assert report.graphs["model.onnx"].external_data == "model.onnx.data"
@@ -35,7 +35,7 @@ def split(source: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Check
 
 @pytest.fixture
 def copy(split: Checkpoint, tmp_path: Path) -> Checkpoint:
-    """The same, to be damaged."""
+    """A copy of the export, to be modified."""
     target = tmp_path / "graph"
     target.mkdir()
     for path in split.path.iterdir():
@@ -159,7 +159,7 @@ def test_weights_are_exported_once_and_kept(source: Checkpoint) -> None:
 
 
 def _modules(checkpoint: Checkpoint) -> set[bytes]:
-    """Return what a process imports that runs a checkpoint in ONNX Runtime."""
+    """Return the modules that a process imports to run a checkpoint in ONNX Runtime."""
     code = (
         "import sys; from pathlib import Path;"
         "from zoo.export.session import open_or_export;"

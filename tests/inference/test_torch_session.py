@@ -104,7 +104,7 @@ def test_bfloat16_on_a_cpu_needs_hardware_for_it(checkpoint: Checkpoint) -> None
 def test_has_bfloat16_is_what_the_processor_says() -> None:
     path = Path("/proc/cpuinfo")
     flags = path.read_text().split() if path.is_file() else []
-    if "flags" in flags:  # x86
+    if "flags" in flags:  # on x86
         assert has_bfloat16() == bool({"avx512_bf16", "amx_bf16"} & set(flags))
 
 

@@ -17,7 +17,7 @@ from zoo.io.output.staging import remove_stale_staging
 
 
 def tree(folder: Path) -> dict[str, str]:
-    """Return path -> content of everything below a directory."""
+    """Return path -> content of all files below a directory."""
     return {
         str(path.relative_to(folder)): path.read_text() if path.is_file() else "/"
         for path in folder.rglob("*")
@@ -162,7 +162,7 @@ def test_a_file_or_a_link_is_never_replaced(
 
 @contextlib.contextmanager
 def interrupted_after(step: str, count: int) -> Iterator[None]:
-    """Deliver a SIGINT when the ``count``-th call of an ``os`` function has returned."""
+    """Send SIGINT after the ``count``-th call of an ``os`` function."""
     calls = 0
 
     def profile(frame: object, event: str, function: object) -> None:
@@ -183,7 +183,7 @@ def interrupted_after(step: str, count: int) -> Iterator[None]:
 
 @pytest.fixture(params=["in one step", "by two renames"])
 def replacement(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The way a directory is replaced, which depends on the system."""
+    """The method by which a directory is replaced, which depends on the system."""
     if request.param == "by two renames":
         monkeypatch.setattr("zoo.io.output.atomic._exchange", lambda *_: False)
     return str(request.param)

@@ -14,7 +14,7 @@ from zoo.io.json import parse_json, read_json, read_json_object, read_json_recor
 
 
 class Setting(msgspec.Struct, forbid_unknown_fields=True):
-    """A typed record."""
+    """A record with typed fields."""
 
     size: int
     rate: float = 0.5

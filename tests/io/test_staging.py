@@ -151,7 +151,7 @@ def test_a_directory_is_discarded(tmp_path: Path) -> None:
 
 
 def test_concurrent_processes_keep_each_others_staging(tmp_path: Path) -> None:
-    """All processes write to one directory and remove stale paths in it."""
+    """Several processes write to one directory, and remove stale paths in it."""
     program = (
         "import sys\n"
         "from pathlib import Path\n"

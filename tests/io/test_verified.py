@@ -20,7 +20,7 @@ def entries() -> list[Path]:
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that did not change recently."""
+    """A file whose last change is not recent."""
     monkeypatch.setattr(verified, "SETTLED_NS", -1)
     (tmp_path / "weights").write_bytes(b"abc" * 1000)
     return tmp_path / "weights"
@@ -30,7 +30,7 @@ def test_digest_is_cached(path: Path) -> None:
     assert file_blake3(path) == blake3(path.read_bytes()).hexdigest()
     (entry,) = entries()
     entry.write_text(entry.read_text().replace(file_blake3(path), "0" * 64))
-    assert file_blake3(path) == "0" * 64  # the file is not read again
+    assert file_blake3(path) == "0" * 64  # from the cache
 
 
 def test_change_with_equal_size_and_mtime_is_noticed(path: Path) -> None:
@@ -93,7 +93,7 @@ def test_errors_name_the_file_and_the_manifest(path: Path, tmp_path: Path) -> No
 
 
 def test_ctime_decides_whether_a_file_is_settled(tmp_path: Path) -> None:
-    """A modification time in the past, which any program can set, has no effect."""
+    """A modification time in the past has no effect, since any program can set it."""
     (tmp_path / "weights").write_bytes(b"abc")
     long_ago = time.time_ns() - 10**12
     os.utime(tmp_path / "weights", ns=(long_ago, long_ago))

@@ -24,7 +24,7 @@ def small(name: str, **changes: Any) -> tuple[Family, Any]:
 
 
 def random_pair(name: str, head: str, **changes: Any) -> tuple[nn.Module, Any, dict[str, Tensor]]:
-    """A random model in float64, the reference library's with its weights, and a batch."""
+    """Return a random float64 model, the reference with the same weights, and a batch."""
     family, config = small(name, **changes)
     model = parity.random_model(family, config, head)
     reference = reference_model(family, config, head, model.state_dict())
@@ -35,7 +35,7 @@ def random_pair(name: str, head: str, **changes: Any) -> tuple[nn.Module, Any, d
 def assert_close(
     tensor: Tensor, expected: Tensor, mask: Tensor | None = None, atol: float = 1e-9
 ) -> None:
-    if mask is not None:  # rows of attention that belong to padding mean nothing
+    if mask is not None:  # attentions of padding queries are undefined
         rows = mask.bool()
         tensor, expected = tensor.transpose(1, 2)[rows], expected.transpose(1, 2)[rows]
     torch.testing.assert_close(tensor, expected, rtol=0, atol=atol)
@@ -44,7 +44,7 @@ def assert_close(
 @pytest.mark.parametrize("name", ENCODERS)
 def test_encoders_match_the_reference(name: str) -> None:
     model, reference, inputs = random_pair(name, "none")
-    tolerance = 1e-6 if name == "deberta" else 1e-9  # the reference rounds to float32 in places
+    tolerance = 1e-6 if name == "deberta" else 1e-9  # the reference partly computes in float32
     with torch.no_grad():
         expected = reference(**inputs, output_hidden_states=True, output_attentions=True)
         with capture(model, hidden="all", attention="all") as captured:

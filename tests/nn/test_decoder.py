@@ -87,7 +87,7 @@ def test_cached_decoding_equals_one_forward_pass() -> None:
     whole = model(IDS, MASK)["logits"]
     found, state = model.prefill({"input_ids": IDS[:, :3], "attention_mask": MASK[:, :3]}, 1)
     assert (found - whole[:, 2]).abs().max() < 1e-12
-    state.select(torch.tensor([1, 0]))  # rows may change places between steps
+    state.select(torch.tensor([1, 0]))  # rows can be permuted between steps
     for place in (3, 4):
         found = model.step(IDS[:, place].flip(0), state).flip(0)
         assert (found - whole[:, place]).abs().max() < 1e-12

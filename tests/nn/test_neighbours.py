@@ -11,7 +11,7 @@ TEXTS = torch.tensor([[1, 1, 1, 1, 2, 2, 2, 0], [1, 2, 2, 2, 2, 2, 3, 3]])
 
 def test_relative_shift_equals_gathering() -> None:
     content = torch.randn(2, 3, 5, 4, dtype=torch.float64)
-    table = torch.randn(2, 4, 10, dtype=torch.float64)  # a column for each of -4 to 5
+    table = torch.randn(2, 4, 10, dtype=torch.float64)  # a column for each distance from -4 to 5
     found = relative_shift(content, table)
     assert found.shape == (2, 3, 5, 5)
     for place in range(5):

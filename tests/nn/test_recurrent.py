@@ -10,7 +10,7 @@ LENGTHS = (4, 1, 3)
 
 
 def step(held: Tensors, token: Tensors) -> Tensors:
-    """A sum that fades, and a count; of what is real."""
+    """A decaying sum and a count over tokens that are not padding."""
     (total, count), (given, real) = held, token
     return torch.where(real, total / 2 + given, total), count + real
 

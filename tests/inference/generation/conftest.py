@@ -20,7 +20,7 @@ SMALL = GptConfig(
 
 
 def sharp(model: Any, seed: int) -> None:
-    """Draw weights that make the model sure enough of itself to say many different things."""
+    """Draw weights with peaked output distributions, such that outputs vary with the prompt."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -29,21 +29,21 @@ def sharp(model: Any, seed: int) -> None:
             if name.endswith("norm.weight"):
                 parameter.add_(1)
             if name.startswith("final_norm.bias"):
-                parameter.zero_()  # it would favour the same tokens everywhere
+                parameter.zero_()  # a bias favours the same tokens everywhere
 
 
 @pytest.fixture
 def pair() -> MakePair:
-    """Return a function that makes a model of ours, and the reference library's like it."""
+    """Return a function that makes a model, and the reference library's with the same weights."""
 
     def make(seed: int = 4, **changes: Any) -> Pair:
         config = replace(SMALL, **changes)
-        with torch.device("meta"):  # what it draws takes long, and is drawn again
+        with torch.device("meta"):  # skip the slow initialization, which is replaced
             model: Any = Gpt().model(config, "causal-lm").eval()
         model.to_empty(device="cpu")
         sharp(model, seed)
         reference: Any = reference_model(Gpt(), config, "causal-lm", model.state_dict())
-        # the plain formula is the oracle of what is computed; here it is that of the search
+        # the implementation of attention is not under test here, only the search
         reference.set_attn_implementation("sdpa" if config.norm == "pre" else "eager")
         return model, reference
 

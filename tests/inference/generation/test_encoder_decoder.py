@@ -25,14 +25,14 @@ SMALL = T5Config(
     head_size=10,
     intermediate_size=48,
     num_layers=3,
-    num_decoder_layers=2,  # more than the encoder has, and the reference's cache fails
+    num_decoder_layers=2,  # the reference's cache fails with more than the encoder's
     num_heads=4,
     num_buckets=8,
     max_distance=12,
 )
 LATER = replace(SMALL, feed_forward="gated-gelu", output_table=True, scale_outputs=False)
 CONFIGS = {"plain": SMALL, "later": LATER}
-# seed and a token that some texts come to and others do not, by configuration
+# configuration -> seed, and a token that ends some of the texts
 MADE = {"plain": (2, 56), "later": (2, 25)}
 SEARCHES: list[dict[str, Any]] = [
     {},
@@ -45,7 +45,7 @@ SEARCHES: list[dict[str, Any]] = [
 
 
 def made(name: str) -> tuple[Any, int]:
-    """Return a model that says many different things, and a token that ends some of them."""
+    """Return a model whose outputs vary, and a token that ends some of them."""
     seed, end = MADE[name]
     model: Any = FAMILY.model(CONFIGS[name], "seq2seq-lm").eval()
     generator = torch.Generator().manual_seed(seed)
@@ -55,7 +55,7 @@ def made(name: str) -> tuple[Any, int]:
             parameter.copy_(torch.empty(parameter.shape).normal_(generator=generator) * scale)
             if key.endswith("norm.weight"):
                 parameter.add_(1)
-        if name == "plain":  # the table that tokens are read from does not decide alone
+        if name == "plain":  # tied embeddings would favour repetition
             model.embeddings.tokens.weight.mul_(0.5)
             model.decoder.final_norm.weight.mul_(12)
     return model, end
@@ -70,7 +70,7 @@ def sources(count: int) -> list[list[int]]:
 
 
 class Uncached:
-    """Computes every step from the source and the whole target, as without a cache."""
+    """Model that computes every step from the source and the whole target, without a cache."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -124,7 +124,7 @@ def test_texts_equal_the_references(name: str, options: dict[str, Any]) -> None:
 def test_a_cache_changes_no_token(name: str, options: dict[str, Any]) -> None:
     model, end = made(name)
     settings = GenerationConfig(max_new_tokens=40, **options)
-    for rows in (sources(8), [[5, 6, 7, 8]] * 3):  # with padding, and without
+    for rows in (sources(8), [[5, 6, 7, 8]] * 3):  # with and without padding
         cached = generate(model, batch(rows), settings, eos_token_ids=[end])
         assert cached == generate(Uncached(model), batch(rows), settings, eos_token_ids=[end])
 
@@ -166,9 +166,9 @@ def test_beams_share_what_is_kept_of_their_source() -> None:
         _, state = model.prefill(batch([[5, 6, 7], [8, 9]]), 9)
         state.select(torch.tensor([0, 0, 1, 1]))
         before = [keys.data_ptr() for keys, _ in state.cross_attention_cache]
-        state.select(torch.tensor([1, 0, 3, 3]))  # other beams, of the same sources
+        state.select(torch.tensor([1, 0, 3, 3]))  # a permutation of the beams of each source
         assert [keys.data_ptr() for keys, _ in state.cross_attention_cache] == before
-        state.select(torch.tensor([2, 3]))  # the first text is done
+        state.select(torch.tensor([2, 3]))  # the first text is finished
         assert all(keys.shape[0] == 2 for keys, _ in state.cross_attention_cache)
         assert state.mask.shape[0] == 2
 

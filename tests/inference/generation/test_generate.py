@@ -16,14 +16,14 @@ from zoo.inference.generation.decoder import Decoder, pad
 from zoo.inference.generation.generate import generate, stream
 
 PAD = 0
-END = 1  # a token that the models of seed 4 come to in some texts and not in others
-SEEDS = [(4, END), (3, 29), (2, 31)]  # and one for others
+END = 1  # a token that ends some of the texts of seed 4
+SEEDS = [(4, END), (3, 29), (2, 31)]  # seed, end token
 
 
 def reference_texts(
     model: Any, inputs: Mapping[str, Tensor], end: int = END, **options: Any
 ) -> list[list[int]]:
-    """Return what the reference library continues prompts with, cut behind the end."""
+    """Return the reference library's continuations of prompts, cut after the end token."""
     settings = transformers.GenerationConfig(  # type: ignore[no-untyped-call]
         eos_token_id=end, pad_token_id=PAD, do_sample=False, **options
     )
@@ -35,7 +35,7 @@ def reference_texts(
 
 
 class Uncached:
-    """Computes every step from the whole text, as a model without a cache would."""
+    """Model that computes every step from the whole text, without a cache."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -68,7 +68,7 @@ def test_greedy_equals_the_reference(pair: MakePair, norm: str) -> None:
     ours = generate(model, inputs, GenerationConfig(max_new_tokens=30), eos_token_ids=[END])
     if norm == "pre":
         assert ours == reference_texts(reference, inputs, max_new_tokens=30)
-    else:  # the reference's has no positions for padding on the left: one prompt at a time
+    else:  # the reference's class ignores left padding in positions: one prompt at a time
         alone = [batch([prompt]) for prompt in prompts(20)]
         assert ours == [reference_texts(reference, a, max_new_tokens=30)[0] for a in alone]
     assert any(row[-1] == END for row in ours) and any(len(row) == 30 for row in ours)
@@ -101,7 +101,7 @@ def test_beams_equal_the_reference(
     ours = generate(model, inputs, GenerationConfig(**settings), eos_token_ids=[end])
     assert ours == reference_texts(reference, inputs, end, **settings)
     assert len(set(map(tuple, ours))) > 5
-    if options.get("length_penalty") != 2.0:  # which favours the longest over all
+    if options.get("length_penalty") != 2.0:  # unless long texts are favoured
         assert len({len(row) for row in ours}) > 1
 
 
@@ -121,7 +121,7 @@ def test_the_least_length_equals_the_reference(pair: MakePair) -> None:
 def test_a_cache_changes_no_token(pair: MakePair, norm: str, options: dict[str, Any]) -> None:
     model, _ = pair(norm=norm)
     settings = GenerationConfig(max_new_tokens=25, **options)
-    for rows in (prompts(12), [[5, 6, 7]] * 3):  # with padding, and without
+    for rows in (prompts(12), [[5, 6, 7]] * 3):  # with and without padding
         cached = generate(model, batch(rows), settings, eos_token_ids=[END])
         assert cached == generate(Uncached(model), batch(rows), settings, eos_token_ids=[END])
 
@@ -234,8 +234,8 @@ def test_a_model_that_generates_says_so(pair: MakePair) -> None:
         {"top_p": 1.1},
         {"seed": -1},
         {"length_penalty": float("nan")},
-        {"length_penalty": 400.0, "num_beams": 2},  # 20^400 is over any float
-        {"length_penalty": 2.0},  # without beams
+        {"length_penalty": 400.0, "num_beams": 2},  # 20 ** 400 overflows
+        {"length_penalty": 2.0},  # requires beams
         {"early_stopping": True},
         {"early_stopping": "always"},
     ],

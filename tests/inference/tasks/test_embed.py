@@ -29,13 +29,13 @@ SENTENCES = [
 
 
 def pooled(model: Model, pooling: Pooling | None) -> Model:
-    """Return the same model with other words on how to pool."""
+    """Return a copy of a model with another pooling configuration."""
     described = msgspec.structs.replace(model.checkpoint.model, pooling=pooling)
     return Model(replace(model.checkpoint, model=described), model.session)
 
 
 def reference(source: Path, texts: list[str], max_tokens: int) -> "NDArray[np.float32]":
-    """Embed as the model's card does: one text at a time, so that nothing is padded."""
+    """Embed by the code of the model card, one text at a time, so that nothing is padded."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 

@@ -14,7 +14,7 @@ TEXTS = ["a [MASK] c", "[MASK] b [MASK][MASK] ab", "[MASK]"]
 
 
 def expected(source: Path, text: str, top_k: int) -> list[list[tuple[str, float]]]:
-    """Work out the predictions from the reference's logits, one text at a time."""
+    """Compute the predictions from the reference's logits, one text at a time."""
     tokenizer = AutoTokenizer.from_pretrained(source)
     network: Any = transformers.BertForMaskedLM.from_pretrained(source)
     inputs = tokenizer(text, return_tensors="pt")

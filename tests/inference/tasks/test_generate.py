@@ -30,7 +30,7 @@ MakeSource = Callable[..., Path]
 
 
 def train_tokenizer(path: Path) -> int:
-    """Write the files of a byte-level tokenizer; return how many tokens it has."""
+    """Write the files of a byte-level tokenizer; return its vocabulary size."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -130,7 +130,7 @@ def test_batches_change_no_text(path: Path) -> None:
     texts = [SENTENCES[k % 4] for k in range(10)]
     together = model.generate(texts, **settings)
     assert together == model.generate(texts, max_batch_tokens=1, **settings)
-    # the same text at several places is continued in several ways
+    # equal texts have different samples
     assert len({result["generated"] for result in together if result["text"] == texts[0]}) == 3
 
 
@@ -147,7 +147,7 @@ def test_a_text_must_leave_room(path: Path) -> None:
 
 
 def test_onnx_runtime_writes_the_same(path: Path) -> None:
-    model, torchs = opened(path, "onnx"), opened(path)  # which exports it, through the gate
+    model, torchs = opened(path, "onnx"), opened(path)  # opening with onnx exports and verifies
     searches: list[dict[str, Any]] = [{}, {"num_beams": 3}, {"seed": 1, "temperature": 1.5}]
     for settings in searches:
         found = model.generate(SENTENCES, max_new_tokens=20, **settings)
@@ -186,6 +186,6 @@ def test_the_command_streams_plain_text(path: Path) -> None:
     streamed = run(str(path), *SENTENCES[:2], "--stream", *options)
     lines = [json.loads(line) for line in run(str(path), *SENTENCES[:2], *options).splitlines()]
     written = "".join(line["generated"] + "\n" for line in lines)
-    assert streamed == escape_controls(written, keep="\n\t")  # random weights, random characters
+    assert streamed == escape_controls(written, keep="\n\t")  # may contain control characters
     with pytest.raises(UsageError, match="leave one out"):
         run(str(path), "a", "--stream", "--json")

@@ -158,7 +158,7 @@ def test_standard_input_is_read_as_it_comes() -> None:
         writer.write(b"one\ntwo\n")
         writer.flush()
         records = read_records(["-"], stdin=os.fdopen(inner, "rb"))
-        assert [next(records).text, next(records).text] == ["one", "two"]  # though it is open
+        assert [next(records).text, next(records).text] == ["one", "two"]  # before end of file
         writer.write(b"three\n")
     assert [record.text for record in records] == ["three"]
 

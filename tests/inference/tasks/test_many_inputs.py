@@ -36,7 +36,7 @@ def test_fifty_thousand_inputs_take_the_memory_of_a_few(
 def test_long_texts_are_read_in_small_windows(hub_checkpoint: Make, tmp_path: Path) -> None:
     model = converted(hub_checkpoint("BertModel"), tmp_path / "model").path
     texts = tmp_path / "texts.txt"
-    texts.write_text(("word " * 200_000 + "\n") * 20)  # 20 MB, in fewer texts than a window has
+    texts.write_text(("word " * 200_000 + "\n") * 20)  # 20 texts of 1 MB
     ended = run_limited(["zoo", "run", "embed", model, "--input", texts], seconds=900)
     assert ended.returncode == 0, ended.stderr
     assert ended.peak_bytes < 2_500 * MEGABYTE

@@ -4,7 +4,7 @@ import pytest
 from zoo.inference.tasks.pooling import pool
 from zoo.tokenizers.pooling import Pooling
 
-# two texts, of 3 tokens and of 1; what stands in the padding must not matter
+# two texts, of 3 tokens and of 1; the values at padding must have no effect
 HIDDEN = np.array(
     [[[1, -1], [2, -4], [6, -1]], [[5, -2], [99, 99], [-99, 99]]],
     np.float32,

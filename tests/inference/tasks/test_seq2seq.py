@@ -28,7 +28,7 @@ LIMIT = 40
 
 @cache
 def spiece() -> bytes:
-    """A sentencepiece model file with the special tokens where published ones have them."""
+    """A SentencePiece model file with the special tokens at their published ids."""
     import sentencepiece
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -104,7 +104,7 @@ def test_the_texts_are_the_references(hub: Path, path: Path, beams: int) -> None
             torch.tensor([ids]), max_new_tokens=12, do_sample=False, num_beams=beams
         )[0].tolist()[1:]
         ended = theirs[-1] == pieces.eos_id()
-        told = [token for token in theirs if 2 <= token < PIECES]  # neither special nor sentinel
+        told = [token for token in theirs if 2 <= token < PIECES]  # no special tokens or sentinels
         assert result["text"] == text
         assert result["stopped"] == ("end" if ended else "length")
         assert result["generated"].replace(" ", "") == pieces.decode(told).replace(" ", "")

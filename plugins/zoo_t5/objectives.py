@@ -24,7 +24,7 @@ class BertStyleOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_f
         """Validate the fraction.
 
         Raises:
-            ValueError: it is out of its range.
+            ValueError: the fraction is out of its range.
         """
         super().__post_init__()
         self.check_fraction("random_token_prob", ends=True)

@@ -15,7 +15,7 @@ NO_DROPOUT = {"dropout": 0.0}  # models/t5.1.1.base.gin of the released code; mT
 
 
 def recipe(size: str) -> Recipe:
-    """Return the papers' settings, or for ``tiny`` those of a few minutes on two cores."""
+    """Return the recipe of the papers; that of ``tiny`` takes a few minutes on two cores."""
     if size == "tiny":
         return _adafactor(32, 128, 500, config=NO_DROPOUT, vocab_size=4096)
     if size.startswith("mt5-"):
@@ -27,6 +27,7 @@ def recipe(size: str) -> Recipe:
 
 
 def _adafactor(rows: int, length: int, steps: int, **changes: Any) -> Recipe:
+    """Return a recipe with Adafactor for steps of ``rows`` rows of ``length`` tokens."""
     return Recipe(
         objective=OBJECTIVE,
         seq_len=length,

@@ -39,6 +39,7 @@ def _encoder(config: T5Config, prefix: str) -> WeightMap:
 
 
 def _both(config: T5Config, prefix: str) -> WeightMap:
+    """Return the rules of encoder and decoder."""
     decoder = prefix + "decoder."
     unused = Ignore(
         f"{decoder}block.0.layer.1.EncDecAttention.{_RELATIVE}",
@@ -57,7 +58,7 @@ def _stack(config: T5Config, hub_prefix: str, prefix: str) -> list[Rule]:
     number, last = ("{j}", "2") if prefix else ("{i}", "1")
 
     def rule(part: str, names: str, target: str, *shape: int) -> Rule:
-        """Return the rule of one matrix, or of several that one product computes together."""
+        """Return the rule of one matrix, or of several that are fused into one matrix product."""
         target = f"{prefix}layers.{number}.{target}.weight"
         hub = [f"{hub_prefix}block.{number}.layer.{part}.{name}.weight" for name in names.split()]
         if len(hub) == 1:

@@ -30,7 +30,7 @@ class RowBudget(Protocol):
         """Return the largest number of text tokens that still fit; 0 or less for none."""
 
     def add(self, tokens: int) -> None:
-        """Add a segment of so many tokens, at most ``capacity()``."""
+        """Add a segment of ``tokens`` text tokens, at most ``capacity()``."""
 
 
 BudgetFactory = Callable[[], RowBudget]  # returns an empty row
@@ -86,14 +86,14 @@ def pack_documents(
 ) -> PackingPlan:
     """Fill rows with segments of documents.
 
-    A document continues in the next row. The end of a row stays empty only if less than 1/64 of
-    the row is left, which is too short a context to learn from.
+    A document that does not fit continues in the next row. The end of a row is padded only if less
+    than 1/64 of the row is left, too short a context to train on.
 
     Args:
         documents: documents to pack.
         length: number of tokens per row.
-        new_row: returns the budget of an empty row.
-        seed: seed of the run.
+        new_row: factory of the budgets of empty rows.
+        seed: seed of the order of the documents.
 
     Raises:
         UsageError: a row has no room for text.

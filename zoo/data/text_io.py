@@ -85,6 +85,11 @@ def _cut(data: bytes) -> tuple[int, int]:
 
 
 def _decoded(file: Path, data: bytes, offset: int) -> str:
+    """Decode UTF-8 bytes at an offset of a file, without a byte order mark.
+
+    Raises:
+        VerificationError: the bytes are not UTF-8; the offset is named.
+    """
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -123,7 +128,7 @@ def check_expansion(file: Path, total: int, stored: int) -> None:
         stored: bytes of the file.
 
     Raises:
-        VerificationError: it is more than ``MAX_EXPANSION`` times as much.
+        VerificationError: ``total`` exceeds ``MAX_EXPANSION`` times ``stored``.
     """
     if total > FREE_EXPANSION_BYTES and total > MAX_EXPANSION * stored:
         raise VerificationError(

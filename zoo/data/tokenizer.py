@@ -182,7 +182,7 @@ def _family(reference: "Reference") -> "Family":
     """Return the family that the registry or the model's configuration names.
 
     Raises:
-        UsageError: neither names one.
+        UsageError: neither names a family.
     """
     from zoo.hub.registry import line_of
     from zoo.plugins import family_of_model_type, get_family

@@ -45,7 +45,7 @@ class NoiseOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Check the fraction.
 
         Raises:
-            ValueError: it is outside of its range.
+            ValueError: the fraction is out of its range.
         """
         self.check_fraction("noise_density")
 
@@ -63,7 +63,7 @@ class SpanOptions(NoiseOptions, frozen=True, kw_only=True, forbid_unknown_fields
         """Check the values.
 
         Raises:
-            ValueError: it is outside of its range.
+            ValueError: a value is out of its range.
         """
         super().__post_init__()
         if not self.mean_span_length >= 1:
@@ -138,7 +138,8 @@ class ReplaceSpans(DenoisingObjective):
         """See ``DenoisingObjective``."""
         noise = num_noise_tokens(tokens, self.options.noise_density)
         rest = tokens - noise
-        spans, others = min(noise, rest + 1), min(rest, noise + 1)  # at most
+        # largest numbers of noise spans and of other spans
+        spans, others = min(noise, rest + 1), min(rest, noise + 1)
         if max(spans, others) > len(self.sentinels):
             return None
         return rest + spans, noise + others
@@ -228,7 +229,7 @@ class Deshuffling(DenoisingObjective):
         return tokens, tokens
 
     def noise(self, tokens: int, rng: np.random.Generator) -> Noise:
-        """Return noise everywhere."""
+        """Return a mask of noise everywhere, (tokens,), bool."""
         return np.ones(tokens, dtype=bool)
 
     def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:

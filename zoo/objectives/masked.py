@@ -76,7 +76,18 @@ def apply_mask(
     options: MaskedOptions,
     rng: np.random.Generator,
 ) -> Ids:
-    """Return a row whose selected tokens are masked, replaced or unchanged, one draw per group."""
+    """Mask the selected tokens of a row: one draw per group masks, replaces or keeps its tokens.
+
+    Args:
+        ids: token ids, (length,), int64.
+        selection: the selected tokens and their groups.
+        vocabulary: the tokenizer's vocabulary.
+        options: probabilities of masking and replacement.
+        rng: random generator.
+
+    Returns:
+        Token ids, (length,), int64.
+    """
     hidden, (places, fates) = ids.copy(), selection
     draws = rng.random(int(fates[-1]) + 1)[fates] if len(fates) else np.zeros(0)
     others = vocabulary.ordinary_ids[rng.integers(len(vocabulary.ordinary_ids), size=len(places))]

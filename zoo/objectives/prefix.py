@@ -20,8 +20,8 @@ from zoo.objectives.seq2seq import Seq2SeqObjective
 if TYPE_CHECKING:
     from zoo.data.corpus import Split
 
-MIN_TOKENS = 2  # of either row that a text takes at least: a token, and an end-of-text token
-RESERVE_DIVISOR = 16  # tokens of a text that the room left for others counts on
+MIN_TOKENS = 2  # smallest length of source and target: a token, and an end-of-text token
+RESERVE_DIVISOR = 16  # expected number of tokens per text, for the reserved room
 
 
 class PrefixRowBudget:
@@ -36,7 +36,7 @@ class PrefixRowBudget:
     """
 
     def __init__(self, length: int) -> None:
-        self.free = [length, length]  # of either kind
+        self.free = [length, length]  # free tokens for either kind
 
     @property
     def kind(self) -> int:
@@ -67,7 +67,7 @@ def draw_split_points(sizes: Ids, length: int, rng: np.random.Generator) -> Ids:
         rng: random generator.
 
     Returns:
-        Number of source tokens per text, (texts,): at least one and not all; none of a text of a
+        Number of source tokens per text, (texts,): at least one, and not all; 0 for a text of a
         single token.
     """
     row, sorts = PrefixRowBudget(length), []

@@ -200,7 +200,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         return model.after_load(models["model"].module, both="generator" not in loaded)
 
     def mask_row(self, packed: PackedRow, rng: np.random.Generator) -> Example:
-        """Return a row with masked tokens, and one uniform number per masked token."""
+        """Return a row with masked tokens, and one uniform number per selected token."""
         row = super().mask_row(packed, rng)
         uniforms = rng.random(row.counts[MASKED_LM], dtype=np.float32)
         return Example(
@@ -244,7 +244,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
 
 
 def _scatter(array: "Tensor", positions: "Tensor", values: "Tensor") -> "Tensor":
-    """Return an array, (rows, length), with other values at some flattened positions."""
+    """Return a copy of an array, (rows, length), with new values at flattened positions."""
     return array.flatten().index_copy(0, positions, values).view_as(array)
 
 

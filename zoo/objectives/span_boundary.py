@@ -168,15 +168,18 @@ class SpanBoundary(MaskedLanguageModelling):
 
 
 def find_boundaries(packed: PackedRow, positions: Ids) -> tuple[Ids, Ids, Ids, Ids]:
-    """Return the tokens that are predicted from the boundaries of their span.
+    """Return the masked tokens that are predicted from the boundaries of their span.
+
+    Tokens of spans without a text token on either side, and those beyond the first ``MAX_SPAN``
+    tokens of a span, are left out.
 
     Args:
         packed: the row.
-        positions: sorted positions of masked tokens, (n,); neighbours in one text form a span.
+        positions: sorted positions of masked tokens, (n,); adjacent ones in a segment form a span.
 
     Returns:
-        Positions of the tokens, their positions in the span, and the positions before and after
-        the span, (m,) each.
+        Positions of the tokens, their positions in the span from 0, and the positions before and
+        after the span, (m,) int64 each.
     """
     texts = np.append(packed.document_ids, 0)
     own = np.append(packed.is_text, False)  # index -1 is no text

@@ -86,7 +86,7 @@ def build_trainer(
 
     Raises:
         UsageError: the final model cannot be written.
-        VerificationError: the checkpoint is of another model.
+        VerificationError: the checkpoint belongs to another model.
     """
     if dist.is_main_process:
         remove_partial(run)

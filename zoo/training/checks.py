@@ -114,7 +114,7 @@ def _compare(whole: Path, broken: Path) -> int:
     """Compare the logs and the last checkpoints of two runs, and count the tensors.
 
     Raises:
-        VerificationError: they differ.
+        VerificationError: the runs differ.
     """
     from zoo.convert.round_trip import bitwise_equal
     from zoo.io.tensors.safetensors import SafetensorsReader

@@ -177,8 +177,8 @@ def read_manifest(path: Path) -> RunManifest:
     """Read ``run.json`` of a run's directory.
 
     Raises:
-        SourceError: it cannot be read.
-        VerificationError: it does not decode, or was changed.
+        SourceError: the file cannot be read.
+        VerificationError: the file is not a manifest, or was changed.
     """
     record = read_json_record(path / MANIFEST, RunManifest)
     if record.digest:

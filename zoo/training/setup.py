@@ -96,7 +96,7 @@ def check_memory(family: Family, config: Config, head: str) -> None:
     """Check, before anything is allocated, that the weights fit into the machine's memory.
 
     Raises:
-        UsageError: they do not.
+        UsageError: the weights need more memory than the machine has.
     """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     count = sum(math.prod(entry.shape) for entry in family.weights(config, head).entries())

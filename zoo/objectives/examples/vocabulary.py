@@ -62,10 +62,10 @@ class TokenizerView:
         self.tokenizer, self.info, self.vocab_size = tokenizer, info, size
 
     def special_token_id(self, role: str) -> int:
-        """Return the id of the token that plays a role such as ``mask``.
+        """Return the id of the special token of a role, such as ``mask``.
 
         Raises:
-            UsageError: there is none.
+            UsageError: the tokenizer has no such token.
         """
         token = self.info.special.get(role)
         number: int | None = None if token is None else self.tokenizer.token_to_id(token)

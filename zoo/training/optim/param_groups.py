@@ -67,7 +67,7 @@ def layerwise_lr_scales(model: "nn.Module", decay: float) -> dict[str, float]:
         Prefix of parameter names -> factor, without factors of 1.
 
     Raises:
-        ValueError: there are no ``layers`` to tell apart.
+        ValueError: the model has no ``layers``.
     """
     if decay == 1:
         return {}
@@ -94,4 +94,4 @@ def layerwise_lr_scales(model: "nn.Module", decay: float) -> dict[str, float]:
 
 def _scale(name: str, scales: dict[str, float]) -> float:
     found = [prefix for prefix in scales if name.startswith(prefix)]
-    return scales[min(found, key=len)] if found else 1.0  # the outermost part decides
+    return scales[min(found, key=len)] if found else 1.0  # the outermost module takes precedence

@@ -147,7 +147,7 @@ def read_meta(path: Path, *, steps: int, settings: str) -> CheckpointMeta:
         settings: digest of the run's configuration.
 
     Raises:
-        VerificationError: the file is missing, was changed, or is of another run or step.
+        VerificationError: the file is missing, was changed, or belongs to another run or step.
     """
     file = path / STATE
     if not file.is_file():
@@ -185,7 +185,7 @@ def check_metrics_file(log: Path, state: CheckpointMeta) -> None:
     """Check that a log begins with the records that it had when a checkpoint was saved.
 
     Raises:
-        VerificationError: it is shorter, or was changed.
+        VerificationError: the log is shorter, or was changed.
     """
     length = log.stat().st_size if log.is_file() else 0
     if length < state.metrics_position:

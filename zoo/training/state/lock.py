@@ -16,7 +16,7 @@ def locked(run: Path) -> Iterator[None]:
     """Hold the lock of a run's directory; the system releases it if the process dies.
 
     Raises:
-        UsageError: another process holds it.
+        UsageError: another process holds the lock.
     """
     lock = FileLock(run / NAME)
     try:

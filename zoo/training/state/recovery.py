@@ -45,7 +45,7 @@ def last_intact_checkpoint(
     process reads all files and decides for all processes.
 
     Raises:
-        VerificationError: there are checkpoints, and all are damaged.
+        VerificationError: all checkpoints are damaged.
     """
     name = ranks.broadcast(_choose(run, settings) if ranks.is_main_process else "")
     if not name:
@@ -58,7 +58,7 @@ def check(run: Path, path: Path, settings: TrainConfig) -> str:
     """Check a checkpoint: its record, the digests of its files, and the log up to its step.
 
     Raises:
-        VerificationError, SourceError: it is damaged, or of another run.
+        VerificationError, SourceError: the checkpoint is damaged, or belongs to another run.
     """
     state = _read(path, settings)
     detail = check_checkpoint(path, state)

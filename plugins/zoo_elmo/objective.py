@@ -66,11 +66,11 @@ _ARRAYS = ("forward", "forward_targets", "backward", "backward_targets")
 
 
 class WindowDataset(ExampleDataset):
-    """Windows of both streams. The steps after the last whole window are dropped.
+    """Windows of both streams; the steps after the last whole window are dropped.
 
     Args:
         objective: the objective.
-        split: the corpus.
+        split: the documents.
         seed: seed of the order of the documents.
     """
 
@@ -110,6 +110,7 @@ class WindowDataset(ExampleDataset):
         )
 
     def _sentence(self, number: int) -> Ids:
+        """Return the token ids of a sentence with boundary tokens, (words + 2,), int64."""
         start, end = self.split.sentences[number : number + 2]
         return np.concatenate([[self.begin], self.split.read(int(start), int(end)), [self.end]])
 
@@ -175,7 +176,7 @@ class BidirectionalLm(Objective):
         return WindowDataset(self, split, seed)
 
     def collate(self, examples: Sequence[Example]) -> Batch:
-        """Collate examples; see ``Objective``. Each distinct word is embedded once."""
+        """Collate examples; the characters of each distinct word appear once."""
         arrays_of_rows = np.array([[row.arrays[name] for row in examples] for name in _ARRAYS])
         inputs, labels = arrays_of_rows[::2], arrays_of_rows[1::2]
         used, indices = np.unique(inputs, return_inverse=True)

@@ -80,9 +80,9 @@ class DocumentTokenizer:
 
     @cached_property
     def _ordinary(self) -> NDArray[Any]:
-        """Map of ids in a text, (vocabulary,): special tokens become the unknown token.
+        """Map of token ids in a text, (vocabulary,): special tokens become the unknown token.
 
-        With a vocabulary of words, a text can spell a special token.
+        With a vocabulary of words, a text can contain a special token as a word.
         """
         tokenizer, named = self._tokenizer, self.info.special
         added = tokenizer.get_added_tokens_decoder()
@@ -109,7 +109,7 @@ class DocumentTokenizer:
         )
 
     def _laid_out(self, document: str) -> tuple[str, list[tuple[int, int]]]:
-        """Return a document as one line, and the start and end of its sentences."""
+        """Return a document as one line, and the start and end of each sentence in it."""
         lines = _lines(document)
         text = " ".join(lines)
         if self.sentence_splitter == "rule":
@@ -134,16 +134,22 @@ def _lengths(encoding: "Encoding", spans: Sequence[tuple[int, int]]) -> NDArray[
 
 
 def _lines(document: str) -> list[str]:
+    """Return the non-empty lines of a document, without surrounding white space."""
     return [line for each in document.split("\n") if (line := each.strip())]
 
 
 def join_lines(document: str) -> str:
-    """Return a document as the line that is tokenized."""
+    """Return a document as one line, the text that is tokenized."""
     return " ".join(_lines(document))
 
 
 def select_documents(found: EncodedDocuments, chosen: NDArray[np.bool_]) -> EncodedDocuments:
-    """Return some of the documents; ``chosen`` is (documents,)."""
+    """Return a subset of the documents.
+
+    Args:
+        found: tokenized documents.
+        chosen: mask of the documents to return, (documents,), bool.
+    """
     sentences = np.repeat(chosen, found.documents)
     tokens = np.repeat(sentences, found.sentences)
     return EncodedDocuments(
@@ -152,12 +158,12 @@ def select_documents(found: EncodedDocuments, chosen: NDArray[np.bool_]) -> Enco
 
 
 def vocabulary_size(tokenizer: "Tokenizer") -> int:
-    """Return the highest id plus 1."""
+    """Return the highest token id plus 1, added tokens included."""
     return max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
 
 
 def chunks(documents: Iterable[str]) -> Iterator[list[str]]:
-    """Yield lists of documents of about ``CHUNK_CHARS`` characters."""
+    """Yield lists of documents of about ``CHUNK_CHARS`` characters, at most ``CHUNK_DOCUMENTS``."""
     held: list[str] = []
     size = 0
     for document in documents:
@@ -181,7 +187,7 @@ def encode_all(
         workers: number of worker processes; 1 tokenizes in this process.
 
     Raises:
-        UsageError: a process was killed.
+        UsageError: a worker process was killed.
     """
     if workers == 1:
         yield from map(tokenizer.encode, chunks(documents))
@@ -205,9 +211,9 @@ def encode_all(
 
 
 def _pool(encoder: DocumentTokenizer, file: IO[bytes], workers: int) -> ProcessPoolExecutor:
-    """Return a pool of processes, which start when they are needed.
+    """Return a pool of worker processes, which are started on demand.
 
-    They read the tokenizer from a file: a large object in the pipe that starts a process would
+    Workers read the tokenizer from a file: a large object in the pipe that starts a process would
     block forever if the process is killed before it reads.
     """
     import multiprocessing
@@ -222,8 +228,8 @@ def _pool(encoder: DocumentTokenizer, file: IO[bytes], workers: int) -> ProcessP
 def _begin(pool: ProcessPoolExecutor, chunk: list[str]) -> "Future[EncodedDocuments]":
     """Submit a chunk; a process is started if all others are busy.
 
-    A spawned process imports ``__main__``, which may be a script that builds the corpus without a
-    guard and would start over. The workers need nothing of it, so it is hidden.
+    A spawned process imports ``__main__``, which may be a script that builds a corpus without a
+    guard, and would run again. Workers do not need it, so it is hidden meanwhile.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
@@ -249,6 +255,7 @@ def _prepare(path: str, encoder: DocumentTokenizer) -> None:
     assert parent is not None, "this runs in a child"
 
     def follow() -> None:
+        """Exit when the parent process has exited."""
         parent.join()
         os._exit(1)
 
@@ -256,5 +263,6 @@ def _prepare(path: str, encoder: DocumentTokenizer) -> None:
 
 
 def _work(chunk: list[str]) -> EncodedDocuments:
+    """Tokenize a chunk in a worker process."""
     assert _encoder is not None, "_prepare ran"
     return _encoder.encode(chunk)

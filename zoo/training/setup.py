@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainSetup:
-    """Everything that a run needs, except devices.
+    """Corpus, model configuration and objective of a run, without devices.
 
     Attributes:
         config: configuration of the run.
@@ -111,7 +111,11 @@ def check_memory(family: Family, config: Config, head: str) -> None:
 def open_corpus(
     settings: TrainConfig, family: Family, origin: PretrainedInit | None, *, offline: bool
 ) -> "Corpus":
-    """Return the corpus of a run, built now if the cache does not have it."""
+    """Return the corpus of a run, built now if the cache does not have it.
+
+    Raises:
+        UsageError, SourceError, VerificationError: see ``zoo.data.build.build``.
+    """
     from zoo.data.corpus_cache import cached_corpus
     from zoo.data.tokenizer import TRAIN, TokenizerToTrain, load_tokenizer
 
@@ -201,9 +205,9 @@ def check_init_overrides(
     Args:
         config: configuration of the pretrained model.
         settings: configuration of the run.
-        asked: fields that the corpus's tokenizer determines. Its vocabulary may be smaller; with
-            the model's own tokenizer, the model's configuration is kept.
-        spelled: whether the model reads characters, so that it can take any vocabulary.
+        asked: values of the fields that the corpus's tokenizer determines. They are compared only
+            with ``--tokenizer``, and ``vocab_size`` never: a smaller vocabulary is valid.
+        spelled: whether the model reads characters, so that any vocabulary is valid.
 
     Returns:
         Fields to change: none, except the vocabulary of a model that reads characters.

@@ -258,7 +258,7 @@ def _started(family: "Family", asked: ConfigDict, *, offline: bool) -> str:
     """Return the size that is most similar to the pretrained model.
 
     Raises:
-        UsageError: the requested size is less similar, or the model is of another family.
+        UsageError: the requested size is less similar, or the family is not the model's.
     """
     from zoo.training.state.load_weights import config_differences
     from zoo.training.state.pretrained import config_similarity, resolve_init_checkpoint

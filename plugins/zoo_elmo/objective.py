@@ -110,7 +110,6 @@ class WindowDataset(ExampleDataset):
         )
 
     def _sentence(self, number: int) -> Ids:
-        """Return the token ids of a sentence with boundary tokens, (words + 2,), int64."""
         start, end = self.split.sentences[number : number + 2]
         return np.concatenate([[self.begin], self.split.read(int(start), int(end)), [self.end]])
 

@@ -27,7 +27,7 @@ def recipe(size: str) -> Recipe:
 
 
 def _adafactor(rows: int, length: int, steps: int, **changes: Any) -> Recipe:
-    """Return a recipe with Adafactor for steps of ``rows`` rows of ``length`` tokens."""
+    # return a recipe with Adafactor for steps of ``rows`` rows of ``length`` tokens
     return Recipe(
         objective=OBJECTIVE,
         seq_len=length,

@@ -39,7 +39,6 @@ def _encoder(config: T5Config, prefix: str) -> WeightMap:
 
 
 def _both(config: T5Config, prefix: str) -> WeightMap:
-    """Return the rules of encoder and decoder."""
     decoder = prefix + "decoder."
     unused = Ignore(
         f"{decoder}block.0.layer.1.EncDecAttention.{_RELATIVE}",

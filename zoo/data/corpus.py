@@ -221,11 +221,7 @@ class Corpus:
         return content
 
     def _map(self, file: str, record: SplitRecord, dtype: str) -> NDArray[Any]:
-        """Memory-map a file of a split; an empty file, which cannot be mapped, as an empty array.
-
-        Raises:
-            VerificationError: the file is missing, or its length differs from the manifest.
-        """
+        # memory-map a file of a split; an empty file, which cannot be mapped, as an empty array
         from zoo.io.paths import safe_join
 
         path = safe_join(self.path, file, MANIFEST)

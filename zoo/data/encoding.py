@@ -134,7 +134,6 @@ def _lengths(encoding: "Encoding", spans: Sequence[tuple[int, int]]) -> NDArray[
 
 
 def _lines(document: str) -> list[str]:
-    """Return the non-empty lines of a document, without surrounding white space."""
     return [line for each in document.split("\n") if (line := each.strip())]
 
 
@@ -255,7 +254,6 @@ def _prepare(path: str, encoder: DocumentTokenizer) -> None:
     assert parent is not None, "this runs in a child"
 
     def follow() -> None:
-        """Exit when the parent process has exited."""
         parent.join()
         os._exit(1)
 
@@ -263,6 +261,5 @@ def _prepare(path: str, encoder: DocumentTokenizer) -> None:
 
 
 def _work(chunk: list[str]) -> EncodedDocuments:
-    """Tokenize a chunk in a worker process."""
     assert _encoder is not None, "_prepare ran"
     return _encoder.encode(chunk)

@@ -66,11 +66,6 @@ def expand_paths(paths: Sequence[str | Path]) -> list[Path]:
 
 
 def _files(text: str) -> Iterator[Path]:
-    """Yield the files of a file name, directory or pattern.
-
-    Raises:
-        SourceError: nothing exists under the name, or a directory cannot be read.
-    """
     path = Path(text).expanduser()
     if path.is_dir():
         for folder, below, names in os.walk(path, onerror=_unreadable):
@@ -154,7 +149,6 @@ def _reader(file: Path) -> Any:
 
 
 def _plain(file: Path, reading: ReaderConfig) -> Iterator[str]:
-    """Yield the documents of a text file."""
     if reading.document_separator == "line":
         yield from read_lines(file)
         return
@@ -172,12 +166,6 @@ def _plain(file: Path, reading: ReaderConfig) -> Iterator[str]:
 
 
 def _json_lines(file: Path, reading: ReaderConfig) -> Iterator[str]:
-    """Yield the documents of a JSON Lines file.
-
-    Raises:
-        UsageError: a row lacks the text field.
-        VerificationError: a row is invalid.
-    """
     field = reading.text_field
     row = msgspec.defstruct("Row", [("text", str, msgspec.field(name=field))])
     decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(row)
@@ -207,19 +195,11 @@ def _bad_row(file: Path, number: int, line: str, field: str, error: Exception) -
 
 
 def _no_field(where: str, field: str, known: list[str]) -> UsageError:
-    """Return an error for a missing text field, which lists the fields that exist."""
     hint = did_you_mean(field, known) or f"it has {', '.join(known[:8]) or 'none'}"
     return UsageError(f"{where} has no field {field!r}", f"{hint}; --text-field names it")
 
 
 def _parquet(file: Path, reading: ReaderConfig) -> Iterator[str]:
-    """Yield the documents of a Parquet file, a few rows at a time.
-
-    Raises:
-        SourceError: pyarrow is not installed.
-        UsageError: the file lacks the text field.
-        VerificationError: the file is damaged, or a value is no text.
-    """
     try:
         import pyarrow
         import pyarrow.parquet

@@ -85,11 +85,6 @@ def _cut(data: bytes) -> tuple[int, int]:
 
 
 def _decoded(file: Path, data: bytes, offset: int) -> str:
-    """Decode UTF-8 bytes at an offset of a file, without a byte order mark.
-
-    Raises:
-        VerificationError: the bytes are not UTF-8; the offset is named.
-    """
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -157,11 +157,6 @@ class SentencePairs(MaskedLanguageModelling):
         return SentencePairDataset(self, split, made)
 
     def _check(self, documents: "np.ndarray[Any, Any]") -> None:
-        """Check that a split has enough documents, and one of at least two sentences.
-
-        Raises:
-            UsageError: there are too few documents or sentences.
-        """
         hint = "see `zoo corpus build --help`, or choose --objective masked-lm"
         if len(documents) - 1 < self.min_documents:
             raise UsageError(

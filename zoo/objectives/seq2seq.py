@@ -120,7 +120,7 @@ class Seq2SeqDataset(ExampleDataset):
         )
 
     def _packed(self, texts: list[Ids], length: int) -> PackedRow:
-        """Pack texts into a row of the encoder or of the decoder."""
+        # pack texts into a row of the encoder or of the decoder
         return pack(
             [without_special_tokens(text) for text in texts],
             length=length,

@@ -74,7 +74,6 @@ def check_resume(settings: Mapping[str, Any], *, kills: int = 2, device: str | N
 
 
 def _command(arguments: Sequence[str]) -> list[str]:
-    """Return the command line of ``zoo pretrain``."""
     return [sys.executable, "-m", "zoo", "pretrain", *arguments]
 
 
@@ -105,7 +104,6 @@ def _kill(arguments: Sequence[str], run: Path, *, within: float) -> int:
 
 
 def _lines(run: Path) -> int:
-    """Return the number of lines of the log."""
     try:
         return (run / LOG).read_bytes().count(b"\n")
     except FileNotFoundError:
@@ -242,6 +240,6 @@ def _gradients(job: "TrainSetup", objective: "Objective", rows_at_once: int) -> 
 
 
 def _distance(one: Any, other: Any) -> float:
-    """Return the largest absolute difference of two gradients, relative to the largest value."""
+    # return the largest absolute difference of two gradients, relative to the largest value
     largest = float(one.abs().max())
     return float((one - other).abs().max()) / largest if largest else float(other.abs().max())

@@ -73,7 +73,7 @@ class BatchLoader:
         ]
 
     def _rows(self, step: int, micro: range) -> Iterator:  # type: ignore[type-arg]
-        """Yield the examples of a step for a range of the global batch's rows."""
+        # yield the examples of a step for a range of the global batch's rows
         for place in micro:
             rng = generator(self.seed, self.purpose, step, place)
             yield self.dataset.example(self._index(step, place), rng)
@@ -122,7 +122,6 @@ def _make_loader(
     first_step: int = 0,
     warmup_loader: BatchLoader | None = None,
 ) -> BatchLoader:
-    """Return a loader of the training split; its dataset is packed now."""
     config = setup.config
     return BatchLoader(
         objective,

@@ -186,7 +186,7 @@ class Trainer:
 
     def _forward(self, index: int, batch: Batch) -> LossOutput:
         # seeded by step, rank and micro-batch: dropout is the same after a resume
-        """Run the model on a micro-batch with the carried state, and keep the new state."""
+        # run the model on a micro-batch with the carried state, and keep the new state
         key = (self.step, self.dist.rank, index)
         torch.manual_seed(torch_seed(self.config.seed, "dropout", *key))
         tensors = {
@@ -219,7 +219,6 @@ class Trainer:
         return record
 
     def _evaluation_sums(self, batches: Sequence[Batch]) -> MetricSums:
-        """Return the sums of losses and metrics over this process's evaluation batches."""
         sums = MetricSums()
         for batch in batches:
             tensors = {name: t.to(self.dist.device) for name, t in batch.tensors.items()}
@@ -254,7 +253,6 @@ class Trainer:
         )
 
     def _call(self, event: str) -> None:
-        """Call a method of all callbacks."""
         for callback in self.callbacks:
             getattr(callback, event)(self)
 
@@ -268,5 +266,4 @@ def autocast(config: TrainConfig, device: torch.device) -> Any:
 
 
 def _sum_counts(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """Return the sums of counts over micro-batches, by loss term."""
     return {term: sum(count[term] for count in counts) for term in counts[0]}

@@ -130,11 +130,6 @@ def read_jsonl(run: Path, name: str = METRICS_FILE) -> list[Record]:
 
 
 def _record(path: Path, number: int, line: bytes) -> Record:
-    """Decode a line of a log.
-
-    Raises:
-        VerificationError: the line is not a JSON object.
-    """
     try:
         found = json.loads(line)
     except ValueError:
@@ -148,12 +143,11 @@ def _record(path: Path, number: int, line: bytes) -> Record:
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
-    """Encode a record as a line of JSON."""
+    # encode a record as a line of JSON
     return json.dumps(record, allow_nan=False).encode() + b"\n"
 
 
 def _append(handle: int, line: bytes) -> None:
-    """Write a whole line to a file descriptor."""
     rest = memoryview(line)
     while rest:  # a full disk accepts a part, then raises an error
         rest = rest[os.write(handle, rest) :]

@@ -45,7 +45,6 @@ def _title(story: RunHistory) -> str:
 
 
 def _parts(story: RunHistory) -> Iterator[str]:
-    """Yield the sections of the report."""
     yield f"<h1>{escape(_title(story))}</h1>"
     yield f'<p class="lead">{escape(_progress(story))}</p>'
     yield html.stat_list(_facts(story))
@@ -139,7 +138,6 @@ def points(records: Sequence[Record], name: str, group: str | None = None) -> li
 
 
 def _table(story: RunHistory) -> Iterator[str]:
-    """Yield the table of evaluations."""
     rows, best = story.validation, story.best
     if best is None:
         return

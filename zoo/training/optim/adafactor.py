@@ -50,7 +50,6 @@ class Adafactor(torch.optim.Optimizer):
                     self._update(parameter, parameter.grad, group["lr"], group["weight_decay"])
 
     def _update(self, parameter: Tensor, gradient: Tensor, lr: float, decay: float) -> None:
-        """Update a parameter: clipped update, scaled by its root mean square, and weight decay."""
         update = gradient * self._factor(parameter, gradient)
         update /= (_rms(update) / MAX_UPDATE_RMS).clamp(min=1.0)
         update *= lr * _rms(parameter).clamp(min=EPSILON_2)
@@ -72,12 +71,10 @@ class Adafactor(torch.optim.Optimizer):
 
 
 def _moved(state: dict[str, Tensor], key: str, value: Tensor, part: float) -> Tensor:
-    """Update a running mean in place, and return it."""
     state[key] = state[key].lerp(value, part) if key in state else value  # the first ``part`` is 1
     return state[key]
 
 
 def _rms(tensor: Tensor) -> Tensor:
-    """Return the root mean square of a tensor, a scalar."""
     norm: Tensor = torch.linalg.vector_norm(tensor)
     return norm / math.sqrt(tensor.numel())

@@ -67,7 +67,7 @@ class Lamb(torch.optim.Optimizer):
         torch._foreach_add_(parameters, updates, alpha=-group["lr"])
 
     def _adam(self, group: dict[str, Any], parameters: list[Tensor]) -> list[Tensor]:
-        """Update the running means, and return Adam's updates for a learning rate of 1."""
+        # update the running means, and return Adam's updates for a learning rate of 1
         (beta1, beta2), states = group["betas"], [self._state(p) for p in parameters]
         steps, means, squares = (
             [state[key] for state in states] for key in ("step", "exp_avg", "exp_avg_sq")
@@ -87,7 +87,6 @@ class Lamb(torch.optim.Optimizer):
         return updates
 
     def _state(self, parameter: Tensor) -> dict[str, Tensor]:
-        """Return the state of a parameter, initialized at its first update."""
         state: dict[str, Tensor] = self.state[parameter]
         if not state:
             state["step"] = torch.tensor(0.0)  # on the CPU: read without synchronization

@@ -23,41 +23,41 @@ def lr_multiplier(schedule: LRSchedulerConfig, step: int, total: int) -> float:
 
 
 def _warm(schedule: LRSchedulerConfig, step: int) -> float:
-    """Return step / warmup_steps during the warm-up, then 1."""
+    # return step / warmup_steps during the warm-up, then 1
     return step / schedule.warmup_steps if step < schedule.warmup_steps else 1.0
 
 
 def _part(step: int, first: int, last: int) -> float:
-    """Return the fraction of the steps from ``first`` to ``last`` that is done."""
+    # return the fraction of the steps from ``first`` to ``last`` that is done
     return 1.0 if step >= last else (step - first) / (last - first)
 
 
 def _line(schedule: LRSchedulerConfig, step: int, first: int, last: int) -> float:
-    """Return the factor of a linear decay from 1 to ``min_lr_ratio``."""
+    # return the factor of a linear decay from 1 to ``min_lr_ratio``
     return schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * (1 - _part(step, first, last))
 
 
 def _linear(schedule: LRSchedulerConfig, step: int, total: int) -> float:
-    """Linear warm-up, then linear decay over the remaining steps."""
+    # linear warm-up, then linear decay over the remaining steps
     if step < schedule.warmup_steps:
         return _warm(schedule, step)
     return _line(schedule, step, schedule.warmup_steps, total)
 
 
 def _jump(schedule: LRSchedulerConfig, step: int, total: int) -> float:
-    """Linear warm-up, then the value of a linear decay that starts at step 0."""
+    # linear warm-up, then the value of a linear decay that starts at step 0
     return (
         _warm(schedule, step) if step < schedule.warmup_steps else _line(schedule, step, 0, total)
     )
 
 
 def _together(schedule: LRSchedulerConfig, step: int, total: int) -> float:
-    """Product of a linear warm-up and of a linear decay that starts at step 0."""
+    # product of a linear warm-up and of a linear decay that starts at step 0
     return _warm(schedule, step) * _line(schedule, step, 0, total)
 
 
 def _cosine(schedule: LRSchedulerConfig, step: int, total: int) -> float:
-    """Linear warm-up, then half a period of a cosine."""
+    # linear warm-up, then half a period of a cosine
     if step < schedule.warmup_steps:
         return _warm(schedule, step)
     wave = 0.5 * (1 + math.cos(math.pi * _part(step, schedule.warmup_steps, total)))
@@ -65,17 +65,17 @@ def _cosine(schedule: LRSchedulerConfig, step: int, total: int) -> float:
 
 
 def _inverse(schedule: LRSchedulerConfig, step: int, total: int) -> float:
-    """Linear warm-up, then decay with 1 / sqrt(step)."""
+    # linear warm-up, then decay with 1 / sqrt(step)
     return _warm(schedule, step) * _flat(schedule, step, total)
 
 
 def _flat(schedule: LRSchedulerConfig, step: int, total: int) -> float:
-    """1 during the warm-up, then decay with 1 / sqrt(step)."""
+    # 1 during the warm-up, then decay with 1 / sqrt(step)
     return math.sqrt(schedule.warmup_steps / max(step, schedule.warmup_steps))
 
 
 def _constant(schedule: LRSchedulerConfig, step: int, total: int) -> float:
-    """Linear warm-up, then 1."""
+    # linear warm-up, then 1
     return _warm(schedule, step)
 
 

@@ -99,7 +99,7 @@ def load_unique_state_dict(
 
 
 def _optimizer(trainer: "Trainer") -> Tensors:
-    """Return the optimizer's state by ``parameter:key``."""
+    # return the optimizer's state by ``parameter:key``
     names = [name for group in trainer.param_groups for name in group["names"]]
     state = trainer.optimizer.state_dict()["state"]
     return {
@@ -119,7 +119,6 @@ def _allocate(trainer: "Trainer") -> None:
 
 
 def _set_optimizer(trainer: "Trainer", tensors: Mapping[str, torch.Tensor]) -> None:
-    """Load the optimizer's state from tensors by ``parameter:key``."""
     names = [name for group in trainer.param_groups for name in group["names"]]
     numbers = {name: number for number, name in enumerate(names)}
     state: dict[int, Tensors] = {}

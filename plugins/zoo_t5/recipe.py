@@ -27,7 +27,6 @@ def recipe(size: str) -> Recipe:
 
 
 def _adafactor(rows: int, length: int, steps: int, **changes: Any) -> Recipe:
-    # return a recipe with Adafactor for steps of ``rows`` rows of ``length`` tokens
     return Recipe(
         objective=OBJECTIVE,
         seq_len=length,

@@ -221,7 +221,6 @@ class Corpus:
         return content
 
     def _map(self, file: str, record: SplitRecord, dtype: str) -> NDArray[Any]:
-        # memory-map a file of a split; an empty file, which cannot be mapped, as an empty array
         from zoo.io.paths import safe_join
 
         path = safe_join(self.path, file, MANIFEST)
@@ -229,5 +228,5 @@ class Corpus:
         if not path.is_file() or path.stat().st_size != record.files[file].bytes:
             raise VerificationError(f"{path} is missing or not as long as {MANIFEST} says", REBUILD)
         if not path.stat().st_size:
-            return np.zeros(0, kind)
+            return np.zeros(0, kind)  # an empty file cannot be mapped
         return np.memmap(path, kind, "r")

@@ -55,7 +55,7 @@ class ValidationSplit:
         return chosen
 
     def _draw(self, first: int, count: int) -> NDArray[np.float64]:
-        # return a uniform number in [0, 1) for each document, (count,), drawn in blocks
+        # in blocks with generators of their own, so that any range can be drawn
         parts = []
         while count > 0:
             block, start = divmod(first, BLOCK)

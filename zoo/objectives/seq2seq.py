@@ -120,7 +120,6 @@ class Seq2SeqDataset(ExampleDataset):
         )
 
     def _packed(self, texts: list[Ids], length: int) -> PackedRow:
-        # pack texts into a row of the encoder or of the decoder
         return pack(
             [without_special_tokens(text) for text in texts],
             length=length,

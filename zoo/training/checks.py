@@ -240,6 +240,6 @@ def _gradients(job: "TrainSetup", objective: "Objective", rows_at_once: int) -> 
 
 
 def _distance(one: Any, other: Any) -> float:
-    # return the largest absolute difference of two gradients, relative to the largest value
+    # largest absolute difference, relative to the largest value of the first gradient
     largest = float(one.abs().max())
     return float((one - other).abs().max()) / largest if largest else float(other.abs().max())

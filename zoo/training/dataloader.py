@@ -73,7 +73,7 @@ class BatchLoader:
         ]
 
     def _rows(self, step: int, micro: range) -> Iterator:  # type: ignore[type-arg]
-        # yield the examples of a step for a range of the global batch's rows
+        # keyed by the row of the global batch, so that ranks and micro-batches do not matter
         for place in micro:
             rng = generator(self.seed, self.purpose, step, place)
             yield self.dataset.example(self._index(step, place), rng)

@@ -186,7 +186,6 @@ class Trainer:
 
     def _forward(self, index: int, batch: Batch) -> LossOutput:
         # seeded by step, rank and micro-batch: dropout is the same after a resume
-        # run the model on a micro-batch with the carried state, and keep the new state
         key = (self.step, self.dist.rank, index)
         torch.manual_seed(torch_seed(self.config.seed, "dropout", *key))
         tensors = {

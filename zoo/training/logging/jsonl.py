@@ -143,7 +143,6 @@ def _record(path: Path, number: int, line: bytes) -> Record:
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
-    # encode a record as a line of JSON
     return json.dumps(record, allow_nan=False).encode() + b"\n"
 
 

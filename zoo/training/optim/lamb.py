@@ -67,7 +67,7 @@ class Lamb(torch.optim.Optimizer):
         torch._foreach_add_(parameters, updates, alpha=-group["lr"])
 
     def _adam(self, group: dict[str, Any], parameters: list[Tensor]) -> list[Tensor]:
-        # update the running means, and return Adam's updates for a learning rate of 1
+        # Adam's updates for a learning rate of 1; the running means are updated in place
         (beta1, beta2), states = group["betas"], [self._state(p) for p in parameters]
         steps, means, squares = (
             [state[key] for state in states] for key in ("step", "exp_avg", "exp_avg_sq")

@@ -23,17 +23,17 @@ def lr_multiplier(schedule: LRSchedulerConfig, step: int, total: int) -> float:
 
 
 def _warm(schedule: LRSchedulerConfig, step: int) -> float:
-    # return step / warmup_steps during the warm-up, then 1
+    # step / warmup_steps during the warm-up, then 1
     return step / schedule.warmup_steps if step < schedule.warmup_steps else 1.0
 
 
 def _part(step: int, first: int, last: int) -> float:
-    # return the fraction of the steps from ``first`` to ``last`` that is done
+    # the fraction of the steps from ``first`` to ``last`` that is done
     return 1.0 if step >= last else (step - first) / (last - first)
 
 
 def _line(schedule: LRSchedulerConfig, step: int, first: int, last: int) -> float:
-    # return the factor of a linear decay from 1 to ``min_lr_ratio``
+    # the factor of a linear decay from 1 to ``min_lr_ratio``
     return schedule.min_lr_ratio + (1 - schedule.min_lr_ratio) * (1 - _part(step, first, last))
 
 

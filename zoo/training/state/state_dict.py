@@ -99,7 +99,7 @@ def load_unique_state_dict(
 
 
 def _optimizer(trainer: "Trainer") -> Tensors:
-    # return the optimizer's state by ``parameter:key``
+    # state by ``parameter:key``
     names = [name for group in trainer.param_groups for name in group["names"]]
     state = trainer.optimizer.state_dict()["state"]
     return {

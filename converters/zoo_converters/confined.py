@@ -48,11 +48,11 @@ def call_confined(
     Args:
         function: module-level function. It calls ``limit_resources`` after its imports, and
             ``forbid_files`` after it opened the file.
-        path: path of the file that it reads, for messages.
+        path: path of the file that the function reads, for messages.
         arguments: keyword arguments, JSON values.
-        memory: limit of the memory in bytes, in addition to that after imports.
+        memory: limit of the memory in bytes, beyond that in use after imports.
         seconds: limit of the CPU time; the limit of the elapsed time is higher.
-        output: descriptor of a file that the function writes to.
+        output: descriptor of a file for output of the function.
 
     Raises:
         VerificationError: the function raised an exception, crashed, or exceeded a limit.
@@ -99,7 +99,7 @@ def limit_resources(memory: int, seconds: int) -> None:
 
 
 def forbid_files() -> None:
-    """Forbid this process to open files, sockets and libraries."""
+    """Prevent this process from opening files, sockets and libraries."""
     _limit(resource.RLIMIT_NOFILE, 0)
 
 
@@ -110,7 +110,7 @@ def _limit(kind: int, value: int) -> None:
 
 
 def serve(function: Callable[..., Any], job: Mapping[str, Any]) -> None:
-    """Call a function in the child, print its result, and end."""
+    """Call a function in the subprocess, print its result, and exit."""
     try:
         status, answer = DONE, json.dumps(function(**job))
     except Exception as error:  # the exceptions of libraries are not documented

@@ -34,7 +34,7 @@ MEMORY = 192 << 20  # bytes for the library in addition to its code
 WALK_SECONDS = 10
 BYTES_PER_SECOND = 20_000_000  # rate of decompression on a slow machine
 LFS_REMEDY = "run `git lfs pull`"
-# without dtypes that numpy lacks: stored as integers, they would be read as integers
+# not dtypes that numpy lacks: stored as integers, they would be read back as integers
 PLAIN = {code: dtype for code, dtype in STORAGE.items() if not code.startswith(("BF", "F8"))}
 
 
@@ -94,7 +94,7 @@ class Hdf5Reader(TensorReader):
 
     Raises:
         UsageError: h5py is not installed.
-        VerificationError: the file is damaged, or has objects that are no arrays of numbers.
+        VerificationError: the file is damaged, or has objects other than arrays of numbers.
     """
 
     def __init__(self, path: Path) -> None:
@@ -204,7 +204,7 @@ def _info(path: Path, name: str, array: _Array) -> TensorInfo:
     """Return dtype and shape of an array.
 
     Raises:
-        VerificationError: it has no plain numbers, or its name is malformed.
+        VerificationError: the dtype is not numeric, or the name is malformed.
     """
     if not is_sound_name(name) or name == METADATA:
         raise VerificationError(f"{path}: {name!r:.100} cannot be the name of a tensor")

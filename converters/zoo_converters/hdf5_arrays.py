@@ -22,7 +22,7 @@ def list_arrays(path: str, limits: Mapping[str, int]) -> dict[str, tuple[str, An
     The offset is the position of its data in the file, or ``None`` if they must be decoded.
 
     Raises:
-        ValueError: the file has objects that are no arrays of numbers, or external data.
+        ValueError: the file has objects other than arrays of numbers, or external data.
     """
     with _open(path, limits) as file:
         return {

@@ -1,10 +1,11 @@
-"""Checkpoints in ``params_0.npy``, ``params_1.npy`` and so on: one flat array, cut into parts.
+"""Checkpoints in ``params_0.npy``, ``params_1.npy`` and so on: one flat array, split into parts.
 
 ``params_shapes.json`` lists the shapes of the tensors in order. Their names are their numbers.
 
-Headers are parsed by hand: numpy's ``read_array_header_2_0`` reads up to 4 GB of a header before it
-applies its limit, and evaluates the header as a Python literal. Only the one form of a flat array
-of floats is accepted here. The data are read lazily, which numpy can only do with a memory map.
+Headers are parsed here, because numpy's ``read_array_header_2_0`` reads up to 4 GB of a header
+before it applies its limit, and evaluates the header as a Python literal. Only the one form of a
+flat array of floats is accepted here. The data are read lazily, which numpy can only do with a
+memory map.
 """
 
 import math
@@ -44,7 +45,7 @@ HEADER = re.compile(
 
 
 class Npy(Format):
-    """Format of a list of shapes and flat arrays."""
+    """File format of a list of shapes and flat arrays."""
 
     name: ClassVar[str] = "npy"
     naming_scheme: ClassVar[str] = "npy"
@@ -103,7 +104,7 @@ class NpyReader(TensorReader):
         return array
 
     def lazy(self, name: str) -> FileArray:
-        """Return a tensor read on use. One in several parts is joined in a temporary file."""
+        """Return a tensor read on use; a tensor in several parts is joined in a temporary file."""
         info = self.tensors[name]
         ranges = list(self._ranges(name))
         if len(ranges) > 1:
@@ -121,7 +122,7 @@ class NpyReader(TensorReader):
         return self._joined[name]
 
     def _ranges(self, name: str) -> "Iterator[tuple[_Part, int, int]]":
-        """Yield the parts that overlap a tensor, each with begin and end of the overlap."""
+        """Yield the parts that overlap a tensor, each with start and end of the overlap."""
         end = self._ends[int(name)]
         start = end - math.prod(self.tensors[name].shape)
         for part in self._parts:

@@ -1,12 +1,12 @@
 """Symbolic execution of the pickle of a state dict, without running code.
 
 A pickle is a program for a small stack machine, and some of its instructions call Python functions.
-By hand, since ``pickle`` and ``torch.load`` would run it, and ``torch.load(weights_only=True)``
-needs torch and allocates tensors before they can be checked. Here the instructions operate on plain
-values: nothing is imported, a global is only its name, and the few calls in a file of tensors are
-recognized and checked. Any other instruction, name or call ends the scan; allowed is what
-``torch.save`` needs for a state dict with protocol 2. The result describes the tensors, and their
-data are read from the file directly.
+Implemented here because ``pickle`` and ``torch.load`` would run it, and
+``torch.load(weights_only=True)`` needs torch and allocates tensors before they can be checked. Here
+the instructions operate on plain values: nothing is imported, a global is only its name, and the
+few calls in a file of tensors are recognized and checked. Any other instruction, name or call ends
+the scan; allowed is what ``torch.save`` needs for a state dict with protocol 2. The result
+describes the tensors, and their data are read from the file directly.
 """
 
 import pickletools

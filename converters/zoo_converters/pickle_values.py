@@ -140,7 +140,7 @@ def _tensor(storage: Any, offset: Any, shape: Any, strides: Any, *flags: Any) ->
 
 
 def _tensor_with_dtype(storage: Any, offset: Any, shape: Any, strides: Any, *flags: Any) -> Tensor:
-    """Return a tensor whose dtype has no storage class; it comes after the hooks."""
+    """Return a tensor whose dtype, the argument after the hooks, has no storage class."""
     grad, hooks, dtype, *metadata = flags
     return _view(storage, DTYPES[dtype.path], (offset, shape, strides), (grad, hooks, *metadata))
 

@@ -10,7 +10,7 @@ from zoo_converters.shards import choose, open_index
 
 
 class Safetensors(Format):
-    """Format of safetensors files, preferred to all others."""
+    """File format safetensors, which has precedence over all others."""
 
     name: ClassVar[str] = "safetensors"
     priority: ClassVar[int] = 10

@@ -1,4 +1,4 @@
-"""Unnamed temporary files, which the system removes when the process ends."""
+"""Unnamed temporary files, which the operating system removes when the process ends."""
 
 import os
 import tempfile

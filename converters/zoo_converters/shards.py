@@ -104,7 +104,7 @@ def read_index(path: Path) -> Index:
 
     Raises:
         SourceError: the file cannot be read.
-        VerificationError: it is no index, or names a file outside of its directory.
+        VerificationError: the file is not an index, or names a file outside of its directory.
     """
     index = read_json_object(path, max_bytes=MAX_INDEX_BYTES)
     shards = index.get("weight_map")

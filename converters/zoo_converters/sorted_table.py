@@ -3,7 +3,8 @@
 A footer has the position of an index block, whose entries have the positions of data blocks, whose
 entries are keys and values in order; see
 https://github.com/google/leveldb/blob/main/doc/table_format.md. The checksum of every block, a
-masked CRC-32C, is verified. By hand, since LevelDB itself opens directories of tables, not one.
+masked CRC-32C, is verified. Implemented here because LevelDB opens directories of tables, not a
+single one.
 """
 
 import struct

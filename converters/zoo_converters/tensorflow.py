@@ -1,7 +1,7 @@
 """TensorFlow 1 checkpoints (tensor bundles), read without TensorFlow.
 
-By hand, since TensorFlow is a dependency of several hundred megabytes that nothing else here needs,
-and allocates tensors of any size that an index states.
+Implemented here because TensorFlow is a dependency of several hundred megabytes, and allocates
+tensors of any size that an index contains.
 
 A checkpoint ``NAME`` is a table ``NAME.index`` of tensors and data files
 ``NAME.data-00000-of-00001``. The messages are those of ``tensor_bundle.proto``. Checksums are
@@ -174,7 +174,7 @@ class TensorFlowReader(TensorReader):
         return FileArray.stored(file, STORAGE[info.dtype], info.shape, entry.offset)
 
     def _check_overlaps(self, index: Path) -> None:
-        """Check that tensors do not overlap; else a small file could hold large tensors."""
+        """Check that tensors do not overlap; otherwise a small file could contain large tensors."""
         stored = [(name, entry) for name, entry in self._entries.items() if entry.info.nbytes]
         stored.sort(key=lambda item: (item[1].shard, item[1].offset))
         for (name, entry), (follower, after) in pairwise(stored):

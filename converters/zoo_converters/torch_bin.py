@@ -22,8 +22,10 @@ CHUNK = 1 << 24
 
 
 class TorchBin(Format):
-    """Format of state dicts that ``torch.save`` wrote. They are pickles, which other readers run,
-    and are read only on request; no code in them is run.
+    """File format of ``torch.save``.
+
+    Its files are pickles, which may run code in other readers, and are read only on request; no
+    code in them is executed.
 
     Args:
         ignore_crc: accept archives whose checksums do not match.

@@ -72,7 +72,7 @@ def inspect(path: Path, *, ignore_crc: bool = False) -> Contents:
 
     Raises:
         SourceError: the file cannot be read.
-        VerificationError: the file is damaged, or its pickle has anything but tensors.
+        VerificationError: the file is damaged, or its pickle has values other than tensors.
     """
     with open_regular(path) as file:
         try:
@@ -194,7 +194,7 @@ def _check_size(storage: Storage, records: Mapping[str, Record]) -> None:
 
 
 def _check_widths(views: Mapping[str, Tensor]) -> None:
-    """Refuse tensors with another width than their storage, whose bytes torch swaps wrongly."""
+    """Raise an error for tensors with another item size than their storage."""
     for name, view in views.items():
         if STORAGE[view.info.dtype][2:] != STORAGE[view.storage.dtype][2:]:
             raise Refused(f"it is big-endian, and {name!r:.100} is not of its storage's dtype")
@@ -221,7 +221,7 @@ def _state_dict(root: Any) -> tuple[str | None, dict[str, Tensor]]:
 
 
 def _wrapper(root: dict[Any, Any]) -> str | None:
-    """Return the key of the state dict if no other entry has tensors, and it is a usual key."""
+    """Return the key of the state dict if it is a common key and no other entry has tensors."""
     for name in WRAPPERS:
         if isinstance(root.get(name), dict) and _holds_tensors(root[name]):
             remaining = [value for key, value in root.items() if key != name]

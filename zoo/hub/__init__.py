@@ -5,7 +5,7 @@ and its cache, which is shared with other programs. This package adds limits on 
 resumption of downloads across processes, and digests: contents are compared with the digest that
 the Hub publishes before they enter the cache, and with a recorded BLAKE3 digest on every later use.
 
-A cached file that fails its check is downloaded again; offline it is an error (exit code 3).
+A damaged cached file is downloaded again; offline it is an error (exit code 3).
 """
 
 from zoo.hub.fetch import DownloadResult, fetch

@@ -36,7 +36,7 @@ def download(
         request: repository, commit and name of the file.
         remote: length and digest that the Hub publishes.
         advance: called with the number of bytes received; negative if some were discarded.
-        replace: download it even if it is in the cache.
+        replace: download the file even if it is in the cache.
 
     Returns:
         digest of the file; ``None`` if the contents were in the cache.
@@ -117,7 +117,7 @@ class Transfer(HubCall):
             self._check_range(response)
 
     def _check_range(self, response: httpx2.Response) -> None:
-        """Refuse another range or another length of the file before it is read."""
+        """Raise an error if the response has another range or another length of the file."""
         begin, size = 0, self.remote.bytes
         if response.status_code == 206:
             stated = re.match(r"bytes ([0-9]+)-", response.headers.get("content-range", ""))

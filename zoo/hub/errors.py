@@ -67,7 +67,7 @@ def map_errors(request: HubRequest) -> Iterator[None]:
 def _request_error(error: Exception) -> Exception:
     """Return the failed request that caused an error, or the error itself.
 
-    After a failed request, huggingface_hub searches its cache and raises that it is empty.
+    After a failed request, huggingface_hub searches its cache and raises an error about that.
     """
     cause = error.__cause__
     return cause if isinstance(cause, httpx2.HTTPError) else error

@@ -27,7 +27,7 @@ class DownloadResult:
     """Files of a repository in the local cache.
 
     Attributes:
-        directory: directory with the files. It may hold more files of the repository than were
+        directory: directory with the files; it may have more files of the repository than were
             requested.
         repo: the repository.
         revision: commit hash.

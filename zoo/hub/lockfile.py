@@ -120,8 +120,8 @@ class Lock:
 
         Args:
             path: directory of the model, for messages.
-            repo: repository that it was converted from.
-            revision: commit that it was converted from.
+            repo: repository of the source.
+            revision: commit of the source.
             files: file name -> digest, of the files that were read.
 
         Raises:
@@ -145,7 +145,7 @@ class Lock:
         Args:
             repo: name of the repository.
             revision: requested branch, tag or commit.
-            commit: commit hash that it was resolved to.
+            commit: commit hash of ``revision``.
             files: file name -> digest, of the files that were used.
 
         Raises:

@@ -58,7 +58,7 @@ def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> R
         stored: prefer a model of that name in the store to the registry's.
 
     Raises:
-        UsageError: nothing has that name; the hint lists similar names.
+        UsageError: no model has that name; the hint lists similar names.
     """
     path = Path(text).expanduser()
     if text and path.is_dir():

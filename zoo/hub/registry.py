@@ -33,7 +33,7 @@ class RegistryEntry(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
         files: names of files that a conversion needs at least.
         head: name of the head of the published weights.
         parameters: number of parameters of backbone and head, tied ones counted once.
-        size: name of the family's configuration that it is based on.
+        size: name of the family's size that the configuration is based on.
         config: fields of the configuration that differ from ``size``.
         revision: branch, tag or commit to read.
         licence: licence that the publishers state.
@@ -57,8 +57,8 @@ def read_registry(path: Path) -> dict[str, RegistryEntry]:
     """Decode one registry file.
 
     Raises:
-        VerificationError: it is no YAML, or has an unknown key or a value of the wrong type; the
-            message names file, entry and field.
+        VerificationError: the file is not YAML, or has an unknown key or a value of the wrong
+            type; the message names file, entry and field.
         UsageError: the file cannot be read.
     """
     try:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 CONFIG = "config.json"
 SIDE_FILES = (*TOKENIZER_FILES, *POOLING_FILES)  # glob patterns
-# modules.json names the folders of modules, which are not known beforehand
+# modules.json names the directories of modules, which are only known after its download
 LOCAL_SIDE_FILES = (*SIDE_FILES, "*/config.json", "*/sentence_*_config.json")
 
 
@@ -25,7 +25,7 @@ def choose_format(
     Args:
         names: file names of the checkpoint.
         source: directory or repository, for messages.
-        allow_pickle: accept pickle files if nothing else is there.
+        allow_pickle: accept pickle files if there are no others.
 
     Returns:
         the format, and the file names that it reads.

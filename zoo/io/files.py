@@ -14,8 +14,8 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading.
 
-    A pipe, a socket or a device may block or never end. It is not opened at all, unless it
-    replaces a file between check and opening; the type is therefore checked again afterwards.
+    Reading a pipe, a socket or a device may block or never end, so that the type is checked before
+    opening, and again afterwards in case the path was replaced in between.
 
     Raises:
         SourceError: the path does not exist, cannot be read, or is no regular file.

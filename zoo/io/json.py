@@ -4,8 +4,8 @@ Accepts JSON as RFC 8259 defines it, in UTF-8, with or without a byte order mark
 error that names the file:
 
 * more bytes, values or levels of nesting than ``zoo.io.limits`` accepts;
-* ``NaN`` and ``Infinity``, which are no JSON, and numbers too large for a float: many readers
-  turn them into null, or fail on the files that are written from them;
+* ``NaN`` and ``Infinity``, which are not JSON, and numbers too large for a float: many readers
+  convert them to null, or fail on files with them;
 * integers of more than ``MAX_INTEGER_DIGITS`` digits, which take quadratic time to parse;
 * a duplicate key with different values: readers disagree on which one counts;
 * lone surrogates, which cannot be written as UTF-8.

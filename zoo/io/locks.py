@@ -10,11 +10,11 @@ from pathlib import Path
 def file_lock(path: Path) -> Iterator[None]:
     """Hold an exclusive lock, which the system releases when the process ends.
 
-    The lock file is removed with the lock. That is safe: a process that waited for it notices that
-    the file was unlinked, and creates it again.
+    The lock file is removed with the lock. This is safe, because a process that waited for it
+    detects that the file was unlinked, and creates it again.
 
     Args:
-        path: path of the lock file, which stays empty. Its directory is created.
+        path: path of the lock file, which is empty. Its directory is created.
 
     Raises:
         OSError: the lock file cannot be written.

@@ -24,7 +24,7 @@ def store() -> Path:
 def touch_and_evict(directory: Path) -> None:
     """Update the time of last use of a cached directory, and evict the least recently used ones.
 
-    The ``MAX_CACHED`` most recently used siblings stay, the directory itself among them.
+    The ``MAX_CACHED`` most recently used siblings are not removed, including the directory itself.
     """
     with contextlib.suppress(OSError):  # a shared home may be read-only
         paths = [path for path in directory.parent.iterdir() if path.is_dir()]

@@ -12,13 +12,13 @@ _enabled = True
 
 
 def enable_progress(enabled: bool) -> None:
-    """Allow progress bars, or leave them out even on a terminal."""
+    """Enable or disable progress bars; enabled ones are shown only on a terminal."""
     global _enabled
     _enabled = enabled
 
 
 def shows_progress() -> bool:
-    """Return whether progress bars are shown: they are enabled, and a terminal is there."""
+    """Return whether progress bars are enabled and standard error is a terminal."""
     return _enabled and sys.stderr.isatty()
 
 

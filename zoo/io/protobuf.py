@@ -1,7 +1,7 @@
 """Reading and writing of the fields of one protocol buffer message.
 
-By hand, since the ``protobuf`` package needs compiled message classes and parses a whole message
-at once; TensorFlow's index entries and SentencePiece models have a few fields of interest.
+Implemented here because the ``protobuf`` package needs compiled message classes and parses a whole
+message at once; TensorFlow's index entries and SentencePiece models have a few fields of interest.
 The wire format is described in https://protobuf.dev/programming-guides/encoding.
 """
 

@@ -15,7 +15,7 @@ IGNORABLE = frozenset({signal.SIGHUP, signal.SIGQUIT})
 def interrupt_on_termination() -> None:
     """Make SIGTERM, SIGHUP and SIGQUIT interrupt the main thread as Ctrl-C does.
 
-    A session that ends sends several of them at once. The first interrupts; those right after it
+    The end of a session sends several signals at once. Only the first interrupts; the next ones
     would interrupt the removal of temporary files.
     """
     handler = _Interrupt()

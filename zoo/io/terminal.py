@@ -4,7 +4,7 @@ import re
 
 # Characters that control a terminal, or make one line look like another: control characters (C0,
 # DEL, C1), line and paragraph separators, marks and overrides of the writing direction, and lone
-# surrogates, which stand for bytes of a file name that are not UTF-8.
+# surrogates, which represent bytes of a file name that are not UTF-8.
 CONTROLS = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )

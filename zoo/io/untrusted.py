@@ -38,10 +38,10 @@ def parsing(path: "str | os.PathLike[str]", kind: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def rust_parsing(path: "str | os.PathLike[str]", kind: str) -> Iterator[None]:
-    """Do the same as ``parsing``, and keep the message of a panic off the terminal.
+    """Convert exceptions like ``parsing``, and suppress the message of a panic of Rust code.
 
-    A panic of Rust code writes to the file descriptor of standard error before it becomes an
-    exception. Other output to standard error appears when the block ends.
+    The message is written to the file descriptor of standard error before the exception is
+    raised. Other output to standard error appears when the block ends.
     """
     with parsing(path, kind):
         _STANDARD_ERROR.hold()

@@ -5,9 +5,9 @@ YAML 1.2, and dates are text, since no setting is a date. Refuses, with an error
 file:
 
 * more bytes, values or levels of nesting than ``zoo.io.limits`` accepts, aliases expanded;
-* tags and directives, which no file here needs;
+* tags and directives;
 * numbers that are not finite, or are written with more than ``MAX_INTEGER_DIGITS`` characters;
-* a duplicate key, of which YAML would take the last value.
+* duplicate keys, of which the parser would use the last.
 
 All this is checked on the parser's events, before any value is constructed: the C library composes
 nested values by recursion, and deep nesting would crash the process.

@@ -1,4 +1,4 @@
-"""Discovery, loading and checks of plugins, and access to what they provide."""
+"""Discovery, loading and checks of plugins, and access to the objects they provide."""
 
 from zoo.plugins.discovery import PluginInfo, entry_points_by_name, installed
 from zoo.plugins.loading import PluginWarning, broken, hooks_of, load, warn_or_raise

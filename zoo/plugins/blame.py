@@ -35,7 +35,7 @@ def plugin_error(error: BaseException) -> PluginError | None:
 
 
 def provider_error(provided: object, error: Exception) -> PluginError | None:
-    """Return the error to report for an exception in using an object of a plugin.
+    """Return the error to report for an exception in a method of a plugin's object.
 
     Args:
         provided: family or file format.

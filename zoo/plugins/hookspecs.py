@@ -1,7 +1,8 @@
-"""The hooks a plugin may implement. Each returns values; none has side effects.
+"""Hook specifications of plugins. Hooks return values and have no side effects.
 
-A distribution declares its plugin module under the entry-point group ``zoo``. A plugin that
-provides a family names the entry point like the family, so that one command imports one plugin.
+A distribution declares its plugin module under the entry-point group ``zoo``. If a
+plugin provides a family, its entry point has the name of the family, so that a command imports only
+that plugin.
 """
 
 from collections.abc import Iterable

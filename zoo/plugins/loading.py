@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PluginWarning(UserWarning):
-    """A plugin is broken; the others work."""
+    """Warning about a broken plugin; other plugins are not affected."""
 
 
 @functools.cache
@@ -34,7 +34,7 @@ def load(name: str) -> Any:
 
     Raises:
         UsageError: no plugin has that name.
-        PluginError: two plugins have that name, it fails to import, or a hook does not match its
+        PluginError: two plugins have that name, the import fails, or a hook does not match its
             specification.
     """
     import pluggy
@@ -57,7 +57,7 @@ def load(name: str) -> Any:
         raise broken(plugin, str(error)) from error
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # whatever a third party's module raises
+    except BaseException as error:  # a third-party module can raise any exception
         raise broken(plugin, f"{type(error).__name__}: {error}") from error
     return module
 

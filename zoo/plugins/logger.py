@@ -1,4 +1,4 @@
-"""The interface of loggers of training runs, which plugins provide by the hook ``zoo_loggers``."""
+"""Interface of loggers of training runs, which plugins provide with the hook ``zoo_loggers``."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,12 +6,12 @@ from typing import Any
 
 
 class Logger:
-    """Base class of loggers of a training run; the main process makes one of each class.
+    """Base class of loggers of a training run; the main process instantiates each class once.
 
     Args:
         run: the run's directory.
         step: number of steps of the checkpoint that the run resumes from; 0 for a new run. Records
-            of later steps that an earlier process logged are void: they will be logged again.
+            of later steps by an earlier process are invalid, because these steps are repeated.
     """
 
     def __init__(self, run: Path, step: int) -> None:
@@ -37,4 +37,4 @@ class Logger:
         """
 
     def close(self) -> None:
-        """Close what the logger opened."""
+        """Close the files and connections of the logger."""

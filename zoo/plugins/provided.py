@@ -22,7 +22,7 @@ def _implementations(name: str, hook: str) -> list[Any]:
         values = [item for items in call() for item in items]
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # whatever a third party's hook raises
+    except BaseException as error:  # a third-party hook can raise any exception
         raise broken(installed()[name], f"{hook}: {type(error).__name__}: {error}") from error
     for item in values:
         if not isinstance(item, _returned(hook)):

@@ -1,11 +1,11 @@
 """Tokenizers: conversion of the files of a checkpoint to ``tokenizer.json``, and encoding of text.
 
-``source_files`` and ``config_files`` read the files of a checkpoint. One builder for each kind of
-tokenizer (``wordpiece``, ``bpe``, ``sentencepiece``) makes a ``tokenizers.Tokenizer`` of them, with
+``source_files`` and ``config_files`` read the files of a checkpoint. A builder for each type of
+tokenizer (``wordpiece``, ``bpe``, ``sentencepiece``) returns a ``tokenizers.Tokenizer``, with
 shared code in ``tokenizer_json``, ``special_tokens`` and ``template``. ``info`` has the properties
 that ``tokenizer.json`` lacks, ``hf_files`` and ``pooling`` read and write files of other libraries,
-``tokenizer`` is the tokenizer of tasks, and ``train`` trains a new one. No module imports the
-``tokenizers`` library before it is used.
+``tokenizer`` is the tokenizer of tasks, and ``train`` trains a new one. The ``tokenizers`` library
+is imported on first use.
 """
 
 from zoo.tokenizers.bpe.byte_level import byte_level_bpe_tokenizer

@@ -37,7 +37,7 @@ class AddedTokenSpec:
         flags: ``lstrip`` and ``rstrip`` (the match includes spaces before or after it),
             ``single_word`` (matches whole words only), ``normalized`` (matched in normalized text)
             and ``special`` (skipped in decoding).
-        id: token id that a file states, or ``None``.
+        id: token id in a configuration file, or ``None``.
     """
 
     content: str
@@ -115,10 +115,10 @@ class TokenizerFilesConfig:
 
         Args:
             tokenizer: tokenizer to change.
-            usual: special tokens to add even if no file has them.
+            usual: special tokens to add even if no file defines them.
 
         Raises:
-            VerificationError: a token gets another id than a file states.
+            VerificationError: the id of a token differs from that in a file.
         """
         existing = {token.content for token in tokenizer.get_added_tokens_decoder().values()}
         stated = sorted(self.added, key=lambda token: token.id or 0)

@@ -1,4 +1,4 @@
-"""Comparison of two descriptions of a checkpoint's tokenizer on a few difficult texts."""
+"""Comparison of two definitions of a checkpoint's tokenizer on a few difficult texts."""
 
 from collections.abc import Callable
 from importlib import resources
@@ -12,8 +12,8 @@ from zoo.tokenizers.source_files import TOKENIZER_JSON, SourceFiles
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# One text a line, in many scripts. Left out is everything that published pairs of files disagree
-# on: trailing spaces, control characters, special tokens in the text, and the like.
+# One text per line, in many scripts, without inputs on which the two files of published checkpoints
+# differ: trailing spaces, control characters, special tokens in the text, and the like.
 TEXTS = "probe.txt"
 
 
@@ -23,7 +23,7 @@ def check_same_tokenization(
     """Check that ``tokenizer.json`` and a vocabulary file give the same token ids.
 
     Args:
-        files: directory of both.
+        files: directory with both files.
         stored: tokenizer of ``tokenizer.json``. Its truncation and padding are disabled.
         source: tokenizer from the other file. It is modified.
         name: name of the other file.

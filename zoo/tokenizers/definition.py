@@ -1,9 +1,9 @@
 """Checks of ``tokenizer.json`` before the ``tokenizers`` library loads it.
 
-The library trusts the file: a regular expression may never end, a replacement may make a text a
-million times longer, padding to 3,000,000,000 tokens ends the process, and ids in a template are
-not looked up. Such files are refused here. Legacy layouts of the library omit ``type``, so a step
-is recognized by its keys.
+The library does not validate the file: matching a regular expression may take unbounded time, a
+replacement may lengthen a text a million times, padding to 3,000,000,000 tokens aborts the process,
+and ids in a template are not looked up. Such files are refused here. Legacy layouts of the library
+omit ``type``, so a step is recognized by its keys.
 """
 
 import base64
@@ -54,7 +54,7 @@ def check_definition(definition: Any, path: Path) -> Definition:
         the same object with truncation and padding disabled, which are options of each run.
 
     Raises:
-        VerificationError: it is malformed, or would need too much time or memory.
+        VerificationError: the definition is malformed, or would need too much time or memory.
     """
     if not isinstance(definition, dict):
         raise VerificationError(f"{path} is not a JSON object")
@@ -126,7 +126,7 @@ def _check_model(model: Mapping[str, Any], path: Path) -> None:
 def _check_merges(model: Mapping[str, Any], path: Path) -> None:
     """Check that the second part of each merge begins with the prefix of word continuations.
 
-    The library cuts the prefix off unchecked, and ends the process if it is longer than the part.
+    The library removes the prefix unchecked, and aborts the process if it is longer than the part.
     """
     prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
     if not prefix or not isinstance(merges, list):
@@ -261,7 +261,7 @@ def check_charsmap(content: bytes, path: Path) -> int:
 
 
 def _is_sound_trie(content: bytes, replacements: int) -> bool:
-    """Return ``True`` if no walk through a double-array trie leaves it.
+    """Return ``True`` if no traversal of a double-array trie leaves its bounds.
 
     A unit has 32 bits (the layout of darts-clone). In a leaf, the highest bit is 1, and the
     others are an offset in the replacements. In any other unit, bit 8 is set if it has a leaf,

@@ -14,8 +14,8 @@ def hub_tokenizer_files(
 ) -> dict[str, bytes]:
     """Return the tokenizer files of a directory in the Hub's layout.
 
-    ``tokenizer.json`` is copied, with the name of a class that applies no options to it, so that
-    the ids are the same. Options are repeated for users who load another class.
+    ``tokenizer.json`` is copied, and ``tokenizer_class`` is a class that applies no options to it,
+    so that the ids are the same. The options are also written, for users who load another class.
 
     Args:
         tokenizer_json: contents of ``tokenizer.json``.

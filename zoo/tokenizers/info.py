@@ -37,7 +37,7 @@ def tokenizer_info(
     Args:
         files: directory that the tokenizer was built from.
         tokenizer: tokenizer to check the tokens against.
-        roles: role -> token, for roles that no file defines; by default those of the kind of model.
+        roles: role -> token, for roles that no file defines; by default those of the type of model.
 
     Returns:
         special tokens by role, restricted to the vocabulary, and maximum length in tokens, or

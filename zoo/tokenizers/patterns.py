@@ -4,17 +4,17 @@ The tokenizer library runs it with Oniguruma, which backtracks: the time of ``(a
 every letter of a text, without a limit and without interruption. A pattern is therefore parsed here
 first, and refused unless all of the following holds, as it does for published tokenizers:
 
-* It consists of the constructs that those use: characters, classes, groups, alternatives,
+* It consists of characters, classes, groups, alternatives,
   look-around and quantifiers; no back-references, calls, conditions, comments, or quantifiers of
   quantifiers.
-* A group that is repeated has one way to match a text: ``(?:ab)+``, but not ``(?:a|ab)+``.
+* A repeated group matches a text in one way only: ``(?:ab)+``, but not ``(?:a|ab)+``.
 * Of the unbounded repetitions in one alternative, at most one is followed by something that can
   fail, which is when an engine backtracks; and it takes either spaces or letters, not both. So
   backtracking ends at the border of a word, and takes no more than its length squared.
 * The bounded choices before something that can fail multiply to at most ``MAX_PATTERN_WAYS``.
 
-A time limit in a subprocess is no alternative: it would run whenever a tokenizer is loaded, and
-would not cover other texts.
+A time limit in a subprocess is no alternative: it would slow down every load of a tokenizer, and
+test only particular texts.
 """
 
 import math
@@ -280,6 +280,6 @@ def _takes_spaces_and_letters(atom: str) -> bool:
 
     try:
         remaining = normalizers.Replace(Regex(atom), "").normalize_str(" eE0\u044f\u4e2d")
-    except Exception as error:  # the library raises nothing narrower
+    except Exception as error:  # the library raises no more specific type
         raise _Refused(" ".join(str(error).split())[:100]) from error
     return " " not in remaining and len(remaining) < 5

@@ -55,7 +55,7 @@ class SourceFiles:
         only: names of the files that may be read; by default all.
 
     Attributes:
-        names_read: names of the files that were read so far.
+        names_read: names of the files read so far.
     """
 
     def __init__(self, directory: Path, only: Collection[str] | None = None) -> None:
@@ -122,7 +122,7 @@ class SourceFiles:
 
         Raises:
             SourceError: the file is missing or cannot be read.
-            VerificationError: the file is no JSON.
+            VerificationError: the file is not JSON.
         """
         return parse_json(self.bytes(name), self.path(name), max_values=self._limits(name)[1])
 

@@ -165,8 +165,8 @@ def longest_first(first: int, second: int, max_tokens: int) -> tuple[int, int]:
         max_tokens: maximum total number of tokens.
 
     Returns:
-        the truncated lengths. If both are truncated to an odd total, the longer text keeps one
-            token more, and the second if both were equally long.
+        the truncated lengths. If both are truncated and ``max_tokens`` is odd, the longer text has
+            one token more; of equally long texts, the second.
     """
     if first + second <= max_tokens:
         return first, second

@@ -94,12 +94,12 @@ def stored_kind(files: SourceFiles) -> str | None:
 
 
 def check_normalized(tokenizer: "Tokenizer", path: "Path | str") -> None:
-    """Check that normalization leaves something of each added token.
+    """Check that no added token is normalized to the empty string.
 
-    The library would match the empty text everywhere, and panic.
+    The library would match the empty string everywhere, and panic.
 
     Raises:
-        VerificationError: nothing is left of a token.
+        VerificationError: a token is normalized to the empty string.
     """
     normalizer = tokenizer.normalizer
     if normalizer is None:
@@ -119,7 +119,7 @@ def check_normalized(tokenizer: "Tokenizer", path: "Path | str") -> None:
 def _check_post_processor(tokenizer: "Tokenizer", processor: Any, path: Path) -> None:
     """Check that the special tokens of the post-processor have the ids of the vocabulary.
 
-    The library does not check the ids, and ends the process if one is missing.
+    The library does not check the ids, and aborts the process if one is missing.
     """
     for token, number in _ends(processor):
         expected = tokenizer.token_to_id(token)
@@ -150,10 +150,10 @@ def _ends(processor: Any) -> Iterator[tuple[str, int | None]]:
 
 
 def finalize(tokenizer: "Tokenizer", settings: TokenizerFilesConfig) -> None:
-    """Add the last settings to a tokenizer before it is stored.
+    """Set the final options of a tokenizer before it is stored.
 
-    Decoding ends with the clean-up of the configuration. Truncation and padding are disabled,
-    since they are options of each run.
+    The decoder is extended by the clean-up of spaces that the configuration specifies. Truncation
+    and padding are disabled, since they are options of each run.
 
     Raises:
         VerificationError: the configuration is malformed.

@@ -1,7 +1,7 @@
 """Training of a tokenizer with the ``tokenizers`` library, deterministically.
 
-The result is the set of files that a checkpoint ships; they are then read as those of any
-checkpoint (``Family.tokenizer``), which adds the template. Two results of the library depend on the
+The result is the tokenizer files of a checkpoint, which ``Family.tokenizer`` reads like those of
+any other checkpoint, and to which it adds the template. Two results of the library depend on the
 order of hash maps and threads, and are made deterministic here:
 
 * Word-internal characters of WordPiece get ids in any order, and ties of merges are broken by ids.
@@ -90,7 +90,7 @@ class _TrainParams:
         return self.size - len(self.last)
 
     def texts(self) -> Iterator[list[str]]:
-        """Yield the texts, with spaces for the spelling of special tokens."""
+        """Yield the texts, with spellings of special tokens replaced by spaces."""
         special = (*self.new.first, *self.last)
         for batch in self.batches():
             texts = list(batch)
@@ -99,7 +99,7 @@ class _TrainParams:
             yield texts
 
     def common(self) -> "_TrainParams":
-        """Return parameters whose texts have spaces for rare characters."""
+        """Return parameters whose texts have rare characters replaced by spaces."""
         counts: Counter[str] = Counter()
         for batch in self.texts():
             for text in batch:
@@ -143,11 +143,11 @@ def train(
 
 
 def _fit(tokenizer: "Tokenizer", trainer: Any, params: _TrainParams) -> None:
-    """Train, and convert exceptions of the library."""
+    """Train a tokenizer; convert exceptions of the library."""
     try:
         tokenizer.train_from_iterator(params.texts(), trainer)
     except Exception as error:
-        if type(error) is not Exception:  # the library raises nothing narrower
+        if type(error) is not Exception:  # the library raises no more specific type
             raise
         reason = " ".join(str(error).split())[:200]
         raise UsageError(

@@ -1,13 +1,13 @@
 """WordPiece: from ``tokenizer.json``, or from ``vocab.txt`` and ``tokenizer_config.json``.
 
-The ``tokenizers`` library splits texts. This module decides on the precedence of the files:
+The ``tokenizers`` library tokenizes. This module defines the precedence of the files:
 
-* ``tokenizer.json`` describes a whole tokenizer. ``do_lower_case``, ``strip_accents`` and
+* ``tokenizer.json`` is a complete definition. ``do_lower_case``, ``strip_accents`` and
   ``tokenize_chinese_chars`` in ``tokenizer_config.json`` override it. If there is ``vocab.txt``
-  too, it must give the same ids.
+  too, it must result in the same ids.
 * ``vocab.txt`` is a list of tokens. Options come from ``tokenizer_config.json``, else from the
   defaults of the original implementation: lower-case, no accents, a space around every Chinese
-  character, 100 characters a word. Some published cased models have only this list; their texts
+  character, 100 characters per word. Some published cased models have only this list; their texts
   are lower-cased, with a warning.
 """
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from threading import Event
 from typing import BinaryIO
 
-# Imported here, in the main thread: an import that a signal interrupts keeps its lock, and the
-# thread that imports the module next would wait for it for ever.
+# Imported here, in the main thread: an import that a signal interrupts does not release its
+# lock, and the next thread that imports the module would wait forever.
 import blake3  # noqa: F401
 
 from zoo.io.digests.files import FileDigest, hash_file
@@ -21,7 +21,7 @@ def _sync(path: Path) -> None:
 
 
 class BackgroundHasher:
-    """Computes digests of files and flushes files to disk, each in a thread of its own."""
+    """Background threads that compute digests of files and flush files to disk."""
 
     def __init__(self) -> None:
         self._hashing = ThreadPoolExecutor(1)

@@ -13,7 +13,7 @@ from zoo.io.paths import safe_join
 CACHE_CHUNK = 1 << 19  # bytes that stay in the processor's cache between copying and hashing
 PARALLEL_CHUNK = 8 << 20  # bytes; BLAKE3 uses all cores from about this length on
 POLL_SECONDS = 0.005  # wait for more data of a file that is being written
-FINISHED = Event()  # state of a file that nobody appends to
+FINISHED = Event()  # for a file that is already complete
 FINISHED.set()
 
 
@@ -43,7 +43,7 @@ def hash_stream(
     Args:
         file: file open for reading.
         length: maximum number of bytes to hash; by default up to the end.
-        finished: set once nothing more is appended to the file; until then its end is polled.
+        finished: event that is set when the file is complete; until then its end is polled.
         all_cores: hash on all cores. On one core, the digest can keep up with a writer without
             slowing it down.
     """
@@ -65,7 +65,7 @@ def hash_file(path: Path, finished: Event = FINISHED) -> FileDigest:
 
     Args:
         path: path of the file.
-        finished: set once nothing more is appended to the file.
+        finished: event that is set when the file is complete.
 
     Raises:
         OSError: the file is missing or cannot be read.
@@ -132,7 +132,7 @@ def check_files(
 
 
 def check_strays(root: Path, listed: Iterable[str], manifest: str, *, hint: str) -> None:
-    """Refuse files that a manifest does not list.
+    """Raise an error for files that a manifest does not list.
 
     Hidden files, which file managers and network file systems leave, are ignored, unless their
     name ends in ``.safetensors``.

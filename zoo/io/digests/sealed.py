@@ -1,7 +1,7 @@
 """JSON records with a digest of themselves, which detects damage of a manifest.
 
 The field ``digest`` holds the BLAKE3 digest of the file with zeros in place of that digest. It is
-no signature: anyone can write another file with a correct digest.
+not a signature: anyone can write another file with a correct digest.
 """
 
 from pathlib import Path

@@ -1,10 +1,10 @@
 """Cache of file digests in ``$ZOO_HOME/verified``.
 
-An entry has the digest of a file with its device, inode, size, and times of modification and
-change; as long as these five are the same, the file is not read again. Every write through the
-file system sets the time of change, which no program can set to a value of its choice.
+An entry has the digest of a file with its device, inode, size, modification time and change time;
+as long as these five are equal, the file is not read again. The kernel sets the change time on
+every write through the file system, and programs cannot set it.
 
-Changes below the file system are not noticed: a disk that returns other bytes than were written,
+Changes below the file system are not detected: a disk that returns other bytes than were written,
 or writes to the device. ``zoo verify`` reads every byte.
 """
 
@@ -22,8 +22,8 @@ from zoo.io.files import open_regular
 from zoo.io.paths import home
 
 FOLDER = "verified"
-# A write within one tick of the file system's clock leaves the times as they are. Digests of files
-# that changed a moment before they were hashed are therefore not cached; network file systems and
+# A write within one tick of the file system's clock does not change the times. Digests of files
+# that changed shortly before they were hashed are therefore not cached; network file systems and
 # FAT have ticks of up to two seconds.
 SETTLED_NS = 3_000_000_000
 MAX_ENTRIES = 4096  # the cache is emptied when it is full, since all entries can be recomputed

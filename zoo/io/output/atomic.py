@@ -1,4 +1,4 @@
-"""Atomic writing of directories and files: readers see all of it or nothing."""
+"""Atomic writing of directories and files: other processes see the complete result or none."""
 
 import contextlib
 import ctypes
@@ -33,7 +33,7 @@ def atomic_directory(
     Args:
         target: directory to create.
         force: replace an existing directory, see ``check_target``.
-        sources: paths that are read to create it, which must not be replaced.
+        sources: inputs of the command, which must not be replaced.
         managed: replace any existing directory, see ``check_target``.
 
     Raises:
@@ -107,7 +107,7 @@ def _make_parents(target: Path, created: list[Path]) -> None:
 
 def _remove_parents(created: list[Path]) -> None:
     for parent in created:
-        with contextlib.suppress(OSError):  # another process uses it by now
+        with contextlib.suppress(OSError):  # another process has written to it
             parent.rmdir()
 
 
@@ -129,8 +129,8 @@ def _replace(staging: Path, target: Path) -> None:
     """Rename the staging directory to the target; a replaced directory takes its place.
 
     Where the system cannot exchange the two, the old directory is moved aside first. The state is
-    determined from the disk, so that an interrupt between any two steps is undone; after the end
-    of the process, ``remove_stale_staging`` does that.
+    determined from the disk, so that an interrupt between any two steps is undone; if the process
+    was killed, ``remove_stale_staging`` undoes it.
     """
     if not target.exists():
         staging.rename(target)

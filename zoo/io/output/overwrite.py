@@ -1,8 +1,8 @@
 """Checks of an output directory before it is replaced.
 
-``--force`` replaces an empty directory, or one that holds only files that `zoo` wrote: a converted
-model, an export, a corpus. Its manifest lists its files, so that other files are noticed.
-Everything else is refused, training runs included, which are expensive to repeat.
+``--force`` replaces an empty directory, or one with only files that `zoo` wrote: a converted
+model, an export, a corpus. Its manifest lists its files, so that other files are detected.
+Everything else is refused, including training runs, which are expensive to repeat.
 """
 
 import os
@@ -66,9 +66,8 @@ def check_target(
     Args:
         target: directory to write.
         force: accept an existing directory if it is empty or `zoo` wrote all of its files.
-        sources: paths that are read to create it.
-        managed: the directory is in a place where `zoo` alone writes, such as its cache: accept any
-            contents.
+        sources: inputs of the command, which must not be replaced.
+        managed: accept any contents, for directories that only `zoo` writes, such as its cache.
 
     Raises:
         UsageError: the directory exists and must not be replaced.

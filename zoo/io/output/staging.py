@@ -58,12 +58,12 @@ def discard(path: Path) -> None:
 def remove_stale_staging(directory: Path) -> None:
     """Remove the staging paths of ended processes from a directory.
 
-    A directory whose replacement was interrupted is moved back. Nothing is removed where the file
-    system has no locks, since paths in use cannot be told from stale ones there.
+    A directory whose replacement was interrupted is moved back. Nothing is removed on a file
+    system without locks, where stale paths cannot be distinguished from those in use.
     """
     try:
         names = os.listdir(directory)
-    except OSError:  # it does not exist or cannot be read
+    except OSError:  # the directory does not exist or cannot be read
         return
     matches = (_STAGED.fullmatch(name) for name in names)
     for stem in sorted({match[1] for match in matches if match}):

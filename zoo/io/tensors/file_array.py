@@ -1,7 +1,7 @@
 """Arrays in files, read in pieces with ``pread`` when their elements are needed.
 
-A memory map would need less code, but touching a page of a file that was truncated ends the process
-with SIGBUS, and a map needs as much address space as the file has bytes.
+A memory map would need less code, but access to a page of a truncated file ends the process with
+SIGBUS, and a map needs address space for the whole file.
 """
 
 import math
@@ -45,7 +45,7 @@ class FileRange:
 class DataFile:
     """A file that is read in pieces and must not change meanwhile.
 
-    It is opened for each piece, since a checkpoint may have more files than a process may open.
+    It is opened for each read, because a checkpoint may have more files than a process may open.
 
     Args:
         path: path of the file.
@@ -221,7 +221,7 @@ class FileArray:
         return self._gather()
 
     def _gather(self) -> "NumpyArray":
-        """Read each range without gaps by itself."""
+        """Read each contiguous range separately."""
         import numpy as np
 
         order = sorted(range(self.ndim), key=lambda axis: -self.strides[axis])

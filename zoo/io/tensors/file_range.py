@@ -1,6 +1,6 @@
 """Ranges of files: copied by the kernel, and compared through small buffers.
 
-A tensor whose bytes are unchanged needs neither a map of the file nor memory of its size.
+An unchanged tensor is copied without memory for its data.
 """
 
 import contextlib
@@ -106,7 +106,7 @@ def _is_contiguous(array: "Array") -> bool:
 
 
 def _near(array: "Array") -> "Array":
-    """Read a non-contiguous array unless it is large, since reading it in pieces is slower."""
+    """Read a non-contiguous array into memory unless it is large, because pieces are slower."""
     if isinstance(array, FileArray) and array.nbytes <= WINDOW:
         return array.read()
     return array

@@ -133,7 +133,7 @@ class Format(ABC):
     def find(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the file names of a directory that this format would read, or ().
 
-        Only names are given, to select files before a download. An index file comes first.
+        Files are selected by name, so that this works before a download. An index file is first.
         """
 
     @abstractmethod
@@ -152,7 +152,7 @@ class Format(ABC):
     def write(
         self, directory: Path, outputs: Sequence[TensorToWrite], advance: "Advance"
     ) -> list[Path]:
-        """Write tensors; only for formats in which families are published.
+        """Write tensors; implemented by formats in which families are published.
 
         Args:
             directory: directory to write to.

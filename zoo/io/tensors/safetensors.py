@@ -1,10 +1,10 @@
 """Reading and writing of safetensors files: a header of names, dtypes and shapes, then the data.
 
-By hand instead of with the safetensors package, for three reasons: tensors are read and written in
-pieces, so that a model need not fit into memory; files are hashed while they are written; and every
-field of a header is checked within limits, so that errors name the field.
-The layout is the one published with the safetensors package: 8 bytes of header length, a JSON
-header, then the data without gaps.
+Implemented here instead of with the safetensors package for three reasons: tensors are read and
+written in pieces, so that a model need not fit into memory; files are hashed while they are
+written; and every field of a header is checked within limits, so that errors name the field. The
+layout is the one published with the safetensors package: 8 bytes of header length, a JSON header,
+then the data without gaps.
 """
 
 import json
@@ -69,7 +69,7 @@ def regular_size(path: Path) -> int:
     """Return the length of a regular file.
 
     Raises:
-        SourceError: it is a directory, a pipe or a device.
+        SourceError: the path is a directory, a pipe or a device.
     """
     status = path.stat()
     if not stat.S_ISREG(status.st_mode):

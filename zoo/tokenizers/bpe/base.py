@@ -26,7 +26,7 @@ def from_merges(files: SourceFiles, **options: Any) -> "Tokenizer":
 
     Raises:
         SourceError: a file is missing or cannot be read.
-        VerificationError: a file is malformed, or a merge makes a token that has no id.
+        VerificationError: a file is malformed, or the result of a merge has no token id.
     """
     from tokenizers import Tokenizer, models
 

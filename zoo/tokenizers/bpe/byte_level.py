@@ -3,9 +3,9 @@
 A text is split into words with the space before them, and each byte of a word is one of 256 symbols
 (Radford et al. 2019, section 2.2). Precedence of the files:
 
-* ``tokenizer.json`` describes a whole tokenizer. ``add_prefix_space`` and ``trim_offsets`` in
+* ``tokenizer.json`` is a complete definition. ``add_prefix_space`` and ``trim_offsets`` in
   ``tokenizer_config.json`` override it. If there are ``vocab.json`` and ``merges.txt`` too, they
-  must give the same ids.
+  must result in the same ids.
 * ``vocab.json`` and ``merges.txt`` have the vocabulary and the merges. Options come from
   ``tokenizer_config.json``, else from the family.
 """
@@ -35,7 +35,7 @@ def byte_level_bpe_tokenizer(
 ) -> "Tokenizer":
     """Build a tokenizer whose ids equal those of the reference implementation.
 
-    A ``tokenizer.json`` of another kind is used unchanged.
+    A ``tokenizer.json`` with another type of model is used unchanged.
 
     Args:
         files: directory with ``tokenizer.json``, or ``vocab.json`` and ``merges.txt``.

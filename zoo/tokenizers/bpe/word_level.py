@@ -5,9 +5,9 @@ arXiv:1508.07909, section 3.2; Radford et al. 2018, section 4.1).
 
 There are two ways to split texts into words. The original code repairs mojibake with ftfy, replaces
 dashes and quotes, and splits with a spaCy model; all published ``tokenizer.json`` files split
-around punctuation instead, and strip accents. This module does the latter: it needs no library, and
-agrees with current tools. In English, the ids differ for quotes, dashes, some abbreviations and
-contractions.
+around punctuation instead, and strip accents. This module does the latter, without another library
+and in agreement with current tools. In English, the two differ for quotes, dashes, some
+abbreviations and contractions.
 """
 
 from collections.abc import Mapping

@@ -139,8 +139,8 @@ def _stored(tokenizer: "Tokenizer") -> list[dict[str, Any]]:
 def _precompiled(charsmap: bytes, origin: str) -> list["normalizers.Normalizer"]:
     """Return normalizers for a character map, which the library does not check.
 
-    Of a letter with combining marks, the library replaces the shortest known prefix and drops the
-    marks, where sentencepiece replaces the longest. Composition (NFC) first leaves one character.
+    For a letter with combining marks, the library replaces the shortest known prefix and drops the
+    marks, whereas sentencepiece replaces the longest. Prior composition (NFC) avoids this.
     """
     from tokenizers import normalizers
 

@@ -1,7 +1,7 @@
 """Reading of SentencePiece model files: a protocol buffer of pieces and options.
 
-By hand, since the sentencepiece library is a C++ extension that would only be needed to read these
-few fields, and parses untrusted files in the process.
+Implemented here because the sentencepiece library is a C++ extension that would be needed for these
+few fields only, and would parse untrusted files within the process.
 
 Field numbers are those of ``sentencepiece_model.proto``; the wire format is described in
 https://protobuf.dev/programming-guides/encoding.

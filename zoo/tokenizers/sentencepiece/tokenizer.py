@@ -1,10 +1,11 @@
 """SentencePiece tokenizers (Kudo and Richardson 2018, arXiv:1808.06226), without its library.
 
-A ``tokenizers.Tokenizer`` is built by hand, since checkpoints are stored with ``tokenizer.json``,
-and tasks need offsets and speed for batches. Precedence of the files:
+This module builds a ``tokenizers.Tokenizer`` itself, because checkpoints are stored with
+``tokenizer.json``, and tasks need offsets and fast encoding of batches. Precedence of the files:
 
-* ``tokenizer.json`` describes a whole tokenizer. ``do_lower_case`` and ``keep_accents`` in
-  ``tokenizer_config.json`` override it. If there is a model file too, it must give the same ids.
+* ``tokenizer.json`` is a complete definition. ``do_lower_case`` and ``keep_accents`` in
+  ``tokenizer_config.json`` override it. If there is a model file too, it must result in the same
+  ids.
 * A model file (``spiece.model``, ``sentencepiece.bpe.model``, ``spm.model``) has pieces and
   normalization. Ids are those of sentencepiece, shifted by tokens that a family puts first.
 

@@ -1,12 +1,12 @@
-"""Uses of names that were replaced: modules, and what modules define.
+"""Uses of former names: of modules, and of the names that modules define.
 
     python -m benchmarks.names
 
-``names.tsv`` has a line for each: the module as it is called now, the former name in it
-(``Class``, ``Class.method``, ``function:parameter``) and the name that replaced it; or, without a
-former name, a former module and the module that it became. Many of the names are ordinary words,
-so a name counts as used where its module defines it again or where it is imported from there.
-Prints the uses and exits with 1 if there are any.
+``names.tsv`` has a line for each: the present name of the module, the former name in it (``Class``,
+``Class.method``, ``function:parameter``) and its replacement; or, without a former name, a former
+module and the module that replaced it. Many names are ordinary words, so a name counts as used only
+if its module defines it again, or if it is imported from there. The uses are printed, and the exit
+code is 1 if there are any.
 """
 
 import ast

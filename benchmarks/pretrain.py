@@ -186,7 +186,7 @@ def _documents(corpus: Path) -> list[dict[str, list[int]]]:
     from zoo.data.corpus import Corpus
 
     split, opened = Corpus(corpus).split("train"), []
-    first, last = 2, 3  # [CLS] and [SEP] of a tokenizer that was trained here
+    first, last = 2, 3  # ids of [CLS] and [SEP] in a newly trained tokenizer
     bounds = split.document_starts().tolist()
     for start, end in itertools.pairwise(bounds):
         for at in range(start, end, LENGTH - 2):

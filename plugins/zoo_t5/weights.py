@@ -18,7 +18,7 @@ def weights(config: T5Config, head: str) -> WeightMap:
     else:
         backbone = _both(config, prefix)
     if head == "seq2seq-lm":
-        # a file that the Hub's library wrote may say tied and hold a table
+        # files of the Hub's library may declare tied embeddings and have a table
         tied = not config.output_table
         return lm_head_rules(backbone, config, _TOKENS, tied=tied, optional="output_table")
     return with_head(backbone, config, "none" if head == "encoder" else head, _NAMES)

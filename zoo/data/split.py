@@ -48,7 +48,7 @@ class ValidationSplit:
         return lowest
 
     def is_held_out(self, first: int, count: int) -> NDArray[np.bool_]:
-        """Return which of ``count`` documents from index ``first`` are held out, (count,), bool."""
+        """Return the mask of held-out documents among ``count`` ones from index ``first``, bool."""
         chosen = self._draw(first, count) < self.fraction
         if first <= self._sure < first + count:
             chosen[self._sure - first] = True

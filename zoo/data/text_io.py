@@ -115,12 +115,12 @@ def _pieces(file: Path) -> Iterator[bytes]:
 
 
 def check_expansion(file: Path, total: int, stored: int) -> None:
-    """Check that a file does not expand far beyond what text does.
+    """Check the compression ratio of a file, as a protection against decompression bombs.
 
     Args:
         file: the file, for the message.
-        total: uncompressed bytes so far.
-        stored: bytes of the file.
+        total: number of uncompressed bytes so far.
+        stored: number of bytes of the file.
 
     Raises:
         VerificationError: ``total`` exceeds ``MAX_EXPANSION`` times ``stored``.

@@ -33,7 +33,7 @@ class ExistingTokenizer:
     info: TokenizerInfo
 
     def settings(self) -> dict[str, Any]:
-        """Return what identifies the tokenizer in the settings of a corpus."""
+        """Return the settings that identify the tokenizer in ``corpus.json``."""
         from blake3 import blake3
 
         return {"blake3": blake3(self.json).hexdigest()}
@@ -101,7 +101,7 @@ class TokenizerToTrain:
         return cls(family, tokenizer_type, new, vocab_size, sample_chars)
 
     def settings(self) -> dict[str, Any]:
-        """Return what identifies the tokenizer; the default sample size is omitted."""
+        """Return the settings that identify the tokenizer; the default sample size is omitted."""
         found = {
             "trained": self.type,
             "family": self.family.name,

@@ -93,7 +93,7 @@ def _choose(run: Path, settings: TrainConfig) -> str:
 
 
 def _set_aside(path: Path, reason: str, resumed: str) -> None:
-    """Rename a damaged checkpoint, so that the run can write its step again, and say so."""
+    """Rename a damaged checkpoint, so that the run can write its step again, and log a warning."""
     number, new = 1, path.with_name(f"{path.name}{DAMAGED}")
     while new.exists():
         number, new = number + 1, path.with_name(f"{path.name}{DAMAGED}-{number + 1}")

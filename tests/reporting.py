@@ -48,10 +48,10 @@ def record(
     Call it before the assertion; otherwise a failure is not recorded.
 
     Args:
-        promise: key of ``PROMISES``.
+        promise: key in ``PROMISES``.
         cases: number of cases.
         failures: number of cases that broke the promise.
-        measured: measured figure as text: ``"peak 431 MB"``.
+        measured: measured figure as text, such as ``"peak 431 MB"``.
         command: command that repeats the test; by default that of the running test.
     """
     if promise not in PROMISES:
@@ -77,5 +77,5 @@ def _running_test() -> str:
 
 
 def _slug(command: str) -> str:
-    """Return a file name for a command, made of its last words."""
+    """Return a file name made of the last words of a command."""
     return re.sub(r"[^a-z0-9]+", "-", command.lower()).strip("-")[-80:].lstrip("-")

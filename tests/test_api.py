@@ -63,7 +63,7 @@ def test_importing_zoo_and_its_tasks_is_cheap() -> None:
     assert done.stdout.strip() == "[]"
 
 
-# What docs/api.md promises. A change here needs a line in the changelog.
+# The signatures in docs/api.md. A change here needs a line in the changelog.
 LOAD = (
     "(ref: str | os.PathLike[str], *, backend: Literal['auto', 'cpu', 'cuda', 'onnx'] = 'auto', "
     "device: str | None = None, dtype: str | None = None, threads: int | None = None, "
@@ -92,7 +92,7 @@ CAPTURE = ["model", "hidden", "attention", "attention_scores", "cross_attention"
 
 
 def signature(function: object) -> str:
-    """Return a signature without the modules of its types."""
+    """Return a signature without module names."""
     text = str(inspect.signature(function))  # type: ignore[arg-type]
     for module in ("typing.", "collections.abc."):
         text = text.replace(module, "")

@@ -31,7 +31,7 @@ def test_functions_are_defined_there(name: str, path: str) -> None:
 
 
 def _defined(node: ast.AST) -> list[str]:
-    """The names that a statement defines."""
+    """Return the names that a statement defines."""
     if isinstance(node, ast.Assign):
         return [target.id for target in node.targets if isinstance(target, ast.Name)]
     return [node.name] if isinstance(node, ast.ClassDef | ast.FunctionDef) else []

@@ -21,7 +21,7 @@ VARIABLES = ("DO_NOT_TRACK", "HF_HUB_DISABLE_TELEMETRY", "ORT_DISABLE_TELEMETRY"
 
 
 def files_left(home: Path, first: str) -> list[Path]:
-    """Run a session of ONNX Runtime with an empty home; return the files that it created."""
+    """Run a session of ONNX Runtime with an empty home; return the created files."""
     home.mkdir()
     environment = {k: v for k, v in os.environ.items() if k not in {*VARIABLES, "XDG_CACHE_HOME"}}
     environment["HOME"] = str(home)

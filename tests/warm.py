@@ -115,7 +115,7 @@ def _ended(child: int) -> bool:
 
 
 def _become(order: dict[str, Any]) -> None:
-    """Run the command in this process, and exit."""
+    """Run the command in this process, which then exits."""
     os.environ.clear()
     os.environ.update(order["environment"])
     sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
@@ -128,7 +128,7 @@ def _become(order: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     exec(PRELOADED)
-    # Without it, the garbage collector of each fork touches, and so copies, all memory at exit.
+    # Otherwise the garbage collector of each fork touches, and thereby copies, all memory at exit.
     gc.freeze()
     with open(os.dup(0)) as orders, open(os.dup(1), "w") as answers:
         _serve(orders, answers)

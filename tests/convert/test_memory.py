@@ -43,7 +43,7 @@ def test_every_change_of_dtype(tmp_path: Path, stored: str, dtype: str, to: str)
 @pytest.mark.long
 @pytest.mark.parametrize("options", [(), ("--dtype", "bfloat16")])
 def test_twelve_gigabyte_checkpoint(tmp_path: Path, options: tuple[str, ...]) -> None:
-    """The result takes the same space on disk during the test."""
+    """The test needs as much disk space for the result."""
     size = sparse_checkpoint(
         tmp_path / "source",
         shard_bytes=5_000 * MB,

@@ -42,7 +42,7 @@ def test_the_reference_library_reads_them(sharded: Path) -> None:
     import transformers
 
     before = load_file(sharded / "source" / "model.safetensors")
-    kind = getattr(transformers, "BertForPreTraining")  # noqa: B009 (it is typed wrongly)
+    kind = getattr(transformers, "BertForPreTraining")  # noqa: B009 (wrong type stub)
     model, loading = kind.from_pretrained(sharded / "back", output_loading_info=True)
     assert not any(loading.values())
     state = model.state_dict()

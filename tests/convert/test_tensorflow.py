@@ -72,7 +72,7 @@ def test_outputs_match_the_formula(source: Path, tmp_path: Path) -> None:
     """The expected values are computed by the formulas of modeling.py, in float64."""
     ours(source, tmp_path / "ours")
     convert(CheckpointDir(tmp_path / "ours", "ours"), tmp_path / "hub", to="hub")
-    kind = getattr(transformers, "BertForPreTraining")  # noqa: B009 (it is typed wrongly)
+    kind = getattr(transformers, "BertForPreTraining")  # noqa: B009 (wrong type stub)
     model, loading = kind.from_pretrained(tmp_path / "hub", output_loading_info=True)
     assert not any(loading.values()), loading
     ids = torch.tensor([[2, 5, 9, 3]])

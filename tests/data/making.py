@@ -23,7 +23,7 @@ def paragraphs(count: int = 60) -> list[str]:
 
 
 def trained(family: str, size: int = 800, kind: str | None = None) -> ExistingTokenizer:
-    """Train a tokenizer on the paragraphs; return its directory."""
+    """Return a tokenizer trained on the paragraphs."""
     return TokenizerToTrain.for_family(
         get_family(family), vocab_size=size, tokenizer_type=kind
     ).make(lambda: [paragraphs()])

@@ -21,7 +21,7 @@ class ReferenceTests:
     Attributes:
         family: the family under test.
         base: full-size configuration, compared at all sequence lengths.
-        others: sizes compared with fewer layers and tokens.
+        others: further sizes, compared with fewer layers and tokens.
         small: small configuration whose dimensions are all different.
         settings: changes of ``small`` to compare.
         default: configuration equal to the reference's defaults.

@@ -20,7 +20,7 @@ SHARE = 0.2
 
 
 class Chaos:
-    """Random faults, in one of five responses."""
+    """Random faults, in a fifth of the responses."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

@@ -16,12 +16,12 @@ def drawn(vocab_size: int) -> list[np.ndarray[Any, np.dtype[np.int64]]]:
 
 
 def assert_apart(model: Any, vocab_size: int, *, positions: bool = False) -> None:
-    """What is scored of texts that share a row, with padding behind them, is what it is alone.
+    """Check that logits of packed texts, followed by padding, equal those of single texts.
 
     Args:
-        model: in float64, without dropout.
-        vocab_size: of which tokens are drawn.
-        positions: whether scores depend on them.
+        model: a float64 model without dropout.
+        vocab_size: size of the vocabulary.
+        positions: pass position ids to ``scores``.
     """
     texts = drawn(vocab_size)
     packed = pack([without_special_tokens(text) for text in texts], length=sum(LENGTHS) + 3, pad=0)

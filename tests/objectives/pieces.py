@@ -17,12 +17,12 @@ ROLES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask":
 
 
 def goes_on(number: int) -> bool:
-    """Whether a token goes on with a word."""
+    """Return ``True`` if a token continues a word."""
     return number > MASK and number % 3 == 0
 
 
 def vocabulary(size: int = SIZE) -> TokenizerView:
-    """``[CLS] first [SEP] second [SEP]``, of segments 0 and 1."""
+    """Return a vocabulary with the template ``[CLS] A [SEP] B [SEP]``, B of token type 1."""
     pieces = [f"##{n}" if goes_on(n) else f"w{n}" for n in range(len(ROLES), size)]
     tokens = {token: number for number, token in enumerate([*ROLES.values(), *pieces])}
     tokenizer = Tokenizer(models.WordLevel(tokens, "[UNK]"))
@@ -40,13 +40,13 @@ WORDS = vocabulary()
 
 
 def packed(*texts: Sequence[int], length: int = 0) -> PackedRow:
-    """A row of texts in their frames."""
+    """Return a packed row of texts with their special tokens."""
     framed = [WORDS.single_template.wrap(np.array(text, dtype=np.int64)) for text in texts]
     return pack(framed, length=length or sum(len(f[0]) for f in framed), pad=PAD)
 
 
 def split_words(row: PackedRow) -> list[list[int]]:
-    """The places of each word, found token by token."""
+    """Return the positions of each word, computed token by token."""
     found: list[list[int]] = []
     for place in np.flatnonzero(row.is_text).tolist():
         within = place > 0 and row.is_text[place - 1]
@@ -66,10 +66,10 @@ rows = st.builds(
 
 
 def binomial(count: int, of: int, p: float) -> bool:
-    """Whether a count is within five deviations of what is expected."""
+    """Return ``True`` if a count is within five standard deviations of its expectation."""
     return abs(count - of * p) <= 5 * math.sqrt(of * p * (1 - p)) + 1
 
 
 def numbers(*texts: Sequence[int]) -> list[Ids]:
-    """Arrays of ids."""
+    """Return texts as arrays of token ids."""
     return [np.array(text, dtype=np.int64) for text in texts]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from zoo.objectives.losses.auc import auc_counts
 
 KINDS = st.sampled_from(["wanted", "other", "padding"])
-FEW = st.sampled_from([-1.5, 0.0, 0.25, 3.0])  # so that many scores are equal
+FEW = st.sampled_from([-1.5, 0.0, 0.25, 3.0])  # few values, for many ties
 SCORES = st.one_of(FEW, st.floats(-(2.0**90), 2.0**90, width=32))
 
 
@@ -41,7 +41,7 @@ def test_rows_count_together_as_the_area_under_the_curve() -> None:
     false = [np.mean(scores[~wanted] >= each) for each in thresholds]
     area = np.trapezoid([0, *true], [0, *false])
     assert won.item() / pairs.item() == pytest.approx(area, rel=1e-9)
-    assert 0.7 < area < 0.8  # a normal with its mean at 1 above one with its mean at 0: 0.76
+    assert 0.7 < area < 0.8  # P(N(1, 1) > N(0, 1)) = 0.76
 
 
 def test_counts_are_exact_where_there_are_more_than_float32_tells_apart() -> None:

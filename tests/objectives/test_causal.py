@@ -47,7 +47,7 @@ def told(row: Example) -> list[list[int]]:
     return labels(row, "input_ids", "document_ids")
 
 
-# What is told
+# Labels
 
 
 def test_every_token_and_the_end_of_a_document_are_predicted() -> None:
@@ -107,7 +107,7 @@ def test_an_epoch_tells_every_token_and_every_end_once(
     for row in found:
         assert row.counts["causal-lm"] == np.count_nonzero(row.arrays["document_ids"])
         for read_ids, targets in zip(read(row), told(row), strict=True):
-            assert read_ids[1:] == targets[:-1]  # each next is the next
+            assert read_ids[1:] == targets[:-1]  # targets are shifted inputs
 
 
 @settings(deadline=None, max_examples=20)
@@ -136,7 +136,7 @@ def test_the_layout_is_a_function_of_the_seed() -> None:
     assert drawn(1) == drawn(1) != drawn(2)
 
 
-# What it costs
+# Losses
 
 
 def references(model: Any, config: GptConfig) -> Any:
@@ -202,7 +202,7 @@ def test_gradients_are_those_of_the_texts_alone() -> None:
     assert (together - alone).abs().max() < 1e-6 * together.abs().max()
 
 
-# Who can learn it
+# Supported models
 
 
 def test_a_family_that_reads_both_ways_cannot_learn_it() -> None:

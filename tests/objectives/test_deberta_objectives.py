@@ -68,7 +68,7 @@ def test_texts_of_a_row_do_not_see_each_other(shape: str, head: str) -> None:
 
 
 def test_gradients_of_texts_that_share_a_row() -> None:
-    """What is learnt, too: without gradients, attention takes another path."""
+    """Gradients are equal, too; without gradients, attention uses another implementation."""
     model: Any = random_model(DEBERTA, SHAPES["third"], "masked-lm")
     texts = [np.arange(3, 12), np.arange(20, 25)]
     packed = pack([without_special_tokens(text) for text in texts], length=16, pad=0)
@@ -143,7 +143,7 @@ def test_the_discriminator_has_no_gradient_to_the_generators_embeddings(term: st
     ("size", "layers"), [("v3-xsmall", 6), ("v3-small", 3), ("v3-base", 6), ("v3-large", 12)]
 )
 def test_generators_are_those_of_the_released_configurations(size: str, layers: int) -> None:
-    """As wide as the discriminator, and half as deep: experiments/language_model/rtd_*.json."""
+    """Same width as the discriminator, half the layers: experiments/language_model/rtd_*.json."""
     options = parse_options(
         ReplacedTokenDetection.options_type, DEBERTA.recipe(size).objective_args, REPLACED_TOKEN
     )

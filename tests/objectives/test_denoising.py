@@ -58,7 +58,7 @@ def ids(spelled: str) -> Ids:
 
 
 def many(tokens: int) -> Ids:
-    return np.arange(3, 3 + tokens)  # after the special tokens
+    return np.arange(3, 3 + tokens)  # ids above the special tokens
 
 
 # Table 3 of the paper
@@ -119,14 +119,14 @@ def test_the_example_of_deshuffling_is_one_of_all_orders() -> None:
         assert target.tolist() == three.tolist()
         orders[tuple(source.tolist())] += 1
     assert set(orders) == set(itertools.permutations(three.tolist()))
-    assert all(abs(count - 500) < 5 * 20.5 for count in orders.values())  # deviation of 20.4
+    assert all(abs(count - 500) < 5 * 20.5 for count in orders.values())  # standard deviation 20.4
 
 
-# The released code's algebra
+# Lengths in the released code
 
 
 def released_lengths(tokens: int) -> tuple[int, int]:
-    """random_spans_helper, without its ends: one token each."""
+    """Compute the lengths of ``random_spans_helper``, without its end tokens."""
     noise = round(tokens * 0.15)
     spans = round(noise / 3.0)
     return tokens - noise + spans, noise + spans
@@ -134,21 +134,21 @@ def released_lengths(tokens: int) -> tuple[int, int]:
 
 def test_lengths_are_those_of_the_released_code() -> None:
     task = objective("span-corruption", vocabulary(sentinels=200))
-    for tokens in range(10, 2001):  # shorter texts have no spans there; its masks have one
+    for tokens in range(10, 2001):  # it has no spans for shorter texts
         assert task.max_lengths(tokens) == released_lengths(tokens)
     assert task.max_lengths(568) == (
         511,
         113,
-    )  # rows of 512 tokens, 568 of a text: the paper's rows
+    )  # the paper: 568 tokens in rows of 512
 
 
-# Nothing is lost
+# Reconstruction
 
 
 def whole(source: Ids, target: Ids, marks: Ids) -> list[int]:
-    """Put what is told in the place of its sentinel."""
+    """Replace each sentinel of the source by its span in the target."""
     parts: dict[int, list[int]] = {}
-    mark = -1  # noise that a text begins with, before any sentinel
+    mark = -1  # noise at the start, before any sentinel
     for token in target.tolist():
         if token in marks:
             mark = token
@@ -210,8 +210,8 @@ def test_a_tenth_of_noise_becomes_other_words() -> None:
     source, _ = example(task, text, generator(1, "row"))
     noise = source != text
     masks = np.count_nonzero(source == task.sentinels[0])
-    assert abs(np.count_nonzero(noise) - 300) <= 1  # one in 3,000 others is the word itself
-    assert abs(300 - masks - 30) < 5 * 5.2  # binomial: a deviation of 5.2
+    assert abs(np.count_nonzero(noise) - 300) <= 1  # a random word can be the original
+    assert abs(300 - masks - 30) < 5 * 5.2  # standard deviation 5.2
     assert set(source.tolist()) - {int(task.sentinels[0])} <= set(MANY.ordinary_ids.tolist())
 
 
@@ -244,7 +244,7 @@ def test_examples_follow_from_the_generator(name: str) -> None:
 
 def test_sentinels_are_found_by_name() -> None:
     words = vocabulary(["a", "b"], sentinels=3)
-    assert sentinel_ids(words).tolist() == [7, 6, 5]  # the last rows of the vocabulary, falling
+    assert sentinel_ids(words).tolist() == [7, 6, 5]  # the last ids, descending
 
 
 def test_a_tokenizer_without_sentinels_is_refused() -> None:
@@ -262,7 +262,7 @@ def test_a_stretch_is_no_longer_than_its_sentinels_last(name: str) -> None:
         assert all(sum(t in task.sentinels for t in each.tolist()) <= 4 for each in found)
 
 
-# What can be asked for
+# Options
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def made(found: MaskedLanguageModelling, split: Split) -> list[Example]:
     return [laid.example(k, generator(1, k)) for k in range(len(laid))]
 
 
-# What is hidden
+# Masks
 
 
 @pytest.mark.parametrize("choose", ["tokens", "words", "ngrams", "spans"])
@@ -98,7 +98,7 @@ def test_shares(choose: Any) -> None:
         fates += int(first.sum())
     assert 0.14 * 400 * 200 < told <= 60 * 200  # 60 = 0.15 * 400; whole words may fit worse
     assert binomial(masks, fates, 0.8)
-    assert binomial(kept, fates, 0.1 + 0.1 / (SIZE - 5))  # any token may be what stood there
+    assert binomial(kept, fates, 0.1 + 0.1 / (SIZE - 5))  # a random token can be the original
 
 
 def test_a_span_has_one_fate() -> None:
@@ -125,7 +125,7 @@ def test_replacements_are_any_ordinary_token() -> None:
 
 
 def test_a_hand_worked_row() -> None:
-    """Nine of ten tokens become the mask, where all that are chosen do."""
+    """Masks and labels of a small row, derived by hand."""
     row = objective(mask_prob=0.9, mask_token_prob=1.0, random_token_prob=0.0).mask_row(
         packed(range(5, 15)), generator(0)
     )
@@ -200,7 +200,7 @@ def test_a_packed_text_is_read_as_if_it_were_alone(name: str) -> None:
 
 
 def reference_batch(rows: list[Example]) -> dict[str, torch.Tensor]:
-    """The rows as the reference library takes them: marks for tokens, -100 for no label."""
+    """Return a batch in the reference library's format, with labels of -100 for other tokens."""
     batch: dict[str, Any] = {n: np.stack([row.arrays[n] for row in rows]) for n in rows[0].arrays}
     labels = np.full(batch["input_ids"].shape, -100)
     for number, row in enumerate(rows):
@@ -211,7 +211,7 @@ def reference_batch(rows: list[Example]) -> dict[str, torch.Tensor]:
 
 
 def one_a_row(rows: list[Example]) -> list[Example]:
-    """The rows that hold one text; the reference library knows of no others."""
+    """Return the rows of one text; the reference library supports no packed rows."""
     return [row for row in rows if row.arrays["document_ids"].max() == 1]
 
 

@@ -28,7 +28,7 @@ def chosen(how: MaskStrategy, row: PackedRow, budget: int, seed: int) -> MaskSel
 
 
 def runs(places: list[int], row: PackedRow) -> list[list[int]]:
-    """Places in stretches, one after the other."""
+    """Group positions into runs of adjacent positions in the same text."""
     found: list[list[int]] = []
     for place in places:
         same = found and found[-1][-1] == place - 1
@@ -97,12 +97,12 @@ def test_words_are_those_that_a_loop_finds(row: PackedRow) -> None:
 
 
 def test_a_hand_worked_row() -> None:
-    """A word starts where a text does, even with a piece that goes on."""
+    """A word starts with each text, even if its first token is a continuation."""
     row = packed([5, 6, 6, 7], [9, 8])  # CLS 5 ##6 ##6 7 SEP CLS ##9 8 SEP
     found = Words.find(row, WORDS.starts_word)
     assert found.spans == [(1, 4), (4, 5), (7, 8), (8, 9)]
     assert found.document_ends == [2, 2, 4, 4]
-    # of three tokens, either the first word alone or the three others
+    # of a budget of three tokens: the first word alone, or the other three words
     for seed in range(20):
         places = chosen("words", row, 3, seed).positions.tolist()
         assert places in ([1, 2, 3], [4, 7, 8])
@@ -115,7 +115,7 @@ def test_stretches_of_two_texts_that_touch_are_two() -> None:
 
 
 def long_row(count: int) -> PackedRow:
-    return packed([5 + 3 * (k % 2) for k in range(count)])  # each token is a word
+    return packed([5 + 3 * (k % 2) for k in range(count)])  # every token is a word
 
 
 def test_every_token_is_as_likely() -> None:
@@ -138,7 +138,7 @@ def test_every_word_is_as_likely() -> None:
 
 
 def test_the_length_of_ngrams() -> None:
-    """6, 3 and 2 elevenths: a budget of 3 is one run of three words for n = 3 alone."""
+    """Probabilities 6/11, 3/11 and 2/11; a budget of 3 is one run of 3 words only for n = 3."""
     row = long_row(2000)
     found, three = Words.find(row, WORDS.starts_word), 0
     for seed in range(2000):
@@ -150,7 +150,7 @@ def test_the_length_of_ngrams() -> None:
 
 
 def test_the_length_of_spans() -> None:
-    """Geometric with 0.2, cut off behind ten: the paper's mean is 3.8."""
+    """Geometric distribution with p = 0.2, truncated at 10; the paper's mean is 3.8."""
     found = Words.find(long_row(40), WORDS.starts_word)
     lengths = [sum(select_spans(found, np.array([9]), 40, generator(seed))) for seed in range(4000)]
     weights = np.array([0.2 * 0.8**k for k in range(10)])

@@ -21,7 +21,7 @@ def objective(length: int) -> PrefixLm:
 
 
 def filled(length: int, asked: list[int]) -> list[int]:
-    """Return the texts of a row that is asked to take texts of some lengths."""
+    """Return the lengths of the texts in a row that is filled with texts of given lengths."""
     row, found = PrefixRowBudget(length), []
     for each in asked:
         if (taken := min(each, row.capacity())) > 0:
@@ -54,7 +54,7 @@ def test_a_prefix_and_the_rest_are_the_text(asked: list[int], seed: int) -> None
 
 
 def drawn(sizes: list[int], length: int, count: int) -> Ids:
-    """Return many draws of where texts are cut, (count, texts)."""
+    """Return many draws of split points, of shape (count, texts)."""
     return np.array(
         [draw_split_points(np.array(sizes), length, generator(n, "row")) for n in range(count)]
     )
@@ -65,16 +65,16 @@ def test_split_points_are_uniform_in_both_kinds(sizes: list[int]) -> None:
     found = drawn(sizes, 64, 4000)
     five = Counter(found[:, sizes.index(5)].tolist())
     assert set(five) == {1, 2, 3, 4}
-    assert all(abs(count - 1000) < 5 * 27.4 for count in five.values())  # deviation of 27.4
+    assert all(abs(count - 1000) < 5 * 27.4 for count in five.values())  # standard deviation 27.4
 
 
 def test_a_row_that_is_full_has_texts_cut_anywhere() -> None:
     sizes = filled(24, [18, 30, 3, 9, 2, 5])
     row = drawn(sizes, 24, 4000)
-    assert (row + 1).sum(axis=1).max() == 24  # it could not hold more
+    assert (row + 1).sum(axis=1).max() == 24  # a full row
     for size, found in zip(sizes, row.T, strict=True):
         seen = np.bincount(found, minlength=size)[1:] / 4000
-        # rounding moves cuts by one place in some of the draws
+        # rounding moves some split points by one position
         assert np.abs(np.cumsum(seen) - np.arange(1, size) / (size - 1)).max() < 1 / (size - 1) / 2
 
 

@@ -26,7 +26,7 @@ def test_every_size_has_settings_that_fit(name: str) -> None:
 
 
 def test_recipes_have_the_numbers_of_the_papers() -> None:
-    """Figures of arXiv:1810.04805 A.2, 1907.11692 table 9 and 1909.11942 section 4.1."""
+    """Values of arXiv:1810.04805 A.2, 1907.11692 table 9 and 1909.11942 section 4.1."""
     bert, roberta, albert = (
         get_family(name).recipe(size)
         for name, size in (("bert", "base"), ("roberta", "large"), ("albert", "xlarge-v1"))
@@ -34,7 +34,7 @@ def test_recipes_have_the_numbers_of_the_papers() -> None:
     assert (bert.objective, bert.max_steps, bert.global_batch_tokens) == (
         "masked-lm+next-sentence", 1_000_000, 131_072,
     )  # fmt: skip
-    # A.2: rows of 128 tokens for 90 % of the steps, then of 512, and 256 of them throughout
+    # A.2: sequences of 128 tokens for 90 % of the steps, then of 512, 256 per batch
     whole: Any = build_config({"family": "bert", "size": "base"}, {})
     assert (whole.seq_len_warmup.seq_len, whole.seq_len) == (128, 512)
     assert whole.seq_len_warmup_steps == 900_000

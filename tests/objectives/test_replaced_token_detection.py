@@ -52,7 +52,7 @@ SMALL = ElectraConfig(
 ROLES = {"pad": "[PAD]", "mask": "[MASK]", "unk": "[UNK]"}
 WORDS = vocabulary(roles=ROLES, sentinels=0, words=[f"w{n}" for n in range(150)], size=200)
 LENGTH = 32
-FEW = slice(3, 8)  # the tokens of texts, which generators favour: some samples are right
+FEW = slice(3, 8)  # the ids of texts, favoured by the generator: some samples are correct
 
 
 def objective(config: Any = SMALL, **options: Any) -> ReplacedTokenDetection:
@@ -60,7 +60,7 @@ def objective(config: Any = SMALL, **options: Any) -> ReplacedTokenDetection:
 
 
 def drawn_rows(found: ReplacedTokenDetection, count: int = 6) -> list[Example]:
-    """Rows of one text each, of several lengths."""
+    """Return masked rows of one text each, of several lengths."""
     rng = np.random.default_rng(1)
     texts = [
         without_special_tokens(rng.integers(FEW.start, FEW.stop, size=LENGTH - 3 * (n % 3)))
@@ -74,7 +74,7 @@ def learner(found: ReplacedTokenDetection, family: Any = ELECTRA) -> Any:
     torch.manual_seed(0)
     pair: Any = found.model(family, found.config).double().eval()
     for parameter in pair.parameters():
-        parameter.data.mul_(3)  # so that more hangs on it than on a fresh one
+        parameter.data.mul_(3)  # larger than at initialization, for larger effects
     pair.generator.head.bias.data[FEW] += 5.0
     return pair
 
@@ -91,7 +91,7 @@ def test_samples_are_as_frequent_as_they_are_probable() -> None:
     )
     expected = scores.double().softmax(-1)[0].numpy() * count
     chi_square = float(((found - expected) ** 2 / expected).sum())
-    assert chi_square < 73  # 39 degrees of freedom: one draw in a thousand is above 72.1
+    assert chi_square < 73  # 39 degrees of freedom: p = 0.001 at 72.1
 
 
 def test_samples_at_the_edges() -> None:
@@ -104,7 +104,7 @@ def test_samples_at_the_edges() -> None:
         1,
         3,
         3,
-    ]  # never one without a probability
+    ]  # never a token of probability zero
 
 
 def test_the_last_token_is_taken_where_rounding_leaves_none() -> None:
@@ -146,7 +146,7 @@ def test_arrays_of_a_row() -> None:
         told = ids[places] != row.values["labels"]
         assert set(ids[places][told].tolist()) <= {
             WORDS.special_token_id("mask")
-        }  # nothing is made up
+        }  # no other tokens
 
 
 def test_terms_have_the_papers_weights() -> None:
@@ -184,7 +184,7 @@ def test_losses_equal_the_reference() -> None:
     theirs = detecting(input_ids=corrupted, labels=wrong, **given).loss
     mine = outcome.sums[REPLACED_TOKEN] / batch.counts[REPLACED_TOKEN]
     assert mine.item() == pytest.approx(theirs.item(), rel=1e-6)
-    # a sample that is the original counts as original; what was not chosen is never replaced
+    # a sample equal to the original has the label original; unmasked tokens are never replaced
     assert 0 < wrong.sum() < batch.counts[MASKED]
     assert not (wrong.bool() & (labels < 0)).any()
     assert outcome.metrics["replaced"] == (wrong.sum(), batch.counts[REPLACED_TOKEN])
@@ -195,7 +195,7 @@ def reference(config: Any, head: str, model: nn.Module) -> Any:
 
 
 def test_metrics_by_hand() -> None:
-    # labels: yes yes no no, padding; predictions: yes no no yes, yes
+    # labels: 1, 1, 0, 0, padding; predictions: 1, 0, 0, 1, 1
     logits = torch.tensor([[2.0, -1.0, -3.0, 4.0, 5.0]])
     is_token = torch.tensor([[True, True, True, True, False]])
     replaced = torch.tensor([[True, True, False, False, False]])
@@ -261,7 +261,7 @@ def test_residuals_start_at_zero_and_are_summed_in_the_end() -> None:
     assert torch.equal(fresh.embeddings.tokens.weight, summed)
     row = {"input_ids": ids[None, :20]}
     assert torch.equal(fresh(**row)["logits"], model.discriminator(**row)["logits"])
-    assert target.tokens is model.discriminator.embeddings.tokens  # as it was
+    assert target.tokens is model.discriminator.embeddings.tokens  # unchanged
 
 
 # The generator
@@ -296,7 +296,7 @@ def test_unsupported_objectives_have_a_reason() -> None:
         objective(deberta)
 
 
-# A run
+# Runs
 
 
 def test_a_run_leaves_two_networks_that_the_reference_loads(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_a_run_leaves_two_networks_that_the_reference_loads(tmp_path: Path) -> N
             mine = zoo_logits(ours, ids)
         assert (mine - theirs).abs().max() <= 1e-5 * theirs.abs().max()
         tables.append(loaded.electra.embeddings.word_embeddings.weight)
-    assert torch.equal(*tables)  # tied
+    assert torch.equal(*tables)  # tied weights
 
 
 def zoo_logits(path: Path, ids: Tensor) -> Tensor:

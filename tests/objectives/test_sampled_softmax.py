@@ -81,7 +81,7 @@ def test_with_a_long_draw_it_is_the_whole_softmax() -> None:
     generator = seeded(4)
     hidden, table = (torch.randn(n, 6, generator=generator).double() for n in (7, 12))
     bias, targets = torch.zeros(12).double(), torch.arange(7)
-    everything = SampledWords(torch.arange(12), num_tries=100_000)  # every word is expected once
+    everything = SampledWords(torch.arange(12), num_tries=100_000)  # all expected counts are one
     found = sampled_softmax_loss(linear(table, bias), hidden, targets, everything)
     whole = F.cross_entropy(hidden @ table.T, targets, reduction="none")
     assert (found - whole).abs().max() <= 1e-9

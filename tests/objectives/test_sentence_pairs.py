@@ -39,7 +39,7 @@ Document = list[list[int]]
 
 
 def documents(count: int = 60, *, longest: int = 12, most: int = 9) -> list[Document]:
-    """Documents in which no token stands twice."""
+    """Return documents of distinct tokens."""
     rng, at = generator(0, "documents"), 0
     found: list[Document] = []
     for sentences in rng.integers(1, most + 1, size=count):
@@ -55,7 +55,7 @@ def drawn(seed: int) -> Draw:
 
 
 def pairs_of(found: list[Document], kind: str, room: int, draw: Draw) -> Iterator[Any]:
-    """The released procedure, in lists, before anything is cut off."""
+    """Return pairs by the released procedure, implemented with lists, before truncation."""
     for number, document in enumerate(found):
         target = 2 + int(draw() * (room - 1)) if draw() < 0.1 else room
         chunk: list[list[int]] = []
@@ -96,7 +96,7 @@ def test_next_sentences_are_those_of_the_released_procedure(room: int) -> None:
 def test_half_of_the_pairs_are_random_where_there_is_a_choice() -> None:
     found = list(next_sentence_pairs(Split.from_documents(documents(300, most=40)), 40, drawn(0)))
     free = [label for a, b, _, _, label in found if b - a < 40]
-    assert 0.5 < np.mean(free) < 0.6  # a last sentence has no choice
+    assert 0.5 < np.mean(free) < 0.6  # a single last sentence has a random successor
 
 
 def test_texts_in_order_follow_each_other_and_leave_no_sentence_out() -> None:
@@ -122,7 +122,7 @@ def test_long_pairs_are_truncated(sizes: list[tuple[int, int]], room: int, seed:
     for (a, b), cut in zip(
         sizes, truncate_pairs(spans, room, generator(seed)).tolist(), strict=True
     ):
-        while a + b > room:  # truncate_seq_pair
+        while a + b > room:  # as in truncate_seq_pair
             a, b = (a - 1, b) if a > b else (a, b - 1)
         assert (cut[1] - cut[0], cut[3] - cut[2]) == (a, b)
         assert cut[0] >= 100 and cut[2] >= 500 and min(a, b) > 0
@@ -135,7 +135,7 @@ def test_either_end_is_cut_off() -> None:
 
 
 def tightest(sizes: list[int], length: int) -> list[int]:
-    """The rule of best fit, by looking at every row."""
+    """Pack by best fit with a linear search over all rows."""
     free: list[int] = []
     for size in sorted(sizes, reverse=True):
         fitting = [k for k, room in enumerate(free) if room >= size]
@@ -174,7 +174,7 @@ def objective(kind: type[SentencePairs], length: int = 32, **options: Any) -> Se
 
 
 def corpus(count: int = 120) -> Split:
-    """Sentences of tokens that the vocabulary has; each token tells its document."""
+    """Return documents whose sentences repeat one token, which identifies the document."""
     rng = generator(7)
     return Split.from_documents(
         [
@@ -185,7 +185,7 @@ def corpus(count: int = 120) -> Split:
 
 
 def segments(row: Any) -> Iterator[tuple[list[int], list[int]]]:
-    """The two texts of each pair in a row, as they stood there."""
+    """Yield the two original texts of each pair in a row."""
     ids = row.planes["input_ids"].copy()
     ids[row.places["places"][1]] = row.values["labels"]
     for number in range(1, row.planes["document_ids"].max() + 1):
@@ -306,7 +306,7 @@ def test_the_losses_equal_the_reference_librarys(name: str, kind: Any, label: st
 
 @pytest.mark.parametrize("kind", [NextSentence, SentenceOrder])
 def test_pairs_that_share_a_row_are_judged_as_if_alone(kind: Any) -> None:
-    """A row of several pairs against each of them in a row of its own."""
+    """Losses of a row of several pairs equal those of rows of one pair."""
     found = objective(kind, length=40)
     rows = [row for row in made(found, corpus()) if len(row.values["pair_labels"]) > 2][:4]
     assert rows

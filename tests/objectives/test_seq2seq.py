@@ -25,7 +25,7 @@ from zoo_t5.config import T5Config
 
 T5 = get_family("t5")
 EOS = 1
-# pad 0, eos 1, unk 2, words 3 to 422, sentinels 423 to 442, of which the last is the first
+# pad 0, eos 1, unk 2, words 3 to 422, sentinels 442 down to 423
 WORDS = vocabulary([f"w{number}" for number in range(420)], sentinels=20, size=500)
 SMALL = T5Config(
     vocab_size=500,
@@ -79,7 +79,7 @@ def told(row: Example) -> list[list[int]]:
 
 
 def test_a_row_by_hand() -> None:
-    # of 4 tokens one is noise, always the last; 3 places to write for 5 to read, or 6 for 10
+    # of 4 tokens one is noise, always the last; 5 source and 3 target positions, or 10 and 6
     (row,) = rows(objective("span-corruption", 10), split([50, 51, 52, 53]))
     mark = 442
     assert row.arrays["input_ids"].tolist() == [50, 51, 52, mark, EOS, 0, 0, 0, 0, 0]
@@ -135,7 +135,7 @@ def test_an_epoch_has_every_token_once(
         for row in found
         for part in (*sources(row), *told(row))
         for token in part
-        if token >= 23  # below are special tokens
+        if token >= 23  # without special tokens
     ]
     assert sorted(seen) == list(range(23, 23 + sum(lengths)))
 
@@ -143,7 +143,7 @@ def test_an_epoch_has_every_token_once(
 LONG = (2000, 3000)
 SHORT = tuple(np.random.default_rng(0).integers(4, 45, size=300).tolist())
 PARAGRAPHS = tuple(np.random.default_rng(0).integers(10, 400, size=60).tolist())
-AT_MOST = {"replace-spans": 0.07}  # how long a source and a target of its texts are is drawn
+AT_MOST = {"replace-spans": 0.07}  # its source and target lengths are random
 
 
 @pytest.mark.parametrize("lengths", [LONG, SHORT, PARAGRAPHS], ids=["long", "short", "both"])
@@ -159,7 +159,7 @@ def test_few_places_stay_empty(name: str, lengths: tuple[int, ...]) -> None:
 
 
 def test_the_published_rows() -> None:
-    # what the released code logs for 512: 568 tokens, of which the decoder tells 114 places
+    # logged by the released code for length 512: 568 tokens, and 114 target positions
     words = vocabulary(sentinels=100, size=40_000)
     task = objective("span-corruption", 512, words)
     (row,) = rows(task, counted([568], first=103))
@@ -220,7 +220,7 @@ def test_rows_follow_from_seed_and_generator() -> None:
 
 
 def summed(scores: torch.Tensor, told: torch.Tensor) -> float:
-    """In float64, unlike that of a run."""
+    """Return the summed cross-entropy of logits and labels."""
     return float(torch.nn.functional.cross_entropy(scores.detach(), told, reduction="sum"))
 
 

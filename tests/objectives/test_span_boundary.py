@@ -25,7 +25,7 @@ def objective(family: str = "bert") -> SpanBoundary:
 
 
 def test_a_hand_worked_row() -> None:
-    """Of two texts: a span within, one at a text's start, and one at a text's end."""
+    """Spans of two texts: one inside, one at the start, and one at the end."""
     row = packed([5, 6, 7, 8, 9], [10, 11, 12, 13], length=14)
     # CLS 5 6 7 8 9 SEP | CLS 10 11 12 13 SEP | PAD
     hidden = np.array([2, 3, 4, 8, 10, 11])
@@ -71,7 +71,7 @@ def norm(x: Any, weight: Any, bias: Any, eps: float) -> Any:
 
 @pytest.mark.parametrize("name", ["bert", "albert", "distilbert"])
 def test_the_loss_equals_the_formulas_of_the_paper(name: str) -> None:
-    """Section 3.2: h0 = [left; right; position], h1, h2, and the cross-entropy of all tokens."""
+    """Section 3.2: h0 = [left; right; position], h1, h2, and the cross-entropy over the tokens."""
     family, found = get_family(name), objective(name)
     learner: Any = found.model(family, found.config).double().eval()
     randomize_weights(learner)

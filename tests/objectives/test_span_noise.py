@@ -33,8 +33,8 @@ def test_all_divisions_into_spans_are_equally_likely() -> None:
         tuple(random_spans(8, 0.5, 2.0, generator(number, "mask")).tolist())
         for number in range(9000)
     )
-    assert len(masks) == 9  # 4 and 4 tokens in 2 spans each: 3 * 3
-    assert all(abs(count - 1000) < 5 * 29.9 for count in masks.values())  # deviation of 29.8
+    assert len(masks) == 9  # 3 compositions of 4 into 2 spans, squared
+    assert all(abs(count - 1000) < 5 * 29.9 for count in masks.values())  # standard deviation 29.8
 
 
 @settings(deadline=None, max_examples=150)
@@ -59,4 +59,4 @@ def test_drawn_spans_are_as_many_as_the_algebra_says(
 
 def test_single_tokens_are_each_as_likely() -> None:
     found = sum(single_tokens(40, 0.15, generator(n, "mask")).astype(int) for n in range(4000))
-    assert np.abs(np.asarray(found) - 600).max() < 5 * 22.6  # deviation of 22.6
+    assert np.abs(np.asarray(found) - 600).max() < 5 * 22.6  # standard deviation 22.6

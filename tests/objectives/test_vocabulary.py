@@ -60,7 +60,7 @@ def test_roles() -> None:
 def test_special_and_ordinary_tokens_share_out_the_ids() -> None:
     assert WORDS.special_ids.tolist() == [0, 1, 2, 3, 4]
     assert WORDS.ordinary_ids.tolist() == list(range(5, SIZE))
-    larger = vocabulary(["<unk>", "a", "b"], size=8)  # rows that no token has
+    larger = vocabulary(["<unk>", "a", "b"], size=8)  # unused ids
     assert larger.ordinary_ids.tolist() == [1, 2]
     assert larger.starts_word.shape == (8,)
 

@@ -22,7 +22,7 @@ def vocabulary(
     sentinels: int = 100,
     size: int | None = None,
 ) -> TokenizerView:
-    """Special tokens first, then the words, then the sentinels, the last of which comes first."""
+    """Return a vocabulary of special tokens, words, and sentinels in descending order."""
     marks = [f"<extra_id_{number}>" for number in reversed(range(sentinels))]
     special = list(dict.fromkeys(roles.values()))
     tokens = [*special, *words, *marks]
@@ -33,23 +33,23 @@ def vocabulary(
 
 
 def split(*documents: Sequence[int]) -> Split:
-    """Hold documents of one sentence each."""
+    """Return a split of documents of one sentence each."""
     return Split.from_documents([[list(document)] for document in documents])
 
 
 def counted(lengths: Sequence[int], first: int = 3) -> Split:
-    """Hold documents in which no token stands twice."""
+    """Return a split of documents of distinct tokens, of the given lengths."""
     bounds = np.cumsum([first, *lengths])
     return split(*(range(a, b) for a, b in itertools.pairwise(bounds)))
 
 
 def texts(ids: Ids, numbers: Ids) -> list[list[int]]:
-    """Return the texts of a row, of which ``numbers`` says where they are."""
+    """Return the texts of a row, given the document id of each position."""
     return [ids[numbers == number].tolist() for number in range(1, numbers.max() + 1)]
 
 
 def labels(row: Example, plane: str, numbers: str) -> list[list[int]]:
-    """Return what is told of each text of a row."""
+    """Return the labels of each text of a row; -1 at unlabelled positions."""
     name, places = row.positions["places"]
     assert name == plane
     told = np.full(row.arrays[plane].shape, -1)
@@ -58,5 +58,5 @@ def labels(row: Example, plane: str, numbers: str) -> list[list[int]]:
 
 
 def spans(noise: NDArray[np.bool_]) -> int:
-    """Count the runs of tokens that are noise."""
+    """Return the number of noise spans."""
     return sum(1 for value, _ in itertools.groupby(noise.tolist()) if value)

@@ -17,7 +17,7 @@ def zoo_families():
 """
 
 
-# The family of zoo_mine is a subclass: it overrides the method that needs a module of its own.
+# The family of zoo_mine is a subclass that overrides the method with its own module.
 OVERRIDES = {
     "model.py": """
     def model(self, config, head):
@@ -37,8 +37,8 @@ def lay_out(folder: Path, files: Mapping[str, str], first: str = FAMILY) -> Path
 
     Args:
         folder: target directory.
-        files: further files of the package -> their text.
-        first: text of the package's ``__init__.py``.
+        files: path -> contents of further files of the package.
+        first: contents of the package's ``__init__.py``.
     """
     methods = "".join(text for name, text in OVERRIDES.items() if name in files)
     first = first.replace("\n@hookimpl", f"{methods}\n@hookimpl", 1)

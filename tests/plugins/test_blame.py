@@ -50,7 +50,7 @@ def test_an_exception_in_a_file_of_a_plugin(
 def test_exception_of_a_built_in_family_names_no_other_plugin(
     tmp_path: Path,
 ) -> None:
-    """The plugin is installed and takes no part."""
+    """The plugin is installed, but not used."""
     site = lay_out(tmp_path / "site", {"model.py": "1 / 0\n"})
     path = make_checkpoint(tmp_path / "model", num_layers=1).path
     done = zoo("verify", path, "--no-parity", PYTHONPATH=str(site))

@@ -13,7 +13,7 @@ ENDLESS = "import time\ntime.sleep(60)\n"
 
 
 def check(site: Path) -> tuple[int, str, list[str]]:
-    """Return exit code, health and problems of the plugin ``mine``."""
+    """Return exit code, status and problems of the plugin ``mine``."""
     done = zoo("plugins", "--check", "--json", PYTHONPATH=str(site), ZOO_PLUGINS="mine")
     plugins = json.loads(done.stdout)["plugins"]
     mine = next(plugin for plugin in plugins if plugin["name"] == "mine")
@@ -48,7 +48,7 @@ def test_without_the_option_the_first_module_alone_is_imported(tmp_path: Path) -
 def test_module_that_hangs_or_exits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
 ) -> None:
-    """The package itself imports nothing heavy, so that the child is there at once."""
+    """The package has no slow imports, so that the subprocess starts quickly."""
     site = lay_out(tmp_path, {"more.py": text}, first=FAMILY)
     monkeypatch.setenv("PYTHONPATH", str(site))
     (problem,) = check_plugin("mine", seconds=4)

@@ -40,7 +40,7 @@ TEXTS = ("a bad <mask> c", "<mask>", " ".join("abcdefgh" * 20) + " <mask>")
 
 
 class Installed:
-    """The plugin in a folder of its own, beside the folders that commands work in."""
+    """Installation of the plugin in a separate directory, and working directories."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.source, self.site = folder, folder / "source", folder / "site"
@@ -52,12 +52,12 @@ class Installed:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Puts the plugin on the path."""
+        """Environment variables with the plugin on the path."""
         home = {"PYTHONPATH": str(self.site), "ZOO_HOME": str(self.folder / "home")}
         return {**home, "ZOO_STRICT_PLUGINS": "1", "OMP_NUM_THREADS": "1"}
 
     def python(self, module: str, *arguments: object) -> str:
-        """Run a module with the plugin on the path, and return what it prints."""
+        """Run a module with the plugin on the path, and return its output."""
         done = subprocess.run(
             [sys.executable, "-m", module, *map(str, arguments)],
             capture_output=True,
@@ -70,7 +70,7 @@ class Installed:
         return done.stdout
 
     def zoo(self, *arguments: object) -> dict[str, Any]:
-        """Run a command, and return the object that it prints."""
+        """Run a command, and return the JSON object that it prints."""
         done = warm.zoo(*arguments, "--json", cwd=self.folder, **self.environment)
         assert done.returncode == 0, done.stdout + done.stderr
         found: dict[str, Any] = json.loads(done.stdout)
@@ -84,9 +84,9 @@ def plugin(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 @pytest.fixture(scope="module")
 def reference(plugin: Installed) -> Any:
-    """The reference library's model, stored in ``hub`` with its tokenizer, converted to ``ours``.
+    """The reference library's model, saved to ``hub`` with its tokenizer, converted to ``ours``.
 
-    Every value of every tensor is drawn at random.
+    All values of all tensors are random.
     """
     torch.manual_seed(0)
     kind: Any = transformers.MPNetForMaskedLM
@@ -101,7 +101,7 @@ def reference(plugin: Installed) -> Any:
 
 
 def logits(model: Any, plugin: Installed, text: str) -> torch.Tensor:
-    """Return the reference's scores at the mask of a text."""
+    """Return the reference library's logits at the mask of a text."""
     tokenizer = transformers.MPNetTokenizer.from_pretrained(plugin.folder / "hub")
     inputs = tokenizer(text, return_tensors="pt")
     with torch.no_grad():
@@ -202,5 +202,5 @@ def test_code_of_the_page_is_that_of_the_example() -> None:
 def test_its_own_tests_pass(plugin: Installed) -> None:
     tests = plugin.source / "tests"
     *_, last = plugin.python("pytest", "-p", "no:cacheprovider", tests).splitlines()
-    # the example has no golden file, which the conformance kit reports
+    # the conformance kit skips the test of golden files, which the example lacks
     assert "passed" in last and "1 skipped" in last and "failed" not in last, last

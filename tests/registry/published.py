@@ -23,12 +23,12 @@ class Published(msgspec.Struct, forbid_unknown_fields=True):
         pages: addresses of the pages, with a revision if they have one.
         licence: licence tag; ``none`` if a page has none.
         files: file name -> size as on the page, such as ``440 MB``.
-        cut: the copy of that page, sorted by name, is incomplete.
+        cut: the copy of the page, sorted by name, is incomplete.
         dtype: dtype of the weights: a storage class, or that of the configuration.
         config: contents of ``config.json``.
         parameters: number of parameters as on the page, such as ``93.6 M``.
-        more: number of parameters in the file beyond those of the entry; see ``why``.
-        why: description of those parameters.
+        more: number of parameters in the file in addition to those of the entry; see ``why``.
+        why: description of the additional parameters.
     """
 
     pages: tuple[str, ...]
@@ -43,7 +43,7 @@ class Published(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def published() -> dict[str, Published]:
-    """Read all facts by registry name."""
+    """Return registry name -> facts."""
     facts: dict[str, Published] = {}
     for path in sorted(FOLDER.glob("*.yaml")):
         read = msgspec.convert(yaml.safe_load(path.read_text("utf-8")), dict[str, Published])

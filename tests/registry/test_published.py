@@ -14,13 +14,12 @@ from zoo.plugins import get_family
 FACTS = published()
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 HEADERS = 300_000  # maximum size of names, shapes and offsets in bytes
-# keys of fine-tuning, which do not change the model; and the pooler of a backbone, which the
-# weights determine
+# keys of fine-tuning, which do not affect the backbone, and the pooler, which the weights determine
 UNSAID = ("labels", "problem", "pooler")
 
 
 def having(field: str) -> pytest.MarkDecorator:
-    """Return a parametrization over the entries with a fact."""
+    """Return a parametrization over the entries that have a fact."""
     return pytest.mark.parametrize("name", [n for n, fact in FACTS.items() if getattr(fact, field)])
 
 
@@ -46,7 +45,7 @@ def test_size_of_weights_matches_parameters(name: str) -> None:
     fact, row = FACTS[name], registry.builtin()[name]
     size = next((fact.files[file] for file in WEIGHTS if file in fact.files), None)
     if size is None or row.parameters is None:
-        return  # in several files, or in another format
+        return  # sharded, or in another format
     least, most = span(size)
     count = row.parameters + fact.more
     assert count * WIDTHS[fact.dtype] <= most
@@ -72,7 +71,7 @@ def test_configuration_matches_the_entry(name: str, tmp_path: Path) -> None:
     assert translation.unknown == ()
     stated = msgspec.to_builtins(registry.entry_config(name, row))
     found = msgspec.to_builtins(translation.config)
-    # None in an entry leaves a field to its default, which a page may state
+    # None in an entry stands for the default, which a page may state
     kept = {k for k, v in stated.items() if not (v is None or k in UNSAID or "dropout" in k)}
     assert {k: found[k] for k in kept} == {k: stated[k] for k in kept}
     assert family.matches_config(said)

@@ -169,7 +169,7 @@ def test_decoding(both: tuple[TextTokenizer, Any], skip: bool) -> None:
 
 @pytest.mark.parametrize("lstrip", [True, False])
 def test_mask_option_of_the_files_has_precedence(tmp_path: Path, lstrip: bool) -> None:
-    """The default of the family does not matter."""
+    """The default of the family has no effect."""
     from transformers import AutoTokenizer
 
     mask = {"__type": "AddedToken", "content": "<mask>", **flags(lstrip=lstrip, special=True)}

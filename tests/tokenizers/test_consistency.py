@@ -62,7 +62,7 @@ def test_different_pieces_are_an_error(tmp_path: Path, name: str) -> None:
     value = json.loads(build(case, tmp_path).to_str())
     write(tmp_path, {TOKENIZER: value})
     again = json.loads(build(case, tmp_path).to_str())
-    # scores are not read back to the last bit
+    # scores are not restored bit for bit
     assert [token for token, _ in again["model"].pop("vocab")] == [
         token for token, _ in value["model"]["vocab"]
     ]
@@ -95,7 +95,7 @@ CONVERTERS = {
 
 
 def published(name: str, file: Path) -> dict[str, Any]:
-    """Return the ``tokenizer.json`` that older transformers made of a model file."""
+    """Return the ``tokenizer.json`` that older transformers versions made of a model file."""
     slow = SimpleNamespace(
         vocab_file=str(file),
         split_by_punct=False,

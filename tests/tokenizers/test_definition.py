@@ -19,7 +19,7 @@ NAME = Path("models/tokenizer.json")
 
 
 def definition() -> dict[str, Any]:
-    """Return a small tokenizer with every part."""
+    """Return the definition of a small tokenizer with all components."""
     ends = [
         {"SpecialToken": {"id": "[CLS]", "type_id": 0}},
         {"Sequence": {"id": "A", "type_id": 0}},

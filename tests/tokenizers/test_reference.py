@@ -21,7 +21,7 @@ MODEL = {"model_type": "bert", "vocab_size": 30522}
 def both(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[TextTokenizer, Any]]:
-    """The zoo's tokenizer and that of transformers, of one directory."""
+    """Return the zoo's and transformers' tokenizers of one directory."""
     files = {"config.json": MODEL, **everything()[request.param]}
     yield pair(write(tmp_path_factory.mktemp("tokenizer"), files))
 

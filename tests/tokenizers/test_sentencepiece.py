@@ -37,7 +37,7 @@ UNLIKE = [line for line in torture() if any(mark in line for mark in MARKED)]
 
 @dataclass(frozen=True)
 class Case:
-    """A builder of tokenizers from model files, and the class of transformers.
+    """Builder of tokenizers from model files, and the class of transformers.
 
     ``agreed`` is the number of difficult texts that transformers splits as sentencepiece does, and
     ``spell`` the normalization of the original code before sentencepiece.
@@ -207,7 +207,7 @@ def test_real_text_matches_sentencepiece(peers: Peers) -> None:
 
 
 def test_difficult_text_matches_sentencepiece(peers: Peers) -> None:
-    # or those of transformers: special tokens, and marks that are no accents
+    # or transformers' ids: special tokens, and marks other than accents
     texts = [text for text in torture() if text != REORDERED]
     theirs = peers.reference(texts, add_special_tokens=False)["input_ids"]
     for text, wanted in zip(texts, theirs, strict=True):
@@ -216,7 +216,7 @@ def test_difficult_text_matches_sentencepiece(peers: Peers) -> None:
 
 
 def test_decomposed_text_matches_sentencepiece(peers: Peers) -> None:
-    # the library alone would drop marks here
+    # the library's own normalization drops marks here
     for text in ("Tiếng Việt rất đẹp, những người ấy", "한국어 텍스트", "Ἑλληνική ᾧ", "が パピプ"):
         decomposed = unicodedata.normalize("NFD", text)
         assert peers.same(decomposed, bare(peers, decomposed))
@@ -234,10 +234,10 @@ def test_difficult_text_matches_transformers(peers: Peers) -> None:
 
 
 def ordinary() -> list[str]:
-    """Return lines without text that transformers treats unlike sentencepiece.
+    """Return the lines that transformers tokenizes like sentencepiece.
 
-    It extracts user-defined symbols first, splits no comma from a digit, and one of its classes has
-    other character replacements.
+    The excluded lines have user-defined symbols, which transformers extracts first, a comma after a
+    digit, which it does not split, or characters that one of its classes replaces differently.
     """
     odd = re.compile(rf"[{re.escape(SYMBOLS)}]|\d,|[^\x20-\x7e]")
     return [line for line in prose(1500) if not odd.search(line)]

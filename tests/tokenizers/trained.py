@@ -78,23 +78,23 @@ def pieces(kind: str = "unigram", **options: Any) -> bytes:
 
 
 def plain() -> bytes:
-    """As in fairseq: only <unk>, <s> and </s> besides text."""
+    """Special tokens as in fairseq: <unk>, <s> and </s>."""
     return pieces()
 
 
 def padded() -> bytes:
-    """As in T5: <pad>, </s>, <unk> first."""
+    """Special tokens as in T5: <pad>, </s>, <unk>."""
     return pieces(pad_id=0, eos_id=1, unk_id=2, bos_id=-1)
 
 
 def bracketed() -> bytes:
-    """As in later encoders: [PAD], [CLS], [SEP], [UNK] first."""
+    """Special tokens as in later encoders: [PAD], [CLS], [SEP], [UNK]."""
     names = {"pad_piece": "[PAD]", "bos_piece": "[CLS]", "eos_piece": "[SEP]"}
     return pieces(pad_id=0, bos_id=1, eos_id=2, unk_id=3, unk_piece="[UNK]", **names)
 
 
 def lowercase() -> bytes:
-    """As in the first encoders: control symbols, and punctuation as user-defined symbols."""
+    """Control symbols and user-defined punctuation symbols, as in the first encoders."""
     return pieces(
         pad_id=0,
         unk_id=1,

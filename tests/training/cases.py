@@ -9,11 +9,11 @@ from zoo.training.config.schema import TrainConfig
 
 
 def cases() -> Iterator[tuple[str, str]]:
-    """Yield family and objective."""
+    """Yield pairs of a family and a supported objective."""
     for name in installed():
         try:
             family = get_family(name)
-        except UsageError:  # a plugin of formats alone
+        except UsageError:  # a plugin without families
             continue
         for objective in sorted({*OBJECTIVES, *family.objectives}):
             try:
@@ -24,7 +24,7 @@ def cases() -> Iterator[tuple[str, str]]:
 
 
 def dry(settings: TrainConfig) -> TrainConfig:
-    """The same without dropout, by whatever names the family has for its kinds."""
+    """Return settings without dropout, for all dropout keys of the family."""
     from msgspec.structs import replace
 
     fields = get_family(settings.family).sizes()[settings.size].__struct_fields__

@@ -47,7 +47,7 @@ def run_training(path: Path, family: str, **changes: Any) -> Path:
 
 
 def options(**changes: Any) -> list[str]:
-    """The small settings as options of the command line."""
+    """Return the small settings as options of the command line."""
     return [
         f"--set={name}={json.dumps(value)}" for name, value in deep_merge(SMALL, changes).items()
     ]
@@ -72,7 +72,7 @@ def finish(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
-    """Wait for something that a process does while it is alive."""
+    """Wait for a condition while a process is running."""
     until = time.monotonic() + 90
     while not condition():
         assert process.poll() is None, process.communicate()[1]
@@ -91,7 +91,7 @@ def records(run: Path, split: str = "train") -> list[dict[str, Any]]:
 
 
 def tensors(checkpoint: Path) -> dict[str, Tensors]:
-    """The tensors of a checkpoint, by file stem."""
+    """Return file stem -> tensors of a checkpoint."""
     settings = json.loads((checkpoint / "state.json").read_bytes())["settings"]
     return load_tensors(checkpoint, read_meta(checkpoint, steps=1 << 40, settings=settings))
 
@@ -114,7 +114,7 @@ def assert_same(one: Path, other: Path) -> None:
 
 
 def cut(run: Path, step: int) -> None:
-    """Take away what came after a checkpoint, as if the process had been killed before the next."""
+    """Remove everything after a checkpoint, as if the process had been killed before the next."""
     for after, path in list_checkpoints(run).items():
         if after > step:
             shutil.rmtree(path)

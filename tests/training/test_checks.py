@@ -23,7 +23,7 @@ SHORT: dict[str, Any] = {
 def test_a_batch_in_parts_is_the_batch_also_of_shorter_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Micro-batches of the run are among the parts: 64 places are 2 short rows, and 1 long."""
+    """Micro-batches of the run are among the parts: 64 tokens are 2 short rows, or 1 long."""
     seen: set[tuple[int, int]] = set()
     collate = NextSentence.collate
 

@@ -27,7 +27,7 @@ SETTINGS: dict[str, Any] = {
 
 @pytest.mark.long
 def test_compiled_losses_are_equal_and_a_compiled_run_resumes(tmp_path: Path) -> None:
-    """In one process, so that what was compiled is used again."""
+    """In one process, so that compiled code is reused."""
     plain = run_training(tmp_path / "plain", "bert", objective="masked-lm", **SETTINGS)
     counters.clear()
     run = run_training(tmp_path / "run", "bert", objective="masked-lm", compile=True, **SETTINGS)

@@ -23,14 +23,14 @@ STEPS = 50
 
 
 def labels(tensors: dict[str, torch.Tensor], ids: torch.Tensor) -> torch.Tensor:
-    """Return what the reference library wants: the right token at each place, else -100."""
+    """Return labels of the same shape as the token ids, with -100 at unlabelled positions."""
     found = torch.full_like(ids, -100)
     found.view(-1)[tensors["places"]] = tensors["labels"]
     return found
 
 
 def separate(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return a packed batch as one text a row, padded on the right, for a plain model."""
+    """Unpack a batch into rows of one text, padded on the right."""
     numbers = tensors.get("document_ids", torch.ones_like(tensors["input_ids"]))
     wanted = labels(tensors, tensors["input_ids"])
     rows = [
@@ -52,7 +52,7 @@ def separate(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def loss_of(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return the library's logits' mean cross-entropy, at labels as they stand."""
+    """Return the mean cross-entropy of the reference library's logits, with unshifted labels."""
     logits = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())
 

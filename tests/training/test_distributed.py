@@ -34,7 +34,7 @@ def torchrun(*arguments: str) -> None:
 
 
 def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
-    """All objectives in one launch, copied to both processes and, one of each family, split."""
+    """All objectives in one launch with replicated parameters, and one per family with FSDP."""
     names = [f"{family}:{objective}" for family, objective in sorted(cases())]
     split = {name.split(":")[0]: f"{name}:shard" for name in names}
     alone = {name: losses(name, HERE) for name in names}
@@ -55,7 +55,7 @@ def test_one_process_resumes_a_run_of_two(tmp_path: Path, shard: bool) -> None:
     last = list(list_checkpoints(run).values())[-1]
     assert (last / "shards").is_dir() == shard
     assert not list(run.rglob("*.metadata")), "torch's own storage would be a pickle"
-    for path in sorted(last.rglob("*"), reverse=True):  # as if the last three steps never were
+    for path in sorted(last.rglob("*"), reverse=True):  # undo the last three steps
         path.unlink() if path.is_file() else path.rmdir()
     last.rmdir()
     done = finish("--resume", str(run))

@@ -23,9 +23,9 @@ SHORT = {
 def test_two_processes_begin_with_a_model_as_one_does(
     tmp_path: Path, shard: bool, left: int
 ) -> None:
-    """They go on, too, where nothing was learnt yet, and over the switch to longer rows.
+    """Includes resumption from step 0, and over the switch to longer rows.
 
-    The two hyphens are for ``torchrun``, which takes ``--init-from`` for an option of its own.
+    The two hyphens keep ``torchrun`` from parsing ``--init-from`` as its own option.
     """
     model = run_training(tmp_path / "first", "bert", max_steps=1) / "model"
     changes = {**SHORT, "config": dry(small("bert")).config, "fsdp": shard}

@@ -17,7 +17,7 @@ OF_THE_RUN = ("what", "resume", "output", "device", "offline", "as_json")
 
 
 def typed() -> list[str]:
-    """The arguments of every ``zoo pretrain`` that begins with a family."""
+    """Return the arguments of every documented ``zoo pretrain`` command with a family."""
     text = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
     found = re.findall(r"zoo pretrain ((?:[^`\n#\"$]|\\\n)+)", text.replace("\\\n", " "))
     return sorted({line.strip() for line in found if re.match(r"[a-z0-9]+( |$)", line)})
@@ -38,6 +38,6 @@ def test_a_command_is_understood(line: str) -> None:
     ctx = command.make_context("pretrain", shlex.split(line))
     options = {name: value for name, value in ctx.params.items() if name not in OF_THE_RUN}
     changes = overrides_from_options(ctx, options)
-    if changes.pop("init_from", None):  # a model that is not here
+    if changes.pop("init_from", None):  # a model that tests do not have
         changes.pop("objective_args", None)
     build_config(config_values(ctx.params["what"]), changes)

@@ -60,7 +60,7 @@ def test_a_corpus_that_does_not_do(tmp_path: Path, content: bytes, code: int, sa
 def test_a_corpus_that_was_changed_is_refused_before_the_first_step(
     tmp_path: Path, name: str
 ) -> None:
-    """Tokens in another order have the same length, and the same ids."""
+    """Reordered tokens change neither the file size nor the set of ids."""
     corpus = tmp_path / "corpus"
     shutil.copytree(build_setup(small(FAMILY)).corpus.path, corpus)
     content = bytearray((corpus / name).read_bytes())
@@ -163,7 +163,7 @@ def test_there_is_nothing_to_resume(tmp_path: Path) -> None:
 
 
 def test_infinity_stops_a_run_and_the_last_checkpoint_is_good(tmp_path: Path) -> None:
-    """The second update overflows, which no loss would show before the third."""
+    """The second update overflows, which the loss shows only in the third step."""
     run = tmp_path / "run"
     steep = {"optimizer": {"learning_rate": 3e38, "max_grad_norm": None}, "save_steps": 1}
     with pytest.raises(VerificationError, match=r"step 2: .*, first in the weights embeddings"):
@@ -175,14 +175,14 @@ def test_infinity_stops_a_run_and_the_last_checkpoint_is_good(tmp_path: Path) ->
 
 
 def test_infinity_in_validation_stops_a_run(tmp_path: Path) -> None:
-    """Weights that are finite, and too large for what follows from them."""
+    """The weights are finite, but the activations overflow."""
     steep = {"optimizer": {"learning_rate": 1e20, "max_grad_norm": None}, "eval_steps": 1}
     with pytest.raises(VerificationError, match=r"step 1: .* first in the output of layers\.0"):
         run_training(tmp_path / "run", FAMILY, **steep, lr_scheduler={"warmup_steps": 0})
 
 
 def test_the_layer_is_named() -> None:
-    """A weight of the second block is set to infinity, and its block is the first to show it."""
+    """A weight of the second block is infinite, and the error names this block."""
     job = build_setup(small(FAMILY))
     lesson = LossModule(job.objective, job.objective.model(job.family, job.model_config))
     rows = build_dataset(job, "train", 4)

@@ -21,7 +21,7 @@ NAMES = ("adamw", "adafactor", "lamb", "adagrad")
 
 
 def trained(name: Any, sharded: bool) -> list[Tensor]:
-    """Return weights, their average and the last gradient's norm after a few updates."""
+    """Return weights, their moving average, and the last gradient norm after a few updates."""
     from torch.distributed.fsdp import fully_shard
 
     torch.manual_seed(0)
@@ -34,7 +34,7 @@ def trained(name: Any, sharded: bool) -> list[Tensor]:
     average = EMA(model, 0.5)
     for step in range(4):
         optimizer.zero_grad()
-        model(torch.randn(4, 6)).square().mean().backward()  # the same on both
+        model(torch.randn(4, 6)).square().mean().backward()  # equal on both ranks
         norm = clip_grad_norm(model.parameters(), given.max_grad_norm)
         set_hyperparams(optimizer, given, 0.1, step)
         optimizer.step()
@@ -67,7 +67,7 @@ def test_two_processes_update_as_one_does(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_an_error_of_the_disk(small_disk: Path) -> None:
-    """And not one that only says that some process failed, which no handler takes."""
+    """It is not wrapped in torch's error about a failed process, which has no handler."""
     with pytest.raises(OSError) as caught:
         save_shards(small_disk / "shards", {"weights": {"a": torch.zeros(1 << 20)}})
     assert caught.value.errno == errno.ENOSPC

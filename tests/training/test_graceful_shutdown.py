@@ -16,7 +16,7 @@ from zoo.training.state.checkpoints import list_checkpoints
 
 
 class Ended(Exception):
-    """The process would have ended at once."""
+    """Raised instead of ending the process."""
 
 
 @pytest.fixture(autouse=True)
@@ -58,19 +58,19 @@ def test_the_end_of_a_session_is_one_request(numbers: tuple[int, int]) -> None:
 
 
 def children(parent: int, states: str = "RSD") -> list[int]:
-    """Return the numbers of a process's children in some states, as `ps` has them."""
+    """Return the process ids of children in some states, in the letters of ``ps``."""
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True)
     found = [line.split() for line in listed.stdout.splitlines()]
     return [int(pid) for pid, ppid, state in found if int(ppid) == parent and state[0] in states]
 
 
 def ended(parent: int) -> list[int]:
-    """Return the numbers of those that ended, which their parent has not heard of yet."""
+    """Return the process ids of children that ended and were not reaped yet."""
     return children(parent, "Z")
 
 
 def launch(run: Path) -> "subprocess.Popen[str]":
-    """Start two processes whose steps take long, and wait for the first."""
+    """Start two processes with slow steps, and wait for the first step."""
     long = {"max_steps": 1000, "save_steps": 1000, "global_batch_tokens": 8192}
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     launcher += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
@@ -88,9 +88,9 @@ def launch(run: Path) -> "subprocess.Popen[str]":
 @pytest.mark.usefixtures("shared_home")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
 def test_processes_that_get_each_signal_twice_save(tmp_path: Path, number: int) -> None:
-    """As SLURM signals all processes of a step, and `torchrun` hands its own on besides."""
+    """SLURM signals all processes of a step, and ``torchrun`` forwards its own signal."""
     process = launch(tmp_path / "run")
-    for receiver in (*children(process.pid), process.pid):  # both come in one step
+    for receiver in (*children(process.pid), process.pid):  # within one step
         os.kill(receiver, number)
     _, said = process.communicate(timeout=120)
     (step,) = list_checkpoints(tmp_path / "run")
@@ -101,7 +101,7 @@ def test_processes_that_get_each_signal_twice_save(tmp_path: Path, number: int) 
 def test_the_death_of_a_process_is_no_bug_of_another(tmp_path: Path) -> None:
     process = launch(tmp_path / "run")
     launcher = process.pid
-    os.kill(launcher, signal.SIGSTOP)  # so that it is the survivor that notices
+    os.kill(launcher, signal.SIGSTOP)  # so that the other worker detects the failure
     survivor, dead = children(launcher)
     os.kill(dead, signal.SIGKILL)
     wait_until(lambda: survivor in ended(launcher), process)

@@ -103,7 +103,7 @@ def test_a_resumed_log_equals_an_unbroken_one(tmp_path: Path) -> None:
         position = journal.size()
         for step in range(3, 5):
             journal.log(record(step, math.sqrt(step)))
-    for last in (4, 6):  # twice in a row, from the same checkpoint
+    for last in (4, 6):  # resumed twice from the same checkpoint
         with JsonlLogger(broken) as journal:
             journal.truncate(position)
             assert journal.size() == position

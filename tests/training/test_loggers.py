@@ -12,7 +12,7 @@ from zoo.plugins.logger import Logger
 
 
 class GradientNormLogger(Logger):
-    """Writes step and gradient norm to a file of its own."""
+    """Logger that writes step and gradient norm to a file."""
 
     def __init__(self, run: Path, step: int) -> None:
         super().__init__(run, step)

@@ -42,7 +42,7 @@ def test_transformers_has_the_same(
         pytest.skip("needs a warm-up")
     total = 10
     expected = of_transformers(total, function, warmup, *([total] if takes_total else []))
-    if name == "cosine":  # its wave rises again after the last update
+    if name == "cosine":  # it increases again after the last update
         expected[total:] = [0.0] * 3
     assert rates(total, name=name, warmup_steps=warmup) == pytest.approx(expected, abs=1e-15)
 
@@ -82,7 +82,7 @@ def test_the_inverse_root_is_that_of_the_papers() -> None:
     for n, found in enumerate(rates(30, name="inverse-sqrt", warmup_steps=9)):
         expected = min(n**-0.5, n * 9**-1.5) * 9**0.5 if n else 0.0
         assert found == pytest.approx(expected)
-    # 1 / sqrt(max(n, 10 ** 4)): 0.01 at first
+    # 1 / sqrt(max(n, 10 ** 4)): 0.01 during warm-up
     flat = LRSchedulerConfig(name="inverse-sqrt-constant-warmup", warmup_steps=10_000)
     for n in (0, 1, 9_999, 10_000, 10_001, 500_000):
         assert 0.01 * lr_multiplier(flat, n, 2**19) == pytest.approx(1 / math.sqrt(max(n, 10_000)))

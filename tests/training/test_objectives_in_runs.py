@@ -36,7 +36,7 @@ def trainer(job: TrainSetup, rows_at_once: int) -> tuple[Trainer, BatchLoader]:
 
 @pytest.mark.parametrize(("family", "objective"), CASES)
 def test_a_split_batch_gives_the_same_gradients(family: str, objective: str) -> None:
-    """In float64 and without dropout, so that the formula alone is compared."""
+    """In float64 and without dropout, so that gradients are equal up to rounding."""
     job = build_setup(dry(small(family, objective=objective)))
     found = []
     for rows_at_once in (4, 1, 3):

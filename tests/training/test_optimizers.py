@@ -16,7 +16,7 @@ from zoo.training.optim.param_groups import parameter_groups
 
 Array = NDArray[np.float64]
 STEPS = 7
-B1, B2, EPS, DECAY = 0.9, 0.98, 1e-3, 0.1  # large enough that a mistake in either shows
+B1, B2, EPS, DECAY = 0.9, 0.98, 1e-3, 0.1  # large enough that an error in either is visible
 NAMES = ("adamw", "adafactor", "lamb", "adagrad")
 MEANS = {"step", "exp_avg", "exp_avg_sq"}
 STATE = {"adamw": MEANS, "lamb": MEANS, "adagrad": {"step", "sum"}}
@@ -59,7 +59,7 @@ def go_on(own: nn.Module, optimizer: Any, given: OptimizerConfig, steps: range) 
 def by_hand(
     start: Array, update: Callable[[Array, Array, Array, int], Array], scale: float = 1.0
 ) -> Array:
-    """Adam's means, and what a formula makes of them."""
+    """Return the updated weights, computed from Adam's moments with an explicit formula."""
     weight, m, v = start, np.zeros_like(start), np.zeros_like(start)
     for step in range(STEPS):
         g = gradient(step, start.shape)
@@ -205,7 +205,7 @@ def test_adagrad_is_that_of_tensorflow(accumulator: float) -> None:
 
 
 def test_adagrad_sees_no_difference_between_a_scale_of_the_loss_and_one_of_its_sums() -> None:
-    """What a recipe makes use of: released code may multiply a loss, and the zoo shows means."""
+    """Recipes rely on it: released code may scale a loss, while the zoo uses means."""
     own, scaled = model(), model()
     updates(own, settings("adagrad", initial_accumulator_value=1 / 400), range(STEPS))
     given = settings("adagrad", initial_accumulator_value=1.0)
@@ -255,7 +255,7 @@ def test_a_parameter_without_a_gradient_is_left_alone(name: str) -> None:
     set_hyperparams(optimizer, given, 0.1, 0)
     optimizer.step()
     assert all(torch.equal(a, b) for a, b in zip(before, own.parameters(), strict=True))
-    if name != "adagrad":  # whose sums do not begin with zeros
+    if name != "adagrad":  # its accumulators exist from the start
         assert not optimizer.state_dict()["state"]
 
 

@@ -32,7 +32,7 @@ DRY = {"dropout": 0.0, "attention_dropout": 0.0}
 
 @pytest.fixture
 def text(tmp_path: Path) -> str:
-    """Documents of sentences of the words that the tiny vocabulary has."""
+    """Documents of sentences of words in the tiny vocabulary."""
     rng = random.Random(0)
 
     def sentence() -> str:
@@ -62,7 +62,7 @@ def run_of(*arguments: Any, where: Path = Path("nowhere"), **changes: Any) -> Pr
 
 
 def alone(batch: Batch) -> "list[dict[str, torch.Tensor]]":
-    """The texts of a batch by themselves, with what is to be told of each."""
+    """Unpack a batch into single texts with their labels."""
     found, tensors = [], batch.tensors
     length = tensors["input_ids"].shape[1]
     told = dict(zip(tensors["places"].tolist(), tensors["labels"].tolist(), strict=True))
@@ -81,7 +81,7 @@ def alone(batch: Batch) -> "list[dict[str, torch.Tensor]]":
 
 
 def reference_losses(source: Path, batches: Sequence[Batch]) -> dict[str, float]:
-    """What the reference library says of the texts, one by one."""
+    """Return the reference library's mean losses over single texts."""
     import transformers
 
     model: Any = transformers.BertForPreTraining.from_pretrained(source)
@@ -174,7 +174,7 @@ def test_unused_weights_are_recorded(hub_checkpoint: Make, text: str, tmp_path: 
 
 
 def test_equal_names_of_different_heads_are_not_confused(tmp_path: Path, text: str) -> None:
-    """DeBERTa's two heads both have a ``head.dense`` and a ``head.norm`` of the same shape."""
+    """Both heads of DeBERTa have ``head.dense`` and ``head.norm`` of the same shapes."""
     import transformers
 
     small: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
@@ -194,7 +194,7 @@ def test_a_model_of_another_family_is_refused(hub_checkpoint: Make, text: str) -
 
 
 def test_a_corpus_with_other_tokens_is_refused(hub_checkpoint: Make, text: str) -> None:
-    """But where a tokenizer is named, it is meant."""
+    """A tokenizer that is set explicitly is used."""
     source, other = hub_checkpoint(), hub_checkpoint(name="other")
     words = (other / "vocab.txt").read_text().split()
     (other / "vocab.txt").write_text("\n".join([*words[:5], *words[:4:-1]]) + "\n")
@@ -220,7 +220,7 @@ def test_a_checkpoint_that_was_changed_is_refused(
 def test_resume_does_not_need_the_pretrained_model(
     hub_checkpoint: Make, text: str, tmp_path: Path, left: int
 ) -> None:
-    """Also where it was killed before its first checkpoint; neither source nor store is left."""
+    """Neither source nor store exists at resumption, even before the first checkpoint."""
     source = hub_checkpoint()
     settings = {"max_steps": 9, "ema_decay": 0.9, "save_total_limit": 9}
     unbroken = started(tmp_path / "unbroken", source, text, **settings)
@@ -249,7 +249,7 @@ def electra(folder: Path, kind: str, width: int, seed: int) -> Any:
 
 
 def electras(folder: Path) -> tuple[Path, Path]:
-    """A discriminator and a generator that share what stands before the map to the blocks."""
+    """Write a discriminator and a generator that share their embeddings."""
     model, generator = (
         electra(folder, *what)
         for what in (("ElectraForPreTraining", 32, 0), ("ElectraForMaskedLM", 16, 1))
@@ -315,7 +315,7 @@ def test_a_new_generator_must_be_named(text: str, tmp_path: Path) -> None:
 
 
 def test_tables_that_are_sums_become_the_model_s(text: str, tmp_path: Path) -> None:
-    """Exactly where the generator is new, and to one rounding where both were there."""
+    """Bit for bit with a new generator, and up to one rounding with an existing one."""
     settings = {
         **SMALL,
         "seq_len": 40,

@@ -42,11 +42,11 @@ def test_on_a_terminal_there_is_a_bar_below_the_lines() -> None:
     assert "1000/2000" in text and "loss 2.500" in text
     assert "1,235 tokens/s" in text and "MFU 50.0%" in text
     for line in LINES:
-        assert f"{line}\r\n" in text  # whole, with nothing of the bar in it
+        assert f"{line}\r\n" in text  # not mixed with the progress bar
 
 
 def _read(handle: int) -> bytes:
     try:
         return os.read(handle, 4096)
-    except OSError:  # how Linux says that the other side has closed
+    except OSError:  # raised on Linux when the other end is closed
         return b""

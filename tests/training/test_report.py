@@ -25,7 +25,7 @@ EVIL = "<script>alert('&')</script>"
 
 
 class Page(HTMLParser):
-    """Collects elements and text, and checks that what is opened is closed."""
+    """Parser that collects elements and text, and checks that tags are balanced."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()

@@ -30,7 +30,7 @@ from zoo.training.state.checkpoints import list_checkpoints
 from zoo.training.state.lock import locked
 
 pytestmark = pytest.mark.usefixtures("shared_home")
-FAMILY = "gpt"  # with dropout, so that its draws must come again, too
+FAMILY = "gpt"  # with dropout, whose random state must be restored
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_a_signal_saves_and_stops(unbroken: Path, tmp_path: Path, number: int) -
 
 def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    # a step takes so long that the first signal cannot have been answered
+    # steps so long that the first signal is still pending
     process = start(FAMILY, *options(global_batch_tokens=64000, max_steps=100), "-o", str(run))
     wait_until(run.exists, process)
     process.send_signal(signal.SIGINT)
@@ -85,7 +85,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
 
 
 def test_a_second_process_is_refused_while_one_is_at_work(tmp_path: Path) -> None:
-    """Two would write one log: it must stay as it is, and the first goes on."""
+    """The log stays unchanged, and the first process continues."""
     run = tmp_path / "run"
     process = start(FAMILY, *options(max_steps=100_000), "-o", str(run))
     wait_until(lambda: lines(run) >= 3, process)
@@ -96,7 +96,7 @@ def test_a_second_process_is_refused_while_one_is_at_work(tmp_path: Path) -> Non
     process.communicate(timeout=60)
     steps = [record["step"] for record in records(run)]
     assert steps == list(range(1, len(steps) + 1))
-    with locked(run):  # nothing stays locked
+    with locked(run):  # the lock was released
         pass
 
 
@@ -106,7 +106,7 @@ def test_staging_directories_of_killed_processes_are_removed(
     run = tmp_path / "run"
     shutil.copytree(unbroken, run)
     cut(run, 9)
-    kept = run / "checkpoints" / "step-00000009.bak"  # somebody's copy
+    kept = run / "checkpoints" / "step-00000009.bak"  # a user's copy
     shutil.copytree(list_checkpoints(run)[9], kept)
     torn = [
         "checkpoints/.step-00000012.zoo-01234567",
@@ -175,7 +175,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_kept(
         flip(last / "state.json", 12)
     elif fault == "missing":
         (last / "state.json").unlink()
-    elif fault == "step":  # a sound one of another step, under this name
+    elif fault == "step":  # a valid checkpoint of another step
         shutil.copy(list_checkpoints(run)[9] / "state.json", last / "state.json")
     else:
         other = run_training(tmp_path / "other", FAMILY, ema_decay=0.9, seed=1)
@@ -216,7 +216,7 @@ def test_a_run_without_an_intact_checkpoint_is_refused(unbroken: Path, tmp_path:
 
 
 def test_a_record_of_more_steps_than_the_run_has_is_refused(tmp_path: Path) -> None:
-    """Without a digest, as one that was written by hand."""
+    """Without a digest, as in a handwritten file."""
     run = run_training(tmp_path / "run", FAMILY, max_steps=2)
     (path,) = list_checkpoints(run).values()
     record = json.loads((path / "state.json").read_bytes())

@@ -50,12 +50,12 @@ def test_rows_stay_as_many_and_are_as_long_as_the_step_says() -> None:
     assert (settings.global_batch_size, settings.seq_len_warmup_steps) == (4, SWITCH)
     job = build_setup(settings)
     feed, late = train_dataloader(job, HERE), train_dataloader(job, HERE, completed_steps=SWITCH)
-    assert late.warmup_loader is None  # what is over is not laid out again
+    assert late.warmup_loader is None  # not created after the warm-up
     seen = set()
     for step in range(8):
         batches = feed.batches(step)
         length = 32 if step < SWITCH else 64
-        # 128 places at once: all four short rows, or two long ones
+        # 128 tokens per micro-batch: four short rows, or two long ones
         assert [b.tensors["input_ids"].shape for b in batches] == (
             [(4, 32)] if length == 32 else [(2, 64)] * 2
         )
@@ -66,14 +66,14 @@ def test_rows_stay_as_many_and_are_as_long_as_the_step_says() -> None:
                 for name, tensor in one.tensors.items():
                     assert torch.equal(tensor, other.tensors[name])
             seen |= {feed._index(step, place) for place in range(4)}
-    assert len(seen) == 4 * (8 - SWITCH)  # an epoch has each row once
+    assert len(seen) == 4 * (8 - SWITCH)  # each row once per epoch
     assert {b.tensors["input_ids"].shape[1] for b in eval_batches(job, HERE)} == {64}
     feed.close()
     late.close()
 
 
 def test_tokens_are_those_that_are_not_padding(unbroken: Path) -> None:
-    """Places that are no padding, of rows of two lengths; the rate knows nothing of the switch."""
+    """Counts exclude padding at both lengths; the learning rate is independent of the switch."""
     feed = train_dataloader(build_setup(small("bert", **SHORT)), HERE)
     total, plain = 0, records(unbroken)
     for step, record in enumerate(plain):

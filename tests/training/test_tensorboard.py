@@ -61,8 +61,8 @@ def test_a_resumed_run_shows_no_stale_steps(tmp_path: Path) -> None:
         for step in range(10, 60, 10):
             events.log(train(step, 1.0))
     (first,) = tmp_path.iterdir()
-    first.write_bytes(first.read_bytes()[:-7])  # it was killed while it wrote
-    for _ in range(2):  # and once more, from the same checkpoint
+    first.write_bytes(first.read_bytes()[:-7])  # as if killed while writing
+    for _ in range(2):  # resumed twice from the same checkpoint
         with closing(TensorBoardLogger(tmp_path, step=20)) as events:
             for step in (30, 40):
                 events.log(train(step, 2.0))

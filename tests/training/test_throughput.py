@@ -30,12 +30,12 @@ def test_products_of_a_small_network() -> None:
     net = nn.Sequential(nn.Embedding(11, 4), nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 3))
     ids = torch.arange(10)
     count = training_flops(lambda: net(ids).sum(), net.parameters())
-    assert count == 6 * (4 * 8 + 8 * 3) * 10  # forward, and twice that for gradients
+    assert count == 6 * (4 * 8 + 8 * 3) * 10  # forward once, backward twice that
     assert all(parameter.grad is None for parameter in net.parameters())
 
 
 def test_the_formula_of_palm() -> None:
-    """6 N + 12 L H Q T a token, N without embeddings: Chowdhery et al. 2022, appendix B."""
+    """6 N + 12 L H Q T per token, N without embeddings: Chowdhery et al. 2022, appendix B."""
     family = get_family("bert")
     config = family.sizes()["tiny"]
     model: Any = family.model(config, "none")
@@ -56,7 +56,7 @@ def test_time_between_steps_does_not_count_in_steps() -> None:
     speed.reset(6.0)
     assert speed.tokens_per_second is None
     assert speed.record(0).keys() == {"step", "memory_bytes", "seconds"}
-    for seconds in (100.0, 2.0, 3.0):  # the first is out of the window
+    for seconds in (100.0, 2.0, 3.0):  # the first is outside the window
         clock.now += 1000
         speed.resume()
         clock.now += seconds
@@ -65,7 +65,7 @@ def test_time_between_steps_does_not_count_in_steps() -> None:
     record = speed.record(3)
     assert record["seconds_per_step"] == 2.5
     assert record["seconds"] == 3105
-    assert "mfu" not in record and speed.mfu is None  # a CPU's peak is not known
+    assert "mfu" not in record and speed.mfu is None  # unknown peak of the CPU
     clock.now += 7
     assert speed.record(3)["seconds"] == 7
 
@@ -120,7 +120,7 @@ def test_peak_memory_grows_with_allocations() -> None:
 @pytest.mark.usefixtures("shared_home")
 @pytest.mark.parametrize("family", ["t5", "gpt"])
 def test_decoder_tokens_count(tmp_path: Path, family: str) -> None:
-    """By hand: sources are what is not padding, and a target has a token for each label."""
+    """Source tokens except padding, and one target token per label."""
     feed = train_dataloader(build_setup(small(family)), DistContext(0, 1, CPU))
     by_hand = 0
     for batch in feed.make_batches(0):

@@ -39,7 +39,7 @@ def failures(checks: list[Check]) -> list[Check]:
 
 
 def assert_every_flip_is_named(run: Path, count: int) -> None:
-    """Of the checkpoints, the settings and the log, which they cover."""
+    """Check flips in checkpoints, settings and log."""
     rng = random.Random(0)
     files = sorted(path for path in (run / "checkpoints").rglob("*") if path.is_file())
     files += [run / "run.json", run / "config.yaml", run / "metrics.jsonl"]

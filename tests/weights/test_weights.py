@@ -61,13 +61,13 @@ CASES: st.SearchStrategy[tuple[Op, tuple[int, ...]]] = st.one_of(
 
 
 def random_bits(shape: tuple[int, ...], dtype: str, seed: int) -> Array:
-    """Any bit pattern may come: NaNs with a payload, negative zeros."""
+    """Draw tensors of any bit patterns, such as NaNs with a payload and negative zeros."""
     count = int(np.prod(shape, dtype=int)) * np.dtype(dtype).itemsize
     raw = np.random.default_rng(seed).integers(0, 256, count, np.uint8)
     return raw.view(dtype).reshape(shape)
 
 
-@settings(deadline=None)  # other work on the machine is no fault
+@settings(deadline=None)  # the machine may be busy
 @given(CASES, STORAGE, st.integers(0, 2**32))
 def test_ops_are_inverted_bit_for_bit(
     case: tuple[Op, tuple[int, ...]], dtype: str, seed: int
@@ -81,7 +81,7 @@ def test_ops_are_inverted_bit_for_bit(
     assert [part.tobytes() for part in back] == [part.tobytes() for part in hub]
 
 
-@settings(deadline=None)  # other work on the machine is no fault
+@settings(deadline=None)  # the machine may be busy
 @given(CASES, STORAGE, st.integers(0, 2**32))
 def test_chunks_are_the_tensor_in_order(
     case: tuple[Op, tuple[int, ...]], dtype: str, seed: int
@@ -104,7 +104,7 @@ def test_concat_of_rows_that_do_not_divide(op: Concat, rows: int) -> None:
 
 
 def test_deinterleave_qkv() -> None:
-    rows = [f"{part}{head}" for head in range(2) for part in "qkv"]  # one row for each
+    rows = [f"{part}{head}" for head in range(2) for part in "qkv"]  # one row each
     found = DeinterleaveQKV(2).to_ours([np.array(rows)], (6,))
     assert found.tolist() == ["q0", "q1", "k0", "k1", "v0", "v1"]
 
@@ -215,7 +215,7 @@ def test_backbone_and_head_under_different_prefixes_do_not_match() -> None:
     file["cls.bias"] = file.pop("module.cls.bias")
     match_tensors(SCORES, file).raise_if_incomplete(
         "test"
-    )  # the head's own name, as the rules have it
+    )  # the name of the head's tensor in the rules
     file["other.cls.bias"] = file.pop("cls.bias")
     assert match_tensors(SCORES, file).missing == ("cls.bias",)
 
@@ -318,7 +318,7 @@ def test_alias_without_a_tie_is_unexpected() -> None:
     assert match_tensors(TRUNK, file).unexpected == ("cls.decoder.weight",)
 
 
-# Drops
+# Ignored tensors
 
 
 def test_ignored_tensor_has_reason_and_check() -> None:
@@ -342,7 +342,7 @@ def test_is_arange(values: Array, expected: bool) -> None:
     assert is_arange(values) is expected
 
 
-# Open accounts
+# Incomplete reports
 
 
 def open_account() -> MappingReport:
@@ -356,7 +356,7 @@ def test_incomplete_report_lists_problems() -> None:
     account = open_account()
     assert not account.closed and account.open_items == 4
     assert account.missing == ("net.words.LayerNorm.bias", "net.block.1.k.weight")
-    assert account.unexpected == ("extra.weight",)  # block.1.q is known, it lacks its partner
+    assert account.unexpected == ("extra.weight",)  # block.1.q is known, but incomplete
     assert account.shape_mismatches == ("words.weight 11x4, not 10x4",)
 
 

@@ -68,7 +68,7 @@ def test_greedy_equals_the_reference(pair: MakePair, norm: str) -> None:
     ours = generate(model, inputs, GenerationConfig(max_new_tokens=30), eos_token_ids=[END])
     if norm == "pre":
         assert ours == reference_texts(reference, inputs, max_new_tokens=30)
-    else:  # the reference's class ignores left padding in positions: one prompt at a time
+    else:  # the reference has no position ids for left padding: one prompt at a time
         alone = [batch([prompt]) for prompt in prompts(20)]
         assert ours == [reference_texts(reference, a, max_new_tokens=30)[0] for a in alone]
     assert any(row[-1] == END for row in ours) and any(len(row) == 30 for row in ours)

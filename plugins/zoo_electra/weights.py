@@ -37,11 +37,11 @@ def weights(config: ElectraConfig, head: str) -> WeightMap:
 
 
 def from_tensorflow(names: Collection[str], head: str) -> dict[str, ReleaseTensor]:
-    """Say what the tensors of Google's release are (google-research/electra, run_pretraining.py).
+    """Return name -> tensor for Google's release (google-research/electra, run_pretraining.py).
 
-    A file holds both networks. ``masked-lm`` is the generator's head, and all others go on top of
-    the discriminator. The generator is under ``generator/``, and takes the embeddings from
-    ``electra/``, which is the discriminator, unless it has its own; where nothing is under
+    A file holds both models. ``masked-lm`` is the head of the generator; all other heads are on the
+    discriminator. The generator is under ``generator/``. It shares the embeddings of the
+    discriminator, which are under ``electra/``, unless it has its own; if nothing is under
     ``generator/``, the two share all blocks.
     """
     own = {name.split("/")[1] for name in names if name.startswith("generator/")}

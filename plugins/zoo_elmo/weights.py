@@ -81,7 +81,7 @@ def _mix(config: ElmoConfig) -> list[Rule]:
 
 
 def from_tensorflow(names: Collection[str], head: str) -> dict[str, ReleaseTensor]:
-    """Say what the tensors are that the code saves while it trains (training.py, dump_weights)."""
+    """Return name -> tensor for checkpoints of the training code (training.py, dump_weights)."""
     return {name: _trained(name) for name in names}
 
 

@@ -135,7 +135,7 @@ def check_ties(checkpoint: Checkpoint) -> str:
 
 
 def check_graphs(checkpoint: Checkpoint) -> str:
-    """Look for what no graph of zoo has, and compare all files that graphs refer to.
+    """Check the operators of the graphs, and the digests of all files that they refer to.
 
     Raises:
         SourceError, VerificationError: see ``zoo.inference.exported.check_files``.

@@ -1,1 +1,1 @@
-"""What a plugin subclasses: families, heads, configurations and ONNX specifications."""
+"""Base classes for plugins: families, heads, configurations and ONNX specifications."""

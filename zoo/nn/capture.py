@@ -1,10 +1,9 @@
 """Capture of hidden states, attention and queries, keys and values from a model's layers.
 
 The layers of a model are its ``layers`` in the order in which they run, see ``Family.model``.
-Hidden states are recorded by forward hooks. Attention is recorded where it is computed, at the
-call of ``torch.nn.functional.scaled_dot_product_attention``, so that it works for every family;
-that kernel returns no probabilities, and they are computed again from its arguments for the layers
-asked for.
+Hidden states are recorded by forward hooks. Attention is recorded at the call of
+``torch.nn.functional.scaled_dot_product_attention``, so that it works for every family; that kernel
+returns no probabilities, which are recomputed from its arguments for the captured layers.
 """
 
 import contextlib
@@ -37,10 +36,10 @@ def is_capturing_attention() -> bool:
 
 
 class LayerOutputs(dict[int, Value]):
-    """Layer, by the number that was asked for -> tensor."""
+    """Index of the layer, as it was passed to ``capture`` -> tensor."""
 
     def __missing__(self, layer: int) -> Value:
-        """Raise an error that names the two reasons."""
+        """Raise an error that names the possible reasons."""
         raise KeyError(
             f"layer {layer} was not captured: it was not asked for, or no forward pass was run "
             "(a compiled model skips hooks; capture from the model that was compiled)"
@@ -49,15 +48,16 @@ class LayerOutputs(dict[int, Value]):
 
 @dataclass(frozen=True)
 class Captured:
-    """Tensors of the latest forward pass, each by the layer's number as it was asked for.
+    """Tensors of the latest forward pass, by the layer's index as it was passed to ``capture``.
 
     They are the tensors of the forward pass itself, so gradients flow through them.
 
     Attributes:
         hidden: hidden states, (batch, tokens, hidden): 0 is the embeddings, ``k`` the output of
-            layer ``k``, -1 the last, after the final norm where the model has one.
+            layer ``k``, -1 the last, after the final norm if the model has one.
         attention: attention probabilities before dropout, (batch, heads, queries, keys).
-        attention_scores: the same before the softmax, with biases and masks.
+        attention_scores: attention scores before the softmax, with biases and masks, of the same
+            shape.
         cross_attention: probabilities of a decoder's attention to its source.
         queries_keys_values: queries, keys and values, (batch, heads, tokens, head_size) each.
     """
@@ -81,22 +81,22 @@ def capture(
 ) -> Iterator[Captured]:
     """Record tensors of the layers of a model during the forward passes of the block.
 
-    Where nothing is asked for, nothing is hooked. A decoder beside an encoder is a model of its
-    own here: ``capture(model.decoder, ...)``. Leave the block before a backward pass with
-    activation checkpointing, which runs layers again.
+    Without layers to capture, no hooks are registered. The decoder of an encoder-decoder is
+    captured as a model: ``capture(model.decoder, ...)``. Leave the block before a backward pass
+    with activation checkpointing, which runs layers again.
 
     Args:
         model: a family's model, or another module with ``layers``.
-        hidden: numbers from 0 (the embeddings) to the number of layers; negative ones count from
-            the last. As all others, or "all".
-        attention: numbers of layers from 0 for the first, as in the tuple ``attentions`` of
-            transformers; negative ones count from the last.
-        attention_scores: likewise.
-        cross_attention: likewise.
-        queries_keys_values: likewise.
+        hidden: indices from 0 (the embeddings) to the number of layers; negative ones count from
+            the last; or "all".
+        attention: indices of layers from 0 for the first, as in the tuple ``attentions`` of
+            transformers; negative ones count from the last; or "all".
+        attention_scores: as ``attention``.
+        cross_attention: as ``attention``.
+        queries_keys_values: as ``attention``.
 
     Yields:
-        the tensors, filled by each forward pass.
+        The tensors, filled by each forward pass.
 
     Raises:
         UsageError: there is no such layer, or a layer computes no attention.
@@ -207,7 +207,7 @@ class _Hooks:
 
     Args:
         model: the model.
-        hidden: number of a hidden state -> the numbers by which it was asked for.
+        hidden: index of a hidden state -> its indices as passed to ``capture``.
         attention: attribute of ``Captured`` -> the same for layers.
     """
 
@@ -251,7 +251,7 @@ class _Hooks:
         self._in_forward = False
 
     def _number(self, layer: nn.Module) -> int | None:
-        """Return which of the layers runs, or ``None`` if a head runs one once more."""
+        """Return the index of the layer that runs, or ``None`` if a head runs a layer again."""
         numbers = [number for number, other in enumerate(self.layers) if other is layer]
         call = self._calls.get(layer, 0)
         return numbers[call] if call < len(numbers) else None
@@ -301,7 +301,7 @@ def _read(name: str, calls: list[_AttentionCall], number: int) -> Any:
 
 
 def _resolve(layers: Layers, count: int) -> dict[int, list[int]]:
-    """Return the number of each layer that is asked for -> the numbers used for it."""
+    """Return the non-negative index of each captured layer -> its indices as passed."""
     numbers: dict[int, list[int]] = {}
     for layer in range(count) if layers == "all" else layers:
         assert isinstance(layer, int)

@@ -26,7 +26,7 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
         arguments: arguments of the command; with ``--json`` the error is printed as an object, too.
 
     Raises:
-        BaseException: the exception itself, if ``ZOO_DEBUG=1`` is set and it is no mistake in the
+        BaseException: the exception itself, if ``ZOO_DEBUG=1`` is set and it is not an error in the
             command line.
     """
     if isinstance(error, click.exceptions.Exit):

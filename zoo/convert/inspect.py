@@ -28,7 +28,7 @@ def find_config(source: "CheckpointDir") -> "tuple[str, Family, dict[str, Any]]"
 
     Raises:
         SourceError: there is no configuration.
-        VerificationError: it is no JSON object, or has no ``model_type``.
+        VerificationError: the file is not a JSON object, or has no ``model_type``.
         UsageError: no installed family has its ``model_type``.
     """
     directory = source.directory
@@ -100,7 +100,7 @@ def read_hub_config(directory: Path, name: str = CONFIG) -> dict[str, Any]:
 
     Raises:
         SourceError: there is no configuration.
-        VerificationError: it is no JSON object.
+        VerificationError: the file is not a JSON object.
     """
     path = directory / name
     try:

@@ -58,7 +58,7 @@ def export_onnx(
 ) -> ExportReport:
     """Export a checkpoint to ONNX and publish it if its outputs equal those of torch.
 
-    The reference is torch in float32, whatever the dtype of the graph.
+    The reference is torch in float32 for any dtype of the graph.
 
     Args:
         checkpoint: a directory with weights.

@@ -99,7 +99,7 @@ def check_graph(path: Path, spec: OnnxSpec, opset: int) -> onnx.ModelProto:
         the model, without external weights.
 
     Raises:
-        VerificationError: it is no valid ONNX, its names or axes differ from the specification,
+        VerificationError: the file is not valid ONNX, names or axes differ from the specification,
             or its external data is in another file.
     """
     try:

@@ -69,7 +69,7 @@ def read_json(
 def read_json_object(
     path: Path, *, max_bytes: int = MAX_JSON_BYTES, max_values: int = MAX_JSON_VALUES
 ) -> dict[str, Any]:
-    """Read a JSON file that holds an object.
+    """Read a JSON file whose value is an object.
 
     Raises:
         SourceError, VerificationError: see ``read_json``; or the value is no object.

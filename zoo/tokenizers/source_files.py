@@ -127,7 +127,7 @@ class SourceFiles:
         return parse_json(self.bytes(name), self.path(name), max_values=self._limits(name)[1])
 
     def json(self, name: str) -> dict[str, Any]:
-        """Read a JSON file that holds an object.
+        """Read a JSON file whose value is an object.
 
         Raises:
             SourceError: the file is missing or cannot be read.
@@ -139,7 +139,7 @@ class SourceFiles:
         return value
 
     def json_if_any(self, name: str) -> dict[str, Any]:
-        """Read a JSON file that holds an object; a missing file counts as empty.
+        """Read a JSON file whose value is an object; a missing file counts as empty.
 
         Raises:
             VerificationError: the file is no JSON object.

@@ -29,7 +29,7 @@ Examples:
 def command(
     ctx: click.Context, /, what: str | None, offline: bool, as_json: bool, **options: Any
 ) -> None:
-    """Check that gradient accumulation gives the gradients of the whole batch.
+    """Check that gradient accumulation computes the gradients of the full batch.
 
     The gradients of the first step are computed in float64 and without dropout, from the whole
     batch and from micro-batches; they must agree to a relative 1e-6.

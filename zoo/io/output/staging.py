@@ -56,7 +56,7 @@ def discard(path: Path) -> None:
 
 
 def remove_stale_staging(directory: Path) -> None:
-    """Remove the staging paths of ended processes from a directory.
+    """Remove the staging paths of processes that have ended from a directory.
 
     A directory whose replacement was interrupted is moved back. Nothing is removed on a file
     system without locks, where stale paths cannot be distinguished from those in use.

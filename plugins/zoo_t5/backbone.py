@@ -133,6 +133,11 @@ def buckets(count: int, max_distance: int, bidirectional: bool) -> tuple[int, ..
     buckets that grow logarithmically up to ``max_distance`` (arXiv:1910.10683, section 2.1). Later
     keys use the other half of the buckets in the same way, or bucket 0 if the stack is causal. The
     logarithms are compared as powers of integers, which do not round.
+
+    Args:
+        count: number of buckets.
+        max_distance: distance from which on all share a bucket.
+        bidirectional: whether a query attends to later keys.
     """
     half = count // 2 if bidirectional else count
     exact, steps = half // 2, half - half // 2  # the first buckets, and the growing ones
@@ -261,6 +266,11 @@ def causal_bias_mask(like: Tensor, queries: int, past: int = 0) -> Tensor | None
 
     Unlike ``causal_mask`` without padding, it is a tensor even without a past, since a bias keeps
     the attention kernel from being causal by itself.
+
+    Args:
+        like: tensor of the mask's dtype and device.
+        queries: number of new tokens.
+        past: number of earlier tokens, whose keys are cached.
     """
     attention_mask = like.new_ones(1, past + queries)
     return causal_mask(attention_mask, queries=queries, past=past, like=like)

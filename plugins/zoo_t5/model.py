@@ -168,6 +168,10 @@ def build(config: T5Config, head: str) -> T5Backbone:
 
     Matrices preserve the scale of their input; those of queries are scaled by
     ``head_size ** -0.5``, in place of the scores; embeddings have unit standard deviation.
+
+    Args:
+        config: the configuration.
+        head: name of the head.
     """
     model, factor = _HEADS[head](config), config.initializer_factor
     for module in model.modules():

@@ -120,7 +120,12 @@ class Split:
         return starts
 
     def read(self, start: int, end: int) -> NDArray[np.int64]:
-        """Return the token ids between two offsets of one document, int64."""
+        """Return the token ids between two offsets of one document, int64.
+
+        Args:
+            start: offset of the first token in the split.
+            end: offset after the last token, in the same document.
+        """
         shard = int(np.searchsorted(self._ends, start, side="right"))
         before = int(self._ends[shard]) - len(self.shards[shard])
         return self.shards[shard][start - before : end - before].astype(np.int64)

@@ -115,6 +115,10 @@ def read_documents(files: Iterable[Path], reading: ReaderConfig) -> Iterator[str
 
     A document of more than ``MAX_DOCUMENT_CHARACTERS`` is yielded in several parts.
 
+    Args:
+        files: files, see ``expand_paths``.
+        reading: separation of files into documents.
+
     Raises:
         SourceError: a file cannot be read, or the library that reads it is not installed.
         VerificationError: a file is damaged or not UTF-8, or a row is invalid.

@@ -30,6 +30,11 @@ OBJECTIVES: Mapping[str, str] = {
 def objective_type(family: "Family", config: Any, name: str) -> "type[Objective]":
     """Return the class of an objective of this package or of the family.
 
+    Args:
+        family: family of the model.
+        config: configuration of the model.
+        name: name of the objective, see ``--objective``.
+
     Raises:
         UsageError: the name is unknown (the nearest are listed), or the model does not support it.
     """

@@ -277,7 +277,12 @@ class Objective(ABC):
 
 
 def gather_positions(hidden: "Tensor", positions: "Tensor") -> "Tensor":
-    """Return the hidden states at some positions: (rows, length, hidden) to (n, hidden)."""
+    """Return the hidden states at some positions: (rows, length, hidden) to (n, hidden).
+
+    Args:
+        hidden: hidden states, (rows, length, hidden).
+        positions: indices into the flattened rows, (n,), int64.
+    """
     return hidden.flatten(0, 1).index_select(0, positions)
 
 
@@ -313,7 +318,12 @@ def cross_entropy_sum(logits: "Tensor", labels: "Tensor", term: str) -> LossOutp
 
 
 def count_correct(logits: "Tensor", labels: "Tensor") -> "tuple[Tensor, Tensor]":
-    """Return the number of rows whose largest logit is the label's, and the number of rows."""
+    """Return the number of rows whose largest logit is the label's, and the number of rows.
+
+    Args:
+        logits: (n, classes).
+        labels: (n,), int64.
+    """
     correct = (logits.detach().argmax(-1) == labels).sum()
     return correct, correct.new_tensor(len(labels))
 
@@ -322,6 +332,11 @@ def parse_options(
     options_type: type[Options], values: Mapping[str, Any], objective: str
 ) -> Options:
     """Convert options of an objective to their type.
+
+    Args:
+        options_type: type of the options.
+        values: options by name.
+        objective: name of the objective, for messages.
 
     Raises:
         UsageError: an option is unknown (the nearest is named) or of the wrong type.

@@ -86,6 +86,10 @@ def generator_config(config: Any, options: ReplacedOptions) -> Any:
     Attention heads have size 64, and there is at least one; the intermediate size is four times
     the hidden size. The embedding size is kept, if the configuration has one.
 
+    Args:
+        config: configuration of the discriminator.
+        options: options of the objective.
+
     Raises:
         UsageError: the configuration is invalid, or the two models cannot share embeddings.
     """

@@ -44,6 +44,11 @@ class PreparedRun:
 def prepare_run(setup: TrainSetup, run: Path, dist: DistContext) -> PreparedRun:
     """Build the model and its data loaders, and find the checkpoint to resume from.
 
+    Args:
+        setup: corpus, objective and configuration.
+        run: the run's directory.
+        dist: rank, world size and device of this process.
+
     Raises:
         UsageError: the corpus has less than a batch.
     """

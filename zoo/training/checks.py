@@ -173,6 +173,10 @@ def check_grad_accumulation(settings: TrainConfig, *, offline: bool = False) -> 
     With a sequence-length warm-up, a batch of its shorter rows is compared, too. Gradients are
     computed in float64 and without dropout, so that rounding and randomness hide nothing.
 
+    Args:
+        settings: configuration of the run.
+        offline: make no network connection.
+
     Raises:
         VerificationError: a split changes a gradient by more than a relative 1e-6.
     """

@@ -139,6 +139,10 @@ def _make_loader(
 def eval_batches(setup: TrainSetup, dist: DistContext) -> list[Batch]:
     """Return this process's batches of an evaluation, always with rows of full length.
 
+    Args:
+        setup: setup of the run.
+        dist: rank and world size.
+
     Raises:
         UsageError: the corpus has no validation split.
     """

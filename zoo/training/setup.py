@@ -95,6 +95,11 @@ def build_setup(
 def check_memory(family: Family, config: Config, head: str) -> None:
     """Check, before anything is allocated, that the weights fit into the machine's memory.
 
+    Args:
+        family: family of the model.
+        config: configuration of the model.
+        head: name of the head.
+
     Raises:
         UsageError: the weights need more memory than the machine has.
     """
@@ -112,6 +117,12 @@ def open_corpus(
     settings: TrainConfig, family: Family, origin: PretrainedInit | None, *, offline: bool
 ) -> "Corpus":
     """Return the corpus of a run, built now if the cache does not have it.
+
+    Args:
+        settings: configuration of the run.
+        family: family of the model.
+        origin: pretrained model that the run starts from, or ``None``.
+        offline: make no network connection.
 
     Raises:
         UsageError, SourceError, VerificationError: see ``zoo.data.build.build``.
@@ -161,6 +172,13 @@ def adapt_model_config(
     """Return the model configuration with the run's overrides and the tokenizer's vocabulary.
 
     The configuration of a pretrained model is kept, except for dropout.
+
+    Args:
+        family: family of the model.
+        config: configuration of the model's size, or of the pretrained model.
+        settings: configuration of the run.
+        corpus: the tokenized corpus.
+        tokenizer: tokenizer of the corpus.
 
     Raises:
         UsageError: a field does not exist, or its value contradicts the corpus or the model.

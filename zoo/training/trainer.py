@@ -177,6 +177,10 @@ class Trainer:
         """Return the weighted sum of a micro-batch's terms, each divided by the step's count.
 
         DDP and FSDP average gradients over ranks, so the loss is multiplied by the world size.
+
+        Args:
+            output: loss terms of the micro-batch.
+            counts: loss term -> count of the whole step, over all ranks.
         """
         terms = [
             output.sums[term] * (weight * self.dist.world_size / max(1, counts[term]))

@@ -13,11 +13,12 @@ BUCKETS: Final = 32
 class MPNetConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Configuration of an MPNet; the defaults are the Hub's, which no released model has.
 
+    Tokens use the position embeddings after ``pad_token_id``, so the longest row has
+    ``max_positions - pad_token_id - 1`` tokens.
+
     Attributes:
-        max_positions: number of position embeddings. Tokens use those after ``pad_token_id``, so
-            the longest row has ``max_positions - pad_token_id - 1`` tokens.
         layer_norm_eps: epsilon of the layer norms.
-        pad_token_id: the padding token, which positions do not count.
+        pad_token_id: id of the padding token, which positions do not count.
         pooler: whether the backbone alone has a pooler.
     """
 

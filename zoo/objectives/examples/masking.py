@@ -52,6 +52,10 @@ class Words:
         """Return the words of a row.
 
         A word starts at a token with ``starts_word``, and at the start of each run of text tokens.
+
+        Args:
+            packed: the row.
+            starts_word: (vocab_size,), bool, see ``TokenizerView.starts_word``.
         """
         own, texts = packed.is_text, packed.document_ids
         fresh = own.copy()  # first token of each run of text tokens
@@ -117,6 +121,11 @@ def label_runs(positions: Ids, document_ids: Ids) -> Ids:
 
 def select_tokens(packed: PackedRow, budget: int, rng: np.random.Generator) -> Ids:
     """Select tokens uniformly (Devlin et al. 2018, arXiv:1810.04805).
+
+    Args:
+        packed: the row.
+        budget: number of tokens to select.
+        rng: random generator.
 
     Returns:
         Sorted positions, (n,).

@@ -68,6 +68,10 @@ def probability(words: Tensor, vocabulary: int) -> Tensor:
     """Return the probability of each word k: log((k + 2) / (k + 1)) / log(vocabulary + 1).
 
     Float64, of the shape of ``words``.
+
+    Args:
+        words: ids of words.
+        vocabulary: number of words in the vocabulary.
     """
     return torch.log1p(1 / (words.double() + 1)) / math.log(vocabulary + 1)
 

@@ -282,6 +282,10 @@ def _started(family: "Family", asked: ConfigDict, *, offline: bool) -> str:
 def validate_config(values: ConfigDict, source: str = "settings") -> TrainConfig:
     """Convert nested settings to a configuration.
 
+    Args:
+        values: nested settings, complete but for defaults.
+        source: file or option that the settings are from, for messages.
+
     Raises:
         UsageError: a key is unknown (the nearest is named), or a value is wrong.
     """

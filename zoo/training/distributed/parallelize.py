@@ -36,7 +36,12 @@ def parallelize(lesson: LossModule, settings: TrainConfig, ranks: DistContext) -
 
 
 def apply_fsdp(lesson: LossModule, ranks: DistContext) -> None:
-    """Shard parameters over processes, block by block (Zhao et al. 2023, arXiv:2304.11277)."""
+    """Shard parameters over processes, block by block (Zhao et al. 2023, arXiv:2304.11277).
+
+    Args:
+        lesson: the model and its objective, changed in place.
+        ranks: world size and device.
+    """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -54,7 +59,12 @@ def transformer_blocks(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def set_requires_grad_sync(wrapped: nn.Module, last: bool) -> None:
-    """Synchronize gradients only in the backward pass of a step's last micro-batch."""
+    """Synchronize gradients only in the backward pass of a step's last micro-batch.
+
+    Args:
+        wrapped: module that ``parallelize`` returned.
+        last: whether the next backward pass is that of the last micro-batch.
+    """
     if isinstance(wrapped, nn.parallel.DistributedDataParallel):
         wrapped.require_backward_grad_sync = last
     for module in wrapped.modules():

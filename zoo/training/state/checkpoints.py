@@ -118,6 +118,10 @@ def save_checkpoint(
 def write_tensors(path: Path, tensors: Tensors) -> None:
     """Write a safetensors file.
 
+    Args:
+        path: file to write.
+        tensors: tensors by name.
+
     Raises:
         OSError: the disk is full, or cannot be written.
     """
@@ -173,6 +177,10 @@ def read_meta(path: Path, *, steps: int, settings: str) -> CheckpointMeta:
 def check_checkpoint(path: Path, state: CheckpointMeta) -> str:
     """Check that the files of a checkpoint are those of ``state.json``, and no others.
 
+    Args:
+        path: directory of the checkpoint.
+        state: contents of its ``state.json``.
+
     Raises:
         VerificationError: a file is missing, changed, or not listed.
     """
@@ -183,6 +191,10 @@ def check_checkpoint(path: Path, state: CheckpointMeta) -> str:
 
 def check_metrics_file(log: Path, state: CheckpointMeta) -> None:
     """Check that a log begins with the records that it had when a checkpoint was saved.
+
+    Args:
+        log: path of ``metrics.jsonl``.
+        state: contents of the checkpoint's ``state.json``.
 
     Raises:
         VerificationError: the log is shorter, or was changed.
@@ -201,6 +213,10 @@ def check_metrics_file(log: Path, state: CheckpointMeta) -> None:
 
 def load_tensors(path: Path, state: CheckpointMeta) -> dict[str, Tensors]:
     """Return file stem -> tensors of a checkpoint, without those in the directory ``shards``.
+
+    Args:
+        path: directory of the checkpoint.
+        state: contents of its ``state.json``.
 
     Raises:
         VerificationError: a file is not in the safetensors format.
@@ -221,7 +237,13 @@ def remove_partial(run: Path) -> None:
 
 
 def prune_checkpoints(run: Path, *, keep: int, best: int | None) -> None:
-    """Remove all but the last checkpoints and the best one."""
+    """Remove all but the last checkpoints and the best one.
+
+    Args:
+        run: the run's directory.
+        keep: number of last checkpoints to keep.
+        best: step of the lowest evaluation loss, or ``None``.
+    """
     found = list_checkpoints(run)
     for step in list(found)[:-keep]:
         if step != best:

@@ -36,7 +36,12 @@ def save_shards(folder: Path, groups: Mapping[str, Tensors]) -> None:
 
 
 def load_shards(folder: Path, groups: Mapping[str, Tensors]) -> None:
-    """Load sharded tensors in place; all processes must call it."""
+    """Load sharded tensors in place; all processes must call it.
+
+    Args:
+        folder: directory that ``save_shards`` wrote.
+        groups: group -> tensors by name, filled in place.
+    """
     with _plain():
         reader = HuggingFaceStorageReader(str(folder))
         load(_flat(groups), storage_reader=reader)

@@ -34,6 +34,11 @@ def check_writable(path: Path, job: TrainSetup, model: ModelFile) -> None:
 
     Configuration and tokenizer are written to a staging directory, read back, and removed.
 
+    Args:
+        path: directory of the model.
+        job: setup of the run.
+        model: contents of ``config.json``.
+
     Raises:
         UsageError: the directory cannot be written, or exists and is not a checkpoint.
         VerificationError: the configuration that was read back differs.

@@ -79,6 +79,10 @@ def config_differences(wanted: Config, found: Config) -> Iterator[str]:
     """Yield a message for each integer field in which two configurations differ.
 
     The vocabulary size and token ids are not compared.
+
+    Args:
+        wanted: configuration of the model to train.
+        found: configuration of the checkpoint.
     """
     for name in wanted.__struct_fields__:
         one, other = getattr(wanted, name), getattr(found, name)

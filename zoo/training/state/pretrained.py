@@ -85,7 +85,13 @@ class PretrainedInit:
 
     @classmethod
     def resolve(cls, init_from: InitConfig, family: "Family", *, offline: bool) -> "PretrainedInit":
-        """Resolve the references of a configuration; see ``resolve_init_checkpoint``."""
+        """Resolve the references of a configuration; see ``resolve_init_checkpoint``.
+
+        Args:
+            init_from: references to the checkpoints.
+            family: family of the model.
+            offline: make no network connection.
+        """
         model = resolve_init_checkpoint(init_from.model, family, offline=offline)
         found = {"model": model}
         if init_from.generator is not None:
@@ -100,7 +106,14 @@ class PretrainedInit:
     def from_run(
         cls, run: Path, record: InitRecord, start: InitConfig, family: "Family"
     ) -> "PretrainedInit":
-        """Return the initialization of a resumed run, from the run's directory alone."""
+        """Return the initialization of a resumed run, from the run's directory alone.
+
+        Args:
+            run: the run's directory.
+            record: ``init_from`` of ``run.json``.
+            start: ``init_from`` of the run's configuration.
+            family: family of the model.
+        """
         config = msgspec.convert(record.config, family.config_type)
         info = record.tokenizer
         tokenizer = None if info is None else _given((run / TOKENIZER).read_bytes(), info)
@@ -167,6 +180,11 @@ class PretrainedInit:
 
 def resolve_init_checkpoint(reference: str, family: "Family", *, offline: bool) -> Checkpoint:
     """Return the checkpoint of a reference, converted first if necessary.
+
+    Args:
+        reference: name of the registry, repository of the Hub, or directory.
+        family: family that the checkpoint must have.
+        offline: make no network connection.
 
     Raises:
         UsageError: the checkpoint is of another family, or the reference is unknown.

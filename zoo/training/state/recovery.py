@@ -44,6 +44,11 @@ def last_intact_checkpoint(
     after the one that is returned are reported as warnings and renamed, not removed. The first
     process reads all files and decides for all processes.
 
+    Args:
+        run: the run's directory.
+        settings: configuration of the run.
+        ranks: rank and world size.
+
     Raises:
         VerificationError: all checkpoints are damaged.
     """
@@ -56,6 +61,11 @@ def last_intact_checkpoint(
 
 def check(run: Path, path: Path, settings: TrainConfig) -> str:
     """Check a checkpoint: its record, the digests of its files, and the log up to its step.
+
+    Args:
+        run: the run's directory.
+        path: directory of the checkpoint.
+        settings: configuration of the run.
 
     Raises:
         VerificationError, SourceError: the checkpoint is damaged, or belongs to another run.

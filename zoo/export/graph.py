@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Versions(NamedTuple):
-    """Versions that belong to an operator set.
+    """IR version and ONNX Runtime release for an operator set.
 
     Attributes:
         ir: oldest IR version that supports it.

@@ -16,7 +16,7 @@ from zoo.version import __version__
 
 
 def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint:
-    """Return the export of a checkpoint from the cache; export it the first time.
+    """Return the cached export of a checkpoint; export it on first use.
 
     Processes that need the same graph wait for the one that exports it. A damaged entry is exported
     again.
@@ -27,7 +27,7 @@ def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint
 
     Raises:
         UsageError: ``$ZOO_HOME`` cannot be written.
-        VerificationError: the export did not pass its gate.
+        VerificationError: the outputs of the graph differ from those of torch.
     """
     target = home() / "onnx" / _key(checkpoint, dtype)
     with _locked(target):
@@ -40,8 +40,8 @@ def cached_graph(checkpoint: Checkpoint, dtype: str | None = None) -> Checkpoint
 
 
 def _key(checkpoint: Checkpoint, dtype: str | None) -> str:
-    """Return the key of the cache: a digest of all that the graph depends on."""
-    # the number counts kinds of entries: since 2, decoders have a key-value cache
+    """Return the key of the cache entry: a digest of everything that the graph depends on."""
+    # version of the entries: since 2, graphs of decoders have a key-value cache
     packages = ("torch", "onnx", "onnxscript", "onnxruntime")
     versions = [f"{name} {metadata.version(name)}" for name in packages]
     parts = [

@@ -1,4 +1,4 @@
-"""Sessions for checkpoints with or without a graph: ONNX Runtime gets one exported where needed."""
+"""Sessions for any checkpoint; for ONNX Runtime, weights are exported to a graph first."""
 
 from typing import TYPE_CHECKING
 
@@ -16,20 +16,20 @@ def open_or_export(
     dtype: str | None = None,
     threads: int | None = None,
 ) -> "Session":
-    """Load a checkpoint into a backend; for ``onnx``, export weights to a graph the first time.
+    """Load a checkpoint into a backend; for ``onnx``, export weights to a graph on first use.
 
     The graph is cached under ``$ZOO_HOME/onnx``; see ``cached_graph``.
 
     Args:
         checkpoint: the model.
         backend: see ``zoo.inference.open_session``, as the others.
-        device: such as ``cuda:1``.
+        device: device, such as ``cuda:1``.
         dtype: dtype of the computation.
         threads: number of CPU threads.
 
     Raises:
         UsageError, SourceError: see ``zoo.inference.open_session``.
-        VerificationError: likewise, or the export did not pass its gate.
+        VerificationError: see ``zoo.inference.open_session``; or the graph differs from torch.
     """
     if backend != "onnx" or checkpoint.is_export:
         return open_session(checkpoint, backend, device, dtype, threads)

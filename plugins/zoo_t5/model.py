@@ -69,7 +69,7 @@ class Seq2SeqState(DecodeState):
 
 
 class Seq2SeqLM(GenerationMixin, EncoderDecoder):
-    """A sequence-to-sequence language model, and a ``zoo.inference.generation.Decoder``."""
+    """A sequence-to-sequence language model, and a ``zoo.inference.generation.decoder.Decoder``."""
 
     state_type: ClassVar[type[DecodeState]] = Seq2SeqState
 

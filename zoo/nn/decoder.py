@@ -115,7 +115,7 @@ class CausalBackbone(Encoder):
 
 
 class CausalLM(GenerationMixin, CausalBackbone):
-    """A causal language model, and a ``zoo.inference.generation.Decoder``.
+    """A causal language model, and a ``zoo.inference.generation.decoder.Decoder``.
 
     Prompts of different lengths are padded on the left.
     """

@@ -52,7 +52,7 @@ class DecodeState:
 
 
 class GenerationMixin(LMHeadMixin, ABC):
-    """A language model that generates, and so a ``zoo.inference.generation.Decoder``.
+    """A language model that generates, and so a ``zoo.inference.generation.decoder.Decoder``.
 
     Attributes:
         state_type: class of the state between two steps.
@@ -65,7 +65,7 @@ class GenerationMixin(LMHeadMixin, ABC):
         """Return the state before the first token. An encoder-decoder encodes the source here.
 
         Args:
-            inputs: see ``zoo.inference.generation.Decoder.prefill``.
+            inputs: see ``zoo.inference.generation.decoder.Decoder.prefill``.
             max_new_tokens: number of tokens for which the cache reserves memory.
         """
 

@@ -54,7 +54,7 @@ def test_inferred_head(tmp_path: Path, path: Path) -> None:
         return
     with pytest.raises(UsageError, match="choose one with --head") as refused:
         convert(source, None, dry_run=True)
-    fit = re.search("the tensors fit (.+); say", str(refused.value))
+    fit = re.search("the tensors fit (.+); choose", str(refused.value))
     assert fit and set(fit[1].split(" and ")) == heads
     assert convert(source, None, dry_run=True, head=case.head).head == case.head
 

@@ -66,5 +66,5 @@ def test_unknown_model_type(hub_checkpoint: Make) -> None:
 
 
 def test_contradicting_model_type(hub_checkpoint: Make) -> None:
-    with pytest.raises(UsageError, match="'bert', and not 'electra'"):
+    with pytest.raises(UsageError, match="'bert', not 'electra'"):
         open_source(CheckpointDir(hub_checkpoint(), "source", model_type="electra"))

@@ -66,7 +66,7 @@ def test_electra_release_has_two_models(tmp_path: Path, case: str) -> None:
     assert_computes(ours, golden(f"electra/{case}"))
     other = {"masked-lm": "discriminator", "replaced-token-detection": "generator"}[case]
     reasons = {name: drop.reason for name, drop in report.closed.drops.items()}
-    assert "generator's scores" in reasons.pop("temperature")
+    assert "generator's logits" in reasons.pop("temperature")
     assert "optimizer" in reasons.pop("global_step")
     slots = {n for n, because in reasons.items() if n.endswith(("adam_m", "adam_v"))}
     assert len(slots) == 20
@@ -159,9 +159,7 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
 def test_missing_configuration(tmp_path: Path) -> None:
     source = electra(tmp_path / "bare", "nothing", "masked-lm")
     (source / "config.json").unlink()
-    with pytest.raises(
-        SourceError, match=r"holds no config\.json, and its weights alone"
-    ) as caught:
+    with pytest.raises(SourceError, match=r"holds no config\.json, and weights alone") as caught:
         converted(source)
     assert "on the Hub" in str(caught.value)
 

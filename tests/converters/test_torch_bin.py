@@ -211,9 +211,9 @@ from zoo_converters.torch_bin import TorchBin
 with TorchBin().open(Path({str(tmp_path)!r}), ("{NAME}",)) as reader:
     array = reader.read("a")
     assert array.tolist() == list(range(6)) and not array.flags.writeable
-    span = reader.lazy("a").span
+    span = reader.lazy("a").file_range
     assert span.path.read_bytes()[span.offset:][:span.length] == array.tobytes()
-    assert reader.lazy("b").span is None  # not as it lies in the file
+    assert reader.lazy("b").file_range is None  # not as it lies in the file
     assert reader.read("b").tolist() == [[1, 1]] * 3
 assert "torch" not in sys.modules
 """

@@ -122,7 +122,7 @@ def test_long_prompts_are_read_in_pieces(
     inputs, settings = batch(written("second")[0]), GenerationConfig(max_new_tokens=8)
     assert inputs["input_ids"].shape[1] == 9
     monkeypatch.setattr(
-        ort_generation, "PIECE", 4 * 5 * 61
+        ort_generation, "MAX_LOGITS", 4 * 5 * 61
     )  # attention scores of four tokens of a row
     assert generate(theirs, inputs, settings) == generate(ours, inputs, settings)
 
@@ -287,7 +287,7 @@ def test_a_graph_without_a_cache_says_what_to_do(tmp_path: Path) -> None:
     assert list(report.graphs["model.onnx"].inputs) == ["input_ids", "attention_mask"]
     session = open_session(load_checkpoint(tmp_path / "graph"))
     assert session.run({"input_ids": np.array([[3, 4]])})["logits"].shape == (1, 2, 61)
-    with pytest.raises(UsageError, match="does not generate; export the model again, with --cache"):
+    with pytest.raises(UsageError, match="cannot generate; export the model again, with --cache"):
         session.decoder()
 
 

@@ -413,7 +413,7 @@ def test_positions_without_a_decoder_are_ignored_with_a_reason(head: str) -> Non
     account = match_tensors(DEBERTA.weights(config, head), published(DEBERTA, config, head) | table)
     account.raise_if_incomplete("test")
     assert [drop.reason for drop in account.drops.values()] == [
-        "absolute positions, which only masked-token heads decode with"
+        "absolute positions, used by masked-LM heads alone"
     ]
 
 
@@ -428,7 +428,7 @@ def test_embedding_differences_are_ignored_with_a_reason(head: str) -> None:
     account = match_tensors(DEBERTA.weights(config, head), published(DEBERTA, config, head) | added)
     account.raise_if_incomplete("test")
     assert {drop.reason for drop in account.drops.values()} == {
-        "what training added; the sum is there"
+        "the difference to the generator's; the sum is stored"
     }
 
 

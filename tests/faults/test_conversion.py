@@ -210,7 +210,7 @@ def test_two_trunks(hub_checkpoint: Make, tmp_path: Path) -> None:
         return {f"{side}.{n}": t for side in ("encoder", "decoder") for n, t in backbone.items()}
 
     edit_tensors(hub_checkpoint(), double)
-    refused(tmp_path, "source", 3, "holds 2 trunks", "decoder., encoder.")
+    refused(tmp_path, "source", 3, "holds 2 backbones", "decoder., encoder.")
 
 
 def test_tied_tensors_that_differ(hub_checkpoint: Make, tmp_path: Path) -> None:

@@ -160,7 +160,9 @@ def test_file_name_outside_of_the_snapshot_is_refused(
 
 
 def test_import_does_not_import_huggingface_hub() -> None:
-    check = "import sys, zoo.hub, zoo.lock; print(sorted({'huggingface_hub','httpx2','rich',"
+    check = (
+        "import sys, zoo.hub, zoo.hub.lockfile; print(sorted({'huggingface_hub','httpx2','rich',"
+    )
     check += "'blake3','numpy','torch'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

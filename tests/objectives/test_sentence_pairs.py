@@ -186,11 +186,11 @@ def corpus(count: int = 120) -> Split:
 
 def segments(row: Any) -> Iterator[tuple[list[int], list[int]]]:
     """Yield the two original texts of each pair in a row."""
-    ids = row.planes["input_ids"].copy()
-    ids[row.places["places"][1]] = row.values["labels"]
-    for number in range(1, row.planes["document_ids"].max() + 1):
-        text = ids[row.planes["document_ids"] == number]
-        types = row.planes["token_type_ids"][row.planes["document_ids"] == number]
+    ids = row.arrays["input_ids"].copy()
+    ids[row.positions["places"][1]] = row.values["labels"]
+    for number in range(1, row.arrays["document_ids"].max() + 1):
+        text = ids[row.arrays["document_ids"] == number]
+        types = row.arrays["token_type_ids"][row.arrays["document_ids"] == number]
         assert text[0] == CLS and text[-1] == SEP and (text == SEP).sum() == 2
         assert types.tolist() == sorted(types.tolist())
         first, second = text[types == 0], text[types == 1]
@@ -238,7 +238,9 @@ def test_rows_depend_on_the_seed_alone() -> None:
 
 
 def test_copies_are_other_pairs() -> None:
-    once, thrice = (len(objective(NextSentence, copies=n).dataset(corpus(), 0)) for n in (1, 3))
+    once, thrice = (
+        len(objective(NextSentence, dupe_factor=n).dataset(corpus(), 0)) for n in (1, 3)
+    )
     assert 2.8 * once < thrice < 3.2 * once
 
 
@@ -267,7 +269,9 @@ def test_a_corpus_without_pairs(
 
 def test_a_family_that_compares_no_texts() -> None:
     roberta = get_family("roberta")
-    with pytest.raises(UsageError, match=r"none of its heads \(.*masked-lm.*\) both tells masked"):
+    with pytest.raises(
+        UsageError, match=r"none of its heads \(.*masked-lm.*\) predicts both masked"
+    ):
         objective_type(roberta, roberta.sizes()["tiny"], NextSentence.name)
     bert = get_family("bert")
     assert objective_type(bert, bert.sizes()["tiny"], SentenceOrder.name) is SentenceOrder

@@ -207,25 +207,26 @@ def difference(corpus: Path) -> float:
     from zoo.training.config.schema import build_config
     from zoo.training.setup import build_setup
 
-    job = build_setup(build_config(settings(corpus, 1), {}))
-    objective: Any = job.objective
-    texts = objective.rows(job.corpus.split("train"), 0).texts
+    setup = build_setup(build_config(settings(corpus, 1), {}))
+    objective: Any = setup.objective
+    rows = objective.dataset(setup.corpus.split("train"), 0).packed_rows
     torch.manual_seed(0)
-    model = objective.learner(job.family, job.model_config).eval()
-    frame = job.objective.vocabulary.single_template
-    text = texts.split.read(*texts.layout.row(0)[0])[: LENGTH - 2]
-    row = objective.masked(
-        pack([frame.wrap(text)], length=len(text) + 2, pad=0), np.random.default_rng(0)
+    model = objective.model(setup.family, setup.model_config).eval()
+    template = objective.vocabulary.single_template
+    text = rows.split.read(*rows.plan.row(0)[0])[: LENGTH - 2]
+    row = objective.mask_row(
+        pack([template.wrap(text)], length=len(text) + 2, pad=0), np.random.default_rng(0)
     )
     batch = objective.collate([row])
     with torch.no_grad():
-        own = objective.loss(model, batch.tensors).sums["masked-lm"] / batch.counts["masked-lm"]
-        peer = reference_model(job.family, job.model_config, "masked-lm", model.state_dict())
+        output = objective.compute_loss(model, batch.tensors)
+        loss = output.sums["masked-lm"] / batch.counts["masked-lm"]
+        peer = reference_model(setup.family, setup.model_config, "masked-lm", model.state_dict())
         labels = torch.full_like(batch.tensors["input_ids"], -100)
         labels.view(-1)[batch.tensors["places"]] = batch.tensors["labels"]
-        their = peer(input_ids=batch.tensors["input_ids"], labels=labels).loss
-    assert abs(own - their) < 1e-4, "the losses differ"
-    return float(abs(own - their))
+        peer_loss = peer(input_ids=batch.tensors["input_ids"], labels=labels).loss
+    assert abs(loss - peer_loss) < 1e-4, "the losses differ"
+    return float(abs(loss - peer_loss))
 
 
 if __name__ == "__main__":

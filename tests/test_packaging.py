@@ -50,6 +50,8 @@ def test_only_our_packages_are_in_it(wheel: Path) -> None:
         *(path.name for path in (ROOT / "plugins").glob("zoo_*")),
     }
     assert {"zoo/registry.yaml", "zoo/py.typed"} <= set(names)
+    templates = {p.name for p in (ROOT / "zoo/report/templates").iterdir()}
+    assert templates == {Path(n).name for n in names if n.startswith("zoo/report/templates/")}
     texts = [name for name in names if name.startswith("zoo/data/sample/")]
     assert sorted(Path(name).suffix for name in texts) == [".md", ".txt", ".txt"]
     assert sum(zipfile.ZipFile(wheel).getinfo(name).file_size for name in texts) < 300_000

@@ -1,14 +1,14 @@
 """``report.html``: the report of a run in one self-contained file.
 
-It is rendered from ``config.yaml``, ``run.json``, ``metrics.jsonl`` and ``performance.jsonl`` of
-the run's directory, as far as they exist.
+The template is ``zoo/report/templates/run.html``. Its values are from ``config.yaml``,
+``run.json``, ``metrics.jsonl`` and ``performance.jsonl`` of the run's directory, as far as they
+exist.
 """
 
 import math
 import shlex
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -33,55 +33,59 @@ def write_report(run: Path) -> Path:
         VerificationError: a line of a log is damaged.
         OSError: the report cannot be written.
     """
-    story = RunHistory.read(run)
+    history = RunHistory.read(run)
     path = run / REPORT
-    atomic_write(path, html.page(_title(story), _parts(story)).encode())
+    atomic_write(path, html.render("run.html", **_values(history)).encode())
     return path
 
 
-def _title(story: RunHistory) -> str:
-    names = (story.config.get(name) for name in ("family", "size", "objective"))
+def _values(history: RunHistory) -> dict[str, Any]:
+    """Return the variables of the template ``run.html``."""
+    return {
+        "title": _title(history),
+        "progress": _progress(history),
+        "facts": [(name, value, note) for name, value, note in _facts(history) if value],
+        "loss_charts": list(_loss_charts(history)),
+        "course_charts": list(_course_charts(history)),
+        "validation": _validation(history),
+        "command": shlex.join(history.manifest.get("command") or ()),
+        "settings": history.config_text.strip(),
+        "settings_file": SETTINGS,
+    }
+
+
+def _title(history: RunHistory) -> str:
+    names = (history.config.get(name) for name in ("family", "size", "objective"))
     return " \N{MIDDLE DOT} ".join(str(name) for name in names if name) or "pretraining"
 
 
-def _parts(story: RunHistory) -> Iterator[str]:
-    yield f"<h1>{escape(_title(story))}</h1>"
-    yield f'<p class="lead">{escape(_progress(story))}</p>'
-    yield html.stat_list(_facts(story))
-    yield html.section("Loss and metrics", _grid(_learning(story)))
-    yield html.section("Course", _grid(_course(story)))
-    yield html.section("Validation", *_table(story))
-    yield html.section("How to repeat it", *_command(story))
-    yield html.section("Settings", html.text(story.config_text))
-
-
-def _progress(story: RunHistory) -> str:
-    done, total = story.steps, story.config.get("max_steps", 0)
+def _progress(history: RunHistory) -> str:
+    done, total = history.steps, history.config.get("max_steps", 0)
     if total and done >= total:
         return f"finished after {done:,} steps"
     return f"{done:,} of {total:,} steps" if total else f"{done:,} steps"
 
 
-def _facts(story: RunHistory) -> Iterator[tuple[str, str, str]]:
+def _facts(history: RunHistory) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and note of each key figure."""
-    best, train, speed = story.best, story.train, story.performance
+    best, train, speed = history.best, history.train, history.performance
     if best is not None:
-        where = f"lowest at step {best['step']:,}: {best['loss']:.4f}"
-        yield "validation loss", f"{story.validation[-1]['loss']:.4f}", where
+        lowest = f"lowest at step {best['step']:,}: {best['loss']:.4f}"
+        yield "validation loss", f"{history.validation[-1]['loss']:.4f}", lowest
     if train:
         yield "training loss", f"{train[-1]['loss']:.4f}", f"at step {train[-1]['step']:,}"
-        yield "tokens seen", format_count(train[-1].get("tokens", 0)), _batch(story.config)
-    yield "parameters", format_count(story.manifest.get("parameters", 0)), ""
+        yield "tokens seen", format_count(train[-1].get("tokens", 0)), _batch(history.config)
+    yield "parameters", format_count(history.manifest.get("parameters", 0)), ""
     if speed:
-        yield "time", format_duration(story.seconds), _device(story.manifest)
+        yield "time", format_duration(history.seconds), _device(history.manifest)
         rate = statistics.median(record.get("tokens_per_second", 0) for record in speed)
         mfu = [record["mfu"] for record in speed if "mfu" in record]
         used = f"{statistics.median(mfu):.1%} of the peak (MFU)" if mfu else "median"
         yield "tokens a second", format_count(rate), used
         memory = max(record.get("memory_bytes", 0) for record in speed)
         yield "peak memory", f"{memory / 1e9:.2f} GB", ""
-    corpus = Path(story.manifest.get("corpus", ""))
-    digest = story.manifest.get("corpus_digest", "")
+    corpus = Path(history.manifest.get("corpus", ""))
+    digest = history.manifest.get("corpus_digest", "")
     yield "corpus", corpus.name, f"BLAKE3 {digest[:12]}\N{HORIZONTAL ELLIPSIS}" if digest else ""
 
 
@@ -91,70 +95,66 @@ def _batch(settings: Record) -> str:
 
 
 def _device(manifest: Record) -> str:
-    found = manifest.get("environment", {})
-    parts = [found.get("device", ""), f"torch {found['torch']}" if "torch" in found else ""]
+    versions = manifest.get("environment", {})
+    torch = f"torch {versions['torch']}" if "torch" in versions else ""
+    parts = [versions.get("device", ""), torch]
     return ", ".join(part for part in parts if part)
 
 
-def _grid(charts: Iterable[str]) -> str:
-    drawn = "\n".join(each for each in charts if each)
-    return f'<div class="charts">\n{drawn}\n</div>' if drawn else ""
+def _loss_charts(history: RunHistory) -> Iterator[str]:
+    terms = history.names("losses")
+    values: list[tuple[str, str, str | None]] = [("loss", "nats", None)]
+    # a single term equals the loss
+    values += [(term, "nats", "losses") for term in (terms if len(terms) > 1 else ())]
+    values += [(name, "mean", "metrics") for name in history.names("metrics")]
+    for name, unit, group in values:
+        splits = zip(SPLITS, (history.train, history.validation), strict=True)
+        lines = [Series(split, points(records, name, group)) for split, records in splits]
+        yield from _chart(name, unit, lines)
 
 
-def _learning(story: RunHistory) -> Iterator[str]:
-    yield _both(story, "loss", "nats", None)
-    terms = story.names("losses")
-    for term in terms if len(terms) > 1 else ():  # a single term equals the loss
-        yield _both(story, term, "nats", "losses")
-    for name in story.names("metrics"):
-        yield _both(story, name, "mean", "metrics")
-
-
-def _both(story: RunHistory, name: str, unit: str, group: str | None) -> str:
-    """Return a chart of one value in both splits."""
-    by_split = zip(SPLITS, (story.train, story.validation), strict=True)
-    return _chart(
-        name, unit, [Series(split, points(rows, name, group)) for split, rows in by_split]
-    )
-
-
-def _course(story: RunHistory) -> Iterator[str]:
+def _course_charts(history: RunHistory) -> Iterator[str]:
     for name, unit in (("learning_rate", "per update"), ("gradient_norm", "L2, before clipping")):
-        yield _chart(name, unit, [Series("", points(story.train, name))], zero=True)
+        yield from _chart(name, unit, [Series("", points(history.train, name))], zero=True)
     for name, unit in (("tokens_per_second", "tokens/s"), ("mfu", "of the peak")):
-        yield _chart(name, unit, [Series("", points(story.performance, name))], zero=True)
+        yield from _chart(name, unit, [Series("", points(history.performance, name))], zero=True)
 
 
-def _chart(name: str, unit: str, lines: Sequence[Series], *, zero: bool = False) -> str:
+def _chart(name: str, unit: str, lines: Sequence[Series], *, zero: bool = False) -> Iterator[str]:
+    """Yield the chart of a value; nothing if it was never logged."""
     title = "MFU" if name == "mfu" else name.replace("_", " ")
-    title = title[:1].upper() + title[1:]
-    return line_chart(title, unit, lines, zero=zero) if any(line.points for line in lines) else ""
+    if any(line.points for line in lines):
+        yield line_chart(title[:1].upper() + title[1:], unit, lines, zero=zero)
 
 
 def points(records: Sequence[Record], name: str, group: str | None = None) -> list[Point]:
     """Return step and value of each record that has a finite value, optionally within a group."""
-    found = ((r["step"], (r.get(group, {}) if group else r).get(name)) for r in records)
-    return [(s, value) for s, value in found if value is not None and math.isfinite(value)]
+    pairs = ((r["step"], (r.get(group, {}) if group else r).get(name)) for r in records)
+    return [(step, value) for step, value in pairs if value is not None and math.isfinite(value)]
 
 
-def _table(story: RunHistory) -> Iterator[str]:
-    rows, best = story.validation, story.best
+def _validation(history: RunHistory) -> dict[str, Any] | None:
+    """Return the table of evaluations: at most about ``ROWS`` rows; ``None`` without any."""
+    records, best = history.validation, history.best
     if best is None:
-        return
-    every = -(-len(rows) // ROWS)
-    shown = [r for k, r in enumerate(rows) if k % every == 0 or r is best or k == len(rows) - 1]
-    terms, metrics = story.names("losses"), story.names("metrics")
+        return None
+    interval, last = -(-len(records) // ROWS), len(records) - 1
+    shown = [r for k, r in enumerate(records) if k % interval == 0 or r is best or k == last]
+    terms, metrics = history.names("losses"), history.names("metrics")
     terms = terms if len(terms) > 1 else []
-    header = ["step", "loss", *(name.replace("_", " ") for name in (*terms, *metrics))]
-    cells = [
-        [f"{r['step']:,}", *(_cell(value) for value in _values(r, terms, metrics))] for r in shown
-    ]
-    left_out = f"one in {every} of {len(rows):,} validations, the lowest loss and the last; "
-    yield html.note(f"{left_out if every > 1 else ''}coloured: the lowest loss")
-    yield html.table(header, cells, next(k for k, r in enumerate(shown) if r is best))
+    return {
+        "header": ["step", "loss", *(name.replace("_", " ") for name in (*terms, *metrics))],
+        "rows": [
+            [f"{r['step']:,}", *(_cell(value) for value in _numbers(r, terms, metrics))]
+            for r in shown
+        ],
+        "best": next(k for k, r in enumerate(shown) if r is best),
+        "interval": interval,
+        "count": f"{len(records):,}",
+    }
 
 
-def _values(record: Record, terms: Iterable[str], metrics: Iterable[str]) -> Iterator[Any]:
+def _numbers(record: Record, terms: Iterable[str], metrics: Iterable[str]) -> Iterator[Any]:
     yield record["loss"]
     yield from (record.get("losses", {}).get(name) for name in terms)
     yield from (record.get("metrics", {}).get(name) for name in metrics)
@@ -162,15 +162,6 @@ def _values(record: Record, terms: Iterable[str], metrics: Iterable[str]) -> Ite
 
 def _cell(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
-
-
-def _command(story: RunHistory) -> Iterator[str]:
-    command = story.manifest.get("command")
-    if command:
-        yield html.text(shlex.join(command))
-    if story.config_text:
-        yield html.note("Or, with all that was resolved, from the run's directory:")
-        yield html.text(f"zoo pretrain {SETTINGS} -o again")
 
 
 def format_count(value: float) -> str:

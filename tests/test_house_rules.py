@@ -1,4 +1,4 @@
-"""Rules about names and imports, checked on the source."""
+"""Rules about names, imports and tests, checked on the source."""
 
 import ast
 import re
@@ -9,6 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PLUGINS = sorted(path for path in (ROOT / "plugins").iterdir() if path.name.startswith("zoo_"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 CORE = sorted([*(ROOT / "zoo").rglob("*.py"), *(ROOT / "converters").rglob("*.py")])
 
 
@@ -52,3 +53,18 @@ def test_every_family_has_the_same_files(plugin: Path) -> None:
 )
 def test_the_test_oracle_is_not_imported_at_run_time(path: Path) -> None:
     assert "transformers" not in imported(path)
+
+
+def called(node: ast.expr) -> str:
+    """Return the name of the function that an expression, perhaps negated, calls."""
+    node = node.operand if isinstance(node, ast.UnaryOp) else node
+    return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_assertions_about_collections_name_the_element(path: Path) -> None:
+    """``assert [x for x in xs if not good(x)] == []`` shows x, ``assert all(...)`` does not."""
+    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+    tests = [node.test for node in nodes if isinstance(node, ast.Assert)]
+    terms = [term for t in tests for term in (t.values if isinstance(t, ast.BoolOp) else [t])]
+    assert [ast.unparse(term) for term in terms if called(term) in ("all", "any")] == []

@@ -20,7 +20,7 @@ def test_the_page_is_what_the_plugins_declare() -> None:
     )
     page = (ROOT / "docs" / "families.md").read_text("utf-8")
     assert page == done.stdout, "run `make docs`"
-    assert all(f"\n| {name} |" in page for name in all_families())
+    assert [name for name in all_families() if f"\n| {name} |" not in page] == []
 
 
 def test_the_readme_names_every_family() -> None:

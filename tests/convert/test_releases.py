@@ -70,9 +70,9 @@ def test_electra_release_has_two_models(tmp_path: Path, case: str) -> None:
     assert "optimizer" in reasons.pop("global_step")
     slots = {n for n, because in reasons.items() if n.endswith(("adam_m", "adam_v"))}
     assert len(slots) == 20
-    assert all("optimizer" in reasons[name] for name in slots)
+    assert [name for name in slots if "optimizer" not in reasons[name]] == []
     dropped = reasons.keys() - slots
-    assert all(f"belongs to the {other}" in reasons[name] for name in dropped)
+    assert [name for name in dropped if f"belongs to the {other}" not in reasons[name]] == []
     mapped = {name for move in report.closed.moves for name in move.names}
     assert {name for name in mapped if "embeddings.word" in name} == {
         "electra.embeddings.word_embeddings.weight"
@@ -211,6 +211,6 @@ def test_elmo_while_it_is_trained(tmp_path: Path) -> None:
     reasons = {name: drop.reason for name, drop in report.closed.drops.items()}
     slots = {f"lm/softmax/{which}/Adagrad" for which in "Wb"}
     assert reasons.keys() == slots | {"global_step", "train_perplexity"}
-    assert all("optimizer" in reasons[name] for name in slots)
+    assert [name for name in slots if "optimizer" not in reasons[name]] == []
     stored = load_file(ours / "model.safetensors")
     assert len(stored) == len(expected.weights)

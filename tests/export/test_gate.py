@@ -123,7 +123,7 @@ def test_a_graph_with_one_number_changed(
     good = compare(reference, graph.path / "model.onnx", spec, checkpoint.config, (2, 8))
     require_equal(good, 1e-4)
     bad = compare(reference, tmp_path / "changed.onnx", spec, checkpoint.config, (2, 8))
-    assert all(check.worst > 1e-4 for check in bad)
+    assert [check for check in bad if not check.worst > 1e-4] == []
     with pytest.raises(VerificationError, match="differs from torch"):
         require_equal(bad, 1e-4)
 

@@ -118,7 +118,7 @@ def test_resume_is_bit_exact(rows_at_once: int, tmp_path: Path) -> None:
     for step in range(3):
         half.train_step(batches(half, step, 20))
     kept = trainer_state_dict(half)
-    assert set(kept["memory"]) and all(len(tensor) == 4 for tensor in kept["memory"].values())
+    assert {len(tensor) for tensor in kept["memory"].values()} == {4}
     resumed = trainer(rows_at_once, samples=20, dropout=0.1)
     groups = {k: {n: t.clone() for n, t in v.items()} for k, v in kept.items()}
     load_trainer_state_dict(resumed, groups, SavedCheckpoint(tmp_path, CheckpointMeta(step=3)))

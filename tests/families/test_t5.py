@@ -467,7 +467,9 @@ def test_encoder_of_a_whole_model_is_converted(tmp_path: Path) -> None:
     for source in ("hub", "ours"):
         target = tmp_path / f"encoder-of-{source}"
         report = convert(CheckpointDir(tmp_path / source, source), target, head="encoder")
-        assert all("encoder was requested" in d.reason for d in report.closed.drops.values())
+        assert [
+            d for d in report.closed.drops.values() if "encoder was requested" not in d.reason
+        ] == []
         encoder: Any = load_model(load_checkpoint(target))
         inputs = random_inputs(FAMILY.onnx(SMALL, "encoder"), SMALL, (9, 4))
         with torch.no_grad():

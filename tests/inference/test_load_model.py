@@ -57,10 +57,11 @@ def test_every_parameter_is_the_stored_one(tmp_path: Path, head: str) -> None:
     stored = load_file(checkpoint.path / "model.safetensors")
     loaded = model.state_dict()
     assert loaded.keys() == stored.keys()
-    assert all(torch.equal(loaded[name], stored[name]) for name in stored)
-    assert not any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
+    assert [name for name in stored if not torch.equal(loaded[name], stored[name])] == []
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    assert [name for name, tensor in tensors if tensor.is_meta] == []
     assert not model.training
-    assert not any(parameter.requires_grad for parameter in model.parameters())
+    assert [name for name, weight in model.named_parameters() if weight.requires_grad] == []
 
 
 def test_building_draws_no_random_numbers(tmp_path: Path) -> None:
@@ -165,7 +166,7 @@ def test_shards_are_read(tmp_path: Path) -> None:
     path.unlink()
     write_manifest(checkpoint.path)
     loaded = load_model(load_checkpoint(checkpoint.path)).state_dict()
-    assert all(torch.equal(loaded[name], whole[name]) for name in whole)
+    assert [name for name in whole if not torch.equal(loaded[name], whole[name])] == []
 
 
 def test_a_truncated_file_is_refused(tmp_path: Path) -> None:

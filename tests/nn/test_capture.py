@@ -116,8 +116,9 @@ def test_gradients_flow_to_the_weights() -> None:
         model(**inputs)
     (captured.hidden[1].pow(2).sum() + captured.attention[0].pow(2).sum()).backward()  # type: ignore[no-untyped-call]
     first, last = model.get_submodule("layers.0"), model.get_submodule("layers.1")
-    assert all(weight.grad is not None for weight in first.attention.qkv.parameters())  # type: ignore[union-attr]
-    assert all(weight.grad is None for weight in last.parameters())
+    first_weights = first.attention.qkv.named_parameters()  # type: ignore[union-attr]
+    assert [name for name, weight in first_weights if weight.grad is None] == []
+    assert [name for name, weight in last.named_parameters() if weight.grad is not None] == []
 
 
 def test_nothing_is_hooked_where_nothing_is_asked_for() -> None:
@@ -127,8 +128,9 @@ def test_nothing_is_hooked_where_nothing_is_asked_for() -> None:
         hooked = [m for m in model.modules() if m._forward_hooks or m._forward_pre_hooks]
     assert hooked == []
     with capture(model, hidden=(0,), attention=(0,)):
-        assert any(module._forward_hooks for module in model.modules())
-    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+        assert [module for module in model.modules() if module._forward_hooks]
+    modules = model.named_modules()
+    assert [name for name, m in modules if m._forward_hooks or m._forward_pre_hooks] == []
 
 
 def test_the_latest_forward_pass_counts() -> None:

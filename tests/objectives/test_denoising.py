@@ -119,7 +119,8 @@ def test_the_example_of_deshuffling_is_one_of_all_orders() -> None:
         assert target.tolist() == three.tolist()
         orders[tuple(source.tolist())] += 1
     assert set(orders) == set(itertools.permutations(three.tolist()))
-    assert all(abs(count - 500) < 5 * 20.5 for count in orders.values())  # standard deviation 20.4
+    # standard deviation 20.4
+    assert [key for key, count in orders.items() if not abs(count - 500) < 5 * 20.5] == []
 
 
 # Lengths in the released code
@@ -259,7 +260,9 @@ def test_a_stretch_is_no_longer_than_its_sentinels_last(name: str) -> None:
     assert task.max_lengths(most + 1) is None
     for seed in range(200):
         found = example(task, many(most), generator(seed, "row"))
-        assert all(sum(t in task.sentinels for t in each.tolist()) <= 4 for each in found)
+        assert [
+            each for each in found if not sum(t in task.sentinels for t in each.tolist()) <= 4
+        ] == []
 
 
 # Options

@@ -103,9 +103,11 @@ def test_texts_in_order_follow_each_other_and_leave_no_sentence_out() -> None:
     found = documents(200)
     split = Split.from_documents(found)
     pairs = list(consecutive_pairs(split, 30, drawn(1)))
-    assert all(a < b == c < d and label == 0 for a, b, c, d, label in pairs)
+    for a, b, c, d, label in pairs:
+        assert a < b == c < d and label == 0
     starts = set(split.sentences.tolist())
-    assert all({a, b, d} <= starts for a, b, c, d, _ in pairs)
+    for a, b, _, d, _ in pairs:
+        assert {a, b, d} <= starts
     seen = {token for a, _, _, d, _ in pairs for token in range(a, d)}
     expected = {token for doc in found if len(doc) > 1 for sentence in doc for token in sentence}
     assert seen == expected

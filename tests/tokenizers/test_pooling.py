@@ -150,7 +150,8 @@ def test_write_and_read(
 ) -> None:
     pooling = Pooling(mode=mode, normalize=normalize, max_tokens=max_tokens, lowercase=lowercase)
     files = hub_pooling_files(pooling, 384)
-    assert all(any(fnmatch(name, pattern) for pattern in POOLING_FILES) for name in files)
+    for name in files:
+        assert [pattern for pattern in POOLING_FILES if fnmatch(name, pattern)], name
     assert read_pooling(SourceFiles(write(tmp_path, files))) == pooling
 
 

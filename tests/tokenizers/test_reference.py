@@ -81,8 +81,8 @@ def test_truncation(both: tuple[TextTokenizer, Any], max_tokens: int) -> None:
     whole = both[0].encode(texts, max_tokens=None)
     cut = both[0].encode(texts, max_tokens=max_tokens)
     assert [c.n + c.truncated for c in cut] == [w.n for w in whole]
-    assert all(w.truncated == 0 for w in whole)
-    assert any(c.truncated for c in cut)
+    assert [w.truncated for w in whole] == [0] * len(whole)
+    assert sum(c.truncated for c in cut) > 0
 
 
 @pytest.mark.parametrize("skip", [True, False])

@@ -334,8 +334,10 @@ def test_tables_that_are_sums_become_the_model_s(text: str, tmp_path: Path) -> N
         for name, value in model.items():
             far = abs(plain[name] - value).max()
             assert far <= (0 if "fresh" in start else 1e-8), (name, start)
-        deltas = [d for n, d in learner.named_parameters() if n.endswith(".delta")]
-        assert deltas and all(bool(delta.any()) == ("generator" in start) for delta in deltas)
+        deltas = {n: d for n, d in learner.named_parameters() if n.endswith(".delta")}
+        assert deltas
+        for name, delta in deltas.items():
+            assert bool(delta.any()) == ("generator" in start), (name, start)
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,9 @@ def test_it_needs_nothing_else_and_escapes_everything(tmp_path: Path) -> None:
     path = write_report(tmp_path)
     page = Page(path)
     assert not {tag for tag, _ in page.seen} & {"script", "link", "img", "iframe", "object"}
-    assert not any({"src", "href", "onload"} & attrs.keys() for _, attrs in page.seen)
+    assert [
+        (tag, attrs) for tag, attrs in page.seen if {"src", "href", "onload"} & attrs.keys()
+    ] == []
     text = path.read_text("utf-8")
     assert "<script" not in text and "http" not in text and "url(" not in text
     assert "@import" not in text
@@ -147,7 +149,7 @@ def test_a_long_run_stays_small(tmp_path: Path) -> None:
     page = Page(path)
     assert sum(tag == "tr" for tag, _ in page.seen) <= 104
     lines = [attrs["points"] or "" for tag, attrs in page.seen if tag == "polyline"]
-    assert lines and all(len(line.split()) <= 1000 for line in lines)
+    assert lines and max(len(line.split()) for line in lines) <= 1000
 
 
 def test_points_lie_where_their_values_are() -> None:
@@ -182,7 +184,7 @@ def test_axes_hold_their_values_at_round_steps(
     assert min(abs(power - nice) for nice in (1, 2, 5)) < 1e-6
     ticks = axis.ticks()
     assert 2 <= len(ticks) <= count + 3 or tight
-    assert all(axis.low - slack <= tick <= axis.high + slack for tick in ticks)
+    assert [tick for tick in ticks if not axis.low - slack <= tick <= axis.high + slack] == []
 
 
 @pytest.mark.parametrize(

@@ -287,7 +287,7 @@ def test_optional_part_is_present_or_absent() -> None:
     assert account.closed and account.present == ("pooler",) and account.absent == ()
     account = match_tensors(SCORES, without(file, "net.pool.weight", "net.pool.bias"))
     assert account.closed and account.present == () and account.absent == ("pooler",)
-    assert not any(move.entry.target.startswith("pooler") for move in account.moves)
+    assert [move for move in account.moves if move.entry.target.startswith("pooler")] == []
 
 
 def test_incomplete_optional_part() -> None:

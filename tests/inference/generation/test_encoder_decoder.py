@@ -169,7 +169,7 @@ def test_beams_share_what_is_kept_of_their_source() -> None:
         state.select(torch.tensor([1, 0, 3, 3]))  # a permutation of the beams of each source
         assert [keys.data_ptr() for keys, _ in state.cross_attention_cache] == before
         state.select(torch.tensor([2, 3]))  # the first text is finished
-        assert all(keys.shape[0] == 2 for keys, _ in state.cross_attention_cache)
+        assert {keys.shape[0] for keys, _ in state.cross_attention_cache} == {2}
         assert state.mask.shape[0] == 2
 
 

@@ -75,7 +75,7 @@ def test_padding_is_on_the_right_and_masked(tokenizer: TextTokenizer) -> None:
     assert batch.inputs["input_ids"].tolist() == [[1, 6, 2], [3, 9, 9]]
     assert batch.inputs["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
     assert batch.inputs["token_type_ids"].tolist() == [[0, 0, 1], [0, 0, 0]]
-    assert all(array.dtype == np.int64 for array in batch.inputs.values())
+    assert {array.dtype for array in batch.inputs.values()} == {np.dtype(np.int64)}
     assert batch.mask.tolist() == [[True, True, True], [True, False, False]]
 
 

@@ -27,7 +27,9 @@ def test_paths_exist(path: str) -> None:
 def test_functions_are_defined_there(name: str, path: str) -> None:
     scope: ast.AST = ast.parse((ROOT / path).read_text("utf-8"))
     for part in name.split("."):
-        scope = next(node for node in ast.walk(scope) if part in _defined(node))
+        nodes = [node for node in ast.walk(scope) if part in _defined(node)]
+        assert nodes, f"{path} does not define {name}"
+        scope = nodes[0]
 
 
 def _defined(node: ast.AST) -> list[str]:

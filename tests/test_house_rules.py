@@ -2,6 +2,8 @@
 
 import ast
 import re
+from collections.abc import Iterator
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -68,3 +70,66 @@ def test_assertions_about_collections_name_the_element(path: Path) -> None:
     tests = [node.test for node in nodes if isinstance(node, ast.Assert)]
     terms = [term for t in tests for term in (t.values if isinstance(t, ast.BoolOp) else [t])]
     assert [ast.unparse(term) for term in terms if called(term) in ("all", "any")] == []
+
+
+Function = tuple[str, str]  # a module of the tests, and the name of a function or method
+OUTSIDE = {"raises", "warns", "fail"}  # of pytest; those of numpy and torch begin with "assert"
+
+
+def module_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def calls(module: str, tree: ast.AST, node: ast.AST) -> Iterator[Function]:
+    """Yield the functions that code calls; the module is empty for those of objects."""
+    imports = {
+        alias.asname or alias.name: (statement.module or "", alias.name)
+        for statement in ast.walk(tree)
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+            yield imports.get(call.func.id, (module, call.func.id))
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
+            yield "", call.func.attr
+
+
+@cache
+def functions() -> dict[Function, tuple[bool, set[Function]]]:
+    """Return of each function in the tests whether it asserts itself, and what it calls."""
+    result = {}
+    for path in TESTS:
+        module, tree = module_name(path), ast.parse(path.read_text("utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                asserts = any(isinstance(part, ast.Assert) for part in ast.walk(node))
+                result[module, node.name] = (asserts, set(calls(module, tree, node)))
+    return result
+
+
+def unambiguous(helpers: set[Function]) -> set[str]:
+    """Return the names that belong to these functions alone: a method is called by its name."""
+    return {name for _, name in helpers} - {name for _, name in functions().keys() - helpers}
+
+
+@cache
+def asserting() -> set[Function]:
+    """Return the functions that assert, themselves or through one that they call."""
+    result = {key for key, (asserts, _) in functions().items() if asserts}
+    while True:
+        helpers = {*result, *(("", name) for name in unambiguous(result))}
+        more = {
+            key
+            for key, (_, called) in functions().items()
+            if called & helpers or any(n in OUTSIDE or "assert" in n for _, n in called)
+        }
+        if more <= result:
+            return result
+        result |= more
+
+
+def test_every_test_asserts() -> None:
+    tests = {key for key in functions() if key[1].startswith("test_")}
+    assert len(tests) > 1000
+    assert sorted(tests - asserting()) == []

@@ -153,4 +153,6 @@ def test_a_link_and_a_file(target: Path, tmp_path: Path) -> None:
 
 def test_managed_directory_is_always_replaced(target: Path) -> None:
     (target / "anything").touch()
+    refused(target, "is not from zoo")
     check_target(target, force=True, managed=True)
+    assert (target / "anything").exists()  # a check alone, it removes nothing

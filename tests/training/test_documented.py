@@ -40,4 +40,5 @@ def test_a_command_is_understood(line: str) -> None:
     changes = overrides_from_options(ctx, options)
     if changes.pop("init_from", None):  # a model that tests do not have
         changes.pop("objective_args", None)
-    build_config(config_values(ctx.params["what"]), changes)
+    config = build_config(config_values(ctx.params["what"]), changes)
+    assert config.family == ctx.params["what"]

@@ -17,7 +17,7 @@ CORE = sorted([*(ROOT / "zoo").rglob("*.py"), *(ROOT / "converters").rglob("*.py
 
 def own_families() -> list[str]:
     points = metadata.entry_points(group="zoo")
-    return [point.name for point in points if point.name != "converters"]
+    return [point.name for point in points if point.name not in ("converters", "loggers")]
 
 
 def imported(path: Path) -> set[str]:

@@ -5,10 +5,10 @@ from zoo.plugins.loading import PluginWarning, broken, hooks_of, load, warn_or_r
 from zoo.plugins.provided import (
     all_families,
     all_formats,
-    all_loggers,
     family_of_model_type,
     format_named,
     get_family,
+    get_logger,
     registry_files,
 )
 
@@ -17,12 +17,12 @@ __all__ = [
     "PluginWarning",
     "all_families",
     "all_formats",
-    "all_loggers",
     "broken",
     "entry_points_by_name",
     "family_of_model_type",
     "format_named",
     "get_family",
+    "get_logger",
     "hooks_of",
     "installed",
     "load",

@@ -12,6 +12,9 @@ from importlib import metadata
 from zoo.errors import PluginError, did_you_mean
 from zoo.plugins import hookspecs
 
+LOGGERS = "loggers"  # the plugin of the built-in loggers
+ALWAYS = ("converters", LOGGERS)
+
 
 @dataclass(frozen=True)
 class PluginInfo:
@@ -76,7 +79,7 @@ def only(rivals: list[PluginInfo]) -> PluginInfo:
 
 
 def _allowed(plugins: dict[str, list[PluginInfo]]) -> dict[str, list[PluginInfo]]:
-    """Restrict plugins to ``$ZOO_PLUGINS``; the built-in file formats are always included."""
+    """Restrict plugins to ``$ZOO_PLUGINS``; built-in formats and loggers are always included."""
     requested = os.environ.get("ZOO_PLUGINS")
     if requested is None:
         return plugins
@@ -87,4 +90,4 @@ def _allowed(plugins: dict[str, list[PluginInfo]]) -> dict[str, list[PluginInfo]
                 f"$ZOO_PLUGINS names {name}, which is not installed",
                 did_you_mean(name, list(plugins)) or f"installed: {', '.join(sorted(plugins))}",
             )
-    return {name: plugins[name] for name in plugins if name in (*names, "converters")}
+    return {name: plugins[name] for name in plugins if name in (*names, *ALWAYS)}

@@ -42,5 +42,9 @@ def zoo_checkpoints() -> "Iterable[Path]":
 
 @hookspec
 def zoo_loggers() -> "Iterable[type[Logger]]":
-    """Return the classes of loggers that every training run writes to."""
+    """Return the classes of loggers that this plugin provides.
+
+    The setting ``report_to`` selects loggers by their ``name``. If the entry point has the name of
+    the logger, no other plugin is imported to find it.
+    """
     return ()

@@ -1,8 +1,8 @@
-"""Interface of loggers of training runs, which plugins provide with the hook ``zoo_loggers``."""
+"""Interfaces of loggers of training runs, which plugins provide with the hook ``zoo_loggers``."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 
 class Logger:
@@ -12,7 +12,16 @@ class Logger:
         run: the run's directory.
         step: number of steps of the checkpoint that the run resumes from; 0 for a new run. Records
             of later steps by an earlier process are invalid, because these steps are repeated.
+
+    Attributes:
+        name: name in the setting ``report_to``.
+        requires: package that the logger imports; empty if there is none.
+        install: command that installs the package.
     """
+
+    name: ClassVar[str] = ""
+    requires: ClassVar[str] = ""
+    install: ClassVar[str] = ""
 
     def __init__(self, run: Path, step: int) -> None:
         self.run, self.step = run, step
@@ -38,3 +47,36 @@ class Logger:
 
     def close(self) -> None:
         """Close the files and connections of the logger."""
+
+
+class ScalarLogger(Logger):
+    """Base class of loggers of curves: values by tag, such as ``train/loss`` and ``speed/mfu``."""
+
+    def log_scalars(self, scalars: Mapping[str, float], step: int) -> None:
+        """Write values of one step.
+
+        Args:
+            scalars: tag -> value.
+            step: number of optimizer steps done.
+        """
+        raise NotImplementedError
+
+    def log(self, record: Mapping[str, Any]) -> None:
+        """Write losses, metrics and rates under the name of their split."""
+        self.log_scalars(dict(_scalars(record)), record["step"])
+
+    def log_performance(self, record: Mapping[str, Any]) -> None:
+        """Write the run's speed."""
+        names = sorted(record.keys() - {"step", "seconds"})
+        self.log_scalars({f"speed/{name}": record[name] for name in names}, record["step"])
+
+
+def _scalars(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Yield tag and value of each scalar of a record."""
+    split = record["split"]
+    for name in ("loss", "learning_rate", "gradient_norm"):
+        if name in record:
+            yield f"{split}/{name}", record[name]
+    for group, prefix in (("losses", "loss/"), ("metrics", "")):
+        for name, value in record.get(group, {}).items():
+            yield f"{split}/{prefix}{name}", value

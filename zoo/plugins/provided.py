@@ -1,10 +1,10 @@
-"""Families, file formats and registry files that plugins provide."""
+"""Families, file formats, loggers and registry files that plugins provide."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import PluginError, UsageError, did_you_mean
-from zoo.plugins.discovery import PluginInfo, installed
+from zoo.plugins.discovery import LOGGERS, PluginInfo, installed
 from zoo.plugins.loading import broken, load, manager, warn_or_raise
 
 if TYPE_CHECKING:
@@ -25,18 +25,21 @@ def _implementations(name: str, hook: str) -> list[Any]:
     except BaseException as error:  # a third-party hook can raise any exception
         raise broken(installed()[name], f"{hook}: {type(error).__name__}: {error}") from error
     for item in values:
-        if not isinstance(item, _returned(hook)):
+        if not _is_valid(hook, item):
             raise broken(installed()[name], f"{hook} returned a {type(item).__name__}")
     return values
 
 
-def _returned(hook: str) -> type:
-    """Return the type of a hook's values."""
+def _is_valid(hook: str, item: object) -> bool:
+    """Return ``True`` if a value of a hook has the type that the hook's specification names."""
     from zoo.families.base import Family
     from zoo.io.tensors.formats import Format
+    from zoo.plugins.logger import Logger
 
-    kinds: dict[str, type] = {"zoo_families": Family, "zoo_formats": Format, "zoo_loggers": type}
-    return kinds.get(hook, Path)
+    if hook == "zoo_loggers":
+        return isinstance(item, type) and issubclass(item, Logger) and bool(item.name)
+    types: dict[str, type] = {"zoo_families": Family, "zoo_formats": Format}
+    return isinstance(item, types.get(hook, Path))
 
 
 def families_of(name: str) -> "list[Family]":
@@ -90,17 +93,26 @@ def all_families() -> "dict[str, Family]":
     Raises:
         PluginError: two plugins provide families of one name.
     """
-    values: dict[str, Family] = {}
+    return _by_name("zoo_families", "family")
+
+
+def _by_name(hook: str, noun: str) -> dict[str, Any]:
+    """Return name -> value, for every value of every plugin's hook.
+
+    Raises:
+        PluginError: two plugins provide values of one name.
+    """
+    values: dict[str, Any] = {}
     plugin_names: dict[str, str] = {}
-    for plugin, family in _of_all("zoo_families"):
-        if family.name in values:
-            first, second = installed()[plugin_names[family.name]], installed()[plugin]
+    for plugin, item in _of_all(hook):
+        if item.name in values:
+            first, second = installed()[plugin_names[item.name]], installed()[plugin]
             raise PluginError(
-                f"two plugins provide the family {family.name}: {first.name} from "
+                f"two plugins provide the {noun} {item.name}: {first.name} from "
                 f"{first.distribution} and {second.name} from {second.distribution}",
                 "uninstall one of them",
             )
-        values[family.name], plugin_names[family.name] = family, plugin
+        values[item.name], plugin_names[item.name] = item, plugin
     return values
 
 
@@ -122,9 +134,31 @@ def all_formats() -> "list[Format]":
     return sorted(formats, key=lambda f: (-f.priority, f.name))
 
 
-def all_loggers() -> "list[type[Logger]]":
-    """Return the classes of loggers of training runs that plugins provide."""
-    return [item for _, item in _of_all("zoo_loggers")]
+def get_logger(name: str) -> "type[Logger]":
+    """Return the class of a logger by name. Imports only the built-in ones and the plugin ``name``.
+
+    Other plugins are imported if these do not provide it.
+
+    Raises:
+        UsageError: no plugin provides it.
+        PluginError: its plugin is broken, or two plugins provide it.
+    """
+    if LOGGERS not in installed():  # an editable installation of an earlier commit
+        raise PluginError(
+            "the built-in loggers are not installed",
+            "repeat `pip install --no-deps -e .`, which declares new plugins",
+        )
+    for plugin in (LOGGERS, name):
+        for logger in _implementations(plugin, "zoo_loggers") if plugin in installed() else ():
+            if logger.name == name:
+                return logger  # type: ignore[no-any-return]
+    loggers = _by_name("zoo_loggers", "logger")
+    if name not in loggers:
+        raise UsageError(
+            f"no logger is called {name!r}",
+            did_you_mean(name, list(loggers)) or f"available: {', '.join(sorted(loggers))}",
+        )
+    return loggers[name]  # type: ignore[no-any-return]
 
 
 def format_named(name: str) -> "Format":

@@ -121,6 +121,6 @@ def _callbacks(
     logs = None
     if dist.is_main_process:
         throughput = Throughput(dist.device, devices=dist.world_size)
-        logs = LoggingCallback(run, throughput, position)
+        logs = LoggingCallback(run, setup.loggers, throughput, position)
     checkpoints = CheckpointCallback(run, setup, logs, pretrained)
     return [checkpoints, logs] if logs else [checkpoints]

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +10,12 @@ import msgspec
 import torch
 
 from zoo.hub.files import map_os_errors
-from zoo.plugins import all_loggers
 from zoo.plugins.logger import Logger
 from zoo.training.distributed.parallelize import full_tensor
 from zoo.training.logging.jsonl import JsonlLogger
 from zoo.training.logging.progress import training_progress
 from zoo.training.logging.report import write_report
-from zoo.training.logging.tensorboard import TensorBoardLogger, warn_if_unavailable
+from zoo.training.logging.selection import note_missing_default
 from zoo.training.logging.throughput import Throughput, training_flops
 from zoo.training.state.checkpoints import (
     DISK_FULL_HINT,
@@ -66,6 +65,7 @@ class LoggingCallback(Callback):
 
     Args:
         run: the run's directory.
+        loggers: classes of the run's loggers, of which one is ``JsonlLogger``.
         throughput: clock of the run.
         metrics_position: length of ``metrics.jsonl`` at the checkpoint that the run resumes from,
             in bytes; later records are cut off.
@@ -75,8 +75,17 @@ class LoggingCallback(Callback):
         UsageError: a file cannot be written.
     """
 
-    def __init__(self, run: Path, throughput: Throughput, metrics_position: int) -> None:
+    jsonl: JsonlLogger
+
+    def __init__(
+        self,
+        run: Path,
+        loggers: Sequence[type[Logger]],
+        throughput: Throughput,
+        metrics_position: int,
+    ) -> None:
         self.run, self.throughput, self._position = run, throughput, metrics_position
+        self._types = loggers
         self._exit, self._report_time = contextlib.ExitStack(), 0.0
         self._loggers: list[Logger] = []
 
@@ -84,20 +93,21 @@ class LoggingCallback(Callback):
         """Open the logs."""
         self._first_step = trainer.step
         with map_os_errors(self.run, DISK_FULL_HINT):
-            self.jsonl = JsonlLogger(self.run, trainer.step)
-            self._add(self.jsonl)
-            self.jsonl.truncate(self._position)
-            if warn_if_unavailable():
-                self._add(TensorBoardLogger(self.run, trainer.step))
-            for logger_type in all_loggers():
-                self._add(logger_type(self.run, trainer.step))
+            for logger_type in self._types:
+                self._open(logger_type, trainer.step)
+        if trainer.config.report_to is None:
+            note_missing_default()
         self._show = self._exit.enter_context(
             training_progress(trainer.config.max_steps, trainer.step)
         )
 
-    def _add(self, logger: Logger) -> None:
+    def _open(self, logger_type: type[Logger], step: int) -> None:
+        logger = logger_type(self.run, step)
         self._exit.callback(logger.close)
         self._loggers.append(logger)
+        if isinstance(logger, JsonlLogger):
+            self.jsonl = logger
+            logger.truncate(self._position)
 
     def on_step_begin(self, trainer: "Trainer") -> None:
         """Start the clock of a step."""

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,9 @@ from zoo.objectives import objective_type
 from zoo.objectives.base import Objective, parse_options
 from zoo.objectives.examples.vocabulary import TokenizerView
 from zoo.plugins import get_family
+from zoo.plugins.logger import Logger
 from zoo.training.config.schema import DROPOUT, TrainConfig
+from zoo.training.logging.selection import select_loggers
 from zoo.training.state.pretrained import PretrainedInit
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class TrainSetup:
         model_config: configuration of the model, adapted to the tokenizer.
         corpus: the tokenized corpus.
         objective: the pretraining objective.
+        loggers: classes of the run's loggers.
         warmup_objective: the objective with the shorter rows of a sequence-length warm-up.
         init: pretrained weights that the run starts from; ``None`` for new weights.
     """
@@ -41,6 +44,7 @@ class TrainSetup:
     model_config: Config
     corpus: "Corpus"
     objective: Objective
+    loggers: Sequence[type[Logger]]
     warmup_objective: Objective | None = None
     init: PretrainedInit | None = None
 
@@ -61,7 +65,7 @@ def build_setup(
         check_contents: verify token ids and offsets of the corpus, besides the digests of files.
 
     Raises:
-        UsageError: settings are inconsistent, or the corpus is too small.
+        UsageError: settings are inconsistent, a logger is unknown, or the corpus is too small.
         SourceError, VerificationError: a file is missing or damaged.
     """
     from zoo.checkpoint import TOKENIZER
@@ -69,7 +73,7 @@ def build_setup(
     from zoo.io.digests.verified import file_blake3
     from zoo.tokenizers.tokenizer_json import parse
 
-    family = get_family(config.family)
+    family, loggers = get_family(config.family), select_loggers(config.report_to)
     if config.init_from is not None and init is None:
         init = PretrainedInit.resolve(config.init_from, family, offline=offline)
     shape = family.sizes()[config.size] if init is None else init.config
@@ -89,7 +93,7 @@ def build_setup(
                 f"rows of {kind.name} go on, and have one length", "--set seq_len_warmup=null"
             )
         short = kind(vocabulary, model_config, config.seq_len_warmup.seq_len, options)
-    return TrainSetup(config, family, model_config, corpus, objective, short, init)
+    return TrainSetup(config, family, model_config, corpus, objective, loggers, short, init)
 
 
 def check_memory(family: Family, config: Config, head: str) -> None:

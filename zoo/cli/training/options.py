@@ -40,6 +40,12 @@ def run_options(function: Function) -> Function:
                 help="Number of tokens per optimizer step.",
             ),
             click.option(
+                "--report-to",
+                multiple=True,
+                metavar="LOGGER",
+                help="tensorboard (default), wandb, mlflow, or a plugin's logger.",
+            ),
+            click.option(
                 "--set",
                 "assignments",
                 multiple=True,
@@ -76,6 +82,7 @@ def overrides_from_options(ctx: click.Context, options: dict[str, Any]) -> dict[
         options = {**options, "seed": None}
     nested = {"paths": "data", "eval_paths": "eval_data", "tokenizer": "tokenizer"}
     read = {name: options[option] for name, option in nested.items() if options[option]}
+    options = {**options, "report_to": options["report_to"] or None}
     rest = options.keys() - {*nested.values(), "assignments", "init_from"}
     direct = {name: options[name] for name in rest if options[name] is not None}
     if options["init_from"] is not None:

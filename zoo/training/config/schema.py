@@ -100,6 +100,8 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
         eval_sequences: number of rows per evaluation.
         save_steps: number of steps between checkpoints.
         save_total_limit: number of last checkpoints to keep, besides the best one.
+        report_to: names of loggers besides ``metrics.jsonl``: ``tensorboard``, ``wandb``,
+            ``mlflow`` or a plugin's; ``None`` for TensorBoard if it is installed.
     """
 
     family: str
@@ -117,6 +119,7 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
     eval_sequences: int = 64
     save_steps: int = 100
     save_total_limit: int = 2
+    report_to: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         """Check the values.

@@ -11,7 +11,7 @@ import mmap
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from blake3 import blake3
 
@@ -42,6 +42,8 @@ class JsonlLogger(Logger):
     Raises:
         OSError: a file cannot be opened or, later, written.
     """
+
+    name: ClassVar[str] = "jsonl"
 
     def __init__(self, run: Path, step: int = 0) -> None:
         super().__init__(run, step)

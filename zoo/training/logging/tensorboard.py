@@ -1,36 +1,28 @@
-"""TensorBoard curves, by ``torch.utils.tensorboard``.
+"""TensorBoard curves, by ``torch.utils.tensorboard``."""
 
-A resumed run opens a new event file with a purge step: TensorBoard drops the points of later steps
-in earlier files. Each record is flushed, so that a killed process loses no point of a step that a
-checkpoint has.
-"""
-
-import importlib.util
-import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
-from zoo.plugins.logger import Logger
+from zoo.plugins.logger import ScalarLogger
 
-LOG = logging.getLogger("zoo")
 PREFIX = "events.out.tfevents."
 
 
-def warn_if_unavailable() -> bool:
-    """Return whether TensorBoard is installed; if not, log a warning."""
-    if importlib.util.find_spec("tensorboard") is not None:
-        return True
-    LOG.info("no TensorBoard curves are written: pip install 'plm-zoo[tensorboard]'")
-    return False
+class TensorBoardLogger(ScalarLogger):
+    """Writes scalars to an event file in the run's directory.
 
-
-class TensorBoardLogger(Logger):
-    """Writes records as scalars to an event file in the run's directory.
+    A resumed run opens a new file with a purge step: TensorBoard drops the points of later steps in
+    earlier files. Each record is flushed, so that a killed process loses no point of a step that a
+    checkpoint has.
 
     Raises:
         OSError: the file cannot be opened or, later, written.
     """
+
+    name: ClassVar[str] = "tensorboard"
+    requires: ClassVar[str] = "tensorboard"
+    install: ClassVar[str] = "pip install 'plm-zoo[tensorboard]'"
 
     def __init__(self, run: Path, step: int = 0) -> None:
         super().__init__(run, step)
@@ -38,16 +30,8 @@ class TensorBoardLogger(Logger):
 
         self._writer = SummaryWriter(str(run), purge_step=step + 1)
 
-    def log(self, record: Mapping[str, Any]) -> None:
-        """Write losses, metrics and rates under the name of their split."""
-        self._write(record["step"], dict(_scalars(record)))
-
-    def log_performance(self, record: Mapping[str, Any]) -> None:
-        """Write the run's speed."""
-        names = record.keys() - {"step", "seconds"}
-        self._write(record["step"], {f"speed/{name}": record[name] for name in names})
-
-    def _write(self, step: int, scalars: Mapping[str, float]) -> None:
+    def log_scalars(self, scalars: Mapping[str, float], step: int) -> None:
+        """See ``ScalarLogger``."""
         for tag, value in scalars.items():
             self._writer.add_scalar(tag, value, step)
         self._writer.flush()
@@ -55,14 +39,3 @@ class TensorBoardLogger(Logger):
     def close(self) -> None:
         """Close the file."""
         self._writer.close()
-
-
-def _scalars(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield tag and value of each scalar of a record."""
-    split = record["split"]
-    for name in ("loss", "learning_rate", "gradient_norm"):
-        if name in record:
-            yield f"{split}/{name}", record[name]
-    for group, prefix in (("losses", "loss/"), ("metrics", "")):
-        for name, value in record.get(group, {}).items():
-            yield f"{split}/{prefix}{name}", value

@@ -1,5 +1,6 @@
 """Benchmarks of several sessions; no figures are reported if their outputs differ."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from tests.inference.making import make_checkpoint, write_manifest
+from tests.warm import zoo
 from zoo.checkpoint import Checkpoint, load_checkpoint
 from zoo.errors import VerificationError
 from zoo.export.session import open_or_export
@@ -32,6 +34,19 @@ def test_a_source_and_a_target_are_read_on_every_backend(tmp_path: Path) -> None
     for found in (first, second):
         assert len(found.seconds) == 2 and found.tokens == 48
         assert found.tokens_per_second == 48 / found.median
+
+
+@pytest.mark.parametrize(("family", "tokens"), [("bert", 40), ("t5", 128)])
+def test_default_length_is_within_the_limit_of_the_model(
+    tmp_path: Path, family: str, tokens: int
+) -> None:
+    make_checkpoint(tmp_path / "model", family=get_family(family))  # 40 positions, if any
+    options = ("--backend", "cpu", "--iterations", "1", "--batch-size", "2", "--json")
+    done = zoo("bench", str(tmp_path / "model"), *options)
+    assert done.returncode == 0, done.stderr
+    value = json.loads(done.stdout)
+    assert value["seq_len"] == tokens
+    assert value["results"][0]["tokens"] == 2 * tokens
 
 
 def test_models_that_differ_are_not_timed(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from zoo.inference import Session
 
 WARM_UP = 2
+DEFAULT_SEQ_LEN = 128  # tokens
 TOLERANCE = {"float64": 1e-3, "float32": 1e-3, "float16": 3e-2, "bfloat16": 2e-1}
 
 
@@ -50,6 +51,12 @@ class Measurement:
     def tokens_per_second(self) -> float:
         """Tokens per second in the median iteration."""
         return self.tokens / self.median
+
+
+def default_seq_len(checkpoint: "Checkpoint") -> int:
+    """Return 128 tokens, or the limit of the model if it is lower."""
+    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    return min([DEFAULT_SEQ_LEN, *spec.limits.values()])
 
 
 def measure(

@@ -97,7 +97,7 @@ HUB_SLOWEST_RATE = 1024  # bytes a second, on average ...
 HUB_SLOW_SECONDS = 60  # ... over an answer that takes longer than this
 
 # Plugins.
-PLUGIN_CHECK_SECONDS = 300.0  # to import all files of a plugin, torch included
+PLUGIN_CHECK_SECONDS = 300.0  # to check a plugin
 
 
 def check_limit(path: "str | os.PathLike[str]", quantity: str, value: int, limit: int) -> None:

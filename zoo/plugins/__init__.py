@@ -1,7 +1,14 @@
-"""Discovery, loading and checks of plugins, and access to the objects they provide."""
+"""Discovery and loading of plugins, and access to the objects they provide."""
 
 from zoo.plugins.discovery import PluginInfo, entry_points_by_name, installed
-from zoo.plugins.loading import PluginWarning, broken, hooks_of, load, warn_or_raise
+from zoo.plugins.loading import (
+    PluginWarning,
+    broken,
+    hooks_of,
+    load,
+    require_installed,
+    warn_or_raise,
+)
 from zoo.plugins.provided import (
     all_families,
     all_formats,
@@ -27,5 +34,6 @@ __all__ = [
     "installed",
     "load",
     "registry_files",
+    "require_installed",
     "warn_or_raise",
 ]

@@ -29,6 +29,20 @@ def manager() -> "pluggy.PluginManager":
     return plugin_manager
 
 
+def require_installed(name: str) -> None:
+    """Check that a plugin is installed, without importing it.
+
+    Raises:
+        UsageError: no plugin has that name.
+    """
+    plugins = entry_points_by_name()
+    if name not in plugins:
+        raise UsageError(
+            f"no plugin is called {name!r}",
+            did_you_mean(name, list(plugins)) or f"installed: {', '.join(sorted(plugins))}",
+        )
+
+
 def load(name: str) -> Any:
     """Import one plugin and register its hooks.
 
@@ -39,13 +53,8 @@ def load(name: str) -> Any:
     """
     import pluggy
 
-    plugins = entry_points_by_name()
-    if name not in plugins:
-        raise UsageError(
-            f"no plugin is called {name!r}",
-            did_you_mean(name, list(plugins)) or f"installed: {', '.join(sorted(plugins))}",
-        )
-    plugin, hooks = only(plugins[name]), manager()
+    require_installed(name)
+    plugin, hooks = only(entry_points_by_name()[name]), manager()
     if hooks.has_plugin(name):
         return hooks.get_plugin(name)
     try:

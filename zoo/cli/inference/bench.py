@@ -1,12 +1,15 @@
 """The command ``zoo bench``."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from zoo.cli.options import common_options, hub_options, reference_argument, seed_option
 from zoo.cli.output import result, table
+
+if TYPE_CHECKING:
+    from zoo.inference.bench import Measurement
 
 
 @click.command(
@@ -34,10 +37,8 @@ Examples:
 @click.option(
     "--seq-len",
     type=click.IntRange(1),
-    default=128,
-    show_default=True,
     metavar="N",
-    help="Number of tokens per row.",
+    help="Number of tokens per row.  [default: 128, or the model's limit if it is lower]",
 )
 @click.option(
     "--iterations",
@@ -67,10 +68,11 @@ def command(
     """
     from zoo.convert.on_first_use import resolve_checkpoint
     from zoo.export.session import open_or_export
-    from zoo.inference.bench import measure
+    from zoo.inference.bench import default_seq_len, measure
 
     batch = {name: options.pop(name) for name in ("batch_size", "seq_len", "iterations", "seed")}
     checkpoint = resolve_checkpoint(ref, **options)
+    batch["seq_len"] = batch["seq_len"] or default_seq_len(checkpoint)
     sessions = [
         open_or_export(checkpoint, backend, dtype=dtype, threads=threads)
         for backend in backends or ("cpu", "onnx")
@@ -84,6 +86,11 @@ def command(
             for m in measurements
         ],
     }
+    result(value, _table(measurements), as_json=as_json)
+
+
+def _table(measurements: "list[Measurement]") -> list[str]:
+    """Return a line per backend; speeds are relative to the first."""
     rows = [
         (
             f"{m.backend} ({m.device}, {m.dtype})",
@@ -95,4 +102,4 @@ def command(
         for m in measurements
     ]
     header = ("backend", "median ms", "tokens/s", "speed", "difference")
-    result(value, table(rows, header), as_json=as_json)
+    return table(rows, header)

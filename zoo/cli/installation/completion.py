@@ -2,6 +2,8 @@
 
 import click
 
+from zoo.cli.options import verbosity_options
+
 
 @click.command(
     epilog="""\b
@@ -10,6 +12,7 @@ Examples:
   zoo completion fish > ~/.config/fish/completions/zoo.fish"""
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@verbosity_options
 def command(shell: str) -> None:
     """Print the shell completion script."""
     from click.shell_completion import get_completion_class

@@ -1,27 +1,37 @@
 """Checks of installed plugins, each in a subprocess.
 
 ``load`` imports only the module of the entry point, and a family imports its other files on use.
-Here all modules of the package are imported, the hooks are called, and the ``tiny`` size of each
-family is built with each head, on the meta device.
+Here all modules of the package are imported, the hooks are called, the ``tiny`` size of each family
+is built with each head, and the conformance checks that need no files and no training run on it.
 """
 
+import inspect
 import os
 import subprocess
 import sys
+import tempfile
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from pathlib import Path
 from pkgutil import walk_packages
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from zoo.errors import ZooError
 from zoo.io.limits import PLUGIN_CHECK_SECONDS
 from zoo.plugins.discovery import PluginInfo
 
 if TYPE_CHECKING:
+    from zoo.conformance.family_checks import FamilyChecks
     from zoo.families.base import Family
+    from zoo.families.config import Config
 
 TESTS = ("tests", "test", "conftest")
+NOT_QUICK = ("check_golden_file", "check_loss_decreases")  # these need files, or training
+VOCABULARY = 1000  # tokens of the models that are run
 
 
 def check_plugins(names: Sequence[str]) -> dict[str, list[str]]:
@@ -47,7 +57,7 @@ def check_plugin(name: str, seconds: float = PLUGIN_CHECK_SECONDS) -> list[str]:
     reading, writing = os.pipe()
     with open(reading, encoding="utf-8", errors="replace") as results:
         child = subprocess.Popen(
-            [sys.executable, "-m", "zoo.plugins.check", name, str(writing)],
+            [sys.executable, "-m", "zoo.conformance.plugin_checks", name, str(writing)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -57,13 +67,13 @@ def check_plugin(name: str, seconds: float = PLUGIN_CHECK_SECONDS) -> list[str]:
         try:
             code = child.wait(seconds)
         except subprocess.TimeoutExpired:
-            return [f"its files are not imported after {seconds:g} s"]
+            return [f"its checks take more than {seconds:g} s"]
         finally:
             child.kill()
             child.wait()
         lines = results.read().splitlines()
     ended = bool(lines) and lines.pop() == "end"
-    return lines if ended else [*lines, f"importing its files ends the process, with {code}"]
+    return lines if ended else [*lines, f"a check ends the process, with {code}"]
 
 
 def problems(name: str) -> Iterator[str]:
@@ -99,18 +109,72 @@ def _modules(plugin: PluginInfo) -> Iterable[str]:
 
 
 def _family_problems(family: "Family") -> Iterator[str]:
-    import torch
-
     try:
         heads, tiny = list(family.heads()), family.sizes()["tiny"]
     except Exception as error:
         yield _line(f"heads and sizes of {family.name}", error)
         return
-    for head in heads:
-        label = f"{family.name} with head {head}"
-        yield from _attempt(f"weights of {label}", lambda h=head: family.weights(tiny, h).entries())
-        with torch.device("meta"):
-            yield from _attempt(f"model of {label}", lambda h=head: family.model(tiny, h))
+    builds = [problem for head in heads for problem in _build_problems(family, tiny, head)]
+    yield from builds or _conformance_problems(family, tiny, heads)
+
+
+def _build_problems(family: "Family", config: "Config", head: str) -> Iterator[str]:
+    """Yield the problems of building the rules and the model, which has no weights."""
+    import torch
+
+    label = f"{family.name} with head {head}"
+    yield from _attempt(f"weights of {label}", lambda: family.weights(config, head).entries())
+    with torch.device("meta"):
+        yield from _attempt(f"model of {label}", lambda: family.model(config, head))
+
+
+def _conformance_problems(
+    provided: "Family", tiny: "Config", heads: Sequence[str]
+) -> Iterator[str]:
+    """Yield the conformance checks that fail; see ``zoo.conformance.family_checks``."""
+    from zoo.conformance.family_checks import FamilyChecks
+
+    class Checks(FamilyChecks):
+        family = provided
+
+        @property
+        def config(self) -> Any:
+            return _smaller(tiny)
+
+    checks = Checks()
+    for name in sorted(name for name in dir(checks) if name.startswith("check_")):
+        if name not in NOT_QUICK:
+            for arguments in _arguments(getattr(checks, name), heads):
+                yield from _run_check(checks, name, arguments)
+
+
+def _arguments(check: Callable[..., None], heads: Sequence[str]) -> Iterable[dict[str, str]]:
+    """Return the arguments of the calls of a check: every head, and the size ``tiny``."""
+    parameters = inspect.signature(check).parameters
+    size = {"size": "tiny"} if "size" in parameters else {}
+    return [{**size, "head": head} for head in heads] if "head" in parameters else [size]
+
+
+def _run_check(checks: "FamilyChecks", name: str, arguments: dict[str, str]) -> Iterator[str]:
+    check = getattr(checks, name)
+    label = f"{name.removeprefix('check_').replace('_', ' ')} of {checks.family.name}"
+    if "head" in arguments:
+        label += f" with head {arguments['head']}"
+    with tempfile.TemporaryDirectory() as folder:
+        files = {"directory": Path(folder)}
+        needed = inspect.signature(check).parameters.keys() & files.keys()
+        yield from _attempt(label, lambda: check(**arguments, **{n: files[n] for n in needed}))
+
+
+def _smaller(config: "Config") -> "Config":
+    """Return a configuration whose checks are quick, with dropout for the check of it."""
+    values = msgspec.structs.asdict(config)
+    ids = [v for name, v in values.items() if name.endswith("_id") and isinstance(v, int)]
+    changes = {
+        "vocab_size": min(values.get("vocab_size", 0), max(VOCABULARY, *ids, 0) + 1),
+        "dropout": values.get("dropout") or 0.1,
+    }
+    return msgspec.structs.replace(config, **{n: v for n, v in changes.items() if n in values})
 
 
 def _attempt(label: str, call: Any) -> Iterator[str]:
@@ -124,6 +188,8 @@ def _attempt(label: str, call: Any) -> Iterator[str]:
 
 def _line(label: str, error: BaseException) -> str:
     message = " ".join(str(error).split())
+    if isinstance(error, ZooError):  # raised by a check
+        return f"{label}: {message}"
     place = next(reversed(traceback.extract_tb(error.__traceback__)), None)
     location = f" ({os.path.basename(place.filename)}, line {place.lineno})" if place else ""
     if isinstance(error, SyntaxError):  # its message has the location

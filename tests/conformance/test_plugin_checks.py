@@ -7,16 +7,15 @@ import pytest
 
 from tests.plugins.laying import FAMILY, lay_out
 from tests.warm import zoo
-from zoo.plugins.check import check_plugin
+from zoo.conformance.plugin_checks import check_plugin
 
 ENDLESS = "import time\ntime.sleep(60)\n"
 
 
 def check(site: Path) -> tuple[int, str, list[str]]:
     """Return exit code, status and problems of the plugin ``mine``."""
-    done = zoo("plugins", "--check", "--json", PYTHONPATH=str(site), ZOO_PLUGINS="mine")
-    plugins = json.loads(done.stdout)["plugins"]
-    mine = next(plugin for plugin in plugins if plugin["name"] == "mine")
+    done = zoo("plugins", "mine", "--check", "--json", PYTHONPATH=str(site))
+    (mine,) = json.loads(done.stdout)["plugins"]
     return done.returncode, mine["health"], mine.get("problems", [])
 
 
@@ -34,6 +33,39 @@ def test_every_broken_file_is_named(tmp_path: Path) -> None:
     assert "model of mine with head none: SyntaxError" in "\n".join(problems)
 
 
+IGNORES_MASK = """
+from zoo_bert.model import build as build_bert
+
+def build(config, head):
+    model = build_bert(config, head)
+    forward = model.forward
+
+    def without_mask(input_ids, attention_mask=None, token_type_ids=None):
+        return forward(input_ids, token_type_ids=token_type_ids)
+
+    model.forward = without_mask
+    return model
+"""
+
+
+def test_outputs_that_depend_on_padding_are_named(tmp_path: Path) -> None:
+    code, health, problems = check(lay_out(tmp_path, {"model.py": IGNORES_MASK}))
+    assert code == 5
+    assert "plugin mine (from zoo-mine 1.2) is broken" in health
+    checks = {problem.partition(" with head ")[0] for problem in problems}
+    assert checks == {"padding of mine"}
+    assert any(
+        p.startswith("padding of mine with head masked-lm: logits of a row of 7 tokens differs by")
+        for p in problems
+    ), problems
+
+
+def test_a_name_that_is_not_installed(tmp_path: Path) -> None:
+    done = zoo("plugins", "mein", PYTHONPATH=str(lay_out(tmp_path, {})))
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "no plugin is called 'mein'; did you mean mine?" in done.stderr
+
+
 def test_without_the_option_the_first_module_alone_is_imported(tmp_path: Path) -> None:
     site = lay_out(tmp_path, {"model.py": "1 / 0\n"})
     done = zoo("plugins", "--json", PYTHONPATH=str(site))
@@ -43,7 +75,7 @@ def test_without_the_option_the_first_module_alone_is_imported(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [(ENDLESS, "not imported after 4 s"), ("import os\nos._exit(3)\n", "ends the process, with 3")],
+    [(ENDLESS, "more than 4 s"), ("import os\nos._exit(3)\n", "ends the process, with 3")],
 )
 def test_module_that_hangs_or_exits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str

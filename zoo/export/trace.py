@@ -32,23 +32,8 @@ def trace(model: nn.Module, example: Example, spec: OnnxSpec, opset: int) -> tor
         PluginError: the outputs of the module differ from the specification.
         VerificationError: the exporter fails.
     """
-    with torch.inference_mode():
-        returned = tuple(model(**example))
-    if returned != tuple(spec.outputs):
-        raise PluginError(
-            f"the family's onnx() names the outputs {', '.join(spec.outputs)}, and its model "
-            f"returns {', '.join(returned)}"
-        )
-    all_axes = (axis for axes in spec.inputs.values() for axis in axes)
-    names = dict.fromkeys(axis for axis in all_axes if isinstance(axis, str))
-    dims = {
-        axis: torch.export.Dim(axis, min=int(axis != PAST_TOKENS), max=spec.limits.get(axis))
-        for axis in names
-    }
-    shapes = {
-        name: {position: dims[axis] for position, axis in enumerate(axes) if isinstance(axis, str)}
-        for name, axes in spec.inputs.items()
-    }
+    _check_outputs(model, example, spec)
+    shapes = _dynamic_shapes(spec)
     order = [name for name in inspect.signature(model.forward).parameters if name in example]
     flat = {name: _named(name, example[name], spec) for name in order}
     try:
@@ -73,6 +58,30 @@ def trace(model: nn.Module, example: Example, spec: OnnxSpec, opset: int) -> tor
         raise VerificationError(f"the model cannot be exported: {_reason(error)}") from error
     assert program is not None, "the exporter returns a program where dynamo=True"
     return program
+
+
+def _check_outputs(model: nn.Module, example: Example, spec: OnnxSpec) -> None:
+    with torch.inference_mode():
+        returned = tuple(model(**example))
+    if returned != tuple(spec.outputs):
+        raise PluginError(
+            f"the family's onnx() names the outputs {', '.join(spec.outputs)}, and its model "
+            f"returns {', '.join(returned)}"
+        )
+
+
+def _dynamic_shapes(spec: OnnxSpec) -> "dict[str, dict[int, torch.export.Dim]]":
+    """Return the dynamic axes of each input, as position -> dimension."""
+    all_axes = (axis for axes in spec.inputs.values() for axis in axes)
+    names = dict.fromkeys(axis for axis in all_axes if isinstance(axis, str))
+    dims = {
+        axis: torch.export.Dim(axis, min=int(axis != PAST_TOKENS), max=spec.limits.get(axis))
+        for axis in names
+    }
+    return {
+        name: {position: dims[axis] for position, axis in enumerate(axes) if isinstance(axis, str)}
+        for name, axes in spec.inputs.items()
+    }
 
 
 def _named(name: str, value: Tensor | list[Tensor], spec: OnnxSpec) -> list[str]:

@@ -1,7 +1,7 @@
 """Files of a model reference: a local directory, or a download."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -97,29 +97,16 @@ def locate_or_download(
         )
     from zoo.hub import fetch
     from zoo.hub.lockfile import Lock
-    from zoo.hub.select_files import files_to_download
-    from zoo.tokenizers import TOKENIZER_FILES
 
-    repo = reference.repo
-    if repo is None:
+    if reference.repo is None:
         origin = f" from {reference.row.page}" if reference.row else ""
         raise SourceError(
             f"{reference.text} is not on the Hub", f"get its files{origin} and give their directory"
         )
-
-    expected = reference.row.files if reference.row else ()
-
-    def select(names: Sequence[str]) -> Sequence[str]:
-        if absent := ", ".join(name for name in expected if name not in names):
-            LOG.info("%s no longer has %s, which the registry expects", repo, absent)
-        if tokenizer_alone:
-            return [name for name in names if name in TOKENIZER_FILES]
-        return files_to_download(names, repo, allow_pickle=allow_pickle)
-
     fetched = fetch(
-        repo,
+        reference.repo,
         revision=reference.revision,
-        select=select,
+        select=_selection(reference, allow_pickle=allow_pickle, tokenizer_alone=tokenizer_alone),
         offline=offline,
         lock=Lock.open(lock),
     )
@@ -132,3 +119,23 @@ def locate_or_download(
         row=reference.row,
         model_type=model_type,
     )
+
+
+def _selection(
+    reference: Reference, *, allow_pickle: bool, tokenizer_alone: bool
+) -> Callable[[Sequence[str]], Sequence[str]]:
+    """Return the function that selects the files to download from the names in a repository."""
+    from zoo.hub.select_files import files_to_download
+    from zoo.tokenizers import TOKENIZER_FILES
+
+    repo = str(reference.repo)
+    expected = reference.row.files if reference.row else ()
+
+    def select(names: Sequence[str]) -> Sequence[str]:
+        if absent := ", ".join(name for name in expected if name not in names):
+            LOG.info("%s no longer has %s, which the registry expects", repo, absent)
+        if tokenizer_alone:
+            return [name for name in names if name in TOKENIZER_FILES]
+        return files_to_download(names, repo, allow_pickle=allow_pickle)
+
+    return select

@@ -143,16 +143,7 @@ def resume(
     record = read_manifest(path)
     file = read_config_file(path / SETTINGS)
     settings = validate_config(file, str(path / SETTINGS))
-    before, now = (
-        validate_config(each)
-        for each in (record.settings or file, deep_merge(file, values, overrides))
-    )
-    changed = list(config_diff(*map(msgspec.to_builtins, (before, now))))
-    if changed:
-        raise UsageError(
-            f"{path} began with other settings: {'; '.join(changed)}",
-            "resume without changes, or begin another run",
-        )
+    _require_same_settings(path, record.settings or file, deep_merge(file, values, overrides))
     _check_ranks(settings, dist)
     origin = None
     if record.init_from is not None and settings.init_from is not None:
@@ -171,6 +162,20 @@ def resume(
             "put the texts back as they were, or begin another run",
         )
     return _run(job, path, dist, new=False)
+
+
+def _require_same_settings(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Check that a run is resumed with the settings that it began with.
+
+    Raises:
+        UsageError: names the settings that differ.
+    """
+    settings = [msgspec.to_builtins(validate_config(dict(values))) for values in (before, now)]
+    if changed := list(config_diff(*settings)):
+        raise UsageError(
+            f"{path} began with other settings: {'; '.join(changed)}",
+            "resume without changes, or begin another run",
+        )
 
 
 def read_manifest(path: Path) -> RunManifest:
@@ -225,9 +230,36 @@ def _write_directory(
     path: Path, setup: TrainSetup, dist: DistContext, prepared: PreparedRun
 ) -> None:
     """Create the directory of a new run."""
+    files = _run_files(setup, prepared)
+    with atomic_directory(path) as staging:
+        for name, content in files.items():
+            (staging / name).write_bytes(content)
+        manifest = encode_json(_run_manifest(setup, dist, prepared, files))
+        (staging / MANIFEST).write_bytes(add_digest(manifest))
+        if prepared.pretrained is not None:  # so that a resume needs this directory alone
+            state = CheckpointMeta(step=0, settings=settings_digest(setup.config))
+            save_checkpoint(
+                staging, state, {"weights": unique_state_dict(prepared.loss_module.model)}, dist
+            )
+
+
+def _run_files(setup: TrainSetup, prepared: PreparedRun) -> dict[str, bytes]:
+    """Return name -> content of the files of a run that never change, besides the manifest."""
     import yaml
 
-    record = RunManifest(
+    text = yaml.safe_dump(msgspec.to_builtins(setup.config), sort_keys=False, allow_unicode=True)
+    files = {SETTINGS: text.encode()}
+    tokenizer = setup.init.tokenizer if setup.init is not None else None
+    if prepared.pretrained is not None and tokenizer is not None:
+        files[TOKENIZER] = tokenizer.json
+    return files
+
+
+def _run_manifest(
+    setup: TrainSetup, dist: DistContext, prepared: PreparedRun, files: Mapping[str, bytes]
+) -> RunManifest:
+    """Return the manifest of a new run, without its digest."""
+    return RunManifest(
         zoo=__version__,
         command=["zoo", *sys.argv[1:]],
         corpus=str(setup.corpus.path.resolve()),
@@ -241,29 +273,12 @@ def _write_directory(
         },
         settings=msgspec.to_builtins(setup.config),
         init_from=prepared.pretrained,
+        files={
+            name: FileDigest(bytes=len(content), blake3=blake3(content).hexdigest())
+            for name, content in files.items()
+        },
+        digest=NO_DIGEST,
     )
-    text = yaml.safe_dump(msgspec.to_builtins(setup.config), sort_keys=False, allow_unicode=True)
-    files = {SETTINGS: text.encode()}
-    if (
-        prepared.pretrained is not None
-        and setup.init is not None
-        and setup.init.tokenizer is not None
-    ):
-        files[TOKENIZER] = setup.init.tokenizer.json
-    record.digest = NO_DIGEST
-    record.files = {
-        name: FileDigest(bytes=len(content), blake3=blake3(content).hexdigest())
-        for name, content in files.items()
-    }
-    with atomic_directory(path) as staging:
-        for name, content in files.items():
-            (staging / name).write_bytes(content)
-        (staging / MANIFEST).write_bytes(add_digest(encode_json(record)))
-        if prepared.pretrained is not None:  # so that a resume needs this directory alone
-            state = CheckpointMeta(step=0, settings=settings_digest(setup.config))
-            save_checkpoint(
-                staging, state, {"weights": unique_state_dict(prepared.loss_module.model)}, dist
-            )
 
 
 def _corpus_digest(job: TrainSetup) -> str:

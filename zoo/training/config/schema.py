@@ -14,7 +14,7 @@ import msgspec
 
 from zoo.data.readers import ReaderConfig
 from zoo.errors import SourceError, UsageError, did_you_mean
-from zoo.families.recipe import Recipe
+from zoo.families.recipe import Recipe, SeqLenWarmup
 from zoo.io.limits import MAX_NEW_VOCABULARY, MAX_ROW_TOKENS, MAX_RUN_NUMBER
 from zoo.training.config.overrides import ConfigDict, check_keys, deep_merge
 
@@ -127,6 +127,19 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
         Raises:
             ValueError: a number is out of its range.
         """
+        self._check_limits()
+        for name in ("global_batch_tokens", "micro_batch_tokens"):
+            places = getattr(self, name)
+            if places is not None and places < self.seq_len:
+                raise ValueError(f"{name} is {places}, less than a row of {self.seq_len}")
+        if self.ema_decay is not None and not 0 <= self.ema_decay < 1:
+            raise ValueError(f"ema_decay is {self.ema_decay}, which is not in [0, 1)")
+        if not -(2**63) <= self.seed < 2**64:
+            raise ValueError(f"seed is {self.seed}, which is more than 64 bits hold")
+        if self.seq_len_warmup is not None:
+            self._check_warmup(self.seq_len_warmup)
+
+    def _check_limits(self) -> None:
         positive = (
             "global_batch_tokens",
             "max_steps",
@@ -148,22 +161,15 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
                 raise ValueError(f"{name} is {value}, which is not positive")
             if value is not None and value > most:
                 raise ValueError(f"{name} is {value}, and at most {most:,} is accepted")
-        for name in ("global_batch_tokens", "micro_batch_tokens"):
-            places = getattr(self, name)
-            if places is not None and places < self.seq_len:
-                raise ValueError(f"{name} is {places}, less than a row of {self.seq_len}")
-        if self.ema_decay is not None and not 0 <= self.ema_decay < 1:
-            raise ValueError(f"ema_decay is {self.ema_decay}, which is not in [0, 1)")
-        if not -(2**63) <= self.seed < 2**64:
-            raise ValueError(f"seed is {self.seed}, which is more than 64 bits hold")
-        if self.seq_len_warmup is not None and not 0 < self.seq_len_warmup.seq_len < self.seq_len:
+
+    def _check_warmup(self, warmup: SeqLenWarmup) -> None:
+        if not 0 < warmup.seq_len < self.seq_len:
             raise ValueError(
-                f"seq_len_warmup.seq_len is {self.seq_len_warmup.seq_len}, not below {self.seq_len}"
+                f"seq_len_warmup.seq_len is {warmup.seq_len}, not below {self.seq_len}"
             )
-        if self.seq_len_warmup is not None and not 0 < self.seq_len_warmup.fraction < 1:
+        if not 0 < warmup.fraction < 1:
             raise ValueError(
-                f"seq_len_warmup.fraction is {self.seq_len_warmup.fraction}, "
-                "which is not between 0 and 1"
+                f"seq_len_warmup.fraction is {warmup.fraction}, which is not between 0 and 1"
             )
 
     @property

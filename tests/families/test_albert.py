@@ -72,7 +72,7 @@ class TestAlbert(ReferenceTests, FamilyTests):
         ("xxlarge-v2", "pretraining"): 223_158_450,
         ("xxlarge-v1", "none"): 222_595_584,
     }
-    variants = ({}, {"num_groups": 2, "blocks_in_group": 2})
+    variants = ({"num_groups": 2, "blocks_in_group": 2},)
     carried: ClassVar[dict[str, Any]] = {"gap_size": 0}
     half = "pretraining"
 

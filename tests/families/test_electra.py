@@ -68,7 +68,7 @@ class TestElectra(ReferenceTests, FamilyTests):
         ("large-generator", "none"): 50_999_552,
         ("large-generator", "masked-lm"): 51_295_290,
     }
-    variants = ({}, {"embedding_size": 48})
+    variants = ({"embedding_size": 48},)
     carried: ClassVar[dict[str, Any]] = {"summary_type": "first"}
 
 

@@ -143,7 +143,7 @@ def test_plugins_with_one_name_are_listed(tmp_path: Path, more: tuple[str, ...])
     distribution(tmp_path, "zoo-one", "twin", "zoo_one", HEALTHY.format(name="twin"))
     distribution(tmp_path, "zoo-two", "twin", "zoo_two", HEALTHY.format(name="twin"))
     done = zoo(tmp_path, "plugins", *more)
-    assert done.returncode == zoo(tmp_path, "doctor").returncode == 5
+    assert done.returncode == 5
     assert done.stderr.count("\n") == 1
     assert "2 plugins are called twin" in done.stderr
     if more:
@@ -154,6 +154,7 @@ def test_plugins_with_one_name_are_listed(tmp_path: Path, more: tuple[str, ...])
         assert {plugin["health"] for plugin in found if plugin not in twins} == {"ok"}
     else:
         assert "zoo-one 1.2" in done.stdout and "zoo-two 1.2" in done.stdout
+        assert zoo(tmp_path, "doctor").returncode == 5
 
 
 def test_a_plugin_that_exits_is_a_broken_one(tmp_path: Path) -> None:

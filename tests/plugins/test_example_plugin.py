@@ -199,6 +199,7 @@ def test_code_of_the_page_is_that_of_the_example() -> None:
     assert [part for part in excerpts if part not in code] == []
 
 
+@pytest.mark.long
 def test_its_own_tests_pass(plugin: Installed) -> None:
     tests = plugin.source / "tests"
     *_, last = plugin.python("pytest", "-p", "no:cacheprovider", tests).splitlines()

@@ -1,5 +1,6 @@
 """ALBERT (Lan et al. 2020, arXiv:1909.11942)."""
 
+import string
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
     from zoo.tokenizers import SourceFiles
+
+# special_pieces of create_pretraining_data.py
+PUNCTUATION = frozenset(string.punctuation) - frozenset("'<=>")
 
 
 class Albert(EncoderFamily):
@@ -43,6 +47,19 @@ class Albert(EncoderFamily):
             sop_logits="batch labels",
         ),
     }
+
+    def starts_word(self, text: str) -> bool:
+        """Return whether a token starts a word: see ``Family``.
+
+        As ``_is_start_piece_sp`` of create_pretraining_data.py: without a space before them, single
+        punctuation characters start a word, too, and tokens with a character that is neither an
+        ASCII letter nor in ``PUNCTUATION``, such as a digit, an apostrophe or an accented letter.
+        """
+        return (
+            text.startswith(" ")
+            or text in PUNCTUATION
+            or not PUNCTUATION.union(string.ascii_lowercase).issuperset(text.lower())
+        )
 
     def from_hf(self, hub: Mapping[str, Any], where: str = "config.json") -> TranslatedConfig:
         """Translate a configuration; see ``Family``.

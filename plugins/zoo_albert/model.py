@@ -14,6 +14,8 @@ Version 2 was trained longer, on more text and without dropout.
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from torch import nn
+
 from zoo.nn.encoder import (
     Encoder,
     MLMWithPairHead,
@@ -22,7 +24,6 @@ from zoo.nn.encoder import (
     make_blocks,
     make_embeddings,
 )
-from zoo.nn.heads import LinearHead
 from zoo_albert.config import AlbertConfig
 
 
@@ -43,7 +44,8 @@ class AlbertFactory(ModelFactory):
     def pooler_and_head(self, head: str) -> PoolerAndHead:
         """Return pooler and head of a model; see ``ModelFactory``."""
         if head == "pretraining":
-            is_swapped = LinearHead(self.width, len(self.config.labels), self.dropout)
+            # without dropout, as get_sentence_order_output of run_pretraining.py
+            is_swapped = nn.Linear(self.width, len(self.config.labels))
             return self.mlm_and_pair_head(Pretraining.pair_head, is_swapped)
         return super().pooler_and_head(head)
 

@@ -1,5 +1,6 @@
 """DeBERTa, versions 1 to 3 (He et al. 2020, arXiv:2006.03654; 2021, arXiv:2111.09543)."""
 
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
@@ -60,6 +61,14 @@ class Deberta(EncoderFamily):
         """Return the name of the family or of version 1."""
         return self.name if config.key_bias else "DeBERTa 1"
 
+    def starts_word(self, text: str) -> bool:
+        """Return whether a token starts a word: see ``Family``.
+
+        As ``part_of_whole_word`` of deberta/spm_tokenizer.py and deberta/gpt2_tokenizer.py: single
+        punctuation and control characters start a word without a space before them, too.
+        """
+        return text.startswith(" ") or (len(text) == 1 and _separates_words(text))
+
     def has_reference(self, config: DebertaConfig, head: str) -> bool:
         """Return whether the Hub's library computes the same outputs; see ``Family``.
 
@@ -81,6 +90,17 @@ class Deberta(EncoderFamily):
         return of.sentencepiece_tokenizer(
             files, roles=roles, template=template, lowercase=False, last=("[MASK]",)
         )
+
+
+def _separates_words(character: str) -> bool:
+    """Return whether a character is white space, a control character or punctuation.
+
+    All ASCII characters but letters and digits are punctuation.
+    """
+    if character.isascii():
+        return not character.isalnum()
+    category = unicodedata.category(character)
+    return category == "Zs" or category[0] in "CP"
 
 
 @hookimpl

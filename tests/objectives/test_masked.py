@@ -27,7 +27,7 @@ from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.objectives import objective_type
 from zoo.objectives.base import Example, parse_options
-from zoo.objectives.examples.masking import MaskSelection
+from zoo.objectives.examples.masking import MaskSelection, mask_budget
 from zoo.objectives.examples.packing import PackedRow, pack
 from zoo.objectives.masked import (
     MASKED_LM,
@@ -76,7 +76,7 @@ def test_labels_are_where_they_should_be(choose: Any, row: PackedRow, seed: int)
     assert row.is_text[places].all()
     assert found.values["labels"].tolist() == row.input_ids[places].tolist()
     assert found.counts == {MASKED_LM: len(places)}
-    assert len(places) <= max(1, round(0.15 * row.is_text.sum()))
+    assert len(places) <= mask_budget(choose, row, 0.15)
     others = np.setdiff1d(np.arange(len(hidden)), places)
     assert hidden[others].tolist() == row.input_ids[others].tolist()
     assert set(hidden[places].tolist()).isdisjoint({0, 1, CLS, SEP})
@@ -126,7 +126,7 @@ def test_replacements_are_any_ordinary_token() -> None:
 
 def test_a_hand_worked_row() -> None:
     """Masks and labels of a small row, derived by hand."""
-    row = objective(mask_prob=0.9, mask_token_prob=1.0, random_token_prob=0.0).mask_row(
+    row = objective(mask_prob=0.75, mask_token_prob=1.0, random_token_prob=0.0).mask_row(
         packed(range(5, 15)), generator(0)
     )
     (left,) = np.flatnonzero(row.arrays["input_ids"][1:-1] != MASK).tolist()

@@ -1,14 +1,18 @@
 """Vocabulary properties that objectives use, compared with the tokenizers library."""
 
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, processors
 
 from tests.objectives.pieces import CLS, MASK, PAD, SEP, SIZE, WORDS, goes_on, numbers
 from zoo.errors import UsageError
 from zoo.objectives.examples.vocabulary import TokenizerView
+from zoo.plugins import get_family
 from zoo.tokenizers.info import TokenizerInfo
 
 
@@ -77,6 +81,72 @@ def test_special_and_ordinary_tokens_share_out_the_ids() -> None:
 def test_where_words_start(tokens: list[str], goes: list[int]) -> None:
     found = vocabulary(tokens).starts_word
     assert np.flatnonzero(~found).tolist() == goes
+
+
+def is_start_piece_sp(piece: str) -> bool:
+    """``_is_start_piece_sp`` of create_pretraining_data.py in google-research/albert."""
+    special_pieces = set("!\"#$%&()*+,-./:;?@[\\]^_`{|}~")
+    english_chars = set("abcdefghijklmnopqrstuvwxyz")
+    return (
+        piece.startswith("\u2581")
+        or piece.startswith("<")
+        or piece in special_pieces
+        or not all(str(i).lower() in english_chars.union(special_pieces) for i in piece)
+    )
+
+
+def part_of_whole_word(piece: str) -> bool:
+    """``SPMTokenizer.part_of_whole_word`` of deberta/spm_tokenizer.py in microsoft/DeBERTa."""
+    if len(piece) == 1:
+        cp, cat = ord(piece), unicodedata.category(piece)
+        ascii_punctuation = 33 <= cp <= 47 or 58 <= cp <= 64 or 91 <= cp <= 96 or 123 <= cp <= 126
+        if cat in ("Zs",) or cat.startswith(("C", "P")) or ascii_punctuation:
+            return False
+    return not piece.startswith("\u2581")
+
+
+RULES: dict[str, Callable[[str], bool]] = {
+    "albert": is_start_piece_sp,
+    "deberta": lambda piece: not part_of_whole_word(piece),
+    # is_beginning_of_word of fairseq/data/encoders/sentencepiece_bpe.py
+    "roberta": lambda piece: piece.startswith("\u2581"),
+}
+PIECES = ["\u2581play", "ing", ",", "\u2581,", "--", "'s", "'", "s'", "\u00e9", "12", "3", "."]
+PIECES += ["<0x0A>", "\u2581", "\u2014", "\u20ac", "\u00a0", "\x07", "=", "a=b", "(", ").", "^"]
+
+
+@pytest.mark.parametrize("family", RULES)
+def test_where_words_of_sentencepiece_start(family: str) -> None:
+    tokens = ["<unk>", *PIECES]
+    view = vocabulary(tokens)
+    view.text_starts_word = get_family(family).starts_word
+    starts = view.starts_word[1:].tolist()
+    assert starts == [RULES[family](piece) for piece in PIECES]
+
+
+@pytest.mark.parametrize("family", RULES)
+@settings(deadline=None)
+@given(piece=st.text(min_size=1, max_size=3))
+def test_where_words_of_any_pieces_start(family: str, piece: str) -> None:
+    text = piece.replace("\u2581", " ")
+    spelled = text.replace(" ", "\u2581")
+    assert get_family(family).starts_word(text) == RULES[family](spelled)
+
+
+@pytest.mark.parametrize(
+    ("family", "starts"),
+    [
+        # is_beginning_of_word of fairseq/data/encoders/gpt2_bpe.py: decode(x).startswith(" ")
+        ("roberta", [True, False, False, True, False, False, True]),
+        # part_of_whole_word of deberta/gpt2_tokenizer.py, of the decoded token
+        ("deberta", [True, False, True, True, False, True, True]),
+    ],
+)
+def test_where_words_of_bytes_start(family: str, starts: list[bool]) -> None:
+    pieces = ["\u0120play", "ing", ",", "\u0120,", "\u00e2\u0122", "\u00e2\u0122\u0136", "\u0120"]
+    view = vocabulary(["<s>", *pieces])  # the last but one is an em dash, before it a part of one
+    view.text_starts_word = get_family(family).starts_word
+    assert view.starts_word[1:].tolist() == starts
 
 
 def test_where_words_of_pieces_start() -> None:

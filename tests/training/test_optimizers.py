@@ -131,8 +131,9 @@ def test_without_bias_correction_float32_is_as_exact_as_it_can_be() -> None:
 
 
 def test_adafactor_is_that_of_transformers() -> None:
+    """The library factors matrices of any size."""
     own, theirs = model(), model()
-    given = settings("adafactor", weight_decay=0.0)
+    given = settings("adafactor", weight_decay=0.0, min_dim_size_to_factor=1)
     updates(own, given, range(STEPS))
     reference: Any = transformers.Adafactor(  # type: ignore[no-untyped-call]
         theirs.parameters(), lr=1.0, scale_parameter=True, relative_step=False, warmup_init=False
@@ -149,7 +150,7 @@ def test_adafactor_is_that_of_transformers() -> None:
 def test_adafactor_is_that_of_the_paper() -> None:
     own = model()
     start = own[0].weight.detach().numpy().copy()  # type: ignore[index]
-    updates(own, settings("adafactor"), range(STEPS))
+    updates(own, settings("adafactor", min_dim_size_to_factor=3), range(STEPS))
     weight, rows, columns = start, np.zeros(3), np.zeros(4)
     for step in range(STEPS):
         lr, beta = learning_rate(step), 1 - (step + 1) ** -0.8
@@ -164,10 +165,39 @@ def test_adafactor_is_that_of_the_paper() -> None:
     np.testing.assert_allclose(found, weight, rtol=0, atol=1e-12)
 
 
+def test_adafactor_does_not_factor_small_matrices() -> None:
+    """``AdafactorOptimizer.apply_grad`` of mesh_tensorflow/optimize.py, without factored_dims."""
+    own = model()
+    start = own[0].weight.detach().numpy().copy()  # type: ignore[index]
+    updates(own, settings("adafactor", weight_decay=0.0), range(STEPS))
+    weight, v = start, np.zeros_like(start)
+    for step in range(STEPS):
+        decay_rate = 1 - (step + 1) ** -0.8
+        g = gradient(step, start.shape)
+        v = v * decay_rate + (g**2 + 1e-30) * (1 - decay_rate)
+        x = g / np.sqrt(v)
+        x = x / max(1.0, math.sqrt((x**2).mean()))
+        weight = weight - x * learning_rate(step) * max(1e-3, math.sqrt((weight**2).mean()))
+    found = own[0].weight.detach().numpy()  # type: ignore[index]
+    np.testing.assert_allclose(found, weight, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("shape", "factored"), [((128, 128), True), ((127, 4096), False)])
+def test_adafactor_factors_two_dimensions_of_128(shape: tuple[int, int], factored: bool) -> None:
+    """T5's operative_config.gin: AdafactorOptimizer.min_dim_size_to_factor = 128."""
+    weight = nn.Parameter(torch.ones(shape))
+    given = settings("adafactor", weight_decay=0.0)
+    module = nn.ParameterList([weight])
+    optimizer = make_optimizer(parameter_groups(module, given), given)
+    weight.grad = torch.ones_like(weight)
+    optimizer.step()
+    assert set(optimizer.state[weight]) == {"step", *(("row", "column") if factored else ["square"])}
+
+
 def test_adafactor_leaves_a_row_without_gradient_as_it_is() -> None:
     own = nn.Embedding(3, 4)
     before = own.weight.detach().clone()
-    given = settings("adafactor", weight_decay=0.0)
+    given = settings("adafactor", weight_decay=0.0, min_dim_size_to_factor=1)
     optimizer = make_optimizer(parameter_groups(own, given), given)
     own.weight.grad = torch.full_like(own.weight, 1e-6)
     own.weight.grad[1] = 0.0

@@ -196,6 +196,18 @@ class Family(ABC):
         """
         return self._module("model").build(config, head)  # type: ignore[no-any-return]
 
+    def starts_word(self, text: str) -> bool:
+        """Return whether a token starts a word, for masks of whole words, n-grams and spans.
+
+        Called where tokens mark a space before them: in SentencePiece and byte-level vocabularies.
+        By default, only a space starts a word, so that punctuation belongs to the word before it
+        (``is_beginning_of_word`` of fairseq, the code released with arXiv:1907.11692).
+
+        Args:
+            text: text of the token, with the space before it.
+        """
+        return text.startswith(" ")
+
     def weights(self, config: Any, head: str) -> "WeightMap":
         """Return the rules that map the Hub's tensors to the model's, for a head."""
         return self._module("weights").weights(config, head)  # type: ignore[no-any-return]

@@ -95,6 +95,9 @@ class OptimizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         betas: decay rates of the running means of the gradient and of its square; of AdamW and
             LAMB.
         eps: added to the root of the mean square; of AdamW and LAMB.
+        min_dim_size_to_factor: Adafactor factors the mean square of parameters whose last two
+            dimensions have at least this size. The default is that of the code released with
+            Raffel et al. 2020 (arXiv:1910.10683, its configuration of Mesh TensorFlow).
         initial_accumulator_value: initial value of Adagrad's sums of squared gradients. There is
             no ``eps`` beside it, as in TensorFlow's ``AdagradOptimizer``.
         weight_decay: decoupled weight decay: an update subtracts this times the learning rate
@@ -112,6 +115,7 @@ class OptimizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     learning_rate: float
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
+    min_dim_size_to_factor: int = 128
     initial_accumulator_value: float = 0.1
     weight_decay: float = 0.0
     bias_correction: bool = True

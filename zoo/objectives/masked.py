@@ -2,9 +2,9 @@
 
 15 % of a row's tokens are selected. Of these, 80 % become the mask token, 10 % a random token, and
 10 % are unchanged; the model predicts the original tokens. Masking is dynamic, as in Liu et al.
-2019 (arXiv:1907.11692, section 4.1): the selection differs each time a row is used. The number of
-selected tokens is rounded, as in the code released with the former, so that all batches of one size
-take the same time.
+2019 (arXiv:1907.11692, section 4.1): the selection differs each time a row is used. As in the code
+released with the former (create_pretraining_data.py), special tokens count for the 15 % but are
+never selected, and the number is rounded, so that all batches of one size take the same time.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,12 @@ from zoo.objectives.base import (
     cross_entropy_sum,
     predict_at,
 )
-from zoo.objectives.examples.masking import MaskSelection, MaskStrategy, select_mask_positions
+from zoo.objectives.examples.masking import (
+    MaskSelection,
+    MaskStrategy,
+    mask_budget,
+    select_mask_positions,
+)
 from zoo.objectives.examples.packing import PackedDataset, PackedRow
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
 
@@ -41,7 +46,8 @@ class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         mask_strategy: unit of selection: single ``tokens``, whole ``words``, up to three
             consecutive words (``ngrams``), or ``spans`` of up to ten words that are masked,
             replaced or kept together; see ``zoo.objectives.examples.masking``.
-        mask_prob: fraction of the tokens that is selected.
+        mask_prob: number of selected tokens, as a fraction of a row's tokens; see
+            ``zoo.objectives.examples.masking.mask_budget``.
         mask_token_prob: fraction of the selected tokens that becomes the mask token.
         random_token_prob: fraction of the selected tokens that becomes a random token; the rest is
             unchanged.
@@ -136,10 +142,9 @@ class MaskedLanguageModelling(Objective):
 
     def select(self, packed: PackedRow, rng: np.random.Generator) -> MaskSelection:
         """Select the tokens of a row to mask."""
-        budget = max(1, round(self.options.mask_prob * int(packed.is_text.sum())))
-        return select_mask_positions(
-            self.options.mask_strategy, packed, budget, rng, self.vocabulary.starts_word
-        )
+        strategy = self.options.mask_strategy
+        budget = mask_budget(strategy, packed, self.options.mask_prob)
+        return select_mask_positions(strategy, packed, budget, rng, self.vocabulary.starts_word)
 
     def mask_positions(
         self, packed: PackedRow, selection: MaskSelection, rng: np.random.Generator

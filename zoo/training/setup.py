@@ -82,7 +82,9 @@ def build_setup(
     require_intact(corpus, file_blake3, contents=check_contents)
     tokenizer = parse(corpus.tokenizer_json(), corpus.path / TOKENIZER)
     model_config = adapt_model_config(family, shape, config, corpus, tokenizer)
-    vocabulary = TokenizerView(tokenizer, corpus.record.tokenizer, model_config.vocab_size)
+    vocabulary = TokenizerView(
+        tokenizer, corpus.record.tokenizer, model_config.vocab_size, family.starts_word
+    )
     check_memory(family, model_config, kind.head)
     options = parse_options(kind.options_type, config.objective_args, config.objective)
     objective = kind(vocabulary, model_config, config.seq_len, options)

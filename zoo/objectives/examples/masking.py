@@ -1,9 +1,11 @@
 """Selection of the tokens of a row to mask, by tokens, words, n-grams or spans.
 
-No strategy selects a special token or crosses a segment boundary. Whole words that exceed the
-budget are skipped, so that a few tokens less than the budget may be selected.
+No strategy selects a special token or crosses a segment boundary. Whole words and n-grams that
+exceed the budget are skipped, so that a few tokens less than the budget may be selected; the last
+span is cut.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -69,6 +71,24 @@ class Words:
         return cls(bounds, stops.tolist(), of)
 
 
+def mask_budget(strategy: MaskStrategy, packed: PackedRow, fraction: float) -> int:
+    """Return the number of tokens of a row to select, at least one.
+
+    For spans, the fraction of text tokens, rounded up, as ``PairWithSpanMaskingScheme`` of the code
+    released with arXiv:1907.10529. Otherwise, the fraction of all tokens with special tokens and
+    without padding, rounded, halves to even, as ``create_masked_lm_predictions`` of the code
+    released with arXiv:1810.04805.
+
+    Args:
+        strategy: see ``select_mask_positions``.
+        packed: the row.
+        fraction: fraction of the tokens.
+    """
+    if strategy == "spans":
+        return math.ceil(int(packed.is_text.sum()) * fraction)
+    return max(1, round(int(np.count_nonzero(packed.document_ids)) * fraction))
+
+
 def select_mask_positions(
     strategy: MaskStrategy,
     packed: PackedRow,
@@ -91,14 +111,12 @@ def select_mask_positions(
     if strategy == "tokens":
         places = select_tokens(packed, budget, rng)
         return MaskSelection(places, np.arange(len(places)))
-    found = Words.find(packed, starts_word)
+    words = Words.find(packed, starts_word)
     if strategy == "spans":
-        taken = select_spans(found, np.flatnonzero(packed.is_text), budget, rng)
-    else:
-        taken = {"words": select_words, "ngrams": select_ngrams}[strategy](found, budget, rng)
-    places = np.flatnonzero(packed.is_text & np.frombuffer(taken, dtype=bool)[found.index])
-    if strategy == "spans":
+        places = select_spans(words, np.flatnonzero(packed.is_text), budget, rng)
         return MaskSelection(places, label_runs(places, packed.document_ids))
+    taken = {"words": select_words, "ngrams": select_ngrams}[strategy](words, budget, rng)
+    places = np.flatnonzero(packed.is_text & np.frombuffer(taken, dtype=bool)[words.index])
     return MaskSelection(places, np.arange(len(places)))
 
 
@@ -188,33 +206,33 @@ def select_ngrams(words: Words, budget: int, rng: np.random.Generator) -> bytear
     return taken
 
 
-def select_spans(words: Words, anchors: Ids, budget: int, rng: np.random.Generator) -> bytearray:
-    """Select spans of up to ten whole words, with lengths from a truncated geometric distribution.
+def select_spans(words: Words, anchors: Ids, budget: int, rng: np.random.Generator) -> Ids:
+    """Select spans of up to ten words, with lengths from a truncated geometric distribution.
 
-    Joshi et al. 2020, arXiv:1907.10529, section 3.1, and ``masking.py`` of the released code. A
-    span starts at the word of a random token that is not yet selected. Adjacent spans are merged.
+    Joshi et al. 2020, arXiv:1907.10529, section 3.1, and ``PairWithSpanMaskingScheme`` of the
+    released code (fairseq/data/masking.py). A span starts at the word of a random token that is not
+    yet selected. Adjacent spans are merged, and the last span is cut at the budget, also within a
+    word.
 
     Args:
         words: the words of a row.
         anchors: positions of all text tokens, (n,).
-        budget: largest number of tokens.
+        budget: number of tokens to select.
         rng: random generator.
 
     Returns:
-        1 for each selected word and 0 for the others, (words,).
+        Sorted positions, (n,).
     """
-    taken = bytearray(len(words.spans))
+    taken = np.zeros(len(words.index), dtype=bool)
     sizes = rng.choice(MAX_SPAN, size=len(anchors), p=SPAN_PROBS) + 1
-    firsts = words.index[rng.permutation(anchors)]
-    for first, size in zip(firsts.tolist(), sizes.tolist(), strict=True):
+    for anchor, size in zip(rng.permutation(anchors).tolist(), sizes.tolist(), strict=True):
         if budget <= 0:
             break
-        for word in range(
-            first, 0 if taken[first] else min(first + size, words.document_ends[first])
-        ):
-            start, end = words.spans[word]
-            if not taken[word] and end - start > budget:
-                break
-            budget -= 0 if taken[word] else end - start
-            taken[word] = 1
-    return taken
+        if not taken[anchor]:
+            first = int(words.index[anchor])
+            last = min(first + size, words.document_ends[first]) - 1
+            start, end = words.spans[first][0], words.spans[last][1]
+            fresh = start + np.flatnonzero(~taken[start:end])[:budget]
+            taken[fresh] = True
+            budget -= len(fresh)
+    return np.flatnonzero(taken)

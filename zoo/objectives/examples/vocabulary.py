@@ -1,6 +1,6 @@
 """The vocabulary of a tokenizer for objectives: special tokens, templates and word starts."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -49,6 +49,11 @@ class SpecialTokensTemplate:
         return np.concatenate(pieces), kinds, np.repeat(np.arange(len(sizes)) % 2 == 1, sizes)
 
 
+def follows_space(text: str) -> bool:
+    """Return whether the text of a token starts with a space; see ``Family.starts_word``."""
+    return text.startswith(" ")
+
+
 class TokenizerView:
     """The vocabulary of a tokenizer, for objectives.
 
@@ -56,10 +61,18 @@ class TokenizerView:
         tokenizer: tokenizer without truncation or padding.
         info: special tokens by role.
         size: number of rows of the model's token embedding, at least the size of the vocabulary.
+        text_starts_word: rule for vocabularies that mark spaces, see ``Family.starts_word``.
     """
 
-    def __init__(self, tokenizer: "Tokenizer", info: "TokenizerInfo", size: int) -> None:
+    def __init__(
+        self,
+        tokenizer: "Tokenizer",
+        info: "TokenizerInfo",
+        size: int,
+        text_starts_word: Callable[[str], bool] = follows_space,
+    ) -> None:
         self.tokenizer, self.info, self.vocab_size = tokenizer, info, size
+        self.text_starts_word = text_starts_word
 
     def special_token_id(self, role: str) -> int:
         """Return the id of the special token of a role, such as ``mask``.
@@ -125,16 +138,29 @@ class TokenizerView:
         """Whether each token starts a word, (vocab_size,), bool.
 
         Three conventions are supported: a prefix of continuation pieces (``##``), a prefix of
-        pieces after a space (``\\u0120`` for bytes, ``\\u2581`` for SentencePiece), and a suffix
-        of pieces that end a word (``</w>``), which does not mark starts: there, every piece does.
+        pieces after a space (``\\u0120`` for bytes, ``\\u2581`` for SentencePiece), where
+        ``text_starts_word`` decides, and a suffix of pieces that end a word (``</w>``), which does
+        not mark starts: there, every piece does.
         """
         spelled: Mapping[str, int] = self.tokenizer.get_vocab()
-        marks = [m for m in ("\u0120", "\u2581") if any(t.startswith(m) for t in spelled)]
+        text_of = _token_text(spelled)
         starts = np.ones(self.vocab_size, dtype=bool)
         for token, number in spelled.items():
             if token.startswith("##") and len(token) > 2:
                 starts[number] = False
-            elif marks:
-                starts[number] = token.startswith(marks[0])
+            elif text_of is not None:
+                starts[number] = self.text_starts_word(text_of(token))
         starts[self.special_ids] = True
         return starts
+
+
+def _token_text(vocabulary: Mapping[str, int]) -> Callable[[str], str] | None:
+    """Return the function from a token to its text; ``None`` where tokens do not mark spaces."""
+    from tokenizers import decoders
+
+    if any(token.startswith("\u0120") for token in vocabulary):
+        byte_level = decoders.ByteLevel()
+        return lambda token: byte_level.decode([token])
+    if any(token.startswith("\u2581") for token in vocabulary):
+        return lambda token: token.replace("\u2581", " ")
+    return None

@@ -3,7 +3,8 @@
 Shazeer and Stern 2018, arXiv:1804.04235: Algorithms 4 and 5 without momentum, and, as Raffel et
 al. 2020 (arXiv:1910.10683) use it, with a learning rate from outside that is scaled by the root
 mean square of each parameter. The decay of the second moment is 1 - t ** -0.8, updates are
-clipped at d = 1, and epsilon 1 and 2 are 1e-30 and 1e-3.
+clipped at d = 1, and epsilon 1 and 2 are 1e-30 and 1e-3. As in Mesh TensorFlow
+(``AdafactorOptimizer._factored_dims``), small parameters are not factored.
 
 ``torch.optim.Adafactor`` is not used because it computes something else: it limits the learning
 rate to 1 / sqrt(t); it clamps the mean square from below instead of adding epsilon 1, by default at
@@ -28,17 +29,26 @@ EPSILON_2 = 1e-3  # Algorithm 4
 class Adafactor(torch.optim.Optimizer):
     """Adafactor without momentum, with an external learning rate.
 
-    The state of a parameter is ``step``, and ``square`` of the parameter's shape if it has one
-    dimension; else ``row``, (..., rows, 1), and ``column``, (..., 1, columns).
+    The state of a parameter is ``step``, and, if it is factored, ``row``, (..., rows, 1), and
+    ``column``, (..., 1, columns); else ``square`` of the parameter's shape.
 
     Args:
         params: parameters, or groups of them.
         lr: learning rate, relative to each parameter's root mean square.
         weight_decay: decoupled weight decay, multiplied by the learning rate.
+        min_dim_size_to_factor: smallest size of the last two dimensions of a parameter that is
+            factored.
     """
 
-    def __init__(self, params: Iterable[Any], lr: float, weight_decay: float = 0.0) -> None:
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        weight_decay: float = 0.0,
+        min_dim_size_to_factor: int = 128,
+    ) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
+        self.min_dim_size_to_factor = min_dim_size_to_factor
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
@@ -62,7 +72,7 @@ class Adafactor(torch.optim.Optimizer):
         state, squared = self.state[parameter], gradient.square() + EPSILON_1
         state["step"] = state.get("step", torch.tensor(0.0)) + 1
         new = state["step"].item() ** DECAY
-        if parameter.dim() < 2:
+        if parameter.dim() < 2 or min(parameter.shape[-2:]) < self.min_dim_size_to_factor:
             return _moved(state, "square", squared, new).rsqrt()
         row = _moved(state, "row", squared.mean(-1, keepdim=True), new)
         column = _moved(state, "column", squared.mean(-2, keepdim=True), new)

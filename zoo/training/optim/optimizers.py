@@ -30,7 +30,11 @@ def make_optimizer(
     if config.name == "adafactor":
         from zoo.training.optim.adafactor import Adafactor
 
-        return Adafactor(groups, lr=config.learning_rate)
+        return Adafactor(
+            groups,
+            lr=config.learning_rate,
+            min_dim_size_to_factor=config.min_dim_size_to_factor,
+        )
     if config.name == "adagrad":
         return torch.optim.Adagrad(
             groups,

@@ -52,8 +52,9 @@ NAMES = [
 def objective(
     name: str, length: int, words: TokenizerView = WORDS, **given: Any
 ) -> Seq2SeqObjective:
-    kind = objective_type(T5, SMALL, name)
-    made = kind(words, SMALL, length, parse_options(kind.options_type, given, name))
+    """Return an objective, by default with texts of one document each."""
+    kind, options = objective_type(T5, SMALL, name), {"concat_documents": False, **given}
+    made = kind(words, SMALL, length, parse_options(kind.options_type, options, name))
     assert isinstance(made, Seq2SeqObjective)
     return made
 
@@ -194,6 +195,44 @@ def test_texts_within_the_budget_fit_into_both_rows(
         source, target = source + lengths(taken)[0] + 1, target + lengths(taken)[1] + 1
     assert source <= length
     assert target <= decoder_length
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_concatenated_documents_are_one_text(name: str) -> None:
+    """As ``reduce_concat_tokens`` and ``split_tokens``: every text but the last is as long."""
+    lengths = [3, 40, 1, 17, 200, 9] * 6
+    found = counted(lengths, first=104)
+    options = {} if name in ("prefix-lm", "deshuffling") else {"noise_density": 0.15}
+    task = objective(name, 64, MANY, concat_documents=True, **options)
+    order = generator(0, "documents").permutation(len(lengths)).tolist()
+    starts = np.cumsum([104, *lengths])
+    stream = [token for k in order for token in range(starts[k], starts[k + 1])]
+    dataset: Any = task.dataset(found, 0)
+    texts_of_rows = [
+        [dataset.documents.read(*stretch).tolist() for stretch in dataset.layout.row(index)]
+        for index in range(len(dataset))
+    ]
+    assert [token for row in texts_of_rows for text in row for token in text] == stream
+    if name not in ("prefix-lm", "replace-spans"):
+        sizes = [[len(text) for text in row] for row in texts_of_rows[:-1]]
+        assert all(size == sizes[0] and len(size) == 1 for size in sizes)
+    rows(task, found)
+
+
+def test_released_rows_of_concatenated_documents() -> None:
+    """``random_spans_helper`` for 512: segments of 568 tokens, of whatever documents."""
+    words = vocabulary(sentinels=100, size=40_000)
+    kind = objective_type(T5, SMALL, "span-corruption")
+    found = rows(
+        kind(words, SMALL, 512),  # type: ignore[arg-type]
+        counted([100] * 71, first=103),
+    )
+    assert len(found) == 13  # 12.5 texts
+    for row in found[:-1]:
+        assert (row.arrays["document_ids"] == 1).all()
+        assert row.arrays["decoder_document_ids"].tolist() == [1] * 114
+        text = [*sources(row)[0], *told(row)[0]]
+        assert len([token for token in text if token >= 103]) == 568
 
 
 def test_rows_without_room_are_refused() -> None:

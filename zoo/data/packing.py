@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from zoo.data.corpus import Offsets
 from zoo.data.rng import generator
@@ -21,6 +22,47 @@ class Documents(Protocol):
 
     def document_starts(self) -> Offsets:
         """Return the start of each document in tokens, and the end, (documents + 1,), int64."""
+
+
+class ReadableDocuments(Documents, Protocol):
+    """Documents whose token ids can be read."""
+
+    def read(self, start: int, end: int) -> NDArray[np.int64]:
+        """Return the token ids between two offsets of one document, (end - start,), int64."""
+
+
+class ConcatenatedDocuments:
+    """The documents of a split in random order, concatenated to one without separators.
+
+    As ``reduce_concat_tokens`` of the code released with Raffel et al. 2020 (arXiv:1910.10683,
+    preprocessors.py), which concatenates 128 documents at a time.
+
+    Args:
+        split: the documents.
+        seed: seed of the order of the documents.
+    """
+
+    def __init__(self, split: ReadableDocuments, seed: int) -> None:
+        bounds = np.asarray(split.document_starts())
+        order = generator(seed, "documents").permutation(len(bounds) - 1)
+        self.split, sizes = split, np.diff(bounds)[order]
+        self._ends = np.cumsum(sizes)
+        self._shifts = bounds[:-1][order] - (self._ends - sizes)  # to offsets in the split
+
+    def document_starts(self) -> Offsets:
+        """Return the start and the end of the only document, (2,), int64."""
+        return np.array([0, *self._ends[-1:]], dtype=np.int64)
+
+    def read(self, start: int, end: int) -> NDArray[np.int64]:
+        """Return the token ids between two offsets, (end - start,), int64."""
+        document = int(np.searchsorted(self._ends, start, side="right"))
+        pieces = []
+        while start < end:
+            stop, shift = min(end, int(self._ends[document])), int(self._shifts[document])
+            if start < stop:
+                pieces.append(self.split.read(start + shift, stop + shift))
+            start, document = stop, document + 1
+        return np.concatenate(pieces)
 
 
 class RowBudget(Protocol):

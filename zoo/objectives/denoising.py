@@ -9,11 +9,11 @@ the order of the text; ``<M>`` is the first sentinel, too, as in the released co
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from zoo.data.packing import BudgetFactory
+from zoo.data.packing import BudgetFactory, Documents
 from zoo.errors import UsageError
 from zoo.objectives.base import Options
 from zoo.objectives.examples.seq2seq_packing import plan_decoder_length
@@ -26,14 +26,11 @@ from zoo.objectives.examples.span_noise import (
     spans_to_sentinels,
 )
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
-from zoo.objectives.seq2seq import Seq2SeqObjective
-
-if TYPE_CHECKING:
-    from zoo.data.corpus import Split
+from zoo.objectives.seq2seq import Seq2SeqObjective, Seq2SeqOptions
 
 
-class NoiseOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of noise.
+class NoiseOptions(Seq2SeqOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of noise, and ``concat_documents``.
 
     Attributes:
         noise_density: fraction of the tokens that is noise.
@@ -107,9 +104,9 @@ class DenoisingObjective(Seq2SeqObjective):
     def corrupt(self, text: Ids, noise: Noise, rng: np.random.Generator) -> tuple[Ids, Ids]:
         """Return source and target of a text, (tokens,), for its noise, (tokens,), bool."""
 
-    def plan_rows(self, split: "Split") -> tuple[BudgetFactory, int]:
+    def plan_rows(self, documents: Documents) -> tuple[BudgetFactory, int]:
         """See ``Seq2SeqObjective``."""
-        return plan_decoder_length(self.max_lengths, split, self.length)
+        return plan_decoder_length(self.max_lengths, documents, self.length)
 
     def source_target_pairs(
         self, texts: Sequence[Ids], rng: np.random.Generator
@@ -222,7 +219,7 @@ class Deshuffling(DenoisingObjective):
     """
 
     name: ClassVar[str] = "deshuffling"
-    options_type: ClassVar[type[Options]] = Options
+    options_type: ClassVar[type[Options]] = Seq2SeqOptions
 
     def max_lengths(self, tokens: int) -> tuple[int, int] | None:
         """See ``DenoisingObjective``; the lengths are exact."""

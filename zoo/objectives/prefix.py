@@ -9,16 +9,13 @@ first kind is target in the second. Together they fill the encoder's and the dec
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from zoo.data.packing import BudgetFactory
+from zoo.data.packing import BudgetFactory, Documents
 from zoo.objectives.examples.vocabulary import Ids
 from zoo.objectives.seq2seq import Seq2SeqObjective
-
-if TYPE_CHECKING:
-    from zoo.data.corpus import Split
 
 MIN_TOKENS = 2  # smallest length of source and target: a token, and an end-of-text token
 RESERVE_DIVISOR = 16  # expected number of tokens per text, for the reserved room
@@ -92,7 +89,7 @@ class PrefixLm(Seq2SeqObjective):
 
     name: ClassVar[str] = "prefix-lm"
 
-    def plan_rows(self, split: "Split") -> tuple[BudgetFactory, int]:
+    def plan_rows(self, documents: Documents) -> tuple[BudgetFactory, int]:
         """See ``Seq2SeqObjective``."""
         return partial(PrefixRowBudget, self.length), self.length
 

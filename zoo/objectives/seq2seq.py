@@ -1,6 +1,7 @@
 """Base class of sequence-to-sequence objectives: a source and a target for each text.
 
-Several texts share an encoder row, and the same texts a decoder row, in the same order:
+By default, the documents are concatenated and cut into texts, of which one fills a row. Otherwise,
+or if a row is longer than the sentinels of a text last, several texts share an encoder row, and the same texts a decoder row, in the same order:
 ``document_ids`` and ``decoder_document_ids`` number them from 1, so that each target attends to its
 own source alone. An end-of-text token (role ``eos``) follows each source and each target, as in the
 released code of Raffel et al. 2020 (arXiv:1910.10683), even if the document continues in another
@@ -14,12 +15,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from zoo.data.packing import BudgetFactory, pack_documents
+from zoo.data.packing import (
+    BudgetFactory,
+    ConcatenatedDocuments,
+    Documents,
+    ReadableDocuments,
+    pack_documents,
+)
 from zoo.objectives.base import (
     Example,
     ExampleDataset,
     LossOutput,
     Objective,
+    Options,
     Outputs,
     cross_entropy_sum,
     predict_at,
@@ -35,10 +43,24 @@ if TYPE_CHECKING:
 SEQ2SEQ_LM = "seq2seq-lm"  # the loss term
 
 
+class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of sequence-to-sequence objectives.
+
+    Attributes:
+        concat_documents: concatenate the documents in random order before they are cut into texts,
+            so that a text may go on in an unrelated document, without a mark between them, as the
+            released code does (``reduce_concat_tokens`` in preprocessors.py). Otherwise, each text
+            is of one document, and texts that share a row do not attend to each other.
+    """
+
+    concat_documents: bool = True
+
+
 class Seq2SeqObjective(Objective):
     """Base class of objectives that make a source and a target of each segment of text."""
 
     head: ClassVar[str] = SEQ2SEQ_LM
+    options_type: ClassVar[type[Options]] = Seq2SeqOptions
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
@@ -46,7 +68,7 @@ class Seq2SeqObjective(Objective):
         return {SEQ2SEQ_LM: 1.0}
 
     @abstractmethod
-    def plan_rows(self, split: "Split") -> tuple[BudgetFactory, int]:
+    def plan_rows(self, documents: Documents) -> tuple[BudgetFactory, int]:
         """Return the factory of row budgets, and the number of tokens per decoder row.
 
         The budget guarantees that sources and targets fit into their rows, with an end-of-text
@@ -87,11 +109,16 @@ class Seq2SeqDataset(ExampleDataset):
     """Packed rows of sources and of their targets."""
 
     def __init__(self, objective: Seq2SeqObjective, split: "Split", seed: int) -> None:
-        self.objective, self.split = objective, split
+        self.objective = objective
+        self.documents: ReadableDocuments = (
+            ConcatenatedDocuments(split, seed) if objective.options.concat_documents else split
+        )
         self.end = objective.vocabulary.special_token_id("eos")
         self.start: int = objective.config.decoder_start_token_id  # type: ignore[attr-defined]
-        measure, self.decoder_length = objective.plan_rows(split)
-        self.layout = pack_documents(split, length=objective.length, new_row=measure, seed=seed)
+        measure, self.decoder_length = objective.plan_rows(self.documents)
+        self.layout = pack_documents(
+            self.documents, length=objective.length, new_row=measure, seed=seed
+        )
 
     def __len__(self) -> int:
         """See ``ExampleDataset``."""
@@ -99,7 +126,7 @@ class Seq2SeqDataset(ExampleDataset):
 
     def example(self, index: int, rng: np.random.Generator) -> Example:
         """See ``ExampleDataset``."""
-        texts = [self.split.read(*stretch) for stretch in self.layout.row(index)]
+        texts = [self.documents.read(*stretch) for stretch in self.layout.row(index)]
         examples = self.objective.source_target_pairs(texts, rng)
         sources = self._packed([np.append(a, self.end) for a, _ in examples], self.objective.length)
         targets = [np.append(b, self.end) for _, b in examples]

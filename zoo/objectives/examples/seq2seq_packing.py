@@ -3,15 +3,11 @@
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from zoo.data.packing import BudgetFactory
+from zoo.data.packing import BudgetFactory, Documents
 from zoo.errors import UsageError
-
-if TYPE_CHECKING:
-    from zoo.data.corpus import Split
 
 Lengths = Callable[[int], tuple[int, int] | None]
 
@@ -44,8 +40,10 @@ class Seq2SeqRowBudget:
         self.decoder_free -= self.targets[tokens - 1]
 
 
-def plan_decoder_length(lengths: Lengths, split: "Split", length: int) -> tuple[BudgetFactory, int]:
-    """Choose the length of decoder rows for which both rows are full for the documents of a split.
+def plan_decoder_length(
+    lengths: Lengths, documents: Documents, length: int
+) -> tuple[BudgetFactory, int]:
+    """Choose the length of decoder rows for which both rows are full.
 
     It depends on the lengths of documents: for short texts, sentinels and end-of-text tokens make
     targets longer in relation to their sources.
@@ -54,7 +52,7 @@ def plan_decoder_length(lengths: Lengths, split: "Split", length: int) -> tuple[
         lengths: number of tokens of a text -> largest lengths of its source and target, without
             end-of-text tokens; both must not decrease. ``None`` for a text that is too long for
             any row.
-        split: the documents.
+        documents: the documents.
         length: number of tokens of the encoder's row.
 
     Returns:
@@ -68,7 +66,7 @@ def plan_decoder_length(lengths: Lengths, split: "Split", length: int) -> tuple[
         found.append((each[0] + 1, each[1] + 1))
     if not found:
         raise UsageError(f"rows of {length} tokens have no place for text", "make them longer")
-    whole, rest = np.divmod(np.diff(split.document_starts()), len(found))
+    whole, rest = np.divmod(np.diff(documents.document_starts()), len(found))
     texts = np.bincount(rest, minlength=len(found) + 1)
     texts[-1] = whole.sum()
     source, target = texts[1:] @ np.array(found)

@@ -9,16 +9,20 @@ from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe
 ADAM: dict[str, Any] = {"weight_decay": 0.01, "eps": 1e-6, "bias_correction": False}
 SCHEDULE = LRSchedulerConfig(name="linear-decay-from-zero", warmup_steps=10_000)
 # NGramMaskGenerator of apps/tasks/mlm_task.py: 80-10-10, and up to max_ngram words in a row, n with
-# a probability in proportion to 1 / n. (There, one n-gram is drawn in each window of so many words
-# that 15 % are chosen; here, they are drawn until so many tokens are.)
+# a probability in proportion to 1 / n. (There, one n-gram is drawn in each window of 6 n words, and
+# those beyond 15 % of the tokens, at the end of a row, are dropped; here, n-grams are drawn
+# anywhere until so many tokens are.)
 MASKS = {
     "mask_strategy": "ngrams",
     "mask_prob": 0.15,
     "mask_token_prob": 0.8,
     "random_token_prob": 0.1,
 }
-# version 3, experiments/language_model/rtd_*.json: a generator as wide, and half as deep; single
-# tokens are chosen, and all become the mask (apps/tasks/rtd_task.py: max_gram=1, mask_prob=1)
+# Version 3, experiments/language_model/rtd_*.json: a generator as wide, and half as deep; single
+# tokens are chosen, and all become the mask (apps/tasks/rtd_task.py: max_gram=1, mask_prob=1).
+# By default, the released code steps two optimizers in turn (decoupled_training): the generator's,
+# then the discriminator's on the embeddings so updated. Here, one optimizer steps both. No gradient
+# flows between them, so that AdamW's updates differ only by the joint clipping of gradients.
 DETECTION = {
     "mask_strategy": "tokens",
     "mask_prob": 0.15,

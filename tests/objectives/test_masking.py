@@ -231,8 +231,17 @@ def test_spans_are_those_of_the_released_code(row: PackedRow, budget: int, seed:
     ("strategy", "tokens", "budget"),
     # create_pretraining_data.py: max(1, int(round(len(tokens) * 0.15))), with [CLS] and [SEP];
     # fairseq/data/masking.py: ceil(0.15 * tokens) without them
-    [("tokens", 126, 19), ("words", 126, 19), ("tokens", 1, 1), ("spans", 126, 19)]
-    + [("tokens", 28, 4), ("spans", 28, 5), ("ngrams", 22, 4), ("spans", 22, 4), ("spans", 1, 1)],
+    [
+        ("tokens", 126, 19),
+        ("words", 126, 19),
+        ("spans", 126, 19),
+        ("tokens", 28, 4),
+        ("spans", 28, 5),
+        ("ngrams", 22, 4),
+        ("spans", 22, 4),
+        ("tokens", 1, 1),
+        ("spans", 1, 1),
+    ],
 )
 def test_the_number_of_selected_tokens(strategy: MaskStrategy, tokens: int, budget: int) -> None:
     row = packed([5] * tokens, length=tokens + 9)

@@ -85,7 +85,7 @@ def test_where_words_start(tokens: list[str], goes: list[int]) -> None:
 
 def is_start_piece_sp(piece: str) -> bool:
     """``_is_start_piece_sp`` of create_pretraining_data.py in google-research/albert."""
-    special_pieces = set("!\"#$%&()*+,-./:;?@[\\]^_`{|}~")
+    special_pieces = set('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
     english_chars = set("abcdefghijklmnopqrstuvwxyz")
     return (
         piece.startswith("\u2581")

@@ -191,7 +191,10 @@ def test_adafactor_factors_two_dimensions_of_128(shape: tuple[int, int], factore
     optimizer = make_optimizer(parameter_groups(module, given), given)
     weight.grad = torch.ones_like(weight)
     optimizer.step()
-    assert set(optimizer.state[weight]) == {"step", *(("row", "column") if factored else ["square"])}
+    assert set(optimizer.state[weight]) == {
+        "step",
+        *(("row", "column") if factored else ["square"]),
+    }
 
 
 def test_adafactor_leaves_a_row_without_gradient_as_it_is() -> None:

@@ -5,6 +5,7 @@
 2019 (arXiv:1907.11692, section 4.1): the selection differs each time a row is used. As in the code
 released with the former (create_pretraining_data.py), special tokens count for the 15 % but are
 never selected, and the number is rounded, so that all batches of one size take the same time.
+A random token is any that is not special; there, it may be a special one.
 """
 
 from collections.abc import Mapping

@@ -14,6 +14,10 @@ Where the paper and the released code differ, the code is followed:
 * The discriminator's loss includes special tokens, but not padding (run_pretraining.py).
   (Its ``disc_auc``, of 200 thresholds, counts padding as original tokens; here, it does not count.)
 
+Not followed: it draws the masked positions with replacement (pretrain_helpers.py, ``mask``). A
+position that is drawn twice counts twice in the generator's loss, and gets the mean of two sampled
+token ids (``scatter_update``), which no generator chose. Section 3.1 of the paper selects a set.
+
 The released code samples with Gumbel noise on all logits. Here, each sample takes one uniform
 number from the example, so that the split of rows over batches and devices does not change it.
 """

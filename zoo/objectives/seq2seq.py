@@ -1,12 +1,13 @@
 """Base class of sequence-to-sequence objectives: a source and a target for each text.
 
-By default, the documents are concatenated and cut into texts, of which one fills a row. Otherwise,
-or if a row is longer than the sentinels of a text last, several texts share an encoder row, and the same texts a decoder row, in the same order:
-``document_ids`` and ``decoder_document_ids`` number them from 1, so that each target attends to its
-own source alone. An end-of-text token (role ``eos``) follows each source and each target, as in the
-released code of Raffel et al. 2020 (arXiv:1910.10683), even if the document continues in another
-row. The decoder's input is the target shifted right, after ``decoder_start_token_id``, and every
-token of the target is predicted.
+By default, the documents are concatenated and cut into texts, of which one fills a row. Without
+that, or where the sentinels of a text do not last for a whole row, several texts share an encoder
+row, and the same texts a decoder row, in the same order: ``document_ids`` and
+``decoder_document_ids`` number them from 1, so that each target attends to its own source alone. An
+end-of-text token (role ``eos``) follows each source and each target, as in the released code of
+Raffel et al. 2020 (arXiv:1910.10683), even if the document continues in another row. The decoder's
+input is the target shifted right, after ``decoder_start_token_id``, and every token of the target
+is predicted.
 """
 
 from abc import abstractmethod

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tests.families.parity import random_model
 from tests.objectives.pieces import CLS, PAD, SEP, SIZE, WORDS, binomial
@@ -198,6 +199,16 @@ def segments(row: Any) -> Iterator[tuple[list[int], list[int]]]:
         first, second = text[types == 0], text[types == 1]
         assert first[-1] == SEP
         yield first[1:-1].tolist(), second[:-1].tolist()
+
+
+@pytest.mark.parametrize(("name", "kind"), [("bert", NextSentence), ("albert", SentenceOrder)])
+def test_pairs_are_scored_without_dropout(name: str, kind: type[SentencePairs]) -> None:
+    """``get_next_sentence_output`` and ``get_sentence_order_output`` of the released code."""
+    family = get_family(name)
+    config = replace(small(name), classifier_dropout=0.5)
+    model: Any = family.model(config, kind.head).train()
+    first = torch.randn(50, config.hidden_size)
+    assert torch.equal(model.pair_scores(first), model.pair_scores(first))
 
 
 def test_random_texts_are_of_another_document() -> None:

@@ -63,7 +63,7 @@ def accuracies(objective: Objective, model: nn.Module, batch: Batch) -> dict[str
             term: ((logits.argmax(-1) == outputs.labels[term]).sum(), torch.tensor(len(logits)))
             for term, logits in outputs.logits.items()
         }
-    assert all(count > 0 for _, count in found.values()), "an accuracy of nothing"
+    assert [name for name, (_, count) in found.items() if not count] == [], "of nothing"
     return {name: float(correct) / float(count) for name, (correct, count) in found.items()}
 
 

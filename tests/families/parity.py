@@ -144,7 +144,7 @@ def save_reference(
 def published(family: Family, config: Any, head: str) -> dict[str, TensorInfo]:
     """Return names and shapes of the tensors that the reference library writes."""
     with TemporaryDirectory() as folder:
-        save_reference(family, config, head, Path(folder))
+        save_reference(family, suited(config, head), head, Path(folder))
         tensors = load_file(Path(folder) / "model.safetensors")
     return {name: TensorInfo("F32", tuple(tensor.shape)) for name, tensor in tensors.items()}
 

@@ -1,6 +1,7 @@
 """Weight rules: operations and their inverses, templates, prefixes, and unused tensors."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -175,7 +176,7 @@ def test_ties_and_drops_expand() -> None:
         drops=[Ignore("old.{i}.{p}", "unused")],
         ties=[
             TiedAlias("copy.{p}", to="words.{p}"),
-            TiedAlias("kept.{p}", to="words.{p}", stored=True),
+            TiedAlias("kept.{p}", to="words.{p}", unused=True),
         ],
         counts={"i": 2},
     )
@@ -302,6 +303,18 @@ def test_alias_and_owner_are_tied() -> None:
     file = file_of(SCORES) | {"cls.decoder.weight": TensorInfo("F32", (10, 4))}
     account = match_tensors(SCORES, file)
     assert account.closed and account.ties == {"cls.decoder.weight": "net.words.weight"}
+
+
+def test_unused_alias_is_dropped_beside_its_owner() -> None:
+    unused = TiedAlias("cls.decoder.weight", to="net.words.weight", unused=True)
+    weights = replace(SCORES, ties=[unused])
+    file = file_of(SCORES) | {"cls.decoder.weight": TensorInfo("F32", (10, 4))}
+    account = match_tensors(weights, file)
+    assert account.closed and not account.ties
+    reason = account.drops["cls.decoder.weight"].reason
+    assert reason == "the model uses net.words.weight instead"
+    alone = match_tensors(weights, without(file, "net.words.weight"))
+    assert alone.closed and not alone.drops
 
 
 def test_alias_without_owner_is_read() -> None:

@@ -129,7 +129,8 @@ def check_ties(checkpoint: Checkpoint) -> str:
         stored = set(reader.tensors)
     if unique != stored:
         raise VerificationError(f"the model and the file differ in {sorted(unique ^ stored)[:6]}")
-    aliases = checkpoint.weights.aliases()
+    copies = {alias for names in checkpoint.weights.copies().values() for alias in names}
+    aliases = checkpoint.weights.aliases().keys() - copies
     tied = f"; {', '.join(sorted(aliases))} tied on the Hub" if aliases else ""
     return f"{len(every)} parameters, {len(unique)} stored{tied}"
 

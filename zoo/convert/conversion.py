@@ -133,7 +133,7 @@ def check_values(opened: OpenCheckpoint, plan: ConversionPlan) -> None:
             raise VerificationError(
                 f"{opened.source.directory}: {alias} and {owner} differ, but the configuration "
                 "ties them",
-                "set tie_word_embeddings to false in config.json if they are not",
+                _tie_hint(opened, plan, alias),
             )
     for name, drop in plan.account.drops.items():
         if drop.value_check is not None and not drop.value_check(reader.read(name)):
@@ -142,6 +142,21 @@ def check_values(opened: OpenCheckpoint, plan: ConversionPlan) -> None:
                 "other values",
                 "nothing was written",
             )
+
+
+def _tie_hint(opened: OpenCheckpoint, plan: ConversionPlan, alias: str) -> str:
+    """Return the remedy for tied tensors that differ: no tie, where the family supports that."""
+    family = opened.family
+    untied = {**family.to_hf(plan.config), "tie_word_embeddings": False}
+    try:
+        weights = family.weights(family.from_hf(untied).config, plan.head)
+    except VerificationError:
+        tied = True
+    else:
+        tied = alias in weights.aliases()
+    if tied:
+        return "the model has one tensor for both; nothing was written"
+    return "set tie_word_embeddings to false in config.json if they are not"
 
 
 @dataclass(frozen=True)

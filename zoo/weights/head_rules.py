@@ -17,7 +17,8 @@ class MaskedNames:
         norm: the layer norm.
         decoder: the map to the vocabulary, tied to the token embeddings if ``tie_embeddings``.
         bias: a second name of the decoder's bias, empty for none. It is the owner of the values
-            if the decoder is tied, else the decoder's bias is.
+            if the decoder is tied. If not, transformers 5 has two parameters and adds the
+            decoder's bias alone (``BertLMPredictionHead.forward``); earlier releases have one.
     """
 
     dense: str = "cls.predictions.transform.dense"
@@ -170,7 +171,7 @@ def mlm_head_rules(
         return weights.plus(
             Rule(table, "head.decoder.weight", (vocabulary, embedding_size)),
             Rule(decoder_bias, "head.bias", (vocabulary,)),
-            ties=[TiedAlias(bias, to=decoder_bias, stored=True)] if bias else [],
+            ties=[TiedAlias(bias, to=decoder_bias, unused=True)] if bias else [],
         )
     ties = [TiedAlias(table, to=tokens_name(weights.prefix))]
     ties += [TiedAlias(decoder_bias, to=bias)] if bias else []

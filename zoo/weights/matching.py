@@ -152,6 +152,7 @@ class _Matcher:
         self.weights, self.tensors, self.ignored, self.init = weights, tensors, ignored, init
         self.entries = weights.entries()
         self.aliases, self.dropped = weights.aliases(), weights.dropped()
+        self.unused = {alias for names in weights.copies().values() for alias in names}
         sources = (source for entry in self.entries for source in entry.sources)
         backbone = {
             name.removeprefix(weights.prefix)
@@ -234,8 +235,11 @@ class _Matcher:
         for name, known in self.canonical.items():
             if name in read or self.file_name[known] != name:
                 continue
-            if known in self.aliases and self.aliases[known] in self.file_name:
-                ties[name] = self.file_name[self.aliases[known]]
+            owner = self.file_name.get(self.aliases.get(known, ""))
+            if owner and known in self.unused:
+                drops[name] = Ignore(known, f"the model uses {owner} instead")
+            elif owner:
+                ties[name] = owner
             elif known in self.dropped:
                 drops[name] = self.dropped[known]
             elif known in self.ignored:

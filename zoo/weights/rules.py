@@ -64,13 +64,14 @@ class TiedAlias:
     Attributes:
         source: template of the alias.
         to: template of the owner of the values, the source of a rule.
-        stored: write both names to a file of the Hub's layout, for a Hub class that does not tie
-            them.
+        unused: the Hub's class has the alias as a parameter of its own, which its forward pass
+            does not read. The alias is dropped where a file has both names, and a file of the
+            Hub's layout gets both.
     """
 
     source: str
     to: str
-    stored: bool = False
+    unused: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,7 @@ class WeightMap:
         """Return Hub name of an owner -> its aliases that the Hub's file stores as well."""
         aliases: dict[str, tuple[str, ...]] = {}
         for tie in self.ties:
-            for b in self._bindings(tie.source) if tie.stored else ():
+            for b in self._bindings(tie.source) if tie.unused else ():
                 owner = tie.to.format(**b)
                 aliases[owner] = (*aliases.get(owner, ()), tie.source.format(**b))
         return aliases

@@ -114,8 +114,8 @@ def machine(threads: int | None = None) -> str:
 
 def versions(*packages: str) -> str:
     """Return the versions of Python and of packages."""
-    found = [f"{name} {metadata.version(name)}" for name in packages]
-    return ", ".join([f"Python {platform.python_version()}", *found])
+    installed = [f"{name} {metadata.version(name)}" for name in packages]
+    return ", ".join([f"Python {platform.python_version()}", *installed])
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -91,9 +91,9 @@ def uses() -> Iterator[str]:
 
 
 def main() -> int:
-    found = list(uses())
-    print("\n".join([*found, f"{len(found)} uses of former names"]))
-    return min(len(found), 1)
+    lines = list(uses())
+    print("\n".join([*lines, f"{len(lines)} uses of former names"]))
+    return min(len(lines), 1)
 
 
 if __name__ == "__main__":

@@ -223,7 +223,7 @@ def difference(corpus: Path) -> float:
         loss = output.sums["masked-lm"] / batch.counts["masked-lm"]
         peer = reference_model(setup.family, setup.model_config, "masked-lm", model.state_dict())
         labels = torch.full_like(batch.tensors["input_ids"], -100)
-        labels.view(-1)[batch.tensors["places"]] = batch.tensors["labels"]
+        labels.view(-1)[batch.tensors["label_positions"]] = batch.tensors["labels"]
         peer_loss = peer(input_ids=batch.tensors["input_ids"], labels=labels).loss
     assert abs(loss - peer_loss) < 1e-4, "the losses differ"
     return float(abs(loss - peer_loss))

@@ -20,11 +20,11 @@ from zoo.errors import VerificationError
 
 BOOT = """
 import json, sys
-job = json.load(sys.stdin)
-sys.path += [path for path in job.pop("import_path") if path not in sys.path]
+request = json.load(sys.stdin)
+sys.path += [path for path in request.pop("import_path") if path not in sys.path]
 from importlib import import_module
 from zoo_converters.confined import serve
-serve(getattr(import_module(job.pop("module")), job.pop("function")), job)
+serve(getattr(import_module(request.pop("module")), request.pop("function")), request)
 """
 MAX_RESULT = 1 << 26  # bytes of JSON
 START_SECONDS = 10  # for the import of libraries from a cold disk
@@ -57,7 +57,7 @@ def call_confined(
     Raises:
         VerificationError: the function raised an exception, crashed, or exceeded a limit.
     """
-    job = {
+    request = {
         **arguments,
         "module": function.__module__,
         "function": function.__name__,
@@ -69,7 +69,7 @@ def call_confined(
         try:
             status = subprocess.run(
                 [sys.executable, "-I", "-B", "-W", "ignore", "-c", BOOT],
-                input=json.dumps(job).encode(),
+                input=json.dumps(request).encode(),
                 stdout=answer,
                 stderr=subprocess.DEVNULL,
                 env=environment | SETTINGS,
@@ -109,10 +109,10 @@ def _limit(kind: int, value: int) -> None:
     resource.setrlimit(kind, (value, value))
 
 
-def serve(function: Callable[..., Any], job: Mapping[str, Any]) -> None:
+def serve(function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     """Call a function in the subprocess, print its result, and exit."""
     try:
-        status, answer = DONE, json.dumps(function(**job))
+        status, answer = DONE, json.dumps(function(**arguments))
     except Exception as error:  # the exceptions of libraries are not documented
         status, answer = REFUSED, json.dumps(str(error) or type(error).__name__)
     sys.stdout.write(answer)

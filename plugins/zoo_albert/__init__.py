@@ -61,7 +61,7 @@ class Albert(EncoderFamily):
             or not PUNCTUATION.union(string.ascii_lowercase).issuperset(text.lower())
         )
 
-    def from_hf(self, hub: Mapping[str, Any], where: str = "config.json") -> TranslatedConfig:
+    def from_hf(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
         """Translate a configuration; see ``Family``.
 
         A file of Google's release, without ``model_type``, means by ``gelu`` the approximation by
@@ -69,7 +69,7 @@ class Albert(EncoderFamily):
         """
         if "model_type" not in hub and hub.get("hidden_act") == "gelu":
             hub = {**hub, "hidden_act": "gelu_new"}
-        return super().from_hf(hub, where)
+        return super().from_hf(hub, location)
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the SentencePiece tokenizer from the files of a checkpoint."""

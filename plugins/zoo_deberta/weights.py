@@ -87,8 +87,8 @@ def _blocks(config: DebertaConfig) -> list[Rule]:
 
 def _masked(base: WeightMap, config: DebertaConfig) -> WeightMap:
     """Return the rules with the masked-LM head and the enhanced mask decoder's positions."""
-    names, other = (_OLD, _PRESENT) if config.legacy_names else (_PRESENT, _OLD)
-    weights = mlm_head_rules(base, config, names, other)
+    names, alternative = (_OLD, _PRESENT) if config.legacy_names else (_PRESENT, _OLD)
+    weights = mlm_head_rules(base, config, names, alternative)
     if not config.decodes_positions:
         return weights
     shape = (config.max_positions, config.hidden_size)

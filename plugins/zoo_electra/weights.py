@@ -31,8 +31,8 @@ def weights(config: ElectraConfig, head: str) -> WeightMap:
     if config.embedding_size == config.hidden_size:
         base = base.plus(drops=[_UNUSED])
     if head == "replaced-token-detection":
-        own = "discriminator_predictions"
-        return base.plus(*dense_rules(config, f"{own}.dense", f"{own}.dense_prediction", 1))
+        prefix = "discriminator_predictions"
+        return base.plus(*dense_rules(config, f"{prefix}.dense", f"{prefix}.dense_prediction", 1))
     return with_head(base, config, head, _NAMES)
 
 
@@ -44,8 +44,8 @@ def from_tensorflow(names: Collection[str], head: str) -> dict[str, ReleaseTenso
     discriminator, which are under ``electra/``, unless it has its own; if nothing is under
     ``generator/``, the two share all blocks.
     """
-    own = {name.split("/")[1] for name in names if name.startswith("generator/")}
-    return {name: _released(name, own, generator=head == "masked-lm") for name in names}
+    scopes = {name.split("/")[1] for name in names if name.startswith("generator/")}
+    return {name: _released(name, scopes, generator=head == "masked-lm") for name in names}
 
 
 def _released(name: str, unshared: Collection[str], *, generator: bool) -> ReleaseTensor:

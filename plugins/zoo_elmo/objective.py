@@ -82,9 +82,9 @@ class WindowDataset(ExampleDataset):
         )
         counts = np.diff(split.documents)
         order = generator(seed, "documents").permutation(len(counts))
-        counts, firsts = counts[order], split.documents[:-1][order]
+        counts, first_sentences = counts[order], split.documents[:-1][order]
         before = np.cumsum(counts) - counts
-        self.sentences = np.arange(counts.sum()) + np.repeat(firsts - before, counts)
+        self.sentences = np.arange(counts.sum()) + np.repeat(first_sentences - before, counts)
         steps = np.diff(split.sentences)[self.sentences] + 1
         self.steps = np.concatenate([[0], np.cumsum(steps)])  # first step of each sentence
 
@@ -117,9 +117,9 @@ class WindowDataset(ExampleDataset):
 class BidirectionalLm(Objective):
     """Predicts the next and the previous word of every word.
 
-    A batch has ``character_ids``, (words, characters), int64, of each distinct word; ``places``,
-    (2, rows, length), int64: the indices of these words in the forward and in the backward stream;
-    and ``targets``, (2, rows, length), int64: the labels, ids of the vocabulary.
+    A batch has ``character_ids``, (words, characters), int64, of each distinct word;
+    ``word_indices``, (2, rows, length), int64: the indices of these words in the forward and in the
+    backward stream; and ``targets``, (2, rows, length), int64: the labels, ids of the vocabulary.
 
     Raises:
         UsageError: the tokenizer has subwords, or the vocabulary has fewer words than are sampled,
@@ -181,7 +181,7 @@ class BidirectionalLm(Objective):
         used, indices = np.unique(inputs, return_inverse=True)
         arrays = {
             "character_ids": self.characters[used].astype(np.int64),
-            "places": indices.reshape(inputs.shape),
+            "word_indices": indices.reshape(inputs.shape),
             "targets": np.where(labels < self.config.vocab_size, labels, self.unknown),
         }
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -200,9 +200,9 @@ class BidirectionalLm(Objective):
         """Return the logits of each direction, and the last hidden state of every LSTM."""
         module: Any = model
         words = module.embeddings(batch["character_ids"].unsqueeze(0)).squeeze(0)
-        halves = zip(batch["places"], words.chunk(2, dim=-1), strict=True)
-        embeddings = torch.cat([F.embedding(places, half) for places, half in halves], dim=-1)
-        mask = torch.ones_like(batch["places"][0], dtype=torch.bool)
+        halves = zip(batch["word_indices"], words.chunk(2, dim=-1), strict=True)
+        embeddings = torch.cat([F.embedding(positions, half) for positions, half in halves], dim=-1)
+        mask = torch.ones_like(batch["word_indices"][0], dtype=torch.bool)
         state = RecurrentState(batch)
         hidden = module.directions(module.run_lstms(embeddings, mask, state))
         use_sample, logits, labels = model.training and "samples" in batch, {}, {}

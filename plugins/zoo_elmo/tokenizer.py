@@ -25,13 +25,13 @@ class Sentence(Encoded):
 
     def __init__(self, text: Any, length: int, max_words: int | None) -> None:
         matches = list(WORD.finditer(text))
-        kept = matches[:max_words]
-        words = [match.group() for match in kept]
+        read = matches[:max_words]
+        words = [match.group() for match in read]
         self.ids = sentence_ids(words, length)  # type: ignore[assignment]
-        self.truncated = len(matches) - len(kept)
+        self.truncated = len(matches) - len(read)
         self.tokens = [BEGIN, *words, END]
-        self.offsets = [(0, 0), *(match.span() for match in kept), (0, 0)]
-        self.special = [True, *[False] * len(kept), True]
+        self.offsets = [(0, 0), *(match.span() for match in read), (0, 0)]
+        self.special = [True, *[False] * len(read), True]
         self.type_ids = [0] * len(self.ids)
 
 

@@ -90,7 +90,7 @@ def _trained(name: str) -> ReleaseTensor:
         return ReleaseTensor(name, reason="a slot of the optimizer, not a weight")
     if name in ("global_step", "train_perplexity"):
         return ReleaseTensor(name, reason="says how far training went, not a weight")
-    own = name.removeprefix("lm/")
+    dumped_name = name.removeprefix("lm/")
     for theirs, dumped in _TRAINED.items():
-        own = own.replace(theirs, dumped)
-    return ReleaseTensor(own)
+        dumped_name = dumped_name.replace(theirs, dumped)
+    return ReleaseTensor(dumped_name)

@@ -75,7 +75,7 @@ class T5(Family):
         """Return ``t5`` or ``mt5``."""
         return config.series
 
-    def from_hf(self, hub: Mapping[str, Any], where: str = "config.json") -> TranslatedConfig:
+    def from_hf(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
         """Translate a configuration in which some keys follow from others.
 
         A model with unscaled hidden states has output embeddings of its own, unless the file has
@@ -93,7 +93,7 @@ class T5(Family):
         else:
             scaled = hub.setdefault(_SCALE, hub.get(_TIE, True) is not False)
             hub[_TIE] = hub.get(_TIE, True) if scaled else False
-        translated = super().from_hf(hub, where)
+        translated = super().from_hf(hub, location)
         declared = frozenset({"output_table"}) if untied else frozenset()
         return replace(translated, declared_optional=declared)
 

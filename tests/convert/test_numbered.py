@@ -40,7 +40,7 @@ def test_the_first_gpt(tmp_path: Path) -> None:
     case = numbered(tmp_path / "model")
     report, ours = converted(tmp_path / "model")
     assert (report.family, report.head, report.format) == ("gpt", "causal-lm", "npy")
-    assert not report.closed.drops
+    assert not report.mapping.drops
     assert_computes(ours, case)
     state = as_the_reference_has_it(ours, case).state_dict()
     for name, array in case.weights.items():

@@ -65,7 +65,7 @@ def test_electra_release_has_two_models(tmp_path: Path, case: str) -> None:
     assert (report.family, report.head, report.format) == ("electra", case, "tensorflow")
     assert_computes(ours, golden(f"electra/{case}"))
     other = {"masked-lm": "discriminator", "replaced-token-detection": "generator"}[case]
-    reasons = {name: drop.reason for name, drop in report.closed.drops.items()}
+    reasons = {name: drop.reason for name, drop in report.mapping.drops.items()}
     assert "generator's logits" in reasons.pop("temperature")
     assert "optimizer" in reasons.pop("global_step")
     slots = {n for n, because in reasons.items() if n.endswith(("adam_m", "adam_v"))}
@@ -73,7 +73,7 @@ def test_electra_release_has_two_models(tmp_path: Path, case: str) -> None:
     assert [name for name in slots if "optimizer" not in reasons[name]] == []
     dropped = reasons.keys() - slots
     assert [name for name in dropped if f"belongs to the {other}" not in reasons[name]] == []
-    mapped = {name for move in report.closed.moves for name in move.names}
+    mapped = {name for move in report.mapping.moves for name in move.names}
     assert {name for name in mapped if "embeddings.word" in name} == {
         "electra.embeddings.word_embeddings.weight"
     }
@@ -130,7 +130,7 @@ def test_electra_shares_embeddings(tmp_path: Path) -> None:
 def test_electra_shares_all_weights(tmp_path: Path) -> None:
     report, ours = converted(electra(tmp_path / "tied", "all", "masked-lm"), "masked-lm")
     assert_computes(ours, golden("electra/masked-lm"))
-    dropped = [n for n, d in report.closed.drops.items() if "discriminator" in d.reason]
+    dropped = [n for n, d in report.mapping.drops.items() if "discriminator" in d.reason]
     assert {name.split("/")[0] for name in dropped} == {"discriminator_predictions"}
 
 
@@ -188,7 +188,7 @@ def test_albert(tmp_path: Path, case: str) -> None:
     assert (report.family, report.head, report.unknown) == ("albert", expected.head, ())
     assert_computes(ours, expected)
     dropped = ["global_step"] if case == "pretraining" else []
-    assert list(report.closed.drops) == dropped
+    assert list(report.mapping.drops) == dropped
     model = as_the_reference_has_it(ours, expected)
     state = model.state_dict()
     for name, array in expected.weights.items():
@@ -208,7 +208,7 @@ def test_elmo_while_it_is_trained(tmp_path: Path) -> None:
     report, ours = converted(source)
     assert (report.family, report.head, report.format) == ("elmo", "bidirectional-lm", "tensorflow")
     assert_computes(ours, expected)
-    reasons = {name: drop.reason for name, drop in report.closed.drops.items()}
+    reasons = {name: drop.reason for name, drop in report.mapping.drops.items()}
     slots = {f"lm/softmax/{which}/Adagrad" for which in "Wb"}
     assert reasons.keys() == slots | {"global_step", "train_perplexity"}
     assert [name for name in slots if "optimizer" not in reasons[name]] == []

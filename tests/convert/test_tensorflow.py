@@ -54,9 +54,9 @@ def test_weights_are_converted_and_optimizer_slots_ignored(source: Path, tmp_pat
     assert (report.format, report.head) == ("tensorflow", "pretraining")
     values = np.load(DATA / "values.npz")
     weights = [n for n in values if n.startswith(("bert|", "cls|")) and "adam" not in n]
-    assert sum(len(move.names) for move in report.closed.moves) == len(weights)
-    assert len(report.closed.drops) == 2 * len(weights) + 1
-    assert [drop for drop in report.closed.drops.values() if "optimizer" not in drop.reason] == []
+    assert sum(len(move.names) for move in report.mapping.moves) == len(weights)
+    assert len(report.mapping.drops) == 2 * len(weights) + 1
+    assert [drop for drop in report.mapping.drops.values() if "optimizer" not in drop.reason] == []
     stored = load_file(tmp_path / "ours" / "model.safetensors")
     layer = "bert|encoder|layer_1|attention|self|"
     qkv = [values[f"{layer}{part}|kernel"].T for part in ("query", "key", "value")]

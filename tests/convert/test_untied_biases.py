@@ -63,7 +63,7 @@ def test_the_bias_that_the_reference_uses_is_converted(architecture: str, tmp_pa
     assert not torch.equal(stored[unused], stored[used])
 
     report = convert(from_hub(source), tmp_path / "ours")
-    assert {name: drop.reason for name, drop in report.closed.drops.items()} == {
+    assert {name: drop.reason for name, drop in report.mapping.drops.items()} == {
         unused: f"the model uses {used} instead"
     }
     model = load_model(load_checkpoint(tmp_path / "ours"))
@@ -85,7 +85,7 @@ def test_the_bias_of_older_releases_is_read(tmp_path: Path) -> None:
     stored["cls.predictions.bias"] = stored.pop("cls.predictions.decoder.bias")
     save_file(stored, path)
     report = convert(from_hub(tmp_path / "source"), tmp_path / "ours")
-    assert not report.closed.drops
+    assert not report.mapping.drops
     ours = load_file(tmp_path / "ours" / "model.safetensors")
     assert torch.equal(ours["head.bias"], stored["cls.predictions.bias"])
 

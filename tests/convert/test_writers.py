@@ -71,7 +71,7 @@ def test_a_trunk_without_pooler(hub_checkpoint: Make, tmp_path: Path) -> None:
     source = hub_checkpoint("BertModel")
     rewrite(source, {n: t for n, t in tensors(source).items() if "pooler" not in n})
     report = convert(from_hub(source), tmp_path / "ours")
-    assert report.closed.absent == ("pooler",)
+    assert report.mapping.absent == ("pooler",)
     assert load_checkpoint(tmp_path / "ours").model.config["pooler"] is False
     convert(from_hub(tmp_path / "ours"), tmp_path / "back", to="hub")
     assert tensors(tmp_path / "back").keys() == tensors(source).keys()
@@ -90,7 +90,7 @@ def test_a_prefix_of_a_wrapper_is_found(hub_checkpoint: Make, tmp_path: Path, pr
     convert(from_hub(source), tmp_path / "plain")
     rewrite(source, {prefix + name: tensor for name, tensor in tensors(source).items()})
     report = convert(from_hub(source), tmp_path / "ours")
-    assert report.closed.prefix == prefix + "bert."
+    assert report.mapping.prefix == prefix + "bert."
     ours, plain = tensors(tmp_path / "ours"), tensors(tmp_path / "plain")
     assert ours.keys() == plain.keys()
     assert [name for name in plain if not torch.equal(ours[name], plain[name])] == []
@@ -108,7 +108,7 @@ def test_legacy_names_of_norms(hub_checkpoint: Make, tmp_path: Path) -> None:
     assert old.keys() != tensors(source).keys()
     rewrite(source, old)
     report = convert(from_hub(source), tmp_path / "ours")
-    assert len(report.closed.renamed) == 2 * 6  # embeddings, two per layer, head
+    assert len(report.mapping.renamed) == 2 * 6  # embeddings, two per layer, head
     ours, plain = tensors(tmp_path / "ours"), tensors(tmp_path / "plain")
     assert [name for name in plain if not torch.equal(ours[name], plain[name])] == []
 
@@ -123,8 +123,8 @@ def test_duplicate_tensors_of_old_checkpoints(hub_checkpoint: Make, tmp_path: Pa
     }
     rewrite(source, stored | extra)
     report = convert(from_hub(source), tmp_path / "ours")
-    assert list(report.closed.drops) == ["bert.embeddings.position_ids"]
-    assert report.closed.ties.keys() == extra.keys() - {"bert.embeddings.position_ids"}
+    assert list(report.mapping.drops) == ["bert.embeddings.position_ids"]
+    assert report.mapping.ties.keys() == extra.keys() - {"bert.embeddings.position_ids"}
 
 
 def test_untied_embeddings_are_kept_apart(hub_checkpoint: Make, tmp_path: Path) -> None:
@@ -147,16 +147,16 @@ def test_untied_embeddings_are_kept_apart(hub_checkpoint: Make, tmp_path: Path) 
 def test_tensors_of_other_heads_are_dropped(hub_checkpoint: Make, tmp_path: Path) -> None:
     source = hub_checkpoint()
     report = convert(from_hub(source), tmp_path / "ours", head="none")
-    reasons = {drop.reason for drop in report.closed.drops.values()}
-    assert len(report.closed.drops) == 7
+    reasons = {drop.reason for drop in report.mapping.drops.values()}
+    assert len(report.mapping.drops) == 7
     assert [reason for reason in reasons if "none was requested" not in reason] == []
 
 
 def test_from_our_layout_to_another_head(hub_checkpoint: Make, tmp_path: Path) -> None:
     convert(from_hub(hub_checkpoint()), tmp_path / "ours")
     report = convert(from_hub(tmp_path / "ours"), tmp_path / "bare", head="none")
-    assert report.closed.closed
-    assert [name for name in report.closed.drops if not name.startswith("head.")] == []
+    assert report.mapping.complete
+    assert [name for name in report.mapping.drops if not name.startswith("head.")] == []
     assert load_checkpoint(tmp_path / "bare").head_name == "none"
 
 
@@ -169,7 +169,7 @@ def test_new_head_needs_the_option(hub_checkpoint: Make, tmp_path: Path) -> None
     report = convert(
         from_hub(source), tmp_path / "ours", head=head, init_head=True, labels=["no", "yes", "?"]
     )
-    fresh = {entry.target for entry in report.closed.fresh}
+    fresh = {entry.target for entry in report.mapping.initialized}
     assert fresh == {"head.weight", "head.bias", "pooler.weight", "pooler.bias"}
     stored = tensors(tmp_path / "ours")
     assert stored["head.weight"].shape == (3, 32)

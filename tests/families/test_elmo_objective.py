@@ -100,7 +100,7 @@ def test_consecutive_rows_are_the_streams(sizes: list[list[int]], length: int, s
 def test_character_ids_of_a_batch() -> None:
     task = objective(5)
     batch = task.collate(rows(Split.from_documents([[[3, 4], [2]]]), 5))
-    read = batch.tensors["character_ids"][batch.tensors["places"]].tolist()
+    read = batch.tensors["character_ids"][batch.tensors["word_indices"]].tolist()
     room = CONFIG.max_characters
     begin, three, four, end = sentence_ids(["w3", "w4w4"], room)
     unknown = word_ids("<UNK>", room)
@@ -113,7 +113,7 @@ def test_character_ids_of_a_batch() -> None:
 def test_words_outside_the_vocabulary_have_characters_and_the_unknown_label() -> None:
     task = objective(5, vocab_size=4)
     batch = task.collate(rows(Split.from_documents([[[3, 4], [39]]]), 5))
-    read = batch.tensors["character_ids"][batch.tensors["places"]].tolist()
+    read = batch.tensors["character_ids"][batch.tensors["word_indices"]].tolist()
     begin, three, four, last, end = sentence_ids(["w3", "w4w4", "w39"], CONFIG.max_characters)
     assert read == [[[begin, three, four, begin, last]], [[last, end, three, four, end]]]
     unknown = WORDS.special_token_id("unk")
@@ -246,7 +246,7 @@ def test_sampled_loss_equals_its_formula_and_validation_is_over_all_words() -> N
             total += np.log(np.exp(scores).sum()) - scores[0]
         assert found[way] == pytest.approx(total, rel=1e-9)
     model.eval()
-    plain = {name: batch.tensors[name] for name in ("character_ids", "places", "targets")}
+    plain = {name: batch.tensors[name] for name in ("character_ids", "word_indices", "targets")}
     assert losses(task.compute_loss(model, batch.tensors)) == losses(
         task.compute_loss(model, plain)
     )

@@ -471,7 +471,7 @@ def test_encoder_of_a_whole_model_is_converted(tmp_path: Path) -> None:
         target = tmp_path / f"encoder-of-{source}"
         report = convert(CheckpointDir(tmp_path / source, source), target, head="encoder")
         assert [
-            d for d in report.closed.drops.values() if "encoder was requested" not in d.reason
+            d for d in report.mapping.drops.values() if "encoder was requested" not in d.reason
         ] == []
         encoder: Any = load_model(load_checkpoint(target))
         inputs = random_inputs(FAMILY.onnx(SMALL, "encoder"), SMALL, (9, 4))

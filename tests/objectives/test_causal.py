@@ -122,7 +122,7 @@ def test_full_rows_of_one_text_are_given_without_mask_and_positions() -> None:
     task = objective(4)
     full, short = rows(split(range(5, 16)), 4), rows(split([5, 6]), 4)
     batch = task.collate(full)
-    assert set(batch.tensors) == {"input_ids", "labels", "places"}
+    assert set(batch.tensors) == {"input_ids", "labels", "label_positions"}
     assert (batch.tokens, batch.counts) == (12, {"causal-lm": 12})
     assert {"document_ids", "position_ids"} < set(task.collate([*full, *short]).tensors)
 
@@ -193,7 +193,7 @@ def test_gradients_are_those_of_the_texts_alone() -> None:
             {
                 "input_ids": torch.tensor([inputs]),
                 "labels": torch.tensor(targets),
-                "places": torch.arange(len(targets)),
+                "label_positions": torch.arange(len(targets)),
             }
         )
         for inputs, targets in zip(read(row), told(row), strict=True)

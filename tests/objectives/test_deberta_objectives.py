@@ -93,7 +93,7 @@ def test_masked_tokens_are_decoded_at_their_places_alone() -> None:
     )
     tensors = found.collate([row]).tensors
     outcome = found.compute_loss(model, tensors)
-    logits = model(tensors["input_ids"])["logits"].flatten(0, 1)[tensors["places"]]
+    logits = model(tensors["input_ids"])["logits"].flatten(0, 1)[tensors["label_positions"]]
     by_hand = torch.nn.functional.cross_entropy(logits, tensors["labels"], reduction="sum")
     assert model.positions is not None, "the enhanced decoder"
     assert outcome.sums["masked-lm"].item() == pytest.approx(by_hand.item(), rel=1e-6)
@@ -109,7 +109,7 @@ def test_masked_loss_equals_the_reference_where_it_computes_the_same() -> None:
     batch = found.collate([row])
     tensors = batch.tensors
     labels = torch.full_like(tensors["input_ids"], -100)
-    labels.view(-1)[tensors["places"]] = tensors["labels"]
+    labels.view(-1)[tensors["label_positions"]] = tensors["labels"]
     reference: Any = reference_model(DEBERTA, config, "masked-lm", model.state_dict())
     given = {"input_ids": tensors["input_ids"], "attention_mask": tensors["document_ids"]}
     theirs = reference(**given, labels=labels).loss

@@ -71,7 +71,7 @@ def made(found: MaskedLanguageModelling, split: Split) -> list[Example]:
 @given(row=rows, seed=st.integers(0, 2**32))
 def test_labels_are_where_they_should_be(choose: Any, row: PackedRow, seed: int) -> None:
     found = objective(mask_strategy=choose).mask_row(row, generator(seed))
-    _, places = found.positions["places"]
+    _, places = found.positions["label_positions"]
     hidden = found.arrays["input_ids"]
     assert row.is_text[places].all()
     assert found.values["labels"].tolist() == row.input_ids[places].tolist()
@@ -145,7 +145,9 @@ def test_masks_are_drawn_anew_each_time() -> None:
     laid = objective().dataset(corpus(), 0)
     one, two = (laid.example(0, generator(0, "train", step, 0)) for step in (0, 1))
     again = laid.example(0, generator(0, "train", 0, 0))
-    assert one.positions["places"][1].tolist() != two.positions["places"][1].tolist()
+    assert (
+        one.positions["label_positions"][1].tolist() != two.positions["label_positions"][1].tolist()
+    )
     assert one.arrays["input_ids"].tolist() == again.arrays["input_ids"].tolist()
 
 
@@ -204,7 +206,7 @@ def reference_batch(rows: list[Example]) -> dict[str, torch.Tensor]:
     batch: dict[str, Any] = {n: np.stack([row.arrays[n] for row in rows]) for n in rows[0].arrays}
     labels = np.full(batch["input_ids"].shape, -100)
     for number, row in enumerate(rows):
-        labels[number, row.positions["places"][1]] = row.values["labels"]
+        labels[number, row.positions["label_positions"][1]] = row.values["labels"]
     batch |= {"labels": labels, "attention_mask": (batch["document_ids"] > 0).astype(int)}
     del batch["position_ids"], batch["document_ids"]
     return {name: torch.from_numpy(array) for name, array in batch.items()}

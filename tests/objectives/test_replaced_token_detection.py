@@ -139,7 +139,7 @@ def _noting(encode: Any, seen: list[Tensor]) -> Any:
 
 def test_arrays_of_a_row() -> None:
     for row in drawn_rows(objective()):
-        ids, (_, places) = row.arrays["input_ids"], row.positions["places"]
+        ids, (_, places) = row.arrays["input_ids"], row.positions["label_positions"]
         tokens = int(np.count_nonzero(row.arrays["document_ids"]))
         assert row.counts == {MASKED: len(places), REPLACED_TOKEN: tokens}
         assert row.values["uniforms"].shape == row.values["labels"].shape == places.shape
@@ -170,7 +170,7 @@ def test_losses_equal_the_reference() -> None:
     outcome, model, batch, corrupted = outcome_and_corrupted(found)
     tensors = batch.tensors
     labels = torch.full_like(tensors["input_ids"], -100)
-    labels.view(-1)[tensors["places"]] = tensors["labels"]
+    labels.view(-1)[tensors["label_positions"]] = tensors["labels"]
     real = tensors["document_ids"]
     given = {"attention_mask": real, "token_type_ids": torch.zeros_like(real)}
     masked = reference(found.generator_config, MASKED, model.generator)

@@ -190,7 +190,7 @@ def corpus(count: int = 120) -> Split:
 def segments(row: Any) -> Iterator[tuple[list[int], list[int]]]:
     """Yield the two original texts of each pair in a row."""
     ids = row.arrays["input_ids"].copy()
-    ids[row.positions["places"][1]] = row.values["labels"]
+    ids[row.positions["label_positions"][1]] = row.values["labels"]
     for number in range(1, row.arrays["document_ids"].max() + 1):
         text = ids[row.arrays["document_ids"] == number]
         types = row.arrays["token_type_ids"][row.arrays["document_ids"] == number]
@@ -219,7 +219,7 @@ def test_random_texts_are_of_another_document() -> None:
             labels.append(int(label))
         assert row.counts["next-sentence"] == len(row.values["pair_labels"])
         assert (
-            row.positions["firsts"][1].tolist()
+            row.positions["start_positions"][1].tolist()
             == np.flatnonzero(
                 (row.arrays["position_ids"] == 0) & (row.arrays["document_ids"] > 0)
             ).tolist()

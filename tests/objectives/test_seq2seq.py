@@ -110,7 +110,7 @@ def test_every_objective_fills_rows(name: str) -> None:
     assert batch.tensors["decoder_input_ids"].shape[0] == len(found)
     assert batch.counts["seq2seq-lm"] == len(batch.tensors["labels"])
     flat = batch.tensors["decoder_document_ids"].flatten()
-    assert batch.tensors["places"].tolist() == flat.nonzero().flatten().tolist()
+    assert batch.tensors["label_positions"].tolist() == flat.nonzero().flatten().tolist()
     for row in found:
         for source, before, target in zip(sources(row), read(row), told(row), strict=True):
             assert source[-1] == target[-1] == EOS
@@ -306,7 +306,7 @@ def test_texts_that_share_a_row_are_as_they_are_alone(name: str, version: str) -
     packed = hidden[0]
     assert numbers.max() > 2
     together = summed(
-        model.scores(gather_positions(packed[None], tensors["places"])), tensors["labels"]
+        model.scores(gather_positions(packed[None], tensors["label_positions"])), tensors["labels"]
     )
     each_text = zip(sources(row), read(row), told(row), strict=True)
     for number, (source, before, target) in enumerate(each_text, 1):

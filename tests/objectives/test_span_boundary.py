@@ -46,7 +46,7 @@ def test_tokens_after_the_twentieth_are_not_predicted() -> None:
 @given(row=rows, seed=st.integers(0, 2**32))
 def test_boundaries_are_seen_and_of_the_same_text(row: PackedRow, seed: int) -> None:
     found = objective().mask_row(row, generator(seed))
-    hidden = set(found.positions["places"][1].tolist())
+    hidden = set(found.positions["label_positions"][1].tolist())
     labels, where = found.values["span_labels"], found.values["span_offsets"]
     left, right = found.positions["lefts"][1], found.positions["rights"][1]
     assert found.counts == {MASKED_LM: len(hidden), SPAN_BOUNDARY: len(labels)}

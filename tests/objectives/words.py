@@ -50,7 +50,7 @@ def texts(ids: Ids, numbers: Ids) -> list[list[int]]:
 
 def labels(row: Example, plane: str, numbers: str) -> list[list[int]]:
     """Return the labels of each text of a row; -1 at unlabelled positions."""
-    name, places = row.positions["places"]
+    name, places = row.positions["label_positions"]
     assert name == plane
     told = np.full(row.arrays[plane].shape, -1)
     told[places] = row.values["labels"]

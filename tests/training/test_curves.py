@@ -25,7 +25,7 @@ STEPS = 50
 def labels(tensors: dict[str, torch.Tensor], ids: torch.Tensor) -> torch.Tensor:
     """Return labels of the same shape as the token ids, with -100 at unlabelled positions."""
     found = torch.full_like(ids, -100)
-    found.view(-1)[tensors["places"]] = tensors["labels"]
+    found.view(-1)[tensors["label_positions"]] = tensors["labels"]
     return found
 
 

@@ -65,7 +65,7 @@ def alone(batch: Batch) -> "list[dict[str, torch.Tensor]]":
     """Unpack a batch into single texts with their labels."""
     found, tensors = [], batch.tensors
     length = tensors["input_ids"].shape[1]
-    told = dict(zip(tensors["places"].tolist(), tensors["labels"].tolist(), strict=True))
+    told = dict(zip(tensors["label_positions"].tolist(), tensors["labels"].tolist(), strict=True))
     for row, numbers in enumerate(tensors["document_ids"]):
         for number in range(1, int(numbers.max()) + 1):
             places = torch.nonzero(numbers == number)[:, 0]

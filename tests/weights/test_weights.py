@@ -285,9 +285,9 @@ def without(file: Mapping[str, TensorInfo], *names: str) -> dict[str, TensorInfo
 def test_optional_part_is_present_or_absent() -> None:
     file = file_of(SCORES)
     account = match_tensors(SCORES, file)
-    assert account.closed and account.present == ("pooler",) and account.absent == ()
+    assert account.complete and account.present == ("pooler",) and account.absent == ()
     account = match_tensors(SCORES, without(file, "net.pool.weight", "net.pool.bias"))
-    assert account.closed and account.present == () and account.absent == ("pooler",)
+    assert account.complete and account.present == () and account.absent == ("pooler",)
     assert [move for move in account.moves if move.entry.target.startswith("pooler")] == []
 
 
@@ -302,7 +302,7 @@ def test_incomplete_optional_part() -> None:
 def test_alias_and_owner_are_tied() -> None:
     file = file_of(SCORES) | {"cls.decoder.weight": TensorInfo("F32", (10, 4))}
     account = match_tensors(SCORES, file)
-    assert account.closed and account.ties == {"cls.decoder.weight": "net.words.weight"}
+    assert account.complete and account.ties == {"cls.decoder.weight": "net.words.weight"}
 
 
 def test_unused_alias_is_dropped_beside_its_owner() -> None:
@@ -310,18 +310,18 @@ def test_unused_alias_is_dropped_beside_its_owner() -> None:
     weights = replace(SCORES, ties=[unused])
     file = file_of(SCORES) | {"cls.decoder.weight": TensorInfo("F32", (10, 4))}
     account = match_tensors(weights, file)
-    assert account.closed and not account.ties
+    assert account.complete and not account.ties
     reason = account.drops["cls.decoder.weight"].reason
     assert reason == "the model uses net.words.weight instead"
     alone = match_tensors(weights, without(file, "net.words.weight"))
-    assert alone.closed and not alone.drops
+    assert alone.complete and not alone.drops
 
 
 def test_alias_without_owner_is_read() -> None:
     file = without(file_of(SCORES), "net.words.weight")
     file["cls.decoder.weight"] = TensorInfo("F32", (10, 4))
     account = match_tensors(SCORES, file)
-    assert account.closed and not account.ties
+    assert account.complete and not account.ties
     move = next(move for move in account.moves if move.entry.target == "tokens.weight")
     assert move.names == ("cls.decoder.weight",)
 
@@ -338,7 +338,7 @@ def test_ignored_tensor_has_reason_and_check() -> None:
     file = file_of(TRUNK) | {"words.position_ids": TensorInfo("I64", (1, 6))}
     account = match_tensors(TRUNK, file)
     drop = account.drops["words.position_ids"]
-    assert account.closed and drop.reason == "a buffer" and drop.value_check is is_arange
+    assert account.complete and drop.reason == "a buffer" and drop.value_check is is_arange
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ def open_account() -> MappingReport:
 
 def test_incomplete_report_lists_problems() -> None:
     account = open_account()
-    assert not account.closed and account.open_items == 4
+    assert not account.complete and account.open_items == 4
     assert account.missing == ("net.words.LayerNorm.bias", "net.block.1.k.weight")
     assert account.unexpected == ("extra.weight",)  # block.1.q is known, but incomplete
     assert account.shape_mismatches == ("words.weight 11x4, not 10x4",)
@@ -398,14 +398,14 @@ def test_tensors_of_other_heads_are_ignored_on_request() -> None:
     file = file_of(SCORES) | {"cls.other": TensorInfo("F32", (2,))}
     assert match_tensors(SCORES, file).unexpected == ("cls.other",)
     account = match_tensors(SCORES, file, ignored={"cls.other": "belongs to another head"})
-    assert account.closed and account.drops["cls.other"].reason == "belongs to another head"
+    assert account.complete and account.drops["cls.other"].reason == "belongs to another head"
 
 
 def test_new_head_is_initialized_on_request() -> None:
     file = {f"net.{name}": info for name, info in file_of(TRUNK).items()}
     assert match_tensors(SCORES, file).missing == ("cls.bias",)
     account = match_tensors(SCORES, file, init=("head.bias",))
-    assert account.closed and [entry.target for entry in account.fresh] == ["head.bias"]
+    assert account.complete and [entry.target for entry in account.initialized] == ["head.bias"]
     missing = without(file, "net.words.weight")
     assert match_tensors(SCORES, missing, init=("head.bias",)).missing == ("net.words.weight",)
 
@@ -413,7 +413,7 @@ def test_new_head_is_initialized_on_request() -> None:
 def test_partly_stored_tensor_is_not_initialized() -> None:
     half = without(file_of(TRUNK), "block.0.k.bias")
     account = match_tensors(TRUNK, half, init=("layers.0.qk.bias",))
-    assert account.missing == ("net.block.0.k.bias",) and not account.fresh
+    assert account.missing == ("net.block.0.k.bias",) and not account.initialized
 
 
 def test_more_layers_than_tensors_is_refused() -> None:

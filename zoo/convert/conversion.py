@@ -208,7 +208,9 @@ class _Conversion:
 
     def _write_tensors(self, staging: Path, digests: BackgroundHasher) -> list[Path]:
         outputs = [out for move in self.plan.account.moves for out in self._copied(move)]
-        outputs += [out for entry in self.plan.account.fresh for out in self._initialized(entry)]
+        outputs += [
+            out for entry in self.plan.account.initialized for out in self._initialized(entry)
+        ]
         total = sum(out.info.nbytes for out in outputs)
         with progress("writing", total, bytes_=True) as advance:
             return self.layout.write_tensors(staging, outputs, advance, digests.create)

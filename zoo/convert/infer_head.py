@@ -71,7 +71,7 @@ def _named(opened: OpenCheckpoint) -> ConversionPlan | None:
     """
     named = [head for head in _candidates(opened) if _names(opened, head)]
     plan = _plan(opened, named[0]) if len(named) == 1 else None
-    return plan if plan and plan.account.closed else None
+    return plan if plan and plan.account.complete else None
 
 
 def _candidates(opened: OpenCheckpoint) -> list[str]:
@@ -79,20 +79,20 @@ def _candidates(opened: OpenCheckpoint) -> list[str]:
 
 
 def _best(opened: OpenCheckpoint, plans: list[ConversionPlan]) -> ConversionPlan:
-    closed = [plan for plan in plans if plan.account.closed]
+    complete = [plan for plan in plans if plan.account.complete]
     named = [plan for plan in plans if _names(opened, plan.head)]
     if len(named) == 1:
         # a release with two models is read per head; another head would use the other model
         ignored = named[0].opened.ignored.keys()
-        closed = [plan for plan in closed if plan.opened.ignored.keys() == ignored]
-    if len(closed) == 1:
-        return closed[0]
-    named = [plan for plan in closed or plans if _names(opened, plan.head)]
-    if len(named) == 1 and closed:
+        complete = [plan for plan in complete if plan.opened.ignored.keys() == ignored]
+    if len(complete) == 1:
+        return complete[0]
+    named = [plan for plan in complete or plans if _names(opened, plan.head)]
+    if len(named) == 1 and complete:
         return named[0]
-    if closed:
+    if complete:
         raise UsageError(
-            f"{opened.source.directory}: the tensors fit {' and '.join(p.head for p in closed)}",
+            f"{opened.source.directory}: the tensors fit {' and '.join(p.head for p in complete)}",
             "choose one with --head",
         )
     fewest = min(named or plans, key=lambda plan: plan.account.open_items)

@@ -25,7 +25,7 @@ class ConversionReport:
         family: name of the family.
         head: name of the head.
         format: name of the file format that was read.
-        closed: mapping of tensors.
+        mapping: mapping of tensors.
         parameters: number of parameters of the result.
         hidden_size: hidden size of the backbone.
         dtypes: dtype -> number of tensors written.
@@ -43,7 +43,7 @@ class ConversionReport:
     family: str
     head: str
     format: str
-    closed: MappingReport
+    mapping: MappingReport
     parameters: int
     hidden_size: int
     dtypes: Mapping[str, int]
@@ -64,7 +64,7 @@ class ConversionReport:
         codes = Counter(output_dtype(move.dtype, dtype) for move in plan.account.moves)
         changed = any(output_dtype(move.dtype, dtype) != move.dtype for move in plan.account.moves)
         main = codes.most_common(1)[0][0] if codes else "F32"
-        initialized = len(plan.account.fresh)
+        initialized = len(plan.account.initialized)
         names = Counter({LONG.get(code, code): n for code, n in codes.items()})
         if initialized:
             names[LONG.get(dtype or main, main)] += initialized
@@ -75,7 +75,7 @@ class ConversionReport:
             family=opened.family.name,
             head=plan.head,
             format=opened.format,
-            closed=plan.account,
+            mapping=plan.account,
             parameters=sum(math.prod(e.shape) for e in _written(plan)),
             hidden_size=getattr(plan.config, "hidden_size", 0),
             dtypes=dict(names),
@@ -94,16 +94,16 @@ class ConversionReport:
 
     def account(self) -> dict[str, Any]:
         """Return counts and reasons, for the manifest and for ``--json``."""
-        closed = self.closed
+        mapping = self.mapping
         return {
-            "mapped": sum(len(move.names) for move in closed.moves),
-            "tensors": len(closed.moves) + len(closed.fresh),
-            "dropped": {name: drop.reason for name, drop in closed.drops.items()},
-            "tied": dict(closed.ties),
-            "prefix": closed.prefix,
-            "renamed": dict(closed.renamed),
-            "initialised": [entry.target for entry in closed.fresh],
-            "absent": list(closed.absent),
+            "mapped": sum(len(move.names) for move in mapping.moves),
+            "tensors": len(mapping.moves) + len(mapping.initialized),
+            "dropped": {name: drop.reason for name, drop in mapping.drops.items()},
+            "tied": dict(mapping.ties),
+            "prefix": mapping.prefix,
+            "renamed": dict(mapping.renamed),
+            "initialised": [entry.target for entry in mapping.initialized],
+            "absent": list(mapping.absent),
             "unknown_config_keys": list(self.unknown),
         }
 
@@ -124,18 +124,18 @@ class ConversionReport:
 
     def lines(self) -> Iterator[str]:
         """Yield the lines of the report for a terminal."""
-        closed = self.closed
+        mapping = self.mapping
         dtypes = ", ".join(f"{n} {name}" for name, n in self.dtypes.items())
         yield f"{self.reference} is {self.family} with head {self.head}, read from {self.format}"
         yield f"  parameters   {self.parameters:,}"
-        mapped = sum(len(move.names) for move in closed.moves)
-        yield f"  mapped       {mapped} tensors to {len(closed.moves)} ({dtypes})"
-        yield f"  prefix       {closed.prefix or 'none'}"
-        yield from _listed("dropped", {n: d.reason for n, d in closed.drops.items()}, ": ")
-        yield from _listed("tied", closed.ties, " = ")
+        mapped = sum(len(move.names) for move in mapping.moves)
+        yield f"  mapped       {mapped} tensors to {len(mapping.moves)} ({dtypes})"
+        yield f"  prefix       {mapping.prefix or 'none'}"
+        yield from _listed("dropped", {n: d.reason for n, d in mapping.drops.items()}, ": ")
+        yield from _listed("tied", mapping.ties, " = ")
         yield from self._renamed()
-        yield from _listed("initialised", {e.target: "" for e in closed.fresh}, "")
-        yield from _listed("absent", {name: "the file has none" for name in closed.absent}, ": ")
+        yield from _listed("initialised", {e.target: "" for e in mapping.initialized}, "")
+        yield from _listed("absent", {name: "the file has none" for name in mapping.absent}, ": ")
         yield "  left over    none: every tensor is accounted for"
         reason = "not known to the family, carried along unchanged"
         yield from _listed("config keys", dict.fromkeys(self.unknown, reason), ": ")
@@ -146,14 +146,14 @@ class ConversionReport:
             yield f"  round trip   exact: the source{form} was rebuilt bit for bit"
 
     def _renamed(self) -> Iterator[str]:
-        count = len(self.closed.renamed)
+        count = len(self.mapping.renamed)
         if count:
-            old, new = next(iter(self.closed.renamed.items()))
+            old, new = next(iter(self.mapping.renamed.items()))
             yield f"  old names    {count}, such as {old} for {new}"
 
 
 def _written(plan: ConversionPlan) -> list[TensorMapping]:
-    return [*(move.entry for move in plan.account.moves), *plan.account.fresh]
+    return [*(move.entry for move in plan.account.moves), *plan.account.initialized]
 
 
 def _listed(title: str, items: Mapping[str, str], sign: str) -> Iterator[str]:

@@ -180,9 +180,11 @@ def _training_texts(plan: CorpusSpec, held: ValidationSplit) -> Iterator[list[st
     """Yield the texts of the training split, which a tokenizer is trained on."""
     number = 0
     for chunk in chunks(read_documents(plan.files[TRAIN], plan.reader)):
-        kept = ~held.is_held_out(number, len(chunk))
+        selected = ~held.is_held_out(number, len(chunk))
         number += len(chunk)
-        yield [join_lines(text) for text, keep in zip(chunk, kept.tolist(), strict=True) if keep]
+        yield [
+            join_lines(text) for text, keep in zip(chunk, selected.tolist(), strict=True) if keep
+        ]
 
 
 def _size(tokenizer: ExistingTokenizer) -> int:
@@ -208,15 +210,15 @@ def _fill(
     with progress("tokenizing documents", None) as advance:
         for name, files in plan.files.items():
             number = 0
-            for found in encode_all(encoder, read_documents(files, plan.reader), workers):
-                count = len(found.documents)
+            for encoded in encode_all(encoder, read_documents(files, plan.reader), workers):
+                count = len(encoded.documents)
                 out = (
                     held.is_held_out(number, count) if name == TRAIN else np.ones(count, dtype=bool)
                 )
                 number += count
-                writers[TRAIN].add(select_documents(found, ~out))
+                writers[TRAIN].add(select_documents(encoded, ~out))
                 if out.any():
-                    writers[VALIDATION].add(select_documents(found, out))
+                    writers[VALIDATION].add(select_documents(encoded, out))
                 advance(count)
 
 

@@ -87,8 +87,8 @@ class DocumentTokenizer:
         tokenizer, named = self._tokenizer, self.info.special
         added = tokenizer.get_added_tokens_decoder()
         special = {number for number, token in added.items() if token.special}
-        found = (tokenizer.token_to_id(token) for token in named.values())
-        special |= {number for number in found if number is not None}
+        token_ids = (tokenizer.token_to_id(token) for token in named.values())
+        special |= {number for number in token_ids if number is not None}
         numbers = np.arange(vocabulary_size(tokenizer), dtype=self.dtype)
         if (unknown := tokenizer.token_to_id(named.get("unk", ""))) is not None:
             numbers[sorted(special)] = unknown
@@ -98,10 +98,12 @@ class DocumentTokenizer:
         """Tokenize documents."""
         texts, spans = zip(*(self._laid_out(document) for document in documents), strict=True)
         with rust_parsing("the tokenizer", "a tokenizer"):
-            found = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
-        ids = chain.from_iterable(encoding.ids for encoding in found)
-        total = sum(map(len, found))
-        cuts = [_lengths(encoding, each) for encoding, each in zip(found, spans, strict=True)]
+            encodings = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        ids = chain.from_iterable(encoding.ids for encoding in encodings)
+        total = sum(map(len, encodings))
+        cuts = [
+            _lengths(encoding, bounds) for encoding, bounds in zip(encodings, spans, strict=True)
+        ]
         return EncodedDocuments(
             tokens=self._ordinary[np.fromiter(ids, np.int64, total)],
             sentences=np.concatenate(cuts),
@@ -134,7 +136,7 @@ def _lengths(encoding: "Encoding", spans: Sequence[tuple[int, int]]) -> NDArray[
 
 
 def _lines(document: str) -> list[str]:
-    return [line for each in document.split("\n") if (line := each.strip())]
+    return [line for row in document.split("\n") if (line := row.strip())]
 
 
 def join_lines(document: str) -> str:
@@ -142,17 +144,17 @@ def join_lines(document: str) -> str:
     return " ".join(_lines(document))
 
 
-def select_documents(found: EncodedDocuments, chosen: NDArray[np.bool_]) -> EncodedDocuments:
+def select_documents(encoded: EncodedDocuments, chosen: NDArray[np.bool_]) -> EncodedDocuments:
     """Return a subset of the documents.
 
     Args:
-        found: tokenized documents.
+        encoded: tokenized documents.
         chosen: mask of the documents to return, (documents,), bool.
     """
-    sentences = np.repeat(chosen, found.documents)
-    tokens = np.repeat(sentences, found.sentences)
+    sentences = np.repeat(chosen, encoded.documents)
+    tokens = np.repeat(sentences, encoded.sentences)
     return EncodedDocuments(
-        found.tokens[tokens], found.sentences[sentences], found.documents[chosen]
+        encoded.tokens[tokens], encoded.sentences[sentences], encoded.documents[chosen]
     )
 
 
@@ -197,9 +199,9 @@ def encode_all(
         try:
             doing.extend(_begin(pool, chunk) for chunk in islice(todo, 2 * workers))
             while doing:
-                found = doing.popleft().result()
+                encoded = doing.popleft().result()
                 doing.extend(_begin(pool, chunk) for chunk in islice(todo, 1))
-                yield found
+                yield encoded
         except BrokenProcessPool as error:
             raise UsageError(
                 "a process that tokenizes was killed, perhaps for its memory",

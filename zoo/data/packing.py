@@ -162,7 +162,7 @@ def pack_documents(
             row.add(taken)
     if len(starts) > rows[-1]:
         rows.append(len(starts))
-    return PackingPlan(*(np.array(each, dtype=np.int64) for each in (rows, starts, ends)))
+    return PackingPlan(*(np.array(numbers, dtype=np.int64) for numbers in (rows, starts, ends)))
 
 
 class EpochShuffle:

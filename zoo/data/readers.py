@@ -50,7 +50,7 @@ def expand_paths(paths: Sequence[str | Path]) -> list[Path]:
     Raises:
         SourceError: a path does not exist, or contains no file.
     """
-    found: dict[Path, Path] = {}
+    distinct: dict[Path, Path] = {}
     for path in paths:
         try:
             files = list(_files(str(path)))
@@ -61,8 +61,8 @@ def expand_paths(paths: Sequence[str | Path]) -> list[Path]:
         if not files:
             raise SourceError(f"there are no files in {path}", "give text, JSON lines or Parquet")
         for key, file in zip(resolved, files, strict=True):
-            found.setdefault(key, file)
-    return list(found.values())
+            distinct.setdefault(key, file)
+    return list(distinct.values())
 
 
 def _files(text: str) -> Iterator[Path]:
@@ -185,22 +185,22 @@ def _json_lines(file: Path, reading: ReaderConfig) -> Iterator[str]:
 
 def _bad_row(file: Path, number: int, line: str, field: str, error: Exception) -> Exception:
     """Return the error that describes an invalid line of JSON."""
-    where = f"{file}, line {number}"
+    location = f"{file}, line {number}"
     try:
-        found = msgspec.json.decode(line)
+        row = msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError) as fault:
         reason = "it is nested too deeply" if isinstance(fault, RecursionError) else error
-        return VerificationError(f"{where} is not JSON: {reason}", "each line must be an object")
-    if not isinstance(found, dict):
-        return VerificationError(f"{where} is no JSON object", "each line must be one")
-    if field not in found:
-        return _no_field(where, field, list(map(str, found)))
-    return VerificationError(f"{where}: {field!r} is no text: {error}", "leave that row out")
+        return VerificationError(f"{location} is not JSON: {reason}", "each line must be an object")
+    if not isinstance(row, dict):
+        return VerificationError(f"{location} is no JSON object", "each line must be one")
+    if field not in row:
+        return _no_field(location, field, list(map(str, row)))
+    return VerificationError(f"{location}: {field!r} is no text: {error}", "leave that row out")
 
 
-def _no_field(where: str, field: str, known: list[str]) -> UsageError:
+def _no_field(location: str, field: str, known: list[str]) -> UsageError:
     hint = did_you_mean(field, known) or f"it has {', '.join(known[:8]) or 'none'}"
-    return UsageError(f"{where} has no field {field!r}", f"{hint}; --text-field names it")
+    return UsageError(f"{location} has no field {field!r}", f"{hint}; --text-field names it")
 
 
 def _parquet(file: Path, reading: ReaderConfig) -> Iterator[str]:

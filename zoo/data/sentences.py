@@ -29,10 +29,10 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
         text: text without surrounding white space.
     """
     starts, ends = [0], []
-    for found in SENTENCE_END.finditer(text):
-        if _begins(found[2]) and not _abbreviated(text, found.start()):
-            ends.append(found.start(1))
-            starts.append(found.end())
+    for match in SENTENCE_END.finditer(text):
+        if _begins(match[2]) and not _abbreviated(text, match.start()):
+            ends.append(match.start(1))
+            starts.append(match.end())
     return list(zip(starts, [*ends, len(text)], strict=True))
 
 

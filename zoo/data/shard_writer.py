@@ -57,17 +57,17 @@ class SplitWriter:
         self._files[path] = _File(self.root / path)
         return self._files[path]
 
-    def add(self, found: EncodedDocuments) -> None:
+    def add(self, encoded: EncodedDocuments) -> None:
         """Append documents; those without tokens are skipped."""
-        documents = found.documents[found.documents > 0]
-        sentences = np.cumsum(found.sentences)
+        documents = encoded.documents[encoded.documents > 0]
+        sentences = np.cumsum(encoded.sentences)
         ends = sentences[np.cumsum(documents) - 1]  # end of each document in tokens
-        self._write_tokens(found.tokens.astype(self.dtype, copy=False), ends)
+        self._write_tokens(encoded.tokens.astype(self.dtype, copy=False), ends)
         self._sentences.write((sentences + self.tokens).astype("<i8"))
         self._documents.write((np.cumsum(documents) + self.sentences).astype("<i8"))
         self.documents += len(documents)
-        self.sentences += len(found.sentences)
-        self.tokens += len(found.tokens)
+        self.sentences += len(encoded.sentences)
+        self.tokens += len(encoded.tokens)
 
     def _write_tokens(self, tokens: NDArray[Any], ends: NDArray[np.int64]) -> None:
         """Fill shards with whole documents."""

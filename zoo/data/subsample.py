@@ -19,14 +19,14 @@ def subsample(texts: Texts, max_chars: int) -> Texts:
     total = sum(len(text) for batch in texts() for text in batch)
     if total <= max_chars:
         return texts
-    kept: list[str] = []
+    sample: list[str] = []
     seen = taken = 0
     for piece in _pieces(texts()):
         seen += len(piece)
         if taken * total < seen * max_chars:  # the selected fraction is below the target
-            kept.append(piece)
+            sample.append(piece)
             taken += len(piece)
-    return lambda: [kept]
+    return lambda: [sample]
 
 
 def _pieces(batches: Iterable[Sequence[str]]) -> Iterator[str]:

@@ -102,14 +102,14 @@ class TokenizerToTrain:
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that identify the tokenizer; the default sample size is omitted."""
-        found = {
+        values = {
             "trained": self.type,
             "family": self.family.name,
             "vocab_size": self.vocab_size,
             "lowercase": self.spec.lowercase,
         }
         return (
-            found if self.sample_chars == SAMPLE_CHARS else {**found, "sample": self.sample_chars}
+            values if self.sample_chars == SAMPLE_CHARS else {**values, "sample": self.sample_chars}
         )
 
     def make(self, texts: Texts) -> ExistingTokenizer:
@@ -190,10 +190,10 @@ def _family(reference: "Reference") -> "Family":
 
     if reference.row is not None:
         return get_family(reference.row.family, line_of(reference.text))
-    found = None
+    family = None
     if reference.path is not None:
         model_type = SourceFiles(reference.path).json_if_any("config.json").get("model_type")
-        found = family_of_model_type(str(model_type))
-    if found is None:
+        family = family_of_model_type(str(model_type))
+    if family is None:
         raise UsageError(f"nothing says what family {reference.text} is of", "give --family")
-    return found
+    return family

@@ -159,8 +159,8 @@ def _check_shards(folder: Path, split: Split) -> None:
     """Check that each shard ends where a document ends."""
     ends = np.cumsum([len(shard) for shard in split.shards])
     starts = split.document_starts()
-    places = np.searchsorted(starts, ends)
-    if not np.array_equal(starts[np.minimum(places, len(starts) - 1)], ends):
+    indices = np.searchsorted(starts, ends)
+    if not np.array_equal(starts[np.minimum(indices, len(starts) - 1)], ends):
         raise VerificationError(f"{folder}: a document lies in two shards", REBUILD)
 
 

@@ -91,13 +91,13 @@ class DecoderWithPast(nn.Module):
         """
         size = len(self.kinds)
         layers = [past_key_values[at : at + size] for at in range(0, len(past_key_values), size)]
-        given = [TracedLayerCache(keys, values) for keys, values, *_ in layers]
+        caches = [TracedLayerCache(keys, values) for keys, values, *_ in layers]
         cache = KeyValueCache(0)
-        cache.layers = [*given]
+        cache.layers = [*caches]
         memory = [(layer[2], layer[3]) for layer in layers if size > 2]
         state = self.model.state_type(cache, attention_mask, memory)
         scores = self.model.scores(self.model.forward_with_cache(input_ids, state))
-        return {LOGITS: scores, **_named(PRESENT, self.kinds[:2], [one.pair for one in given])}
+        return {LOGITS: scores, **_named(PRESENT, self.kinds[:2], [kv.pair for kv in caches])}
 
 
 class Seq2SeqDecoderWithPast(DecoderWithPast):
@@ -181,14 +181,17 @@ def _part(
     axes: Mapping[str, Axes],
     known: Mapping[str, Tensor],
 ) -> GraphToTrace:
-    own = [[layer.keys.clone(), layer.values.clone()] for layer in state.cache.layers]
+    updated = [[layer.keys.clone(), layer.values.clone()] for layer in state.cache.layers]
     held = [
-        [*pair, *more] for pair, more in zip_longest(own, state.cross_attention_cache, fillvalue=())
+        [*pair, *more]
+        for pair, more in zip_longest(updated, state.cross_attention_cache, fillvalue=())
     ]
     tokens = str(spec.outputs[LOGITS][1])
-    places = [PAST_TOKENS, PAST_TOKENS, "tokens", "tokens"]
-    given = [[_axes(*pair) for pair in zip(layer, places, strict=False)] for layer in held]
-    returned = [[_axes(tensor, axis_sum(PAST_TOKENS, tokens)) for tensor in pair] for pair in own]
+    axis_names = [PAST_TOKENS, PAST_TOKENS, "tokens", "tokens"]
+    past = [[_axes(*pair) for pair in zip(layer, axis_names, strict=False)] for layer in held]
+    returned = [
+        [_axes(tensor, axis_sum(PAST_TOKENS, tokens)) for tensor in pair] for pair in updated
+    ]
     longest = spec.limits.get(tokens)
     limits = {} if longest is None else {PAST_TOKENS: longest, "all_tokens": longest}
     return GraphToTrace(
@@ -197,7 +200,7 @@ def _part(
         {**known, PAST: [tensor for layer in held for tensor in layer]},
         replace(
             spec,
-            inputs={**axes, **_named(PAST, module.kinds, given)},
+            inputs={**axes, **_named(PAST, module.kinds, past)},
             outputs={LOGITS: spec.outputs[LOGITS], **_named(PRESENT, module.kinds[:2], returned)},
             limits={**spec.limits, **limits},
         ),

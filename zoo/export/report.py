@@ -44,7 +44,7 @@ class ShapeCheck(JsonStruct):
     @property
     def worst(self) -> float:
         """Largest ``max_rel`` of the outputs."""
-        return max(found.max_rel for found in self.outputs.values())
+        return max(output.max_rel for output in self.outputs.values())
 
     @property
     def after(self) -> str:
@@ -54,7 +54,7 @@ class ShapeCheck(JsonStruct):
     @property
     def argmax(self) -> float | None:
         """Smallest ``argmax`` of the outputs; ``None`` without logits."""
-        shares = [found.argmax for found in self.outputs.values() if found.argmax is not None]
+        shares = [output.argmax for output in self.outputs.values() if output.argmax is not None]
         return min(shares, default=None)
 
 
@@ -111,8 +111,8 @@ class ExportReport(JsonStruct):
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as values that JSON can represent."""
-        found: dict[str, Any] = msgspec.to_builtins(self)
-        return found
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        return values
 
     def lines(self) -> list[str]:
         """Return the lines of the report for a terminal."""

@@ -133,18 +133,18 @@ class Family(ABC):
         """Return whether the Hub's library has a class that computes the same outputs."""
         return self._architecture(config, head) is not None
 
-    def from_hf(self, hub: Mapping[str, Any], where: str = "config.json") -> TranslatedConfig:
+    def from_hf(self, hub: Mapping[str, Any], location: str = "config.json") -> TranslatedConfig:
         """Translate a Hub configuration by the table of its ``model_type``.
 
         Args:
             hub: the parsed ``config.json``.
-            where: name of the file, for messages.
+            location: name of the file, for messages.
 
         Raises:
             VerificationError: see ``ConfigMap.to_ours``.
         """
         table = self.config_maps.get(str(hub.get("model_type")), self.config_map)
-        return table.to_ours(hub, self.config_type, where)
+        return table.to_ours(hub, self.config_type, location)
 
     def to_hf(self, config: Any, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Translate a configuration to the Hub's keys, ``model_type`` included.

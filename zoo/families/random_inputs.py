@@ -77,8 +77,8 @@ def random_inputs(
             low = 1 if fixed else 0  # a character id of 0 is padding
             drawn = torch.randint(low, high, (length, *fixed), generator=generator)
             if are_ids:  # no padding and no end of text within a row
-                other = next(t for t in ((pad + 1) % high, (pad + 2) % high) if t != end)
-                drawn = torch.where((drawn == pad) | (drawn == end), other, drawn)
+                substitute = next(t for t in ((pad + 1) % high, (pad + 2) % high) if t != end)
+                drawn = torch.where((drawn == pad) | (drawn == end), substitute, drawn)
             if name == "input_ids" and end >= 0:
                 drawn[-1] = end
             rows[row, :length] = 1 if name.endswith("attention_mask") else drawn

@@ -76,15 +76,15 @@ class Transfer(HubCall):
         self._partial = repo_folder(request.repo) / f"{remote.etag}.partial"
         self._advance = advance
         self._shown = 0
-        self._seen = self.kept()
+        self._seen = self.partial_bytes()
 
-    def kept(self) -> int:
+    def partial_bytes(self) -> int:
         """Return the number of bytes in the partial file."""
         return self._partial.stat().st_size if self._partial.exists() else 0
 
     def progressed(self) -> bool:
         """Return ``True`` if a relevant part of the file arrived since the last call."""
-        before, self._seen = self._seen, self.kept()
+        before, self._seen = self._seen, self.partial_bytes()
         return self._seen - before > self.remote.bytes / PROGRESS
 
     def on_request(self, request: httpx2.Request) -> None:
@@ -95,12 +95,12 @@ class Transfer(HubCall):
 
     def _usable(self) -> int:
         """Return the number of bytes to skip, less than the whole file."""
-        have = self.kept()
+        have = self.partial_bytes()
         if have > self.remote.bytes:
             self._discard()
         elif have == self.remote.bytes > 0:
             os.truncate(self._partial, have - 1)
-        return self.kept()
+        return self.partial_bytes()
 
     def on_response(self, response: httpx2.Response) -> None:
         """See ``HubCall``."""
@@ -121,12 +121,12 @@ class Transfer(HubCall):
         begin, size = 0, self.remote.bytes
         if response.status_code == 206:
             stated = re.match(r"bytes ([0-9]+)-", response.headers.get("content-range", ""))
-            begin = self.kept()
+            begin = self.partial_bytes()
             if stated is None or int(stated[1]) != begin:
                 self._discard()
                 raise self._not_continued()
             response.headers["Content-Range"] = f"bytes {begin}-{size - 1}/{size}"
-        elif self.kept():
+        elif self.partial_bytes():
             self._discard()
         length = response.headers.get("content-length", "")
         if length.isdigit() and begin + int(length) != size:
@@ -156,9 +156,9 @@ class Transfer(HubCall):
         self._finish(hasher)
 
     def _finish(self, hasher: Hasher) -> None:
-        if self.kept() < self.remote.bytes:  # a response without Content-Length
+        if self.partial_bytes() < self.remote.bytes:  # a response without Content-Length
             raise TransientError(f"the response for {self.request} stopped too early", "try again")
-        digest, matches = hasher.result(self.kept())
+        digest, matches = hasher.result(self.partial_bytes())
         self._discard()
         if not matches:
             raise DigestMismatch(

@@ -159,8 +159,8 @@ def _compute_buffers(
     if not missing:
         return
     with torch.random.fork_rng(devices=[]):
-        fresh = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
+        initialized = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
     for name in missing:
         module, _, leaf = name.rpartition(".")
-        value = _cast(fresh.get_buffer(name), dtype).to(device)
+        value = _cast(initialized.get_buffer(name), dtype).to(device)
         setattr(model.get_submodule(module), leaf, value)

@@ -252,7 +252,7 @@ class _Hooks:
 
     def _number(self, layer: nn.Module) -> int | None:
         """Return the index of the layer that runs, or ``None`` if a head runs a layer again."""
-        numbers = [number for number, other in enumerate(self.layers) if other is layer]
+        numbers = [number for number, module in enumerate(self.layers) if module is layer]
         call = self._calls.get(layer, 0)
         return numbers[call] if call < len(numbers) else None
 
@@ -281,15 +281,15 @@ class _Hooks:
             return
         self._keep_hidden(number + 1, output)
         for name, layers in self.attention.items():
-            for asked in layers.get(number, ()):
-                getattr(self.captured, name)[asked] = _read(name, calls or [], number)
+            for request in layers.get(number, ()):
+                getattr(self.captured, name)[request] = _read(name, calls or [], number)
 
     def _after_final_norm(self, module: nn.Module, args: object, output: Tensor) -> None:
         self._keep_hidden(len(self.layers), output)
 
     def _keep_hidden(self, number: int, state: Tensor) -> None:
-        for asked in self.hidden.get(number, ()):
-            self.captured.hidden[asked] = state
+        for request in self.hidden.get(number, ()):
+            self.captured.hidden[request] = state
 
 
 def _read(name: str, calls: list[_AttentionCall], number: int) -> Any:

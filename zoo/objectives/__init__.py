@@ -45,8 +45,8 @@ def objective_type(family: "Family", config: Any, name: str) -> "type[Objective]
             did_you_mean(name, list(known)) or f"there are {', '.join(sorted(known))}",
         )
     module, _, attribute = known[name].partition(":")
-    found: type[Objective] = getattr(importlib.import_module(module), attribute)
-    reason = found.unsupported_reason(family, config)
+    kind: type[Objective] = getattr(importlib.import_module(module), attribute)
+    reason = kind.unsupported_reason(family, config)
     if reason is not None:
         raise UsageError(f"{family.name} cannot learn {name}: {reason}", "see `zoo families`")
-    return found
+    return kind

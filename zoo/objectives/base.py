@@ -341,7 +341,7 @@ def parse_options(
     Raises:
         UsageError: an option is unknown (the nearest is named) or of the wrong type.
     """
-    known = [each.encode_name for each in msgspec.structs.fields(options_type)]
+    known = [field.encode_name for field in msgspec.structs.fields(options_type)]
     for name in values:
         if name not in known:
             raise UsageError(

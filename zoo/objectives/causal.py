@@ -104,13 +104,13 @@ class CausalDataset(ExampleDataset):
         """Return inputs and next tokens of a row; ``rng`` is not used."""
         tokens = [self.steps.read(*stretch) for stretch in self.layout.row(index)]
         packed = pack(
-            [without_special_tokens(each[:-1]) for each in tokens], length=self.length, pad=self.pad
+            [without_special_tokens(ids[:-1]) for ids in tokens], length=self.length, pad=self.pad
         )
-        labels = np.concatenate([each[1:] for each in tokens])
+        labels = np.concatenate([ids[1:] for ids in tokens])
         return Example(
             packed.arrays(token_types=False),
             values={"labels": labels},
-            positions={"places": ("input_ids", np.flatnonzero(packed.document_ids))},
+            positions={"label_positions": ("input_ids", np.flatnonzero(packed.document_ids))},
             counts={TERM: len(labels)},
         )
 
@@ -139,7 +139,7 @@ class CausalLanguageModelling(Objective):
         """Return the logits of the next token of every token."""
         module: Any = model
         hidden = module.encode(**model_inputs(batch))
-        return Outputs({TERM: predict_at(module, hidden, batch["places"])})
+        return Outputs({TERM: predict_at(module, hidden, batch["label_positions"])})
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropy of the next tokens."""

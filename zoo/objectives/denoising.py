@@ -73,15 +73,15 @@ def sentinel_ids(vocabulary: TokenizerView) -> Ids:
     Raises:
         UsageError: the tokenizer has none.
     """
-    found: list[int] = []
-    while (number := vocabulary.tokenizer.token_to_id(f"<extra_id_{len(found)}>")) is not None:
-        found.append(number)
-    if not found:
+    ids: list[int] = []
+    while (number := vocabulary.tokenizer.token_to_id(f"<extra_id_{len(ids)}>")) is not None:
+        ids.append(number)
+    if not ids:
         raise UsageError(
             "the tokenizer has no tokens <extra_id_0>, <extra_id_1>, ... to stand for noise",
             "choose another tokenizer, or train one with `--tokenizer train`",
         )
-    return np.array(found, dtype=np.int64)
+    return np.array(ids, dtype=np.int64)
 
 
 class DenoisingObjective(Seq2SeqObjective):

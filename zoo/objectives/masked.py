@@ -95,13 +95,15 @@ def apply_mask(
     Returns:
         Token ids, (length,), int64.
     """
-    hidden, (places, fates) = ids.copy(), selection
+    hidden, (positions, fates) = ids.copy(), selection
     draws = rng.random(int(fates[-1]) + 1)[fates] if len(fates) else np.zeros(0)
-    others = vocabulary.ordinary_ids[rng.integers(len(vocabulary.ordinary_ids), size=len(places))]
+    others = vocabulary.ordinary_ids[
+        rng.integers(len(vocabulary.ordinary_ids), size=len(positions))
+    ]
     masked = draws < options.mask_token_prob
     replaced = ~masked & (draws < options.mask_token_prob + options.random_token_prob)
-    hidden[places[masked]] = vocabulary.special_token_id("mask")
-    hidden[places[replaced]] = others[replaced]
+    hidden[positions[masked]] = vocabulary.special_token_id("mask")
+    hidden[positions[replaced]] = others[replaced]
     return hidden
 
 
@@ -151,15 +153,15 @@ class MaskedLanguageModelling(Objective):
         self, packed: PackedRow, selection: MaskSelection, rng: np.random.Generator
     ) -> Example:
         """Return a row with the selected tokens masked, and their original ids as labels."""
-        planes, places = packed.arrays(token_types=self.uses_token_types), selection.positions
+        planes, positions = packed.arrays(token_types=self.uses_token_types), selection.positions
         planes["input_ids"] = apply_mask(
             packed.input_ids, selection, self.vocabulary, self.options, rng
         )
         return Example(
             planes,
-            values={"labels": packed.input_ids[places]},
-            positions={"places": ("input_ids", places)},
-            counts={MASKED_LM: len(places)},
+            values={"labels": packed.input_ids[positions]},
+            positions={"label_positions": ("input_ids", positions)},
+            counts={MASKED_LM: len(positions)},
         )
 
     @property
@@ -170,7 +172,7 @@ class MaskedLanguageModelling(Objective):
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of the masked tokens."""
         hidden = model.encode(**model_inputs(batch))  # type: ignore[operator]
-        return Outputs({MASKED_LM: predict_at(model, hidden, batch["places"])})
+        return Outputs({MASKED_LM: predict_at(model, hidden, batch["label_positions"])})
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropy of the masked tokens."""

@@ -42,8 +42,8 @@ class PrefixRowBudget:
 
     def capacity(self) -> int:
         """Return the number of tokens that fit, with room reserved for texts of the other kind."""
-        own, other = self.free[self.kind], self.free[1 - self.kind]
-        return own - MIN_TOKENS - other // RESERVE_DIVISOR if other >= MIN_TOKENS else 0
+        free, opposite = self.free[self.kind], self.free[1 - self.kind]
+        return free - MIN_TOKENS - opposite // RESERVE_DIVISOR if opposite >= MIN_TOKENS else 0
 
     def add(self, tokens: int) -> None:
         """See ``zoo.data.packing.RowBudget``."""
@@ -72,13 +72,13 @@ def draw_split_points(sizes: Ids, length: int, rng: np.random.Generator) -> Ids:
         sorts.append(row.kind)
         row.add(size)
     drawn = 1 + (rng.random() * (sizes - 1)).astype(np.int64)
-    found = np.where((np.array(sorts) == 1) | (sizes == 1), sizes - drawn, drawn)
-    read, written = int((found + 1).sum()), int((sizes - found + 1).sum())
+    cuts = np.where((np.array(sorts) == 1) | (sizes == 1), sizes - drawn, drawn)
+    read, written = int((cuts + 1).sum()), int((sizes - cuts + 1).sum())
     if read > length:
-        found[rng.permutation(np.flatnonzero(found > 1))[: read - length]] -= 1
+        cuts[rng.permutation(np.flatnonzero(cuts > 1))[: read - length]] -= 1
     if written > length:
-        found[rng.permutation(np.flatnonzero(sizes - found > 1))[: written - length]] += 1
-    return found
+        cuts[rng.permutation(np.flatnonzero(sizes - cuts > 1))[: written - length]] += 1
+    return cuts
 
 
 class PrefixLm(Seq2SeqObjective):
@@ -97,5 +97,5 @@ class PrefixLm(Seq2SeqObjective):
         self, texts: Sequence[Ids], rng: np.random.Generator
     ) -> Sequence[tuple[Ids, Ids]]:
         """See ``Seq2SeqObjective``."""
-        found = draw_split_points(np.array([len(text) for text in texts]), self.length, rng)
-        return [(text[:cut], text[cut:]) for text, cut in zip(texts, found.tolist(), strict=True)]
+        cuts = draw_split_points(np.array([len(text) for text in texts]), self.length, rng)
+        return [(text[:cut], text[cut:]) for text, cut in zip(texts, cuts.tolist(), strict=True)]

@@ -105,19 +105,21 @@ def generator_config(config: Any, options: ReplacedOptions) -> Any:
         "num_heads": max(1, width // 64),
     }
     try:
-        found = msgspec.convert({**msgspec.to_builtins(config), **changes}, type(config))
+        generator = msgspec.convert({**msgspec.to_builtins(config), **changes}, type(config))
     except (msgspec.ValidationError, ValueError) as error:
         raise UsageError(
             f"the generator: {error}", "choose another objective_args.generator_width_ratio"
         ) from error
-    if options.embedding_sharing != "none" and embedding_width(found) != embedding_width(config):
+    if options.embedding_sharing != "none" and embedding_width(generator) != embedding_width(
+        config
+    ):
         raise UsageError(
             f"embeddings of a generator that is {width} wide cannot be those of a discriminator "
             f"that is {config.hidden_size} wide",
             "--set objective_args.generator_width_ratio=1.0, or "
             "--set objective_args.embedding_sharing=none",
         )
-    return found
+    return generator
 
 
 def embedding_width(config: Any) -> int:
@@ -144,8 +146,8 @@ def sample_from_logits(logits: "Tensor", uniforms: "Tensor") -> "Tensor":
 
     cumulated = logits.softmax(-1).cumsum(-1)
     whole = cumulated[:, -1:].contiguous()
-    found = torch.searchsorted(cumulated, uniforms[:, None] * whole, right=True)
-    return found.minimum(torch.searchsorted(cumulated, whole))[:, 0]
+    sampled = torch.searchsorted(cumulated, uniforms[:, None] * whole, right=True)
+    return sampled.minimum(torch.searchsorted(cumulated, whole))[:, 0]
 
 
 class ReplacedTokenDetection(MaskedLanguageModelling):
@@ -225,7 +227,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         """
         import torch
 
-        inputs, positions, labels = model_inputs(batch), batch["places"], batch["labels"]
+        inputs, positions, labels = model_inputs(batch), batch["label_positions"], batch["labels"]
         generator, discriminator = cast("Any", model.generator), cast("Any", model.discriminator)
         masked = predict_at(generator, generator.encode(**inputs), positions)
         with torch.no_grad():

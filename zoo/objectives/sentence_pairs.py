@@ -92,7 +92,7 @@ class SentencePairDataset(ExampleDataset):
         return Example(
             row.arrays,
             values={**row.values, "pair_labels": np.array(labels, dtype=np.int64)},
-            positions={**row.positions, "firsts": ("input_ids", packed.start_positions)},
+            positions={**row.positions, "start_positions": ("input_ids", packed.start_positions)},
             counts={**row.counts, objective.term: len(labels)},
         )
 
@@ -172,9 +172,9 @@ class SentencePairs(MaskedLanguageModelling):
         """Return the logits of the masked tokens, and (pairs, 2) of the pairs."""
         module: Any = model
         hidden = module.encode(**model_inputs(batch))
-        masked = predict_at(module, hidden, batch["places"])
-        firsts = gather_positions(hidden, batch["firsts"])  # (pairs, hidden)
-        return Outputs({MASKED_LM: masked, self.term: module.pair_scores(firsts).float()})
+        masked = predict_at(module, hidden, batch["label_positions"])
+        first_hidden = gather_positions(hidden, batch["start_positions"])  # (pairs, hidden)
+        return Outputs({MASKED_LM: masked, self.term: module.pair_scores(first_hidden).float()})
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropy of the masked tokens and of the pairs' labels."""

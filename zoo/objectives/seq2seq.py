@@ -99,7 +99,7 @@ class Seq2SeqObjective(Objective):
             document_ids=batch["document_ids"],
             decoder_document_ids=batch["decoder_document_ids"],
         )
-        return Outputs({SEQ2SEQ_LM: predict_at(module, hidden, batch["places"])})
+        return Outputs({SEQ2SEQ_LM: predict_at(module, hidden, batch["label_positions"])})
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropy of the target tokens."""
@@ -143,7 +143,7 @@ class Seq2SeqDataset(ExampleDataset):
                 "decoder_document_ids": read.document_ids,
             },
             values={"labels": labels},
-            positions={"places": ("decoder_input_ids", np.flatnonzero(read.document_ids))},
+            positions={"label_positions": ("decoder_input_ids", np.flatnonzero(read.document_ids))},
             counts={SEQ2SEQ_LM: len(labels)},
         )
 

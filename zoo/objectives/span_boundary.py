@@ -74,16 +74,16 @@ class SpanBoundaryHead(nn.Module):
         self.outer_norm = nn.LayerNorm(embedding_size, eps=layer_norm_eps)
         self.bias = nn.Parameter(self.outer.weight.new_zeros(vocab_size))
 
-    def forward(self, left: Tensor, right: Tensor, where: Tensor, table: Tensor) -> Tensor:
+    def forward(self, left: Tensor, right: Tensor, offsets: Tensor, table: Tensor) -> Tensor:
         """Return the logits, (n, vocabulary).
 
         Args:
             left: hidden state before the span, (n, hidden).
             right: hidden state after the span, (n, hidden).
-            where: position of the token in the span, from 0, (n,), int64.
+            offsets: position of the token in the span, from 0, (n,), int64.
             table: token embeddings, (vocabulary, embedding).
         """
-        x = torch.cat([left, right, self.positions(where)], dim=-1)
+        x = torch.cat([left, right, self.positions(offsets)], dim=-1)
         x = self.inner_norm(F.gelu(self.inner(x)))
         x = self.outer_norm(F.gelu(self.outer(x)))
         return F.linear(x, table, self.bias)
@@ -130,23 +130,27 @@ class SpanBoundary(MaskedLanguageModelling):
         """Return a row with masked spans, and the positions of their boundaries."""
         chosen = self.select(packed, rng)
         row = self.mask_positions(packed, chosen, rng)
-        places, where, left, right = find_boundaries(packed, chosen.positions)
+        positions, offsets, left, right = find_boundaries(packed, chosen.positions)
         return replace(
             row,
-            values={**row.values, "span_labels": packed.input_ids[places], "span_offsets": where},
+            values={
+                **row.values,
+                "span_labels": packed.input_ids[positions],
+                "span_offsets": offsets,
+            },
             positions={
                 **row.positions,
                 "lefts": ("input_ids", left),
                 "rights": ("input_ids", right),
             },
-            counts={**row.counts, SPAN_BOUNDARY: len(places)},
+            counts={**row.counts, SPAN_BOUNDARY: len(positions)},
         )
 
     def forward(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Outputs:
         """Return the logits of masked tokens, from their own states and from the boundaries."""
         masked_lm, boundary_head = cast("Any", model.model), cast("Any", model.boundary_head)
         hidden = masked_lm.encode(**model_inputs(batch))
-        masked = predict_at(masked_lm, hidden, batch["places"])
+        masked = predict_at(masked_lm, hidden, batch["label_positions"])
         boundary = boundary_head(
             gather_positions(hidden, batch["lefts"]),
             gather_positions(hidden, batch["rights"]),
@@ -182,12 +186,17 @@ def find_boundaries(packed: PackedRow, positions: Ids) -> tuple[Ids, Ids, Ids, I
         after the span, (m,) int64 each.
     """
     texts = np.append(packed.document_ids, 0)
-    own = np.append(packed.is_text, False)  # index -1 is no text
+    is_text = np.append(packed.is_text, False)  # index -1 is no text
     span = label_runs(positions, texts)
     first = positions[np.diff(span, prepend=-1) > 0]
     last = first + np.bincount(span, minlength=len(first)) - 1
     left, right = first - 1, last + 1
-    inside = own[left] & own[right] & (texts[left] == texts[first]) & (texts[right] == texts[first])
-    where = positions - first[span]
-    told = inside[span] & (where < MAX_SPAN)
-    return positions[told], where[told], left[span][told], right[span][told]
+    inside = (
+        is_text[left]
+        & is_text[right]
+        & (texts[left] == texts[first])
+        & (texts[right] == texts[first])
+    )
+    offsets = positions - first[span]
+    predicted = inside[span] & (offsets < MAX_SPAN)
+    return positions[predicted], offsets[predicted], left[span][predicted], right[span][predicted]

@@ -134,26 +134,26 @@ def downsample(points: Sequence[Point], limit: int = LIMIT) -> list[Point]:
     if len(points) <= limit:
         return list(points)
     runs = limit // 2
-    kept: list[Point] = []
+    selected: list[Point] = []
     for k in range(runs):
         run = points[len(points) * k // runs : len(points) * (k + 1) // runs]
         ends = {min(run, key=lambda point: point[1]), max(run, key=lambda point: point[1])}
-        kept += sorted(ends)
-    return kept
+        selected += sorted(ends)
+    return selected
 
 
 def _curve(line: Series, x: Axis, y: Axis) -> str:
-    places = [(*_place(point, x, y), *point) for point in downsample(line.points)]
-    path = " ".join(f"{across:.1f},{down:.1f}" for across, down, _, _ in places)
-    name = escape(line.name) + (" dense" if len(places) > DENSE else "")
+    coordinates = [(*_place(point, x, y), *point) for point in downsample(line.points)]
+    path = " ".join(f"{across:.1f},{down:.1f}" for across, down, _, _ in coordinates)
+    name = escape(line.name) + (" dense" if len(coordinates) > DENSE else "")
     drawn = f'<polyline class="{name}" points="{path}"/>'
-    if len(places) > DOTS and line.name != "validation":
+    if len(coordinates) > DOTS and line.name != "validation":
         return drawn
-    size = 2.6 if len(places) <= DOTS else 1.2
+    size = 2.6 if len(coordinates) <= DOTS else 1.2
     dots = "".join(
         f'<circle cx="{across:.1f}" cy="{down:.1f}" r="{size}">'
         f"<title>step {step:,.0f}: {value:.5g}</title></circle>"
-        for across, down, step, value in places
+        for across, down, step, value in coordinates
     )
     return f'{drawn}<g class="{escape(line.name)}">{dots}</g>'
 

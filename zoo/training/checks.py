@@ -40,11 +40,11 @@ class ResumeCheck:
     log_bytes: int
 
 
-def check_resume(settings: Mapping[str, Any], *, kills: int = 2, device: str | None) -> ResumeCheck:
+def check_resume(values: Mapping[str, Any], *, kills: int = 2, device: str | None) -> ResumeCheck:
     """Compare an uninterrupted run with one that is killed and resumed several times.
 
     Args:
-        settings: configuration of the run, see ``zoo.training.config.schema.build_config``.
+        values: configuration of the run, see ``zoo.training.config.schema.build_config``.
         kills: number of times that the second run is killed with SIGKILL, at random moments.
         device: device of both runs; by default CUDA if available.
 
@@ -56,7 +56,7 @@ def check_resume(settings: Mapping[str, Any], *, kills: int = 2, device: str | N
 
     with tempfile.TemporaryDirectory(prefix="zoo-prove-") as scratch:
         file = Path(scratch, "settings.yaml")
-        file.write_text(yaml.safe_dump(dict(settings)), encoding="utf-8")
+        file.write_text(yaml.safe_dump(dict(values)), encoding="utf-8")
         more = ["--device", device] if device else []
         whole, broken = Path(scratch, "whole"), Path(scratch, "broken")
         started = time.monotonic()
@@ -70,7 +70,7 @@ def check_resume(settings: Mapping[str, Any], *, kills: int = 2, device: str | N
         _finish([*known, *more])
         tensors = _compare(whole, broken)
         size = (whole / LOG).stat().st_size
-    return ResumeCheck(int(settings["max_steps"]), tuple(seen), tensors, size)
+    return ResumeCheck(int(values["max_steps"]), tuple(seen), tensors, size)
 
 
 def _command(arguments: Sequence[str]) -> list[str]:
@@ -81,8 +81,8 @@ def _finish(arguments: Sequence[str]) -> None:
     """Run ``zoo pretrain`` to its end."""
     done = subprocess.run(_command(arguments), capture_output=True, text=True, check=False)
     if done.returncode:
-        said = done.stderr.strip().splitlines()
-        error = ZooError(said[-1].removeprefix("error: ") if said else "the run failed")
+        messages = done.stderr.strip().splitlines()
+        error = ZooError(messages[-1].removeprefix("error: ") if messages else "the run failed")
         error.exit_code = done.returncode  # type: ignore[misc]
         raise error
 
@@ -121,10 +121,10 @@ def _compare(whole: Path, broken: Path) -> int:
     from zoo.training.state.checkpoints import list_checkpoints
 
     lines = zip(_content(whole), _content(broken), strict=False)
-    for number, (one, other) in enumerate(lines, 1):
-        if one != other:
+    for number, (first, second) in enumerate(lines, 1):
+        if first != second:
             raise VerificationError(
-                f"the logs differ in line {number}: {one.decode()} and {other.decode()}"
+                f"the logs differ in line {number}: {first.decode()} and {second.decode()}"
             )
     if len(_content(whole)) != len(_content(broken)):
         raise VerificationError("the logs are of different lengths")
@@ -167,14 +167,14 @@ class AccumulationCheck:
 TOLERANCE = 1e-6
 
 
-def check_grad_accumulation(settings: TrainConfig, *, offline: bool = False) -> AccumulationCheck:
+def check_grad_accumulation(config: TrainConfig, *, offline: bool = False) -> AccumulationCheck:
     """Compare the gradients of one step's batch, whole and split into micro-batches.
 
     With a sequence-length warm-up, a batch of its shorter rows is compared, too. Gradients are
     computed in float64 and without dropout, so that rounding and randomness hide nothing.
 
     Args:
-        settings: configuration of the run.
+        config: configuration of the run.
         offline: make no network connection.
 
     Raises:
@@ -182,14 +182,14 @@ def check_grad_accumulation(settings: TrainConfig, *, offline: bool = False) -> 
     """
     from zoo.training.setup import build_setup
 
-    job = build_setup(settings, offline=offline)
-    rows = settings.global_batch_size
+    setup = build_setup(config, offline=offline)
+    rows = config.global_batch_size
     splits, worst = dict[int, float](), ("", 0.0)
-    for objective in filter(None, (job.warmup_objective, job.objective)):
-        whole = _gradients(job, objective, rows)
-        own = min(rows, settings.micro_batch_size(objective.length))
-        for size in sorted({1, max(1, rows // 2), max(1, rows // 3), own} - {rows}):
-            part = _gradients(job, objective, size)
+    for objective in filter(None, (setup.warmup_objective, setup.objective)):
+        whole = _gradients(setup, objective, rows)
+        default = min(rows, config.micro_batch_size(objective.length))
+        for size in sorted({1, max(1, rows // 2), max(1, rows // 3), default} - {rows}):
+            part = _gradients(setup, objective, size)
             far = {name: _distance(whole[name], part[name]) for name in whole}
             name = max(far, key=far.__getitem__)
             splits[size] = max(far[name], splits.get(size, 0.0))
@@ -202,7 +202,7 @@ def check_grad_accumulation(settings: TrainConfig, *, offline: bool = False) -> 
     return AccumulationCheck(rows, dict(sorted(splits.items())), worst[0])
 
 
-def _gradients(job: "TrainSetup", objective: "Objective", rows_at_once: int) -> dict[str, Any]:
+def _gradients(setup: "TrainSetup", objective: "Objective", rows_at_once: int) -> dict[str, Any]:
     """Compute the gradients of the first batch of an objective, by parameter."""
     import torch
 
@@ -212,24 +212,24 @@ def _gradients(job: "TrainSetup", objective: "Objective", rows_at_once: int) -> 
     from zoo.training.setup import build_dataset
     from zoo.training.trainer import Trainer
 
-    settings = job.config
-    torch.manual_seed(settings.seed)
-    learner = job.objective.model(job.family, job.model_config)
-    if job.init is not None:
-        job.init.load_weights(job.objective, learner)
-    learner.double()
+    config = setup.config
+    torch.manual_seed(config.seed)
+    model = setup.objective.model(setup.family, setup.model_config)
+    if setup.init is not None:
+        setup.init.load_weights(setup.objective, model)
+    model.double()
     feed = BatchLoader(
         objective,
         build_dataset(
-            job, "train", settings.global_batch_size, warmup=objective is job.warmup_objective
+            setup, "train", config.global_batch_size, warmup=objective is setup.warmup_objective
         ),
-        seed=settings.seed,
-        global_batch_size=settings.global_batch_size,
+        seed=config.seed,
+        global_batch_size=config.global_batch_size,
         micro_batch_size=rows_at_once,
     )
     trainer = Trainer(
-        LossModule(objective, learner),
-        settings,
+        LossModule(objective, model),
+        config,
         DistContext(0, 1, torch.device("cpu")),
         feed,
     )
@@ -238,12 +238,12 @@ def _gradients(job: "TrainSetup", objective: "Objective", rows_at_once: int) -> 
     feed.close()
     return {
         name: parameter.grad
-        for name, parameter in learner.named_parameters()
+        for name, parameter in model.named_parameters()
         if parameter.grad is not None
     }
 
 
-def _distance(one: Any, other: Any) -> float:
+def _distance(first: Any, second: Any) -> float:
     # largest absolute difference, relative to the largest value of the first gradient
-    largest = float(one.abs().max())
-    return float((one - other).abs().max()) / largest if largest else float(other.abs().max())
+    largest = float(first.abs().max())
+    return float((first - second).abs().max()) / largest if largest else float(second.abs().max())

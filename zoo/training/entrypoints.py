@@ -94,22 +94,22 @@ def train(
         VerificationError: a loss, gradient or weight is not finite.
         SourceError: a file or checkpoint is missing.
     """
-    asked = partial(build_config, values, overrides, offline=offline)
+    build = partial(build_config, values, overrides, offline=offline)
     with errors_naming(file):
-        settings = (
-            _in_turn(dist, asked) if deep_merge(values, overrides).get("init_from") else asked()
+        config = (
+            _in_turn(dist, build) if deep_merge(values, overrides).get("init_from") else build()
         )
-        _check_ranks(settings, dist)
-    path = Path(dist.broadcast(str(output or _free_path(settings))))
+        _check_ranks(config, dist)
+    path = Path(dist.broadcast(str(output or _free_path(config))))
     if path.exists():
         raise UsageError(f"{path} exists", f"`zoo pretrain --resume {path}`, or another -o")
     dist.barrier()  # all processes have chosen their path before it is created
     with errors_naming(file):
-        job = _in_turn(
+        setup = _in_turn(
             dist,
-            lambda: build_setup(settings, offline=offline, check_contents=dist.is_main_process),
+            lambda: build_setup(config, offline=offline, check_contents=dist.is_main_process),
         )
-    return path, _run(job, path, dist, new=True)
+    return path, _run(setup, path, dist, new=True)
 
 
 def resume(
@@ -142,26 +142,26 @@ def resume(
         raise SourceError(f"{path} is not a run: it has no {SETTINGS}", "give a run's directory")
     record = read_manifest(path)
     file = read_config_file(path / SETTINGS)
-    settings = validate_config(file, str(path / SETTINGS))
+    config = validate_config(file, str(path / SETTINGS))
     _require_same_settings(path, record.settings or file, deep_merge(file, values, overrides))
-    _check_ranks(settings, dist)
+    _check_ranks(config, dist)
     origin = None
-    if record.init_from is not None and settings.init_from is not None:
+    if record.init_from is not None and config.init_from is not None:
         origin = PretrainedInit.from_run(
-            path, record.init_from, settings.init_from, get_family(settings.family)
+            path, record.init_from, config.init_from, get_family(config.family)
         )
-    job = _in_turn(
+    setup = _in_turn(
         dist,
         lambda: build_setup(
-            settings, offline=offline, init=origin, check_contents=dist.is_main_process
+            config, offline=offline, init=origin, check_contents=dist.is_main_process
         ),
     )
-    if record.corpus_digest != _corpus_digest(job):
+    if record.corpus_digest != _corpus_digest(setup):
         raise UsageError(
-            f"the corpus in {job.corpus.path} is not the one that {path} began with",
+            f"the corpus in {setup.corpus.path} is not the one that {path} began with",
             "put the texts back as they were, or begin another run",
         )
-    return _run(job, path, dist, new=False)
+    return _run(setup, path, dist, new=False)
 
 
 def _require_same_settings(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -170,8 +170,8 @@ def _require_same_settings(path: Path, before: Mapping[str, Any], now: Mapping[s
     Raises:
         UsageError: names the settings that differ.
     """
-    settings = [msgspec.to_builtins(validate_config(dict(values))) for values in (before, now)]
-    if changed := list(config_diff(*settings)):
+    configs = [msgspec.to_builtins(validate_config(dict(values))) for values in (before, now)]
+    if changed := list(config_diff(*configs)):
         raise UsageError(
             f"{path} began with other settings: {'; '.join(changed)}",
             "resume without changes, or begin another run",
@@ -192,18 +192,17 @@ def read_manifest(path: Path) -> RunManifest:
     return record
 
 
-def _in_turn(ranks: DistContext, make: Callable[[], Made]) -> Made:
+def _in_turn(dist: DistContext, make: Callable[[], Made]) -> Made:
     """Call a function in the main process first: it may build a corpus or convert a checkpoint."""
-    made = make() if ranks.is_main_process else None
-    ranks.barrier()
+    made = make() if dist.is_main_process else None
+    dist.barrier()
     return made or make()
 
 
-def _check_ranks(settings: TrainConfig, ranks: DistContext) -> None:
-    if settings.global_batch_size % ranks.world_size:
+def _check_ranks(config: TrainConfig, dist: DistContext) -> None:
+    if config.global_batch_size % dist.world_size:
         raise UsageError(
-            f"{settings.global_batch_size} rows a step do not split into "
-            f"{ranks.world_size} processes",
+            f"{config.global_batch_size} rows a step do not split into {dist.world_size} processes",
             "choose --global-batch-tokens so that they do",
         )
 
@@ -281,15 +280,15 @@ def _run_manifest(
     )
 
 
-def _corpus_digest(job: TrainSetup) -> str:
+def _corpus_digest(setup: TrainSetup) -> str:
     from zoo.data.corpus import MANIFEST as CORPUS
     from zoo.io.digests.files import hash_file
 
-    return hash_file(job.corpus.path / CORPUS).blake3
+    return hash_file(setup.corpus.path / CORPUS).blake3
 
 
-def _free_path(settings: TrainConfig) -> Path:
-    base = Path("runs") / f"{settings.family}-{settings.size}"
+def _free_path(config: TrainConfig) -> Path:
+    base = Path("runs") / f"{config.family}-{config.size}"
     number = 1
     while (path := base if number == 1 else base.with_name(f"{base.name}-{number}")).exists():
         number += 1

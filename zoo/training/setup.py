@@ -120,12 +120,12 @@ def check_memory(family: Family, config: Config, head: str) -> None:
 
 
 def open_corpus(
-    settings: TrainConfig, family: Family, origin: PretrainedInit | None, *, offline: bool
+    config: TrainConfig, family: Family, origin: PretrainedInit | None, *, offline: bool
 ) -> "Corpus":
     """Return the corpus of a run, built now if the cache does not have it.
 
     Args:
-        settings: configuration of the run.
+        config: configuration of the run.
         family: family of the model.
         origin: pretrained model that the run starts from, or ``None``.
         offline: make no network connection.
@@ -136,17 +136,17 @@ def open_corpus(
     from zoo.data.corpus_cache import cached_corpus
     from zoo.data.tokenizer import TRAIN, TokenizerToTrain, load_tokenizer
 
-    data, own = settings.data, origin is not None and settings.data.tokenizer is None
-    if own:
+    data, reused = config.data, origin is not None and config.data.tokenizer is None
+    if reused:
         assert origin is not None
         tokenizer: Any = origin.own_tokenizer(family)
     elif data.tokenizer in (None, TRAIN):
-        size = settings.vocab_size or family.sizes()[settings.size].vocab_size
+        size = config.vocab_size or family.sizes()[config.size].vocab_size
         tokenizer = TokenizerToTrain.for_family(family, vocab_size=size)
     else:
         tokenizer = load_tokenizer(str(data.tokenizer), family, offline=offline)
     corpus = cached_corpus(data.paths, tokenizer, reader=data.reader, eval_paths=data.eval_paths)
-    if own and corpus.record.tokenizer_digest != tokenizer.settings()["blake3"]:
+    if reused and corpus.record.tokenizer_digest != tokenizer.settings()["blake3"]:
         check_same_vocab(tokenizer, corpus)
     return corpus
 
@@ -160,8 +160,8 @@ def check_same_vocab(tokenizer: Any, corpus: "Corpus") -> None:
     from tokenizers import Tokenizer
 
     ours, theirs = (
-        Tokenizer.from_str(found.decode()).get_vocab()
-        for found in (tokenizer.json, corpus.tokenizer_json())
+        Tokenizer.from_str(definition.decode()).get_vocab()
+        for definition in (tokenizer.json, corpus.tokenizer_json())
     )
     if ours != theirs:
         odd = min(token for token, _ in ours.items() ^ theirs.items())
@@ -173,7 +173,7 @@ def check_same_vocab(tokenizer: Any, corpus: "Corpus") -> None:
 
 
 def adapt_model_config(
-    family: Family, config: Any, settings: TrainConfig, corpus: "Corpus", tokenizer: Any
+    family: Family, config: Any, train_config: TrainConfig, corpus: "Corpus", tokenizer: Any
 ) -> Config:
     """Return the model configuration with the run's overrides and the tokenizer's vocabulary.
 
@@ -182,7 +182,7 @@ def adapt_model_config(
     Args:
         family: family of the model.
         config: configuration of the model's size, or of the pretrained model.
-        settings: configuration of the run.
+        train_config: configuration of the run.
         corpus: the tokenized corpus.
         tokenizer: tokenizer of the corpus.
 
@@ -190,46 +190,46 @@ def adapt_model_config(
         UsageError: a field does not exist, or its value contradicts the corpus or the model.
     """
     known = list(config.__struct_fields__)
-    for name in settings.config:
+    for name in train_config.config:
         if name not in known:
             raise UsageError(
                 f"{family.name} has no setting config.{name}",
                 did_you_mean(name, known) or f"there are {', '.join(known)}",
             )
-    found = {"vocab_size": corpus.record.vocab_size, **special_ids(config, corpus, tokenizer)}
-    if settings.init_from is not None:
+    derived = {"vocab_size": corpus.record.vocab_size, **special_ids(config, corpus, tokenizer)}
+    if train_config.init_from is not None:
         spelled = family.text_tokenizer(config) is not None
-        found = check_init_overrides(config, settings, found, spelled=spelled)
+        derived = check_init_overrides(config, train_config, derived, spelled=spelled)
     try:
-        tree = {**msgspec.to_builtins(config), **found, **settings.config}
+        tree = {**msgspec.to_builtins(config), **derived, **train_config.config}
         fitted: Config = msgspec.convert(tree, type(config))
     except (msgspec.ValidationError, ValueError) as error:
-        raise UsageError(f"{family.name} {settings.size}, config: {error}") from error
-    spelled = objective_type(family, fitted, settings.objective).char_inputs
+        raise UsageError(f"{family.name} {train_config.size}, config: {error}") from error
+    spelled = objective_type(family, fitted, train_config.objective).char_inputs
     if fitted.vocab_size < corpus.record.vocab_size and not spelled:
         raise UsageError(
             f"config.vocab_size is {fitted.vocab_size}, and the corpus in {corpus.path} has "
             f"tokens up to {corpus.record.vocab_size - 1}",
             "leave it out, or build the corpus with a smaller tokenizer",
         )
-    longest = getattr(fitted, "max_positions", settings.seq_len)
-    if longest < settings.seq_len:
+    longest = getattr(fitted, "max_positions", train_config.seq_len)
+    if longest < train_config.seq_len:
         raise UsageError(
-            f"seq_len is {settings.seq_len}, and the model has {longest} positions",
-            f"--set seq_len={longest}, or --set config.max_positions={settings.seq_len}",
+            f"seq_len is {train_config.seq_len}, and the model has {longest} positions",
+            f"--set seq_len={longest}, or --set config.max_positions={train_config.seq_len}",
         )
     return fitted
 
 
 def check_init_overrides(
-    config: Any, settings: TrainConfig, asked: Mapping[str, Any], *, spelled: bool
+    config: Any, train_config: TrainConfig, derived: Mapping[str, Any], *, spelled: bool
 ) -> dict[str, Any]:
     """Check that settings agree with the pretrained model that the run starts from.
 
     Args:
         config: configuration of the pretrained model.
-        settings: configuration of the run.
-        asked: values of the fields that the corpus's tokenizer determines. They are compared only
+        train_config: configuration of the run.
+        derived: values of the fields that the corpus's tokenizer determines. They are compared only
             with ``--tokenizer``, and ``vocab_size`` never: a smaller vocabulary is valid.
         spelled: whether the model reads characters, so that any vocabulary is valid.
 
@@ -239,27 +239,27 @@ def check_init_overrides(
     Raises:
         UsageError: a field has another value in the model.
     """
-    assert settings.init_from is not None
-    own, free = settings.data.tokenizer is None, {"vocab_size"} if spelled else set()
-    told = {} if own else {**asked, "vocab_size": config.vocab_size}
-    for name, value in {**told, **settings.config}.items():
+    assert train_config.init_from is not None
+    reused, free = train_config.data.tokenizer is None, {"vocab_size"} if spelled else set()
+    required = {} if reused else {**derived, "vocab_size": config.vocab_size}
+    for name, value in {**required, **train_config.config}.items():
         model = msgspec.to_builtins(getattr(config, name))
         if value != model and name not in free and not name.endswith(DROPOUT):
             raise UsageError(
-                f"config.{name} would be {value}, and {settings.init_from.model} has {model}",
-                "leave it out" if name in settings.config else "give another --tokenizer",
+                f"config.{name} would be {value}, and {train_config.init_from.model} has {model}",
+                "leave it out" if name in train_config.config else "give another --tokenizer",
             )
-    return {} if own else {name: asked[name] for name in free}
+    return {} if reused else {name: derived[name] for name in free}
 
 
 def special_ids(config: Any, corpus: "Corpus", tokenizer: Any) -> dict[str, int]:
     """Return the values of a configuration's special-token fields for a tokenizer."""
-    found = {}
+    ids = {}
     for role, token in corpus.record.tokenizer.special.items():
         name = f"{role}_token_id"
         if name in config.__struct_fields__:
-            found[name] = tokenizer.token_to_id(token)
-    return found
+            ids[name] = tokenizer.token_to_id(token)
+    return ids
 
 
 def build_dataset(

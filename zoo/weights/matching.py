@@ -40,7 +40,7 @@ class MappingReport:
         ties: name of an alias in the file -> name of its owner; their values must be equal.
         prefix: prefix of the backbone's tensors in the file.
         renamed: legacy name in the file -> current name.
-        fresh: tensors of the model that are initialized, because the user allowed it.
+        initialized: tensors of the model that are initialized, because the user allowed it.
         absent: optional parts that the file lacks.
         present: optional parts that the file has.
         unexpected: names in the file that match no rule.
@@ -53,7 +53,7 @@ class MappingReport:
     ties: Mapping[str, str] = field(default_factory=dict)
     prefix: str = ""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    fresh: tuple[TensorMapping, ...] = ()
+    initialized: tuple[TensorMapping, ...] = ()
     absent: tuple[str, ...] = ()
     present: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class MappingReport:
     shape_mismatches: tuple[str, ...] = ()
 
     @property
-    def closed(self) -> bool:
+    def complete(self) -> bool:
         """Whether every tensor is accounted for."""
         return not (self.unexpected or self.missing or self.shape_mismatches)
 
@@ -70,17 +70,17 @@ class MappingReport:
         """Number of tensors that are not accounted for."""
         return len(self.unexpected) + len(self.missing) + len(self.shape_mismatches)
 
-    def raise_if_incomplete(self, where: str, hint: str = "") -> None:
+    def raise_if_incomplete(self, location: str, hint: str = "") -> None:
         """Raise an error unless every tensor is accounted for.
 
         Args:
-            where: the checkpoint, for the message.
+            location: the checkpoint, for the message.
             hint: the remedy.
 
         Raises:
             VerificationError: tensors are unexpected, missing or of another shape.
         """
-        if self.closed:
+        if self.complete:
             return
         problems = [
             _some(self.shape_mismatches, "of another shape"),
@@ -88,7 +88,7 @@ class MappingReport:
             _some(self.unexpected, "in the file that no rule knows"),
         ]
         raise VerificationError(
-            f"{where}: the account of tensors is open: {'; '.join(filter(None, problems))}",
+            f"{location}: the account of tensors is open: {'; '.join(filter(None, problems))}",
             hint or "nothing was written",
         )
 
@@ -169,7 +169,7 @@ class _Matcher:
             self.file_name.setdefault(known, name)
 
     def close(self, declared_optional: Collection[str]) -> MappingReport:
-        moves, fresh, missing, misshaped = [], [], [], list(self.twice)
+        moves, initialized, missing, misshaped = [], [], [], list(self.twice)
         self._adopt_owners()
         absent = self._absent() - set(declared_optional)
         for entry in self.entries:
@@ -177,7 +177,7 @@ class _Matcher:
                 continue
             lacking = [s for s in entry.sources if s not in self.file_name]
             if len(lacking) == len(entry.sources) and entry.target in self.init:
-                fresh.append(entry)
+                initialized.append(entry)
             elif lacking:
                 missing += lacking
             else:
@@ -194,7 +194,7 @@ class _Matcher:
             renamed={
                 n: self.weights.current(n) for n in self.tensors if n != self.weights.current(n)
             },
-            fresh=tuple(fresh),
+            initialized=tuple(initialized),
             absent=tuple(sorted(absent)),
             present=tuple(sorted(optional - absent)),
             unexpected=tuple(unexpected),

@@ -42,12 +42,12 @@ def command(
     from zoo.training.config.schema import build_config, errors_naming
 
     with errors_naming(config_file(what)):
-        settings = build_config(
+        config = build_config(
             config_values(what), overrides_from_options(ctx, options), offline=offline
         )
-    found = check_grad_accumulation(settings, offline=offline)
+    check = check_grad_accumulation(config, offline=offline)
     lines = [
-        f"{found.rows} rows in parts of {size}: gradients differ by {far:.1e} at most"
-        for size, far in found.max_differences.items()
+        f"{check.rows} rows in parts of {size}: gradients differ by {far:.1e} at most"
+        for size, far in check.max_differences.items()
     ]
-    result(msgspec.to_builtins(found), lines, as_json=as_json)
+    result(msgspec.to_builtins(check), lines, as_json=as_json)

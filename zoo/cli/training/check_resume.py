@@ -59,11 +59,11 @@ def command(
     steps = changes.get("max_steps", STEPS)
     often = {"max_steps": steps, "save_steps": max(1, steps // 4), "logging_steps": 1}
     with errors_naming(config_file(what)):
-        settings = build_config(config_values(what), deep_merge(changes, often))
-    found = check_resume(msgspec.to_builtins(settings), kills=kills, device=device)
-    at = " and ".join(f"{lines} lines" for lines in found.kills)
+        config = build_config(config_values(what), deep_merge(changes, often))
+    check = check_resume(msgspec.to_builtins(config), kills=kills, device=device)
+    at = " and ".join(f"{lines} lines" for lines in check.kills)
     line = (
-        f"exact: {found.steps} steps, killed after {at} of the log; "
-        f"{found.tensors} tensors and {found.log_bytes:,} bytes of log are the same"
+        f"exact: {check.steps} steps, killed after {at} of the log; "
+        f"{check.tensors} tensors and {check.log_bytes:,} bytes of log are the same"
     )
-    result(msgspec.to_builtins(found), [line], as_json=as_json)
+    result(msgspec.to_builtins(check), [line], as_json=as_json)

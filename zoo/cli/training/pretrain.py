@@ -69,22 +69,22 @@ def command(
     from zoo.training import entrypoints as entrypoints
     from zoo.training.distributed.context import DistContext
 
-    settings, changes = config_values(what), overrides_from_options(ctx, options)
-    ranks = DistContext.initialize(device)
+    values, changes = config_values(what), overrides_from_options(ctx, options)
+    dist = DistContext.initialize(device)
     try:
         if resume is not None:
             path = resume
-            model = entrypoints.resume(resume, settings, changes, ranks, offline=offline)
+            model = entrypoints.resume(resume, values, changes, dist, offline=offline)
         else:
             path, model = entrypoints.train(
-                settings, changes, output, ranks, offline=offline, file=config_file(what)
+                values, changes, output, dist, offline=offline, file=config_file(what)
             )
     except RuntimeError as error:
-        if not ranks.is_peer_failure(error):
+        if not dist.is_peer_failure(error):
             raise
         raise Interrupted("another process of the run ended", "its own message says why") from error
     finally:
-        ranks.destroy()
-    if ranks.is_main_process:
-        found = {"run": str(path), "model": str(model), "report": str(path / "report.html")}
-        result(found, [f"{name}: {where}" for name, where in found.items()], as_json=as_json)
+        dist.destroy()
+    if dist.is_main_process:
+        paths = {"run": str(path), "model": str(model), "report": str(path / "report.html")}
+        result(paths, [f"{name}: {location}" for name, location in paths.items()], as_json=as_json)

@@ -69,38 +69,38 @@ class ConfigMap:
     unsaid: Collection[str] = ()
 
     def to_ours(
-        self, hub: Mapping[str, Any], kind: type[Config], where: str = "config.json"
+        self, hub: Mapping[str, Any], kind: type[Config], location: str = "config.json"
     ) -> TranslatedConfig:
         """Translate a Hub configuration.
 
         Args:
             hub: the parsed ``config.json``.
             kind: the family's configuration class.
-            where: name of the file, for messages.
+            location: name of the file, for messages.
 
         Raises:
             VerificationError: a value is missing, of the wrong type, contradictory, or not
                 implemented by the family; the message names the Hub's key.
         """
-        hub = self._spelled(self._flat(hub, where), where)
-        self._check_complete(hub, kind, where)
+        hub = self._spelled(self._flat(hub, location), location)
+        self._check_complete(hub, kind, location)
         for key, accepted in {**NOT_IMPLEMENTED, **self.fixed, **self.values}.items():
             if key in hub and hub[key] not in tuple(accepted):
                 raise VerificationError(
-                    f"{where}: {key} = {shown(hub[key])} is not implemented",
+                    f"{location}: {key} = {shown(hub[key])} is not implemented",
                     f"only {' or '.join(map(repr, accepted))} is, and a model that ignored the "
                     "key would compute something else",
                 )
         values = dict(self.implied) | {
-            ours: _typed(kind, ours, self._value(key, hub[key]), f"{where}: {key}")
+            ours: _typed(kind, ours, self._value(key, hub[key]), f"{location}: {key}")
             for key, ours in self.keys.items()
             if key in hub
         }
         try:
-            config = kind(**values, **_labels(hub, where))
+            config = kind(**values, **_labels(hub, location))
         except (ValueError, TypeError, msgspec.ValidationError) as error:
-            raise VerificationError(f"{where}: {error}") from error
-        self._check_following(hub, config, where)
+            raise VerificationError(f"{location}: {error}") from error
+        self._check_following(hub, config, location)
         ours = {*self.keys, "id2label", "num_labels", "problem_type", *WRITTEN_ANEW}
         extra = {key: value for key, value in hub.items() if key not in ours}
         known = {*BOOKKEEPING, *self.ignored, *self.follows, *self.fixed, *NOT_IMPLEMENTED}
@@ -151,7 +151,7 @@ class ConfigMap:
             ".".join(path[: depth + 1]) for path in paths for depth in range(len(path))
         )
 
-    def _flat(self, hub: Mapping[str, Any], where: str, group: str = "") -> dict[str, Any]:
+    def _flat(self, hub: Mapping[str, Any], location: str, group: str = "") -> dict[str, Any]:
         """Return the configuration with the keys of nested objects written ``group.key``.
 
         Raises:
@@ -161,12 +161,12 @@ class ConfigMap:
         for key, value in hub.items():
             if "." in key and group + key.rpartition(".")[0] in self._groups:
                 raise VerificationError(
-                    f"{where}: {shown(key)} has a dot in its name",
+                    f"{location}: {shown(key)} has a dot in its name",
                     f"nest it in {key.split('.')[0]!r}",
                 )
             name = group + key
             inner = name in self._groups and isinstance(value, Mapping) and value
-            flat |= self._flat(value, where, f"{name}.") if inner else {name: value}
+            flat |= self._flat(value, location, f"{name}.") if inner else {name: value}
         return flat
 
     def _grouped(self, flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,27 +182,30 @@ class ConfigMap:
             group[last] = dict(value) if isinstance(value, Mapping) else value
         return nested
 
-    def _check_complete(self, hub: Mapping[str, Any], kind: type[Config], where: str) -> None:
+    def _check_complete(self, hub: Mapping[str, Any], kind: type[Config], location: str) -> None:
         required = {f.name for f in msgspec.structs.fields(kind) if f.required} - {*self.implied}
         for key, name in self.keys.items():
             if name in required and key not in hub:
-                raise VerificationError(f"{where}: {key} is missing", "the model cannot be built")
+                raise VerificationError(
+                    f"{location}: {key} is missing", "the model cannot be built"
+                )
 
-    def _check_following(self, hub: Mapping[str, Any], config: Config, where: str) -> None:
+    def _check_following(self, hub: Mapping[str, Any], config: Config, location: str) -> None:
         for key, ours in self.follows.items():
             value = getattr(config, ours)
             if hub.get(key, value) != value:
-                message = f"{where}: {key} = {shown(hub[key])} contradicts the other keys"
+                message = f"{location}: {key} = {shown(hub[key])} contradicts the other keys"
                 raise VerificationError(message, f"it follows from them, and is {shown(value)}")
 
-    def _spelled(self, hub: Mapping[str, Any], where: str) -> dict[str, Any]:
+    def _spelled(self, hub: Mapping[str, Any], location: str) -> dict[str, Any]:
         """Return the configuration with every alias replaced by the key that it stands for."""
         spelled = dict(hub)
         for alias in self._spellings.keys() & spelled.keys():
             key, value = self._spellings[alias], spelled.pop(alias)
             if spelled.setdefault(key, value) != value:
                 raise VerificationError(
-                    f"{where}: {alias} = {shown(value)} contradicts {key} = {shown(spelled[key])}",
+                    f"{location}: {alias} = {shown(value)} contradicts "
+                    f"{key} = {shown(spelled[key])}",
                     "they are two names of one setting",
                 )
         return spelled
@@ -224,37 +227,41 @@ class ConfigMap:
         raise VerificationError(f"the Hub's key {key} has no word for {shown(value)}")
 
 
-def _typed(kind: type[Config], name: str, value: Any, where: str) -> Any:
+def _typed(kind: type[Config], name: str, value: Any, location: str) -> Any:
     """Return a value converted to the type of its field, in whose range it is."""
     field = next(f for f in msgspec.structs.fields(kind) if f.name == name)
     try:
         converted = msgspec.convert(value, field.type)
     except msgspec.ValidationError as error:
-        raise VerificationError(f"{where} = {shown(value)}: {error}") from error
+        raise VerificationError(f"{location} = {shown(value)}: {error}") from error
     if message := field_error(field, converted):
-        raise VerificationError(f"{where} = {shown(value)} is {message}")
+        raise VerificationError(f"{location} = {shown(value)} is {message}")
     return converted
 
 
-def _labels(hub: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _labels(hub: Mapping[str, Any], location: str) -> dict[str, Any]:
     """Return the fields of id2label, num_labels and problem_type, common to all families."""
     fields: dict[str, Any] = {}
     if hub.get("id2label"):
         try:
             by_id = {int(i): str(label) for i, label in hub["id2label"].items()}
         except (AttributeError, ValueError, TypeError) as error:
-            raise VerificationError(f"{where}: id2label is not a map of number to name") from error
+            raise VerificationError(
+                f"{location}: id2label is not a map of number to name"
+            ) from error
         if sorted(by_id) != list(range(len(by_id))):
-            raise VerificationError(f"{where}: id2label has gaps: {sorted(by_id)}")
+            raise VerificationError(f"{location}: id2label has gaps: {sorted(by_id)}")
         fields["labels"] = tuple(by_id[i] for i in range(len(by_id)))
     elif "num_labels" in hub:
         count = hub["num_labels"]
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise VerificationError(
-                f"{where}: num_labels = {shown(count)} is not a positive number"
+                f"{location}: num_labels = {shown(count)} is not a positive number"
             )
-        limits.check_limit(where, "num_labels", count, limits.CONFIG_LABELS)
+        limits.check_limit(location, "num_labels", count, limits.CONFIG_LABELS)
         fields["labels"] = tuple(f"LABEL_{i}" for i in range(count))
     if hub.get("problem_type") is not None:
-        fields["problem"] = _typed(Config, "problem", hub["problem_type"], f"{where}: problem_type")
+        fields["problem"] = _typed(
+            Config, "problem", hub["problem_type"], f"{location}: problem_type"
+        )
     return fields

@@ -53,32 +53,32 @@ class FillMask(Task):
         """Check that the text has a mask token and that truncation left it."""
         if self.tokenizer.mask_id in item.encoded.ids:
             return
-        mask, where = self.tokenizer.mask_token, item.record.location
+        mask, location = self.tokenizer.mask_token, item.record.location
         if item.encoded.truncated and mask and mask in item.record.text:
             raise UsageError(
-                f"{where}: {mask} stands behind the first {self.max_tokens} tokens, where the text "
-                "was cut",
+                f"{location}: {mask} stands behind the first {self.max_tokens} tokens, where the "
+                "text was cut",
                 "shorten it",
             )
-        raise UsageError(f"{where} has no mask token", f"write {mask} where a word is missing")
+        raise UsageError(f"{location} has no mask token", f"write {mask} where a word is missing")
 
     def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
         """See ``Task``."""
         logits = self.output("logits", items, batch)  # (texts, tokens, vocabulary)
-        found = []
+        results = []
         for item, row in zip(items, logits, strict=True):
             ids, offsets = item.encoded.ids, item.encoded.offsets
-            places = [k for k, token in enumerate(ids) if token == self.tokenizer.mask_id]
-            scores = softmax(row[places])  # (masks, vocabulary)
-            found.append(
+            positions = [k for k, token in enumerate(ids) if token == self.tokenizer.mask_id]
+            scores = softmax(row[positions])  # (masks, vocabulary)
+            results.append(
                 {
                     "masks": [
                         {"position": offsets[place][0], "predictions": self._best(line)}
-                        for place, line in zip(places, scores, strict=True)
+                        for place, line in zip(positions, scores, strict=True)
                     ]
                 }
             )
-        return found
+        return results
 
     def _best(self, scores: "NDArray[np.float64]") -> list[dict[str, Any]]:
         """Return the ``top_k`` most likely tokens; ties are ordered by id."""

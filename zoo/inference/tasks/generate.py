@@ -76,14 +76,14 @@ class Generate(Task):
         from zoo.inference.generation.generate import generate
 
         prompts = [self._prompt(item) for item in items]
-        found = generate(
+        continuations = generate(
             self.decoder,
             self._inputs(prompts),
             self.settings,
             eos_token_ids=self._eos_token_ids,
             row_ids=[item.row_id for item in items],
         )
-        return [self._result(*pair) for pair in zip(prompts, found, strict=True)]
+        return [self._result(*pair) for pair in zip(prompts, continuations, strict=True)]
 
     def stream_text(self, record: TextExample, row_id: int = 0) -> Iterator[str]:
         """Generate a continuation of one text and yield its text token by token.

@@ -70,18 +70,20 @@ def _read(name: str, file: BinaryIO, kind: Kind) -> Iterator[TextExample]:
     with file:
         lines = iter(functools.partial(file.readline, MAX_INPUT_LINE_BYTES + 1), b"")
         for number, line in enumerate(lines, 1):
-            where = f"{name}:{number}"
+            location = f"{name}:{number}"
             if len(line) > MAX_INPUT_LINE_BYTES:
                 raise UsageError(
-                    f"{where}: the line has over {MAX_INPUT_LINE_BYTES:,} bytes", SPLIT
+                    f"{location}: the line has over {MAX_INPUT_LINE_BYTES:,} bytes", SPLIT
                 )
             if number == 1:
                 line = line.removeprefix(BOM)
                 kind = kind if kind != "auto" else _guess(line)
             if kind == "text":
-                yield TextExample(validate_text(_decode(line, where), where), location=where)
+                yield TextExample(
+                    validate_text(_decode(line, location), location), location=location
+                )
             elif line.strip():
-                yield _parse(line, where)
+                yield _parse(line, location)
 
 
 def _guess(line: bytes) -> Kind:
@@ -93,25 +95,26 @@ def _guess(line: bytes) -> Kind:
     return "jsonl" if isinstance(value, dict) and "text" in value else "text"
 
 
-def _decode(line: bytes, where: str) -> str:
+def _decode(line: bytes, location: str) -> str:
     try:
         return line.removesuffix(b"\n").removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{where}: byte {error.start + 1} of the line is not UTF-8", "convert the file to UTF-8"
+            f"{location}: byte {error.start + 1} of the line is not UTF-8",
+            "convert the file to UTF-8",
         ) from None
 
 
-def _parse(line: bytes, where: str) -> TextExample:
-    _decode(line, where)
+def _parse(line: bytes, location: str) -> TextExample:
+    _decode(line, location)
     try:
-        value = parse_json(line.rstrip(), where)
+        value = parse_json(line.rstrip(), location)
     except VerificationError as error:
         raise UsageError(error.what, EXAMPLE) from None
     if not isinstance(value, dict) or "text" not in value:
         what = "has no text" if isinstance(value, dict) else "is not a JSON object"
-        raise UsageError(f"{where} {what}", EXAMPLE)
-    text = validate_text(value.pop("text"), f"{where}: text")
+        raise UsageError(f"{location} {what}", EXAMPLE)
+    text = validate_text(value.pop("text"), f"{location}: text")
     pair = value.pop("text_pair", None)
-    pair = None if pair is None else validate_text(pair, f"{where}: text_pair")
-    return TextExample(text, pair, value, where)
+    pair = None if pair is None else validate_text(pair, f"{location}: text_pair")
+    return TextExample(text, pair, value, location)

@@ -36,35 +36,40 @@ def as_records(texts: Iterable[str | tuple[str, str]]) -> Iterator[TextExample]:
     if isinstance(texts, str):
         raise UsageError("a single string was given for texts", "put it into a list: [text]")
     for number, item in enumerate(texts, 1):
-        where = f"text {number}"
+        location = f"text {number}"
         if isinstance(item, tuple) and len(item) == 2:
             yield TextExample(
-                validate_text(item[0], where), validate_text(item[1], where), location=where
+                validate_text(item[0], location),
+                validate_text(item[1], location),
+                location=location,
             )
         else:
-            yield TextExample(validate_text(item, where), location=where)
+            yield TextExample(validate_text(item, location), location=location)
 
 
-def validate_text(text: Any, where: str) -> str:
+def validate_text(text: Any, location: str) -> str:
     """Return the text after checking it.
 
     Args:
         text: the value.
-        where: name for messages.
+        location: name for messages.
 
     Raises:
         UsageError: the value is no string, is too long, or is no valid Unicode.
     """
     if not isinstance(text, str):
-        raise UsageError(f"{where} is of type {type(text).__name__}, not a string")
+        raise UsageError(f"{location} is of type {type(text).__name__}, not a string")
     if len(text) > MAX_TEXT_CHARACTERS:
         raise UsageError(
-            f"{where} has {len(text):,} characters, and at most {MAX_TEXT_CHARACTERS:,} are read",
+            f"{location} has {len(text):,} characters, and at most {MAX_TEXT_CHARACTERS:,} are "
+            "read",
             SPLIT,
         )
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise UsageError(f"{where}: character {error.start + 1} is not valid Unicode") from None
+            raise UsageError(
+                f"{location}: character {error.start + 1} is not valid Unicode"
+            ) from None
     return text

@@ -59,14 +59,15 @@ class Words:
             packed: the row.
             starts_word: (vocab_size,), bool, see ``TokenizerView.starts_word``.
         """
-        own, texts = packed.is_text, packed.document_ids
-        fresh = own.copy()  # first token of each run of text tokens
-        fresh[1:] &= ~own[:-1] | (texts[1:] != texts[:-1])
-        begins = fresh | (own & starts_word[packed.input_ids])
+        is_text, texts = packed.is_text, packed.document_ids
+        run_starts = is_text.copy()  # first token of each run of text tokens
+        run_starts[1:] &= ~is_text[:-1] | (texts[1:] != texts[:-1])
+        begins = run_starts | (is_text & starts_word[packed.input_ids])
         starts, of = np.flatnonzero(begins), np.cumsum(begins) - 1
-        ends = starts + np.bincount(of[own], minlength=len(starts))
-        firsts = np.append(np.flatnonzero(fresh[starts]), len(starts))  # first word of each run
-        stops = np.repeat(firsts[1:], np.diff(firsts))
+        ends = starts + np.bincount(of[is_text], minlength=len(starts))
+        # first word of each run
+        first_words = np.append(np.flatnonzero(run_starts[starts]), len(starts))
+        stops = np.repeat(first_words[1:], np.diff(first_words))
         bounds = list(zip(starts.tolist(), ends.tolist(), strict=True))
         return cls(bounds, stops.tolist(), of)
 
@@ -109,15 +110,15 @@ def select_mask_positions(
         The selected tokens. The tokens of a span form a group; other tokens are groups of one.
     """
     if strategy == "tokens":
-        places = select_tokens(packed, budget, rng)
-        return MaskSelection(places, np.arange(len(places)))
+        positions = select_tokens(packed, budget, rng)
+        return MaskSelection(positions, np.arange(len(positions)))
     words = Words.find(packed, starts_word)
     if strategy == "spans":
-        places = select_spans(words, np.flatnonzero(packed.is_text), budget, rng)
-        return MaskSelection(places, label_runs(places, packed.document_ids))
+        positions = select_spans(words, np.flatnonzero(packed.is_text), budget, rng)
+        return MaskSelection(positions, label_runs(positions, packed.document_ids))
     taken = {"words": select_words, "ngrams": select_ngrams}[strategy](words, budget, rng)
-    places = np.flatnonzero(packed.is_text & np.frombuffer(taken, dtype=bool)[words.index])
-    return MaskSelection(places, np.arange(len(places)))
+    positions = np.flatnonzero(packed.is_text & np.frombuffer(taken, dtype=bool)[words.index])
+    return MaskSelection(positions, np.arange(len(positions)))
 
 
 def label_runs(positions: Ids, document_ids: Ids) -> Ids:
@@ -130,10 +131,10 @@ def label_runs(positions: Ids, document_ids: Ids) -> Ids:
     Returns:
         Number of the run of each position, (n,), int64.
     """
-    fresh = (np.diff(positions, prepend=-2) > 1) | (
+    run_starts = (np.diff(positions, prepend=-2) > 1) | (
         document_ids[positions] != document_ids[positions - 1]
     )
-    numbers: Ids = np.cumsum(fresh) - 1
+    numbers: Ids = np.cumsum(run_starts) - 1
     return numbers
 
 
@@ -148,8 +149,8 @@ def select_tokens(packed: PackedRow, budget: int, rng: np.random.Generator) -> I
     Returns:
         Sorted positions, (n,).
     """
-    found: Ids = np.sort(rng.permutation(np.flatnonzero(packed.is_text))[:budget])
-    return found
+    positions: Ids = np.sort(rng.permutation(np.flatnonzero(packed.is_text))[:budget])
+    return positions
 
 
 def select_words(words: Words, budget: int, rng: np.random.Generator) -> bytearray:
@@ -232,7 +233,7 @@ def select_spans(words: Words, anchors: Ids, budget: int, rng: np.random.Generat
             first = int(words.index[anchor])
             last = min(first + size, words.document_ends[first]) - 1
             start, end = words.spans[first][0], words.spans[last][1]
-            fresh = start + np.flatnonzero(~taken[start:end])[:budget]
-            taken[fresh] = True
-            budget -= len(fresh)
+            added = start + np.flatnonzero(~taken[start:end])[:budget]
+            taken[added] = True
+            budget -= len(added)
     return np.flatnonzero(taken)

@@ -36,12 +36,12 @@ class PackedRow:
 
     def arrays(self, *, token_types: bool) -> dict[str, Ids]:
         """Return the input arrays of the model, with or without token types."""
-        found = {
+        arrays = {
             "input_ids": self.input_ids,
             "document_ids": self.document_ids,
             "position_ids": self.position_ids,
         }
-        return {**found, "token_type_ids": self.token_type_ids} if token_types else found
+        return {**arrays, "token_type_ids": self.token_type_ids} if token_types else arrays
 
 
 def without_special_tokens(ids: Ids) -> Text:
@@ -58,16 +58,18 @@ def pack(texts: Sequence[Text], *, length: int, pad: int) -> PackedRow:
         length: number of tokens of the row.
         pad: id of the padding token.
     """
-    ids, numbers, places, types = (np.zeros(length, dtype=np.int64) for _ in range(4))
-    own, firsts, at = np.zeros(length, dtype=bool), [], 0
+    ids, numbers, positions, types = (np.zeros(length, dtype=np.int64) for _ in range(4))
+    is_text, start_positions, at = np.zeros(length, dtype=bool), [], 0
     ids[:] = pad
     for number, (text, kinds, inner) in enumerate(texts, 1):
         there = slice(at, at + len(text))
-        ids[there], types[there], own[there] = text, kinds, inner
-        numbers[there], places[there] = number, np.arange(len(text))
-        firsts.append(at)
+        ids[there], types[there], is_text[there] = text, kinds, inner
+        numbers[there], positions[there] = number, np.arange(len(text))
+        start_positions.append(at)
         at += len(text)
-    return PackedRow(ids, numbers, places, types, own, np.array(firsts, dtype=np.int64))
+    return PackedRow(
+        ids, numbers, positions, types, is_text, np.array(start_positions, dtype=np.int64)
+    )
 
 
 class PackedDataset:

@@ -157,9 +157,9 @@ def _target_length(max_tokens: int, draw: Draw) -> int:
 def _random_sentences(split: Split, document: int, wanted: int, draw: Draw) -> tuple[int, int]:
     """Draw consecutive sentences of another document, of about ``wanted`` tokens, or to its end."""
     sentences, documents = np.asarray(split.sentences), np.asarray(split.documents)
-    other = int(draw() * (len(documents) - 2))
-    other += other >= document
-    first, last = int(documents[other]), int(documents[other + 1])
+    drawn = int(draw() * (len(documents) - 2))
+    drawn += drawn >= document
+    first, last = int(documents[drawn]), int(documents[drawn + 1])
     at = first + int(draw() * (last - first))
     start = int(sentences[at])
     end = at + 1 + int(np.searchsorted(sentences[at + 1 : last + 1], start + wanted))
@@ -189,9 +189,9 @@ def truncate_pairs(spans: Offsets, max_tokens: int, rng: np.random.Generator) ->
     from_first = np.where(ahead > 0, alone, 0) + both // 2
     lost = np.stack([from_first, excess - from_first], axis=1)
     front = rng.binomial(lost, 0.5)
-    found = np.empty_like(spans)
-    found[:, ::2], found[:, 1::2] = starts + front, ends - (lost - front)
-    return found
+    truncated = np.empty_like(spans)
+    truncated[:, ::2], truncated[:, 1::2] = starts + front, ends - (lost - front)
+    return truncated
 
 
 def best_fit_decreasing(sizes: NDArray[np.int64], length: int) -> NDArray[np.int64]:

@@ -61,15 +61,15 @@ def plan_decoder_length(
     Raises:
         UsageError: a row has no room for text.
     """
-    found: list[tuple[int, int]] = []
-    while (each := lengths(len(found) + 1)) is not None and each[0] < length:
-        found.append((each[0] + 1, each[1] + 1))
-    if not found:
+    pairs: list[tuple[int, int]] = []
+    while (pair := lengths(len(pairs) + 1)) is not None and pair[0] < length:
+        pairs.append((pair[0] + 1, pair[1] + 1))
+    if not pairs:
         raise UsageError(f"rows of {length} tokens have no place for text", "make them longer")
-    whole, rest = np.divmod(np.diff(documents.document_starts()), len(found))
-    texts = np.bincount(rest, minlength=len(found) + 1)
+    whole, rest = np.divmod(np.diff(documents.document_starts()), len(pairs))
+    texts = np.bincount(rest, minlength=len(pairs) + 1)
     texts[-1] = whole.sum()
-    source, target = texts[1:] @ np.array(found)
-    decoder_length = max(round(length * target / source), found[-1][1])
-    sources, targets = zip(*found, strict=True)
+    source, target = texts[1:] @ np.array(pairs)
+    decoder_length = max(round(length * target / source), pairs[-1][1])
+    sources, targets = zip(*pairs, strict=True)
     return partial(Seq2SeqRowBudget, length, decoder_length, sources, targets), decoder_length

@@ -64,8 +64,8 @@ def random_spans(tokens: int, rate: float, mean: float, rng: np.random.Generator
 def _parts(total: int, parts: int, rng: np.random.Generator) -> Ids:
     """Return a random partition of a number into positive integers, (parts,)."""
     cuts = np.sort(rng.permutation(total - 1)[: parts - 1]) + 1
-    found: Ids = np.diff(cuts, prepend=0, append=total)
-    return found
+    lengths: Ids = np.diff(cuts, prepend=0, append=total)
+    return lengths
 
 
 def single_tokens(tokens: int, rate: float, rng: np.random.Generator) -> Noise:
@@ -82,9 +82,9 @@ def single_tokens(tokens: int, rate: float, rng: np.random.Generator) -> Noise:
     Returns:
         Noise mask, (tokens,), bool.
     """
-    found = np.zeros(tokens, dtype=bool)
-    found[rng.permutation(tokens)[: num_noise_tokens(tokens, rate)]] = True
-    return found
+    noise = np.zeros(tokens, dtype=bool)
+    noise[rng.permutation(tokens)[: num_noise_tokens(tokens, rate)]] = True
+    return noise
 
 
 def spans_to_sentinels(text: Ids, noise: Noise, sentinels: Ids) -> Ids:
@@ -99,6 +99,6 @@ def spans_to_sentinels(text: Ids, noise: Noise, sentinels: Ids) -> Ids:
         Token ids, (tokens - noise + spans,).
     """
     starts = noise & ~np.concatenate([[False], noise[:-1]])
-    found = text.copy()
-    found[starts] = sentinels[: np.count_nonzero(starts)]
-    return np.asarray(found[~noise | starts])
+    replaced = text.copy()
+    replaced[starts] = sentinels[: np.count_nonzero(starts)]
+    return np.asarray(replaced[~noise | starts])

@@ -106,11 +106,13 @@ class TokenizerView:
 
     def _template(self, first: str, second: str | None) -> SpecialTokensTemplate:
         """Return the template of an example encoding."""
-        found = self.tokenizer.encode(first, second)
+        encoding = self.tokenizer.encode(first, second)
         parts: list[list[int]] = [[]]
-        types: list[int] = [found.type_ids[0]]
+        types: list[int] = [encoding.type_ids[0]]
         seen: int | None = None
-        for number, kind, text in zip(found.ids, found.type_ids, found.sequence_ids, strict=True):
+        for number, kind, text in zip(
+            encoding.ids, encoding.type_ids, encoding.sequence_ids, strict=True
+        ):
             if text is None:
                 if not parts[-1]:
                     types[-1] = kind

@@ -28,9 +28,9 @@ def auc_counts(scores: "Tensor", positive: "Tensor", negative: "Tensor") -> "tup
     import torch
     from torch.nn import functional as F
 
-    found, chosen = scores.flatten(), positive.flatten()
-    ordered, order = found.sort()
+    values, chosen = scores.flatten(), positive.flatten()
+    ordered, order = values.sort()
     others = F.pad(negative.flatten()[order].cumsum(0), (1, 0))  # among the n lowest scores
-    below = others[torch.searchsorted(ordered, found)]
-    up_to = others[torch.searchsorted(ordered, found, right=True)]
+    below = others[torch.searchsorted(ordered, values)]
+    up_to = others[torch.searchsorted(ordered, values, right=True)]
     return ((below + up_to) * chosen).sum().double() / 2, chosen.sum() * negative.sum()

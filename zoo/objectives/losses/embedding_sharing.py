@@ -20,10 +20,10 @@ class DisentangledEmbedding(nn.Module):
         other: table E_G, which stays a parameter of the other module.
     """
 
-    def __init__(self, other: nn.Embedding) -> None:
+    def __init__(self, base: nn.Embedding) -> None:
         super().__init__()
-        self.base = (other,)  # in a tuple, so that it is not registered as a submodule
-        self.delta = nn.Parameter(torch.zeros_like(other.weight))
+        self.base = (base,)  # in a tuple, so that it is not registered as a submodule
+        self.delta = nn.Parameter(torch.zeros_like(base.weight))
 
     @property
     def weight(self) -> Tensor:
@@ -60,11 +60,11 @@ class GeneratorDiscriminator(nn.Module):
         super().__init__()
         self.generator, self.discriminator = generator, discriminator
         source, target = _embeddings(generator), _embeddings(discriminator)
-        for name, own in list(source.named_children()):
-            if sharing == "tied" and isinstance(own, nn.Embedding | nn.LayerNorm):
-                target.add_module(name, own)
-            elif sharing == "gradient-disentangled" and isinstance(own, nn.Embedding):
-                target.add_module(name, DisentangledEmbedding(own))
+        for name, child in list(source.named_children()):
+            if sharing == "tied" and isinstance(child, nn.Embedding | nn.LayerNorm):
+                target.add_module(name, child)
+            elif sharing == "gradient-disentangled" and isinstance(child, nn.Embedding):
+                target.add_module(name, DisentangledEmbedding(child))
 
     def plain_discriminator(self) -> nn.Module:
         """Return the discriminator with merged embedding tables; all other modules are shared."""
@@ -88,14 +88,14 @@ class GeneratorDiscriminator(nn.Module):
         Returns:
             Tensors that were set.
         """
-        found = []
+        tables = []
         for name, child in _embeddings(self.discriminator).named_children():
             if isinstance(child, DisentangledEmbedding):
                 table = _embeddings(plain).get_parameter(f"{name}.weight")
                 if both:
-                    found.append(child.base[0].weight.copy_(table))
-                found.append(child.delta.copy_(table - child.base[0].weight))
-        return found
+                    tables.append(child.base[0].weight.copy_(table))
+                tables.append(child.delta.copy_(table - child.base[0].weight))
+        return tables
 
 
 def _embeddings(model: nn.Module) -> nn.Module:
@@ -104,6 +104,6 @@ def _embeddings(model: nn.Module) -> nn.Module:
 
 def _with(module: nn.Module, children: Mapping[str, nn.Module]) -> nn.Module:
     """Return a module that shares everything with another one, except for some children."""
-    found = copy.copy(module)
-    found._modules = {**module._modules, **children}
-    return found
+    copied = copy.copy(module)
+    copied._modules = {**module._modules, **children}
+    return copied

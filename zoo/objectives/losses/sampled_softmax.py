@@ -88,13 +88,13 @@ def log_uniform_sample(
     """
     if not 0 < samples < vocabulary:
         raise ValueError(f"{samples} samples of a vocabulary of {vocabulary}")
-    drawn, firsts = torch.empty(0, dtype=torch.int64), np.empty(0, dtype=np.int64)
-    while len(firsts) < samples:
+    drawn, first_draws = torch.empty(0, dtype=torch.int64), np.empty(0, dtype=np.int64)
+    while len(first_draws) < samples:
         uniform = torch.rand(2 * samples, dtype=torch.float64, generator=generator)
         more = (uniform * math.log(vocabulary + 1)).exp().long() - 1
         drawn = torch.cat([drawn, more.clamp(max=vocabulary - 1)])
-        firsts = np.unique(drawn.numpy(), return_index=True)[1]
-    taken = torch.from_numpy(np.sort(firsts)[:samples])
+        first_draws = np.unique(drawn.numpy(), return_index=True)[1]
+    taken = torch.from_numpy(np.sort(first_draws)[:samples])
     return SampledWords(drawn[taken], int(taken[-1]) + 1)
 
 

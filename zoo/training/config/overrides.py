@@ -82,10 +82,10 @@ def check_keys(values: ConfigDict, struct_type: Any, path: str, source: str) -> 
                 check_keys(value, inner, f"{path}{key}.", source)
 
 
-def config_diff(one: ConfigDict, other: ConfigDict, path: str = "") -> Iterator[str]:
+def config_diff(first: ConfigDict, second: ConfigDict, path: str = "") -> Iterator[str]:
     """Yield a line per setting that differs: ``optimizer.max_grad_norm: 1.0 and 0.5``."""
-    for key in sorted({*one, *other}):
-        a, b = one.get(key), other.get(key)
+    for key in sorted({*first, *second}):
+        a, b = first.get(key), second.get(key)
         if isinstance(a, dict) and isinstance(b, dict):
             yield from config_diff(a, b, f"{path}{key}.")
         elif a != b:

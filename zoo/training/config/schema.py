@@ -129,9 +129,9 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
         """
         self._check_limits()
         for name in ("global_batch_tokens", "micro_batch_tokens"):
-            places = getattr(self, name)
-            if places is not None and places < self.seq_len:
-                raise ValueError(f"{name} is {places}, less than a row of {self.seq_len}")
+            tokens = getattr(self, name)
+            if tokens is not None and tokens < self.seq_len:
+                raise ValueError(f"{name} is {tokens}, less than a row of {self.seq_len}")
         if self.ema_decay is not None and not 0 <= self.ema_decay < 1:
             raise ValueError(f"ema_decay is {self.ema_decay}, which is not in [0, 1)")
         if not -(2**63) <= self.seed < 2**64:
@@ -211,14 +211,14 @@ def build_config(
     """
     from zoo.plugins import get_family
 
-    asked = deep_merge(values, overrides)
-    if not isinstance(asked.get("family"), str):
+    requested = deep_merge(values, overrides)
+    if not isinstance(requested.get("family"), str):
         raise UsageError("the settings name no family", "name one as `family`")
-    family = get_family(asked["family"])
+    family = get_family(requested["family"])
     sizes = family.sizes()
-    started = _started(family, asked, offline=offline) if asked.get("init_from") else None
-    size = asked.get("size", started or "tiny")
-    _check_kinds(asked)
+    started = _started(family, requested, offline=offline) if requested.get("init_from") else None
+    size = requested.get("size", started or "tiny")
+    _check_kinds(requested)
     if size not in sizes:
         raise UsageError(
             f"{family.name} has no size {size!r}",
@@ -227,14 +227,14 @@ def build_config(
     recipe = msgspec.to_builtins(family.recipe(size))
     if started is not None:  # the pretrained configuration is kept, except for dropout
         recipe["config"] = {k: v for k, v in recipe["config"].items() if k.endswith(DROPOUT)}
-        asked = deep_merge(asked, {"size": size})
-    if asked.get("seq_len", recipe["seq_len"]) <= (recipe["seq_len_warmup"] or {}).get(
+        requested = deep_merge(requested, {"size": size})
+    if requested.get("seq_len", recipe["seq_len"]) <= (recipe["seq_len_warmup"] or {}).get(
         "seq_len", 0
     ):
         recipe["seq_len_warmup"] = None  # full rows are not longer
-    if asked.get("objective", recipe["objective"]) != recipe["objective"]:
+    if requested.get("objective", recipe["objective"]) != recipe["objective"]:
         recipe["objective_args"] = {}  # the recipe's are options of another objective
-    return validate_config(deep_merge(recipe, asked))
+    return validate_config(deep_merge(recipe, requested))
 
 
 def _check_kinds(tree: ConfigDict) -> None:
@@ -263,7 +263,7 @@ def errors_naming(file: Path | None) -> Iterator[None]:
         raise type(error)(what, error.hint) from error
 
 
-def _started(family: "Family", asked: ConfigDict, *, offline: bool) -> str:
+def _started(family: "Family", requested: ConfigDict, *, offline: bool) -> str:
     """Return the size that is most similar to the pretrained model.
 
     Raises:
@@ -272,17 +272,17 @@ def _started(family: "Family", asked: ConfigDict, *, offline: bool) -> str:
     from zoo.training.state.load_weights import config_differences
     from zoo.training.state.pretrained import config_similarity, resolve_init_checkpoint
 
-    check_keys(asked, TrainConfig, "", "settings")
-    init_from = _converted(asked["init_from"], InitConfig, "settings: init_from")
+    check_keys(requested, TrainConfig, "", "settings")
+    init_from = _converted(requested["init_from"], InitConfig, "settings: init_from")
     config = resolve_init_checkpoint(init_from.model, family, offline=offline).config
     sizes = family.sizes()
-    alike = {name: config_similarity(each, config) for name, each in sizes.items()}
+    alike = {name: config_similarity(candidate, config) for name, candidate in sizes.items()}
     best = max(alike, key=alike.__getitem__)
-    size = asked.get("size", best)
+    size = requested.get("size", best)
     if size in sizes and alike[size] < alike[best]:
-        found = config_differences(sizes[size], config)
+        differences = config_differences(sizes[size], config)
         raise UsageError(
-            f"size is {size}, and {init_from.model} is most like {best}: {', '.join(found)}",
+            f"size is {size}, and {init_from.model} is most like {best}: {', '.join(differences)}",
             "leave the size out",
         )
     return best
@@ -302,8 +302,8 @@ def validate_config(values: ConfigDict, source: str = "settings") -> TrainConfig
     return _converted(values, TrainConfig, source)
 
 
-def _converted(tree: Any, kind: type[Kind], where: str) -> Kind:
+def _converted(tree: Any, kind: type[Kind], location: str) -> Kind:
     try:
         return msgspec.convert(tree, kind)
     except (msgspec.ValidationError, ValueError, TypeError) as error:
-        raise UsageError(f"{where}: {error}") from error
+        raise UsageError(f"{location}: {error}") from error

@@ -72,12 +72,12 @@ class DistContext:
 
     def gather_rows(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Return the concatenated rows of all processes, in order of ranks, on the CPU."""
-        own = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
-        if self.world_size == 1 or not self.any(bool(own)):
-            return own
+        local = {name: tensor.detach().cpu() for name, tensor in tensors.items()}
+        if self.world_size == 1 or not self.any(bool(local)):
+            return local
         parts: Sequence[dict[str, torch.Tensor]] = [{} for _ in range(self.world_size)]
-        distributed.all_gather_object(parts, own)
-        return {name: torch.cat([part[name] for part in parts]) for name in own}
+        distributed.all_gather_object(parts, local)
+        return {name: torch.cat([part[name] for part in parts]) for name in local}
 
     def broadcast(self, value: str) -> str:
         """Return the value of the main process, in all processes."""

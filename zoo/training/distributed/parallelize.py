@@ -12,43 +12,43 @@ from zoo.training.distributed.context import DistContext
 from zoo.training.loss_module import LossModule
 
 
-def parallelize(lesson: LossModule, settings: TrainConfig, ranks: DistContext) -> nn.Module:
+def parallelize(loss_module: LossModule, config: TrainConfig, dist: DistContext) -> nn.Module:
     """Return the module that the trainer calls; FSDP replaces the parameters in place.
 
     Args:
-        lesson: the model and its objective, on the device.
-        settings: configuration of the run.
-        ranks: rank, world size and device.
+        loss_module: the model and its objective, on the device.
+        config: configuration of the run.
+        dist: rank, world size and device.
     """
-    if settings.gradient_checkpointing:
-        for block in transformer_blocks(lesson):
+    if config.gradient_checkpointing:
+        for block in transformer_blocks(loss_module):
             again = partial(checkpoint, block.forward, use_reentrant=False)
             block.forward = again
-    if settings.fsdp and ranks.world_size > 1:
-        apply_fsdp(lesson, ranks)
-    wrapped: nn.Module = lesson
-    if settings.compile:
+    if config.fsdp and dist.world_size > 1:
+        apply_fsdp(loss_module, dist)
+    wrapped: nn.Module = loss_module
+    if config.compile:
         wrapped = torch.compile(wrapped)  # type: ignore[assignment]
-    if ranks.world_size > 1 and not settings.fsdp:
-        devices = [ranks.device] if ranks.device.type == "cuda" else None
+    if dist.world_size > 1 and not config.fsdp:
+        devices = [dist.device] if dist.device.type == "cuda" else None
         wrapped = nn.parallel.DistributedDataParallel(wrapped, device_ids=devices)
     return wrapped
 
 
-def apply_fsdp(lesson: LossModule, ranks: DistContext) -> None:
+def apply_fsdp(loss_module: LossModule, dist: DistContext) -> None:
     """Shard parameters over processes, block by block (Zhao et al. 2023, arXiv:2304.11277).
 
     Args:
-        lesson: the model and its objective, changed in place.
-        ranks: world size and device.
+        loss_module: the model and its objective, changed in place.
+        dist: world size and device.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    mesh = init_device_mesh(ranks.device.type, (ranks.world_size,))
-    for block in transformer_blocks(lesson):
+    mesh = init_device_mesh(dist.device.type, (dist.world_size,))
+    for block in transformer_blocks(loss_module):
         fully_shard(block, mesh=mesh)
-    fully_shard(lesson, mesh=mesh)
+    fully_shard(loss_module, mesh=mesh)
 
 
 def transformer_blocks(module: nn.Module) -> Iterator[nn.Module]:

@@ -40,10 +40,10 @@ class MetricSums:
         for name, pair in other.values.items():
             self.values[name] = self.values[name] + pair if name in self.values else pair
 
-    def reduce(self, ranks: DistContext) -> "MetricSums":
+    def reduce(self, dist: DistContext) -> "MetricSums":
         """Sum over all processes, in place."""
-        if ranks.world_size > 1:
-            summed = ranks.all_reduce(torch.stack(list(self.values.values())))
+        if dist.world_size > 1:
+            summed = dist.all_reduce(torch.stack(list(self.values.values())))
             self.values = dict(zip(self.values, summed, strict=True))
         return self
 

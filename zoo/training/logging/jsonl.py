@@ -91,15 +91,15 @@ class JsonlLogger(Logger):
             VerificationError: the log is shorter, or no line ends there.
         """
         with self.path.open("rb") as file:
-            kept = file.read(position)
-        if len(kept) < position or not (kept.endswith(b"\n") or position == 0):
+            content = file.read(position)
+        if len(content) < position or not (content.endswith(b"\n") or position == 0):
             raise VerificationError(
                 f"{self.path} is not the log that the checkpoint goes with: "
                 f"no line ends at byte {position:,}",
                 "restore it from a copy",
             )
         os.ftruncate(self._log, position)
-        self._hash = blake3(kept)
+        self._hash = blake3(content)
 
     def close(self) -> None:
         """Close both files."""
@@ -133,15 +133,15 @@ def read_jsonl(run: Path, name: str = METRICS_FILE) -> list[Record]:
 
 def _record(path: Path, number: int, line: bytes) -> Record:
     try:
-        found = json.loads(line)
+        record = json.loads(line)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        record = None
+    if not isinstance(record, dict):
         raise VerificationError(
             f"{path}, line {number} is damaged: {line[:40].decode(errors='replace')!r}",
             "restore the file from a copy, or remove the line",
         )
-    return found
+    return record
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

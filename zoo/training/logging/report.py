@@ -89,8 +89,8 @@ def _facts(history: RunHistory) -> Iterator[tuple[str, str, str]]:
     yield "corpus", corpus.name, f"BLAKE3 {digest[:12]}\N{HORIZONTAL ELLIPSIS}" if digest else ""
 
 
-def _batch(settings: Record) -> str:
-    size, length = settings.get("global_batch_tokens"), settings.get("seq_len")
+def _batch(config: Record) -> str:
+    size, length = config.get("global_batch_tokens"), config.get("seq_len")
     return f"{size:,} a step, {length:,} a row" if size and length else ""
 
 

@@ -48,7 +48,7 @@ class RunHistory:
     def names(self, group: str) -> list[str]:
         """Return the names in ``losses`` or ``metrics``, in the order of the last records."""
         lasts = [r[-1].get(group, {}) for r in (self.train, self.validation) if r]
-        return list(dict.fromkeys(name for found in lasts for name in found))
+        return list(dict.fromkeys(name for last in lasts for name in last))
 
     @classmethod
     def read(cls, run: Path) -> Self:

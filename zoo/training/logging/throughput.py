@@ -124,7 +124,7 @@ class Throughput:
     @property
     def tokens_per_second(self) -> float | None:
         """Tokens per second over the last steps; ``None`` before the first step."""
-        seconds = sum(each for _, each in self._steps)
+        seconds = sum(duration for _, duration in self._steps)
         return sum(tokens for tokens, _ in self._steps) / seconds if seconds else None
 
     @property
@@ -147,8 +147,8 @@ class Throughput:
         """
         now = self._clock()
         seconds, self._told = now - self._told, now
-        spent = [each for _, each in self._steps]
-        found = {
+        spent = [duration for _, duration in self._steps]
+        values = {
             "step": step,
             "tokens_per_second": self.tokens_per_second,
             "seconds_per_step": sum(spent) / len(spent) if spent else None,
@@ -156,7 +156,7 @@ class Throughput:
             "memory_bytes": peak_memory(self.device),
             "seconds": seconds,
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def peak_memory(device: "torch.device") -> int:

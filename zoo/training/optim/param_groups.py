@@ -93,5 +93,6 @@ def layerwise_lr_scales(model: "nn.Module", decay: float) -> dict[str, float]:
 
 
 def _scale(name: str, scales: dict[str, float]) -> float:
-    found = [prefix for prefix in scales if name.startswith(prefix)]
-    return scales[min(found, key=len)] if found else 1.0  # the outermost module takes precedence
+    outer = [prefix for prefix in scales if name.startswith(prefix)]
+    # the outermost module takes precedence
+    return scales[min(outer, key=len)] if outer else 1.0

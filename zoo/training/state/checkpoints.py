@@ -62,23 +62,23 @@ class CheckpointMeta(JsonStruct):
     digest: str = ""
 
 
-def settings_digest(settings: msgspec.Struct) -> str:
+def settings_digest(config: msgspec.Struct) -> str:
     """Return the BLAKE3 digest of a run's configuration."""
-    return blake3(msgspec.json.encode(settings, order="sorted")).hexdigest()
+    return blake3(msgspec.json.encode(config, order="sorted")).hexdigest()
 
 
 def list_checkpoints(run: Path) -> dict[int, Path]:
     """Return step -> directory of all checkpoints of a run in order, damaged ones included."""
-    found = {}
+    paths = {}
     for path in (run / CHECKPOINTS).glob("step-*"):
         match = _NAME.fullmatch(path.name)
         if match and path.is_dir():
-            found[int(match[1])] = path
-    return dict(sorted(found.items()))
+            paths[int(match[1])] = path
+    return dict(sorted(paths.items()))
 
 
 def save_checkpoint(
-    run: Path, state: CheckpointMeta, groups: Mapping[str, Tensors], ranks: DistContext
+    run: Path, state: CheckpointMeta, groups: Mapping[str, Tensors], dist: DistContext
 ) -> None:
     """Write a checkpoint; all processes must call it.
 
@@ -87,7 +87,7 @@ def save_checkpoint(
         state: metadata without ``files`` and ``digest``.
         groups: file stem -> tensors by name. Sharded tensors go to the directory ``shards``, where
             each process writes its part.
-        ranks: rank and world size.
+        dist: rank and world size.
 
     Raises:
         UsageError: the disk is full, or cannot be written; nothing remains of the attempt.
@@ -95,11 +95,11 @@ def save_checkpoint(
     from zoo.io.digests.files import hash_file
 
     split = {stem: tensors for stem, tensors in groups.items() if is_sharded(tensors)}
-    if not ranks.is_main_process:
+    if not dist.is_main_process:
         if split:
             with map_os_errors(run, DISK_FULL_HINT):
-                save_shards(Path(ranks.broadcast("")), split)
-            ranks.barrier()
+                save_shards(Path(dist.broadcast("")), split)
+            dist.barrier()
         return
     target = run / CHECKPOINTS / f"step-{state.step:08d}"
     with atomic_directory(target, force=True, managed=True) as staging:
@@ -107,8 +107,8 @@ def save_checkpoint(
             if tensors and stem not in split:
                 write_tensors(staging / f"{stem}.safetensors", tensors)
         if split:
-            save_shards(Path(ranks.broadcast(str(staging / SHARDS))), split)
-            ranks.barrier()
+            save_shards(Path(dist.broadcast(str(staging / SHARDS))), split)
+            dist.barrier()
         files = sorted(path for path in staging.rglob("*") if path.is_file())
         state.files = {str(path.relative_to(staging)): hash_file(path) for path in files}
         state.digest = NO_DIGEST
@@ -244,7 +244,7 @@ def prune_checkpoints(run: Path, *, keep: int, best: int | None) -> None:
         keep: number of last checkpoints to keep.
         best: step of the lowest evaluation loss, or ``None``.
     """
-    found = list_checkpoints(run)
-    for step in list(found)[:-keep]:
+    paths = list_checkpoints(run)
+    for step in list(paths)[:-keep]:
         if step != best:
-            discard(found[step])
+            discard(paths[step])

@@ -29,14 +29,14 @@ from zoo.training.state.checkpoints import write_tensors
 from zoo.version import __version__
 
 
-def check_writable(path: Path, job: TrainSetup, model: ModelFile) -> None:
+def check_writable(path: Path, setup: TrainSetup, model: ModelFile) -> None:
     """Check before training that the final model can be written and read back.
 
     Configuration and tokenizer are written to a staging directory, read back, and removed.
 
     Args:
         path: directory of the model.
-        job: setup of the run.
+        setup: setup of the run.
         model: contents of ``config.json``.
 
     Raises:
@@ -49,10 +49,10 @@ def check_writable(path: Path, job: TrainSetup, model: ModelFile) -> None:
         staged_path(path) as trial,
     ):
         trial.mkdir()
-        tokenizer = job.corpus.tokenizer_json()
+        tokenizer = setup.corpus.tokenizer_json()
         (trial / CONFIG).write_bytes(encode_json(model))
         (trial / TOKENIZER).write_bytes(tokenizer)
-        kind, back = job.family.config_type, read_json_record(trial / CONFIG, ModelFile).config
+        kind, back = setup.family.config_type, read_json_record(trial / CONFIG, ModelFile).config
         try:
             same = msgspec.convert(back, kind) == msgspec.convert(model.config, kind)
         except (msgspec.ValidationError, ValueError):
@@ -64,20 +64,20 @@ def check_writable(path: Path, job: TrainSetup, model: ModelFile) -> None:
             )
 
 
-def model_file(job: TrainSetup, network: TrainedModel) -> ModelFile:
+def model_file(setup: TrainSetup, network: TrainedModel) -> ModelFile:
     """Return the contents of ``config.json`` of a final model."""
     return ModelFile(
         zoo=FORMAT_VERSION,
-        family=job.family.name,
+        family=setup.family.name,
         head=network.head,
         config=msgspec.to_builtins(network.config),
-        tokenizer=job.corpus.record.tokenizer,
+        tokenizer=setup.corpus.record.tokenizer,
     )
 
 
 def save_final_model(
     path: Path,
-    job: TrainSetup,
+    setup: TrainSetup,
     network: TrainedModel,
     weights: Mapping[str, torch.Tensor],
     training: Any,
@@ -86,7 +86,7 @@ def save_final_model(
 
     Args:
         path: directory of the model.
-        job: setup of the run.
+        setup: setup of the run.
         network: the trained model.
         weights: weights by the zoo's names, tied ones once.
         training: data, seed, steps and metrics, for the manifest.
@@ -98,8 +98,8 @@ def save_final_model(
 
     with atomic_directory(path, force=True) as staging:
         write_tensors(staging / WEIGHTS, dict(weights))
-        (staging / CONFIG).write_bytes(encode_json(model_file(job, network)))
-        (staging / TOKENIZER).write_bytes(job.corpus.tokenizer_json())
+        (staging / CONFIG).write_bytes(encode_json(model_file(setup, network)))
+        (staging / TOKENIZER).write_bytes(setup.corpus.tokenizer_json())
         manifest = Manifest(
             zoo=FORMAT_VERSION,
             created_by={"plm-zoo": __version__},

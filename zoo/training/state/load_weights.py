@@ -30,7 +30,7 @@ class MissingWeights:
         for name, tensor in model.state_dict(keep_vars=True).items():
             names.setdefault(id(tensor), []).append(name)
         known = filled.keys() | {id(tensor) for tensor in settled}
-        self.names = [each[0] for number, each in names.items() if number not in known]
+        self.names = [aliases[0] for number, aliases in names.items() if number not in known]
         # tensors that two models share are no evidence that a module of the second one was loaded
         self._loaded = [n[0] for number, n in names.items() if number in filled and len(n) == 1]
 
@@ -75,20 +75,20 @@ def _inside(name: str, part: str) -> bool:
     return name == part or name.startswith(f"{part}.")
 
 
-def config_differences(wanted: Config, found: Config) -> Iterator[str]:
+def config_differences(wanted: Config, actual: Config) -> Iterator[str]:
     """Yield a message for each integer field in which two configurations differ.
 
     The vocabulary size and token ids are not compared.
 
     Args:
         wanted: configuration of the model to train.
-        found: configuration of the checkpoint.
+        actual: configuration of the checkpoint.
     """
     for name in wanted.__struct_fields__:
-        one, other = getattr(wanted, name), getattr(found, name)
-        counted = type(one) is int and name != "vocab_size" and not name.endswith("_token_id")
-        if counted and one != other:
-            yield f"{name} is {other}, not {one}"
+        expected, value = getattr(wanted, name), getattr(actual, name)
+        counted = type(expected) is int and name != "vocab_size" and not name.endswith("_token_id")
+        if counted and expected != value:
+            yield f"{name} is {value}, not {expected}"
 
 
 def copy_weights(
@@ -115,11 +115,11 @@ def copy_weights(
     differ = next(config_differences(network.config, checkpoint.config), None)
     if differ is not None:
         raise UsageError(f"{reference} cannot be started with as it is: {differ}", _WIDTH)
-    places = network.module.state_dict(keep_vars=True)
+    targets = network.module.state_dict(keep_vars=True)
     meant = _same_sources(checkpoint, network)
     left = []
     for name, value in _stored(checkpoint):
-        place = places.get(meant.get(name, ""))
+        place = targets.get(meant.get(name, ""))
         if place is None:
             left.append(name)
             continue

@@ -93,14 +93,14 @@ class PretrainedInit:
             offline: make no network connection.
         """
         model = resolve_init_checkpoint(init_from.model, family, offline=offline)
-        found = {"model": model}
+        checkpoints = {"model": model}
         if init_from.generator is not None:
-            found["generator"] = resolve_init_checkpoint(
+            checkpoints["generator"] = resolve_init_checkpoint(
                 init_from.generator, family, offline=offline
             )
         info = model.model.tokenizer
         tokenizer = None if info is None else _given((model.path / TOKENIZER).read_bytes(), info)
-        return cls(model.config, tokenizer, init_from, found)
+        return cls(model.config, tokenizer, init_from, checkpoints)
 
     @classmethod
     def from_run(
@@ -164,8 +164,8 @@ class PretrainedInit:
                 unused=left,
             )
         settled = objective.after_load(model, networks, self.checkpoints)
-        fresh = MissingWeights(model, filled, settled)
-        fresh.validate(
+        missing = MissingWeights(model, filled, settled)
+        missing.validate(
             self.init_config.new_modules,
             " and ".join(r.reference for r in records.values()),
             objective.name,
@@ -174,7 +174,7 @@ class PretrainedInit:
             config=msgspec.to_builtins(self.config),
             tokenizer=None if self.tokenizer is None else self.tokenizer.info,
             models=records,
-            new_parameters=fresh.names,
+            new_parameters=missing.names,
         )
 
 
@@ -192,18 +192,18 @@ def resolve_init_checkpoint(reference: str, family: "Family", *, offline: bool) 
     """
     from zoo.convert.on_first_use import resolve_checkpoint
 
-    found = resolve_checkpoint(reference, offline=offline)
-    if found.family.name != family.name:
+    checkpoint = resolve_checkpoint(reference, offline=offline)
+    if checkpoint.family.name != family.name:
         raise UsageError(
-            f"{reference} is of the family {found.family.name}, not {family.name}",
-            f"`zoo pretrain {found.family.name} --init-from {reference}`",
+            f"{reference} is of the family {checkpoint.family.name}, not {family.name}",
+            f"`zoo pretrain {checkpoint.family.name} --init-from {reference}`",
         )
-    return found
+    return checkpoint
 
 
-def config_similarity(one: Config, other: Config) -> int:
+def config_similarity(first: Config, second: Config) -> int:
     """Return the number of fields in which two configurations of a family are equal."""
-    return sum(getattr(one, name) == getattr(other, name) for name in one.__struct_fields__)
+    return sum(getattr(first, name) == getattr(second, name) for name in first.__struct_fields__)
 
 
 def _given(json: bytes, info: TokenizerInfo) -> "ExistingTokenizer":

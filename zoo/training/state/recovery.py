@@ -36,7 +36,7 @@ class SavedCheckpoint:
 
 
 def last_intact_checkpoint(
-    run: Path, settings: TrainConfig, ranks: DistContext
+    run: Path, config: TrainConfig, dist: DistContext
 ) -> SavedCheckpoint | None:
     """Return the last intact checkpoint of a run, or ``None`` if it has no checkpoint yet.
 
@@ -46,46 +46,46 @@ def last_intact_checkpoint(
 
     Args:
         run: the run's directory.
-        settings: configuration of the run.
-        ranks: rank and world size.
+        config: configuration of the run.
+        dist: rank and world size.
 
     Raises:
         VerificationError: all checkpoints are damaged.
     """
-    name = ranks.broadcast(_choose(run, settings) if ranks.is_main_process else "")
+    name = dist.broadcast(_choose(run, config) if dist.is_main_process else "")
     if not name:
         return None
     path = run / CHECKPOINTS / name
-    return SavedCheckpoint(path, _read(path, settings))
+    return SavedCheckpoint(path, _read(path, config))
 
 
-def check(run: Path, path: Path, settings: TrainConfig) -> str:
+def check(run: Path, path: Path, config: TrainConfig) -> str:
     """Check a checkpoint: its record, the digests of its files, and the log up to its step.
 
     Args:
         run: the run's directory.
         path: directory of the checkpoint.
-        settings: configuration of the run.
+        config: configuration of the run.
 
     Raises:
         VerificationError, SourceError: the checkpoint is damaged, or belongs to another run.
     """
-    state = _read(path, settings)
+    state = _read(path, config)
     detail = check_checkpoint(path, state)
     check_metrics_file(run / JOURNAL, state)
     return detail
 
 
-def _read(path: Path, settings: TrainConfig) -> CheckpointMeta:
-    return read_meta(path, steps=settings.max_steps, settings=settings_digest(settings))
+def _read(path: Path, config: TrainConfig) -> CheckpointMeta:
+    return read_meta(path, steps=config.max_steps, settings=settings_digest(config))
 
 
-def _choose(run: Path, settings: TrainConfig) -> str:
+def _choose(run: Path, config: TrainConfig) -> str:
     """Return the directory name of the last intact checkpoint, or an empty string."""
     damaged: dict[Path, str] = {}
     for path in reversed(list_checkpoints(run).values()):
         try:
-            check(run, path, settings)
+            check(run, path, config)
         except (VerificationError, SourceError) as error:
             damaged[path] = error.what
             continue

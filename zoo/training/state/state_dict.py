@@ -44,15 +44,15 @@ def load_trainer_state_dict(
     Raises:
         VerificationError: names or shapes of tensors differ from those of the trainer.
     """
-    where = saved.path
+    path = saved.path
     if any(name.startswith(f"{SHARDS}/") for name in saved.meta.files):
         _allocate(trainer)
-        kept = trainer_state_dict(trainer)
-        with parsing(where / SHARDS, "a sharded checkpoint of this model"):
-            load_shards(where / SHARDS, {name: kept[name] for name in kept.keys() - groups.keys()})
+        state = trainer_state_dict(trainer)
+        with parsing(path / SHARDS, "a sharded checkpoint of this model"):
+            load_shards(path / SHARDS, {name: state[name] for name in state.keys() - groups.keys()})
     else:
-        load_unique_state_dict(trainer.loss_module.model, groups.get("weights", {}), where)
-        with parsing(where, "a checkpoint of this model"):
+        load_unique_state_dict(trainer.loss_module.model, groups.get("weights", {}), path)
+        with parsing(path, "a checkpoint of this model"):
             _set_optimizer(trainer, groups.get("optimizer", {}))
             if trainer.ema is not None:
                 trainer.ema.load_state_dict(groups["ema_decay"])
@@ -65,36 +65,36 @@ def load_trainer_state_dict(
 
 def unique_state_dict(module: torch.nn.Module) -> Tensors:
     """Return the state dict of a module; tied parameters appear once, under their first name."""
-    found: Tensors = {}
+    tensors: Tensors = {}
     seen = set()
     for name, tensor in module.state_dict(keep_vars=True).items():
         if id(tensor) not in seen:
-            found[name] = tensor.detach()
+            tensors[name] = tensor.detach()
             seen.add(id(tensor))
-    return found
+    return tensors
 
 
 def load_unique_state_dict(
-    module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], where: Path
+    module: torch.nn.Module, tensors: Mapping[str, torch.Tensor], path: Path
 ) -> None:
     """Copy tensors of ``unique_state_dict`` into a module.
 
     Args:
         module: module with the same parameters.
         tensors: tensors by name.
-        where: file of the tensors, for messages.
+        path: file of the tensors, for messages.
 
     Raises:
         VerificationError: names or shapes differ.
     """
-    own = unique_state_dict(module)
-    odd = own.keys() ^ tensors.keys()
-    odd |= {name for name in own.keys() - odd if own[name].shape != tensors[name].shape}
+    weights = unique_state_dict(module)
+    odd = weights.keys() ^ tensors.keys()
+    odd |= {name for name in weights.keys() - odd if weights[name].shape != tensors[name].shape}
     if odd:
         raise VerificationError(
-            f"{where} holds weights of another model: {', '.join(sorted(odd)[:3])}"
+            f"{path} holds weights of another model: {', '.join(sorted(odd)[:3])}"
         )
-    for name, tensor in own.items():
+    for name, tensor in weights.items():
         tensor.copy_(tensors[name])
 
 
@@ -132,8 +132,10 @@ def _set_optimizer(trainer: "Trainer", tensors: Mapping[str, torch.Tensor]) -> N
 def _memory(trainer: "Trainer") -> Tensors:
     """Return the recurrent states of all micro-batches and ranks, concatenated in order of rows."""
     names = trainer.recurrent_states[0] if trainer.recurrent_states else {}
-    own = {name: torch.cat([memory[name] for memory in trainer.recurrent_states]) for name in names}
-    return trainer.dist.gather_rows(own)
+    states = {
+        name: torch.cat([memory[name] for memory in trainer.recurrent_states]) for name in names
+    }
+    return trainer.dist.gather_rows(states)
 
 
 def _set_memory(trainer: "Trainer", rows: Mapping[str, torch.Tensor]) -> None:

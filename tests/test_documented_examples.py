@@ -1,0 +1,222 @@
+"""Every example of README.md, docs/api.md and docs/pretraining.md runs and prints what it shows.
+
+Commands run in one working directory, with a published BERT, texts, and a Hub on loopback that has
+small models under the names of the examples. A command runs after those that write its inputs.
+"""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import warm
+from tests.hub.hub_server import Hub
+from tests.plugins.laying import lay_out
+from tests.tokenizers.directories import real
+from tests.tokenizers.trained import END, byte_level
+
+ROOT = Path(__file__).parents[1]
+PAGES = ("README.md", "docs/api.md", "docs/pretraining.md")
+FLOAT = re.compile(r"-?\d+\.\d+(?:e[-+]\d+)?|\d+e[-+]\d+|\d+\.(?=[ \]])")
+SHORT = ("--max-steps", "3", "--global-batch-tokens", "1024", "--device", "cpu")
+"""Options that make a documented run of minutes one of seconds."""
+NOT_RUN = ("make", "torchrun")  # `make` installs; `torchrun` is in tests/training
+TINY: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
+SMALL: dict[str, Any] = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "vocab_size": 30522,
+}
+
+
+def blocks(language: str) -> list[str]:
+    """Return the code blocks of all pages in a language."""
+    text = "\n".join((ROOT / page).read_text("utf-8") for page in PAGES)
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def documented() -> dict[str, str]:
+    """Return command -> the output that its page shows, empty for none."""
+    outputs: dict[str, str] = {}
+    for block in blocks("console"):
+        for part in re.split(r"(?m)^\$ ", block.replace("\\\n", " "))[1:]:
+            command, _, output = part.partition("\n")
+            outputs[shlex.join(shlex.split(command, comments=True))] = output
+    return outputs
+
+
+COMMANDS = {
+    command: output for command, output in documented().items() if not command.startswith(NOT_RUN)
+}
+WRITERS = {  # directory -> the command that writes it
+    words[words.index("-o") + 1]: command
+    for command in COMMANDS
+    if "-o" in (words := shlex.split(command))
+}
+LONG = "onnx"  # in commands and programs that export a graph: over 10 seconds
+PYTHON = [block for block in blocks("python") if "\nprint(" in block]
+
+
+class Examples:
+    """A working directory in which the documented commands run, each once."""
+
+    def __init__(self, folder: Path, hub: str) -> None:
+        self.folder, self.outputs = folder, dict[str, str]()
+        self.environment = {"HF_ENDPOINT": hub, "HF_HUB_DISABLE_TELEMETRY": "1"}
+        self.environment |= {"ZOO_HOME": str(folder / "store"), "HF_HOME": str(folder / "hf")}
+        (folder / "all-MiniLM-L6-v2").symlink_to(real())
+        for name in ("books", "articles"):
+            (folder / name).symlink_to(ROOT / "zoo" / "data" / "sample")
+
+    def run(self, command: str) -> str:
+        """Run a command after those that write its inputs; return what it prints."""
+        if command not in self.outputs:
+            words = shlex.split(command)
+            self.write_inputs(words[1:])
+            short = SHORT if words[1] == "pretrain" else ()
+            done = warm.zoo(*words[1:], *short, cwd=self.folder, **self.environment)
+            assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+            self.outputs[command] = done.stdout
+        return self.outputs[command]
+
+    def write_inputs(self, words: list[str]) -> None:
+        """Run the commands that write the directories that are named."""
+        outputs = [words[k + 1] for k, word in enumerate(words) if word == "-o"]
+        for path, command in WRITERS.items():
+            named = [word for word in words if word == path or word.startswith(f"{path}/")]
+            if named and path not in outputs:
+                self.run(command)
+
+    def python(self, code: str) -> str:
+        """Run a program after the commands that write the models that it loads."""
+        self.write_inputs(re.findall(r'zoo\.load\("(.*?)"', code))
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            env={**os.environ, **self.environment, "OMP_NUM_THREADS": "1"},
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Examples]:
+    with Hub() as server:
+        scratch = tmp_path_factory.mktemp("published")
+        server.add("openai-community/gpt2", tiny_gpt2(scratch / "gpt2"))
+        server.add("google-bert/bert-base-uncased", tiny_bert(scratch / "bert"))
+        yield Examples(tmp_path_factory.mktemp("examples"), server.url)
+
+
+def tiny_gpt2(path: Path) -> dict[str, bytes]:
+    """Return the files of a small GPT-2 with a tokenizer."""
+    import transformers
+
+    vocabulary, merges = byte_level((END,))
+    kind: Any = transformers.GPT2LMHeadModel
+    kind(transformers.GPT2Config(**TINY, vocab_size=1500)).save_pretrained(path)
+    (path / "vocab.json").write_text(vocabulary)
+    (path / "merges.txt").write_text(merges)
+    return contents(path)
+
+
+def tiny_bert(path: Path) -> dict[str, bytes]:
+    """Return the files of a small BERT with the vocabulary of the published one."""
+    import transformers
+
+    kind: Any = transformers.BertForPreTraining
+    kind(transformers.BertConfig(**SMALL)).save_pretrained(path)
+    (path / "vocab.txt").write_bytes((real() / "vocab.txt").read_bytes())
+    return contents(path)
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+def assert_same_output(expected: str, printed: str) -> None:
+    """Check that texts and whole numbers are equal, and decimals but for their last digits.
+
+    ``...`` stands for any text. Numbers with exponents, which are rounding errors, may differ.
+    """
+    pattern = re.escape(FLOAT.sub("#", expected.strip())).replace(re.escape("..."), ".*")
+    assert re.fullmatch(pattern, FLOAT.sub("#", printed.strip())), f"{expected}\n{printed}"
+    pairs = zip(FLOAT.findall(expected), FLOAT.findall(printed), strict=False)
+    for shown, number in pairs:
+        if "e" not in shown:
+            assert float(number) == pytest.approx(float(shown), abs=2e-3)
+
+
+def test_examples_are_found() -> None:
+    assert len(COMMANDS) > 12 and len(PYTHON) == 2
+    assert len([output for output in COMMANDS.values() if output]) == 4
+    assert {"minilm", "minilm-onnx", "runs/books", "corpus"} <= WRITERS.keys()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=pytest.mark.long if LONG in command else ())
+        for command in COMMANDS
+    ],
+)
+def test_a_command_prints_what_its_page_shows(examples: Examples, command: str) -> None:
+    printed = examples.run(command)
+    if COMMANDS[command]:
+        assert_same_output(COMMANDS[command], printed)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(code, marks=pytest.mark.long if LONG in code else (), id=f"example-{k}")
+        for k, code in enumerate(PYTHON)
+    ],
+)
+def test_a_program_prints_what_its_page_shows(examples: Examples, code: str) -> None:
+    shown = re.findall(r"(?m)^# (.*)$", code)
+    assert_same_output("\n".join(shown), examples.python(code))
+
+
+def test_the_logger_of_the_page_writes_the_gradient_norm(examples: Examples) -> None:
+    (code,) = (block for block in blocks("python") if "def zoo_loggers" in block)
+    site = lay_out(examples.folder / "site", {}, code)
+    options = ("--report-to", "gradient-norm", "-o", "runs/norms")
+    done = warm.zoo(
+        *("pretrain", "bert", *options, *SHORT),
+        cwd=examples.folder,
+        PYTHONPATH=str(site),
+        **examples.environment,
+    )
+    assert done.returncode == 0, done.stderr
+    run = examples.folder / "runs" / "norms"
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    norms = [(r["step"], r["gradient_norm"]) for r in records if r.get("split") == "train"]
+    lines = (run / "gradient_norm.txt").read_text().splitlines()
+    assert norms and lines == [f"{step} {norm}" for step, norm in norms]
+
+
+@pytest.mark.long
+def test_generation_is_the_same_on_both_backends(examples: Examples) -> None:
+    (command,) = (command for command in COMMANDS if "generate gpt2-onnx" in command)
+    assert examples.run(command) == examples.run(command.replace("gpt2-onnx", "gpt2"))
+
+
+def test_another_output_is_noticed() -> None:
+    shown = "[79 tensors, 1.4e-06, 0.766, ...]"
+    assert_same_output(shown, "[79 tensors, 9.9e-07, 0.767, 3]")
+    for other in ("[78 tensors, 9.9e-07, 0.767, 3]", "[79 tensors, 9.9e-07, 0.866, 3]"):
+        with pytest.raises(AssertionError):
+            assert_same_output(shown, other)

@@ -196,9 +196,9 @@ def check(name: str, source: Path, folder: Path) -> None:
     with before.for_head(case.head).reader as theirs, after.reader as ours:
         assert theirs.tensors.keys() <= ours.tensors.keys(), "a tensor is missing"
         for tensor in theirs.tensors:
-            expected, found = theirs.read(tensor), ours.read(tensor)
-            assert expected.dtype == found.dtype, f"{tensor} differs"
-            assert np.array_equal(expected, found), f"{tensor} differs"
+            expected, actual = theirs.read(tensor), ours.read(tensor)
+            assert expected.dtype == actual.dtype, f"{tensor} differs"
+            assert np.array_equal(expected, actual), f"{tensor} differs"
     shutil.rmtree(folder / "back")
 
 
@@ -210,21 +210,21 @@ def convert(source: Path, target: Path, *more: str) -> Process:
 def race(case: Case, source: Path, folder: Path, rounds: int) -> dict[str, Timing]:
     """Return the timings of the contenders by name."""
 
-    def fresh(name: str) -> Path:
+    def output(name: str) -> Path:
         shutil.rmtree(folder / name, ignore_errors=True)
         return folder / name
 
     def peer() -> Process:
         family = get_family(case.family)
         kind = family.architecture(family.sizes()[case.size], case.head)
-        argv = [sys.executable, "-c", PEER, kind, str(source), str(fresh("peer"))]
+        argv = [sys.executable, "-c", PEER, kind, str(source), str(output("peer"))]
         return run_process(argv, {"HF_HUB_OFFLINE": "1"})
 
     contenders: dict[str, Callable[[], Process]] = {
-        "zoo": lambda: convert(source, fresh("ours")),
-        "cp": lambda: run_process(["cp", "-r", str(source), str(fresh("copy"))]),
+        "zoo": lambda: convert(source, output("ours")),
+        "cp": lambda: run_process(["cp", "-r", str(source), str(output("copy"))]),
         "sync": lambda: run_process(
-            ["sh", "-c", DURABLE, "sh", str(source), str(fresh("durable"))]
+            ["sh", "-c", DURABLE, "sh", str(source), str(output("durable"))]
         ),
     }
     return alternate(contenders | ({"peer": peer} if case.peer else {}), rounds=rounds)
@@ -232,7 +232,7 @@ def race(case: Case, source: Path, folder: Path, rounds: int) -> dict[str, Timin
 
 def row(name: str, size: float, timings: dict[str, Timing]) -> list[str]:
     """Return a row of the table."""
-    ours, copy, sync = (timings[each] for each in ("zoo", "cp", "sync"))
+    ours, copy, sync = (timings[tool] for tool in ("zoo", "cp", "sync"))
     peer = timings.get("peer")
     theirs = ["none", "", ""]
     if peer:

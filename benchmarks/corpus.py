@@ -48,20 +48,20 @@ def measure(options: argparse.Namespace, megabytes: int, scratch: Path) -> None:
         while file.tell() < megabytes * 1_000_000:
             for text in texts:
                 file.write(text.read_bytes().strip() + b"\n\n")
-    given = ["--tokenizer", str(options.tokenizer), "--family", options.family]
+    tokenizer = ["--tokenizer", str(options.tokenizer), "--family", options.family]
 
     def part(name: str) -> object:
         shutil.rmtree(scratch / name, ignore_errors=True)
-        own = ["--part", name, "--corpus", str(source), "--out", str(scratch / name)]
-        return run_process([sys.executable, "-m", "benchmarks.corpus", *own, *given])
+        part_options = ["--part", name, "--corpus", str(source), "--out", str(scratch / name)]
+        return run_process([sys.executable, "-m", "benchmarks.corpus", *part_options, *tokenizer])
 
     timings = alternate(
         {name: lambda name=name: part(name) for name in ("ours", "loop")},  # type: ignore[misc]
         rounds=options.rounds,
         warm_up=0,
     )
-    found = [np.fromfile(p, "<u2") for p in sorted((scratch / "ours/train").glob("tokens-*"))]
-    ids = np.concatenate(found)
+    shards = [np.fromfile(p, "<u2") for p in sorted((scratch / "ours/train").glob("tokens-*"))]
+    ids = np.concatenate(shards)
     if not np.array_equal(ids, np.fromfile(scratch / "loop/ids", "<u2")):
         sys.exit("the ids differ")
     size = source.stat().st_size

@@ -49,17 +49,17 @@ def run(
         place[: len(row)] = torch.tensor(row)
     with torch.inference_mode():
         top = model.backbone(ids, None, state)[-1]
-    inner = [each[1 : len(row) - 1] for each, row in zip(top, rows, strict=True)]
-    return [torch.stack(each.chunk(2, dim=-1)).numpy() for each in inner]
+    inner = [states[1 : len(row) - 1] for states, row in zip(top, rows, strict=True)]
+    return [torch.stack(states.chunk(2, dim=-1)).numpy() for states in inner]
 
 
 def compare(model: Elmo, folder: Path, characters: int, *, carry: bool) -> float:
     """Return the largest absolute difference over all batches."""
     state, worst = RecurrentState(), 0.0
     for sentences, expected in zip(*read(folder), strict=True):
-        found = run(model, sentences, characters, state if carry else None)
+        outputs = run(model, sentences, characters, state if carry else None)
         state = RecurrentState(state.ended)
-        for ours, theirs in zip(found, expected, strict=True):
+        for ours, theirs in zip(outputs, expected, strict=True):
             assert ours.shape == theirs.shape, "the words are not the fixture's"
             worst = max(worst, float(np.abs(ours - theirs).max()))
     return worst
@@ -74,16 +74,16 @@ def main() -> None:
         checkpoint = load_checkpoint(Path(scratch) / "model")
         characters: int = checkpoint.config.max_characters  # type: ignore[attr-defined]
         print(f"{report.parameters:,} parameters from {report.format}, round trip exact")
-        found = {}
+        differences = {}
         for dtype in (torch.float32, torch.float64):
             model = load_model(checkpoint, dtype)
             assert isinstance(model, Elmo)
-            found[dtype] = compare(model, folder, characters, carry=True)
-            print(f"{dtype}: largest difference {found[dtype]:.1e}")
+            differences[dtype] = compare(model, folder, characters, carry=True)
+            print(f"{dtype}: largest difference {differences[dtype]:.1e}")
             reset = compare(model, folder, characters, carry=False)
             print(f"{dtype}: {reset:.1e} if each batch begins afresh, so the state counts")
             assert reset > 100 * LIMIT
-    if max(found.values()) > LIMIT:
+    if max(differences.values()) > LIMIT:
         raise SystemExit(f"more than {LIMIT:.0e}")
 
 

@@ -35,14 +35,14 @@ AGREE = 1e-5
 
 def sentences(folder: Path, count: int = COUNT) -> list[str]:
     """Return evenly spaced sentences of a folder's text files, in their order."""
-    found = []
+    texts = []
     for path in sorted(folder.glob("*.txt")):
         for paragraph in path.read_text("utf-8").split("\n\n"):
             parts = re.split(r"(?<=[.!?])[\"'\u201d\u2019]?\s+", " ".join(paragraph.split()))
-            found += [part for part in parts if len(part.split()) >= SHORTEST]
-    if len(found) < count:
-        sys.exit(f"{folder} has {len(found)} sentences, and {count} are needed")
-    return [found[k * len(found) // count] for k in range(count)]
+            texts += [part for part in parts if len(part.split()) >= SHORTEST]
+    if len(texts) < count:
+        sys.exit(f"{folder} has {len(texts)} sentences, and {count} are needed")
+    return [texts[k * len(texts) // count] for k in range(count)]
 
 
 def packaged_model() -> Path:
@@ -77,9 +77,9 @@ def peer(model: Path, max_tokens: int, batch: int, *, by_length: bool) -> "Embed
             mask = inputs["attention_mask"].unsqueeze(-1).float()
             mean = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
             rows.append(torch.nn.functional.normalize(mean, dim=-1).numpy())
-        found = np.empty((len(texts), rows[0].shape[1]), rows[0].dtype)
-        found[order] = np.concatenate(rows)
-        return found
+        vectors = np.empty((len(texts), rows[0].shape[1]), rows[0].dtype)
+        vectors[order] = np.concatenate(rows)
+        return vectors
 
     return embed
 
@@ -117,7 +117,7 @@ def main() -> None:
             "transformers, sorted by length, batches of 8": peer(source, cut, 8, by_length=True),
         }
         expected, *others = [embed(texts) for embed in contenders.values()]
-        worst = max(float(np.abs(found - expected).max()) for found in others)
+        worst = max(float(np.abs(vectors - expected).max()) for vectors in others)
         if worst > AGREE:
             sys.exit(f"the embeddings differ by {worst:.1e}, more than {AGREE:.0e}")
         timings = alternate(

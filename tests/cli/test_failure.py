@@ -14,7 +14,7 @@ class PanicException(BaseException):
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "message"),
     [
         (VerificationError("a\nb: \x1b[31m", "c"), 3, "error: a\\nb: \\x1b[31m; c\n"),
         (SourceError("gone"), 4, "error: gone\n"),
@@ -29,11 +29,11 @@ class PanicException(BaseException):
     ],
 )
 def test_one_line_and_the_documented_code(
-    error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
+    error: BaseException, code: int, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert report(error, ["--json"]) == code
     out, err = capsys.readouterr()
-    assert said in err and err.startswith("error: ") and err.count("\n") == 1 and len(err) < 600
+    assert message in err and err.startswith("error: ") and err.count("\n") == 1 and len(err) < 600
     assert json.loads(out)["exit_code"] == code
 
 

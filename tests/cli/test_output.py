@@ -82,12 +82,12 @@ def test_a_full_disk_behind_standard_output_is_one_line(arguments: tuple[str, ..
     assert done.stderr == b"error: cannot write standard output: No space left on device\n"
 
 
-@pytest.mark.parametrize("closed", ["1", "2", "0"])
-def test_a_closed_stream_is_no_traceback(closed: str, tmp_path: Path) -> None:
-    command = f"exec {sys.executable} -m zoo info all-minilm-l6-v2 {closed}>&-"
+@pytest.mark.parametrize("stream", ["1", "2", "0"])
+def test_a_closed_stream_is_no_traceback(stream: str, tmp_path: Path) -> None:
+    command = f"exec {sys.executable} -m zoo info all-minilm-l6-v2 {stream}>&-"
     done = subprocess.run(["sh", "-c", command], capture_output=True, check=False)
-    assert done.returncode == (2 if closed == "1" else 0), done.stderr
-    assert b"Traceback" not in done.stderr and done.stderr.count(b"\n") == (closed == "1")
+    assert done.returncode == (2 if stream == "1" else 0), done.stderr
+    assert b"Traceback" not in done.stderr and done.stderr.count(b"\n") == (stream == "1")
 
 
 def test_an_error_that_repeats_a_long_value_is_cut(capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,8 +72,8 @@ def check_fill_mask(result: dict[str, Any], source: Path) -> None:
     place = 1 + result["text"].split().index("[MASK]")
     (mask,) = result["masks"]
     assert len(mask["predictions"]) == 5
-    found = mask["predictions"][0]["score"]
-    assert found == pytest.approx(logits[place].softmax(dim=-1).max().item(), rel=1e-4)
+    score = mask["predictions"][0]["score"]
+    assert score == pytest.approx(logits[place].softmax(dim=-1).max().item(), rel=1e-4)
 
 
 def check_classify(result: dict[str, Any], source: Path) -> None:
@@ -88,33 +88,33 @@ def test_a_file_of_texts(task: str, hub_checkpoint: Make, tmp_path: Path) -> Non
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
     source = hub_checkpoint(TASKS[task])
     done = zoo("run", task, source, "--input", tmp_path / "texts.txt")
-    found = results(done)
-    assert [result["text"] for result in found] == texts
-    assert [result for result in found if "truncated" in result] == []
+    features = results(done)
+    assert [result["text"] for result in features] == texts
+    assert [result for result in features if "truncated" in result] == []
     check = {
         "embed": check_embed,
         "features": check_features,
         "fill-mask": check_fill_mask,
         "classify": check_classify,
     }[task]
-    for result in found:
+    for result in features:
         check(result, source)
 
 
 def test_json_lines_from_standard_input(model: Path, tmp_path: Path) -> None:
     lines = [{"id": 7, "text": "a b"}, {"text": "c", "from": ["x"]}, {"id": 9, "text": "a b"}]
     stdin = "\n\n".join(map(json.dumps, lines)) + "\n"
-    found = results(zoo("run", "embed", model, "-", stdin=stdin))
-    assert [{k: v for k, v in r.items() if k != "embedding"} for r in found] == lines
-    assert found[0]["embedding"] == found[2]["embedding"] != found[1]["embedding"]
-    check_embed(found[1], tmp_path / "source")
+    result = results(zoo("run", "embed", model, "-", stdin=stdin))
+    assert [{k: v for k, v in r.items() if k != "embedding"} for r in result] == lines
+    assert result[0]["embedding"] == result[2]["embedding"] != result[1]["embedding"]
+    check_embed(result[1], tmp_path / "source")
 
 
 def test_plain_lines_from_standard_input(model: Path) -> None:
-    found = results(zoo("run", "features", model, "-", "--layers", "0,-1", stdin="a\n\nb c\n"))
-    assert [result["text"] for result in found] == ["a", "", "b c"]
-    assert [list(result["layers"]) for result in found] == [["0", "2"]] * 3
-    assert [len(result["tokens"]) for result in found] == [3, 2, 4]
+    features = results(zoo("run", "features", model, "-", "--layers", "0,-1", stdin="a\n\nb c\n"))
+    assert [result["text"] for result in features] == ["a", "", "b c"]
+    assert [list(result["layers"]) for result in features] == [["0", "2"]] * 3
+    assert [len(result["tokens"]) for result in features] == [3, 2, 4]
 
 
 def test_one_object_on_request(model: Path) -> None:

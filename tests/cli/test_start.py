@@ -130,12 +130,12 @@ def test_json_prints_one_object(command: str) -> None:
 
 def completed(words: str, cwd: Path) -> list[str]:
     """Return the completions of the last word, as ``type,value``."""
-    asked = {
+    environment = {
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split()) - 1),
         "_ZOO_COMPLETE": "bash_complete",
     }
-    return zoo(cwd=cwd, **asked).stdout.splitlines()
+    return zoo(cwd=cwd, **environment).stdout.splitlines()
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -147,7 +147,7 @@ def test_completion_prints_a_script_that_completes(shell: str) -> None:
 def test_directories_are_completed_beside_names(tmp_path: Path) -> None:
     (tmp_path / "bert-mine").mkdir()
     (tmp_path / "bert-notes.txt").touch()
-    found = completed("zoo verify bert", tmp_path)
-    assert {"plain,bert-mine", "plain,bert-base-uncased"} <= set(found)
-    assert "plain,bert-notes.txt" not in found
+    completions = completed("zoo verify bert", tmp_path)
+    assert {"plain,bert-mine", "plain,bert-base-uncased"} <= set(completions)
+    assert "plain,bert-notes.txt" not in completions
     assert completed("zoo verify ./be", tmp_path) == ["dir,./be"]  # bash lists the directories

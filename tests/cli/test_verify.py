@@ -24,10 +24,10 @@ def outcomes(text: str) -> dict[str, str]:
     """Parse the printed checks; return a mapping from name to outcome."""
     names = ("digests", "account", "round trip", "ties", "transformers")
     lines = text.splitlines()
-    found = {
+    outcome = {
         n: line.removeprefix(n).split()[0] for n in names for line in lines if line.startswith(n)
     }
-    return found
+    return outcome
 
 
 def forge(model: Path, name: str) -> None:
@@ -125,10 +125,10 @@ def test_an_account_that_no_longer_closes(model: Path) -> None:
     forge(model, path.name)
     done = zoo("verify", model)
     assert done.returncode == 3
-    found = outcomes(done.stdout)
-    assert (found["digests"], found["account"]) == ("ok", "failed")
+    result = outcomes(done.stdout)
+    assert (result["digests"], result["account"]) == ("ok", "failed")
     assert "head.bias" in done.stdout
-    assert found["transformers"] == "not"  # not run, as the model is missing
+    assert result["transformers"] == "not"  # not run, as the model is missing
 
 
 def test_a_directory_that_was_not_converted(hub_checkpoint: Make) -> None:

@@ -54,8 +54,8 @@ def flip_bits(path: Path, count: int, find: Callable[[Path], str] = finding) -> 
         content = bytearray(file.read_bytes())
         content[bit // 8] ^= 1 << bit % 8
         file.write_bytes(content)
-        if file.name not in (said := find(path)) or "\n" in said:
-            missed.append(f"bit {bit} of {file.name}: {said!r}")
+        if file.name not in (message := find(path)) or "\n" in message:
+            missed.append(f"bit {bit} of {file.name}: {message!r}")
         content[bit // 8] ^= 1 << bit % 8
         file.write_bytes(content)
     return missed

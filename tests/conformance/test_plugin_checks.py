@@ -74,14 +74,14 @@ def test_without_the_option_the_first_module_alone_is_imported(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [(ENDLESS, "more than 4 s"), ("import os\nos._exit(3)\n", "ends the process, with 3")],
 )
 def test_module_that_hangs_or_exits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, said: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     """The package has no slow imports, so that the subprocess starts quickly."""
     site = lay_out(tmp_path, {"more.py": text}, first=FAMILY)
     monkeypatch.setenv("PYTHONPATH", str(site))
     (problem,) = check_plugin("mine", seconds=4)
-    assert said in problem
+    assert message in problem

@@ -71,12 +71,12 @@ def test_former_names_of_vocabularies(tmp_path: Path) -> None:
         "spiece.model": "30k-clean.model",
     }
     for family, contents in files.items():
-        found = []
+        vocabularies = []
         for names in ({name: name for name in contents}, former):
             folder = tmp_path / f"{family}-{len(names)}"
             folder.mkdir()
             (folder / "config.json").write_text(json.dumps({"model_type": "openai-gpt"}))
             for name, content in contents.items():
                 (folder / names[name]).write_bytes(content)
-            found.append(get_family(family).tokenizer(SourceFiles(folder)).to_str())
-        assert found[0] == found[1]
+            vocabularies.append(get_family(family).tokenizer(SourceFiles(folder)).to_str())
+        assert vocabularies[0] == vocabularies[1]

@@ -101,11 +101,11 @@ def test_least_recently_used_are_evicted(
     hub_checkpoint: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paths, "MAX_CACHED", 2)
-    one, two, three = (str(hub_checkpoint("BertModel", name)) for name in ("one", "two", "three"))
+    first, two, three = (str(hub_checkpoint("BertModel", name)) for name in ("one", "two", "three"))
     folder = tmp_path / "zoo-home" / "cache"
     unfinished = folder / ".four.x"
     unfinished.mkdir(parents=True)
-    used = [resolve_checkpoint(source).path for source in (one, two, one, three)]
+    used = [resolve_checkpoint(source).path for source in (first, two, first, three)]
     assert used[0] == used[2]
     assert sorted(folder.iterdir()) == sorted([unfinished, used[0], used[3]])
     assert resolve_checkpoint(two).path == used[1]

@@ -24,15 +24,15 @@ def source(path: Path) -> CheckpointDir:
 
 
 def arrays(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
 
     def keep(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset):
-            found[name] = item[()]
+            values[name] = item[()]
 
     with h5py.File(path, "r") as file:
         file.visititems(keep)
-    return found
+    return values
 
 
 @pytest.mark.parametrize("case", sorted(path.stem for path in GOLDEN.iterdir()))
@@ -89,9 +89,9 @@ def test_features_and_embeddings_of_texts(tmp_path: Path) -> None:
     model = zoo.load(tmp_path / "ours", backend="cpu", dtype="float64")
     weights = {name: array.astype(np.float64) for name, array in golden.weights.items()}
     texts = ["A cat sat .", "no", ""]
-    found = model.features(texts, layers=[0, 1, -1])
+    actual = model.features(texts, layers=[0, 1, -1])
     again = model.features(texts[::-1], layers=[-1])[::-1]  # texts in a batch are independent
-    for text, result, other in zip(texts, found, again, strict=True):
+    for text, result, other in zip(texts, actual, again, strict=True):
         words = text.split()
         ids = sentence_ids(words, golden.hub_config["char_cnn"]["max_characters_per_token"])
         expected = elmo_numpy.layers(golden.hub_config, weights, ids)
@@ -102,7 +102,7 @@ def test_features_and_embeddings_of_texts(tmp_path: Path) -> None:
         assert np.abs(other["layers"]["2"] - mixed).max() <= 1e-9
     with pytest.warns(UserWarning, match="mean"):
         vectors = model.embed(texts)
-    for vector, result in zip(vectors, found, strict=True):
+    for vector, result in zip(vectors, actual, strict=True):
         assert np.abs(vector - result["layers"]["2"].mean(0)).max() <= 1e-9
 
 
@@ -119,6 +119,6 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert dry["parameters"] == sum(array.size for array in golden.weights.values())
     assert dry["tokenizer"] is True and dry["account"]["absent"] == ["mix"]
     zoo_says("convert", str(theirs), "-o", str(tmp_path / "ours"))
-    found = zoo_says("run", "features", str(tmp_path / "ours"), "A cat", "--max-tokens", "3")
-    (result,) = found["results"]
+    output = zoo_says("run", "features", str(tmp_path / "ours"), "A cat", "--max-tokens", "3")
+    (result,) = output["results"]
     assert result["tokens"] == ["<S>", "A", "</S>"] and result["truncated"] == 1

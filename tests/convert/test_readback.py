@@ -55,7 +55,7 @@ def test_non_finite_numbers(hub_checkpoint: Make, to: To, key: str, number: str)
 
 @BOTH
 @pytest.mark.parametrize(
-    ("file", "change", "said"),
+    ("file", "change", "expected"),
     [
         ("config.json", {"model_type": "no-such"}, "config.json"),
         ("tokenizer.json", {"model": None}, "tokenizer"),
@@ -67,7 +67,7 @@ def test_file_that_differs_from_the_plan(
     to: To,
     file: str,
     change: dict[str, Any],
-    said: str,
+    expected: str,
 ) -> None:
     write = writers._write
 
@@ -76,7 +76,7 @@ def test_file_that_differs_from_the_plan(
 
     monkeypatch.setattr(writers, "_write", write_wrongly)
     message = refused(hub_checkpoint("BertModel"), to)
-    assert "cannot be read back" in message and said in message
+    assert "cannot be read back" in message and expected in message
 
 
 @BOTH

@@ -169,8 +169,8 @@ def test_new_head_needs_the_option(hub_checkpoint: Make, tmp_path: Path) -> None
     report = convert(
         from_hub(source), tmp_path / "ours", head=head, init_head=True, labels=["no", "yes", "?"]
     )
-    fresh = {entry.target for entry in report.mapping.initialized}
-    assert fresh == {"head.weight", "head.bias", "pooler.weight", "pooler.bias"}
+    initialized = {entry.target for entry in report.mapping.initialized}
+    assert initialized == {"head.weight", "head.bias", "pooler.weight", "pooler.bias"}
     stored = tensors(tmp_path / "ours")
     assert stored["head.weight"].shape == (3, 32)
     assert 0.01 < float(stored["pooler.weight"].std()) < 0.03
@@ -236,8 +236,8 @@ def test_signs_of_zero_and_payloads_of_nan_survive(hub_checkpoint: Make, tmp_pat
     stored["cls.predictions.bias"][:3] = odd.view(torch.float32)
     rewrite(source, stored)
     convert(from_hub(source), tmp_path / "ours")
-    kept = tensors(tmp_path / "ours")["head.bias"][:3]
-    assert kept.view(torch.int32).tolist() == odd.tolist()
+    bias = tensors(tmp_path / "ours")["head.bias"][:3]
+    assert bias.view(torch.int32).tolist() == odd.tolist()
 
 
 def test_unknown_keys_are_kept(hub_checkpoint: Make, tmp_path: Path) -> None:

@@ -28,16 +28,16 @@ def save_as_bin(source: Path, *, shards: int, zipped: bool) -> None:
     tensors = load_file(source / "model.safetensors")
     (source / "model.safetensors").unlink()
     names = sorted(tensors)
-    where: dict[str, str] = {}
+    weight_map: dict[str, str] = {}
     for k in range(shards):
         number = f"-{k + 1:05d}-of-{shards:05d}" if shards > 1 else ""
         shard = {name: tensors[name] for name in names[k::shards]}
         file = f"pytorch_model{number}.bin"
         torch.save(shard, source / file, _use_new_zipfile_serialization=zipped)
-        where |= dict.fromkeys(shard, file)
+        weight_map |= dict.fromkeys(shard, file)
     if shards > 1:
         index = source / "pytorch_model.bin.index.json"
-        index.write_text(json.dumps({"metadata": {"total_size": 0}, "weight_map": where}))
+        index.write_text(json.dumps({"metadata": {"total_size": 0}, "weight_map": weight_map}))
 
 
 @pytest.mark.parametrize(("shards", "zipped"), [(1, False), (3, True)])

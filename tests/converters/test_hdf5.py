@@ -56,8 +56,8 @@ def test_arrays_are_read_by_their_path(tmp_path: Path) -> None:
             "top": TensorInfo("F32", (3, 4)),
         }
         for name, array in arrays.items():
-            found = reader.read(name.replace("__", "/"))
-            assert np.array_equal(found, array)
+            actual = reader.read(name.replace("__", "/"))
+            assert np.array_equal(actual, array)
 
 
 def test_compressed_and_foreign_byte_orders_are_read(tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ def test_compressed_and_foreign_byte_orders_are_read(tmp_path: Path) -> None:
         file.create_dataset("big", data=array.astype(">f4"))
     with HDF5.open(tmp_path, ["weights.hdf5"]) as reader:
         for name in ("packed", "big"):
-            found = reader.read(name)
+            actual = reader.read(name)
             assert reader.tensors[name] == TensorInfo("F32", (20, 30))
-            assert found.dtype == "<f4" and np.array_equal(found, array)
+            assert actual.dtype == "<f4" and np.array_equal(actual, array)
 
 
 def test_plain_array_is_a_range_of_the_file(tmp_path: Path) -> None:
@@ -166,9 +166,9 @@ def test_write_and_read(tmp_path: Path) -> None:
         "c": np.zeros((0, 2), np.float32),
         "d": np.arange(6, dtype=np.float32).reshape(2, 3).T,  # column-major
     }
-    told: list[int] = []
-    files = HDF5.write(tmp_path, [output(n, a) for n, a in arrays.items()], told.append)
-    assert sum(told) == 12 + 24
+    progress: list[int] = []
+    files = HDF5.write(tmp_path, [output(n, a) for n, a in arrays.items()], progress.append)
+    assert sum(progress) == 12 + 24
     with HDF5.open(tmp_path, [path.name for path in files]) as reader:
         for name, array in arrays.items():
             assert reader.read(name).tobytes() == array.tobytes()

@@ -271,8 +271,8 @@ def test_a_storage_described_in_two_ways(tmp_path: Path) -> None:
 
 def test_small_file_with_huge_tensors(tmp_path: Path) -> None:
     data = bytes(1 << 20)
-    one = tensor(storage(count=1 << 18), shape=(1 << 18,), strides=(1,)) + b"q\1"
-    entries = {"a": one} | {f"t{k}": b"h\1" for k in range(1000)}
+    tensor_code = tensor(storage(count=1 << 18), shape=(1 << 18,), strides=(1,)) + b"q\1"
+    entries = {"a": tensor_code} | {f"t{k}": b"h\1" for k in range(1000)}
     refused(tmp_path, zipped(pickled(dictionary(entries)), {"data/0": data}), "claim 1049624576")
 
 

@@ -41,11 +41,11 @@ def test_arrays_match_numpy(tmp_path: Path, cuts: tuple[int, ...], dtype: str) -
     with opened(tmp_path) as reader:
         assert list(reader.tensors) == [str(number) for number in range(len(arrays))]
         for name, array in zip(reader.tensors, arrays, strict=True):
-            found = reader.read(name)
-            assert (found.shape, found.dtype) == (array.shape, array.dtype)
+            actual = reader.read(name)
+            assert (actual.shape, actual.dtype) == (array.shape, array.dtype)
             assert reader.tensors[name].shape == array.shape
-            assert found.tobytes() == array.tobytes()
-            assert not found.flags.writeable
+            assert actual.tobytes() == array.tobytes()
+            assert not actual.flags.writeable
         assert len(reader.files) == len(cuts) + 2
 
 
@@ -181,21 +181,21 @@ def test_random_bytes_raise_only_errors(tmp_path: Path, seed: int) -> None:
 def test_one_name_for_two_tensors(tmp_path: Path) -> None:
     """A family must not give two tensors one name."""
     written(tmp_path)
-    found = {name: ReleaseTensor("same" if name in "13" else name) for name in "01234"}
+    names = {name: ReleaseTensor("same" if name in "13" else name) for name in "01234"}
     with (
         opened(tmp_path) as reader,
         pytest.raises(VerificationError, match="1 and 3 are both same"),
     ):
-        RenamingReader(reader, found)
+        RenamingReader(reader, names)
 
 
 def test_shapes_on_the_hub(tmp_path: Path) -> None:
     arrays = written(tmp_path)
-    found = {name: ReleaseTensor(f"hub.{name}") for name in "134"}
-    found["0"] = ReleaseTensor("hub.0", transposed=True)
-    found["2"] = ReleaseTensor("hub.2", squeezed=True, transposed=True)
+    names = {name: ReleaseTensor(f"hub.{name}") for name in "134"}
+    names["0"] = ReleaseTensor("hub.0", transposed=True)
+    names["2"] = ReleaseTensor("hub.2", squeezed=True, transposed=True)
     with opened(tmp_path) as reader:
-        seen = RenamingReader(reader, found)
+        seen = RenamingReader(reader, names)
         assert seen.tensors["hub.2"].shape == (3, 2)
         assert np.array_equal(seen.read("hub.2"), arrays[2][0].T)
         assert np.array_equal(seen.read("hub.0"), arrays[0].T)

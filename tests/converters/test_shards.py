@@ -22,7 +22,7 @@ PLACES = {"a": ONE, "b": ONE, "c": TWO}
 
 
 @pytest.mark.parametrize(
-    ("form", "names", "found"),
+    ("form", "names", "expected"),
     [
         (SAFE, ["config.json", "model.safetensors"], ["model.safetensors"]),
         (SAFE, [TWO, "config.json", INDEX, ONE], [INDEX, ONE, TWO]),
@@ -45,8 +45,8 @@ PLACES = {"a": ONE, "b": ONE, "c": TWO}
         (BIN, ["training_args.bin", "model.bin", "optimizer.bin"], []),
     ],
 )
-def test_find(form: Format, names: list[str], found: list[str]) -> None:
-    assert form.find(names) == tuple(found)
+def test_find(form: Format, names: list[str], expected: list[str]) -> None:
+    assert form.find(names) == tuple(expected)
 
 
 def test_only_pickles_are_executable_and_they_come_last() -> None:
@@ -97,11 +97,11 @@ class Sharded:
     def path(self, file: str) -> Path:
         return self.folder / self.name(file)
 
-    def write(self, places: Mapping[str, str], *, values: float = 1.0) -> None:
-        for file in {*places.values()}:
-            held = [name for name, place in places.items() if place == file]
+    def write(self, weight_map: Mapping[str, str], *, values: float = 1.0) -> None:
+        for file in {*weight_map.values()}:
+            held = [name for name, place in weight_map.items() if place == file]
             self.save({name: values + ord(name) for name in held}, self.path(file))
-        self.index(weight_map={name: self.name(file) for name, file in places.items()})
+        self.index(weight_map={name: self.name(file) for name, file in weight_map.items()})
 
     def index(self, **content: object) -> None:
         self.path(INDEX).write_text(json.dumps({"metadata": {}, **content}))

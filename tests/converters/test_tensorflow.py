@@ -31,10 +31,10 @@ def copy(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("stem", STEMS)
 def test_tensors_match_tensorflow(stem: str) -> None:
-    given = np.load(FOLDER / "values.npz")
+    expected = np.load(FOLDER / "values.npz")
     with opened(FOLDER, stem) as reader:
         for name in reader.tensors:
-            ours, theirs = reader.read(name), given[name.replace("/", "|")]
+            ours, theirs = reader.read(name), expected[name.replace("/", "|")]
             assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
             assert ours.tobytes() == theirs.tobytes(), name
         assert len(reader.tensors) == {"bert_model.ckpt": 139, "kinds.ckpt": 7}[stem]
@@ -42,14 +42,14 @@ def test_tensors_match_tensorflow(stem: str) -> None:
 
 def test_files_are_found_by_name() -> None:
     find = TensorFlow().find
-    one = ["m.ckpt.index", "m.ckpt.data-00000-of-00002", "m.ckpt.data-00001-of-00002"]
-    assert find([*reversed(one), "vocab.txt", "m.ckpt.meta"]) == tuple(one)
+    first = ["m.ckpt.index", "m.ckpt.data-00000-of-00002", "m.ckpt.data-00001-of-00002"]
+    assert find([*reversed(first), "vocab.txt", "m.ckpt.meta"]) == tuple(first)
     assert find(["m.ckpt.index"]) == ()
-    assert find(one[1:]) == ()
-    other = ["n.ckpt.index", "n.ckpt.data-00000-of-00001"]
-    assert find([*reversed(other), *one]) == (*one, *other)
-    assert find([*one, *other, "checkpoint"]) == ("checkpoint", *one, *other)
-    assert find([*one, "checkpoint"]) == tuple(one)
+    assert find(first[1:]) == ()
+    second = ["n.ckpt.index", "n.ckpt.data-00000-of-00001"]
+    assert find([*reversed(second), *first]) == (*first, *second)
+    assert find([*first, *second, "checkpoint"]) == ("checkpoint", *first, *second)
+    assert find([*first, "checkpoint"]) == tuple(first)
     assert find(["model.safetensors.index.json"]) == ()
 
 

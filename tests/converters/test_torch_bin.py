@@ -57,7 +57,7 @@ def state_dict(dtypes: Mapping[torch.dtype, str]) -> "OrderedDict[str, torch.Ten
     """Return a state dict with every dtype and memory layout."""
     generator = torch.Generator().manual_seed(0)
     base = torch.randn(6, 4, generator=generator)
-    found = OrderedDict(
+    state = OrderedDict(
         owner=base,
         tied=base,
         transposed=base.T,
@@ -69,11 +69,11 @@ def state_dict(dtypes: Mapping[torch.dtype, str]) -> "OrderedDict[str, torch.Ten
         empty=torch.zeros(0, 3),
         permuted=torch.randn(2, 3, 4, generator=generator).permute(2, 0, 1),
     )
-    found["größe.重み.😀"] = torch.ones(1)
+    state["größe.重み.😀"] = torch.ones(1)
     for dtype, code in dtypes.items():
-        found[code] = torch.randint(0, 2, (3, 2), generator=generator).to(dtype)
-    found._metadata = OrderedDict([("", {"version": 1})])  # type: ignore[attr-defined]
-    return found
+        state[code] = torch.randint(0, 2, (3, 2), generator=generator).to(dtype)
+    state._metadata = OrderedDict([("", {"version": 1})])  # type: ignore[attr-defined]
+    return state
 
 
 def raw(value: torch.Tensor) -> bytes:

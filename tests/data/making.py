@@ -18,8 +18,8 @@ SMALL = "Mr. Bell rang. \u201cWho is it?\u201d\nasked the cat.\n\nHe wrote [MASK
 
 def paragraphs(count: int = 60) -> list[str]:
     """Return English paragraphs, one per line."""
-    found = " ".join(line.strip() for line in prose(4000) if line.strip()).split(". ")
-    return [". ".join(found[k * 5 : k * 5 + 5]) + "." for k in range(count)]
+    sentences = " ".join(line.strip() for line in prose(4000) if line.strip()).split(". ")
+    return [". ".join(sentences[k * 5 : k * 5 + 5]) + "." for k in range(count)]
 
 
 def trained(family: str, size: int = 800, kind: str | None = None) -> ExistingTokenizer:
@@ -48,5 +48,5 @@ def contents(split: Split) -> list[list[list[int]]]:
 
 def files_of(path: Path) -> dict[str, bytes]:
     """Return the contents of all files of a directory except the manifest."""
-    found: Sequence[Path] = sorted(p for p in path.rglob("*") if p.is_file())
-    return {str(p.relative_to(path)): p.read_bytes() for p in found if p.name != "corpus.json"}
+    files: Sequence[Path] = sorted(p for p in path.rglob("*") if p.is_file())
+    return {str(p.relative_to(path)): p.read_bytes() for p in files if p.name != "corpus.json"}

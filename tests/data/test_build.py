@@ -34,9 +34,9 @@ def test_tokens_are_those_of_each_document_as_a_whole(
     tokenizer = trained(family, kind=kind)
     split = built(tmp_path / "out", texts, tokenizer=tokenizer).split("train")
     naive = Tokenizer.from_buffer(tokenizer.json)
-    found = contents(split)
-    assert len(found) == len(paragraphs())
-    for document, text in zip(found, paragraphs(), strict=True):
+    documents = contents(split)
+    assert len(documents) == len(paragraphs())
+    for document, text in zip(documents, paragraphs(), strict=True):
         wanted = naive.encode(text.strip(), add_special_tokens=False).ids
         assert [token for sentence in document for token in sentence] == wanted
 
@@ -56,9 +56,9 @@ def test_sentences_have_the_tokens_that_they_have_alone(
     naive = Tokenizer.from_buffer(tokenizer.json)
     (document,) = contents(split)
     assert len(document) == len(lines)
-    for number, (found, line) in enumerate(zip(document, lines, strict=True)):
+    for number, (ids, line) in enumerate(zip(document, lines, strict=True)):
         before = space if number else ""
-        assert found == naive.encode(before + line, add_special_tokens=False).ids
+        assert ids == naive.encode(before + line, add_special_tokens=False).ids
 
 
 def test_empty_sentences_and_documents_are_skipped(tmp_path: Path) -> None:
@@ -72,10 +72,12 @@ def test_documents_and_sentences_are_kept(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(SMALL, "utf-8")
     corpus = built(tmp_path / "out", tmp_path / "a.txt")
     decode = Tokenizer.from_buffer(corpus.tokenizer_json()).decode
-    found = [[decode(ids).replace(" ", "") for ids in d] for d in contents(corpus.split("train"))]
-    assert [len(document) for document in found] == [2, 1]
-    assert found[0][0] == "mr.bellrang."
-    assert found[0][1].endswith("askedthecat.")
+    documents = [
+        [decode(ids).replace(" ", "") for ids in d] for d in contents(corpus.split("train"))
+    ]
+    assert [len(document) for document in documents] == [2, 1]
+    assert documents[0][0] == "mr.bellrang."
+    assert documents[0][1].endswith("askedthecat.")
 
 
 @pytest.mark.parametrize(("family", "kind"), [*KINDS, ("gpt", None), ("deberta", "byte-level-bpe")])
@@ -89,10 +91,10 @@ def test_text_that_spells_a_special_token_is_text(
     naive = Tokenizer.from_buffer(tokenizer.json)
     forbidden = {naive.token_to_id(t) for t in (*special, "<extra_id_3>")}
     unknown = naive.token_to_id(tokenizer.info.special["unk"])
-    found = [token for sentence in contents(split)[0] for token in sentence]
-    assert not set(found) & (forbidden - {unknown, None})
+    ids = [token for sentence in contents(split)[0] for token in sentence]
+    assert not set(ids) & (forbidden - {unknown, None})
     if family not in ("t5", "elmo"):  # unseen characters become unknown tokens there
-        shown = naive.decode(found, skip_special_tokens=False).replace(" ", "")
+        shown = naive.decode(ids, skip_special_tokens=False).replace(" ", "")
         wanted = (tmp_path / "a.txt").read_text().replace(" ", "")
         assert shown.lower() == wanted.lower()
 
@@ -101,18 +103,18 @@ def test_the_files_are_as_the_manifest_says(tmp_path: Path, texts: Path) -> None
     built(tmp_path / "out", texts, eval_fraction=0.2)
     manifest = json.loads((tmp_path / "out/corpus.json").read_text("utf-8"))
     listed = {n: f for split in manifest["splits"].values() for n, f in split["files"].items()}
-    found = files_of(tmp_path / "out")
-    assert manifest["tokenizer_digest"] == blake3(found.pop("tokenizer.json")).hexdigest()
-    assert listed.keys() == found.keys()
-    for name, content in found.items():
+    files = files_of(tmp_path / "out")
+    assert manifest["tokenizer_digest"] == blake3(files.pop("tokenizer.json")).hexdigest()
+    assert listed.keys() == files.keys()
+    for name, content in files.items():
         assert listed[name] == {"bytes": len(content), "blake3": blake3(content).hexdigest()}
     (digest,) = manifest["sources"].values()
     assert digest["blake3"] == blake3(texts.read_bytes()).hexdigest()
     train = manifest["splits"]["train"]
-    ends = np.frombuffer(found["train/sentences.bin"], "<i8")
+    ends = np.frombuffer(files["train/sentences.bin"], "<i8")
     assert (len(ends), ends[-1]) == (train["sentences"] + 1, train["tokens"])
-    assert len(found["train/tokens-00000.bin"]) == 2 * train["tokens"]
-    assert len(np.frombuffer(found["train/documents.bin"], "<i8")) == train["documents"] + 1
+    assert len(files["train/tokens-00000.bin"]) == 2 * train["tokens"]
+    assert len(np.frombuffer(files["train/documents.bin"], "<i8")) == train["documents"] + 1
 
 
 @pytest.mark.parametrize("shard", [1, 300, 1000, 1 << 20])
@@ -213,8 +215,8 @@ def test_the_packaged_corpus_needs_nothing_else() -> None:
 
 def test_a_corpus_gives_its_tokenizer_to_another(tmp_path: Path, texts: Path) -> None:
     first = built(tmp_path / "first", texts)
-    found = load_tokenizer(str(first.path))
-    assert (found.json, found.info) == (first.tokenizer_json(), first.record.tokenizer)
+    tokenizer = load_tokenizer(str(first.path))
+    assert (tokenizer.json, tokenizer.info) == (first.tokenizer_json(), first.record.tokenizer)
 
 
 def test_a_tokenizer_that_was_exchanged_is_noticed(tmp_path: Path, texts: Path) -> None:

@@ -232,10 +232,10 @@ def test_a_missing_library_is_named(
 ) -> None:
     real = builtins.__import__
 
-    def without(asked: str, *rest: Any) -> Any:
-        if asked.split(".")[0] == module:
-            raise ImportError(asked)
-        return real(asked, *rest)
+    def without(requested: str, *rest: Any) -> Any:
+        if requested.split(".")[0] == module:
+            raise ImportError(requested)
+        return real(requested, *rest)
 
     (tmp_path / name).write_bytes(b"x")
     monkeypatch.setattr(builtins, "__import__", without)
@@ -323,8 +323,8 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         assert len(err.splitlines()) == (1 if code else 0)
     assert json.loads(out)["splits"]["train"]["documents"] > 50
     target = ["-o", str(tmp_path / "other"), "--tokenizer", str(tmp_path / "out")]
-    own = [*target, "--tokenizer-type", "words"]
-    process = zoo("corpus", "build", *own, str(tmp_path / "a.jsonl"))
+    options = [*target, "--tokenizer-type", "words"]
+    process = zoo("corpus", "build", *options, str(tmp_path / "a.jsonl"))
     assert "--tokenizer-type is for a tokenizer to train" in process.communicate(timeout=60)[1]
 
 

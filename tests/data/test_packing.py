@@ -36,11 +36,11 @@ def test_every_token_is_in_one_row_once(
     lengths: list[int], length: int, around: int, seed: int
 ) -> None:
     split = corpus(lengths)
-    found = laid(split, length, around, seed)
+    laid_out = laid(split, length, around, seed)
     seen: Counter[int] = Counter()
     of = np.repeat(np.arange(len(lengths)), lengths)
-    for k in range(len(found)):
-        stretches = found.row(k)
+    for k in range(len(laid_out)):
+        stretches = laid_out.row(k)
         assert stretches
         assert sum(b - a + around for a, b in stretches) <= length
         for a, b in stretches:
@@ -52,16 +52,16 @@ def test_every_token_is_in_one_row_once(
 @settings(deadline=None, max_examples=60)
 @given(lengths=sizes, length=st.integers(16, 300), seed=st.integers(0, 99))
 def test_rows_are_full(lengths: list[int], length: int, seed: int) -> None:
-    found = laid(corpus(lengths), length, 2, seed)
-    for k in range(len(found) - 1):
-        used = sum(b - a + 2 for a, b in found.row(k))
+    laid_out = laid(corpus(lengths), length, 2, seed)
+    for k in range(len(laid_out) - 1):
+        used = sum(b - a + 2 for a, b in laid_out.row(k))
         assert length - used <= 2 + length // 64
 
 
 def test_a_layout_depends_on_the_seed_alone() -> None:
     split = corpus([7, 30, 4, 12, 1, 22])
     layouts = [laid(split, seed=seed) for seed in (0, 0, 1)]
-    rows = [[found.row(k) for k in range(len(found))] for found in layouts]
+    rows = [[layout.row(k) for k in range(len(layout))] for layout in layouts]
     assert rows[0] == rows[1] != rows[2]
 
 

@@ -142,9 +142,9 @@ def test_no_document_is_longer_than_the_limit(
     (tmp_path / "a.txt").write_text(text)
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}))
     for name in ("a.txt", "a.jsonl"):
-        found = read(tmp_path / name, **reading)
-        assert max(map(len, found)) <= 100
-        assert " ".join(found).split() == text.split()
+        documents = read(tmp_path / name, **reading)
+        assert max(map(len, documents)) <= 100
+        assert " ".join(documents).split() == text.split()
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,8 @@ def batches(texts: list[str], size: int = 7) -> Texts:
     return lambda: [texts[k : k + size] for k in range(0, len(texts), size)]
 
 
-def flat(found: Texts) -> list[str]:
-    return [text for batch in found() for text in batch]
+def flat(texts: Texts) -> list[str]:
+    return [text for batch in texts() for text in batch]
 
 
 def test_small_texts_are_not_sampled() -> None:
@@ -35,20 +35,20 @@ def test_small_texts_are_not_sampled() -> None:
 @given(st.lists(st.integers(0, 300), min_size=1, max_size=200), st.integers(1, 2000))
 def test_a_sample_is_as_large_as_is_asked_and_in_order(sizes: list[int], most: int) -> None:
     texts = [f"{number:04}" + " " * size for number, size in enumerate(sizes)]
-    found = flat(subsample(batches(texts), most))
-    assert [text for text in texts if text in set(found)] == found
+    sample = flat(subsample(batches(texts), most))
+    assert [text for text in texts if text in set(sample)] == sample
     if sum(map(len, texts)) > most:
-        assert most - 304 <= sum(map(len, found)) <= most + 304
+        assert most - 304 <= sum(map(len, sample)) <= most + 304
     else:
-        assert found == texts
+        assert sample == texts
 
 
 def test_a_sample_is_from_all_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PIECE_CHARS", 50)
     words = [f"word{number:05}" for number in range(20_000)]
     texts = [" ".join(words[:15_000]), *words[15_000:]]  # one long text, and many short ones
-    found = flat(subsample(batches(texts), 20_000))
-    numbers = [int(word[4:]) for text in found for word in text.split()]
+    sample = flat(subsample(batches(texts), 20_000))
+    numbers = [int(word[4:]) for text in sample for word in text.split()]
     assert numbers == sorted(set(numbers))  # no word is cut or repeated
     assert 2000 <= len(numbers) <= 2230  # 10 characters each, or 9 without a space
     long = [n for n in numbers if n < 15_000]
@@ -62,10 +62,10 @@ def test_memory_is_that_of_the_sample() -> None:
             yield [f"{number} " * (PIECE_CHARS // 2)]  # 20 million characters in all
 
     tracemalloc.start()
-    found = flat(subsample(texts, 400_000))
+    sample = flat(subsample(texts, 400_000))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert sum(map(len, found)) <= 400_000 + PIECE_CHARS
+    assert sum(map(len, sample)) <= 400_000 + PIECE_CHARS
     assert peak < 2_000_000
 
 

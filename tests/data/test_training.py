@@ -47,14 +47,14 @@ def written(family: Family, kind: str, directory: Path, size: int = 800) -> Path
 def test_exported_tokenizers_give_equal_ids(
     tmp_path: Path, name: str, kind: str, model_type: str
 ) -> None:
-    found = trained(name, kind=kind)
-    for file, content in hub_tokenizer_files(found.json, found.info).items():
+    tokenizer = trained(name, kind=kind)
+    for file, content in hub_tokenizer_files(tokenizer.json, tokenizer.info).items():
         (tmp_path / file).write_bytes(content)
     peer = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    ours = Tokenizer.from_buffer(found.json)
+    ours = Tokenizer.from_buffer(tokenizer.json)
     for text in TEXTS:
         assert ours.encode(text).ids == peer(text)["input_ids"], text
-    assert peer.pad_token == found.info.special.get("pad")
+    assert peer.pad_token == tokenizer.info.special.get("pad")
 
 
 @pytest.mark.parametrize(("name", "kind", "model_type"), [c for c in CASES if c[1] != "unigram"])
@@ -74,8 +74,8 @@ def test_the_files_themselves_are_read_with_equal_ids(
 def test_every_family_can_have_one_of_the_size_that_is_asked_for() -> None:
     for family in all_families().values():
         for kind in family.new_tokenizers:
-            found = trained(family.name, kind=kind, size=777)
-            tokenizer = Tokenizer.from_buffer(found.json)
+            definition = trained(family.name, kind=kind, size=777)
+            tokenizer = Tokenizer.from_buffer(definition.json)
             new = family.new_tokenizers[kind]
             assert tokenizer.get_vocab_size() == 777
             assert [tokenizer.id_to_token(k) for k in range(len(new.first))] == list(new.first)
@@ -90,8 +90,8 @@ def test_every_family_can_have_one_of_the_size_that_is_asked_for() -> None:
 
 
 def test_sentinels_are_those_of_the_published_models() -> None:
-    found = trained("t5")
-    tokenizer = Tokenizer.from_buffer(found.json)
+    definition = trained("t5")
+    tokenizer = Tokenizer.from_buffer(definition.json)
     assert [tokenizer.token_to_id(t) for t in ("<pad>", "</s>", "<unk>")] == [0, 1, 2]
     assert tokenizer.token_to_id("<extra_id_0>") == 799
     ids = tokenizer.encode("Fill <extra_id_0> in <extra_id_1> now").ids
@@ -105,9 +105,9 @@ def test_words_are_in_the_order_of_their_frequency() -> None:
     counts = Counter(word for text in paragraphs() for word in text.split())
     wanted = sorted(counts, key=lambda word: (-counts[word], word))
     vocabulary = Tokenizer.from_buffer(trained("elmo", size=300).json).get_vocab()
-    found = sorted(vocabulary, key=lambda word: vocabulary[word])
-    assert found[:3] == ["<S>", "</S>", "<UNK>"]
-    assert found[3:] == wanted[:297]
+    words = sorted(vocabulary, key=lambda word: vocabulary[word])
+    assert words[:3] == ["<S>", "</S>", "<UNK>"]
+    assert words[3:] == wanted[:297]
 
 
 @pytest.mark.parametrize("kind", ["wordpiece", "byte-level-bpe", "unigram", "words"])
@@ -148,8 +148,10 @@ def test_only_the_most_frequent_characters_are_in_the_alphabet(
     monkeypatch.setattr("zoo.tokenizers.train.ALPHABET", 20)
     texts = ["abcdefghijklmnopqrs tuv" * 50, "\u4e2d\u6587 xyz"]
     for name in ("bert", "t5"):
-        found = TokenizerToTrain.for_family(get_family(name), vocab_size=160).make(lambda: [texts])
-        letters = {t for t in Tokenizer.from_buffer(found.json).get_vocab() if len(t) == 1}
+        tokenizer = TokenizerToTrain.for_family(get_family(name), vocab_size=160).make(
+            lambda: [texts]
+        )
+        letters = {t for t in Tokenizer.from_buffer(tokenizer.json).get_vocab() if len(t) == 1}
         assert "a" in letters
         assert not letters & set("\u4e2d\u6587xyz")
 
@@ -157,12 +159,14 @@ def test_only_the_most_frequent_characters_are_in_the_alphabet(
 def test_a_text_full_of_special_tokens_teaches_nothing_about_them() -> None:
     texts = ["<s> <s> <s><mask></s> [MASK] [MASK] word " * 50, *paragraphs()[:5]]
     for name, kind in (("roberta", "byte-level-bpe"), ("bert", "wordpiece"), ("t5", "unigram")):
-        found = TokenizerToTrain.for_family(
+        definition = TokenizerToTrain.for_family(
             get_family(name), vocab_size=500, tokenizer_type=kind
         ).make(lambda: [texts])
-        tokenizer = Tokenizer.from_buffer(found.json)
+        tokenizer = Tokenizer.from_buffer(definition.json)
         ids = set(
-            DocumentTokenizer(found.json, found.info, "rule", "uint16").encode(texts[:1]).tokens
+            DocumentTokenizer(definition.json, definition.info, "rule", "uint16")
+            .encode(texts[:1])
+            .tokens
         )
-        marks = {token for role, token in found.info.special.items() if role != "unk"}
+        marks = {token for role, token in definition.info.special.items() if role != "unk"}
         assert not ids & {tokenizer.token_to_id(mark) for mark in marks}

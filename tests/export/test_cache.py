@@ -93,9 +93,9 @@ def batch(checkpoint: Checkpoint, count: int = 5) -> dict[str, Tensor]:
 def test_64_greedy_tokens_are_those_of_torch(written: Callable[[str], Exported], name: str) -> None:
     ours, theirs = decoders(written(name))
     inputs, settings = batch(written(name)[0]), GenerationConfig(max_new_tokens=64)
-    found = generate(theirs, inputs, settings)
-    assert found == generate(ours, inputs, settings)
-    assert [len(row) for row in found] == [64] * 5 and len({t for row in found for t in row}) > 5
+    actual = generate(theirs, inputs, settings)
+    assert actual == generate(ours, inputs, settings)
+    assert [len(row) for row in actual] == [64] * 5 and len({t for row in actual for t in row}) > 5
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=["greedy", "beams", "sampled"])
@@ -107,9 +107,9 @@ def test_every_search_finds_the_texts_of_torch(
     inputs, how = batch(written(name)[0], 7), GenerationConfig(max_new_tokens=24, **settings)
     free = generate(theirs, inputs, how)
     ends = [free[0][9], free[3][4]]  # rows end at different steps
-    found = generate(theirs, inputs, how, eos_token_ids=ends)
-    assert found == generate(ours, inputs, how, eos_token_ids=ends)
-    assert len({len(row) for row in found}) > 2
+    generated = generate(theirs, inputs, how, eos_token_ids=ends)
+    assert generated == generate(ours, inputs, how, eos_token_ids=ends)
+    assert len({len(row) for row in generated}) > 2
     if "num_beams" not in settings:
         single = {key: tensor[:1] for key, tensor in inputs.items()}
         assert list(stream(theirs, single, how)) == free[0]
@@ -136,15 +136,15 @@ def test_a_run_is_the_model_as_it_is(written: Callable[[str], Exported], name: s
         for key, tensor in random_inputs(spec, checkpoint.config, (9, 4)).items()
     }
     sessions = [open_session(checkpoint, "cpu"), open_session(graph)]
-    expected, found = (session.run(inputs)["logits"] for session in sessions)
-    assert found.shape == expected.shape and found.dtype == np.float32
+    expected, logits = (session.run(inputs)["logits"] for session in sessions)
+    assert logits.shape == expected.shape and logits.dtype == np.float32
     real = inputs["attention_mask"] == 1 if name in ("first", "second") else ...
-    assert np.abs(found - expected)[real].max() <= 1e-5 * np.abs(expected).max()
+    assert np.abs(logits - expected)[real].max() <= 1e-5 * np.abs(expected).max()
     assert report.cache and report.max_rel <= 1e-5
     assert {check.past for check in report.checks} > {0} and report.argmax_agreement == 1
     assert {check.outcome for check in verify(graph.path)} == {"ok"}
     times = measure(checkpoint, sessions, batch_size=2, seq_len=6, iterations=1)
-    assert [found.backend for found in times] == ["cpu", "onnx"]
+    assert [timing.backend for timing in times] == ["cpu", "onnx"]
 
 
 def test_a_continuation_by_the_names_that_others_know(written: Callable[[str], Exported]) -> None:
@@ -153,38 +153,38 @@ def test_a_continuation_by_the_names_that_others_know(written: Callable[[str], E
     session = onnxruntime.InferenceSession(graph.path / "model.onnx")
     layers, heads, width = 2, 4, 8
     names = [f"{layer}.{kind}" for layer in range(layers) for kind in ("key", "value")]
-    given = ["input_ids", "attention_mask", *(f"past_key_values.{name}" for name in names)]
-    assert [one.name for one in session.get_inputs()] == given
-    assert [one.name for one in session.get_outputs()] == ["logits"] + [
+    input_names = ["input_ids", "attention_mask", *(f"past_key_values.{name}" for name in names)]
+    assert [node.name for node in session.get_inputs()] == input_names
+    assert [node.name for node in session.get_outputs()] == ["logits"] + [
         f"present.{name}" for name in names
     ]
     ids = np.array([[5, 9, 11], [8, 3, 2]])
     mask, past = np.ones_like(ids), [np.zeros((2, heads, 0, width), np.float32)] * 4
-    found: list[Any] = []
+    tokens: list[Any] = []
     for _ in range(20):
         values = [ids, mask, *past]
-        logits, *past = session.run(None, dict(zip(given, values, strict=True)))
+        logits, *past = session.run(None, dict(zip(input_names, values, strict=True)))
         ids = logits[:, -1:].argmax(-1)
         mask = np.concatenate([mask, np.ones_like(ids)], 1)
-        found.append(ids[:, 0].tolist())
+        tokens.append(ids[:, 0].tolist())
     inputs = {"input_ids": torch.tensor([[5, 9, 11], [8, 3, 2]])}
     expected = generate(
         open_session(checkpoint).decoder(), inputs, GenerationConfig(max_new_tokens=20)
     )
-    assert [list(row) for row in zip(*found, strict=True)] == expected
+    assert [list(row) for row in zip(*tokens, strict=True)] == expected
 
 
 def test_the_graphs_of_an_encoder_and_a_decoder(written: Callable[[str], Exported]) -> None:
     _, graph, report = written("later")
     assert list(report.graphs) == ["encoder_model.onnx", "decoder_with_past_model.onnx"]
-    found: dict[str, dict[str, Any]] = {}
-    for file, said in report.graphs.items():
+    shapes: dict[str, dict[str, Any]] = {}
+    for file, details in report.graphs.items():
         model = onnx.load(graph.path / file)
         onnx.checker.check_model(model, full_check=True)
-        assert [value.name for value in model.graph.input] == list(said.inputs)
-        assert [value.name for value in model.graph.output] == list(said.outputs)
-        found |= {file: {**said.inputs, **said.outputs}}
-    encoder, decoder = found.values()
+        assert [value.name for value in model.graph.input] == list(details.inputs)
+        assert [value.name for value in model.graph.output] == list(details.outputs)
+        shapes |= {file: {**details.inputs, **details.outputs}}
+    encoder, decoder = shapes.values()
     source, target = ["batch", 4, "tokens", 10], ["batch", 4, "past_tokens", 10]
     assert encoder["input_ids"] == encoder["attention_mask"] == ["batch", "tokens"]
     assert decoder["input_ids"] == ["batch", "decoder_tokens"]
@@ -196,7 +196,7 @@ def test_the_graphs_of_an_encoder_and_a_decoder(written: Callable[[str], Exporte
             assert decoder[f"past_key_values.{layer}.decoder.{kind}"] == target
             assert f"present.{layer}.decoder.{kind}" in decoder
     data = [f"{name}.data" for name in report.graphs]
-    assert [said.external_data for said in report.graphs.values()] == data
+    assert [details.external_data for details in report.graphs.values()] == data
     assert graph.manifest.files.keys() == {*report.graphs, *data, "config.json"}
 
 
@@ -235,13 +235,13 @@ def test_a_family_that_only_says_how_it_reads(tmp_path: Path) -> None:
     checkpoint = changed(stored, family=SoloFamily())
     export_onnx(checkpoint, tmp_path / "graph")
     graph = changed(load_checkpoint(tmp_path / "graph"), family=SoloFamily())
-    ours, theirs = (open_session(one).decoder() for one in (checkpoint, graph))
+    ours, theirs = (open_session(path).decoder() for path in (checkpoint, graph))
     for settings in (
         GenerationConfig(max_new_tokens=64),
         GenerationConfig(max_new_tokens=20, num_beams=3),
     ):
-        found = generate(theirs, batch(checkpoint), settings)
-        assert found == generate(ours, batch(checkpoint), settings)
+        generated = generate(theirs, batch(checkpoint), settings)
+        assert generated == generate(ours, batch(checkpoint), settings)
 
 
 class Forgetful(CausalLM):
@@ -314,12 +314,12 @@ def test_float16(tmp_path: Path) -> None:
     graph = load_checkpoint(tmp_path / "graph")
     assert "F32" not in graph.manifest.dtypes and 1e-5 < report.max_rel < 2e-2
     inputs, settings = batch(checkpoint, 2), GenerationConfig(max_new_tokens=9, num_beams=2)
-    found = generate(open_session(graph).decoder(), inputs, settings)
-    assert [len(row) for row in found] == [9, 9]
+    generated = generate(open_session(graph).decoder(), inputs, settings)
+    assert [len(row) for row in generated] == [9, 9]
 
 
 def test_info_says_that_there_is_a_cache(written: Callable[[str], Exported]) -> None:
     _, graph, _ = written("later")
     done = CliRunner().invoke(info, [str(graph.path), "--json"], catch_exceptions=False)
-    said = json.loads(done.stdout)["export"]
-    assert said["cache"] is True and "decoder_with_past_model.onnx" in said["graphs"]
+    export = json.loads(done.stdout)["export"]
+    assert export["cache"] is True and "decoder_with_past_model.onnx" in export["graphs"]

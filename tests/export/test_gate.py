@@ -66,16 +66,16 @@ def no_trace(tmp_path: Path) -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_trace")
 @pytest.mark.parametrize(
-    "condition, where", [(exporting, "1 x 1 tokens"), (longer_than_six, "1 x 1 tokens")]
+    "condition, location", [(exporting, "1 x 1 tokens"), (longer_than_six, "1 x 1 tokens")]
 )
 def test_a_graph_that_computes_something_else(
-    checkpoint: Checkpoint, tmp_path: Path, condition: Callable[[Tensor], bool], where: str
+    checkpoint: Checkpoint, tmp_path: Path, condition: Callable[[Tensor], bool], location: str
 ) -> None:
     wrong = replace(checkpoint, family=changed(condition))
     with pytest.raises(VerificationError, match="pooler_output differs from torch") as caught:
         export_onnx(wrong, tmp_path / "parent" / "graph")
     assert caught.value.exit_code == 3
-    assert f"at {where}, where 1e-04 is accepted; nothing was written" in str(caught.value)
+    assert f"at {location}, where 1e-04 is accepted; nothing was written" in str(caught.value)
 
 
 @pytest.mark.usefixtures("no_trace")
@@ -160,27 +160,27 @@ def test_a_directory_with_a_graph_alone_cannot_be_exported(
 @pytest.mark.parametrize("longest", [1, 2, 7, 8, 17, 40, 512, 4096])
 def test_batches(longest: int) -> None:
     traced = (2, min(8, longest))
-    found = batches(longest, traced)
-    shapes = [(len(lengths), max(lengths)) for lengths in found]
+    actual = batches(longest, traced)
+    shapes = [(len(lengths), max(lengths)) for lengths in actual]
     assert len(set(shapes)) == len(shapes) >= 3
     assert traced not in shapes
-    assert max(max(lengths) for lengths in found) == longest
-    assert min(min(lengths) for lengths in found) >= 1
+    assert max(max(lengths) for lengths in actual) == longest
+    assert min(min(lengths) for lengths in actual) >= 1
     if longest > 2:
-        assert sum(len(set(lengths)) > 1 for lengths in found) >= 2, "rows of several lengths"
+        assert sum(len(set(lengths)) > 1 for lengths in actual) >= 2, "rows of several lengths"
 
 
 def test_a_difference_ignores_padding_and_nothing_else() -> None:
     random = np.random.default_rng(0)
     expected = random.standard_normal((2, 3, 4))
     axes, lengths = ("batch", "tokens", 4), {"tokens": [2, 1]}
-    found = expected.copy()
-    found[0, 2], found[1, 1:] = 9.0, np.nan
-    assert difference("x", expected, found, lengths, axes).max_abs == 0
-    found[1, 0, 2] += 0.5
-    result = difference("x", expected, found, lengths, axes)
+    actual = expected.copy()
+    actual[0, 2], actual[1, 1:] = 9.0, np.nan
+    assert difference("x", expected, actual, lengths, axes).max_abs == 0
+    actual[1, 0, 2] += 0.5
+    result = difference("x", expected, actual, lengths, axes)
     real = np.concatenate([expected[0, :2], expected[1, :1]])
-    seen = np.concatenate([found[0, :2], found[1, :1]])
+    seen = np.concatenate([actual[0, :2], actual[1, :1]])
     norms = np.linalg.norm(real) * np.linalg.norm(seen)
     assert result.max_abs == pytest.approx(0.5)
     assert result.max_rel == pytest.approx(0.5 / np.abs(real).max())
@@ -189,10 +189,10 @@ def test_a_difference_ignores_padding_and_nothing_else() -> None:
 
 
 def test_an_output_without_tokens_is_compared_whole() -> None:
-    expected, found = np.ones((2, 4)), np.ones((2, 4))
-    found[1, 3] = 2
+    expected, actual = np.ones((2, 4)), np.ones((2, 4))
+    actual[1, 3] = 2
     assert (
-        difference("pooler_output", expected, found, {"tokens": [1, 1]}, ("batch", 4)).max_abs == 1
+        difference("pooler_output", expected, actual, {"tokens": [1, 1]}, ("batch", 4)).max_abs == 1
     )
 
 
@@ -212,11 +212,11 @@ def test_argmax_agreement() -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("row", [0, 1])
 def test_what_is_not_a_number_fails(bad: float, row: int) -> None:
-    expected, found = np.ones((2, 2, 2)), np.ones((2, 2, 2))
-    found[row, 0, 0] = bad
-    for one, other in ((expected, found), (found, expected), (found, found)):
+    expected, actual = np.ones((2, 2, 2)), np.ones((2, 2, 2))
+    actual[row, 0, 0] = bad
+    for first, second in ((expected, actual), (actual, expected), (actual, actual)):
         with np.errstate(invalid="ignore"):
-            result = difference("x", one, other, {"tokens": [2, 2]}, ("batch", "tokens", 2))
+            result = difference("x", first, second, {"tokens": [2, 2]}, ("batch", "tokens", 2))
         check = ShapeCheck(batch=2, tokens=2, padding=0, outputs={"x": result})
         with pytest.raises(VerificationError, match="differs from torch"):
             require_equal([check], 1e9)

@@ -36,9 +36,9 @@ def test_a_graph_equals_torch(exported: Callable[[str], Exported], head: str) ->
         real = batch["attention_mask"] == 1
         if head == "multiple-choice":  # (batch, choices, tokens)
             batch = {name: np.stack([a, a[:, ::-1], a], axis=1) for name, a in batch.items()}
-        expected, found = torch_session.run(batch), onnx_session.run(batch)
+        expected, outputs = torch_session.run(batch), onnx_session.run(batch)
         for name, a in expected.items():
-            b = found[name]
+            b = outputs[name]
             assert a.shape == b.shape and b.dtype == np.float32
             if a.shape[:2] == real.shape:
                 a, b = a[real], b[real]
@@ -84,10 +84,10 @@ def test_the_manifest_has_the_result_of_the_gate(
     assert sum(check["padding"] > 0 for check in export["checks"]) >= 3
     for check in export["checks"]:
         assert check["outputs"].keys() == set(graph.head.outputs)
-        for name, found in check["outputs"].items():
-            assert found["cosine"] == pytest.approx(1, abs=1e-6)
-            assert found["max_abs"] >= 0 and math.isfinite(found["max_abs"])
-            assert found.get("argmax") == (1.0 if "logits" in name else None)
+        for name, actual in check["outputs"].items():
+            assert actual["cosine"] == pytest.approx(1, abs=1e-6)
+            assert actual["max_abs"] >= 0 and math.isfinite(actual["max_abs"])
+            assert actual.get("argmax") == (1.0 if "logits" in name else None)
     assert report.argmax_agreement == (None if head == "none" else 1.0)
     assert "of the largest magnitude" in "\n".join(report.lines())
     assert msgspec.json.decode(msgspec.json.encode(report), type=type(report)) == report

@@ -62,7 +62,7 @@ def lstm(
     projection = weights.get(f"{cell_name}/W_P_0")
     start = np.zeros(settings["projection_dim"]), np.zeros(settings["dim"])
     h, c = memory.get(place, start)
-    found = []
+    states = []
     for x in words:
         i, j, f, o = np.split(np.concatenate([x, h]) @ kernel + bias, 4)
         c = sigmoid(f + 1.0) * c + sigmoid(i) * np.tanh(j)
@@ -74,9 +74,9 @@ def lstm(
             if settings.get("proj_clip"):
                 h = np.clip(h, -settings["proj_clip"], settings["proj_clip"])
         skip = settings.get("use_skip_connections") and layer > 0
-        found.append(h + x if skip else h)
+        states.append(h + x if skip else h)
     memory[place] = (h, c)
-    return found
+    return states
 
 
 def layers(
@@ -115,16 +115,16 @@ def outputs(
     options: Mapping[str, Any], weights: Weights, sentence: Sequence[Sequence[int]]
 ) -> dict[str, Array]:
     """Return the outputs of the head of the weights for a sentence."""
-    found = layers(options, weights, sentence)
+    states = layers(options, weights, sentence)
     if "softmax/W" in weights:
         width = options["lstm"]["projection_dim"]
         table, bias = weights["softmax/W"], weights["softmax/b"]
         return {
-            "forward_logits": found[-1][:, :width] @ table.T + bias,
-            "backward_logits": found[-1][:, width:] @ table.T + bias,
+            "forward_logits": states[-1][:, :width] @ table.T + bias,
+            "backward_logits": states[-1][:, width:] @ table.T + bias,
         }
     if "ELMo_W" not in weights:
-        return {"last_hidden_state": np.mean(found, axis=0)}
+        return {"last_hidden_state": np.mean(states, axis=0)}
     shares = np.exp(weights["ELMo_W"]) / np.exp(weights["ELMo_W"]).sum()
-    mixed = sum(share * layer for share, layer in zip(shares, found, strict=True))
+    mixed = sum(share * layer for share, layer in zip(shares, states, strict=True))
     return {"last_hidden_state": np.asarray(weights["ELMo_gamma"] * mixed)}

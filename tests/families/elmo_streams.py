@@ -44,7 +44,7 @@ def random_split(words: int, seed: int = 0) -> Split:
     return Split.from_documents([sentences])
 
 
-def learner(task: BidirectionalLm, seed: int = 0) -> Any:
+def make_model(task: BidirectionalLm, seed: int = 0) -> Any:
     torch.manual_seed(seed)
     return task.model(ELMO, task.config).double()
 

@@ -110,11 +110,11 @@ def assert_batch_equal(
         ours, theirs = model(**inputs), reference(**inputs)
     tensors = [value for value in theirs.values() if isinstance(value, torch.Tensor)]
     for mine, other in zip(ours.values(), tensors, strict=True):
-        found = Difference.between(mine, other)
+        difference = Difference.between(mine, other)
         if mine.dtype is torch.float64:
-            assert found.absolute <= 1e-9, lengths
+            assert difference.absolute <= 1e-9, lengths
         else:
-            assert found.relative <= 1e-5, lengths
+            assert difference.relative <= 1e-5, lengths
 
 
 def save_reference(
@@ -153,9 +153,9 @@ def count(family: Family, config: Any, head: str) -> int:
     """Count the parameters of a model, and check that its weight rules name as many."""
     with torch.device("meta"):
         model = family.model(config, head)
-    found = sum(parameter.numel() for parameter in model.parameters())
-    assert family.weights(config, head).parameters() == found
-    return found
+    total = sum(parameter.numel() for parameter in model.parameters())
+    assert family.weights(config, head).parameters() == total
+    return total
 
 
 def assert_there_and_back(

@@ -78,8 +78,8 @@ class ReferenceTests:
 
     def test_keys_of_the_reference_are_known(self) -> None:
         kind = getattr(transformers, self.family.architecture(self.default, "none"))
-        found = self.family.from_hf(kind.config_class().to_dict())
-        assert found.config == self.default and found.unknown == ()
+        translated = self.family.from_hf(kind.config_class().to_dict())
+        assert translated.config == self.default and translated.unknown == ()
 
     def test_unimplemented_settings_are_refused_by_name(
         self, refusal: tuple[tuple[str, Any], str]

@@ -83,8 +83,8 @@ class TestAlbert(ReferenceTests, FamilyTests):
 
 def test_layers_that_share_a_block_are_compared(tmp_path: Path) -> None:
     model = parity.random_model(ALBERT, SMALL, "masked-lm")
-    found = compare_with_reference(ALBERT, SMALL, "masked-lm", model)
-    assert list(found.layers) == ["embeddings", "layers.0", "layers.1", "layers.2"]
+    comparison = compare_with_reference(ALBERT, SMALL, "masked-lm", model)
+    assert list(comparison.layers) == ["embeddings", "layers.0", "layers.1", "layers.2"]
     assert len(list(model.get_submodule("layers").children())) == 1
 
 
@@ -114,8 +114,8 @@ def test_session_returns_hidden_states_of_all_layers(
 
 def test_keys_of_the_first_release_are_known() -> None:
     first = {"down_scale_factor": 1, "gap_size": 0, "net_structure_type": 0, "num_memory_blocks": 0}
-    found = ALBERT.from_hf({"model_type": "albert", **first})
-    assert found.unknown == () and found.extra["down_scale_factor"] == 1
+    translated = ALBERT.from_hf({"model_type": "albert", **first})
+    assert translated.unknown == () and translated.extra["down_scale_factor"] == 1
 
 
 def test_published_file_is_matched() -> None:

@@ -82,8 +82,8 @@ def test_a_padded_text_of_full_length_equals_the_reference() -> None:
     config = SIZES["tiny"]
     model = random_model(BERT, config, "none")
     inputs = random_inputs(BERT.onnx(config, "none"), config, (512, 300, 1))
-    found = compare_with_reference(BERT, config, "none", model, inputs=inputs)
-    assert max(d.absolute for d in found.outputs.values()) <= 1e-9
+    comparison = compare_with_reference(BERT, config, "none", model, inputs=inputs)
+    assert max(d.absolute for d in comparison.outputs.values()) <= 1e-9
 
 
 @pytest.mark.parametrize("act", typing.get_args(Activation))
@@ -113,17 +113,22 @@ def test_settings_equal_the_reference(changes: dict[str, Any], head: str) -> Non
 def test_the_first_diverging_layer_is_named() -> None:
     model = random_model(BERT, SMALL, "masked-lm")
     names = ["embeddings", "layers.0", "layers.1", "layers.2"]
-    found = compare_with_reference(BERT, SMALL, "masked-lm", model)
-    assert list(found.layers) == names and found.first_diverging is None
+    comparison = compare_with_reference(BERT, SMALL, "masked-lm", model)
+    assert list(comparison.layers) == names and comparison.first_diverging is None
     faulty_head = model.get_submodule("head")
     faulty_head.act = torch.relu  # type: ignore[assignment]
-    found = compare_with_reference(BERT, SMALL, "masked-lm", model)
-    assert found.first_diverging == "logits"
+    comparison = compare_with_reference(BERT, SMALL, "masked-lm", model)
+    assert comparison.first_diverging == "logits"
     faulty_layer = model.get_submodule("layers.1.ffn")
     faulty_layer.act = torch.relu  # type: ignore[assignment]
-    found = compare_with_reference(BERT, SMALL, "masked-lm", model)
-    assert found.first_diverging == "layers.1"
-    assert found.layers["layers.0"].relative < 1e-9 < 1e-3 < found.layers["layers.1"].relative
+    comparison = compare_with_reference(BERT, SMALL, "masked-lm", model)
+    assert comparison.first_diverging == "layers.1"
+    assert (
+        comparison.layers["layers.0"].relative
+        < 1e-9
+        < 1e-3
+        < comparison.layers["layers.1"].relative
+    )
 
 
 # Sizes
@@ -160,9 +165,9 @@ def test_parameter_counts_are_the_published_ones(config: BertConfig, head: str, 
 
 def test_keys_of_the_reference_are_known() -> None:
     hub = transformers.BertConfig().to_dict()
-    found = BERT.config_map.to_ours(hub, BertConfig)
-    assert found.config == SIZES["base"]
-    assert found.unknown == ()
+    translated = BERT.config_map.to_ours(hub, BertConfig)
+    assert translated.config == SIZES["base"]
+    assert translated.unknown == ()
 
 
 @pytest.mark.parametrize(
@@ -221,9 +226,9 @@ def test_keys_of_older_releases_are_known() -> None:
         "pruned_heads": {},
         "torchscript": False,
     }
-    found = BERT.config_map.to_ours(older, BertConfig)
-    assert found.config == SIZES["base"] and found.unknown == ()
-    assert found.extra["pooler_type"] == "first_token_transform"
+    translated = BERT.config_map.to_ours(older, BertConfig)
+    assert translated.config == SIZES["base"] and translated.unknown == ()
+    assert translated.extra["pooler_type"] == "first_token_transform"
 
 
 # Published weights
@@ -305,8 +310,8 @@ def test_import_of_the_family_imports_no_torch() -> None:
 
 
 def test_classifiers_have_a_dropout_of_their_own() -> None:
-    for own, expected in ((None, 0.1), (0.4, 0.4), (0.0, 0.0)):
-        model = BERT.model(replace(SMALL, classifier_dropout=own), "sequence-classification")
+    for rate, expected in ((None, 0.1), (0.4, 0.4), (0.0, 0.0)):
+        model = BERT.model(replace(SMALL, classifier_dropout=rate), "sequence-classification")
         dropout = model.get_submodule("head.dropout")
         assert isinstance(dropout, nn.Dropout) and dropout.p == expected
 

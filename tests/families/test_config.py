@@ -32,13 +32,13 @@ KEYS = {"d": "width", "n": "parts", "s": "scale", "r": "reach", "p": "inner_drop
 MAP = ConfigMap(keys=KEYS, follows={"d_part": "part", "d_too": "width"})
 
 
-@pytest.mark.parametrize("said", [{}, {"d_part": 4}, {"d_part": 4, "d_too": 12}])
-def test_following_keys_are_accepted_and_kept(said: dict[str, int]) -> None:
-    hub = {"d": 12, "n": 3, **said}
-    found = MAP.to_ours(hub, Shape)
-    assert found.config == Shape(width=12, parts=3)
-    assert found.extra == said and found.unknown == ()
-    back = MAP.to_hf(found.config, found.extra)
+@pytest.mark.parametrize("keys", [{}, {"d_part": 4}, {"d_part": 4, "d_too": 12}])
+def test_following_keys_are_accepted_and_kept(keys: dict[str, int]) -> None:
+    hub = {"d": 12, "n": 3, **keys}
+    translated = MAP.to_ours(hub, Shape)
+    assert translated.config == Shape(width=12, parts=3)
+    assert translated.extra == keys and translated.unknown == ()
+    back = MAP.to_hf(translated.config, translated.extra)
     assert {key: back.get(key) for key in ("d", "n", "d_part", "d_too")} == {
         "d_part": None,
         "d_too": None,
@@ -61,7 +61,7 @@ def test_first_error_of_a_configuration_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         ("d", 0, "d = 0 is not positive"),
         ("n", -2, "n = -2 is not positive"),
@@ -73,11 +73,13 @@ def test_first_error_of_a_configuration_is_reported() -> None:
         ("p", float("nan"), r"p = nan is not in \[0, 1\)"),
     ],
 )
-def test_number_out_of_range_is_refused_by_key_and_field(key: str, value: Any, said: str) -> None:
-    with pytest.raises(VerificationError, match=f"^in/config.json: {said}$") as refused:
+def test_number_out_of_range_is_refused_by_key_and_field(
+    key: str, value: Any, message: str
+) -> None:
+    with pytest.raises(VerificationError, match=f"^in/config.json: {message}$") as refused:
         MAP.to_ours({key: value}, Shape, "in/config.json")
     assert refused.value.exit_code == 3 and "\n" not in str(refused.value)
-    wrong = said.partition(" is ")[2]
+    wrong = message.partition(" is ")[2]
     with pytest.raises(ValueError, match=f"^{KEYS[key]} is {value}, which is {wrong}$"):
         Shape(**{KEYS[key]: value})
 
@@ -88,7 +90,7 @@ def test_default_that_means_none_is_in_range() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"vocab_size": 0}, "vocab_size is 0"),
         ({"end_token_id": 7}, "end_token_id 7 is outside the vocabulary of 7"),
@@ -97,9 +99,9 @@ def test_default_that_means_none_is_in_range() -> None:
     ],
 )
 def test_configuration_without_vocabulary_or_labels_is_refused(
-    changes: dict[str, Any], said: str
+    changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         Shape(**changes)
 
 
@@ -115,17 +117,22 @@ def test_common_keys_are_aliases_of_a_familys_keys() -> None:
     table = ConfigMap(
         keys={**same_names("vocab_size"), "width": "hidden_size", "depth": "num_layers"}
     )
-    found = table.to_ours({"hidden_size": 8, "num_hidden_layers": 3, "vocab_size": 9}, Stack)
-    assert found.config == Stack(vocab_size=9, hidden_size=8, num_layers=3) and found.extra == {}
-    assert {"vocab_size": 9, "width": 8, "depth": 3}.items() <= table.to_hf(found.config).items()
+    translated = table.to_ours({"hidden_size": 8, "num_hidden_layers": 3, "vocab_size": 9}, Stack)
+    assert (
+        translated.config == Stack(vocab_size=9, hidden_size=8, num_layers=3)
+        and translated.extra == {}
+    )
+    assert {"vocab_size": 9, "width": 8, "depth": 3}.items() <= table.to_hf(
+        translated.config
+    ).items()
     with pytest.raises(VerificationError, match="hidden_size = 8 contradicts width = 6"):
         table.to_ours({"hidden_size": 8, "width": 6}, Stack)
 
 
 def test_common_key_with_another_meaning_in_a_family() -> None:
     table = ConfigMap(keys={"width": "hidden_size"}, ignored={"hidden_size": "no longer read"})
-    found = table.to_ours({"hidden_size": 8, "num_hidden_layers": 3}, Stack)
-    assert found.config == Stack() and found.unknown == ("num_hidden_layers",)
+    translated = table.to_ours({"hidden_size": 8, "num_hidden_layers": 3}, Stack)
+    assert translated.config == Stack() and translated.unknown == ("num_hidden_layers",)
 
 
 STRETCHED = {"rope_scaling.type": ("linear", "default", None)}
@@ -140,9 +147,9 @@ def test_nested_key_of_a_group_without_fields(spelling: str) -> None:
     )
     with pytest.raises(VerificationError, match=r"rope_scaling\.type = 'yarn' is not implemented"):
         table.to_ours({"rope_scaling": {spelling: "yarn"}}, Shape)
-    found = table.to_ours({"d": 4, "rope_scaling": {spelling: "linear", "factor": 2}}, Shape)
-    assert found.config == Shape(width=4) and found.unknown == ("rope_scaling.factor",)
-    assert table.to_hf(found.config, found.extra)["rope_scaling"] == {
+    translated = table.to_ours({"d": 4, "rope_scaling": {spelling: "linear", "factor": 2}}, Shape)
+    assert translated.config == Shape(width=4) and translated.unknown == ("rope_scaling.factor",)
+    assert table.to_hf(translated.config, translated.extra)["rope_scaling"] == {
         "type": "linear",
         "factor": 2,
     }
@@ -151,19 +158,19 @@ def test_nested_key_of_a_group_without_fields(spelling: str) -> None:
 @pytest.mark.parametrize("table", ["ignored", "follows"])
 def test_nested_keys_in_every_table(table: str) -> None:
     known = ConfigMap(keys={"d": "width"}, **{table: {"group.key": "width"}})  # type: ignore[arg-type]
-    found = known.to_ours({"d": 4, "group": {"key": 4}}, Shape)
-    assert found.unknown == () and found.extra == {"group.key": 4}
+    translated = known.to_ours({"d": 4, "group": {"key": 4}}, Shape)
+    assert translated.unknown == () and translated.extra == {"group.key": 4}
 
 
 @pytest.mark.parametrize("empty", [None, {}])
 def test_empty_group_is_kept(empty: object) -> None:
     table = ConfigMap(keys={"d": "width"}, fixed=STRETCHED)
-    found = table.to_ours({"d": 4, "rope_scaling": empty}, Shape)
-    assert table.to_hf(found.config, found.extra)["rope_scaling"] == empty
+    translated = table.to_ours({"d": 4, "rope_scaling": empty}, Shape)
+    assert table.to_hf(translated.config, translated.extra)["rope_scaling"] == empty
     nested = ConfigMap(keys={"rope_scaling.width": "width"})
-    found = nested.to_ours({"rope_scaling": empty}, Shape)
-    assert nested.to_hf(found.config, found.extra)["rope_scaling"] == {"width": 6}
-    assert found.extra == {"rope_scaling": empty}
+    translated = nested.to_ours({"rope_scaling": empty}, Shape)
+    assert nested.to_hf(translated.config, translated.extra)["rope_scaling"] == {"width": 6}
+    assert translated.extra == {"rope_scaling": empty}
 
 
 def test_key_with_a_dot_is_no_nested_key() -> None:
@@ -174,7 +181,7 @@ def test_key_with_a_dot_is_no_nested_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"vocab_size": 2**31}, "vocab_size is 2147483648, which is over 2,147,483,647"),
         ({"num_layers": 10**9}, "num_layers is 1000000000, which is over 10,000"),
@@ -182,8 +189,8 @@ def test_key_with_a_dot_is_no_nested_key() -> None:
         ({"hidden_size": 10**10}, "hidden_size is 10000000000"),
     ],
 )
-def test_absurd_numbers_are_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_absurd_numbers_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         Stack(**changes)
 
 

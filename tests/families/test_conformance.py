@@ -56,7 +56,7 @@ class WithoutTypes(Rebuilt):
     def spoil(self, model: nn.Module) -> None:
         embeddings = model.get_submodule("embeddings")
         forward = embeddings.forward
-        embeddings.forward = lambda ids, types, places=None: forward(ids, None, places)
+        embeddings.forward = lambda ids, types, positions=None: forward(ids, None, positions)
 
 
 class WithDeadWeight(Rebuilt):

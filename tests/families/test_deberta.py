@@ -86,8 +86,8 @@ CASES = [
 def one_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the reference compute roots and norms in the model's dtype instead of float32."""
 
-    def norm(own: Any, x: Tensor) -> Tensor:
-        return F.layer_norm(x, x.shape[-1:], own.weight, own.bias, own.variance_epsilon)
+    def norm(layer: Any, x: Tensor) -> Tensor:
+        return F.layer_norm(x, x.shape[-1:], layer.weight, layer.bias, layer.variance_epsilon)
 
     def root(x: Tensor, factor: int) -> Tensor:
         return torch.tensor(x.shape[-1] * factor, dtype=torch.float64).sqrt()
@@ -218,10 +218,10 @@ def test_cached_positions_and_groups_equal_the_reference(
     assert list(model.state_dict()) == names
     for lengths in ((1,), (9, 7, 4), (40, 12)):
         inputs = random_inputs(DEBERTA.onnx(VERSIONS[version], "masked-lm"), FIRST, lengths)
-        found = compare_with_reference(
+        comparison = compare_with_reference(
             DEBERTA, VERSIONS[version], "masked-lm", model, inputs=inputs, tolerance=1e-9
         )
-        assert found.first_diverging is None
+        assert comparison.first_diverging is None
 
 
 def test_optimized_model_can_be_trained() -> None:
@@ -235,10 +235,10 @@ def test_optimized_model_can_be_trained() -> None:
         model.relative.weight.mul_(-1)
         assert torch.equal(model(**inputs)["last_hidden_state"], stale)
         model.optimize_for_inference()
-    fresh = model(**inputs)["last_hidden_state"].detach()
+    before = model(**inputs)["last_hidden_state"].detach()
     with torch.no_grad():
-        found = model(**inputs)["last_hidden_state"]
-    assert (found - fresh).abs().max() <= 1e-9 < (found - stale).abs().max()
+        hidden = model(**inputs)["last_hidden_state"]
+    assert (hidden - before).abs().max() <= 1e-9 < (hidden - stale).abs().max()
 
 
 def test_optimized_model_can_be_traced() -> None:
@@ -248,8 +248,8 @@ def test_optimized_model_can_be_traced() -> None:
         expected = model(**inputs)["last_hidden_state"]
         model.optimize_for_inference()
         traced = torch.export.export(model, (), inputs).module()
-        found = traced(**inputs)["last_hidden_state"]
-    assert (found - expected).abs().max() <= 1e-12
+        hidden = traced(**inputs)["last_hidden_state"]
+    assert (hidden - expected).abs().max() <= 1e-12
 
 
 # The enhanced mask decoder and the replaced-token head, by the formulas of the released code
@@ -326,12 +326,12 @@ class Released:
 
     def layers(self, ids: Tensor) -> list[Tensor]:
         x = self.tensors["deberta.embeddings.word_embeddings.weight"][ids]
-        found = [self.norm("deberta.embeddings.LayerNorm", x)]
+        states = [self.norm("deberta.embeddings.LayerNorm", x)]
         for number in range(self.config.num_layers):
-            y = self.block(number, found[-1], found[-1])
+            y = self.block(number, states[-1], states[-1])
             first = number == 0 and self.config.conv_kernel_size > 0
-            found.append(self.convolved(found[0], y) if first else y)
-        return found
+            states.append(self.convolved(states[0], y) if first else y)
+        return states
 
     def masked(self, ids: Tensor) -> Tensor:
         before = self.layers(ids)[-2]
@@ -358,13 +358,13 @@ def test_heads_of_the_released_code(version: str, head: str) -> None:
     released = Released(config, hub_state(DEBERTA.weights(config, head), model.state_dict()))
     inputs = random_inputs(DEBERTA.onnx(config, head), config, (21, 12))
     with torch.no_grad():
-        found = model(**inputs)
+        outputs = model(**inputs)
     for row, length in enumerate((21, 12)):
         ids = inputs["input_ids"][row, :length]
         expected = {"logits": released.masked} if head != "replaced-token-detection" else {}
         expected["replaced_logits" if expected else "logits"] = released.replaced
-        for name in found:
-            assert (found[name][row, :length] - expected[name](ids)).abs().max() <= 1e-9
+        for name in outputs:
+            assert (outputs[name][row, :length] - expected[name](ids)).abs().max() <= 1e-9
 
 
 def test_the_decoder_is_not_the_last_block() -> None:
@@ -379,12 +379,14 @@ def test_the_decoder_is_not_the_last_block() -> None:
 
 
 @pytest.mark.parametrize(
-    ("head", "said"),
+    ("head", "message"),
     [("masked-lm", "not run"), ("pretraining", "not run"), ("token-classification", "ok")],
 )
-def test_verify_compares_what_the_reference_computes(head: str, said: str, tmp_path: Path) -> None:
+def test_verify_compares_what_the_reference_computes(
+    head: str, message: str, tmp_path: Path
+) -> None:
     make_checkpoint(tmp_path / "model", head, family=DEBERTA)
-    assert [check.outcome for check in verify(tmp_path / "model")][-1] == said
+    assert [check.outcome for check in verify(tmp_path / "model")][-1] == message
 
 
 # Published weights
@@ -409,9 +411,11 @@ def test_the_head_of_the_third_version_is_found(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_both_names_of_the_masked_token_head_are_read(asked: bool) -> None:
-    present, other = (replace(THIRD, legacy_names=legacy) for legacy in (asked, not asked))
+@pytest.mark.parametrize("legacy_names", [True, False])
+def test_both_names_of_the_masked_token_head_are_read(legacy_names: bool) -> None:
+    present, other = (
+        replace(THIRD, legacy_names=legacy) for legacy in (legacy_names, not legacy_names)
+    )
     file = published(DEBERTA, other, "masked-lm")
     file["cls.predictions.decoder.weight"] = TensorInfo("F32", (101, 48))
     file["cls.predictions.decoder.bias"] = TensorInfo("F32", (101,))
@@ -493,10 +497,10 @@ def test_parameter_counts_are_the_published_ones(size: str, expected: int) -> No
 def test_keys_of_the_reference_are_known(kind: str) -> None:
     reference = getattr(transformers, kind)()
     hub = json.loads(json.dumps(reference.to_dict()))
-    found = DEBERTA.from_hf(hub)
-    assert found.unknown == () and isinstance(found.config, DebertaConfig)
-    assert DEBERTA.model_type(found.config) == reference.model_type
-    back = DEBERTA.to_hf(found.config, found.extra)
+    translated = DEBERTA.from_hf(hub)
+    assert translated.unknown == () and isinstance(translated.config, DebertaConfig)
+    assert DEBERTA.model_type(translated.config) == reference.model_type
+    back = DEBERTA.to_hf(translated.config, translated.extra)
     anew = {"architectures", "dtype", "problem_type"}
     assert {key: back[key] for key in hub.keys() - anew} == {k: hub[k] for k in hub.keys() - anew}
 
@@ -538,9 +542,9 @@ def test_keys_of_published_files_are_known() -> None:
         "pooler_hidden_size": 1536,
         "pooling": {"dropout": 0, "hidden_act": "gelu"},
     }
-    found = DEBERTA.from_hf(hub)
-    assert found.config == SIZES["v2-xlarge"] and found.unknown == ()
-    assert hub.items() <= DEBERTA.to_hf(found.config, found.extra).items()
+    translated = DEBERTA.from_hf(hub)
+    assert translated.config == SIZES["v2-xlarge"] and translated.unknown == ()
+    assert hub.items() <= DEBERTA.to_hf(translated.config, translated.extra).items()
 
 
 @pytest.mark.parametrize(
@@ -619,9 +623,9 @@ def test_later_versions_have_a_sentencepiece_tokenizer(tmp_path: Path) -> None:
     ours = DEBERTA.tokenizer(SourceFiles(write(tmp_path, {"spm.model": bracketed()})))
     reference = transformers.DebertaV2Tokenizer.from_pretrained(tmp_path)
     for texts in (("Some words, and a [MASK].",), ("One text", "and another one")):
-        found, theirs = ours.encode(*texts), reference(*texts)
-        assert found.ids == theirs["input_ids"]
-        assert found.type_ids == theirs["token_type_ids"]
+        encoding, theirs = ours.encode(*texts), reference(*texts)
+        assert encoding.ids == theirs["input_ids"]
+        assert encoding.type_ids == theirs["token_type_ids"]
 
 
 # Training and export
@@ -630,8 +634,8 @@ def test_later_versions_have_a_sentencepiece_tokenizer(tmp_path: Path) -> None:
 def test_dropouts_are_those_of_the_configuration() -> None:
     config = replace(THIRD, dropout=0.2, classifier_dropout=0.4, pooler_dropout=0.3)
     model = DEBERTA.model(config, "sequence-classification")
-    places = {"pooler": 0.3, "head": 0.4, "layers.0": 0.2, "embeddings": 0.2}
-    for place, expected in places.items():
+    rates = {"pooler": 0.3, "head": 0.4, "layers.0": 0.2, "embeddings": 0.2}
+    for place, expected in rates.items():
         dropout = model.get_submodule(place).dropout
         assert isinstance(dropout, nn.Dropout) and dropout.p == expected, place
     assert model.get_submodule("layers.0.attention.position_dropout").p == 0.2
@@ -641,8 +645,8 @@ def test_dropouts_are_those_of_the_configuration() -> None:
 @pytest.mark.parametrize("head", ["masked-lm", "multiple-choice"])
 @pytest.mark.long
 def test_a_graph_equals_torch_at_every_length(version: str, head: str, tmp_path: Path) -> None:
-    asked = ("key_bias", "position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size")
-    fields = {name: getattr(VERSIONS[version], name) for name in asked}
+    names = ("key_bias", "position_buckets", "share_att_key", "norm_rel_ebd", "conv_kernel_size")
+    fields = {name: getattr(VERSIONS[version], name) for name in names}
     layers = 2 if head == "masked-lm" else 1  # its decoder reads the last layer but one
     checkpoint = make_checkpoint(
         tmp_path / "model", head, family=DEBERTA, num_layers=layers, **fields
@@ -653,9 +657,9 @@ def test_a_graph_equals_torch_at_every_length(version: str, head: str, tmp_path:
     spec = DEBERTA.onnx(checkpoint.config, head)
     for lengths in ((1,), (40, 21), (3, 9, 30)):
         batch = {n: t.numpy() for n, t in random_inputs(spec, checkpoint.config, lengths).items()}
-        expected, found = torch_session.run(batch), graph.run(batch)
+        expected, outputs = torch_session.run(batch), graph.run(batch)
         for name, array in expected.items():
-            assert abs(array - found[name]).max() <= 1e-5 * abs(array).max(), (name, lengths)
+            assert abs(array - outputs[name]).max() <= 1e-5 * abs(array).max(), (name, lengths)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -59,8 +59,8 @@ class TestDistilBert(ReferenceTests, FamilyTests):
 
 def test_keys_of_older_releases_are_known() -> None:
     older = {"tie_weights_": True, "sinusoidal_pos_embds": False, "output_past": True}
-    found = DISTILBERT.from_hf({"model_type": "distilbert", **older})
-    assert found.config == SIZES["base"] and found.unknown == ()
+    translated = DISTILBERT.from_hf({"model_type": "distilbert", **older})
+    assert translated.config == SIZES["base"] and translated.unknown == ()
 
 
 def test_aliases_are_accepted_and_contradictions_refused() -> None:

@@ -99,8 +99,8 @@ def test_a_limit_changes_the_outputs(clip: str) -> None:
     ids = batch(TINY, (9, 4, 1))
     tight, loose = (replace(TINY, **{clip: limit}) for limit in (0.1, 1e6))
     with torch.no_grad():
-        found = [random_model(c, "none")(ids)["last_hidden_state"] for c in (tight, loose)]
-    assert (found[0] - found[1]).abs().max() > 1e-2
+        hidden = [random_model(c, "none")(ids)["last_hidden_state"] for c in (tight, loose)]
+    assert (hidden[0] - hidden[1]).abs().max() > 1e-2
 
 
 def test_the_released_shape_equals_the_numpy_model() -> None:
@@ -160,12 +160,12 @@ def test_state_is_carried_row_by_row() -> None:
     for seed, lengths in enumerate([(5, 3), (2, 6, 4), (3,), (4, 1, 2)]):
         ids = batch(CLIPPED, lengths, seed)
         with torch.no_grad():
-            found = model.backbone(ids, None, state)
+            layers = model.backbone(ids, None, state)
         state = RecurrentState(state.ended)
         for row, length in enumerate(lengths):
             sentence = ids[row, :length].tolist()
             expected = elmo_numpy.layers(options, weights, sentence, memories[row])
-            for mine, layer in zip(found, expected, strict=True):
+            for mine, layer in zip(layers, expected, strict=True):
                 assert np.abs(mine[row, :length].numpy() - layer).max() <= 1e-9
 
 
@@ -175,8 +175,8 @@ def test_state_is_not_carried_by_default() -> None:
 
     def run(state: RecurrentState | None) -> Tensor:
         with torch.no_grad():
-            found: Tensor = model(ids, state=state)["last_hidden_state"]
-        return found
+            hidden: Tensor = model(ids, state=state)["last_hidden_state"]
+        return hidden
 
     state = RecurrentState()
     first, second = run(state), run(RecurrentState(state.ended))
@@ -229,11 +229,11 @@ def test_a_sentence_has_boundaries() -> None:
 
 
 def test_texts_are_split_at_white_space() -> None:
-    (found,) = WordTokenizer(5).encode([" A cat ,\u00a0sat. "], max_tokens=None)
-    assert found.tokens == ["<S>", "A", "cat", ",", "sat.", "</S>"]
-    assert found.offsets == [(0, 0), (1, 2), (3, 6), (7, 8), (9, 13), (0, 0)]
-    assert found.special == [True, False, False, False, False, True]
-    ids: Any = found.ids
+    (encoding,) = WordTokenizer(5).encode([" A cat ,\u00a0sat. "], max_tokens=None)
+    assert encoding.tokens == ["<S>", "A", "cat", ",", "sat.", "</S>"]
+    assert encoding.offsets == [(0, 0), (1, 2), (3, 6), (7, 8), (9, 13), (0, 0)]
+    assert encoding.special == [True, False, False, False, False, True]
+    ids: Any = encoding.ids
     assert ids == sentence_ids(["A", "cat", ",", "sat."], 5)
 
 
@@ -275,22 +275,22 @@ def test_parameter_counts_are_the_published_ones(size: str, count: int) -> None:
 
 
 def options(**changes: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(ELMO.to_hf(TINY)))
+    values: dict[str, Any] = json.loads(json.dumps(ELMO.to_hf(TINY)))
     for key, value in changes.items():
         group, _, name = key.partition("__")
         if name:
-            found[group][name] = value
+            values[group][name] = value
         else:
-            found[group] = value
-    return found
+            values[group] = value
+    return values
 
 
 def test_training_options_are_known_and_kept() -> None:
     training = {"n_epochs": 10, "batch_size": 128, "all_clip_norm_val": 10.0, "unroll_steps": 20}
     hub = options(bidirectional=True, char_cnn__n_characters=261, **training)
-    found = ELMO.from_hf(hub)
-    assert found.config == TINY and not found.unknown
-    back = json.loads(json.dumps(ELMO.to_hf(TINY, found.extra)))
+    translated = ELMO.from_hf(hub)
+    assert translated.config == TINY and not translated.unknown
+    back = json.loads(json.dumps(ELMO.to_hf(TINY, translated.extra)))
     assert back == {**hub, "char_cnn": {**hub["char_cnn"], "n_characters": 262}}
 
 

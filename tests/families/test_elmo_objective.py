@@ -20,8 +20,8 @@ from tests.families.elmo_streams import (
     END,
     ROLES,
     WORDS,
-    learner,
     losses,
+    make_model,
     objective,
     random_split,
     rows,
@@ -84,17 +84,19 @@ def test_windows_cut_sentences_and_drop_the_remainder() -> None:
 def test_consecutive_rows_are_the_streams(sizes: list[list[int]], length: int, seed: int) -> None:
     numbers = itertools.count(3)
     documents = [[[next(numbers) for _ in range(n)] for n in document] for document in sizes]
-    found = rows(Split.from_documents(documents), length, seed=seed)
+    examples = rows(Split.from_documents(documents), length, seed=seed)
     shuffled = [documents[k] for k in generator(seed, "documents").permutation(len(documents))]
     texts = [[BEGIN, *sentence, END] for document in shuffled for sentence in document]
-    end = len(found) * length
+    end = len(examples) * length
     assert end <= sum(len(text) - 1 for text in texts) < end + length
     for way, streams in (("forward", texts), ("backward", [text[::-1] for text in texts])):
         read = [word for text in streams for word in text[:-1]][:end]
-        told = [word for text in streams for word in text[1:]][:end]
+        labels = [word for text in streams for word in text[1:]][:end]
         turn = -1 if way == "backward" else 1
-        assert [w for row in found for w in row.arrays[way].tolist()[::turn]] == read
-        assert [w for row in found for w in row.arrays[f"{way}_targets"].tolist()[::turn]] == told
+        assert [w for row in examples for w in row.arrays[way].tolist()[::turn]] == read
+        assert [
+            w for row in examples for w in row.arrays[f"{way}_targets"].tolist()[::turn]
+        ] == labels
 
 
 def test_character_ids_of_a_batch() -> None:
@@ -121,7 +123,7 @@ def test_words_outside_the_vocabulary_have_characters_and_the_unknown_label() ->
         [[3, unknown, END, unknown, END]],
         [[BEGIN, unknown, BEGIN, 3, unknown]],
     ]
-    assert losses(task.compute_loss(learner(task), batch.tensors))["forward"] > 0
+    assert losses(task.compute_loss(make_model(task), batch.tensors))["forward"] > 0
 
 
 def test_long_words_of_a_batch_are_truncated() -> None:
@@ -142,8 +144,8 @@ def by_hand(model: Any, task: BidirectionalLm, windows: list[Example]) -> dict[s
     weights = {name: tensor.numpy() for name, tensor in state.items()}
     table, bias = weights["softmax/W"], weights["softmax/b"]
     memory: elmo_numpy.Memory = {}
-    found = {"forward": 0.0, "backward": 0.0}
-    for row, (way, name) in itertools.product(windows, enumerate(found)):
+    losses = {"forward": 0.0, "backward": 0.0}
+    for row, (way, name) in itertools.product(windows, enumerate(losses)):
         turn = -1 if name == "backward" else 1
         read = task.characters[row.arrays[name][::turn]].tolist()
         hidden = [elmo_numpy.word_vector(options, weights, word) for word in read]
@@ -151,29 +153,29 @@ def by_hand(model: Any, task: BidirectionalLm, windows: list[Example]) -> dict[s
             hidden = elmo_numpy.lstm(options, weights, hidden, (way, layer), memory)
         for vector, target in zip(hidden, row.arrays[f"{name}_targets"][::turn], strict=True):
             scores = table @ vector + bias
-            found[name] += np.log(np.exp(scores).sum()) - scores[target]
-    return found
+            losses[name] += np.log(np.exp(scores).sum()) - scores[target]
+    return losses
 
 
 @pytest.mark.parametrize("skip", [True, False])
 def test_loss_equals_a_loop(skip: bool) -> None:
     task = objective(6, skip_connections=skip)
     windows = rows(random_split(40), 6)[:4]
-    model = learner(task).eval()
+    model = make_model(task).eval()
     tensors: dict[str, Tensor] = {}
-    found = {"forward": 0.0, "backward": 0.0}
+    sums = {"forward": 0.0, "backward": 0.0}
     for row in windows:
         outcome = task.compute_loss(model, task.collate([row]).tensors | tensors)
         tensors = outcome.recurrent_state
-        found = {way: found[way] + total for way, total in losses(outcome).items()}
-    assert found == pytest.approx(by_hand(model, task, windows), rel=1e-12)
+        sums = {way: sums[way] + total for way, total in losses(outcome).items()}
+    assert sums == pytest.approx(by_hand(model, task, windows), rel=1e-12)
     assert task.loss_weights == {"forward": 0.5, "backward": 0.5}
 
 
 def test_windows_with_state_equal_the_whole_stream() -> None:
     split = random_split(50)
     (whole,) = rows(split, 24)[:1]
-    model = learner(objective(24)).eval()
+    model = make_model(objective(24)).eval()
     at_once = losses(objective(24).compute_loss(model, objective(24).collate([whole]).tensors))
     task = objective(4)
     memory: dict[str, Tensor] = {}
@@ -193,16 +195,16 @@ def test_windows_with_state_equal_the_whole_stream() -> None:
 def test_gradients_stop_where_a_window_begins() -> None:
     task = objective(4)
     first, second = rows(random_split(30), 4)[:2]
-    model = learner(task)
+    model = make_model(task)
     memory = task.compute_loss(model, task.collate([first]).tensors).recurrent_state
     assert memory
     assert [name for name, tensor in memory.items() if tensor.requires_grad] == []
     sizes = {name.rpartition(".")[2]: tensor.shape for name, tensor in memory.items()}
     assert sizes == {"output": (1, CONFIG.projection_size), "cell": (1, CONFIG.lstm_size)}
-    given = {name: tensor.clone().requires_grad_() for name, tensor in memory.items()}
-    sums = task.compute_loss(model, task.collate([second]).tensors | given).sums
+    states = {name: tensor.clone().requires_grad_() for name, tensor in memory.items()}
+    sums = task.compute_loss(model, task.collate([second]).tensors | states).sums
     torch.stack(list(sums.values())).sum().backward()  # type: ignore[no-untyped-call]
-    gradients = {name: tensor.grad for name, tensor in given.items()}
+    gradients = {name: tensor.grad for name, tensor in states.items()}
     assert [name for name, grad in gradients.items() if grad is None or not grad.any()] == []
 
 
@@ -211,30 +213,30 @@ def test_gradients_stop_where_a_window_begins() -> None:
 
 def test_the_sample_is_a_function_of_the_first_row() -> None:
     task = objective(4, samples=9)
-    one, two, other = rows(random_split(60), 4, samples=9)[:3]
+    first, second, third = rows(random_split(60), 4, samples=9)[:3]
 
     def drawn(*batch: Example) -> list[list[int]]:
-        found: list[list[int]] = task.collate(batch).tensors["samples"].tolist()
-        return found
+        samples: list[list[int]] = task.collate(batch).tensors["samples"].tolist()
+        return samples
 
-    assert drawn(one, two) == drawn(one, other) == drawn(one)
-    assert drawn(one) != drawn(two)
-    forward, backward = drawn(one)
+    assert drawn(first, second) == drawn(first, third) == drawn(first)
+    assert drawn(first) != drawn(second)
+    forward, backward = drawn(first)
     assert forward != backward and len(set(forward)) == len(set(backward)) == 9
 
 
 def test_sampled_loss_equals_its_formula_and_validation_is_over_all_words() -> None:
     task = objective(6, samples=12)
     batch = task.collate(rows(random_split(40), 6, samples=12)[:2])
-    model = learner(task)
+    model = make_model(task)
     hidden: dict[str, Any] = {}
     model.directions = lambda layers: hidden.setdefault(
         "seen", type(model).directions(model, layers)
     )
-    found = losses(task.compute_loss(model, batch.tensors))
+    loss = losses(task.compute_loss(model, batch.tensors))
     table, bias = model.head.weight.detach().numpy(), model.head.bias.detach().numpy()
-    told = zip(found, hidden["seen"], batch.tensors["targets"], strict=True)
-    for k, (way, seen, targets) in enumerate(told):
+    directions = zip(loss, hidden["seen"], batch.tensors["targets"], strict=True)
+    for k, (way, seen, targets) in enumerate(directions):
         words, tries = batch.tensors["samples"][k].tolist(), int(batch.tensors["tries"][k])
         total = 0.0
         for vector, target in zip(
@@ -244,7 +246,7 @@ def test_sampled_loss_equals_its_formula_and_validation_is_over_all_words() -> N
             p = [np.log((word + 2) / (word + 1)) / np.log(41) for word in among]
             scores = table[among] @ vector + bias[among] - np.log(1 - (1 - np.array(p)) ** tries)
             total += np.log(np.exp(scores).sum()) - scores[0]
-        assert found[way] == pytest.approx(total, rel=1e-9)
+        assert loss[way] == pytest.approx(total, rel=1e-9)
     model.eval()
     plain = {name: batch.tensors[name] for name in ("character_ids", "word_indices", "targets")}
     assert losses(task.compute_loss(model, batch.tensors)) == losses(

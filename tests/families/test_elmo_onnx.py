@@ -67,17 +67,19 @@ def test_a_graph_equals_the_numpy_model(exported: Exported, case: str) -> None:
         mask = np.arange(max(lengths)) < np.array(lengths)[:, None]
         characters = random.integers(1, 262, (*mask.shape, width(golden)))
         ids = characters * mask[..., None]
-        found = session.run({"character_ids": ids})  # a word of zeros is padding
-        for given in (ids, characters):
-            again = session.run({"character_ids": given, "attention_mask": mask.astype(np.int64)})
+        outputs = session.run({"character_ids": ids})  # a word of zeros is padding
+        for inputs in (ids, characters):
+            again = session.run({"character_ids": inputs, "attention_mask": mask.astype(np.int64)})
             assert [
-                name for name in found if not np.array_equal(again[name][mask], found[name][mask])
+                name
+                for name in outputs
+                if not np.array_equal(again[name][mask], outputs[name][mask])
             ] == []
         for row, length in enumerate(lengths):
             expected = numpy_outputs(golden, ids[row, :length].tolist())
-            assert list(expected) == list(found)
+            assert list(expected) == list(outputs)
             for name, values in expected.items():
-                difference = np.abs(found[name][row, :length] - values).max()
+                difference = np.abs(outputs[name][row, :length] - values).max()
                 assert difference <= 1e-5 * np.abs(values).max(), (name, lengths)
 
 
@@ -114,8 +116,8 @@ def test_texts_through_the_graph(tmp_path: Path, capsys: pytest.CaptureFixture[s
         for text in texts
     ]
     for order in (slice(None), slice(None, None, -1)):  # texts do not share state
-        found = model.features(texts[order])
-        for result, values in zip(found, expected[order], strict=True):
+        actual = model.features(texts[order])
+        for result, values in zip(actual, expected[order], strict=True):
             assert len(result["tokens"]) == len(values)
             assert np.abs(result["layers"]["2"] - values).max() <= 1e-5
     arguments = ["run", "embed", str(checkpoint.path), "--backend", "onnx", "--json", *texts[:2]]

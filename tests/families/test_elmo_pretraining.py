@@ -14,8 +14,8 @@ from tests.families.elmo_files import published
 from tests.families.elmo_streams import (
     CONFIG,
     ELMO,
-    learner,
     losses,
+    make_model,
     objective,
     random_split,
     rows,
@@ -40,7 +40,7 @@ from zoo_elmo.config import SIZES
 HERE = DistContext(0, 1, torch.device("cpu"))
 
 
-def settings(**changes: Any) -> TrainConfig:
+def make_config(**changes: Any) -> TrainConfig:
     known: dict[str, Any] = {
         "objective": "bidirectional-lm",
         "family": "elmo",
@@ -59,17 +59,18 @@ def trainer(rows_at_once: int = 4, samples: int | None = None, **config: Any) ->
     task = objective(5, samples, **config)
     micros = [range(k, k + rows_at_once) for k in range(0, 4, rows_at_once)]
     loader: Any = SimpleNamespace(micro_batches=micros)
-    return Trainer(LossModule(task, learner(task)), settings(), HERE, loader)
+    return Trainer(LossModule(task, make_model(task)), make_config(), HERE, loader)
 
 
 def batches(of: Trainer, step: int, samples: int | None = None) -> list[Batch]:
     """Return batches of four streams in windows of five words."""
     every = rows(random_split(900), 5, samples)
     lane = len(every) // 4
-    found = [every[place * lane + step % lane] for place in range(4)]
+    picked = [every[place * lane + step % lane] for place in range(4)]
     task = of.loss_module.objective
     return [
-        task.collate(found[micro.start : micro.stop]) for micro in of.train_dataloader.micro_batches
+        task.collate(picked[micro.start : micro.stop])
+        for micro in of.train_dataloader.micro_batches
     ]
 
 
@@ -89,13 +90,20 @@ def test_validation_rows_start_with_zero_state() -> None:
     taught = trainer()
     task = taught.loss_module.objective
     windows = rows(random_split(50), 5)[:3]
-    found = taught.evaluate([task.collate([row]) for row in windows])
+    metrics = taught.evaluate([task.collate([row]) for row in windows])
     alone = [
         losses(task.compute_loss(taught.loss_module.model, task.collate([r]).tensors))
         for r in windows
     ]
-    mean = sum(each[way] * share for each in alone for way, share in task.loss_weights.items()) / 15
-    assert found["loss"] == pytest.approx(mean, rel=1e-9)
+    mean = (
+        sum(
+            row_losses[way] * share
+            for row_losses in alone
+            for way, share in task.loss_weights.items()
+        )
+        / 15
+    )
+    assert metrics["loss"] == pytest.approx(mean, rel=1e-9)
 
 
 def test_micro_batches_equal_the_whole_batch() -> None:
@@ -104,10 +112,10 @@ def test_micro_batches_equal_the_whole_batch() -> None:
         for taught in (whole, parts):
             taught.train_step(batches(taught, step))
     assert len(parts.recurrent_states) == 2 and len(whole.recurrent_states) == 1
-    for one, other in zip(
+    for first, second in zip(
         whole.loss_module.parameters(), parts.loss_module.parameters(), strict=True
     ):
-        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(first, second, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("rows_at_once", [4, 2])
@@ -117,18 +125,18 @@ def test_resume_is_bit_exact(rows_at_once: int, tmp_path: Path) -> None:
         whole.train_step(batches(whole, step, 20))
     for step in range(3):
         half.train_step(batches(half, step, 20))
-    kept = trainer_state_dict(half)
-    assert {len(tensor) for tensor in kept["memory"].values()} == {4}
+    state = trainer_state_dict(half)
+    assert {len(tensor) for tensor in state["memory"].values()} == {4}
     resumed = trainer(rows_at_once, samples=20, dropout=0.1)
-    groups = {k: {n: t.clone() for n, t in v.items()} for k, v in kept.items()}
+    groups = {k: {n: t.clone() for n, t in v.items()} for k, v in state.items()}
     load_trainer_state_dict(resumed, groups, SavedCheckpoint(tmp_path, CheckpointMeta(step=3)))
     resumed.step = 3
     for step in range(3, 5):
         resumed.train_step(batches(resumed, step, 20))
-    for one, other in zip(
+    for first, second in zip(
         whole.loss_module.parameters(), resumed.loss_module.parameters(), strict=True
     ):
-        assert torch.equal(one, other)
+        assert torch.equal(first, second)
     assert torch.equal(
         whole.train_metrics.values["forward"], resumed.train_metrics.values["forward"]
     )
@@ -139,16 +147,16 @@ def test_resume_is_bit_exact(rows_at_once: int, tmp_path: Path) -> None:
 def test_gradient_checkpointing_changes_nothing() -> None:
     plain, again = trainer(), trainer()
     again.parallel_module = parallelize(
-        again.loss_module, settings(gradient_checkpointing=True), HERE
+        again.loss_module, make_config(gradient_checkpointing=True), HERE
     )
     for step in range(2):
         for taught in (plain, again):
             taught.forward_backward(batches(taught, step))
-    for one, other in zip(
+    for first, second in zip(
         plain.loss_module.parameters(), again.loss_module.parameters(), strict=True
     ):
-        assert one.grad is not None and other.grad is not None
-        torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-14)
+        assert first.grad is not None and second.grad is not None
+        torch.testing.assert_close(first.grad, second.grad, rtol=0, atol=1e-14)
 
 
 # From pretraining to inference
@@ -235,6 +243,6 @@ def test_final_model_of_a_run_embeds_texts(isolated: None, tmp_path: Path) -> No
     hub, back = str(tmp_path / "hub"), str(tmp_path / "back")
     assert zoo("convert", f"{run}/model", "--to", "hub", "-o", hub).returncode == 0
     assert zoo("convert", hub, "-o", back).returncode == 0  # the published layout
-    found = zoo("run", "embed", bare, "a text")
-    assert found.returncode == 0, found.stderr
-    assert len(json.loads(found.stdout)["embedding"]) == 2 * CONFIG.projection_size
+    result = zoo("run", "embed", bare, "a text")
+    assert result.returncode == 0, result.stderr
+    assert len(json.loads(result.stdout)["embedding"]) == 2 * CONFIG.projection_size

@@ -56,7 +56,7 @@ def test_ids_equal_the_references(model_type: str, saved: bool, tmp_path: Path) 
     for text in texts:
         assert ours.encode(text).ids == reference(text)["input_ids"], text
     for first, second in itertools.pairwise(texts):
-        found, wanted = ours.encode(first, second), reference(first, second)
-        assert found.ids == wanted["input_ids"], (first, second)
+        encoding, wanted = ours.encode(first, second), reference(first, second)
+        assert encoding.ids == wanted["input_ids"], (first, second)
         if "token_type_ids" in wanted:
-            assert found.type_ids == wanted["token_type_ids"], (first, second)
+            assert encoding.type_ids == wanted["token_type_ids"], (first, second)

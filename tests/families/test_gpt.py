@@ -115,9 +115,9 @@ def test_padding_on_the_left_changes_nothing(config: GptConfig, head: str) -> No
     padded = {n: nn.functional.pad(t, (5, 0), value=0) for n, t in inputs.items()}
     padded["input_ids"][:, :5] = 7
     with torch.no_grad():
-        alone, found = model(**inputs), model(**padded)
+        alone, outputs = model(**inputs), model(**padded)
     for name, expected in alone.items():
-        real = found[name] if head == "sequence-classification" else found[name][:, 5:]
+        real = outputs[name] if head == "sequence-classification" else outputs[name][:, 5:]
         assert (real - expected).abs().max() <= 1e-12
 
 
@@ -179,9 +179,9 @@ def test_registry_rows_have_the_count_of_their_configuration() -> None:
 )
 def test_keys_of_the_reference_are_known(kind: str, size: str) -> None:
     hub = getattr(transformers, kind)().to_dict()
-    found = GPT.from_hf(hub)
-    assert found.config == SIZES[size]
-    assert found.unknown == ()
+    translated = GPT.from_hf(hub)
+    assert translated.config == SIZES[size]
+    assert translated.unknown == ()
 
 
 def test_defaults_of_an_empty_configuration_equal_the_reference() -> None:
@@ -196,11 +196,11 @@ def test_alias_keys() -> None:
         "num_attention_heads": 8,
         "max_position_embeddings": 99,
     }
-    own = {"n_embd": 64, "n_layer": 3, "n_head": 8, "n_positions": 99}
+    values = {"n_embd": 64, "n_layer": 3, "n_head": 8, "n_positions": 99}
     for model_type in GPT.model_types:
-        found = GPT.from_hf({"model_type": model_type, **general})
-        assert found == GPT.from_hf({"model_type": model_type, **own})
-        assert found.extra == {} and GPT.to_hf(found.config, {}).keys() >= own.keys()
+        translated = GPT.from_hf({"model_type": model_type, **general})
+        assert translated == GPT.from_hf({"model_type": model_type, **values})
+        assert translated.extra == {} and GPT.to_hf(translated.config, {}).keys() >= values.keys()
 
 
 def test_contradicting_aliases_are_refused() -> None:

@@ -30,12 +30,14 @@ CONFIGS = {
 }
 
 
-def reference_outputs(model: Any, inputs: dict[str, Tensor], places: Tensor) -> dict[str, Tensor]:
+def reference_outputs(
+    model: Any, inputs: dict[str, Tensor], positions: Tensor
+) -> dict[str, Tensor]:
     """Run the reference, with the mask in the shape (batch * choices, tokens) that it requires."""
     mask = inputs["attention_mask"].flatten(0, 1)
     with torch.no_grad():
-        found = model(inputs["input_ids"], attention_mask=mask, mc_token_ids=places)
-    return {name: found[name] for name in ("logits", "mc_logits")}
+        outputs = model(inputs["input_ids"], attention_mask=mask, mc_token_ids=positions)
+    return {name: outputs[name] for name in ("logits", "mc_logits")}
 
 
 @pytest.mark.parametrize("size", CONFIGS)
@@ -47,15 +49,15 @@ def test_outputs_equal_the_reference(size: str) -> None:
     last = inputs["attention_mask"].sum(-1) - 1  # (batch, choices)
     for dtype in (torch.float64, torch.float32):
         model, reference = model.to(dtype), reference.to(dtype)
-        for places, given in ((last, {}), (last // 2, {"mc_token_ids": last // 2})):
+        for positions, options in ((last, {}), (last // 2, {"mc_token_ids": last // 2})):
             with torch.no_grad():
-                ours = model(**inputs, **given)
-            theirs = reference_outputs(reference, inputs, places)
+                ours = model(**inputs, **options)
+            theirs = reference_outputs(reference, inputs, positions)
             assert list(ours) == list(theirs)
             for name, expected in theirs.items():
-                found = Difference.between(ours[name], expected)
+                gap = Difference.between(ours[name], expected)
                 exact = dtype is torch.float64
-                assert (found.absolute <= 1e-9) if exact else (found.relative <= 1e-5), name
+                assert (gap.absolute <= 1e-9) if exact else (gap.relative <= 1e-5), name
 
 
 def test_last_token_with_left_padding_right_padding_and_no_mask() -> None:
@@ -66,8 +68,8 @@ def test_last_token_with_left_padding_right_padding_and_no_mask() -> None:
         for sides in ((5, 0), (0, 5)):
             ids = torch.nn.functional.pad(inputs["input_ids"], sides, value=SMALL.pad_token_id)
             mask = torch.nn.functional.pad(inputs["attention_mask"], sides)
-            found = model(ids, mask)["mc_logits"]
-            assert (found - expected).abs().max() <= 1e-12
+            logits = model(ids, mask)["mc_logits"]
+            assert (logits - expected).abs().max() <= 1e-12
         assert (model(inputs["input_ids"])["mc_logits"] - expected).abs().max() <= 1e-12
 
 
@@ -80,6 +82,6 @@ def test_the_graph_passes_the_gate(tmp_path: Path) -> None:
 
 def test_the_dropout_before_a_choice_is_kept() -> None:
     for model_type in GPT.model_types:
-        found = GPT.from_hf({"model_type": model_type, "summary_first_dropout": 0.3})
-        assert isinstance(found.config, GptConfig) and found.config.choice_dropout == 0.3
-        assert GPT.to_hf(found.config, found.extra)["summary_first_dropout"] == 0.3
+        translated = GPT.from_hf({"model_type": model_type, "summary_first_dropout": 0.3})
+        assert isinstance(translated.config, GptConfig) and translated.config.choice_dropout == 0.3
+        assert GPT.to_hf(translated.config, translated.extra)["summary_first_dropout"] == 0.3

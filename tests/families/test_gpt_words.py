@@ -53,9 +53,9 @@ def test_texts_are_the_references(published: Path, beams: int) -> None:
     lines = run(str(published.parent / "ours"), *TEXTS, *options).splitlines()
     for text, line in zip(TEXTS, lines, strict=True):
         ids = tokenizer(text, return_tensors="pt").input_ids
-        found = reference.generate(ids, max_new_tokens=15, do_sample=False, num_beams=beams)[0]
-        before, whole = str(tokenizer.decode(ids[0])), str(tokenizer.decode(found))
-        assert len(found) == ids.shape[1] + 15 and whole.startswith(before)
+        continued = reference.generate(ids, max_new_tokens=15, do_sample=False, num_beams=beams)[0]
+        before, whole = str(tokenizer.decode(ids[0])), str(tokenizer.decode(continued))
+        assert len(continued) == ids.shape[1] + 15 and whole.startswith(before)
         generated = whole[len(before) :]
         assert json.loads(line) == {"text": text, "generated": generated, "stopped": "length"}
 

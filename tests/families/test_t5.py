@@ -155,8 +155,8 @@ def test_base_equals_the_reference(size: str, head: str) -> None:
         for lengths in ((1,), (17, 9), (512,)):
             inputs = random_inputs(FAMILY.onnx(config, head), config, lengths)
             with torch.no_grad():
-                ours, found = model(**inputs), reference(**inputs)
-            for name, theirs in named_outputs(found, list(ours)).items():
+                ours, outputs = model(**inputs), reference(**inputs)
+            for name, theirs in named_outputs(outputs, list(ours)).items():
                 difference = Difference.between(ours[name], theirs)
                 if dtype is torch.float64:
                     assert difference.absolute <= 1e-9, (name, lengths)
@@ -166,12 +166,12 @@ def test_base_equals_the_reference(size: str, head: str) -> None:
 
 def test_layers_of_encoder_and_decoder_are_compared() -> None:
     model = random_model(SMALL, "seq2seq-lm")
-    found = compare_with_reference(FAMILY, SMALL, "seq2seq-lm", model)
+    comparison = compare_with_reference(FAMILY, SMALL, "seq2seq-lm", model)
     names = ["embeddings", "layers.0", "layers.1", "layers.2"]
-    assert list(found.layers) == [*names, "decoder.layers.0", "decoder.layers.1"]
+    assert list(comparison.layers) == [*names, "decoder.layers.0", "decoder.layers.1"]
     model.get_submodule("decoder.layers.1.ffn").act = torch.tanh  # type: ignore[assignment]
-    found = compare_with_reference(FAMILY, SMALL, "seq2seq-lm", model)
-    assert found.first_diverging == "decoder.layers.1"
+    comparison = compare_with_reference(FAMILY, SMALL, "seq2seq-lm", model)
+    assert comparison.first_diverging == "decoder.layers.1"
 
 
 # Relative positions
@@ -228,10 +228,10 @@ def test_parameter_counts_are_the_published_ones(size: str, count: int) -> None:
 
 @pytest.mark.parametrize("kind", [transformers.T5Config, transformers.MT5Config])
 def test_keys_of_the_reference_are_known(kind: Any) -> None:
-    found = FAMILY.from_hf(kind().to_dict())
-    assert found.unknown == ()
+    translated = FAMILY.from_hf(kind().to_dict())
+    assert translated.unknown == ()
     expected = SIZES["small"] if kind.model_type == "t5" else SIZES["mt5-small"]
-    assert replace(found.config, num_decoder_layers=None) == expected
+    assert replace(translated.config, num_decoder_layers=None) == expected
 
 
 # published configurations: the first release, version 1.1, mT5
@@ -293,10 +293,10 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("size", PUBLISHED)
 def test_published_configurations_are_read(size: str) -> None:
-    found = FAMILY.from_hf(PUBLISHED[size])
-    assert replace(found.config, num_decoder_layers=None) == SIZES[size]
-    assert found.unknown == ()
-    back = FAMILY.to_hf(found.config, found.extra)
+    translated = FAMILY.from_hf(PUBLISHED[size])
+    assert replace(translated.config, num_decoder_layers=None) == SIZES[size]
+    assert translated.unknown == ()
+    back = FAMILY.to_hf(translated.config, translated.extra)
     assert {key: back.get(key) for key in PUBLISHED[size]} == {
         **PUBLISHED[size],
         **({"architectures": None} if "architectures" in PUBLISHED[size] else {}),
@@ -383,10 +383,10 @@ def test_a_text_without_an_end_is_classified_at_its_last_token() -> None:
     ids = torch.tensor([[7, 8, 9, 0], [7, 8, 9, 0]])
     mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])
     with torch.no_grad():
-        found = model(ids, mask)["logits"]
+        logits = model(ids, mask)["logits"]
         short = model(ids[:1, :3])["logits"]
-    assert (found[0] - short[0]).abs().max() <= 1e-12
-    assert (found[1] - short[0]).abs().max() > 1e-3
+    assert (logits[0] - short[0]).abs().max() <= 1e-12
+    assert (logits[1] - short[0]).abs().max() > 1e-3
 
 
 def test_scale_of_initialization_equals_the_reference() -> None:
@@ -447,8 +447,8 @@ def test_file_written_by_the_reference_is_read(changes: dict[str, Any], tmp_path
     assert replace(checkpoint.config, num_decoder_layers=2) == config
     inputs = random_inputs(FAMILY.onnx(config, "seq2seq-lm"), config, (9, 4))
     with torch.no_grad():
-        found, expected = load_model(checkpoint)(**inputs), model(**inputs)
-    assert torch.equal(found["logits"], expected["logits"])
+        outputs, expected = load_model(checkpoint)(**inputs), model(**inputs)
+    assert torch.equal(outputs["logits"], expected["logits"])
 
 
 def test_untied_file_without_output_embeddings_is_refused(tmp_path: Path) -> None:
@@ -476,9 +476,9 @@ def test_encoder_of_a_whole_model_is_converted(tmp_path: Path) -> None:
         encoder: Any = load_model(load_checkpoint(target))
         inputs = random_inputs(FAMILY.onnx(SMALL, "encoder"), SMALL, (9, 4))
         with torch.no_grad():
-            found = encoder(**inputs)["last_hidden_state"]
+            hidden = encoder(**inputs)["last_hidden_state"]
             expected = model.encode(inputs["input_ids"], inputs["attention_mask"])  # type: ignore[operator]
-        assert torch.equal(found, expected)
+        assert torch.equal(hidden, expected)
         convert(CheckpointDir(tmp_path / "hub", "hub"), tmp_path / "ours", force=True)
 
 

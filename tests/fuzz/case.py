@@ -221,8 +221,8 @@ def _wait(child: int) -> tuple[int, resource.struct_rusage]:
     until = time.monotonic() + WALL_SECONDS
     pause = 0.001
     while time.monotonic() < until:
-        found, status, usage = os.wait4(child, os.WNOHANG)
-        if found:
+        pid, status, usage = os.wait4(child, os.WNOHANG)
+        if pid:
             _end_session(child)
             return os.waitstatus_to_exitcode(status), usage
         time.sleep(pause)
@@ -265,6 +265,6 @@ def _fork_size() -> int:
 def _status(name: str) -> int:
     """Return a memory figure of this process in bytes, from ``/proc/self/status``."""
     text = Path("/proc/self/status").read_text()
-    found = re.search(rf"{name}:\s+(\d+) kB", text)
-    assert found is not None, "the kernel reports it"
-    return int(found[1]) * 1024
+    match = re.search(rf"{name}:\s+(\d+) kB", text)
+    assert match is not None, "the kernel reports it"
+    return int(match[1]) * 1024

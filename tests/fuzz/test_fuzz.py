@@ -87,13 +87,13 @@ def test_a_case_that_goes_wrong_is_a_failure_and_kept(
     act: str, failure: str, folders: tuple[Path, Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tests.fuzz.case.WALL_SECONDS", 2 if act == "hang" else 60)
-    examples, scratch, kept = folders
+    examples, scratch, failures = folders
     reader = Misbehaving(act)
     reader.make(examples / reader.name)
-    outcome = Runner(examples, scratch, kept).run(reader, 0, 0)
+    outcome = Runner(examples, scratch, failures).run(reader, 0, 0)
     assert failure in outcome.failure
     assert bool(outcome.failure) == bool(failure)
-    assert (kept / "misbehaving-0-0" / "outcome.json").exists() == bool(failure)
+    assert (failures / "misbehaving-0-0" / "outcome.json").exists() == bool(failure)
 
 
 @pytest.mark.parametrize(

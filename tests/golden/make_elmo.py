@@ -50,20 +50,23 @@ def shapes(options: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     cnn, lstm = options["char_cnn"], options["lstm"]
     size, total = cnn["embedding"]["dim"], sum(count for _, count in cnn["filters"])
     inner, outer = lstm["dim"], lstm["projection_dim"]
-    found: dict[str, tuple[int, ...]] = {"char_embed": (261, size)}
+    sizes: dict[str, tuple[int, ...]] = {"char_embed": (261, size)}
     for n, (width, count) in enumerate(cnn["filters"]):
-        found |= {f"CNN/W_cnn_{n}": (1, width, size, count), f"CNN/b_cnn_{n}": (count,)}
+        sizes |= {f"CNN/W_cnn_{n}": (1, width, size, count), f"CNN/b_cnn_{n}": (count,)}
     for k in range(cnn["n_highway"]):
         for part in ("carry", "transform"):
-            found |= {f"CNN_high_{k}/W_{part}": (total, total), f"CNN_high_{k}/b_{part}": (total,)}
+            sizes |= {
+                f"CNN_high_{k}/W_{part}": (total, total),
+                f"CNN_high_{k}/b_{part}": (total,),
+            }
     if total != outer:
-        found |= {"CNN_proj/W_proj": (total, outer), "CNN_proj/b_proj": (outer,)}
+        sizes |= {"CNN_proj/W_proj": (total, outer), "CNN_proj/b_proj": (outer,)}
     for way in (0, 1):
         for layer in range(lstm["n_layers"]):
             cell = f"RNN_{way}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
-            found |= {f"{cell}/W_0": (2 * outer, 4 * inner), f"{cell}/B": (4 * inner,)}
-            found |= {f"{cell}/W_P_0": (inner, outer)} if outer < inner else {}
-    return found
+            sizes |= {f"{cell}/W_0": (2 * outer, 4 * inner), f"{cell}/B": (4 * inner,)}
+            sizes |= {f"{cell}/W_P_0": (inner, outer)} if outer < inner else {}
+    return sizes
 
 
 def make(name: str, path: Path) -> None:

@@ -186,12 +186,12 @@ def make(family_name: str, case: Case, path: Path) -> None:
     spec = family.onnx(ours, head)
     inputs = random_inputs(spec, ours, (10, 4, 1))
     with torch.no_grad():
-        found = model.double().eval()(**inputs, **ends(model, inputs))
+        computed = model.double().eval()(**inputs, **ends(model, inputs))
     # without a pooler, the pooled output is missing
-    wanted_outputs = [name for name in spec.outputs if not options or name in found]
+    wanted_outputs = [name for name in spec.outputs if not options or name in computed]
     tensors = {f"weights/{name}": value for name, value in weights.items()}
     tensors |= {f"inputs/{name}": value for name, value in inputs.items()}
-    outputs = named_outputs(found, wanted_outputs)
+    outputs = named_outputs(computed, wanted_outputs)
     tensors |= {f"outputs/{name}": value.contiguous() for name, value in outputs.items()}
     metadata = {
         "head": head,

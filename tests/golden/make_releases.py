@@ -24,8 +24,8 @@ GOLDEN = Path(__file__).parent
 
 
 def golden(path: str) -> Values:
-    found = load_file(GOLDEN / f"{path}.safetensors")
-    return {n.removeprefix("weights/"): v for n, v in found.items() if n.startswith("weights/")}
+    tensors = load_file(GOLDEN / f"{path}.safetensors")
+    return {n.removeprefix("weights/"): v for n, v in tensors.items() if n.startswith("weights/")}
 
 
 def dense(values: Values, hub: str, name: str) -> Values:
@@ -40,24 +40,26 @@ def norm(values: Values, hub: str, name: str) -> Values:
 
 def embeddings(values: Values, hub: str, name: str) -> Values:
     tables = [f"{kind}_embeddings" for kind in ("word", "position", "token_type")]
-    found = {f"{name}/{table}": values[f"{hub}.{table}.weight"] for table in tables}
-    return found | norm(values, f"{hub}.LayerNorm", f"{name}/LayerNorm")
+    renamed = {f"{name}/{table}": values[f"{hub}.{table}.weight"] for table in tables}
+    return renamed | norm(values, f"{hub}.LayerNorm", f"{name}/LayerNorm")
 
 
 def electra_trunk(values: Values, scope: str) -> Values:
-    found = dense(values, "electra.embeddings_project", f"{scope}/embeddings_project")
+    renamed = dense(values, "electra.embeddings_project", f"{scope}/embeddings_project")
     for i in range(2):
         hub, name = f"electra.encoder.layer.{i}", f"{scope}/encoder/layer_{i}"
         for part in ("query", "key", "value"):
-            found |= dense(values, f"{hub}.attention.self.{part}", f"{name}/attention/self/{part}")
-        found |= dense(values, f"{hub}.attention.output.dense", f"{name}/attention/output/dense")
-        found |= norm(
+            renamed |= dense(
+                values, f"{hub}.attention.self.{part}", f"{name}/attention/self/{part}"
+            )
+        renamed |= dense(values, f"{hub}.attention.output.dense", f"{name}/attention/output/dense")
+        renamed |= norm(
             values, f"{hub}.attention.output.LayerNorm", f"{name}/attention/output/LayerNorm"
         )
-        found |= dense(values, f"{hub}.intermediate.dense", f"{name}/intermediate/dense")
-        found |= dense(values, f"{hub}.output.dense", f"{name}/output/dense")
-        found |= norm(values, f"{hub}.output.LayerNorm", f"{name}/output/LayerNorm")
-    return found
+        renamed |= dense(values, f"{hub}.intermediate.dense", f"{name}/intermediate/dense")
+        renamed |= dense(values, f"{hub}.output.dense", f"{name}/output/dense")
+        renamed |= norm(values, f"{hub}.output.LayerNorm", f"{name}/output/LayerNorm")
+    return renamed
 
 
 def electra(shares: str) -> Values:
@@ -69,67 +71,69 @@ def electra(shares: str) -> Values:
     judge, writer = golden("electra/replaced-token-detection"), golden("electra/masked-lm")
     head, made = "discriminator_predictions", "generator_predictions"
     trunk = writer if shares == "all" else judge
-    found = embeddings(trunk, "electra.embeddings", "electra/embeddings")
-    found |= electra_trunk(trunk, "electra")
-    found |= dense(judge, f"{head}.dense", f"{head}/dense")
-    found |= dense(judge, f"{head}.dense_prediction", f"{head}/dense_1")
+    renamed = embeddings(trunk, "electra.embeddings", "electra/embeddings")
+    renamed |= electra_trunk(trunk, "electra")
+    renamed |= dense(judge, f"{head}.dense", f"{head}/dense")
+    renamed |= dense(judge, f"{head}.dense_prediction", f"{head}/dense_1")
     if shares == "nothing":
-        found |= embeddings(writer, "electra.embeddings", "generator/embeddings")
+        renamed |= embeddings(writer, "electra.embeddings", "generator/embeddings")
     if shares != "all":
-        found |= electra_trunk(writer, "generator")
-    found |= dense(writer, f"{made}.dense", f"{made}/dense")
-    found |= norm(writer, f"{made}.LayerNorm", f"{made}/LayerNorm")
-    found[f"{made}/output_bias"] = writer["generator_lm_head.bias"]
-    slots = {f"{n}/{slot}": v + 1 for n, v in found.items() for slot in ("adam_m", "adam_v")}
+        renamed |= electra_trunk(writer, "generator")
+    renamed |= dense(writer, f"{made}.dense", f"{made}/dense")
+    renamed |= norm(writer, f"{made}.LayerNorm", f"{made}/LayerNorm")
+    renamed[f"{made}/output_bias"] = writer["generator_lm_head.bias"]
+    slots = {f"{n}/{slot}": v + 1 for n, v in renamed.items() for slot in ("adam_m", "adam_v")}
     few = {n: v for n, v in slots.items() if "/embeddings/" in n}  # keeps the file small
     state: Values = {"global_step": np.array(7, np.int64)}
     state["temperature"] = np.array(1, np.float32)
-    return found | few | state
+    return renamed | few | state
 
 
 def albert(case: str, prefix: str, groups: int, inner: int) -> Values:
     values = golden(f"albert/{case}")
-    found = embeddings(values, f"{prefix}embeddings", "bert/embeddings")
+    renamed = embeddings(values, f"{prefix}embeddings", "bert/embeddings")
     map_in = "encoder/embedding_hidden_mapping_in"
-    found |= dense(values, prefix + map_in.replace("/", "."), f"bert/{map_in}")
+    renamed |= dense(values, prefix + map_in.replace("/", "."), f"bert/{map_in}")
     for group in range(groups):
         for k in range(inner):
             hub = f"{prefix}encoder.albert_layer_groups.{group}.albert_layers.{k}"
             name = f"bert/encoder/transformer/group_{group}/inner_group_{k}"
             for part in ("query", "key", "value"):
-                found |= dense(values, f"{hub}.attention.{part}", f"{name}/attention_1/self/{part}")
-            found |= dense(values, f"{hub}.attention.dense", f"{name}/attention_1/output/dense")
-            found |= norm(values, f"{hub}.attention.LayerNorm", f"{name}/LayerNorm")
-            found |= dense(values, f"{hub}.ffn", f"{name}/ffn_1/intermediate/dense")
-            found |= dense(values, f"{hub}.ffn_output", f"{name}/ffn_1/intermediate/output/dense")
-            found |= norm(values, f"{hub}.full_layer_layer_norm", f"{name}/LayerNorm_1")
-    found |= dense(values, f"{prefix}pooler", "bert/pooler/dense")
+                renamed |= dense(
+                    values, f"{hub}.attention.{part}", f"{name}/attention_1/self/{part}"
+                )
+            renamed |= dense(values, f"{hub}.attention.dense", f"{name}/attention_1/output/dense")
+            renamed |= norm(values, f"{hub}.attention.LayerNorm", f"{name}/LayerNorm")
+            renamed |= dense(values, f"{hub}.ffn", f"{name}/ffn_1/intermediate/dense")
+            renamed |= dense(values, f"{hub}.ffn_output", f"{name}/ffn_1/intermediate/output/dense")
+            renamed |= norm(values, f"{hub}.full_layer_layer_norm", f"{name}/LayerNorm_1")
+    renamed |= dense(values, f"{prefix}pooler", "bert/pooler/dense")
     if case == "pretraining":
         head, order = "cls/predictions", "sop_classifier.classifier"
-        found |= dense(values, "predictions.dense", f"{head}/transform/dense")
-        found |= norm(values, "predictions.LayerNorm", f"{head}/transform/LayerNorm")
-        found[f"{head}/output_bias"] = values["predictions.bias"]
-        found["cls/seq_relationship/output_weights"] = values[f"{order}.weight"]
-        found["cls/seq_relationship/output_bias"] = values[f"{order}.bias"]
-        found["global_step"] = np.array(7, np.int64)
-    return found
+        renamed |= dense(values, "predictions.dense", f"{head}/transform/dense")
+        renamed |= norm(values, "predictions.LayerNorm", f"{head}/transform/LayerNorm")
+        renamed[f"{head}/output_bias"] = values["predictions.bias"]
+        renamed["cls/seq_relationship/output_weights"] = values[f"{order}.weight"]
+        renamed["cls/seq_relationship/output_bias"] = values[f"{order}.bias"]
+        renamed["global_step"] = np.array(7, np.int64)
+    return renamed
 
 
 def elmo() -> Values:
     """Return variables in the shapes of the HDF5 file, which ``dump_weights`` writes from them."""
     values = golden("elmo/pretraining")
     cells = {"W_0": "kernel", "B": "bias", "W_P_0": "projection/kernel"}
-    found: Values = {}
+    renamed: Values = {}
     for name, value in values.items():
         if name.startswith("RNN_"):
             way, _, _, cell, _, last = name.split("/")
             number = cell.removeprefix("Cell")
             name = f"{way}/rnn/multi_rnn_cell/cell_{number}/lstm_cell/{cells[last]}"
-        found[f"lm/{name}"] = value
-    found |= {f"{n}/Adagrad": np.abs(v) + 1 for n, v in found.items() if "/softmax/" in n}
-    found["global_step"] = np.array(3.0, np.float32)
-    found["train_perplexity"] = np.array(9.5, np.float32)
-    return found
+        renamed[f"lm/{name}"] = value
+    renamed |= {f"{n}/Adagrad": np.abs(v) + 1 for n, v in renamed.items() if "/softmax/" in n}
+    renamed["global_step"] = np.array(3.0, np.float32)
+    renamed["train_perplexity"] = np.array(9.5, np.float32)
+    return renamed
 
 
 def main(folder: Path) -> None:

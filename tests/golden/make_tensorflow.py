@@ -18,7 +18,7 @@ VOCABULARY, WIDTH, INNER, POSITIONS, LAYERS = 19, 8, 12, 10, 2
 
 def shapes() -> dict[str, tuple[int, ...]]:
     """Return name -> shape of the variables in google-research/bert's run_pretraining.py."""
-    found: dict[str, tuple[int, ...]] = {
+    sizes: dict[str, tuple[int, ...]] = {
         "bert/embeddings/word_embeddings": (VOCABULARY, WIDTH),
         "bert/embeddings/position_embeddings": (POSITIONS, WIDTH),
         "bert/embeddings/token_type_embeddings": (2, WIDTH),
@@ -35,15 +35,15 @@ def shapes() -> dict[str, tuple[int, ...]]:
         layer = f"bert/encoder/layer_{i}"
         norms += [f"{layer}/attention/output", f"{layer}/output"]
         for part in ("self/query", "self/key", "self/value", "output/dense"):
-            found[f"{layer}/attention/{part}/kernel"] = (WIDTH, WIDTH)
-            found[f"{layer}/attention/{part}/bias"] = (WIDTH,)
-        found[f"{layer}/intermediate/dense/kernel"] = (WIDTH, INNER)
-        found[f"{layer}/intermediate/dense/bias"] = (INNER,)
-        found[f"{layer}/output/dense/kernel"] = (INNER, WIDTH)
-        found[f"{layer}/output/dense/bias"] = (WIDTH,)
+            sizes[f"{layer}/attention/{part}/kernel"] = (WIDTH, WIDTH)
+            sizes[f"{layer}/attention/{part}/bias"] = (WIDTH,)
+        sizes[f"{layer}/intermediate/dense/kernel"] = (WIDTH, INNER)
+        sizes[f"{layer}/intermediate/dense/bias"] = (INNER,)
+        sizes[f"{layer}/output/dense/kernel"] = (INNER, WIDTH)
+        sizes[f"{layer}/output/dense/bias"] = (WIDTH,)
     for norm in norms:
-        found[f"{norm}/LayerNorm/gamma"] = found[f"{norm}/LayerNorm/beta"] = (WIDTH,)
-    return found
+        sizes[f"{norm}/LayerNorm/gamma"] = sizes[f"{norm}/LayerNorm/beta"] = (WIDTH,)
+    return sizes
 
 
 def main(folder: Path) -> None:

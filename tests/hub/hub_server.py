@@ -130,7 +130,7 @@ class Hub:
         """Return the number of bytes of a file that were sent, over all requests."""
         return sum(r.sent for r in self.requests if r.what == what)
 
-    def asked(self, what: str, method: str = "GET") -> list[int]:
+    def requested(self, what: str, method: str = "GET") -> list[int]:
         """Return the start positions of the requests for a file."""
         return [r.begin for r in self.requests if r.what == what and r.method == method]
 

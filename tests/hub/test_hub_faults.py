@@ -25,7 +25,7 @@ def test_cut_connection_is_resumed(hub: Hub, commit: str, get: Fetch) -> None:
     fetched = get()
     assert (fetched.directory / WEIGHTS).read_bytes() == FILES[WEIGHTS]
     assert fetched.files[WEIGHTS].sha256 == SHA256
-    assert hub.asked(WEIGHTS) == [0, 5000, 5000, 5700]
+    assert hub.requested(WEIGHTS) == [0, 5000, 5000, 5700]
     assert hub.sent(WEIGHTS) == SIZE  # no byte is sent twice
     assert cached("*.incomplete") == [] and not partial().exists()
 
@@ -34,7 +34,7 @@ def test_retries_continue_while_there_is_progress(hub: Hub, commit: str, get: Fe
     cuts = 3 * retry.MAX_FAILURES
     hub.fail(WEIGHTS, *[Fault(cut_after=1000)] * cuts)
     assert get().files[WEIGHTS].sha256 == SHA256
-    assert hub.asked(WEIGHTS) == [1000 * i for i in range(cuts + 1)]
+    assert hub.requested(WEIGHTS) == [1000 * i for i in range(cuts + 1)]
 
 
 def test_partial_file_is_kept_for_the_next_run(hub: Hub, commit: str, get: Fetch) -> None:
@@ -52,7 +52,7 @@ def test_partial_file_is_kept_for_the_next_run(hub: Hub, commit: str, get: Fetch
     hub.requests.clear()
     fetched = get()
     assert fetched.files[WEIGHTS].sha256 == SHA256
-    assert hub.asked(WEIGHTS) == [6000]
+    assert hub.requested(WEIGHTS) == [6000]
     assert hub.sent(WEIGHTS) == SIZE - 6000
 
 
@@ -67,7 +67,7 @@ def test_a_hub_that_ignores_ranges_is_read_from_the_start(
 def test_wrong_range_is_not_used(hub: Hub, commit: str, get: Fetch) -> None:
     hub.fail(WEIGHTS, Fault(cut_after=6000), Fault(wrong_range=True))
     assert get().files[WEIGHTS].sha256 == SHA256
-    assert hub.asked(WEIGHTS) == [0, 6001, 0]
+    assert hub.requested(WEIGHTS) == [0, 6001, 0]
 
 
 def test_stated_length_above_actual_length(hub: Hub, commit: str, get: Fetch) -> None:
@@ -75,13 +75,13 @@ def test_stated_length_above_actual_length(hub: Hub, commit: str, get: Fetch) ->
     partial(WEIGHTS, FILES[WEIGHTS])
     with pytest.raises(VerificationError, match=f"have {SIZE + 100} bytes, and the Hub sends"):
         get()
-    assert hub.asked(WEIGHTS) == [SIZE, 0]  # nothing to resume, so from the start
+    assert hub.requested(WEIGHTS) == [SIZE, 0]  # nothing to resume, so from the start
 
 
 def test_truncated_response_without_length_is_resumed(hub: Hub, commit: str, get: Fetch) -> None:
     hub.fail(WEIGHTS, Fault(cut_after=6000, no_length=True))
     assert get().files[WEIGHTS].sha256 == SHA256
-    assert hub.asked(WEIGHTS) == [0, 6000]
+    assert hub.requested(WEIGHTS) == [0, 6000]
 
 
 @pytest.mark.parametrize("left", [SIZE + 10, SIZE, SIZE - 10])
@@ -95,7 +95,7 @@ def test_invalid_partial_file_is_discarded(hub: Hub, commit: str, get: Fetch, le
 def test_transient_server_error(hub: Hub, commit: str, get: Fetch, what: str, status: int) -> None:
     hub.fail(what, *[Fault(status=status)] * (retry.MAX_FAILURES - 1))
     assert get().revision == commit
-    assert len(hub.asked(what)) == retry.MAX_FAILURES + (what == LISTING)
+    assert len(hub.requested(what)) == retry.MAX_FAILURES + (what == LISTING)
 
 
 def test_a_connection_that_is_dropped_when_the_revision_is_recorded(
@@ -103,7 +103,7 @@ def test_a_connection_that_is_dropped_when_the_revision_is_recorded(
 ) -> None:
     hub.fail(LISTING, Fault(), Fault(drop=True))
     assert get().revision == commit
-    assert len(hub.asked(LISTING)) == 3
+    assert len(hub.requested(LISTING)) == 3
 
 
 @pytest.mark.parametrize(("what", "label"), [(LISTING, REPO), (WEIGHTS, f"{REPO} {WEIGHTS}")])
@@ -114,7 +114,7 @@ def test_permanent_server_error_is_one_line(
     with pytest.raises(SourceError) as error:
         get()
     assert str(error.value) == f"{hub.url} answered 500 when asked for {label}; try again later"
-    assert len(hub.asked(what)) == retry.MAX_FAILURES
+    assert len(hub.requested(what)) == retry.MAX_FAILURES
 
 
 @pytest.mark.parametrize("what", [LISTING, WEIGHTS])
@@ -123,7 +123,7 @@ def test_retry_after_is_respected(hub: Hub, commit: str, get: Fetch, what: str) 
     begin = time.monotonic()
     assert get().revision == commit
     assert 1.0 <= time.monotonic() - begin < 30
-    assert len(hub.asked(what)) == 2 + (what == LISTING)
+    assert len(hub.requested(what)) == 2 + (what == LISTING)
 
 
 def test_rate_limit_header(
@@ -151,7 +151,7 @@ def test_waits_are_limited_in_total(
     hub.fail(WEIGHTS, *[Fault(status=429, headers={"Retry-After": "1"})] * 3)
     with pytest.raises(SourceError, match="try again in 1 s"):
         get()
-    assert len(hub.asked(WEIGHTS)) == 2
+    assert len(hub.requested(WEIGHTS)) == 2
 
 
 @pytest.mark.parametrize("length", [100, SIZE - 1, SIZE + 1])
@@ -173,7 +173,7 @@ def test_wrong_length_is_refused_before_download(
 def test_compressed_response(hub: Hub, commit: str, get: Fetch, name: str) -> None:
     hub.fail(name, Fault(compressed=True))
     assert (get().directory / name).read_bytes() == FILES[name]
-    assert hub.asked(name) == [0]
+    assert hub.requested(name) == [0]
 
 
 def test_response_longer_than_stated(hub: Hub, commit: str, get: Fetch) -> None:
@@ -203,7 +203,7 @@ def test_wrong_digest_never_enters_the_cache(hub: Hub, commit: str, get: Fetch, 
 def test_wrong_digest_is_downloaded_again(hub: Hub, commit: str, get: Fetch) -> None:
     hub.fail(WEIGHTS, Fault(corrupt=True))
     assert get().files[WEIGHTS].sha256 == SHA256
-    assert hub.asked(WEIGHTS) == [0, 0]
+    assert hub.requested(WEIGHTS) == [0, 0]
 
 
 def test_timeout(hub: Hub, commit: str, get: Fetch, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,7 +218,7 @@ def test_timeout(hub: Hub, commit: str, get: Fetch, monkeypatch: pytest.MonkeyPa
         f"{host} stopped answering when asked for {REPO} {WEIGHTS}; try again later"
     )
     assert get().files[WEIGHTS].sha256 == SHA256
-    assert hub.asked(WEIGHTS) == [0, 4000]
+    assert hub.requested(WEIGHTS) == [0, 4000]
 
 
 def test_refused_connection_fails_at_once(get: Fetch, monkeypatch: pytest.MonkeyPatch) -> None:

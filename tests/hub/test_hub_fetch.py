@@ -45,9 +45,9 @@ def test_select_is_called_with_all_names(commit: str, get: Fetch) -> None:
 
 def test_each_file_is_requested_once(hub: Hub, commit: str, get: Fetch) -> None:
     get()
-    asked = [request.what for request in hub.requests if request.method == "GET"]
+    paths = [request.what for request in hub.requests if request.method == "GET"]
     # huggingface_hub requests the list again to record the commit of the branch.
-    assert asked == [LISTING, LISTING, "config.json", WEIGHTS]  # an empty file needs no request
+    assert paths == [LISTING, LISTING, "config.json", WEIGHTS]  # an empty file needs no request
 
 
 def test_second_fetch_only_resolves_the_branch(hub: Hub, commit: str, get: Fetch) -> None:

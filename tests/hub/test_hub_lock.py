@@ -69,8 +69,8 @@ def test_two_locks_that_are_open_at_once_both_count(
     hub: Hub, path: Path, commit: str, get: Fetch
 ) -> None:
     hub.add("a/b", FILES)
-    one, two = opened(path), opened(path)
-    get(lock=one)
+    first, two = opened(path), opened(path)
+    get(lock=first)
     get("a/b", lock=two)
     assert len(json.loads(path.read_text())["models"]) == 2
 
@@ -107,8 +107,8 @@ def test_processes_that_add_at_once_lose_nothing(path: Path) -> None:
     for process in running:
         process.communicate(timeout=60)
     assert [process.returncode for process in running] == [0] * 4
-    found = json.loads(path.read_text())["models"]
-    assert sorted(found) == sorted(f"{a}/{b}@main" for a in range(4) for b in range(10))
+    result = json.loads(path.read_text())["models"]
+    assert sorted(result) == sorted(f"{a}/{b}@main" for a in range(4) for b in range(10))
     assert [p.name for p in path.parent.iterdir()] == ["zoo.lock"]
 
 
@@ -192,7 +192,7 @@ def test_locked_commit_that_was_deleted(hub: Hub, path: Path, commit: str, get: 
     hub.requests.clear()
     with pytest.raises(SourceError, match=f"{REPO} has no revision '1111"):
         get(lock=opened(path))
-    assert hub.asked(LISTING) == [0]
+    assert hub.requested(LISTING) == [0]
 
 
 @pytest.mark.parametrize(

@@ -72,12 +72,12 @@ def test_download_of_killed_process_is_resumed(hub: Hub, commit: str) -> None:
     part = _wait_for_part(1 << 20)
     process.send_signal(signal.SIGKILL)
     assert process.wait(10) == -signal.SIGKILL
-    kept = part.stat().st_size
+    size = part.stat().st_size
     hub.requests.clear()
     done = run(script())
     assert (done.stdout, done.stderr) == (f"{commit}\n", "")
-    assert hub.asked(WEIGHTS) == [kept]
-    assert hub.sent(WEIGHTS) == len(content) - kept
+    assert hub.requested(WEIGHTS) == [size]
+    assert hub.sent(WEIGHTS) == len(content) - size
     assert not part.exists()
 
 
@@ -126,4 +126,4 @@ def test_full_disk_is_one_line_and_keeps_partial_file(hub: Hub, commit: str) -> 
     )
     assert done.stderr.count("\n") == 1
     assert run(script()).stdout == f"{commit}\n"
-    assert hub.asked(WEIGHTS) == [0, 8000]
+    assert hub.requested(WEIGHTS) == [0, 8000]

@@ -138,8 +138,8 @@ def test_entries_list_the_files_of_a_conversion(name: str) -> None:
     character models, a vocabulary; licence and citation are set.
     """
     row = registry.builtin()[name]
-    where = row.repo or str(row.page)
-    assert set(files_to_download(row.files, where, allow_pickle=True)) == set(row.files)
+    location = row.repo or str(row.page)
+    assert set(files_to_download(row.files, location, allow_pickle=True)) == set(row.files)
     assert config_files(row.files)
     by_words = get_family(row.family).text_tokenizer(registry.entry_config(name, row)) is None
     assert not by_words or [known for known in VOCABULARIES if set(known) <= set(row.files)]

@@ -31,9 +31,9 @@ def test_a_source_and_a_target_are_read_on_every_backend(tmp_path: Path) -> None
     first, second = measure(checkpoint, sessions, **WORK)
     assert (first.backend, second.backend) == ("cpu", "onnx")
     assert first.difference == 0 < second.difference < 1e-4
-    for found in (first, second):
-        assert len(found.seconds) == 2 and found.tokens == 48
-        assert found.tokens_per_second == 48 / found.median
+    for timing in (first, second):
+        assert len(timing.seconds) == 2 and timing.tokens == 48
+        assert timing.tokens_per_second == 48 / timing.median
 
 
 @pytest.mark.parametrize(("family", "tokens"), [("bert", 40), ("t5", 128)])
@@ -51,20 +51,20 @@ def test_default_length_is_within_the_limit_of_the_model(
 
 def test_models_that_differ_are_not_timed(tmp_path: Path) -> None:
     checkpoint = sequences(tmp_path / "one")
-    other = sequences(tmp_path / "other", scale_outputs=False)
-    sessions = [open_session(one, "cpu", threads=1) for one in (checkpoint, other)]
+    second = sequences(tmp_path / "other", scale_outputs=False)
+    sessions = [open_session(path, "cpu", threads=1) for path in (checkpoint, second)]
     with pytest.raises(VerificationError, match="differs from cpu"):
         measure(checkpoint, sessions, **WORK)
 
 
 def test_no_numbers_are_no_agreement(tmp_path: Path) -> None:
     checkpoint = sequences(tmp_path / "one")
-    other = sequences(tmp_path / "other")
-    weights = load_file(other.path / "model.safetensors")
+    second = sequences(tmp_path / "other")
+    weights = load_file(second.path / "model.safetensors")
     next(tensor for tensor in weights.values() if tensor.ndim == 1)[:] = np.nan
-    save_file(weights, other.path / "model.safetensors")
-    write_manifest(other.path)
-    other = load_checkpoint(other.path)
-    sessions = [open_session(one, "cpu", threads=1) for one in (checkpoint, other)]
+    save_file(weights, second.path / "model.safetensors")
+    write_manifest(second.path)
+    second = load_checkpoint(second.path)
+    sessions = [open_session(path, "cpu", threads=1) for path in (checkpoint, second)]
     with pytest.raises(VerificationError, match="differs from cpu by nan"):
         measure(checkpoint, sessions, **WORK)

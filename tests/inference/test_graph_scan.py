@@ -104,7 +104,7 @@ def with_expression() -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (endless, "loops or branches"),
         (scans_in_a_scan, "loops or branches"),
@@ -114,10 +114,10 @@ def with_expression() -> onnx.ModelProto:
     ],
 )
 def test_what_no_graph_of_ours_has(
-    copy: Path, make: Callable[[], onnx.ModelProto], said: str
+    copy: Path, make: Callable[[], onnx.ModelProto], message: str
 ) -> None:
     (copy / "model.onnx").write_bytes(make().SerializeToString())
-    with pytest.raises(VerificationError, match=said):
+    with pytest.raises(VerificationError, match=message):
         open_session(accept(copy))
 
 
@@ -141,7 +141,7 @@ def relocated(path: Path, location: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("location", "said"),
+    ("location", "message"),
     [
         ("../secret", "outside of its directory"),
         ("/etc/passwd", "outside of its directory"),
@@ -149,11 +149,11 @@ def relocated(path: Path, location: str) -> None:
         ("", "outside of its directory"),
     ],
 )
-def test_external_data_under_any_name(copy: Path, location: str, said: str) -> None:
+def test_external_data_under_any_name(copy: Path, location: str, message: str) -> None:
     relocated(copy / "model.onnx", location)
     checkpoint = accept(copy)
     (copy / "weights.bin").write_bytes((copy / "model.onnx.data").read_bytes())  # unlisted
-    with pytest.raises(VerificationError, match=said):
+    with pytest.raises(VerificationError, match=message):
         open_session(checkpoint)
 
 

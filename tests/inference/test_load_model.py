@@ -123,7 +123,7 @@ def misshaped(tensors: dict[str, Tensor]) -> None:
 
 
 @pytest.mark.parametrize(
-    "change, said",
+    "change, message",
     [
         (missing, "layers.1.ffn.up.bias missing"),
         (extra, "layers.2.ffn.up.bias not the model's"),
@@ -131,14 +131,14 @@ def misshaped(tensors: dict[str, Tensor]) -> None:
     ],
 )
 def test_other_weights_are_refused(
-    tmp_path: Path, change: Callable[[dict[str, Tensor]], None], said: str
+    tmp_path: Path, change: Callable[[dict[str, Tensor]], None], message: str
 ) -> None:
     checkpoint = make_checkpoint(tmp_path / "model")
     path = checkpoint.path / "model.safetensors"
     tensors = {name: tensor.clone() for name, tensor in load_file(path).items()}
     change(tensors)
     save_file(tensors, path)
-    with pytest.raises(VerificationError, match=said) as caught:
+    with pytest.raises(VerificationError, match=message) as caught:
         load_model(checkpoint)
     assert "\n" not in str(caught.value)
 

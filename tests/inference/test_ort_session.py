@@ -50,8 +50,8 @@ def test_weights_in_a_file_of_their_own(source: Checkpoint, split: Checkpoint) -
     assert (split.path / "model.onnx").stat().st_size < 50_000
     model = onnx.load(split.path / "model.onnx", load_external_data=False)
     entries = [entry for tensor in model.graph.initializer for entry in tensor.external_data]
-    places = {entry.value for entry in entries if entry.key == "location"}
-    assert places == {"model.onnx.data"}
+    locations = {entry.value for entry in entries if entry.key == "location"}
+    assert locations == {"model.onnx.data"}
     batch = draw_batch([40, 3])
     ours, theirs = (open_session(c).run(batch)["pooler_output"] for c in (split, source))
     assert np.abs(ours - theirs).max() < 1e-5
@@ -131,9 +131,9 @@ def test_a_directory_with_a_graph_alone(split: Checkpoint) -> None:
 
 def test_threads(split: Checkpoint) -> None:
     batch = draw_batch([30, 3])
-    one = open_session(split, threads=1)
-    assert one._session.get_session_options().intra_op_num_threads == 1  # type: ignore[attr-defined]
-    assert np.abs(one.run(batch)["pooler_output"]).max() > 0
+    single = open_session(split, threads=1)
+    assert single._session.get_session_options().intra_op_num_threads == 1  # type: ignore[attr-defined]
+    assert np.abs(single.run(batch)["pooler_output"]).max() > 0
 
 
 def test_cuda_needs_its_own_runtime(split: Checkpoint) -> None:

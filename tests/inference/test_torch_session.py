@@ -26,15 +26,15 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 def test_outputs_are_those_of_the_module(checkpoint: Checkpoint) -> None:
     session = open_session(checkpoint, "cpu")
     batch = draw_batch([9, 4])
-    found = session.run(batch)
+    outputs = session.run(batch)
     with torch.inference_mode():
         returned = load_model(checkpoint)(**{n: torch.from_numpy(a) for n, a in batch.items()})
     assert [
-        name for name in returned if not np.array_equal(found[name], returned[name].numpy())
+        name for name in returned if not np.array_equal(outputs[name], returned[name].numpy())
     ] == []
-    assert list(found) == ["last_hidden_state", "pooler_output"] == list(session.outputs)
-    assert found["last_hidden_state"].shape == (2, 9, 64)
-    assert {array.dtype for array in found.values()} == {np.dtype(np.float32)}
+    assert list(outputs) == ["last_hidden_state", "pooler_output"] == list(session.outputs)
+    assert outputs["last_hidden_state"].shape == (2, 9, 64)
+    assert {array.dtype for array in outputs.values()} == {np.dtype(np.float32)}
     assert (session.backend, session.device, session.dtype) == ("cpu", "cpu", "float32")
     assert session.inputs == ("input_ids", "attention_mask", "token_type_ids")
 
@@ -61,9 +61,9 @@ def test_padding_changes_nothing(checkpoint: Checkpoint) -> None:
     short, padded = draw_batch([7, 5]), draw_batch([7, 5], tokens=23)
     for name in short:
         padded[name][:, :7] = short[name]
-    one, other = (session.run(batch)["last_hidden_state"] for batch in (short, padded))
+    first, second = (session.run(batch)["last_hidden_state"] for batch in (short, padded))
     real = short["attention_mask"] == 1
-    assert np.abs(one[real] - other[:, :7][real]).max() < 1e-12
+    assert np.abs(first[real] - second[:, :7][real]).max() < 1e-12
 
 
 @pytest.mark.parametrize("stored", [torch.float32, torch.float16, torch.bfloat16])
@@ -157,7 +157,7 @@ def test_auto_takes_the_best_there_is(checkpoint: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize(
-    "options, said",
+    "options, message",
     [
         ({"backend": "cpp"}, "no backend is called 'cpp'; did you mean"),
         ({"backend": "tpu"}, "no backend is called 'tpu'"),
@@ -170,14 +170,14 @@ def test_auto_takes_the_best_there_is(checkpoint: Checkpoint) -> None:
         ({"backend": "cuda", "device": "cpu"}, "--device cpu is not one of the cuda"),
     ],
 )
-def test_wrong_requests(checkpoint: Checkpoint, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said) as caught:
+def test_wrong_requests(checkpoint: Checkpoint, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
         open_session(checkpoint, **options)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "inputs, said",
+    "inputs, message",
     [
         ({}, "the input input_ids is missing"),
         ({"ids": [[1]]}, "no input is called 'ids'; there are input_ids, attention_mask"),
@@ -191,9 +191,9 @@ def test_wrong_requests(checkpoint: Checkpoint, options: dict[str, Any], said: s
         ({"input_ids": [[1, 2]], "attention_mask": [[1]]}, "has 1 tokens, another one 2"),
     ],
 )
-def test_wrong_inputs(checkpoint: Checkpoint, inputs: dict[str, object], said: str) -> None:
+def test_wrong_inputs(checkpoint: Checkpoint, inputs: dict[str, object], message: str) -> None:
     session = open_session(checkpoint, "cpu")
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         session.run(inputs)  # type: ignore[arg-type]
 
 
@@ -208,8 +208,8 @@ def test_arrays_may_be_read_only_or_of_another_integer_type(checkpoint: Checkpoi
     expected = session.run({"input_ids": ids})["pooler_output"]
     odd = np.asfortranarray(ids.astype(np.int32))
     odd.flags.writeable = False
-    found = session.run({"input_ids": odd, "attention_mask": np.ones_like(ids, bool)})
-    assert np.array_equal(found["pooler_output"], expected)
+    outputs = session.run({"input_ids": odd, "attention_mask": np.ones_like(ids, bool)})
+    assert np.array_equal(outputs["pooler_output"], expected)
 
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
@@ -224,7 +224,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 
 def test_every_backend_describes_itself() -> None:
-    found = available()
-    assert list(found) == ["cpu", "cuda", "onnx"]
-    assert torch.__version__ in found["cpu"] and "onnxruntime" in found["onnx"]
-    assert [line for line in found.values() if "\n" in line] == []
+    backends = available()
+    assert list(backends) == ["cpu", "cuda", "onnx"]
+    assert torch.__version__ in backends["cpu"] and "onnxruntime" in backends["onnx"]
+    assert [line for line in backends.values() if "\n" in line] == []

@@ -94,11 +94,11 @@ def test_large_transposed_matrices_are_read_in_bands(
     monkeypatch.setattr("zoo.io.tensors.file_range.WINDOW", 4096)
     monkeypatch.setattr(file_array, "WINDOW", 4096)
     stored, array = pair(tmp_path / "file", (96, 120))
-    pieces = [(one, other) for one, other in blocks(stored.T, array.T)]
+    pieces = [(first, second) for first, second in blocks(stored.T, array.T)]
     assert len(pieces) > 20
-    for one, other in pieces:
-        np.testing.assert_array_equal(one, other)
-    assert np.array_equal(np.concatenate([one for one, _ in pieces]), array.T)
+    for first, second in pieces:
+        np.testing.assert_array_equal(first, second)
+    assert np.array_equal(np.concatenate([first for first, _ in pieces]), array.T)
 
 
 def test_ranges_are_copied_and_compared(tmp_path: Path) -> None:

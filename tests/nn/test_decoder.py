@@ -85,12 +85,12 @@ def test_cached_decoding_equals_one_forward_pass() -> None:
     randomize_weights(model)
     assert isinstance(model, Decoder)
     whole = model(IDS, MASK)["logits"]
-    found, state = model.prefill({"input_ids": IDS[:, :3], "attention_mask": MASK[:, :3]}, 1)
-    assert (found - whole[:, 2]).abs().max() < 1e-12
+    logits, state = model.prefill({"input_ids": IDS[:, :3], "attention_mask": MASK[:, :3]}, 1)
+    assert (logits - whole[:, 2]).abs().max() < 1e-12
     state.select(torch.tensor([1, 0]))  # rows can be permuted between steps
     for place in (3, 4):
-        found = model.step(IDS[:, place].flip(0), state).flip(0)
-        assert (found - whole[:, place]).abs().max() < 1e-12
+        logits = model.step(IDS[:, place].flip(0), state).flip(0)
+        assert (logits - whole[:, place]).abs().max() < 1e-12
 
 
 def test_sequence_classifier_uses_the_last_token() -> None:

@@ -20,14 +20,14 @@ def test_attention_with_a_cache_equals_attention_without(
     mask = torch.ones(3, 9, dtype=torch.int64)
     mask[1, :2] = 0
     whole = attention(x, causal_mask(mask if padded else None, queries=9, past=0, like=x))
-    cache, found, past = LayerCache(room), [], 0
+    cache, outputs, past = LayerCache(room), [], 0
     for size in cuts:
         seen = mask[:, : past + size] if padded else None
         ahead = causal_mask(seen, queries=size, past=past, like=x)
-        found.append(attention(x[:, past : past + size], ahead, cache))
+        outputs.append(attention(x[:, past : past + size], ahead, cache))
         past += size
     assert cache.length == 9 and cache.keys.shape == (3, 2, 9, 4)
-    difference = (torch.cat(found, 1) - whole).abs()
+    difference = (torch.cat(outputs, 1) - whole).abs()
     assert difference[mask.bool() if padded else torch.ones_like(mask).bool()].max() < 1e-12
 
 

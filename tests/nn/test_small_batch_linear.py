@@ -25,9 +25,9 @@ def test_small_batch_linear_equals_linear(
     bias = torch.randn(outputs) if biased else None
     expected = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
     with torch.inference_mode():
-        found = small_batch_linear(x, weight, bias)
-        assert found.shape == expected.shape and found.is_contiguous()
-        assert (found - expected).abs().max() <= 1e-5 * expected.abs().max()
+        actual = small_batch_linear(x, weight, bias)
+        assert actual.shape == expected.shape and actual.is_contiguous()
+        assert (actual - expected).abs().max() <= 1e-5 * expected.abs().max()
         strided = weight.t().contiguous().t()
         assert (small_batch_linear(x, strided, bias) - expected).abs().max() < 1e-3
         exact = small_batch_linear(
@@ -54,5 +54,5 @@ def test_small_batch_linear_of_views() -> None:
     weight, x = torch.randn(307, 768)[7:], torch.randn(10, 1536)[5:, 1::2]
     assert weight.storage_offset() and not x.is_contiguous()
     with torch.inference_mode():
-        found = small_batch_linear(x, weight)
-    assert (found - F.linear(x.double(), weight.double())).abs().max() < 1e-3
+        actual = small_batch_linear(x, weight)
+    assert (actual - F.linear(x.double(), weight.double())).abs().max() < 1e-3

@@ -28,8 +28,8 @@ def assert_apart(model: Any, vocab_size: int, *, positions: bool = False) -> Non
     row = {k: torch.from_numpy(v)[None] for k, v in packed.arrays(token_types=False).items()}
     with torch.no_grad():
         hidden = model.encode(**row)
-        found = model.scores(hidden, row["position_ids"]) if positions else model.scores(hidden)
+        logits = model.scores(hidden, row["position_ids"]) if positions else model.scores(hidden)
         for number, text in enumerate(texts, 1):
             alone = model(torch.from_numpy(text)[None])["logits"][0]
-            mine = found[0][packed.document_ids == number]
+            mine = logits[0][packed.document_ids == number]
             assert (mine - alone).abs().max() < 1e-12, number

@@ -47,14 +47,14 @@ def packed(*texts: Sequence[int], length: int = 0) -> PackedRow:
 
 def split_words(row: PackedRow) -> list[list[int]]:
     """Return the positions of each word, computed token by token."""
-    found: list[list[int]] = []
+    words: list[list[int]] = []
     for place in np.flatnonzero(row.is_text).tolist():
         within = place > 0 and row.is_text[place - 1]
         if within and goes_on(int(row.input_ids[place])):
-            found[-1].append(place)
+            words[-1].append(place)
         else:
-            found.append([place])
-    return found
+            words.append([place])
+    return words
 
 
 ids = st.integers(MASK + 1, SIZE - 1)

@@ -17,16 +17,16 @@ SCORES = st.one_of(FEW, st.floats(-(2.0**90), 2.0**90, width=32))
 @given(st.lists(st.tuples(SCORES, KINDS), max_size=40))
 def test_pairs_are_those_counted_by_hand(drawn: list[tuple[float, str]]) -> None:
     scores = torch.tensor([score for score, _ in drawn], dtype=torch.float32)
-    wanted, other = (
+    wanted, second = (
         torch.tensor([kind == name for _, kind in drawn], dtype=torch.bool)
         for name in ("wanted", "other")
     )
-    won, pairs = auc_counts(scores, wanted, other)
+    won, pairs = auc_counts(scores, wanted, second)
     by_hand = [
         1.0 if a > b else 0.5 if a == b else 0.0
-        for a, one in drawn
+        for a, positive in drawn
         for b, another in drawn
-        if (one, another) == ("wanted", "other")
+        if (positive, another) == ("wanted", "other")
     ]
     assert (won.item(), pairs.item()) == (sum(by_hand), len(by_hand))
 
@@ -37,8 +37,8 @@ def test_rows_count_together_as_the_area_under_the_curve() -> None:
     scores = rng.normal(size=(16, 128)).astype(np.float32) + wanted
     won, pairs = auc_counts(*map(torch.from_numpy, (scores, wanted, ~wanted)))
     thresholds = np.sort(scores.flatten())[::-1]
-    true = [np.mean(scores[wanted] >= each) for each in thresholds]
-    false = [np.mean(scores[~wanted] >= each) for each in thresholds]
+    true = [np.mean(scores[wanted] >= threshold) for threshold in thresholds]
+    false = [np.mean(scores[~wanted] >= threshold) for threshold in thresholds]
     area = np.trapezoid([0, *true], [0, *false])
     assert won.item() / pairs.item() == pytest.approx(area, rel=1e-9)
     assert 0.7 < area < 0.8  # P(N(1, 1) > N(0, 1)) = 0.76

@@ -34,8 +34,8 @@ def objective(length: int, words: TokenizerView = WORDS) -> CausalLanguageModell
     return CausalLanguageModelling(words, SMALL, length)
 
 
-def rows(found: Split, length: int, words: TokenizerView = WORDS, seed: int = 0) -> list[Example]:
-    laid = objective(length, words).dataset(found, seed)
+def rows(split: Split, length: int, words: TokenizerView = WORDS, seed: int = 0) -> list[Example]:
+    laid = objective(length, words).dataset(split, seed)
     return [laid.example(index, RNG) for index in range(len(laid))]
 
 
@@ -43,7 +43,7 @@ def read(row: Example) -> list[list[int]]:
     return texts(row.arrays["input_ids"], row.arrays["document_ids"])
 
 
-def told(row: Example) -> list[list[int]]:
+def labelled_texts(row: Example) -> list[list[int]]:
     return labels(row, "input_ids", "document_ids")
 
 
@@ -55,34 +55,34 @@ def test_every_token_and_the_end_of_a_document_are_predicted() -> None:
     assert row.arrays["input_ids"].tolist() == [1, 5, 6, 7, 0, 0]
     assert row.arrays["document_ids"].tolist() == [1, 1, 1, 1, 0, 0]
     assert row.arrays["position_ids"].tolist() == [0, 1, 2, 3, 0, 0]
-    assert told(row) == [[5, 6, 7, 1]]
+    assert labelled_texts(row) == [[5, 6, 7, 1]]
     assert row.counts == {"causal-lm": 4}
 
 
 def test_a_cut_document_has_no_false_end() -> None:
     first, second = rows(split([5, 6, 7, 8]), 3)
-    assert (read(first), told(first)) == ([[1, 5, 6]], [[5, 6, 7]])
-    assert (read(second), told(second)) == ([[7, 8]], [[8, 1]])
+    assert (read(first), labelled_texts(first)) == ([[1, 5, 6]], [[5, 6, 7]])
+    assert (read(second), labelled_texts(second)) == ([[7, 8]], [[8, 1]])
     assert second.arrays["position_ids"].tolist() == [0, 1, 0]
 
 
 def test_documents_share_a_row() -> None:
     (row,) = rows(split([5, 6, 7], [8, 9]), 8)
     assert sorted(read(row)) == [[1, 5, 6, 7], [1, 8, 9]]
-    assert sorted(told(row)) == [[5, 6, 7, 1], [8, 9, 1]]
+    assert sorted(labelled_texts(row)) == [[5, 6, 7, 1], [8, 9, 1]]
     assert sorted(row.arrays["document_ids"].tolist())[0] == 0
     assert set(row.arrays["document_ids"].tolist()) == {0, 1, 2}
 
 
 def test_without_an_end_token_nothing_is_added() -> None:
     (row,) = rows(split([5, 6, 7]), 4, NO_END)
-    assert (read(row), told(row)) == ([[5, 6]], [[6, 7]])
+    assert (read(row), labelled_texts(row)) == ([[5, 6]], [[6, 7]])
 
 
 def test_a_token_that_starts_texts_is_not_the_one_that_ends_them() -> None:
     words = vocabulary(roles={**ROLES, "bos": "<s>"}, sentinels=0, size=500)
     (row,) = rows(split([5, 6]), 4, words)
-    assert (read(row), told(row)) == ([[3, 5, 6]], [[5, 6, 1]])
+    assert (read(row), labelled_texts(row)) == ([[3, 5, 6]], [[5, 6, 1]])
 
 
 @settings(deadline=None, max_examples=60)
@@ -95,8 +95,8 @@ def test_a_token_that_starts_texts_is_not_the_one_that_ends_them() -> None:
 def test_an_epoch_tells_every_token_and_every_end_once(
     lengths: list[int], length: int, seed: int, ended: bool
 ) -> None:
-    found = rows(counted(lengths), length, WORDS if ended else NO_END, seed)
-    values = Counter(int(token) for row in found for token in row.values["labels"])
+    split = rows(counted(lengths), length, WORDS if ended else NO_END, seed)
+    values = Counter(int(token) for row in split for token in row.values["labels"])
     tokens, starts = set(range(3, 3 + sum(lengths))), np.cumsum([3, *lengths])[:-1].tolist()
     if ended:
         assert values.pop(1) == len(lengths)
@@ -104,18 +104,18 @@ def test_an_epoch_tells_every_token_and_every_end_once(
     else:
         assert set(values) == tokens - set(starts)
     assert set(values.values()) <= {1}
-    for row in found:
+    for row in split:
         assert row.counts["causal-lm"] == np.count_nonzero(row.arrays["document_ids"])
-        for read_ids, targets in zip(read(row), told(row), strict=True):
+        for read_ids, targets in zip(read(row), labelled_texts(row), strict=True):
             assert read_ids[1:] == targets[:-1]  # targets are shifted inputs
 
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(65, 4000), st.integers(64, 512))
 def test_a_long_document_leaves_no_place_empty_but_at_its_end(size: int, length: int) -> None:
-    found = rows(counted([size]), length)
-    assert [row for row in found[:-1] if not row.arrays["document_ids"].all()] == []
-    assert len(found) == -(-(size + 1) // length)
+    split = rows(counted([size]), length)
+    assert [row for row in split[:-1] if not row.arrays["document_ids"].all()] == []
+    assert len(split) == -(-(size + 1) // length)
 
 
 def test_full_rows_of_one_text_are_given_without_mask_and_positions() -> None:
@@ -128,10 +128,10 @@ def test_full_rows_of_one_text_are_given_without_mask_and_positions() -> None:
 
 
 def test_the_layout_is_a_function_of_the_seed() -> None:
-    found = counted([9, 3, 20, 14, 1, 30])
+    split = counted([9, 3, 20, 14, 1, 30])
 
     def drawn(seed: int) -> list[list[int]]:
-        return [row.arrays["input_ids"].tolist() for row in rows(found, 16, seed=seed)]
+        return [row.arrays["input_ids"].tolist() for row in rows(split, 16, seed=seed)]
 
     assert drawn(1) == drawn(1) != drawn(2)
 
@@ -154,13 +154,13 @@ def test_the_loss_equals_the_reference_of_each_text_alone(
     config = CONFIGS[name]
     model = random_model(GPT, config, "causal-lm").float()
     reference = references(model, config).float()
-    task, found = objective(16), rows(counted(documents), 16)
-    batch = task.collate(found)
+    task, examples = objective(16), rows(counted(documents), 16)
+    batch = task.collate(examples)
     with torch.no_grad():
         ours = task.compute_loss(model, batch.tensors)
         theirs = 0.0
-        for row in found:
-            for inputs, targets in zip(read(row), told(row), strict=True):
+        for row in examples:
+            for inputs, targets in zip(read(row), labelled_texts(row), strict=True):
                 ids = torch.tensor([[*inputs, targets[-1]]])
                 theirs += float(reference(input_ids=ids, labels=ids).loss) * len(targets)
     assert batch.counts["causal-lm"] == sum(documents) + len(documents)
@@ -196,7 +196,7 @@ def test_gradients_are_those_of_the_texts_alone() -> None:
                 "label_positions": torch.arange(len(targets)),
             }
         )
-        for inputs, targets in zip(read(row), told(row), strict=True)
+        for inputs, targets in zip(read(row), labelled_texts(row), strict=True)
     )
     together = gradient(task.collate([row]).tensors)
     assert (together - alone).abs().max() < 1e-6 * together.abs().max()

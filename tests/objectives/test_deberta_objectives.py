@@ -86,13 +86,13 @@ def test_gradients_of_texts_that_share_a_row() -> None:
 
 def test_masked_tokens_are_decoded_at_their_places_alone() -> None:
     config = SHAPES["third"]
-    found = MaskedLanguageModelling(WORDS, config, 16)
+    task = MaskedLanguageModelling(WORDS, config, 16)
     model: Any = random_model(DEBERTA, config, "masked-lm")
-    row = found.mask_row(
+    row = task.mask_row(
         pack([without_special_tokens(np.arange(3, 19))], length=16, pad=0), generator(0, "m")
     )
-    tensors = found.collate([row]).tensors
-    outcome = found.compute_loss(model, tensors)
+    tensors = task.collate([row]).tensors
+    outcome = task.compute_loss(model, tensors)
     logits = model(tensors["input_ids"])["logits"].flatten(0, 1)[tensors["label_positions"]]
     by_hand = torch.nn.functional.cross_entropy(logits, tensors["labels"], reduction="sum")
     assert model.positions is not None, "the enhanced decoder"
@@ -101,19 +101,19 @@ def test_masked_tokens_are_decoded_at_their_places_alone() -> None:
 
 def test_masked_loss_equals_the_reference_where_it_computes_the_same() -> None:
     config = SHAPES["no-decoder"]
-    found = MaskedLanguageModelling(WORDS, config, 16)
+    task = MaskedLanguageModelling(WORDS, config, 16)
     model = random_model(DEBERTA, config, "masked-lm")
-    row = found.mask_row(
+    row = task.mask_row(
         pack([without_special_tokens(np.arange(3, 17))], length=16, pad=0), generator(0, "m")
     )
-    batch = found.collate([row])
+    batch = task.collate([row])
     tensors = batch.tensors
     labels = torch.full_like(tensors["input_ids"], -100)
     labels.view(-1)[tensors["label_positions"]] = tensors["labels"]
     reference: Any = reference_model(DEBERTA, config, "masked-lm", model.state_dict())
-    given = {"input_ids": tensors["input_ids"], "attention_mask": tensors["document_ids"]}
-    theirs = reference(**given, labels=labels).loss
-    mine = found.compute_loss(model, tensors).sums["masked-lm"] / batch.counts["masked-lm"]
+    inputs = {"input_ids": tensors["input_ids"], "attention_mask": tensors["document_ids"]}
+    theirs = reference(**inputs, labels=labels).loss
+    mine = task.compute_loss(model, tensors).sums["masked-lm"] / batch.counts["masked-lm"]
     assert mine.item() == pytest.approx(theirs.item(), rel=1e-6)
 
 
@@ -125,18 +125,18 @@ def detection(config: DebertaConfig, **changes: Any) -> ReplacedTokenDetection:
 
 @pytest.mark.parametrize("term", ["masked-lm", REPLACED_TOKEN])
 def test_the_discriminator_has_no_gradient_to_the_generators_embeddings(term: str) -> None:
-    found = detection(SHAPES["third"])
+    task = detection(SHAPES["third"])
     torch.manual_seed(0)
-    pair: Any = found.model(DEBERTA, found.config)
-    row = found.mask_row(
+    pair: Any = task.model(DEBERTA, task.config)
+    row = task.mask_row(
         pack([without_special_tokens(np.arange(3, 19))], length=16, pad=0), generator(0, "m")
     )
-    found.compute_loss(pair, found.collate([row]).tensors).sums[term].backward()  # type: ignore[no-untyped-call]
+    task.compute_loss(pair, task.collate([row]).tensors).sums[term].backward()  # type: ignore[no-untyped-call]
     reached = {name for name, p in pair.named_parameters() if p.grad is not None}
     assert ("generator.embeddings.tokens.weight" in reached) == (term == "masked-lm")
     assert ("discriminator.embeddings.tokens.delta" in reached) == (term == REPLACED_TOKEN)
-    (one,) = {name.partition(".")[0] for name in reached}
-    assert one == ("generator" if term == "masked-lm" else "discriminator")
+    (part,) = {name.partition(".")[0] for name in reached}
+    assert part == ("generator" if term == "masked-lm" else "discriminator")
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_generators_are_those_of_the_released_configurations(size: str, layers: 
     options = parse_options(
         ReplacedTokenDetection.options_type, DEBERTA.recipe(size).objective_args, REPLACED_TOKEN
     )
-    found = generator_config(SIZES[size], options)  # type: ignore[arg-type]
-    assert found == replace(SIZES[size], num_layers=layers)
+    generator = generator_config(SIZES[size], options)  # type: ignore[arg-type]
+    assert generator == replace(SIZES[size], num_layers=layers)
 
 
 def test_every_size_has_a_recipe() -> None:
@@ -164,9 +164,9 @@ def test_a_run_leaves_a_discriminator_with_summed_embeddings(tmp_path: Path) -> 
     from safetensors.torch import load_file
 
     state = run / "checkpoints" / "step-00000003"
-    kept = load_file(next(state.glob("weights*")))
+    weights = load_file(next(state.glob("weights*")))
     tables = [load_file(run / name / "model.safetensors") for name in ("model", "generator")]
     tokens = [table["embeddings.tokens.weight"] for table in tables]
-    delta = kept["discriminator.embeddings.tokens.delta"]
+    delta = weights["discriminator.embeddings.tokens.delta"]
     assert delta.any()
     assert torch.equal(tokens[0], tokens[1] + delta)

@@ -47,14 +47,14 @@ def objective(name: str, words: TokenizerView = WORDS, **options: Any) -> Denois
 
 
 def example(task: DenoisingObjective, text: Ids, rng: np.random.Generator) -> tuple[Ids, Ids]:
-    (found,) = task.source_target_pairs([text], rng)
-    return found
+    (pair,) = task.source_target_pairs([text], rng)
+    return pair
 
 
 def ids(spelled: str) -> Ids:
     names = (MARKS.get(word.strip("<>"), word) for word in spelled.split())
-    found = [WORDS.tokenizer.token_to_id(name) for name in names]
-    return np.array(found, dtype=np.int64)
+    numbers = [WORDS.tokenizer.token_to_id(name) for name in names]
+    return np.array(numbers, dtype=np.int64)
 
 
 def many(tokens: int) -> Ids:
@@ -95,8 +95,11 @@ def many(tokens: int) -> Ids:
 )
 def test_the_examples_of_the_paper(name: str, noisy: str, source: str, target: str) -> None:
     noise = np.array([word in noisy.split() for word in TEXT])
-    found = objective(name).corrupt(ids(" ".join(TEXT)), noise, RNG)
-    assert [each.tolist() for each in found] == [ids(source).tolist(), ids(target).tolist()]
+    task = objective(name).corrupt(ids(" ".join(TEXT)), noise, RNG)
+    assert [side.tolist() for side in task] == [
+        ids(source).tolist(),
+        ids(target).tolist(),
+    ]
 
 
 def test_the_example_of_masks_and_other_words() -> None:
@@ -156,10 +159,10 @@ def whole(source: Ids, target: Ids, marks: Ids) -> list[int]:
         parts.setdefault(mark, [])
         if token not in marks:
             parts[mark].append(token)
-    found: list[int] = []
+    ids: list[int] = []
     for token in source.tolist():
-        found += parts.get(token, []) if token in marks else [token]
-    return found
+        ids += parts.get(token, []) if token in marks else [token]
+    return ids
 
 
 @settings(deadline=None, max_examples=150)
@@ -201,9 +204,9 @@ def test_noise_of_single_tokens_is_the_target(tokens: int, rate: float, seed: in
     marks = set(task.sentinels.tolist())
     assert sum(t in marks for t in source.tolist()) == spans(noise)
     assert sum(t in marks for t in target.tolist()) == spans(~noise)
-    told = [t for t in target.tolist() if t not in marks]
-    kept = [t for t in source.tolist() if t not in marks]
-    assert (told, kept) == (text[noise].tolist(), text[~noise].tolist())
+    hidden = [t for t in target.tolist() if t not in marks]
+    rest = [t for t in source.tolist() if t not in marks]
+    assert (hidden, rest) == (text[noise].tolist(), text[~noise].tolist())
 
 
 def test_a_tenth_of_noise_becomes_other_words() -> None:
@@ -235,7 +238,7 @@ def test_examples_follow_from_the_generator(name: str) -> None:
     task = objective(name, MANY)
 
     def drawn(seed: int) -> list[list[int]]:
-        return [each.tolist() for each in example(task, many(200), generator(seed, "row"))]
+        return [side.tolist() for side in example(task, many(200), generator(seed, "row"))]
 
     assert drawn(3) == drawn(3) != drawn(4)
 
@@ -259,9 +262,9 @@ def test_a_stretch_is_no_longer_than_its_sentinels_last(name: str) -> None:
     most = max(n for n in range(1, 200) if task.max_lengths(n) is not None)
     assert task.max_lengths(most + 1) is None
     for seed in range(200):
-        found = example(task, many(most), generator(seed, "row"))
+        pair = example(task, many(most), generator(seed, "row"))
         assert [
-            each for each in found if not sum(t in task.sentinels for t in each.tolist()) <= 4
+            side for side in pair if not sum(t in task.sentinels for t in side.tolist()) <= 4
         ] == []
 
 

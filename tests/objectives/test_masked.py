@@ -58,8 +58,8 @@ def corpus(seed: int = 0, documents: int = 30) -> Split:
     return Split.from_documents([[document] for document in made])
 
 
-def made(found: MaskedLanguageModelling, split: Split) -> list[Example]:
-    laid = found.dataset(split, 0)
+def made(task: MaskedLanguageModelling, split: Split) -> list[Example]:
+    laid = task.dataset(split, 0)
     return [laid.example(k, generator(1, k)) for k in range(len(laid))]
 
 
@@ -70,35 +70,35 @@ def made(found: MaskedLanguageModelling, split: Split) -> list[Example]:
 @settings(deadline=None, max_examples=60)
 @given(row=rows, seed=st.integers(0, 2**32))
 def test_labels_are_where_they_should_be(choose: Any, row: PackedRow, seed: int) -> None:
-    found = objective(mask_strategy=choose).mask_row(row, generator(seed))
-    _, places = found.positions["label_positions"]
-    hidden = found.arrays["input_ids"]
-    assert row.is_text[places].all()
-    assert found.values["labels"].tolist() == row.input_ids[places].tolist()
-    assert found.counts == {MASKED_LM: len(places)}
-    assert len(places) <= mask_budget(choose, row, 0.15)
-    others = np.setdiff1d(np.arange(len(hidden)), places)
+    task = objective(mask_strategy=choose).mask_row(row, generator(seed))
+    _, positions = task.positions["label_positions"]
+    hidden = task.arrays["input_ids"]
+    assert row.is_text[positions].all()
+    assert task.values["labels"].tolist() == row.input_ids[positions].tolist()
+    assert task.counts == {MASKED_LM: len(positions)}
+    assert len(positions) <= mask_budget(choose, row, 0.15)
+    others = np.setdiff1d(np.arange(len(hidden)), positions)
     assert hidden[others].tolist() == row.input_ids[others].tolist()
-    assert set(hidden[places].tolist()).isdisjoint({0, 1, CLS, SEP})
-    assert found.arrays["document_ids"].tolist() == row.document_ids.tolist()
-    assert found.arrays["position_ids"].tolist() == row.position_ids.tolist()
+    assert set(hidden[positions].tolist()).isdisjoint({0, 1, CLS, SEP})
+    assert task.arrays["document_ids"].tolist() == row.document_ids.tolist()
+    assert task.arrays["position_ids"].tolist() == row.position_ids.tolist()
 
 
 @pytest.mark.parametrize("choose", ["tokens", "words", "ngrams", "spans"])
 def test_shares(choose: Any) -> None:
     row, rng = packed(generator(3).integers(5, SIZE, size=400).tolist()), generator(4)
-    told = masks = kept = fates = 0
+    selected = masks = unchanged = fates = 0
     for _ in range(200):
         chosen = objective(mask_strategy=choose).select(row, rng)
         first = np.diff(chosen.group_ids, prepend=-1) > 0
         hidden = apply_mask(row.input_ids, chosen, WORDS, MaskedOptions(), rng)[chosen.positions]
-        told += len(chosen.positions)
+        selected += len(chosen.positions)
         masks += int((hidden == MASK)[first].sum())
-        kept += int((hidden == row.input_ids[chosen.positions])[first].sum())
+        unchanged += int((hidden == row.input_ids[chosen.positions])[first].sum())
         fates += int(first.sum())
-    assert 0.14 * 400 * 200 < told <= 60 * 200  # 60 = 0.15 * 400; whole words may fit worse
+    assert 0.14 * 400 * 200 < selected <= 60 * 200  # 60 = 0.15 * 400; whole words may fit worse
     assert binomial(masks, fates, 0.8)
-    assert binomial(kept, fates, 0.1 + 0.1 / (SIZE - 5))  # a random token can be the original
+    assert binomial(unchanged, fates, 0.1 + 0.1 / (SIZE - 5))  # a random token can be the original
 
 
 def test_a_span_has_one_fate() -> None:
@@ -143,12 +143,13 @@ def test_a_hand_worked_row() -> None:
 
 def test_masks_are_drawn_anew_each_time() -> None:
     laid = objective().dataset(corpus(), 0)
-    one, two = (laid.example(0, generator(0, "train", step, 0)) for step in (0, 1))
+    first, two = (laid.example(0, generator(0, "train", step, 0)) for step in (0, 1))
     again = laid.example(0, generator(0, "train", 0, 0))
     assert (
-        one.positions["label_positions"][1].tolist() != two.positions["label_positions"][1].tolist()
+        first.positions["label_positions"][1].tolist()
+        != two.positions["label_positions"][1].tolist()
     )
-    assert one.arrays["input_ids"].tolist() == again.arrays["input_ids"].tolist()
+    assert first.arrays["input_ids"].tolist() == again.arrays["input_ids"].tolist()
 
 
 def test_segments_are_given_to_models_that_tell_them_apart() -> None:
@@ -190,9 +191,9 @@ def test_a_packed_text_is_read_as_if_it_were_alone(name: str) -> None:
         WORDS.pair_template.wrap(t, t) if pairs else WORDS.single_template.wrap(t) for t in texts
     ]
     row = pack(framed, length=60, pad=0)
-    given = {name: torch.from_numpy(p)[None] for name, p in row.arrays(token_types=pairs).items()}
+    inputs = {name: torch.from_numpy(p)[None] for name, p in row.arrays(token_types=pairs).items()}
     with torch.no_grad():
-        together = model.scores(model.encode(**given))[0]
+        together = model.scores(model.encode(**inputs))[0]
         for first, (ids, types, _) in zip(row.start_positions, framed, strict=True):
             alone = {"input_ids": torch.from_numpy(ids)[None]}
             if pairs:
@@ -219,13 +220,13 @@ def one_a_row(rows: list[Example]) -> list[Example]:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_loss_equals_the_reference_librarys(name: str) -> None:
-    family, found = get_family(name), objective(name)
-    rows = one_a_row(made(found, corpus(documents=60)))
+    family, task = get_family(name), objective(name)
+    rows = one_a_row(made(task, corpus(documents=60)))
     assert len(rows) > 5
-    model = random_model(family, found.config, "masked-lm")
-    reference = reference_model(family, found.config, "masked-lm", model.state_dict()).eval()
-    batch = found.collate(rows)
-    outcome = found.compute_loss(model, batch.tensors)
+    model = random_model(family, task.config, "masked-lm")
+    reference = reference_model(family, task.config, "masked-lm", model.state_dict()).eval()
+    batch = task.collate(rows)
+    outcome = task.compute_loss(model, batch.tensors)
     with torch.no_grad():
         expected = reference(**reference_batch(rows))
     loss = float(outcome.sums[MASKED_LM].detach()) / batch.counts[MASKED_LM]
@@ -237,12 +238,12 @@ def test_the_loss_equals_the_reference_librarys(name: str) -> None:
 
 
 def test_logits_are_computed_for_masked_tokens_alone() -> None:
-    found = objective()
-    batch = found.collate(made(found, corpus()))
-    model: Any = random_model(get_family("bert"), found.config, "masked-lm")
+    task = objective()
+    batch = task.collate(made(task, corpus()))
+    model: Any = random_model(get_family("bert"), task.config, "masked-lm")
     shapes: list[Any] = []
-    model.head.register_forward_hook(lambda _, given, out: shapes.append(tuple(out.shape)))
-    found.compute_loss(model, batch.tensors)
+    model.head.register_forward_hook(lambda _, inputs, out: shapes.append(tuple(out.shape)))
+    task.compute_loss(model, batch.tensors)
     assert shapes == [(batch.counts[MASKED_LM], SIZE)]
     assert set(model_inputs(batch.tensors)) == {
         "input_ids", "document_ids", "token_type_ids", "position_ids"

@@ -30,17 +30,17 @@ def chosen(how: MaskStrategy, row: PackedRow, budget: int, seed: int) -> MaskSel
     return select_mask_positions(how, row, budget, generator(seed), WORDS.starts_word)
 
 
-def runs(places: list[int], row: PackedRow) -> list[list[int]]:
+def runs(positions: list[int], row: PackedRow) -> list[list[int]]:
     """Group positions into runs of adjacent positions in the same text."""
-    found: list[list[int]] = []
-    for place in places:
-        same = found and found[-1][-1] == place - 1
+    runs_of_positions: list[list[int]] = []
+    for place in positions:
+        same = runs_of_positions and runs_of_positions[-1][-1] == place - 1
         same = same and row.document_ids[place] == row.document_ids[place - 1]
         if same:
-            found[-1].append(place)
+            runs_of_positions[-1].append(place)
         else:
-            found.append([place])
-    return found
+            runs_of_positions.append([place])
+    return runs_of_positions
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -49,20 +49,20 @@ def runs(places: list[int], row: PackedRow) -> list[list[int]]:
 def test_never_too_much_never_twice_never_special(
     how: MaskStrategy, row: PackedRow, budget: int, seed: int
 ) -> None:
-    places, fates = chosen(how, row, budget, seed)
-    assert len(places) == len(fates) <= budget
-    assert (np.diff(places) > 0).all()
-    assert row.is_text[places].all()
-    assert chosen(how, row, budget, seed).positions.tolist() == places.tolist()
+    positions, fates = chosen(how, row, budget, seed)
+    assert len(positions) == len(fates) <= budget
+    assert (np.diff(positions) > 0).all()
+    assert row.is_text[positions].all()
+    assert chosen(how, row, budget, seed).positions.tolist() == positions.tolist()
 
 
 @settings(deadline=None, max_examples=60)
 @given(row=rows, budget=budgets, seed=seeds)
 def test_tokens_are_as_many_as_may_be(row: PackedRow, budget: int, seed: int) -> None:
-    places, fates = chosen("tokens", row, budget, seed)
-    assert len(places) == len(chosen("spans", row, budget, seed).positions)
-    assert len(places) == min(budget, row.is_text.sum())
-    assert fates.tolist() == list(range(len(places)))
+    positions, fates = chosen("tokens", row, budget, seed)
+    assert len(positions) == len(chosen("spans", row, budget, seed).positions)
+    assert len(positions) == min(budget, row.is_text.sum())
+    assert fates.tolist() == list(range(len(positions)))
 
 
 @pytest.mark.parametrize("how", ["words", "ngrams"])
@@ -85,31 +85,31 @@ def test_no_word_that_fits_is_left(row: PackedRow, budget: int, seed: int) -> No
 @settings(deadline=None, max_examples=60)
 @given(row=rows, budget=budgets, seed=seeds)
 def test_the_tokens_of_a_span_share_a_fate(row: PackedRow, budget: int, seed: int) -> None:
-    places, fates = chosen("spans", row, budget, seed)
-    expected = [k for k, run in enumerate(runs(places.tolist(), row)) for _ in run]
+    positions, fates = chosen("spans", row, budget, seed)
+    expected = [k for k, run in enumerate(runs(positions.tolist(), row)) for _ in run]
     assert fates.tolist() == expected
 
 
 @settings(deadline=None, max_examples=60)
 @given(row=rows)
 def test_words_are_those_that_a_loop_finds(row: PackedRow) -> None:
-    found, expected = Words.find(row, WORDS.starts_word), split_words(row)
-    assert found.spans == [(word[0], word[-1] + 1) for word in expected]
+    words, expected = Words.find(row, WORDS.starts_word), split_words(row)
+    assert words.spans == [(word[0], word[-1] + 1) for word in expected]
     texts = [int(row.document_ids[word[0]]) for word in expected]
     behind = [max(k for k, text in enumerate(texts) if text == t) + 1 for t in texts]
-    assert found.document_ends == behind
+    assert words.document_ends == behind
 
 
 def test_a_hand_worked_row() -> None:
     """A word starts with each text, even if its first token is a continuation."""
     row = packed([5, 6, 6, 7], [9, 8])  # CLS 5 ##6 ##6 7 SEP CLS ##9 8 SEP
-    found = Words.find(row, WORDS.starts_word)
-    assert found.spans == [(1, 4), (4, 5), (7, 8), (8, 9)]
-    assert found.document_ends == [2, 2, 4, 4]
+    words = Words.find(row, WORDS.starts_word)
+    assert words.spans == [(1, 4), (4, 5), (7, 8), (8, 9)]
+    assert words.document_ends == [2, 2, 4, 4]
     # of a budget of three tokens: the first word alone, or the other three words
     for seed in range(20):
-        places = chosen("words", row, 3, seed).positions.tolist()
-        assert places in ([1, 2, 3], [4, 7, 8])
+        positions = chosen("words", row, 3, seed).positions.tolist()
+        assert positions in ([1, 2, 3], [4, 7, 8])
     assert label_runs(np.array([1, 2, 3, 4, 7, 8]), row.document_ids).tolist() == [0] * 4 + [1] * 2
 
 
@@ -132,11 +132,11 @@ def test_every_token_is_as_likely() -> None:
 
 def test_every_word_is_as_likely() -> None:
     row = packed([5, 6, 7, 8, 9, 10] * 4)
-    found = Words.find(row, WORDS.starts_word)
-    counts = np.zeros(len(found.spans), int)
+    words = Words.find(row, WORDS.starts_word)
+    counts = np.zeros(len(words.spans), int)
     for seed in range(4000):
-        counts += np.frombuffer(select_words(found, 2, generator(seed)), np.uint8)
-    single = np.array([end - start == 1 for start, end in found.spans])
+        counts += np.frombuffer(select_words(words, 2, generator(seed)), np.uint8)
+    single = np.array([end - start == 1 for start, end in words.spans])
     alike = counts[single].tolist()
     assert [count for count in alike if not binomial(count, sum(alike), 1 / len(alike))] == []
 
@@ -144,19 +144,19 @@ def test_every_word_is_as_likely() -> None:
 def test_the_length_of_ngrams() -> None:
     """Probabilities 6/11, 3/11 and 2/11; a budget of 3 is one run of 3 words only for n = 3."""
     row = long_row(2000)
-    found, three = Words.find(row, WORDS.starts_word), 0
+    words, three = Words.find(row, WORDS.starts_word), 0
     for seed in range(2000):
-        taken = np.frombuffer(select_ngrams(found, 3, generator(seed)), np.uint8)
+        taken = np.frombuffer(select_ngrams(words, 3, generator(seed)), np.uint8)
         assert taken.sum() == 3
-        places = np.flatnonzero(taken)
-        three += int(places[-1] - places[0] == 2)
+        positions = np.flatnonzero(taken)
+        three += int(positions[-1] - positions[0] == 2)
     assert binomial(three, 2000, 2 / 11)
 
 
 def test_the_length_of_spans() -> None:
     """Geometric distribution with p = 0.2, truncated at 10; the paper's mean is 3.8."""
-    found = Words.find(long_row(40), WORDS.starts_word)
-    lengths = [len(select_spans(found, np.array([9]), 40, generator(seed))) for seed in range(4000)]
+    words = Words.find(long_row(40), WORDS.starts_word)
+    lengths = [len(select_spans(words, np.array([9]), 40, generator(seed))) for seed in range(4000)]
     weights = np.array([0.2 * 0.8**k for k in range(10)])
     weights /= weights.sum()
     assert round(float(weights @ np.arange(1, 11)), 1) == 3.8
@@ -167,9 +167,9 @@ def test_the_length_of_spans() -> None:
 
 def test_a_span_starts_with_the_anchors_word() -> None:
     row = packed([5, 6, 6, 7, 8])
-    found = Words.find(row, WORDS.starts_word)
+    words = Words.find(row, WORDS.starts_word)
     seen = {
-        tuple(select_spans(found, np.array([3]), 4, generator(seed)).tolist())  # the second ##6
+        tuple(select_spans(words, np.array([3]), 4, generator(seed)).tolist())  # the second ##6
         for seed in range(50)
     }
     assert seen == {(1, 2, 3), (1, 2, 3, 4)}
@@ -223,8 +223,8 @@ def test_spans_are_those_of_the_released_code(row: PackedRow, budget: int, seed:
     lengths = draws.choice(MAX_SPAN, size=len(texts), p=SPAN_PROBS) + 1
     anchors = draws.permutation(texts)
     expected = mask_spans_as_released(row, anchors.tolist(), lengths.tolist(), budget)
-    places = select_spans(words, texts, budget, generator(seed))
-    assert places.tolist() == sorted(expected)
+    positions = select_spans(words, texts, budget, generator(seed))
+    assert positions.tolist() == sorted(expected)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,6 @@ def test_texts_without_a_frame() -> None:
 
 
 def test_a_document_continues_in_the_next_row() -> None:
-    found = PackedDataset(Split.from_documents([[[5, 6, 7], [8, 9, 10, 11]]]), WORDS, 6, seed=0)
-    rows = [found.row(k).input_ids.tolist() for k in range(len(found))]
+    dataset = PackedDataset(Split.from_documents([[[5, 6, 7], [8, 9, 10, 11]]]), WORDS, 6, seed=0)
+    rows = [dataset.row(k).input_ids.tolist() for k in range(len(dataset))]
     assert rows == [[CLS, 5, 6, 7, 8, SEP], [CLS, 9, 10, 11, SEP, PAD]]

@@ -20,34 +20,34 @@ def objective(length: int) -> PrefixLm:
     return PrefixLm(WORDS, T5Config(vocab_size=WORDS.vocab_size), length)
 
 
-def filled(length: int, asked: list[int]) -> list[int]:
+def filled(length: int, sizes: list[int]) -> list[int]:
     """Return the lengths of the texts in a row that is filled with texts of given lengths."""
-    row, found = PrefixRowBudget(length), []
-    for each in asked:
-        if (taken := min(each, row.capacity())) > 0:
+    row, lengths = PrefixRowBudget(length), []
+    for size in sizes:
+        if (taken := min(size, row.capacity())) > 0:
             row.add(taken)
-            found.append(taken)
-    return found
+            lengths.append(taken)
+    return lengths
 
 
 @settings(deadline=None, max_examples=100)
 @given(
     st.integers(5, 200), st.lists(st.integers(1, 250), min_size=1, max_size=40), st.integers(0, 99)
 )
-def test_every_draw_fits_into_both_rows(length: int, asked: list[int], seed: int) -> None:
-    sizes = np.array(filled(length, asked))
-    found = draw_split_points(sizes, length, generator(seed, "row"))
-    assert (found >= np.minimum(1, sizes - 1)).all() and (found < sizes).all()
-    assert (found + 1).sum() <= length
-    assert (sizes - found + 1).sum() <= length
+def test_every_draw_fits_into_both_rows(length: int, requested: list[int], seed: int) -> None:
+    sizes = np.array(filled(length, requested))
+    cuts = draw_split_points(sizes, length, generator(seed, "row"))
+    assert (cuts >= np.minimum(1, sizes - 1)).all() and (cuts < sizes).all()
+    assert (cuts + 1).sum() <= length
+    assert (sizes - cuts + 1).sum() <= length
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=8), st.integers(0, 2**32))
-def test_a_prefix_and_the_rest_are_the_text(asked: list[int], seed: int) -> None:
-    texts = [np.arange(3, 3 + size) for size in filled(128, asked)]
-    found = objective(128).source_target_pairs(texts, generator(seed, "row"))
-    for text, (source, target) in zip(texts, found, strict=True):
+def test_a_prefix_and_the_rest_are_the_text(requested: list[int], seed: int) -> None:
+    texts = [np.arange(3, 3 + size) for size in filled(128, requested)]
+    task = objective(128).source_target_pairs(texts, generator(seed, "row"))
+    for text, (source, target) in zip(texts, task, strict=True):
         assert [*source, *target] == text.tolist()
         assert len(target) >= 1
         assert len(source) >= 1 or len(text) == 1
@@ -62,8 +62,8 @@ def drawn(sizes: list[int], length: int, count: int) -> Ids:
 
 @pytest.mark.parametrize("sizes", [[5], [5, 5], [60, 5, 7, 50]])
 def test_split_points_are_uniform_in_both_kinds(sizes: list[int]) -> None:
-    found = drawn(sizes, 64, 4000)
-    five = Counter(found[:, sizes.index(5)].tolist())
+    cuts = drawn(sizes, 64, 4000)
+    five = Counter(cuts[:, sizes.index(5)].tolist())
     assert set(five) == {1, 2, 3, 4}
     # standard deviation 27.4
     assert [key for key, count in five.items() if not abs(count - 1000) < 5 * 27.4] == []
@@ -73,15 +73,15 @@ def test_a_row_that_is_full_has_texts_cut_anywhere() -> None:
     sizes = filled(24, [18, 30, 3, 9, 2, 5])
     row = drawn(sizes, 24, 4000)
     assert (row + 1).sum(axis=1).max() == 24  # a full row
-    for size, found in zip(sizes, row.T, strict=True):
-        seen = np.bincount(found, minlength=size)[1:] / 4000
+    for size, cuts in zip(sizes, row.T, strict=True):
+        seen = np.bincount(cuts, minlength=size)[1:] / 4000
         # rounding moves some split points by one position
         assert np.abs(np.cumsum(seen) - np.arange(1, size) / (size - 1)).max() < 1 / (size - 1) / 2
 
 
 def test_source_fraction_of_one_kind_is_target_fraction_of_the_other() -> None:
-    found = drawn([30, 30], 40, 50)
-    assert (found.sum(axis=1) == 30).all()
+    cuts = drawn([30, 30], 40, 50)
+    assert (cuts.sum(axis=1) == 30).all()
 
 
 def test_the_example_of_the_paper() -> None:
@@ -98,5 +98,5 @@ def test_the_example_of_the_paper() -> None:
 
 def test_prefixes_follow_from_the_generator() -> None:
     sizes = [30, 20, 9]
-    first, again, other = (drawn(sizes, 64, n) for n in (3, 3, 4))
-    assert (first == again).all() and len({tuple(each) for each in other.tolist()}) > 1
+    first, again, different = (drawn(sizes, 64, n) for n in (3, 3, 4))
+    assert (first == again).all() and len({tuple(row) for row in different.tolist()}) > 1

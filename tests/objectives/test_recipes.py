@@ -17,12 +17,12 @@ FAMILIES = ("bert", "roberta", "albert", "distilbert", "deberta")
 def test_every_size_has_settings_that_fit(name: str) -> None:
     family = get_family(name)
     for size, config in family.sizes().items():
-        found: Any = build_config({"family": name, "size": size}, {})
-        kind = objective_type(family, config, found.objective)
-        parse_options(kind.options_type, found.objective_args, found.objective)
-        fitted: Any = replace(config, **found.config)
-        assert fitted.max_positions >= found.seq_len
-        assert found.lr_scheduler.warmup_steps < found.max_steps
+        built: Any = build_config({"family": name, "size": size}, {})
+        kind = objective_type(family, config, built.objective)
+        parse_options(kind.options_type, built.objective_args, built.objective)
+        fitted: Any = replace(config, **built.config)
+        assert fitted.max_positions >= built.seq_len
+        assert built.lr_scheduler.warmup_steps < built.max_steps
 
 
 def test_recipes_have_the_numbers_of_the_papers() -> None:
@@ -51,10 +51,10 @@ def test_recipes_have_the_numbers_of_the_papers() -> None:
     )
     # microsoft/DeBERTa: max_ngram of experiments/language_model/mlm.sh, max_gram of rtd_task.py
     deberta = get_family("deberta")
-    sizes = [each for each in deberta.sizes() if each != "tiny"]
-    chosen = {each: deberta.recipe(each).objective_args["mask_strategy"] for each in sizes}
-    assert {each for each in sizes if chosen[each] == "tokens"} == {
-        each for each in sizes if each.startswith("v3-")
+    sizes = [size for size in deberta.sizes() if size != "tiny"]
+    chosen = {size: deberta.recipe(size).objective_args["mask_strategy"] for size in sizes}
+    assert {size for size in sizes if chosen[size] == "tokens"} == {
+        size_name for size_name in sizes if size_name.startswith("v3-")
     }
     assert set(chosen.values()) == {"tokens", "ngrams"}
     assert (albert.optimizer.name, albert.optimizer.learning_rate) == ("lamb", 0.00176)

@@ -59,7 +59,7 @@ def objective(config: Any = SMALL, **options: Any) -> ReplacedTokenDetection:
     return ReplacedTokenDetection(WORDS, config, LENGTH, ReplacedOptions(**options))
 
 
-def drawn_rows(found: ReplacedTokenDetection, count: int = 6) -> list[Example]:
+def drawn_rows(task: ReplacedTokenDetection, count: int = 6) -> list[Example]:
     """Return masked rows of one text each, of several lengths."""
     rng = np.random.default_rng(1)
     texts = [
@@ -67,12 +67,12 @@ def drawn_rows(found: ReplacedTokenDetection, count: int = 6) -> list[Example]:
         for n in range(count)
     ]
     packed = [pack([text], length=LENGTH, pad=0) for text in texts]
-    return [found.mask_row(each, generator(0, "masks", n)) for n, each in enumerate(packed)]
+    return [task.mask_row(row, generator(0, "masks", n)) for n, row in enumerate(packed)]
 
 
-def learner(found: ReplacedTokenDetection, family: Any = ELECTRA) -> Any:
+def make_model(task: ReplacedTokenDetection, family: Any = ELECTRA) -> Any:
     torch.manual_seed(0)
-    pair: Any = found.model(family, found.config).double().eval()
+    pair: Any = task.model(family, task.config).double().eval()
     for parameter in pair.parameters():
         parameter.data.mul_(3)  # larger than at initialization, for larger effects
     pair.generator.head.bias.data[FEW] += 5.0
@@ -86,11 +86,11 @@ def test_samples_are_as_frequent_as_they_are_probable() -> None:
     scores = torch.randn(1, 40, generator=torch.Generator().manual_seed(0)) * 2
     count = 200_000
     uniforms = torch.from_numpy(generator(0, "u").random(count, dtype=np.float32))
-    found = np.bincount(
+    counts = np.bincount(
         sample_from_logits(scores.expand(count, -1), uniforms).numpy(), minlength=40
     )
     expected = scores.double().softmax(-1)[0].numpy() * count
-    chi_square = float(((found - expected) ** 2 / expected).sum())
+    chi_square = float(((counts - expected) ** 2 / expected).sum())
     assert chi_square < 73  # 39 degrees of freedom: p = 0.001 at 72.1
 
 
@@ -115,21 +115,21 @@ def test_the_last_token_is_taken_where_rounding_leaves_none() -> None:
 
 
 def test_samples_do_not_depend_on_how_rows_are_batched() -> None:
-    found = objective()
-    rows, model = drawn_rows(found), learner(found)
+    task = objective()
+    rows, model = drawn_rows(task), make_model(task)
     seen: list[Tensor] = []
     model.discriminator.encode = _noting(model.discriminator.encode, seen)
     for batches in ([rows], [rows[:1], rows[1:4], rows[4:]], [rows]):
         for batch in batches:
-            found.compute_loss(model, found.collate(batch).tensors)
+            task.compute_loss(model, task.collate(batch).tensors)
     whole, *parts, again = seen
     assert torch.equal(whole, torch.cat(parts)) and torch.equal(whole, again)
 
 
 def _noting(encode: Any, seen: list[Tensor]) -> Any:
-    def noted(**given: Tensor) -> Tensor:
-        seen.append(given["input_ids"])
-        return encode(**given)  # type: ignore[no-any-return]
+    def noted(**arguments: Tensor) -> Tensor:
+        seen.append(arguments["input_ids"])
+        return encode(**arguments)  # type: ignore[no-any-return]
 
     return noted
 
@@ -139,12 +139,12 @@ def _noting(encode: Any, seen: list[Tensor]) -> Any:
 
 def test_arrays_of_a_row() -> None:
     for row in drawn_rows(objective()):
-        ids, (_, places) = row.arrays["input_ids"], row.positions["label_positions"]
+        ids, (_, positions) = row.arrays["input_ids"], row.positions["label_positions"]
         tokens = int(np.count_nonzero(row.arrays["document_ids"]))
-        assert row.counts == {MASKED: len(places), REPLACED_TOKEN: tokens}
-        assert row.values["uniforms"].shape == row.values["labels"].shape == places.shape
-        told = ids[places] != row.values["labels"]
-        assert set(ids[places][told].tolist()) <= {
+        assert row.counts == {MASKED: len(positions), REPLACED_TOKEN: tokens}
+        assert row.values["uniforms"].shape == row.values["labels"].shape == positions.shape
+        differs = ids[positions] != row.values["labels"]
+        assert set(ids[positions][differs].tolist()) <= {
             WORDS.special_token_id("mask")
         }  # no other tokens
 
@@ -157,31 +157,31 @@ def test_terms_have_the_papers_weights() -> None:
 # Losses
 
 
-def outcome_and_corrupted(found: ReplacedTokenDetection) -> tuple[Any, Any, Batch, Tensor]:
-    model, batch = learner(found), found.collate(drawn_rows(found))
+def outcome_and_corrupted(task: ReplacedTokenDetection) -> tuple[Any, Any, Batch, Tensor]:
+    model, batch = make_model(task), task.collate(drawn_rows(task))
     seen: list[Tensor] = []
     model.discriminator.encode = _noting(model.discriminator.encode, seen)
-    outcome = found.compute_loss(model, batch.tensors)
+    outcome = task.compute_loss(model, batch.tensors)
     return outcome, model, batch, seen[0]
 
 
 def test_losses_equal_the_reference() -> None:
-    found = objective(generator_width_ratio=0.5)
-    outcome, model, batch, corrupted = outcome_and_corrupted(found)
+    task = objective(generator_width_ratio=0.5)
+    outcome, model, batch, corrupted = outcome_and_corrupted(task)
     tensors = batch.tensors
     labels = torch.full_like(tensors["input_ids"], -100)
     labels.view(-1)[tensors["label_positions"]] = tensors["labels"]
     real = tensors["document_ids"]
-    given = {"attention_mask": real, "token_type_ids": torch.zeros_like(real)}
-    masked = reference(found.generator_config, MASKED, model.generator)
-    theirs = masked(input_ids=tensors["input_ids"], labels=labels, **given).loss
+    inputs = {"attention_mask": real, "token_type_ids": torch.zeros_like(real)}
+    masked = reference(task.generator_config, MASKED, model.generator)
+    theirs = masked(input_ids=tensors["input_ids"], labels=labels, **inputs).loss
     mine = outcome.sums[MASKED] / batch.counts[MASKED]
     assert mine.item() == pytest.approx(theirs.item(), rel=1e-6)
 
     original = torch.where(labels < 0, tensors["input_ids"], labels)
     detecting = reference(SMALL, REPLACED_TOKEN, model.discriminator)
     wrong = (corrupted != original).long()
-    theirs = detecting(input_ids=corrupted, labels=wrong, **given).loss
+    theirs = detecting(input_ids=corrupted, labels=wrong, **inputs).loss
     mine = outcome.sums[REPLACED_TOKEN] / batch.counts[REPLACED_TOKEN]
     assert mine.item() == pytest.approx(theirs.item(), rel=1e-6)
     # a sample equal to the original has the label original; unmasked tokens are never replaced
@@ -199,8 +199,8 @@ def test_metrics_by_hand() -> None:
     logits = torch.tensor([[2.0, -1.0, -3.0, 4.0, 5.0]])
     is_token = torch.tensor([[True, True, True, True, False]])
     replaced = torch.tensor([[True, True, False, False, False]])
-    found = discriminator_loss(logits, replaced, is_token)
-    pairs = {name: (float(a), int(b)) for name, (a, b) in found.metrics.items()}
+    loss = discriminator_loss(logits, replaced, is_token)
+    pairs = {name: (float(a), int(b)) for name, (a, b) in loss.metrics.items()}
     probable = torch.tensor([2.0, -1.0, -3.0, 4.0]).sigmoid()
     for name, part in (("replaced", probable[:2]), ("original", probable[2:])):
         assert pairs.pop(f"probability_{name}") == pytest.approx((float(part.sum()), 2))
@@ -212,7 +212,7 @@ def test_metrics_by_hand() -> None:
         "replaced": (2, 4),
     }
     by_hand = np.log1p(np.exp([-2.0, 1.0, -3.0, 4.0])).sum()
-    assert found.sums[REPLACED_TOKEN].item() == pytest.approx(by_hand, rel=1e-6)
+    assert loss.sums[REPLACED_TOKEN].item() == pytest.approx(by_hand, rel=1e-6)
 
 
 @pytest.mark.parametrize("head", [MASKED, REPLACED_TOKEN])
@@ -223,9 +223,9 @@ def test_texts_of_a_row_do_not_see_each_other(head: str) -> None:
 # Gradients
 
 
-def gradients(found: ReplacedTokenDetection, term: str) -> dict[str, Tensor | None]:
-    model = learner(found)
-    loss = found.compute_loss(model, found.collate(drawn_rows(found)).tensors).sums[term]
+def gradients(task: ReplacedTokenDetection, term: str) -> dict[str, Tensor | None]:
+    model = make_model(task)
+    loss = task.compute_loss(model, task.collate(drawn_rows(task)).tensors).sums[term]
     loss.backward()  # type: ignore[no-untyped-call]
     return {name: parameter.grad for name, parameter in model.named_parameters()}
 
@@ -247,20 +247,20 @@ def test_masked_tokens_teach_the_discriminator_nothing(sharing: str) -> None:
 
 
 def test_residuals_start_at_zero_and_are_summed_in_the_end() -> None:
-    found = objective(embedding_sharing="gradient-disentangled")
-    model = learner(found)
+    task = objective(embedding_sharing="gradient-disentangled")
+    model = make_model(task)
     source, target = model.generator.embeddings, model.discriminator.embeddings
     assert not target.tokens.delta.any()
     randomize_weights(target.tokens)
     ids = torch.arange(SMALL.vocab_size)
     summed = source.tokens.weight + target.tokens.delta
     assert torch.equal(target.tokens(ids), summed)
-    result = found.models_to_save(model)["model"].module
-    fresh: Any = ELECTRA.model(SMALL, REPLACED_TOKEN).double()
-    fresh.load_state_dict(result.state_dict())
-    assert torch.equal(fresh.embeddings.tokens.weight, summed)
+    result = task.models_to_save(model)["model"].module
+    restored: Any = ELECTRA.model(SMALL, REPLACED_TOKEN).double()
+    restored.load_state_dict(result.state_dict())
+    assert torch.equal(restored.embeddings.tokens.weight, summed)
     row = {"input_ids": ids[None, :20]}
-    assert torch.equal(fresh(**row)["logits"], model.discriminator(**row)["logits"])
+    assert torch.equal(restored(**row)["logits"], model.discriminator(**row)["logits"])
     assert target.tokens is model.discriminator.embeddings.tokens  # unchanged
 
 
@@ -273,15 +273,15 @@ def test_residuals_start_at_zero_and_are_summed_in_the_end() -> None:
 def test_generators_are_those_of_the_released_code(
     size: str, part: float, width: int, heads: int
 ) -> None:
-    found = generator_config(SIZES[size], ReplacedOptions(generator_width_ratio=part))
+    generator = generator_config(SIZES[size], ReplacedOptions(generator_width_ratio=part))
     changes = {"hidden_size": width, "num_heads": heads, "intermediate_size": 4 * width}
-    assert found == replace(SIZES[size], **changes)
+    assert generator == replace(SIZES[size], **changes)
 
 
 def test_published_generators_follow_from_their_discriminators() -> None:
     for size, part in (("small", 1.0), ("base", 1 / 3), ("large", 1 / 4)):
-        found = generator_config(SIZES[size], ReplacedOptions(generator_width_ratio=part))
-        assert found == SIZES[f"{size}-generator"]
+        generator = generator_config(SIZES[size], ReplacedOptions(generator_width_ratio=part))
+        assert generator == SIZES[f"{size}-generator"]
 
 
 def test_unsupported_objectives_have_a_reason() -> None:
@@ -321,5 +321,5 @@ def test_a_run_leaves_two_networks_that_the_reference_loads(tmp_path: Path) -> N
 
 
 def zoo_logits(path: Path, ids: Tensor) -> Tensor:
-    found = open_session(load_checkpoint(path), device="cpu").run({"input_ids": ids.numpy()})
-    return torch.from_numpy(found["logits"])
+    outputs = open_session(load_checkpoint(path), device="cpu").run({"input_ids": ids.numpy()})
+    return torch.from_numpy(outputs["logits"])

@@ -20,16 +20,16 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 def linear(table: torch.Tensor, bias: torch.Tensor) -> torch.nn.Linear:
-    found = torch.nn.Linear(table.shape[1], table.shape[0], dtype=table.dtype)
-    found.load_state_dict({"weight": table, "bias": bias})
-    return found
+    layer = torch.nn.Linear(table.shape[1], table.shape[0], dtype=table.dtype)
+    layer.load_state_dict({"weight": table, "bias": bias})
+    return layer
 
 
 def test_probabilities_add_up() -> None:
-    found = probability(torch.arange(1000), 1000)
-    assert math.isclose(found.sum().item(), 1.0, rel_tol=1e-12)
-    assert math.isclose(found[0].item(), math.log(2) / math.log(1001), rel_tol=1e-12)
-    assert (found.diff() < 0).all()
+    probabilities = probability(torch.arange(1000), 1000)
+    assert math.isclose(probabilities.sum().item(), 1.0, rel_tol=1e-12)
+    assert math.isclose(probabilities[0].item(), math.log(2) / math.log(1001), rel_tol=1e-12)
+    assert (probabilities.diff() < 0).all()
 
 
 def test_single_draws_follow_the_probabilities() -> None:
@@ -44,10 +44,10 @@ def test_single_draws_follow_the_probabilities() -> None:
 
 @pytest.mark.parametrize(("vocabulary", "samples"), [(10, 9), (1000, 300), (793_471, 64)])
 def test_a_sample_holds_no_word_twice(vocabulary: int, samples: int) -> None:
-    found = log_uniform_sample(vocabulary, samples, seeded())
-    assert len(set(found.words.tolist())) == samples <= found.num_tries
-    assert found.words.min() >= 0 and found.words.max() < vocabulary
-    assert torch.equal(found.words, log_uniform_sample(vocabulary, samples, seeded()).words)
+    sample = log_uniform_sample(vocabulary, samples, seeded())
+    assert len(set(sample.words.tolist())) == samples <= sample.num_tries
+    assert sample.words.min() >= 0 and sample.words.max() < vocabulary
+    assert torch.equal(sample.words, log_uniform_sample(vocabulary, samples, seeded()).words)
 
 
 @pytest.mark.parametrize("samples", [0, 10, 11])
@@ -63,7 +63,7 @@ def test_the_sampled_softmax_is_the_formula() -> None:
     softmax = linear(table, bias)
     targets = torch.tensor([0, 5, 39, 2, 2, 17, 8])
     sample = SampledWords(torch.tensor([2, 0, 30, 17, 6]), num_tries=9)
-    found = sampled_softmax_loss(softmax, hidden, targets, sample)
+    loss = sampled_softmax_loss(softmax, hidden, targets, sample)
 
     def score(place: int, word: int) -> float:
         p = math.log((word + 2) / (word + 1)) / math.log(41)
@@ -74,7 +74,7 @@ def test_the_sampled_softmax_is_the_formula() -> None:
         others = [score(place, word) for word in sample.words.tolist() if word != target]
         right = score(place, target)
         expected = -math.log(math.exp(right) / (math.exp(right) + sum(map(math.exp, others))))
-        assert math.isclose(found[place].item(), expected, rel_tol=1e-9)
+        assert math.isclose(loss[place].item(), expected, rel_tol=1e-9)
 
 
 def test_with_a_long_draw_it_is_the_whole_softmax() -> None:
@@ -82,6 +82,6 @@ def test_with_a_long_draw_it_is_the_whole_softmax() -> None:
     hidden, table = (torch.randn(n, 6, generator=generator).double() for n in (7, 12))
     bias, targets = torch.zeros(12).double(), torch.arange(7)
     everything = SampledWords(torch.arange(12), num_tries=100_000)  # all expected counts are one
-    found = sampled_softmax_loss(linear(table, bias), hidden, targets, everything)
+    loss = sampled_softmax_loss(linear(table, bias), hidden, targets, everything)
     whole = F.cross_entropy(hidden @ table.T, targets, reduction="none")
-    assert (found - whole).abs().max() <= 1e-9
+    assert (loss - whole).abs().max() <= 1e-9

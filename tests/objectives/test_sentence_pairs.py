@@ -42,22 +42,22 @@ Document = list[list[int]]
 def documents(count: int = 60, *, longest: int = 12, most: int = 9) -> list[Document]:
     """Return documents of distinct tokens."""
     rng, at = generator(0, "documents"), 0
-    found: list[Document] = []
+    drawn_documents: list[Document] = []
     for sentences in rng.integers(1, most + 1, size=count):
-        found.append([])
+        drawn_documents.append([])
         for size in rng.integers(1, longest + 1, size=sentences).tolist():
-            found[-1].append(list(range(at, at + size)))
+            drawn_documents[-1].append(list(range(at, at + size)))
             at += size
-    return found
+    return drawn_documents
 
 
 def drawn(seed: int) -> Draw:
     return uniform(generator(seed)).__next__
 
 
-def pairs_of(found: list[Document], kind: str, room: int, draw: Draw) -> Iterator[Any]:
+def pairs_of(texts: list[Document], kind: str, room: int, draw: Draw) -> Iterator[Any]:
     """Return pairs by the released procedure, implemented with lists, before truncation."""
-    for number, document in enumerate(found):
+    for number, document in enumerate(texts):
         target = 2 + int(draw() * (room - 1)) if draw() < 0.1 else room
         chunk: list[list[int]] = []
         at = 0
@@ -67,10 +67,10 @@ def pairs_of(found: list[Document], kind: str, room: int, draw: Draw) -> Iterato
                 cut = 1 + int(draw() * (len(chunk) - 1))
                 first = list(chain.from_iterable(chunk[:cut]))
                 if len(chunk) == 1 or draw() < 0.5:
-                    other = int(draw() * (len(found) - 1))
+                    other = int(draw() * (len(texts) - 1))
                     other += other >= number
                     second: list[int] = []
-                    for sentence in found[other][int(draw() * len(found[other])) :]:
+                    for sentence in texts[other][int(draw() * len(texts[other])) :]:
                         second = second + sentence
                         if len(second) >= target - len(first):
                             break
@@ -84,25 +84,25 @@ def pairs_of(found: list[Document], kind: str, room: int, draw: Draw) -> Iterato
 
 @pytest.mark.parametrize("room", [5, 20, 61, 200])
 def test_next_sentences_are_those_of_the_released_procedure(room: int) -> None:
-    found = documents()
-    split = Split.from_documents(found)
+    texts = documents()
+    split = Split.from_documents(texts)
     ours = [
         (split.read(a, b).tolist(), split.read(c, d).tolist(), label)
         for a, b, c, d, label in next_sentence_pairs(split, room, drawn(room))
     ]
-    assert ours == list(pairs_of(found, "next", room, drawn(room)))
+    assert ours == list(pairs_of(texts, "next", room, drawn(room)))
     assert {label for _, _, label in ours} == {0, 1}
 
 
 def test_half_of_the_pairs_are_random_where_there_is_a_choice() -> None:
-    found = list(next_sentence_pairs(Split.from_documents(documents(300, most=40)), 40, drawn(0)))
-    free = [label for a, b, _, _, label in found if b - a < 40]
+    cuts = list(next_sentence_pairs(Split.from_documents(documents(300, most=40)), 40, drawn(0)))
+    free = [label for a, b, _, _, label in cuts if b - a < 40]
     assert 0.5 < np.mean(free) < 0.6  # a single last sentence has a random successor
 
 
 def test_texts_in_order_follow_each_other_and_leave_no_sentence_out() -> None:
-    found = documents(200)
-    split = Split.from_documents(found)
+    texts = documents(200)
+    split = Split.from_documents(texts)
     pairs = list(consecutive_pairs(split, 30, drawn(1)))
     for a, b, c, d, label in pairs:
         assert a < b == c < d and label == 0
@@ -110,7 +110,7 @@ def test_texts_in_order_follow_each_other_and_leave_no_sentence_out() -> None:
     for a, b, _, d, _ in pairs:
         assert {a, b, d} <= starts
     seen = {token for a, _, _, d, _ in pairs for token in range(a, d)}
-    expected = {token for doc in found if len(doc) > 1 for sentence in doc for token in sentence}
+    expected = {token for doc in texts if len(doc) > 1 for sentence in doc for token in sentence}
     assert seen == expected
 
 
@@ -161,11 +161,11 @@ def test_rows_are_filled_by_best_fit(sizes: list[int]) -> None:
 @pytest.mark.parametrize("maker", [next_sentence_pairs, consecutive_pairs])
 def test_hardly_any_padding_on_paragraphs(maker: Any, length: int) -> None:
     split = Split.from_documents(documents(2000, longest=40, most=8))
-    found = make_pairs(
+    pairs = make_pairs(
         split, maker, length=length, special_tokens=3, rng=generator(0), dupe_factor=1
     )
-    used = (found.spans[:, 1::2] - found.spans[:, ::2]).sum() + 3 * len(found.spans)
-    assert used / (len(found) * length) > 0.97
+    used = (pairs.spans[:, 1::2] - pairs.spans[:, ::2]).sum() + 3 * len(pairs.spans)
+    assert used / (len(pairs) * length) > 0.97
 
 
 # Rows
@@ -229,24 +229,24 @@ def test_random_texts_are_of_another_document() -> None:
 
 def test_half_of_the_texts_are_swapped_anew_each_time() -> None:
     split = Split.from_documents([[[5 + 2 * k], [6 + 2 * k]] for k in range(25)] * 20)
-    found = objective(SentenceOrder)
-    laid = found.dataset(split, 0)
+    task = objective(SentenceOrder)
+    laid = task.dataset(split, 0)
     labels: list[int] = []
     for time in range(2):
         for k in range(len(laid)):
             row = laid.example(k, generator(time, k))
-            told = row.values["pair_labels"].tolist()
-            assert [first > second for first, second in segments(row)] == told
-            labels += told
+            pair_labels = row.values["pair_labels"].tolist()
+            assert [first > second for first, second in segments(row)] == pair_labels
+            labels += pair_labels
     assert binomial(sum(labels), len(labels), 0.5)
     assert labels[:500] != labels[500:]
 
 
 def test_rows_depend_on_the_seed_alone() -> None:
-    found = objective(NextSentence)
-    one, two, other = (found.dataset(corpus(), seed) for seed in (0, 0, 1))
-    rows = [[laid.example(k, generator(0)) for k in range(5)] for laid in (one, two, other)]
-    ids = [[row.arrays["input_ids"].tolist() for row in each] for each in rows]
+    task = objective(NextSentence)
+    first, two, second = (task.dataset(corpus(), seed) for seed in (0, 0, 1))
+    rows = [[laid.example(k, generator(0)) for k in range(5)] for laid in (first, two, second)]
+    ids = [[row.arrays["input_ids"].tolist() for row in examples] for examples in rows]
     assert ids[0] == ids[1] != ids[2]
 
 
@@ -265,7 +265,7 @@ def test_rows_end_in_padding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "found", "length", "message"),
+    ("kind", "texts", "length", "message"),
     [
         (NextSentence, [[[5], [6]]], 32, "takes texts of 2 documents, and there is one"),
         (NextSentence, [[[5]], [[6]]], 32, "no document has two sentences"),
@@ -274,10 +274,10 @@ def test_rows_end_in_padding() -> None:
     ],
 )
 def test_a_corpus_without_pairs(
-    kind: type[SentencePairs], found: Any, length: int, message: str
+    kind: type[SentencePairs], texts: Any, length: int, message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        objective(kind, length).dataset(Split.from_documents(found), 0)
+        objective(kind, length).dataset(Split.from_documents(texts), 0)
 
 
 def test_a_family_that_compares_no_texts() -> None:
@@ -301,15 +301,15 @@ def test_a_family_that_compares_no_texts() -> None:
     ],
 )
 def test_the_losses_equal_the_reference_librarys(name: str, kind: Any, label: str) -> None:
-    found = objective(kind)
-    rows = one_a_row(made(found, corpus()))
+    task = objective(kind)
+    rows = one_a_row(made(task, corpus()))
     labels = np.concatenate([row.values["pair_labels"] for row in rows])
     assert len(rows) > 5 and set(labels.tolist()) == {0, 1}
     family = get_family(name)
-    model = random_model(family, found.config, "pretraining")
-    reference = reference_model(family, found.config, "pretraining", model.state_dict()).eval()
-    batch = found.collate(rows)
-    outcome = found.compute_loss(model, batch.tensors)
+    model = random_model(family, task.config, "pretraining")
+    reference = reference_model(family, task.config, "pretraining", model.state_dict()).eval()
+    batch = task.collate(rows)
+    outcome = task.compute_loss(model, batch.tensors)
     with torch.no_grad():
         expected = reference(**reference_batch(rows), **{label: torch.from_numpy(labels)})
     means = {k: float(s.detach()) / batch.counts[k] for k, s in outcome.sums.items()}
@@ -324,13 +324,13 @@ def test_the_losses_equal_the_reference_librarys(name: str, kind: Any, label: st
 @pytest.mark.parametrize("kind", [NextSentence, SentenceOrder])
 def test_pairs_that_share_a_row_are_judged_as_if_alone(kind: Any) -> None:
     """Losses of a row of several pairs equal those of rows of one pair."""
-    found = objective(kind, length=40)
-    rows = [row for row in made(found, corpus()) if len(row.values["pair_labels"]) > 2][:4]
+    task = objective(kind, length=40)
+    rows = [row for row in made(task, corpus()) if len(row.values["pair_labels"]) > 2][:4]
     assert rows
     model: Any = random_model(get_family("bert"), small("bert"), "pretraining")
-    batch = found.collate(rows)
+    batch = task.collate(rows)
     with torch.no_grad():
-        together = found.compute_loss(model, batch.tensors).sums[found.term]
+        together = task.compute_loss(model, batch.tensors).sums[task.term]
         expected = torch.zeros((), dtype=torch.float64)
         for row in rows:
             mask = row.arrays["document_ids"]

@@ -50,17 +50,17 @@ NAMES = [
 
 
 def objective(
-    name: str, length: int, words: TokenizerView = WORDS, **given: Any
+    name: str, length: int, words: TokenizerView = WORDS, **values: Any
 ) -> Seq2SeqObjective:
     """Return an objective, by default with texts of one document each."""
-    kind, options = objective_type(T5, SMALL, name), {"concat_documents": False, **given}
+    kind, options = objective_type(T5, SMALL, name), {"concat_documents": False, **values}
     made = kind(words, SMALL, length, parse_options(kind.options_type, options, name))
     assert isinstance(made, Seq2SeqObjective)
     return made
 
 
-def rows(task: Seq2SeqObjective, found: Split, seed: int = 0) -> list[Example]:
-    laid = task.dataset(found, seed)
+def rows(task: Seq2SeqObjective, split: Split, seed: int = 0) -> list[Example]:
+    laid = task.dataset(split, seed)
     return [laid.example(index, generator(seed, "row", index)) for index in range(len(laid))]
 
 
@@ -72,7 +72,7 @@ def read(row: Example) -> list[list[int]]:
     return texts(row.arrays["decoder_input_ids"], row.arrays["decoder_document_ids"])
 
 
-def told(row: Example) -> list[list[int]]:
+def labelled_texts(row: Example) -> list[list[int]]:
     return labels(row, "decoder_input_ids", "decoder_document_ids")
 
 
@@ -87,15 +87,15 @@ def test_a_row_by_hand() -> None:
     assert row.arrays["document_ids"].tolist() == [1] * 5 + [0] * 5
     assert row.arrays["decoder_input_ids"].tolist() == [0, mark, 53, 0, 0, 0]
     assert row.arrays["decoder_document_ids"].tolist() == [1] * 3 + [0] * 3
-    assert told(row) == [[mark, 53, EOS]]
+    assert labelled_texts(row) == [[mark, 53, EOS]]
     assert row.counts == {"seq2seq-lm": 3}
 
 
 def test_a_row_of_two_texts_by_hand() -> None:
     (row,) = rows(objective("mask-tokens", 10), split([50, 51, 52, 53], [60, 61, 62, 63]))
-    assert sorted(told(row)) == [[50, 51, 52, 53, EOS], [60, 61, 62, 63, EOS]]
+    assert sorted(labelled_texts(row)) == [[50, 51, 52, 53, EOS], [60, 61, 62, 63, EOS]]
     assert sorted(read(row)) == [[0, 50, 51, 52, 53], [0, 60, 61, 62, 63]]
-    for source, target in zip(sources(row), told(row), strict=True):
+    for source, target in zip(sources(row), labelled_texts(row), strict=True):
         assert [a for a, b in zip(source, target, strict=True) if a != b] == [442]
     for plane in ("document_ids", "decoder_document_ids"):
         assert row.arrays[plane].tolist() == [1] * 5 + [2] * 5
@@ -104,15 +104,17 @@ def test_a_row_of_two_texts_by_hand() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_objective_fills_rows(name: str) -> None:
     task = objective(name, 64)
-    found = rows(task, split(*(range(30 + n, 60 + 3 * n) for n in range(12))))
-    batch = task.collate(found)
-    assert batch.tensors["input_ids"].shape == (len(found), 64)
-    assert batch.tensors["decoder_input_ids"].shape[0] == len(found)
+    examples = rows(task, split(*(range(30 + n, 60 + 3 * n) for n in range(12))))
+    batch = task.collate(examples)
+    assert batch.tensors["input_ids"].shape == (len(examples), 64)
+    assert batch.tensors["decoder_input_ids"].shape[0] == len(examples)
     assert batch.counts["seq2seq-lm"] == len(batch.tensors["labels"])
     flat = batch.tensors["decoder_document_ids"].flatten()
     assert batch.tensors["label_positions"].tolist() == flat.nonzero().flatten().tolist()
-    for row in found:
-        for source, before, target in zip(sources(row), read(row), told(row), strict=True):
+    for row in examples:
+        for source, before, target in zip(
+            sources(row), read(row), labelled_texts(row), strict=True
+        ):
             assert source[-1] == target[-1] == EOS
             assert before == [0, *target[:-1]]
 
@@ -130,11 +132,11 @@ def test_an_epoch_has_every_token_once(
 ) -> None:
     words = vocabulary(sentinels=20, size=6000)
     task = objective("span-corruption", length, words, noise_density=rate, mean_span_length=span)
-    found = rows(task, counted(lengths, first=23), seed)
+    split = rows(task, counted(lengths, first=23), seed)
     seen = [
         token
-        for row in found
-        for part in (*sources(row), *told(row))
+        for row in split
+        for part in (*sources(row), *labelled_texts(row))
         for token in part
         if token >= 23  # without special tokens
     ]
@@ -150,9 +152,9 @@ AT_MOST = {"replace-spans": 0.07}  # its source and target lengths are random
 @pytest.mark.parametrize("lengths", [LONG, SHORT, PARAGRAPHS], ids=["long", "short", "both"])
 @pytest.mark.parametrize("name", NAMES)
 def test_few_places_stay_empty(name: str, lengths: tuple[int, ...]) -> None:
-    found = rows(objective(name, 128, MANY), counted(lengths, first=104))[:-1]
+    task = rows(objective(name, 128, MANY), counted(lengths, first=104))[:-1]
     planes = [
-        np.concatenate([row.arrays[plane] for row in found])
+        np.concatenate([row.arrays[plane] for row in task])
         for plane in ("document_ids", "decoder_document_ids")
     ]
     empty = np.mean(np.concatenate(planes) == 0)
@@ -179,16 +181,16 @@ def test_stretches_that_run_out_of_sentinels_share_a_row() -> None:
 @settings(deadline=None, max_examples=60)
 @given(st.integers(8, 300), st.lists(st.integers(1, 400), min_size=1), st.floats(0.05, 0.9))
 def test_texts_within_the_budget_fit_into_both_rows(
-    length: int, asked: list[int], rate: float
+    length: int, requested: list[int], rate: float
 ) -> None:
     def lengths(tokens: int) -> tuple[int, int]:
         noise = round(tokens * rate)
         return tokens - noise, noise + 1
 
-    measure, decoder_length = plan_decoder_length(lengths, counted(asked), length)
+    measure, decoder_length = plan_decoder_length(lengths, counted(requested), length)
     row, source, target = measure(), 0, 0
-    for each in asked:
-        taken = min(each, row.capacity())
+    for size in requested:
+        taken = min(size, row.capacity())
         if taken < 1:
             continue
         row.add(taken)
@@ -201,13 +203,13 @@ def test_texts_within_the_budget_fit_into_both_rows(
 def test_concatenated_documents_are_one_text(name: str) -> None:
     """As ``reduce_concat_tokens`` and ``split_tokens``: every text but the last is as long."""
     lengths = [3, 40, 1, 17, 200, 9] * 6
-    found = counted(lengths, first=104)
+    split = counted(lengths, first=104)
     options = {} if name in ("prefix-lm", "deshuffling") else {"noise_density": 0.15}
     task = objective(name, 64, MANY, concat_documents=True, **options)
     order = generator(0, "documents").permutation(len(lengths)).tolist()
     starts = np.cumsum([104, *lengths])
     stream = [token for k in order for token in range(starts[k], starts[k + 1])]
-    dataset: Any = task.dataset(found, 0)
+    dataset: Any = task.dataset(split, 0)
     texts_of_rows = [
         [dataset.documents.read(*stretch).tolist() for stretch in dataset.layout.row(index)]
         for index in range(len(dataset))
@@ -216,22 +218,22 @@ def test_concatenated_documents_are_one_text(name: str) -> None:
     if name not in ("prefix-lm", "replace-spans"):
         sizes = [[len(text) for text in row] for row in texts_of_rows[:-1]]
         assert [size for size in sizes if size != sizes[0] or len(size) != 1] == []
-    rows(task, found)
+    rows(task, split)
 
 
 def test_released_rows_of_concatenated_documents() -> None:
     """``random_spans_helper`` for 512: segments of 568 tokens, of whatever documents."""
     words = vocabulary(sentinels=100, size=40_000)
     kind = objective_type(T5, SMALL, "span-corruption")
-    found = rows(
+    examples = rows(
         kind(words, SMALL, 512),  # type: ignore[arg-type]
         counted([100] * 71, first=103),
     )
-    assert len(found) == 13  # 12.5 texts
-    for row in found[:-1]:
+    assert len(examples) == 13  # 12.5 texts
+    for row in examples[:-1]:
         assert (row.arrays["document_ids"] == 1).all()
         assert row.arrays["decoder_document_ids"].tolist() == [1] * 114
-        text = [*sources(row)[0], *told(row)[0]]
+        text = [*sources(row)[0], *labelled_texts(row)[0]]
         assert len([token for token in text if token >= 103]) == 568
 
 
@@ -247,10 +249,10 @@ def test_a_tokenizer_without_an_end_is_refused() -> None:
 
 
 def test_rows_follow_from_seed_and_generator() -> None:
-    task, found = objective("span-corruption", 64), counted([100, 30, 80, 7])
+    task, documents = objective("span-corruption", 64), counted([100, 30, 80, 7])
 
     def drawn(seed: int) -> list[list[int]]:
-        return [row.arrays["input_ids"].tolist() for row in rows(task, found, seed)]
+        return [row.arrays["input_ids"].tolist() for row in rows(task, documents, seed)]
 
     assert drawn(1) == drawn(1) != drawn(2)
 
@@ -258,9 +260,9 @@ def test_rows_follow_from_seed_and_generator() -> None:
 # Losses
 
 
-def summed(scores: torch.Tensor, told: torch.Tensor) -> float:
+def summed(scores: torch.Tensor, targets: torch.Tensor) -> float:
     """Return the summed cross-entropy of logits and labels."""
-    return float(torch.nn.functional.cross_entropy(scores.detach(), told, reduction="sum"))
+    return float(torch.nn.functional.cross_entropy(scores.detach(), targets, reduction="sum"))
 
 
 CONFIGS = {"v1.0": SMALL, "v1.1": LATER}
@@ -274,13 +276,13 @@ def test_the_loss_equals_the_reference_of_each_text_alone(name: str, version: st
     model = random_model(T5, config, "seq2seq-lm").float()
     reference = reference_model(T5, config, "seq2seq-lm", model.state_dict()).float()
     task = objective(name, 64)
-    found = rows(task, counted(DOCUMENTS))
-    batch = task.collate(found)
+    split = rows(task, counted(DOCUMENTS))
+    batch = task.collate(split)
     with torch.no_grad():
         ours = float(task.compute_loss(model, batch.tensors).sums["seq2seq-lm"])
         theirs = 0.0
-        for row in found:
-            for source, target in zip(sources(row), told(row), strict=True):
+        for row in split:
+            for source, target in zip(sources(row), labelled_texts(row), strict=True):
                 out = reference(input_ids=torch.tensor([source]), labels=torch.tensor([target]))
                 theirs += float(out.loss) * len(target)
     assert batch.tensors["document_ids"].max() > 1
@@ -308,7 +310,7 @@ def test_texts_that_share_a_row_are_as_they_are_alone(name: str, version: str) -
     together = summed(
         model.scores(gather_positions(packed[None], tensors["label_positions"])), tensors["labels"]
     )
-    each_text = zip(sources(row), read(row), told(row), strict=True)
+    each_text = zip(sources(row), read(row), labelled_texts(row), strict=True)
     for number, (source, before, target) in enumerate(each_text, 1):
         alone = model(input_ids=torch.tensor([source]), decoder_input_ids=torch.tensor([before]))[
             "logits"

@@ -29,28 +29,28 @@ def test_a_hand_worked_row() -> None:
     row = packed([5, 6, 7, 8, 9], [10, 11, 12, 13], length=14)
     # CLS 5 6 7 8 9 SEP | CLS 10 11 12 13 SEP | PAD
     hidden = np.array([2, 3, 4, 8, 10, 11])
-    places, where, left, right = find_boundaries(row, hidden)
-    assert places.tolist() == [2, 3, 4]
-    assert where.tolist() == [0, 1, 2]
+    positions, offsets, left, right = find_boundaries(row, hidden)
+    assert positions.tolist() == [2, 3, 4]
+    assert offsets.tolist() == [0, 1, 2]
     assert left.tolist() == [1, 1, 1]
     assert right.tolist() == [5, 5, 5]
 
 
 def test_tokens_after_the_twentieth_are_not_predicted() -> None:
-    places, where, _, _ = find_boundaries(packed(range(5, 40)), np.arange(2, 27))
-    assert places.tolist() == list(range(2, 22))
-    assert where.tolist() == list(range(20))
+    positions, offsets, _, _ = find_boundaries(packed(range(5, 40)), np.arange(2, 27))
+    assert positions.tolist() == list(range(2, 22))
+    assert offsets.tolist() == list(range(20))
 
 
 @settings(deadline=None, max_examples=60)
 @given(row=rows, seed=st.integers(0, 2**32))
 def test_boundaries_are_seen_and_of_the_same_text(row: PackedRow, seed: int) -> None:
-    found = objective().mask_row(row, generator(seed))
-    hidden = set(found.positions["label_positions"][1].tolist())
-    labels, where = found.values["span_labels"], found.values["span_offsets"]
-    left, right = found.positions["lefts"][1], found.positions["rights"][1]
-    assert found.counts == {MASKED_LM: len(hidden), SPAN_BOUNDARY: len(labels)}
-    for label, offset, before, behind in zip(labels, where, left, right, strict=True):
+    task = objective().mask_row(row, generator(seed))
+    hidden = set(task.positions["label_positions"][1].tolist())
+    labels, offsets = task.values["span_labels"], task.values["span_offsets"]
+    left, right = task.positions["lefts"][1], task.positions["rights"][1]
+    assert task.counts == {MASKED_LM: len(hidden), SPAN_BOUNDARY: len(labels)}
+    for label, offset, before, behind in zip(labels, offsets, left, right, strict=True):
         place = before + 1 + offset
         assert before < place < behind
         assert hidden.issuperset(range(before + 1, behind))
@@ -72,37 +72,37 @@ def norm(x: Any, weight: Any, bias: Any, eps: float) -> Any:
 @pytest.mark.parametrize("name", ["bert", "albert", "distilbert"])
 def test_the_loss_equals_the_formulas_of_the_paper(name: str) -> None:
     """Section 3.2: h0 = [left; right; position], h1, h2, and the cross-entropy over the tokens."""
-    family, found = get_family(name), objective(name)
-    learner: Any = found.model(family, found.config).double().eval()
-    randomize_weights(learner)
-    batch = found.collate(made(found, corpus())[:8])
+    family, task = get_family(name), objective(name)
+    model: Any = task.model(family, task.config).double().eval()
+    randomize_weights(model)
+    batch = task.collate(made(task, corpus())[:8])
     assert batch.counts[SPAN_BOUNDARY] > 10
-    outcome = found.compute_loss(learner, batch.tensors)
-    given = {k: batch.tensors[k] for k in ("input_ids", "document_ids", "position_ids")}
+    outcome = task.compute_loss(model, batch.tensors)
+    inputs = {k: batch.tensors[k] for k in ("input_ids", "document_ids", "position_ids")}
     with torch.no_grad():
-        hidden = learner.model.encode(**given).flatten(0, 1).numpy()
-    p = {name: value.numpy() for name, value in learner.boundary_head.state_dict().items()}
+        hidden = model.model.encode(**inputs).flatten(0, 1).numpy()
+    p = {name: value.numpy() for name, value in model.boundary_head.state_dict().items()}
     t = {name: tensor.numpy() for name, tensor in batch.tensors.items()}
-    eps = learner.model.embeddings.norm.eps
+    eps = model.model.embeddings.norm.eps
     h = np.concatenate(
         [hidden[t["lefts"]], hidden[t["rights"]], p["positions.weight"][t["span_offsets"]]], axis=1
     )
     for layer in ("inner", "outer"):
         h = gelu(h @ p[f"{layer}.weight"].T + p[f"{layer}.bias"])
         h = norm(h, p[f"{layer}_norm.weight"], p[f"{layer}_norm.bias"], eps)
-    scores = h @ learner.model.embeddings.tokens.weight.detach().numpy().T + p["bias"]
+    scores = h @ model.model.embeddings.tokens.weight.detach().numpy().T + p["bias"]
     top = scores.max(-1, keepdims=True)
     chances = scores - top - np.log(np.exp(scores - top).sum(-1, keepdims=True))
     expected = -chances[np.arange(len(h)), t["span_labels"]].sum()
     assert float(outcome.sums[SPAN_BOUNDARY].detach()) == pytest.approx(expected, rel=1e-6)
-    assert set(outcome.sums) == set(found.loss_weights) == {MASKED_LM, SPAN_BOUNDARY}
+    assert set(outcome.sums) == set(task.loss_weights) == {MASKED_LM, SPAN_BOUNDARY}
 
 
 def test_the_final_model_has_no_boundary_head() -> None:
-    found, bert = objective(), get_family("bert")
-    learner: Any = found.model(bert, found.config)
-    network = found.models_to_save(learner)["model"]
-    plain = random_model(bert, found.config, "masked-lm")
+    task, bert = objective(), get_family("bert")
+    model: Any = task.model(bert, task.config)
+    network = task.models_to_save(model)["model"]
+    plain = random_model(bert, task.config, "masked-lm")
     assert set(network.module.state_dict()) == set(plain.state_dict())
     assert network.head == "masked-lm"
-    assert learner.boundary_head.bias.shape == (SIZE,)
+    assert model.boundary_head.bias.shape == (SIZE,)

@@ -59,5 +59,5 @@ def test_drawn_spans_are_as_many_as_the_algebra_says(
 
 
 def test_single_tokens_are_each_as_likely() -> None:
-    found = sum(single_tokens(40, 0.15, generator(n, "mask")).astype(int) for n in range(4000))
-    assert np.abs(np.asarray(found) - 600).max() < 5 * 22.6  # standard deviation 22.6
+    counts = sum(single_tokens(40, 0.15, generator(n, "mask")).astype(int) for n in range(4000))
+    assert np.abs(np.asarray(counts) - 600).max() < 5 * 22.6  # standard deviation 22.6

@@ -32,21 +32,21 @@ def test_frames() -> None:
 
 def test_a_template_adds_the_tokenizers_special_tokens() -> None:
     first, second = numbers([5, 7], [8, 10, 11])
-    ids, types, own = WORDS.pair_template.wrap(first, second)
+    ids, types, is_text = WORDS.pair_template.wrap(first, second)
     expected = WORDS.tokenizer.encode("w5 w7", "w8 w10 w11")
     assert ids.tolist() == expected.ids
     assert types.tolist() == expected.type_ids
-    assert own.tolist() == [text is not None for text in expected.sequence_ids]
+    assert is_text.tolist() == [text is not None for text in expected.sequence_ids]
 
 
 def test_a_frame_of_two_tokens_between_texts() -> None:
-    found = vocabulary(["<s>", "a"])
-    found.tokenizer.post_processor = processors.TemplateProcessing(
+    view = vocabulary(["<s>", "a"])
+    view.tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", pair="<s> $A <s> <s> $B <s>", special_tokens=[("<s>", 0)]
     )
-    assert found.single_template.special_tokens == ((0,), ())
-    assert found.pair_template.special_tokens == ((0,), (0, 0), (0,))
-    assert found.single_template.wrap(*numbers([1]))[0].tolist() == [0, 1]
+    assert view.single_template.special_tokens == ((0,), ())
+    assert view.pair_template.special_tokens == ((0,), (0, 0), (0,))
+    assert view.single_template.wrap(*numbers([1]))[0].tolist() == [0, 1]
 
 
 def test_no_frame() -> None:
@@ -55,10 +55,10 @@ def test_no_frame() -> None:
 
 def test_roles() -> None:
     assert (WORDS.special_token_id("mask"), WORDS.pad_id) == (MASK, PAD)
-    found = vocabulary(["<unk>", "a"])
-    assert found.pad_id == 0
+    view = vocabulary(["<unk>", "a"])
+    assert view.pad_id == 0
     with pytest.raises(UsageError, match="the tokenizer has no mask token"):
-        found.special_token_id("mask")
+        view.special_token_id("mask")
 
 
 def test_special_and_ordinary_tokens_share_out_the_ids() -> None:
@@ -79,8 +79,8 @@ def test_special_and_ordinary_tokens_share_out_the_ids() -> None:
     ],
 )
 def test_where_words_start(tokens: list[str], goes: list[int]) -> None:
-    found = vocabulary(tokens).starts_word
-    assert np.flatnonzero(~found).tolist() == goes
+    starts = vocabulary(tokens).starts_word
+    assert np.flatnonzero(~starts).tolist() == goes
 
 
 def is_start_piece_sp(piece: str) -> bool:

@@ -50,11 +50,11 @@ def texts(ids: Ids, numbers: Ids) -> list[list[int]]:
 
 def labels(row: Example, plane: str, numbers: str) -> list[list[int]]:
     """Return the labels of each text of a row; -1 at unlabelled positions."""
-    name, places = row.positions["label_positions"]
+    name, positions = row.positions["label_positions"]
     assert name == plane
-    told = np.full(row.arrays[plane].shape, -1)
-    told[places] = row.values["labels"]
-    return texts(told, row.arrays[numbers])
+    all_labels = np.full(row.arrays[plane].shape, -1)
+    all_labels[positions] = row.values["labels"]
+    return texts(all_labels, row.arrays[numbers])
 
 
 def spans(noise: NDArray[np.bool_]) -> int:

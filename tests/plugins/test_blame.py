@@ -23,7 +23,7 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "message"),
     [
         ({"model.py": "def build(:\n"}, "SyntaxError: invalid syntax (model.py, line 1"),
         ({"model.py": BUILD.format("return 1 / 0")}, "division by zero (model.py, line 2"),
@@ -36,14 +36,14 @@ def model(tmp_path: Path) -> Path:
     ],
 )
 def test_an_exception_in_a_file_of_a_plugin(
-    model: Path, tmp_path: Path, files: dict[str, str], said: str
+    model: Path, tmp_path: Path, files: dict[str, str], message: str
 ) -> None:
     site = lay_out(tmp_path / "site", files)
     done = zoo("verify", model, "--no-parity", "--json", PYTHONPATH=str(site))
     assert done.returncode == 5, done.stderr
     assert done.stderr.count("\n") == 1
     assert "plugin mine (from zoo-mine 1.2) is broken: " in done.stderr
-    assert said in done.stderr and "reinstall or uninstall it" in done.stderr
+    assert message in done.stderr and "reinstall or uninstall it" in done.stderr
     assert json.loads(done.stdout)["exit_code"] == 5
 
 

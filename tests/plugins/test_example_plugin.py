@@ -47,8 +47,8 @@ class Installed:
         leftovers = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", ".*")
         shutil.copytree(EXAMPLE, self.source, ignore=leftovers)
         options = ("--quiet", "--disable-pip-version-check", "--no-index", "--no-deps")
-        where = ("--no-build-isolation", "--target", self.site)
-        self.python("pip", "install", *options, *where, self.source)
+        target = ("--no-build-isolation", "--target", self.site)
+        self.python("pip", "install", *options, *target, self.source)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -73,8 +73,8 @@ class Installed:
         """Run a command, and return the JSON object that it prints."""
         done = warm.zoo(*arguments, "--json", cwd=self.folder, **self.environment)
         assert done.returncode == 0, done.stdout + done.stderr
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+        result: dict[str, Any] = json.loads(done.stdout)
+        return result
 
 
 @pytest.fixture(scope="module")
@@ -108,8 +108,8 @@ def logits(model: Any, plugin: Installed, text: str) -> torch.Tensor:
         return model(**inputs).logits[inputs["input_ids"] == tokenizer.mask_token_id][0]  # type: ignore[no-any-return]
 
 
-def assert_predictions(found: list[dict[str, Any]], expected: list[torch.Tensor]) -> None:
-    for result, scores in zip(found, expected, strict=True):
+def assert_predictions(actual: list[dict[str, Any]], expected: list[torch.Tensor]) -> None:
+    for result, scores in zip(actual, expected, strict=True):
         best = scores.double().softmax(0).topk(3)
         (mask,) = result["masks"]
         assert [p["token"] for p in mask["predictions"]] == [WORDS[i] for i in best.indices]
@@ -118,17 +118,17 @@ def assert_predictions(found: list[dict[str, Any]], expected: list[torch.Tensor]
 
 
 def test_plugin_is_listed(plugin: Installed) -> None:
-    found = plugin.zoo("families")["families"]["mpnet"]
-    assert found["heads"].keys() == {"none", "masked-lm"}
-    assert found["tasks"] == ["embed", "features", "fill-mask"]
+    result = plugin.zoo("families")["families"]["mpnet"]
+    assert result["heads"].keys() == {"none", "masked-lm"}
+    assert result["tasks"] == ["embed", "features", "fill-mask"]
     health = {p["name"]: (p["distribution"], p["health"]) for p in plugin.zoo("plugins")["plugins"]}
     assert health["mpnet"] == ("plm-zoo-mpnet", "ok")
 
 
 def test_family_name_refers_to_the_default_checkpoint(plugin: Installed) -> None:
-    found = plugin.zoo("info", "mpnet")
-    assert found["repo"] == "sentence-transformers/all-mpnet-base-v2"
-    assert found["parameters"] == 109_486_464
+    result = plugin.zoo("info", "mpnet")
+    assert result["repo"] == "sentence-transformers/all-mpnet-base-v2"
+    assert result["parameters"] == 109_486_464
 
 
 @pytest.mark.usefixtures("reference")
@@ -142,25 +142,25 @@ def test_fill_mask_equals_the_reference(plugin: Installed, reference: Any) -> No
     expected = [logits(reference, plugin, text) for text in TEXTS]
     plugin.zoo("export", "ours", "--onnx", "-o", "graph")
     for model in ("ours", "graph"):
-        found = plugin.zoo("run", "fill-mask", model, *TEXTS, "--top-k", "3")["results"]
-        assert_predictions(found, expected)
+        result = plugin.zoo("run", "fill-mask", model, *TEXTS, "--top-k", "3")["results"]
+        assert_predictions(result, expected)
 
 
 def test_embed_equals_the_reference(plugin: Installed, reference: Any) -> None:
     plugin.zoo("convert", "hub", "--head", "none", "-o", "trunk")
-    (found,) = plugin.zoo("run", "embed", "trunk", "a bad hedge")["results"]
+    (result,) = plugin.zoo("run", "embed", "trunk", "a bad hedge")["results"]
     tokenizer = transformers.MPNetTokenizer.from_pretrained(plugin.folder / "hub")
     with torch.no_grad():
         hidden = reference.mpnet(**tokenizer("a bad hedge", return_tensors="pt"))[0]
-    assert np.allclose(found["embedding"], hidden[0].mean(0).numpy(), rtol=0, atol=1e-5)
+    assert np.allclose(result["embedding"], hidden[0].mean(0).numpy(), rtol=0, atol=1e-5)
 
 
 def test_hub_round_trip(plugin: Installed, reference: Any) -> None:
     plugin.zoo("convert", "ours", "--to", "hub", "-o", "back")
     kind: Any = transformers.MPNetForMaskedLM
-    found, loading = kind.from_pretrained(plugin.folder / "back", output_loading_info=True)
+    loaded, loading = kind.from_pretrained(plugin.folder / "back", output_loading_info=True)
     assert {key: value for key, value in loading.items() if value} == {}
-    before, after = reference.state_dict(), found.state_dict()
+    before, after = reference.state_dict(), loaded.state_dict()
     assert before.keys() == after.keys()
     assert [name for name, tensor in before.items() if not torch.equal(tensor, after[name])] == []
     tokenizers = [
@@ -177,7 +177,7 @@ def test_pretrained_model_equals_the_reference(plugin: Installed) -> None:
         check["name"]: check["outcome"] for check in plugin.zoo("verify", "run/model")["checks"]
     }
     assert set(checks.values()) == {"ok"} and "transformers" in checks
-    (found,) = plugin.zoo("run", "fill-mask", "run/model", "the <mask> sat")["results"]
+    (result,) = plugin.zoo("run", "fill-mask", "run/model", "the <mask> sat")["results"]
     plugin.zoo("convert", "run/model", "--to", "hub", "-o", "taught")
     tokenizer = transformers.AutoTokenizer.from_pretrained(plugin.folder / "taught")
     kind: Any = transformers.MPNetForMaskedLM
@@ -186,7 +186,7 @@ def test_pretrained_model_equals_the_reference(plugin: Installed) -> None:
     with torch.no_grad():
         scores = model(**inputs).logits[inputs["input_ids"] == tokenizer.mask_token_id][0]
     best = scores.double().softmax(0).max()
-    assert found["masks"][0]["predictions"][0]["score"] == pytest.approx(float(best), rel=1e-4)
+    assert result["masks"][0]["predictions"][0]["score"] == pytest.approx(float(best), rel=1e-4)
 
 
 def test_code_of_the_page_is_that_of_the_example() -> None:

@@ -147,11 +147,11 @@ def test_plugins_with_one_name_are_listed(tmp_path: Path, more: tuple[str, ...])
     assert done.stderr.count("\n") == 1
     assert "2 plugins are called twin" in done.stderr
     if more:
-        found = json.loads(done.stdout)["plugins"]
-        twins = [plugin for plugin in found if plugin["name"] == "twin"]
+        result = json.loads(done.stdout)["plugins"]
+        twins = [plugin for plugin in result if plugin["name"] == "twin"]
         assert {plugin["distribution"] for plugin in twins} == {"zoo-one", "zoo-two"}
         assert [plugin for plugin in twins if "uninstall" not in plugin["health"]] == []
-        assert {plugin["health"] for plugin in found if plugin not in twins} == {"ok"}
+        assert {plugin["health"] for plugin in result if plugin not in twins} == {"ok"}
     else:
         assert "zoo-one 1.2" in done.stdout and "zoo-two 1.2" in done.stdout
         assert zoo(tmp_path, "doctor").returncode == 5

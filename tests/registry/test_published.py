@@ -29,15 +29,15 @@ def test_facts_refer_to_the_registry() -> None:
 
 @having("licence")
 def test_licence_matches_the_page(name: str) -> None:
-    said = FACTS[name].licence
-    assert registry.builtin()[name].licence == ("not stated" if said == "none" else said)
+    licence = FACTS[name].licence
+    assert registry.builtin()[name].licence == ("not stated" if licence == "none" else licence)
 
 
 @having("files")
 def test_files_match_the_page(name: str) -> None:
-    found, last = FACTS[name].files.keys(), max(FACTS[name].files)
+    names, last = FACTS[name].files.keys(), max(FACTS[name].files)
     wanted = {f for f in registry.builtin()[name].files if f <= last or not FACTS[name].cut}
-    assert wanted <= found
+    assert wanted <= names
 
 
 @having("files")
@@ -66,15 +66,15 @@ def test_configuration_matches_the_entry(name: str, tmp_path: Path) -> None:
     fact, row = FACTS[name], registry.builtin()[name]
     family = get_family(row.family)
     source = CheckpointDir(tmp_path, name, row=row)
-    said = with_model_type(fact, source)
-    translation = family.from_hf(said)
+    stated_values = with_model_type(fact, source)
+    translation = family.from_hf(stated_values)
     assert translation.unknown == ()
     stated = msgspec.to_builtins(registry.entry_config(name, row))
-    found = msgspec.to_builtins(translation.config)
+    values = msgspec.to_builtins(translation.config)
     # None in an entry stands for the default, which a page may state
-    kept = {k for k, v in stated.items() if not (v is None or k in UNSAID or "dropout" in k)}
-    assert {k: found[k] for k in kept} == {k: stated[k] for k in kept}
-    assert family.matches_config(said)
+    compared = {k for k, v in stated.items() if not (v is None or k in UNSAID or "dropout" in k)}
+    assert {k: values[k] for k in compared} == {k: stated[k] for k in compared}
+    assert family.matches_config(stated_values)
 
 
 def with_model_type(fact: Published, source: CheckpointDir) -> dict[str, object]:

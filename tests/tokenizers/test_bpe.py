@@ -112,19 +112,19 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     """Return the directories of all cases, each with a copy that transformers saved."""
     from transformers import AutoTokenizer
 
-    found = {}
+    directories = {}
     for name, (model_type, _, files) in CASES.items():
         model = {"config.json": {"model_type": model_type}}
-        where = tmp_path_factory.mktemp("case")
-        found[name] = write(where / "sources", {**model, **files()})
-        AutoTokenizer.from_pretrained(where / "sources").save_pretrained(where / "stored")
-        write(where / "stored", model)
-        found[f"{name}, stored"] = where / "stored"
-        (where / "both").mkdir()
-        for path in (*found[name].iterdir(), where / "stored" / TOKENIZER):
-            (where / "both" / path.name).write_bytes(path.read_bytes())
-        found[f"{name}, both"] = where / "both"
-    return found
+        directory = tmp_path_factory.mktemp("case")
+        directories[name] = write(directory / "sources", {**model, **files()})
+        AutoTokenizer.from_pretrained(directory / "sources").save_pretrained(directory / "stored")
+        write(directory / "stored", model)
+        directories[f"{name}, stored"] = directory / "stored"
+        (directory / "both").mkdir()
+        for path in (*directories[name].iterdir(), directory / "stored" / TOKENIZER):
+            (directory / "both" / path.name).write_bytes(path.read_bytes())
+        directories[f"{name}, both"] = directory / "both"
+    return directories
 
 
 def ours(build: Build, directory: Path) -> TextTokenizer:
@@ -177,10 +177,10 @@ def test_mask_option_of_the_files_has_precedence(tmp_path: Path, lstrip: bool) -
     files = SourceFiles(write(tmp_path, {"config.json": {"model_type": "roberta"}, **config}))
     wanted = AutoTokenizer.from_pretrained(tmp_path)("a <mask> b")["input_ids"]
     for usual in (True, False):
-        found = byte_level_bpe_tokenizer(
+        tokenizer = byte_level_bpe_tokenizer(
             files, roles=ANGLES, template=CLS_SEP_SEP, mask_takes_space=usual
         )
-        assert found.encode("a <mask> b").ids == wanted
+        assert tokenizer.encode("a <mask> b").ids == wanted
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -207,18 +207,18 @@ def test_template_matches_the_original_code(tmp_path: Path) -> None:
     # transformers 5 doubles the separator of a pair, unlike in pretraining
     files = SourceFiles(write(tmp_path, files_of(byte_level(BRACKETS))))
     tokenizer = bracketed(files)
-    found = tokenizer.encode("one", "two")
-    assert [found.tokens[0], *found.tokens[-1:]] == ["[CLS]", "[SEP]"]
-    assert found.tokens.count("[SEP]") == 2
-    assert found.type_ids[-1] == 1 and found.type_ids[0] == 0
+    encoding = tokenizer.encode("one", "two")
+    assert [encoding.tokens[0], *encoding.tokens[-1:]] == ["[CLS]", "[SEP]"]
+    assert encoding.tokens.count("[SEP]") == 2
+    assert encoding.type_ids[-1] == 1 and encoding.type_ids[0] == 0
     wanted = [tokenizer.token_to_id(token) for token in ("[CLS]", "a", "[MASK]", ".", "[SEP]")]
     assert tokenizer.encode("a  [MASK].").ids == wanted
 
 
 def test_default_roles_of_the_family(tmp_path: Path) -> None:
     files = SourceFiles(write(tmp_path, files_of(byte_level(), mask_token=MASK)))
-    found = tokenizer_info(files, doubled(files), ANGLES)
-    assert dict(found.special) == ANGLES
+    info = tokenizer_info(files, doubled(files), ANGLES)
+    assert dict(info.special) == ANGLES
 
 
 def test_missing_special_tokens_are_not_added(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ DIFFER = r"tokenizer.json and {} differ on .*: \[.*\] and \[.*\] from token \d+ 
 def swapped(vocabulary: str, *tokens: str) -> str:
     """Return a ``vocab.json`` with the ids of two tokens exchanged."""
     ids = json.loads(vocabulary)
-    one, other = tokens
-    ids[one], ids[other] = ids[other], ids[one]
+    first, second = tokens
+    ids[first], ids[second] = ids[second], ids[first]
     return json.dumps(ids)
 
 

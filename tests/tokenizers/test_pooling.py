@@ -34,8 +34,8 @@ def read(directory: Path, config: Any, **more: Content) -> Pooling | None:
 
 
 def test_the_published_encoder() -> None:
-    found = read_pooling(SourceFiles(real()))
-    assert found == Pooling(mode="mean", normalize=True, max_tokens=256, lowercase=False)
+    pooling = read_pooling(SourceFiles(real()))
+    assert pooling == Pooling(mode="mean", normalize=True, max_tokens=256, lowercase=False)
 
 
 def test_checkpoint_without_pooling(tmp_path: Path) -> None:
@@ -62,8 +62,8 @@ def test_default_mode_is_mean(tmp_path: Path) -> None:
 
 def test_text_options(tmp_path: Path) -> None:
     text = {"max_seq_length": 99, "do_lower_case": True}
-    found = read(tmp_path, {"pooling_mode": "cls"}, sentence_bert_config=text)
-    assert found == Pooling(mode="cls", max_tokens=99, lowercase=True)
+    pooling = read(tmp_path, {"pooling_mode": "cls"}, sentence_bert_config=text)
+    assert pooling == Pooling(mode="cls", max_tokens=99, lowercase=True)
     assert read(tmp_path, {}, sentence_bert_config={"max_seq_length": None}) == Pooling()
 
 
@@ -165,8 +165,8 @@ def test_written_files_equal_the_published_ones(tmp_path: Path) -> None:
 
 
 def test_maximum_length_in_a_file_with_an_old_name(tmp_path: Path) -> None:
-    found = read(tmp_path, {"pooling_mode": "cls"}, sentence_other_config={"max_seq_length": 99})
-    assert found == Pooling(mode="cls", max_tokens=99)
+    pooling = read(tmp_path, {"pooling_mode": "cls"}, sentence_other_config={"max_seq_length": 99})
+    assert pooling == Pooling(mode="cls", max_tokens=99)
     write(tmp_path, {"sentence_more_config.json": {"max_seq_length": 7}})
     with pytest.raises(VerificationError, match=r"sentence_more_config.json and sentence_other"):
         read_pooling(SourceFiles(tmp_path))

@@ -39,8 +39,8 @@ def ours(directory: Path) -> TextTokenizer:
 
 
 def reference(tokenizer: Any, texts: Sequence[Text], **options: Any) -> list[dict[str, Any]]:
-    asked = ("offsets_mapping", "special_tokens_mask", "token_type_ids")
-    options |= {f"return_{name}": True for name in asked}
+    extra = ("offsets_mapping", "special_tokens_mask", "token_type_ids")
+    options |= {f"return_{name}": True for name in extra}
     columns = tokenizer(list(texts), **options)
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
@@ -50,8 +50,10 @@ def assert_equal(
 ) -> None:
     tokenizer, other = tokenizers
     options = {} if max_tokens is None else {"max_length": max_tokens, "truncation": True}
-    found = tokenizer.encode(texts, max_tokens=max_tokens)
-    for text, mine, wanted in zip(texts, found, reference(other, texts, **options), strict=True):
+    encodings = tokenizer.encode(texts, max_tokens=max_tokens)
+    for text, mine, wanted in zip(
+        texts, encodings, reference(other, texts, **options), strict=True
+    ):
         assert mine.ids == wanted["input_ids"], repr(text)
         assert mine.type_ids == wanted["token_type_ids"], repr(text)
         assert mine.special == list(map(bool, wanted["special_tokens_mask"])), repr(text)

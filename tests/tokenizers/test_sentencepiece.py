@@ -141,19 +141,19 @@ class Peers:
 
     def of_model(self, text: str) -> list[int]:
         """Return sentencepiece's ids, mapped to the zoo's."""
-        found: list[str] = []
+        texts: list[str] = []
         for piece in self.model.encode(self.case.spell(text), out_type=str):
             split = "split_digit_comma" in self.case.options and piece[-2:-1].isdigit()
-            found += self.apart(piece) if split and piece[-1] == "," else [piece]
+            texts += self.apart(piece) if split and piece[-1] == "," else [piece]
         unknown = self.built.token_to_id(self.case.options["roles"]["unk"])
-        return [self.known.get(piece, unknown) for piece in found]
+        return [self.known.get(piece, unknown) for piece in texts]
 
     def apart(self, piece: str) -> list[str]:
         """Split a comma from the digit before it, as in the original code."""
-        found: list[str] = self.model.encode(piece[:-1].replace(SPACE, ""), out_type=str)
-        if piece[0] != SPACE and found[0][0] == SPACE:
-            found[0] = found[0][1:]
-        return [*filter(None, found), ","]
+        pieces: list[str] = self.model.encode(piece[:-1].replace(SPACE, ""), out_type=str)
+        if piece[0] != SPACE and pieces[0][0] == SPACE:
+            pieces[0] = pieces[0][1:]
+        return [*filter(None, pieces), ","]
 
     def score(self, ids: list[int]) -> float:
         numbers = [self.model.piece_to_id(self.built.id_to_token(number)) for number in ids]
@@ -197,8 +197,8 @@ def peers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def bare(peers: Peers, text: str) -> list[int]:
-    found: list[int] = peers.built.encode(text, add_special_tokens=False).ids
-    return found
+    ids: list[int] = peers.built.encode(text, add_special_tokens=False).ids
+    return ids
 
 
 def test_real_text_matches_sentencepiece(peers: Peers) -> None:
@@ -211,8 +211,8 @@ def test_difficult_text_matches_sentencepiece(peers: Peers) -> None:
     texts = [text for text in torture() if text != REORDERED]
     theirs = peers.reference(texts, add_special_tokens=False)["input_ids"]
     for text, wanted in zip(texts, theirs, strict=True):
-        found = bare(peers, text)
-        assert peers.same(text, found) or (found == wanted and text in UNLIKE), text
+        ids = bare(peers, text)
+        assert peers.same(text, ids) or (ids == wanted and text in UNLIKE), text
 
 
 def test_decomposed_text_matches_sentencepiece(peers: Peers) -> None:
@@ -250,24 +250,24 @@ def test_templates_match_transformers(peers: Peers) -> None:
         columns = peers.reference(
             texts, return_token_type_ids=True, return_special_tokens_mask=True
         )
-        for number, found in enumerate(peers.ours.encode(texts, max_tokens=None)):
-            assert found.special == [bool(x) for x in columns["special_tokens_mask"][number]]
-            assert found.ids == columns["input_ids"][number]
-            assert found.type_ids == columns["token_type_ids"][number]
+        for number, encoding in enumerate(peers.ours.encode(texts, max_tokens=None)):
+            assert encoding.special == [bool(x) for x in columns["special_tokens_mask"][number]]
+            assert encoding.ids == columns["input_ids"][number]
+            assert encoding.type_ids == columns["token_type_ids"][number]
 
 
 def test_offsets_match_transformers(peers: Peers) -> None:
     lines = ordinary()
     columns = peers.reference(lines, return_offsets_mapping=True)["offset_mapping"]
-    for text, found, wanted in zip(
+    for text, encoding, wanted in zip(
         lines, peers.ours.encode(lines, max_tokens=None), columns, strict=True
     ):
-        for number, place, (start, end) in zip(found.ids, found.offsets, wanted, strict=True):
+        for number, place, (start, end) in zip(encoding.ids, encoding.offsets, wanted, strict=True):
             # some classes of transformers include the space before a word
             trimmed = (end - len(text[start:end].lstrip()), end)
             lone = peers.built.id_to_token(number) == SPACE
             assert place in ((start, end), trimmed) or (lone and place[0] == trimmed[0])
-        starts = [start for start, end in found.offsets if start < end]
+        starts = [start for start, end in encoding.offsets if start < end]
         assert [start for start in starts if text[start].isspace()] == []
 
 
@@ -275,7 +275,9 @@ def test_offsets_match_transformers(peers: Peers) -> None:
 def test_decoding(peers: Peers, skip: bool) -> None:
     draw = random.Random(0)
     drawn = [[draw.randrange(len(peers.reference)) for _ in range(9)] for _ in range(200)]
-    texts = [each.ids for each in peers.ours.encode([*torture(), *prose(300)], max_tokens=None)]
+    texts = [
+        encoding.ids for encoding in peers.ours.encode([*torture(), *prose(300)], max_tokens=None)
+    ]
     # transformers treats user-defined symbols as special, and unused tokens as text
     apart = {peers.built.token_to_id(token) for token in (*SYMBOLS, *FRENCH)} - {None}
     for ids in (*texts, *drawn):
@@ -295,7 +297,7 @@ def test_exported_files_give_the_same_ids(peers: Peers, tmp_path: Path) -> None:
     assert_equal((peers.ours, other), texts)
     assert_equal((peers.ours, other), list(zip(texts, texts[9:], strict=False)), max_tokens=24)
     again = build(peers.case, tmp_path)
-    assert [each.ids for each in again.encode_batch(texts)] == other(texts)["input_ids"]
+    assert [encoding.ids for encoding in again.encode_batch(texts)] == other(texts)["input_ids"]
 
 
 def test_special_tokens_match_transformers(peers: Peers) -> None:

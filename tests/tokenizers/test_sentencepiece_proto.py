@@ -78,9 +78,9 @@ def test_options_match_sentencepiece(tmp_path: Path, name: str) -> None:
     for text in (*prose(2000), *torture()):
         if "<s>" in text or text.startswith("\u0300a"):
             continue
-        found, wanted = tokenizer.encode(text).ids, model.encode(text, out_type=int)
-        if found != wanted:  # another segmentation of equal probability
-            scores = [sum(map(model.get_score, ids)) for ids in (found, wanted)]
+        actual, wanted = tokenizer.encode(text).ids, model.encode(text, out_type=int)
+        if actual != wanted:  # another segmentation of equal probability
+            scores = [sum(map(model.get_score, ids)) for ids in (actual, wanted)]
             assert scores[0] == pytest.approx(scores[1], rel=1e-5), text
         if model.unk_id() not in wanted:  # sentencepiece decodes it with other spaces
             assert tokenizer.decode(wanted) == model.decode(wanted)
@@ -90,8 +90,8 @@ def test_options_match_sentencepiece(tmp_path: Path, name: str) -> None:
 def test_byte_fallback_round_trips(tmp_path: Path, name: str) -> None:
     tokenizer = build(tmp_path, pieces(**OPTIONS[name]))
     for text in ("中文 ★ ☆ \U0001d518", "naïve", "ß"):
-        found = tokenizer.decode(tokenizer.encode(text).ids)
-        assert found == unicodedata.normalize("NFKC", text)
+        decoded = tokenizer.decode(tokenizer.encode(text).ids)
+        assert decoded == unicodedata.normalize("NFKC", text)
 
 
 def test_control_symbols_never_match_text(tmp_path: Path) -> None:
@@ -124,8 +124,8 @@ SPELLED: dict[str, Any] = {"lowercase": True, "strip_accents": True}
 def test_normalization_options(tmp_path: Path) -> None:
     def spelled(**config: Any) -> str:
         tokenizer = build(write(tmp_path, {CONFIG: config}), plain(), **SPELLED)
-        found: str = tokenizer.normalizer.normalize_str("Été")
-        return found
+        normalized: str = tokenizer.normalizer.normalize_str("Été")
+        return normalized
 
     assert spelled() == "ete"
     assert spelled(keep_accents=True) == "été"
@@ -140,8 +140,8 @@ def test_normalization_options_of_tokenizer_json(tmp_path: Path) -> None:
         files = SourceFiles(write(tmp_path / "b", {"tokenizer.json": stored, CONFIG: config}))
         tokenizer = sentencepiece_tokenizer(files, roles=UNKNOWN, **SPELLED)
         assert tokenizer.normalizer is not None
-        found: str = tokenizer.normalizer.normalize_str("Été \uff46")
-        return found
+        normalized: str = tokenizer.normalizer.normalize_str("Été \uff46")
+        return normalized
 
     assert spelled() == "ete f"
     assert spelled(keep_accents=True) == "été f"
@@ -218,8 +218,8 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_malformed_file_is_named_in_one_line(tmp_path: Path, name: str) -> None:
-    given, message = BROKEN[name]
-    content = truncated(plain()) if given == b"cut" else given
+    damaged, message = BROKEN[name]
+    content = truncated(plain()) if damaged == b"cut" else damaged
     content = content if isinstance(content, bytes) else changed(content)
     with pytest.raises(VerificationError, match=message) as caught:
         build(tmp_path, content)

@@ -32,8 +32,8 @@ SMALL = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n##b\nA\n"
 
 
 def tokens(directory: Path, text: str) -> list[str]:
-    found: list[str] = wordpiece_tokenizer(SourceFiles(directory)).encode(text).tokens
-    return found
+    pieces: list[str] = wordpiece_tokenizer(SourceFiles(directory)).encode(text).tokens
+    return pieces
 
 
 def test_import_loads_no_library() -> None:
@@ -68,11 +68,11 @@ CASING: dict[str, tuple[dict[str, Content], bool]] = {
 def test_warning_for_cased_vocabulary(
     case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    content, told = CASING[case]
+    content, warned = CASING[case]
     with caplog.at_level("INFO", "zoo"):
         wordpiece_tokenizer(SourceFiles(write(tmp_path, content)))
     expected = f"though 1 of the tokens in {tmp_path / 'vocab.txt'} have capitals"
-    assert (expected in caplog.text) == told == bool(caplog.records)
+    assert (expected in caplog.text) == warned == bool(caplog.records)
 
 
 def test_tokenizer_json_has_precedence(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_checkpoint_with_a_tokenizer(tmp_path: Path, tokenizer: TextTokenizer)
     (tmp_path / "tokenizer.json").write_text(tokenizer._tokenizer.to_str(), "utf-8")
     loaded = load_text_tokenizer(checkpoint(tmp_path, tokenizer.info))
     texts: list[Text] = ["Hello, world!", ("one", "two")]
-    mine, theirs = (each.encode(texts, max_tokens=None) for each in (loaded, tokenizer))
+    mine, theirs = (instance.encode(texts, max_tokens=None) for instance in (loaded, tokenizer))
     assert [e.ids for e in mine] == [e.ids for e in theirs]
     assert loaded.max_tokens == 512
 
@@ -64,15 +64,15 @@ def test_missing_roles(tokenizer: TextTokenizer) -> None:
 
 
 def test_mask_in_the_text_is_not_special(tokenizer: TextTokenizer) -> None:
-    (found,) = tokenizer.encode(["a [MASK]"], max_tokens=None)
-    assert found.special == [True, False, False, True]
-    assert found.offsets == [(0, 0), (0, 1), (2, 8), (0, 0)]
+    (encoding,) = tokenizer.encode(["a [MASK]"], max_tokens=None)
+    assert encoding.special == [True, False, False, True]
+    assert encoding.offsets == [(0, 0), (0, 1), (2, 8), (0, 0)]
 
 
 def test_offsets_count_characters(tokenizer: TextTokenizer) -> None:
     text = "x\u200b 👨‍👩‍👧 E\u0301te\u0301 中文"
-    (found,) = tokenizer.encode([text], max_tokens=None)
-    words = [text[start:end] for start, end in found.offsets if end > start]
+    (encoding,) = tokenizer.encode([text], max_tokens=None)
+    words = [text[start:end] for start, end in encoding.offsets if end > start]
     assert words[0] == "x" and words[-2:] == ["中", "文"] and words[2] == "E\u0301t"
 
 
@@ -80,17 +80,17 @@ def test_encoding_without_offsets(tokenizer: TextTokenizer) -> None:
     texts: list[Text] = ["a [MASK] of it", ("one", "two " * 9)]
     with_them = tokenizer.encode(texts, max_tokens=8)
     without = tokenizer.encode(texts, max_tokens=8, offsets=False)
-    for one, other in zip(with_them, without, strict=True):
-        assert (one.ids, one.type_ids) == (other.ids, other.type_ids)
-        assert (one.special, one.truncated) == (other.special, other.truncated)
+    for first, second in zip(with_them, without, strict=True):
+        assert (first.ids, first.type_ids) == (second.ids, second.type_ids)
+        assert (first.special, first.truncated) == (second.special, second.truncated)
         with pytest.raises(AssertionError, match="keeps offsets"):
-            _ = other.offsets
+            _ = second.offsets
 
 
 def test_empty_text(tokenizer: TextTokenizer) -> None:
     assert tokenizer.encode([], max_tokens=5) == []
-    (found,) = tokenizer.encode([""], max_tokens=2)
-    assert (found.n, found.truncated, found.ids) == (2, 0, [101, 102])
+    (encoding,) = tokenizer.encode([""], max_tokens=2)
+    assert (encoding.n, encoding.truncated, encoding.ids) == (2, 0, [101, 102])
 
 
 @pytest.mark.parametrize(("text", "special"), [("a b", 2), (("a", "b"), 3)])
@@ -120,6 +120,6 @@ def test_truncation_of_a_long_pair_is_fast(tokenizer: TextTokenizer) -> None:
 
     # the library's own truncation would store 30 million truncated tokens
     start = time.perf_counter()
-    (found,) = tokenizer.encode([("a " * 20_000, "b " * 20_000)], max_tokens=16)
+    (encoding,) = tokenizer.encode([("a " * 20_000, "b " * 20_000)], max_tokens=16)
     assert time.perf_counter() - start < 5
-    assert (found.n, found.truncated) == (16, 40_003 - 16)
+    assert (encoding.n, encoding.truncated) == (16, 40_003 - 16)

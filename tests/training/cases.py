@@ -23,10 +23,10 @@ def cases() -> Iterator[tuple[str, str]]:
             yield name, objective
 
 
-def dry(settings: TrainConfig) -> TrainConfig:
+def dry(config: TrainConfig) -> TrainConfig:
     """Return settings without dropout, for all dropout keys of the family."""
     from msgspec.structs import replace
 
-    fields = get_family(settings.family).sizes()[settings.size].__struct_fields__
+    fields = get_family(config.family).sizes()[config.size].__struct_fields__
     off = {name: 0.0 for name in fields if name.endswith("dropout")}
-    return replace(settings, config={**settings.config, **off})
+    return replace(config, config={**config.config, **off})

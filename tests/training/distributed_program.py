@@ -21,39 +21,41 @@ from zoo.training.trainer import Trainer
 STEPS, ROWS = 3, 4
 
 
-def losses(name: str, ranks: DistContext) -> list[float]:
+def losses(name: str, dist: DistContext) -> list[float]:
     """Train, and return the loss of each step."""
     family, objective, *shard = name.split(":")
-    settings = dry(small(family, objective=objective))
-    settings = replace(settings, fsdp=bool(shard) and ranks.world_size > 1)
-    job = build_setup(settings)
+    config = dry(small(family, objective=objective))
+    config = replace(config, fsdp=bool(shard) and dist.world_size > 1)
+    setup = build_setup(config)
     torch.manual_seed(0)
-    lesson = LossModule(job.objective, job.objective.model(job.family, job.model_config))
+    loss_module = LossModule(
+        setup.objective, setup.objective.model(setup.family, setup.model_config)
+    )
     feed = BatchLoader(
-        job.objective,
-        build_dataset(job, "train", ROWS),
+        setup.objective,
+        build_dataset(setup, "train", ROWS),
         seed=0,
         global_batch_size=ROWS,
         micro_batch_size=1,
-        rank=ranks.rank,
-        world_size=ranks.world_size,
+        rank=dist.rank,
+        world_size=dist.world_size,
     )
-    trainer = Trainer(lesson, settings, ranks, feed)
-    found = []
+    trainer = Trainer(loss_module, config, dist, feed)
+    values = []
     for step in range(STEPS):
         trainer.train_step(feed.make_batches(step))
-        found.append(trainer.train_metrics.compute_and_reset(job.objective.loss_weights)["loss"])
+        values.append(trainer.train_metrics.compute_and_reset(setup.objective.loss_weights)["loss"])
     feed.close()
-    return found
+    return values
 
 
 def main() -> None:
     output, *names = sys.argv[1:]
-    ranks = DistContext.initialize("cpu")
-    found = {name: losses(name, ranks) for name in names}
-    if ranks.is_main_process:
-        Path(output).write_text(json.dumps(found), encoding="utf-8")
-    ranks.destroy()
+    dist = DistContext.initialize("cpu")
+    losses_by_name = {name: losses(name, dist) for name in names}
+    if dist.is_main_process:
+        Path(output).write_text(json.dumps(losses_by_name), encoding="utf-8")
+    dist.destroy()
 
 
 if __name__ == "__main__":

@@ -86,8 +86,8 @@ def lines(run: Path) -> int:
 
 
 def records(run: Path, split: str = "train") -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [record for record in found if record["split"] == split]
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [record for record in lines if record["split"] == split]
 
 
 def tensors(checkpoint: Path) -> dict[str, Tensors]:
@@ -103,14 +103,14 @@ def flip(path: Path, place: int = -1, bit: int = 0) -> None:
     path.write_bytes(content)
 
 
-def assert_same(one: Path, other: Path) -> None:
-    assert (one / "metrics.jsonl").read_bytes() == (other / "metrics.jsonl").read_bytes()
-    last, twin = (list(list_checkpoints(run).values())[-1] for run in (one, other))
+def assert_same(first: Path, second: Path) -> None:
+    assert (first / "metrics.jsonl").read_bytes() == (second / "metrics.jsonl").read_bytes()
+    last, twin = (list(list_checkpoints(run).values())[-1] for run in (first, second))
     names = sorted(path.name for path in last.iterdir())
     assert last.name == twin.name
     assert filecmp.cmpfiles(last, twin, names, shallow=False)[0] == names
     weights = Path("model", "model.safetensors")
-    assert (one / weights).read_bytes() == (other / weights).read_bytes()
+    assert (first / weights).read_bytes() == (second / weights).read_bytes()
 
 
 def cut(run: Path, step: int) -> None:

@@ -32,9 +32,9 @@ def test_a_batch_in_parts_is_the_batch_also_of_shorter_rows(
         return collate(self, rows)
 
     monkeypatch.setattr(NextSentence, "collate", watched)
-    found = check_grad_accumulation(small("bert", **SHORT))
-    assert (found.rows, list(found.max_differences)) == (4, [1, 2])
-    assert max(found.max_differences.values()) < 1e-9
+    check = check_grad_accumulation(small("bert", **SHORT))
+    assert (check.rows, list(check.max_differences)) == (4, [1, 2])
+    assert max(check.max_differences.values()) < 1e-9
     assert seen == {(length, rows) for length in (32, 64) for rows in (1, 2, 4)}
 
 
@@ -54,9 +54,9 @@ def test_counts_that_are_wrong_for_short_rows_are_found(monkeypatch: pytest.Monk
 
 
 def test_commands_print_the_results(tmp_path: Path) -> None:
-    said = CliRunner().invoke(accumulation, ["gpt", *options()])
-    assert said.exit_code == 0 and "4 rows in parts of 2: gradients differ by" in said.output
+    result = CliRunner().invoke(accumulation, ["gpt", *options()])
+    assert result.exit_code == 0 and "4 rows in parts of 2: gradients differ by" in result.output
     arguments = ["gpt", "--device", "cpu", "--max-steps", "4", *options(max_steps=4)]
-    said = CliRunner().invoke(resume, [*arguments, "--kills", "1"])
-    assert said.exit_code == 0, said.output
-    assert "exact: 4 steps, killed after" in said.output
+    result = CliRunner().invoke(resume, [*arguments, "--kills", "1"])
+    assert result.exit_code == 0, result.output
+    assert "exact: 4 steps, killed after" in result.output

@@ -34,8 +34,8 @@ def test_compiled_losses_are_equal_and_a_compiled_run_resumes(tmp_path: Path) ->
     assert counters["stats"]["unique_graphs"] > 0 and counters["frames"]["ok"] > 0
     for split in ("train", "validation"):
         expected = [record["loss"] for record in records(plain, split)]
-        found = [record["loss"] for record in records(run, split)]
-        assert found == pytest.approx(expected, abs=1e-5)
+        losses = [record["loss"] for record in records(run, split)]
+        assert losses == pytest.approx(expected, abs=1e-5)
     broken = tmp_path / "broken"
     shutil.copytree(run, broken)
     cut(broken, 2)

@@ -24,9 +24,9 @@ STEPS = 50
 
 def labels(tensors: dict[str, torch.Tensor], ids: torch.Tensor) -> torch.Tensor:
     """Return labels of the same shape as the token ids, with -100 at unlabelled positions."""
-    found = torch.full_like(ids, -100)
-    found.view(-1)[tensors["label_positions"]] = tensors["labels"]
-    return found
+    dense = torch.full_like(ids, -100)
+    dense.view(-1)[tensors["label_positions"]] = tensors["labels"]
+    return dense
 
 
 def separate(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -39,16 +39,16 @@ def separate(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         for here in (texts == number for number in range(1, int(texts.max()) + 1))
     ]
     longest = max(len(ids) for ids, _ in rows)
-    found = {
+    arrays = {
         "input_ids": torch.zeros(len(rows), longest, dtype=torch.int64),
         "attention_mask": torch.zeros(len(rows), longest, dtype=torch.int64),
         "labels": torch.full((len(rows), longest), -100),
     }
     for row, (ids, right) in enumerate(rows):
-        found["input_ids"][row, : len(ids)] = ids
-        found["attention_mask"][row, : len(ids)] = 1
-        found["labels"][row, : len(ids)] = right
-    return found
+        arrays["input_ids"][row, : len(ids)] = ids
+        arrays["attention_mask"][row, : len(ids)] = 1
+        arrays["labels"][row, : len(ids)] = right
+    return arrays
 
 
 def loss_of(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -59,7 +59,7 @@ def loss_of(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
 
 @pytest.mark.parametrize(("family", "objective"), [("bert", "masked-lm"), ("gpt", "causal-lm")])
 def test_fifty_steps(family: str, objective: str) -> None:
-    settings = dry(
+    config = dry(
         small(
             family,
             objective=objective,
@@ -68,15 +68,15 @@ def test_fifty_steps(family: str, objective: str) -> None:
             optimizer={"learning_rate": 1e-3, "weight_decay": 0.01, "bias_correction": True},
         )
     )
-    job = build_setup(settings)
+    setup = build_setup(config)
     torch.manual_seed(0)
-    learner = job.objective.model(job.family, job.model_config)
-    state = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
-    peer = reference_model(job.family, job.model_config, job.objective.head, state)
+    model = setup.objective.model(setup.family, setup.model_config)
+    state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    peer = reference_model(setup.family, setup.model_config, setup.objective.head, state)
     peer.train()
     decayed = [p for p in peer.parameters() if p.dim() > 1]
     spared = [p for p in peer.parameters() if p.dim() < 2]
-    chosen = settings.optimizer
+    chosen = config.optimizer
     groups: list[dict[str, Any]] = [
         {"params": decayed},
         {"params": spared, "weight_decay": 0.0},
@@ -87,23 +87,23 @@ def test_fifty_steps(family: str, objective: str) -> None:
         eps=chosen.eps,
         weight_decay=chosen.weight_decay,
     )
-    rows = build_dataset(job, "train", settings.global_batch_size)
+    rows = build_dataset(setup, "train", config.global_batch_size)
     feed = BatchLoader(
-        job.objective,
+        setup.objective,
         rows,
         seed=0,
-        global_batch_size=settings.global_batch_size,
-        micro_batch_size=settings.global_batch_size,
+        global_batch_size=config.global_batch_size,
+        micro_batch_size=config.global_batch_size,
     )
-    ranks = DistContext(0, 1, torch.device("cpu"))
-    trainer = Trainer(LossModule(job.objective, learner), settings, ranks, feed)
+    dist = DistContext(0, 1, torch.device("cpu"))
+    trainer = Trainer(LossModule(setup.objective, model), config, dist, feed)
     for step in range(STEPS):
         (batch,) = feed.make_batches(step)
         trainer.train_step([batch])
-        ours = trainer.train_metrics.compute_and_reset(job.objective.loss_weights)["loss"]
+        ours = trainer.train_metrics.compute_and_reset(setup.objective.loss_weights)["loss"]
         loss = loss_of(peer, separate(dict(batch.tensors)))
         for group in plain.param_groups:
-            group["lr"] = chosen.learning_rate * lr_multiplier(settings.lr_scheduler, step, STEPS)
+            group["lr"] = chosen.learning_rate * lr_multiplier(config.lr_scheduler, step, STEPS)
         plain.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(peer.parameters(), chosen.max_grad_norm or float("inf"))

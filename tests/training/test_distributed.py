@@ -40,8 +40,8 @@ def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
     alone = {name: losses(name, HERE) for name in names}
     output = tmp_path / "losses.json"
     torchrun("-m", "tests.training.distributed_program", str(output), *names, *split.values())
-    for name, found in json.loads(output.read_text()).items():
-        assert found == pytest.approx(alone[name.removesuffix(":shard")], abs=1e-5), name
+    for name, values in json.loads(output.read_text()).items():
+        assert values == pytest.approx(alone[name.removesuffix(":shard")], abs=1e-5), name
 
 
 @pytest.mark.parametrize("shard", [False, True], ids=["copied", "split"])

@@ -49,12 +49,12 @@ def test_weights_are_restored_after_the_average_was_applied() -> None:
     average = EMA(model, 0.5)
     start = average.tensors["head.bias"].clone()
     moved(model, 0)
-    own = [parameter.detach().clone() for parameter in model.parameters()]
+    weights = [parameter.detach().clone() for parameter in model.parameters()]
     with pytest.raises(KeyboardInterrupt), average.applied(model):
         assert torch.equal(model.head.bias, start)
         assert model.head.weight is model.embeddings.weight
         raise KeyboardInterrupt
-    pairs = zip(own, model.named_parameters(), strict=True)
+    pairs = zip(weights, model.named_parameters(), strict=True)
     assert [name for before, (name, after) in pairs if not torch.equal(before, after)] == []
     average.copy_to(model)
     assert torch.equal(model.head.bias, start)

@@ -40,7 +40,7 @@ def texts(folder: Path, content: bytes) -> str:
 
 
 @pytest.mark.parametrize(
-    ("content", "code", "said"),
+    ("content", "code", "message"),
     [
         (b"", 4, "there is no text in"),
         (b" \n\n \n", 4, "there is no text in"),
@@ -49,10 +49,10 @@ def texts(folder: Path, content: bytes) -> str:
     ],
     ids=["empty", "blank", "not UTF-8", "less than a batch"],
 )
-def test_a_corpus_that_does_not_do(tmp_path: Path, content: bytes, code: int, said: str) -> None:
+def test_a_corpus_that_does_not_do(tmp_path: Path, content: bytes, code: int, message: str) -> None:
     run = tmp_path / "run"
     arguments = [FAMILY, *options(), "--data", texts(tmp_path, content), "-o", str(run)]
-    assert said in refusal(*arguments, code=code)
+    assert message in refusal(*arguments, code=code)
     assert not run.exists()
 
 
@@ -77,7 +77,7 @@ def test_a_corpus_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("assignment", "said"),
+    ("assignment", "message"),
     [
         ("optimizer.learning_rat=1", "did you mean learning_rate"),
         ("max_step=5", "did you mean max_steps"),
@@ -106,15 +106,15 @@ def test_a_corpus_that_is_not_there(tmp_path: Path) -> None:
         ("optimizer.learning_rate=.nan", "learning_rate"),
     ],
 )
-def test_a_setting_that_does_not_do(tmp_path: Path, assignment: str, said: str) -> None:
+def test_a_setting_that_does_not_do(tmp_path: Path, assignment: str, message: str) -> None:
     run = tmp_path / "run"
     line = refusal(FAMILY, *options(), "--set", assignment, "-o", str(run), code=2)
-    assert said in line
+    assert message in line
     assert not run.exists()
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("family: gtp", "did you mean gpt"),
         ("max_steps: many", "at `$.max_steps`"),
@@ -126,12 +126,14 @@ def test_a_setting_that_does_not_do(tmp_path: Path, assignment: str, said: str) 
         ("nonsense: 1", "no setting nonsense"),
     ],
 )
-def test_a_file_of_settings_that_does_not_do_is_named(tmp_path: Path, line: str, said: str) -> None:
+def test_a_file_of_settings_that_does_not_do_is_named(
+    tmp_path: Path, line: str, message: str
+) -> None:
     file = tmp_path / "settings.yaml"
     start = "" if line.startswith("family") else f"family: {FAMILY}\n"
     file.write_text(f"{start}{line}\n")
     refused = refusal(str(file), "-o", str(tmp_path / "run"), code=2)
-    assert str(file) in refused and said in refused
+    assert str(file) in refused and message in refused
 
 
 def test_a_family_that_is_not_there() -> None:
@@ -147,9 +149,9 @@ def test_a_device_that_is_not_there(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("number", ["5e-4", "5E-04", "+5.e-4", "0.5e-3", "5.0e-4", "0.0005"])
 def test_numbers_may_be_written_as_usual(tmp_path: Path, number: str) -> None:
     (tmp_path / "settings.yaml").write_text(f"family: gpt\noptimizer:\n  learning_rate: {number}\n")
-    given = parse_override(f"optimizer.learning_rate={number}")
-    for found in ({"family": "gpt", **given}, read_config_file(tmp_path / "settings.yaml")):
-        assert build_config(found, {}).optimizer.learning_rate == 0.0005
+    override = parse_override(f"optimizer.learning_rate={number}")
+    for values in ({"family": "gpt", **override}, read_config_file(tmp_path / "settings.yaml")):
+        assert build_config(values, {}).optimizer.learning_rate == 0.0005
     assert parse_override("a=5e") == {"a": "5e"} and parse_override("a=12") == {"a": 12}
 
 
@@ -184,18 +186,20 @@ def test_infinity_in_validation_stops_a_run(tmp_path: Path) -> None:
 
 def test_the_layer_is_named() -> None:
     """A weight of the second block is infinite, and the error names this block."""
-    job = build_setup(small(FAMILY))
-    lesson = LossModule(job.objective, job.objective.model(job.family, job.model_config))
-    rows = build_dataset(job, "train", 4)
-    feed = BatchLoader(job.objective, rows, seed=0, global_batch_size=4, micro_batch_size=4)
-    trainer = Trainer(lesson, job.config, DistContext(0, 1, torch.device("cpu")), feed)
+    setup = build_setup(small(FAMILY))
+    loss_module = LossModule(
+        setup.objective, setup.objective.model(setup.family, setup.model_config)
+    )
+    rows = build_dataset(setup, "train", 4)
+    feed = BatchLoader(setup.objective, rows, seed=0, global_batch_size=4, micro_batch_size=4)
+    trainer = Trainer(loss_module, setup.config, DistContext(0, 1, torch.device("cpu")), feed)
     with torch.no_grad():
-        lesson.model.get_parameter("layers.1.ffn.up.bias").fill_(float("inf"))
+        loss_module.model.get_parameter("layers.1.ffn.up.bias").fill_(float("inf"))
     with pytest.raises(VerificationError, match=r"step 1: .* the weights layers\.1\.ffn\.up\.bias"):
         trainer.train_step(feed.make_batches(0))
     with torch.no_grad():
-        lesson.model.get_parameter("layers.1.ffn.up.bias").fill_(3e38)
-        lesson.model.get_parameter("layers.1.ffn.up.weight").fill_(3e38)
+        loss_module.model.get_parameter("layers.1.ffn.up.bias").fill_(3e38)
+        loss_module.model.get_parameter("layers.1.ffn.up.weight").fill_(3e38)
     with pytest.raises(VerificationError, match=r"the output of layers\.1\.ffn"):
         trainer.train_step(feed.make_batches(0))
     feed.close()

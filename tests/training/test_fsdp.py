@@ -29,14 +29,14 @@ def trained(name: Any, sharded: bool) -> list[Tensor]:
     if sharded:
         fully_shard(model)
     decay = 0.0 if name == "adagrad" else 0.1
-    given = OptimizerConfig(name=name, learning_rate=0.1, weight_decay=decay, max_grad_norm=0.5)
-    optimizer = make_optimizer(parameter_groups(model, given), given)
+    config = OptimizerConfig(name=name, learning_rate=0.1, weight_decay=decay, max_grad_norm=0.5)
+    optimizer = make_optimizer(parameter_groups(model, config), config)
     average = EMA(model, 0.5)
     for step in range(4):
         optimizer.zero_grad()
         model(torch.randn(4, 6)).square().mean().backward()  # equal on both ranks
-        norm = clip_grad_norm(model.parameters(), given.max_grad_norm)
-        set_hyperparams(optimizer, given, 0.1, step)
+        norm = clip_grad_norm(model.parameters(), config.max_grad_norm)
+        set_hyperparams(optimizer, config, 0.1, step)
         optimizer.step()
         optimizer.load_state_dict(optimizer.state_dict())
         average.update(model)
@@ -44,25 +44,25 @@ def trained(name: Any, sharded: bool) -> list[Tensor]:
 
 
 def whole(tensor: Any) -> Tensor:
-    found: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-    return found.detach()
+    full: Tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+    return full.detach()
 
 
 def process(rank: int, folder: str) -> None:
-    where = f"file://{folder}/rendezvous"
-    distributed.init_process_group("gloo", init_method=where, rank=rank, world_size=2)
-    found = {name: trained(name, sharded=True) for name in NAMES}
+    init_method = f"file://{folder}/rendezvous"
+    distributed.init_process_group("gloo", init_method=init_method, rank=rank, world_size=2)
+    results = {name: trained(name, sharded=True) for name in NAMES}
     if rank == 0:
-        torch.save(found, f"{folder}/found.pt")
+        torch.save(results, f"{folder}/found.pt")
     distributed.barrier()
     distributed.destroy_process_group()
 
 
 def test_two_processes_update_as_one_does(tmp_path: Path) -> None:
     spawn(process, (str(tmp_path),), nprocs=2)  # type: ignore[no-untyped-call]
-    found = torch.load(tmp_path / "found.pt")
+    actual = torch.load(tmp_path / "found.pt")
     for name in NAMES:
-        for ours, alone in zip(found[name], trained(name, sharded=False), strict=True):
+        for ours, alone in zip(actual[name], trained(name, sharded=False), strict=True):
             torch.testing.assert_close(ours, alone, rtol=1e-5, atol=1e-6)
 
 

@@ -60,8 +60,10 @@ def test_the_end_of_a_session_is_one_request(numbers: tuple[int, int]) -> None:
 def children(parent: int, states: str = "RSD") -> list[int]:
     """Return the process ids of children in some states, in the letters of ``ps``."""
     listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True)
-    found = [line.split() for line in listed.stdout.splitlines()]
-    return [int(pid) for pid, ppid, state in found if int(ppid) == parent and state[0] in states]
+    processes = [line.split() for line in listed.stdout.splitlines()]
+    return [
+        int(pid) for pid, ppid, state in processes if int(ppid) == parent and state[0] in states
+    ]
 
 
 def ended(parent: int) -> list[int]:
@@ -92,9 +94,9 @@ def test_processes_that_get_each_signal_twice_save(tmp_path: Path, number: int) 
     process = launch(tmp_path / "run")
     for receiver in (*children(process.pid), process.pid):  # within one step
         os.kill(receiver, number)
-    _, said = process.communicate(timeout=120)
+    _, stderr = process.communicate(timeout=120)
     (step,) = list_checkpoints(tmp_path / "run")
-    assert said.count(f"step {step} of 1000 is saved") == 2, said
+    assert stderr.count(f"step {step} of 1000 is saved") == 2, stderr
 
 
 @pytest.mark.usefixtures("shared_home")
@@ -106,6 +108,6 @@ def test_the_death_of_a_process_is_no_bug_of_another(tmp_path: Path) -> None:
     os.kill(dead, signal.SIGKILL)
     wait_until(lambda: survivor in ended(launcher), process)
     os.kill(launcher, signal.SIGCONT)
-    _, said = process.communicate(timeout=120)
-    assert "error: another process of the run ended; its own message says why" in said
-    assert "bug" not in said
+    _, stderr = process.communicate(timeout=120)
+    assert "error: another process of the run ended; its own message says why" in stderr
+    assert "bug" not in stderr

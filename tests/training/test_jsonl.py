@@ -27,9 +27,9 @@ def record(step: int, loss: float = 0.1) -> dict[str, object]:
 
 
 def test_a_line_is_json_with_its_keys_in_one_order(tmp_path: Path) -> None:
-    given = {name: k for k, name in enumerate(FIELDS)}
+    record = {name: k for k, name in enumerate(FIELDS)}
     with JsonlLogger(tmp_path) as journal:
-        journal.log(dict(reversed(given.items())))
+        journal.log(dict(reversed(record.items())))
     lines = (tmp_path / METRICS_FILE).read_bytes()
     assert lines.endswith(b"}\n") and lines.count(b"\n") == 1
     assert list(json.loads(lines)) == list(FIELDS)
@@ -74,12 +74,12 @@ def test_a_torn_last_line_is_left_out_and_removed(tmp_path: Path) -> None:
     for name in (METRICS_FILE, PERFORMANCE_FILE):
         with (tmp_path / name).open("ab") as file:
             file.write(b'{"step": 2')
-    assert [each["step"] for each in read_jsonl(tmp_path)] == [1]
+    assert [line["step"] for line in read_jsonl(tmp_path)] == [1]
     assert read_jsonl(tmp_path, PERFORMANCE_FILE) == []
     with JsonlLogger(tmp_path) as journal:
         journal.log(record(2))
         journal.log_performance({"step": 2})
-    assert [each["step"] for each in read_jsonl(tmp_path)] == [1, 2]
+    assert [line["step"] for line in read_jsonl(tmp_path)] == [1, 2]
     assert read_jsonl(tmp_path, PERFORMANCE_FILE) == [{"step": 2}]
 
 
@@ -132,7 +132,7 @@ def test_records_survive_sigkill(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
     assert done.returncode == -signal.SIGKILL
-    assert [each["step"] for each in read_jsonl(tmp_path)] == list(range(100))
+    assert [record["step"] for record in read_jsonl(tmp_path)] == list(range(100))
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no full disk at hand")

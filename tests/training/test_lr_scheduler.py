@@ -17,12 +17,12 @@ def rates(total: int, **settings: Any) -> list[float]:
 def of_transformers(total: int, function: Any, *arguments: Any) -> list[float]:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     scheduler = function(optimizer, *arguments)
-    found = []
+    factors = []
     for _ in range(total + 3):
-        found.append(optimizer.param_groups[0]["lr"])
+        factors.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
         scheduler.step()
-    return found
+    return factors
 
 
 @pytest.mark.parametrize("warmup", [1, 4])
@@ -79,9 +79,9 @@ def test_a_line_may_end_above_zero() -> None:
 
 def test_the_inverse_root_is_that_of_the_papers() -> None:
     # d ** -0.5 * min(n ** -0.5, n * w ** -1.5), whose highest value is d ** -0.5 * w ** -0.5
-    for n, found in enumerate(rates(30, name="inverse-sqrt", warmup_steps=9)):
+    for n, rate in enumerate(rates(30, name="inverse-sqrt", warmup_steps=9)):
         expected = min(n**-0.5, n * 9**-1.5) * 9**0.5 if n else 0.0
-        assert found == pytest.approx(expected)
+        assert rate == pytest.approx(expected)
     # 1 / sqrt(max(n, 10 ** 4)): 0.01 during warm-up
     flat = LRSchedulerConfig(name="inverse-sqrt-constant-warmup", warmup_steps=10_000)
     for n in (0, 1, 9_999, 10_000, 10_001, 500_000):

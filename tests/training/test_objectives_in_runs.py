@@ -24,23 +24,25 @@ CASES = sorted(cases())
 HERE = DistContext(0, 1, torch.device("cpu"))
 
 
-def trainer(job: TrainSetup, rows_at_once: int) -> tuple[Trainer, BatchLoader]:
+def trainer(setup: TrainSetup, rows_at_once: int) -> tuple[Trainer, BatchLoader]:
     torch.manual_seed(0)
-    lesson = LossModule(job.objective, job.objective.model(job.family, job.model_config).double())
-    rows = build_dataset(job, "train", 4)
-    feed = BatchLoader(
-        job.objective, rows, seed=0, global_batch_size=4, micro_batch_size=rows_at_once
+    loss_module = LossModule(
+        setup.objective, setup.objective.model(setup.family, setup.model_config).double()
     )
-    return Trainer(lesson, job.config, HERE, feed), feed
+    rows = build_dataset(setup, "train", 4)
+    feed = BatchLoader(
+        setup.objective, rows, seed=0, global_batch_size=4, micro_batch_size=rows_at_once
+    )
+    return Trainer(loss_module, setup.config, HERE, feed), feed
 
 
 @pytest.mark.parametrize(("family", "objective"), CASES)
 def test_a_split_batch_gives_the_same_gradients(family: str, objective: str) -> None:
     """In float64 and without dropout, so that gradients are equal up to rounding."""
-    job = build_setup(dry(small(family, objective=objective)))
-    found = []
+    setup = build_setup(dry(small(family, objective=objective)))
+    gradients_by_size = []
     for rows_at_once in (4, 1, 3):
-        taught, feed = trainer(job, rows_at_once)
+        taught, feed = trainer(setup, rows_at_once)
         totals = taught.forward_backward(feed.make_batches(0))
         feed.close()
         gradients = {
@@ -48,8 +50,10 @@ def test_a_split_batch_gives_the_same_gradients(family: str, objective: str) -> 
             for name, parameter in taught.loss_module.model.named_parameters()
             if parameter.grad is not None
         }
-        found.append((gradients, totals.compute_and_reset(job.objective.loss_weights)))
-    (whole, losses), *parts = found
+        gradients_by_size.append(
+            (gradients, totals.compute_and_reset(setup.objective.loss_weights))
+        )
+    (whole, losses), *parts = gradients_by_size
     assert whole
     for gradients, other in parts:
         assert other["loss"] == pytest.approx(losses["loss"], rel=1e-6)

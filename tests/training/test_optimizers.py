@@ -35,24 +35,24 @@ def learning_rate(step: int) -> float:
     return [0.0, 0.1, 0.2, 0.3, 0.2, 0.1, 0.05][step]
 
 
-def settings(name: str, **more: Any) -> OptimizerConfig:
+def make_config(name: str, **more: Any) -> OptimizerConfig:
     shared = {"learning_rate": 0.3, "betas": (B1, B2), "eps": EPS}
     shared["weight_decay"] = 0.0 if name == "adagrad" else DECAY
     return msgspec.convert({"name": name, **shared, **more}, OptimizerConfig)
 
 
-def updates(own: nn.Module, given: OptimizerConfig, steps: range) -> torch.optim.Optimizer:
-    optimizer = make_optimizer(parameter_groups(own, given), given)
-    go_on(own, optimizer, given, steps)
+def updates(model: nn.Module, config: OptimizerConfig, steps: range) -> torch.optim.Optimizer:
+    optimizer = make_optimizer(parameter_groups(model, config), config)
+    go_on(model, optimizer, config, steps)
     return optimizer
 
 
-def go_on(own: nn.Module, optimizer: Any, given: OptimizerConfig, steps: range) -> None:
+def go_on(model: nn.Module, optimizer: Any, config: OptimizerConfig, steps: range) -> None:
     for step in steps:
-        for parameter in own.parameters():
+        for parameter in model.parameters():
             drawn = torch.from_numpy(gradient(step, tuple(parameter.shape)))
             parameter.grad = drawn.to(parameter.dtype)
-        set_hyperparams(optimizer, given, learning_rate(step), step)
+        set_hyperparams(optimizer, config, learning_rate(step), step)
         optimizer.step()
 
 
@@ -98,43 +98,45 @@ def decay(weight: Array) -> float:
     ],
 )
 def test_updates_are_those_of_the_formula(name: str, correction: bool, formula: Any) -> None:
-    own = model()
-    expected = [by_hand(p.detach().numpy().copy(), formula) for p in own.parameters()]
-    updates(own, settings(name, bias_correction=correction), range(STEPS))
-    for parameter, weight in zip(own.parameters(), expected, strict=True):
+    ours = model()
+    expected = [by_hand(p.detach().numpy().copy(), formula) for p in ours.parameters()]
+    updates(ours, make_config(name, bias_correction=correction), range(STEPS))
+    for parameter, weight in zip(ours.parameters(), expected, strict=True):
         np.testing.assert_allclose(parameter.detach().numpy(), weight, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("correction", [True, False])
 def test_each_layer_has_its_learning_rate(correction: bool) -> None:
-    own = nn.ModuleDict({"layers": nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])}).double()
+    model = nn.ModuleDict({"layers": nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])}).double()
     formula = corrected if correction else uncorrected
     scales = {"layers.0": 0.5**3, "layers.1": 0.5**2}
     expected = {
         name: by_hand(p.detach().numpy().copy(), formula, scales[name.rpartition(".")[0]])
-        for name, p in own.named_parameters()
+        for name, p in model.named_parameters()
     }
     updates(
-        own, settings("adamw", bias_correction=correction, layerwise_lr_decay=0.5), range(STEPS)
+        model,
+        make_config("adamw", bias_correction=correction, layerwise_lr_decay=0.5),
+        range(STEPS),
     )
-    for name, parameter in own.named_parameters():
-        found = parameter.detach().numpy()
-        np.testing.assert_allclose(found, expected[name], rtol=0, atol=1e-12)
+    for name, parameter in model.named_parameters():
+        actual = parameter.detach().numpy()
+        np.testing.assert_allclose(actual, expected[name], rtol=0, atol=1e-12)
 
 
 def test_without_bias_correction_float32_is_as_exact_as_it_can_be() -> None:
-    own = model(torch.float32)
-    expected = [by_hand(p.detach().double().numpy(), uncorrected) for p in own.parameters()]
-    updates(own, settings("adamw", bias_correction=False), range(STEPS))
-    for parameter, weight in zip(own.parameters(), expected, strict=True):
+    ours = model(torch.float32)
+    expected = [by_hand(p.detach().double().numpy(), uncorrected) for p in ours.parameters()]
+    updates(ours, make_config("adamw", bias_correction=False), range(STEPS))
+    for parameter, weight in zip(ours.parameters(), expected, strict=True):
         np.testing.assert_allclose(parameter.detach().numpy(), weight, rtol=1e-6, atol=1e-6)
 
 
 def test_adafactor_is_that_of_transformers() -> None:
     """The library factors matrices of any size."""
-    own, theirs = model(), model()
-    given = settings("adafactor", weight_decay=0.0, min_dim_size_to_factor=1)
-    updates(own, given, range(STEPS))
+    ours, theirs = model(), model()
+    config = make_config("adafactor", weight_decay=0.0, min_dim_size_to_factor=1)
+    updates(ours, config, range(STEPS))
     reference: Any = transformers.Adafactor(  # type: ignore[no-untyped-call]
         theirs.parameters(), lr=1.0, scale_parameter=True, relative_step=False, warmup_init=False
     )
@@ -143,14 +145,14 @@ def test_adafactor_is_that_of_transformers() -> None:
             parameter.grad = torch.from_numpy(gradient(step, tuple(parameter.shape)))
         reference.param_groups[0]["lr"] = learning_rate(step)
         reference.step()
-    for ours, their in zip(own.parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(ours, their, rtol=0, atol=1e-12)
+    for mine, their in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, their, rtol=0, atol=1e-12)
 
 
 def test_adafactor_is_that_of_the_paper() -> None:
-    own = model()
-    start = own[0].weight.detach().numpy().copy()  # type: ignore[index]
-    updates(own, settings("adafactor", min_dim_size_to_factor=3), range(STEPS))
+    ours = model()
+    start = ours[0].weight.detach().numpy().copy()  # type: ignore[index]
+    updates(ours, make_config("adafactor", min_dim_size_to_factor=3), range(STEPS))
     weight, rows, columns = start, np.zeros(3), np.zeros(4)
     for step in range(STEPS):
         lr, beta = learning_rate(step), 1 - (step + 1) ** -0.8
@@ -161,15 +163,15 @@ def test_adafactor_is_that_of_the_paper() -> None:
         u = u / max(1.0, math.sqrt((u**2).mean()))
         alpha = lr * max(1e-3, math.sqrt((weight**2).mean()))
         weight = weight - alpha * u - lr * DECAY * weight
-    found = own[0].weight.detach().numpy()  # type: ignore[index]
-    np.testing.assert_allclose(found, weight, rtol=0, atol=1e-12)
+    actual = ours[0].weight.detach().numpy()  # type: ignore[index]
+    np.testing.assert_allclose(actual, weight, rtol=0, atol=1e-12)
 
 
 def test_adafactor_does_not_factor_small_matrices() -> None:
     """``AdafactorOptimizer.apply_grad`` of mesh_tensorflow/optimize.py, without factored_dims."""
-    own = model()
-    start = own[0].weight.detach().numpy().copy()  # type: ignore[index]
-    updates(own, settings("adafactor", weight_decay=0.0), range(STEPS))
+    ours = model()
+    start = ours[0].weight.detach().numpy().copy()  # type: ignore[index]
+    updates(ours, make_config("adafactor", weight_decay=0.0), range(STEPS))
     weight, v = start, np.zeros_like(start)
     for step in range(STEPS):
         decay_rate = 1 - (step + 1) ** -0.8
@@ -178,17 +180,17 @@ def test_adafactor_does_not_factor_small_matrices() -> None:
         x = g / np.sqrt(v)
         x = x / max(1.0, math.sqrt((x**2).mean()))
         weight = weight - x * learning_rate(step) * max(1e-3, math.sqrt((weight**2).mean()))
-    found = own[0].weight.detach().numpy()  # type: ignore[index]
-    np.testing.assert_allclose(found, weight, rtol=0, atol=1e-12)
+    actual = ours[0].weight.detach().numpy()  # type: ignore[index]
+    np.testing.assert_allclose(actual, weight, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("shape", "factored"), [((128, 128), True), ((127, 4096), False)])
 def test_adafactor_factors_two_dimensions_of_128(shape: tuple[int, int], factored: bool) -> None:
     """T5's operative_config.gin: AdafactorOptimizer.min_dim_size_to_factor = 128."""
     weight = nn.Parameter(torch.ones(shape))
-    given = settings("adafactor", weight_decay=0.0)
+    config = make_config("adafactor", weight_decay=0.0)
     module = nn.ParameterList([weight])
-    optimizer = make_optimizer(parameter_groups(module, given), given)
+    optimizer = make_optimizer(parameter_groups(module, config), config)
     weight.grad = torch.ones_like(weight)
     optimizer.step()
     assert set(optimizer.state[weight]) == {
@@ -198,37 +200,37 @@ def test_adafactor_factors_two_dimensions_of_128(shape: tuple[int, int], factore
 
 
 def test_adafactor_leaves_a_row_without_gradient_as_it_is() -> None:
-    own = nn.Embedding(3, 4)
-    before = own.weight.detach().clone()
-    given = settings("adafactor", weight_decay=0.0, min_dim_size_to_factor=1)
-    optimizer = make_optimizer(parameter_groups(own, given), given)
-    own.weight.grad = torch.full_like(own.weight, 1e-6)
-    own.weight.grad[1] = 0.0
-    set_hyperparams(optimizer, given, 0.1, 0)
+    model = nn.Embedding(3, 4)
+    before = model.weight.detach().clone()
+    config = make_config("adafactor", weight_decay=0.0, min_dim_size_to_factor=1)
+    optimizer = make_optimizer(parameter_groups(model, config), config)
+    model.weight.grad = torch.full_like(model.weight, 1e-6)
+    model.weight.grad[1] = 0.0
+    set_hyperparams(optimizer, config, 0.1, 0)
     optimizer.step()
-    assert torch.equal(own.weight[1], before[1])
-    assert own.weight.isfinite().all() and not torch.equal(own.weight[0], before[0])
+    assert torch.equal(model.weight[1], before[1])
+    assert model.weight.isfinite().all() and not torch.equal(model.weight[0], before[0])
 
 
 def test_lamb_takes_no_ratio_of_zeros() -> None:
-    own = nn.Linear(2, 2, bias=False).double()
-    nn.init.zeros_(own.weight)
-    given = settings("lamb")
-    optimizer = make_optimizer(parameter_groups(own, given), given)
-    own.weight.grad = torch.ones_like(own.weight)
-    set_hyperparams(optimizer, given, 0.1, 0)
+    model = nn.Linear(2, 2, bias=False).double()
+    nn.init.zeros_(model.weight)
+    config = make_config("lamb")
+    optimizer = make_optimizer(parameter_groups(model, config), config)
+    model.weight.grad = torch.ones_like(model.weight)
+    set_hyperparams(optimizer, config, 0.1, 0)
     optimizer.step()
-    expected = torch.full_like(own.weight, -0.1 / (1 + EPS))
-    torch.testing.assert_close(own.weight.detach(), expected, rtol=0, atol=1e-12)
+    expected = torch.full_like(model.weight, -0.1 / (1 + EPS))
+    torch.testing.assert_close(model.weight.detach(), expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("accumulator", [1.0, 0.0025])
 def test_adagrad_is_that_of_tensorflow(accumulator: float) -> None:
     """accum += g * g; var -= lr * g / sqrt(accum): tensorflow/core/kernels/training_ops.cc."""
-    own = model()
-    expected = [p.detach().numpy().copy() for p in own.parameters()]
-    updates(own, settings("adagrad", initial_accumulator_value=accumulator), range(STEPS))
-    for parameter, weight in zip(own.parameters(), expected, strict=True):
+    ours = model()
+    expected = [p.detach().numpy().copy() for p in ours.parameters()]
+    updates(ours, make_config("adagrad", initial_accumulator_value=accumulator), range(STEPS))
+    for parameter, weight in zip(ours.parameters(), expected, strict=True):
         total = np.full_like(weight, accumulator)
         for step in range(STEPS):
             g = gradient(step, weight.shape)
@@ -239,103 +241,103 @@ def test_adagrad_is_that_of_tensorflow(accumulator: float) -> None:
 
 def test_adagrad_sees_no_difference_between_a_scale_of_the_loss_and_one_of_its_sums() -> None:
     """Recipes rely on it: released code may scale a loss, while the zoo uses means."""
-    own, scaled = model(), model()
-    updates(own, settings("adagrad", initial_accumulator_value=1 / 400), range(STEPS))
-    given = settings("adagrad", initial_accumulator_value=1.0)
-    optimizer = make_optimizer(parameter_groups(scaled, given), given)
+    plain, scaled = model(), model()
+    updates(plain, make_config("adagrad", initial_accumulator_value=1 / 400), range(STEPS))
+    config = make_config("adagrad", initial_accumulator_value=1.0)
+    optimizer = make_optimizer(parameter_groups(scaled, config), config)
     for step in range(STEPS):
         for parameter in scaled.parameters():
             parameter.grad = 20 * torch.from_numpy(gradient(step, tuple(parameter.shape)))
-        set_hyperparams(optimizer, given, learning_rate(step), step)
+        set_hyperparams(optimizer, config, learning_rate(step), step)
         optimizer.step()
-    for a, b in zip(own.parameters(), scaled.parameters(), strict=True):
+    for a, b in zip(plain.parameters(), scaled.parameters(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_optimizer_resumes_bit_for_bit(name: str, dtype: torch.dtype) -> None:
-    whole, given = model(dtype), settings(name, bias_correction=False)
-    updates(whole, given, range(STEPS))
+    whole, config = model(dtype), make_config(name, bias_correction=False)
+    updates(whole, config, range(STEPS))
     half = model(dtype)
-    saved = updates(half, given, range(3)).state_dict()
+    saved = updates(half, config, range(3)).state_dict()
     resumed = model(dtype)
     resumed.load_state_dict(half.state_dict())
-    optimizer = make_optimizer(parameter_groups(resumed, given), given)
+    optimizer = make_optimizer(parameter_groups(resumed, config), config)
     optimizer.load_state_dict(saved)
-    go_on(resumed, optimizer, given, range(3, STEPS))
+    go_on(resumed, optimizer, config, range(3, STEPS))
     for a, b in zip(whole.parameters(), resumed.parameters(), strict=True):
         assert torch.equal(a, b)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_state_is_tensors_and_groups_have_names(name: str) -> None:
-    own = model()
-    state = updates(own, settings(name), range(2)).state_dict()
+    trained = model()
+    state = updates(trained, make_config(name), range(2)).state_dict()
     names = [label for group in state["param_groups"] for label in group["names"]]
-    assert sorted(names) == sorted(label for label, _ in own.named_parameters())
-    values = [value for each in state["state"].values() for value in each.values()]
+    assert sorted(names) == sorted(label for label, _ in trained.named_parameters())
+    values = [value for tensors in state["state"].values() for value in tensors.values()]
     assert values
     assert [value for value in values if not isinstance(value, torch.Tensor)] == []
     if name in STATE:
-        assert [each for each in state["state"].values() if set(each) != STATE[name]] == []
+        assert [tensors for tensors in state["state"].values() if set(tensors) != STATE[name]] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_parameter_without_a_gradient_is_left_alone(name: str) -> None:
-    own, given = model(), settings(name)
-    optimizer = make_optimizer(parameter_groups(own, given), given)
-    before = [parameter.detach().clone() for parameter in own.parameters()]
-    set_hyperparams(optimizer, given, 0.1, 0)
+    trained, config = model(), make_config(name)
+    optimizer = make_optimizer(parameter_groups(trained, config), config)
+    before = [parameter.detach().clone() for parameter in trained.parameters()]
+    set_hyperparams(optimizer, config, 0.1, 0)
     optimizer.step()
-    pairs = zip(before, own.named_parameters(), strict=True)
+    pairs = zip(before, trained.named_parameters(), strict=True)
     assert [name for old, (name, new) in pairs if not torch.equal(old, new)] == []
     if name != "adagrad":  # its accumulators exist from the start
         assert not optimizer.state_dict()["state"]
 
 
 def test_adamw_runs_in_one_kernel() -> None:
-    own = model(torch.float32)
-    optimizer = updates(own, settings("adamw"), range(1))
+    trained = model(torch.float32)
+    optimizer = updates(trained, make_config("adamw"), range(1))
     assert [group["fused"] for group in optimizer.param_groups] == [True, True]
 
 
 def with_gradients(scale: float) -> nn.Module:
-    own = model()
-    for parameter in own.parameters():
+    trained = model()
+    for parameter in trained.parameters():
         parameter.grad = scale * torch.from_numpy(gradient(0, tuple(parameter.shape)))
-    return own
+    return trained
 
 
-def flat(own: nn.Module) -> Array:
-    given = [p.grad.numpy().ravel() for p in own.parameters() if p.grad is not None]
-    return np.concatenate(given)
+def flat(model: nn.Module) -> Array:
+    gradients = [p.grad.numpy().ravel() for p in model.parameters() if p.grad is not None]
+    return np.concatenate(gradients)
 
 
 def test_gradients_are_scaled_to_the_limit() -> None:
-    own = with_gradients(3.0)
-    before = flat(own)
-    norm = clip_grad_norm(iter(own.parameters()), 0.5)
+    model = with_gradients(3.0)
+    before = flat(model)
+    norm = clip_grad_norm(iter(model.parameters()), 0.5)
     assert float(norm) == pytest.approx(np.linalg.norm(before))
-    np.testing.assert_allclose(flat(own), before * 0.5 / np.linalg.norm(before), rtol=2e-6)
+    np.testing.assert_allclose(flat(model), before * 0.5 / np.linalg.norm(before), rtol=2e-6)
 
 
 @pytest.mark.parametrize("limit", [None, 100.0])
 def test_gradients_within_the_limit_stay_as_they_are(limit: float | None) -> None:
-    own = with_gradients(1.0)
-    before = flat(own)
-    assert float(clip_grad_norm(own.parameters(), limit)) == pytest.approx(np.linalg.norm(before))
-    assert np.array_equal(flat(own), before)
+    model = with_gradients(1.0)
+    before = flat(model)
+    assert float(clip_grad_norm(model.parameters(), limit)) == pytest.approx(np.linalg.norm(before))
+    assert np.array_equal(flat(model), before)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 @pytest.mark.parametrize("limit", [None, 1.0])
 def test_a_norm_that_is_not_finite_is_returned(value: float, limit: float | None) -> None:
-    own = with_gradients(1.0)
-    first = next(own.parameters())
+    model = with_gradients(1.0)
+    first = next(model.parameters())
     assert first.grad is not None
     first.grad[0, 0] = value
-    assert not clip_grad_norm(own.parameters(), limit).isfinite()
+    assert not clip_grad_norm(model.parameters(), limit).isfinite()
 
 
 def wrong() -> Iterator[tuple[dict[str, Any], str]]:
@@ -351,9 +353,9 @@ def wrong() -> Iterator[tuple[dict[str, Any], str]]:
     yield {"max_grad_norm": math.nan}, "max_grad_norm is nan"
 
 
-@pytest.mark.parametrize(("given", "message"), list(wrong()))
-def test_invalid_values_are_errors(given: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("changes", "message"), list(wrong()))
+def test_invalid_values_are_errors(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        OptimizerConfig(**{"learning_rate": 0.1, **given})
+        OptimizerConfig(**{"learning_rate": 0.1, **changes})
     with pytest.raises(msgspec.ValidationError, match=message):
-        msgspec.convert({"learning_rate": 0.1, **given}, OptimizerConfig)
+        msgspec.convert({"learning_rate": 0.1, **changes}, OptimizerConfig)

@@ -57,14 +57,14 @@ def accuracies(objective: Objective, model: nn.Module, batch: Batch) -> dict[str
     with torch.no_grad():
         outputs = objective.forward(model.eval(), batch.tensors)
         metrics = objective.loss(outputs, batch.tensors).metrics
-    found = {name: pair for name, pair in metrics.items() if "accuracy" in name}
-    if not found:
-        found = {
+    pairs = {name: pair for name, pair in metrics.items() if "accuracy" in name}
+    if not pairs:
+        pairs = {
             term: ((logits.argmax(-1) == outputs.labels[term]).sum(), torch.tensor(len(logits)))
             for term, logits in outputs.logits.items()
         }
-    assert [name for name, (_, count) in found.items() if not count] == [], "of nothing"
-    return {name: float(correct) / float(count) for name, (correct, count) in found.items()}
+    assert [name for name, (_, count) in pairs.items() if not count] == [], "of nothing"
+    return {name: float(correct) / float(count) for name, (correct, count) in pairs.items()}
 
 
 def learn(
@@ -93,7 +93,7 @@ def learn(
     return reached
 
 
-def settings(name: str) -> dict[str, Any]:
+def run_config(name: str) -> dict[str, Any]:
     """Return the settings of an objective: pairs are made once, and LSTMs are wide enough."""
     if name == "bidirectional-lm":
         sizes = {"lstm_size": 64, "projection_size": 32, "character_size": 16}
@@ -114,7 +114,7 @@ def chosen_cases() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("family", "name"), list(chosen_cases()))
 def test_twenty_sentences_are_learnt_by_heart(family: str, name: str) -> None:
-    setup = build_setup(dry(small(family, objective=name, **settings(name))))
+    setup = build_setup(dry(small(family, objective=name, **run_config(name))))
     objective: Any = setup.objective
     torch.manual_seed(0)
     model: Any = objective.model(setup.family, setup.model_config)
@@ -124,8 +124,8 @@ def test_twenty_sentences_are_learnt_by_heart(family: str, name: str) -> None:
         return
     # the discriminator first, since a generator that knows the texts replaces no token
     generators = {id(parameter) for parameter in model.generator.parameters()}
-    own = [p for p in model.discriminator.parameters() if id(p) not in generators]
+    parameters = [p for p in model.discriminator.parameters() if id(p) not in generators]
     names = ("accuracy", "accuracy_replaced", "accuracy_original")
-    assert learn(objective, model, batch, own, names) == dict.fromkeys(names, 1.0)
+    assert learn(objective, model, batch, parameters, names) == dict.fromkeys(names, 1.0)
     term = "generator_accuracy"
     assert learn(objective, model, batch, model.generator.parameters(), (term,)) == {term: 1.0}

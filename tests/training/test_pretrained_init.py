@@ -45,9 +45,12 @@ def text(tmp_path: Path) -> str:
 
 
 def tree(source: Path | str, text: str, family: str = "bert", **changes: Any) -> dict[str, Any]:
-    asked = {"family": family, "init_from": {"model": str(source)}, "data": {"paths": [text]}}
+    values = {"family": family, "init_from": {"model": str(source)}, "data": {"paths": [text]}}
     return deep_merge(
-        SMALL, asked, {"seq_len": 40, "global_batch_tokens": 160, "micro_batch_tokens": 80}, changes
+        SMALL,
+        values,
+        {"seq_len": 40, "global_batch_tokens": 160, "micro_batch_tokens": 80},
+        changes,
     )
 
 
@@ -56,28 +59,30 @@ def started(path: Path, *arguments: Any, **changes: Any) -> Path:
     return path
 
 
-def run_of(*arguments: Any, where: Path = Path("nowhere"), **changes: Any) -> PreparedRun:
-    job: TrainSetup = build_setup(build_config(tree(*arguments, **changes), {}))
-    return prepare_run(job, where, HERE)
+def run_of(*arguments: Any, path: Path = Path("nowhere"), **changes: Any) -> PreparedRun:
+    setup: TrainSetup = build_setup(build_config(tree(*arguments, **changes), {}))
+    return prepare_run(setup, path, HERE)
 
 
 def alone(batch: Batch) -> "list[dict[str, torch.Tensor]]":
     """Unpack a batch into single texts with their labels."""
-    found, tensors = [], batch.tensors
+    examples, tensors = [], batch.tensors
     length = tensors["input_ids"].shape[1]
-    told = dict(zip(tensors["label_positions"].tolist(), tensors["labels"].tolist(), strict=True))
+    labels_at = dict(
+        zip(tensors["label_positions"].tolist(), tensors["labels"].tolist(), strict=True)
+    )
     for row, numbers in enumerate(tensors["document_ids"]):
         for number in range(1, int(numbers.max()) + 1):
-            places = torch.nonzero(numbers == number)[:, 0]
-            labels = [told.get(row * length + place, -100) for place in places.tolist()]
-            found.append(
+            positions = torch.nonzero(numbers == number)[:, 0]
+            labels = [labels_at.get(row * length + place, -100) for place in positions.tolist()]
+            examples.append(
                 {
-                    "input_ids": tensors["input_ids"][row, places][None],
-                    "token_type_ids": tensors["token_type_ids"][row, places][None],
+                    "input_ids": tensors["input_ids"][row, positions][None],
+                    "token_type_ids": tensors["token_type_ids"][row, positions][None],
                     "labels": torch.tensor(labels)[None],
                 }
             )
-    return found
+    return examples
 
 
 def reference_losses(source: Path, batches: Sequence[Batch]) -> dict[str, float]:
@@ -89,15 +94,15 @@ def reference_losses(source: Path, batches: Sequence[Batch]) -> dict[str, float]
     with torch.no_grad():
         for batch in batches:
             pairs = iter(batch.tensors["pair_labels"])
-            for each in alone(batch):
-                labels = each.pop("labels")
-                said, label = model(**each), next(pairs)[None]
-                masked = said.prediction_logits.flatten(0, 1)
+            for example in alone(batch):
+                labels = example.pop("labels")
+                outputs, label = model(**example), next(pairs)[None]
+                masked = outputs.prediction_logits.flatten(0, 1)
                 sums["masked-lm"] += float(
                     F.cross_entropy(masked, labels.flatten(), reduction="sum")
                 )
                 sums["next-sentence"] += float(
-                    F.cross_entropy(said.seq_relationship_logits, label, reduction="sum")
+                    F.cross_entropy(outputs.seq_relationship_logits, label, reduction="sum")
                 )
                 counts["masked-lm"] += int((labels != -100).sum())
                 counts["next-sentence"] += 1
@@ -155,12 +160,12 @@ def test_missing_weights_are_errors_unless_named_as_new(
     with pytest.raises(UsageError, match=r"has no pooler, head\.next_sentence, which masked-lm\+"):
         started(tmp_path / "run", source, text)
     assert not (tmp_path / "run").exists()
-    said = ["pooler", "head.next_sentence"]
-    run = started(tmp_path / "run", source, text, init_from={"new_modules": said}, max_steps=1)
+    names = ["pooler", "head.next_sentence"]
+    run = started(tmp_path / "run", source, text, init_from={"new_modules": names}, max_steps=1)
     manifest = json.loads((run / "run.json").read_bytes())["init_from"]
-    assert {name.rpartition(".")[0] for name in manifest["new_parameters"]} == set(said)
+    assert {name.rpartition(".")[0] for name in manifest["new_parameters"]} == set(names)
     with pytest.raises(UsageError, match=r"init_from\.new_modules has 'head\.dense'"):
-        started(tmp_path / "other", source, text, init_from={"new_modules": [*said, "head.dense"]})
+        started(tmp_path / "other", source, text, init_from={"new_modules": [*names, "head.dense"]})
     with pytest.raises(UsageError, match="has no head, which masked-lm needs"):
         run_of(hub_checkpoint("BertModel", "bare"), text, objective="masked-lm")
 
@@ -255,8 +260,8 @@ def electras(folder: Path) -> tuple[Path, Path]:
         for what in (("ElectraForPreTraining", 32, 0), ("ElectraForMaskedLM", 16, 1))
     )
     generator.electra.embeddings.load_state_dict(model.electra.embeddings.state_dict())
-    for name, each in (("model", model), ("generator", generator)):
-        each.save_pretrained(folder / name)
+    for name, network in (("model", model), ("generator", generator)):
+        network.save_pretrained(folder / name)
         (folder / name / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
     return folder / "model", folder / "generator"
 
@@ -272,20 +277,20 @@ def test_two_networks_start_with_a_checkpoint_each(text: str, tmp_path: Path) ->
     run = run_of(model, text, "electra", init_from=start, **PAIR)
     assert run.pretrained is not None and not run.pretrained.new_parameters
     batch = run.train_dataloader.make_batches(0)[0]
-    lesson: Any = run.loss_module.eval()
-    found = lesson(batch.tensors)
+    loss_module: Any = run.loss_module.eval()
+    losses = loss_module(batch.tensors)
     theirs: Any = transformers.ElectraForMaskedLM.from_pretrained(generator)
-    told = 0.0
+    expected = 0.0
     with torch.no_grad():
-        for each in alone(batch):
-            labels = each.pop("labels").flatten()
-            logits = theirs(**each).logits.flatten(0, 1)
-            told += float(F.cross_entropy(logits, labels, reduction="sum"))
-    assert found.sums["masked-lm"].item() == pytest.approx(told, rel=1e-5)
+        for example in alone(batch):
+            labels = example.pop("labels").flatten()
+            logits = theirs(**example).logits.flatten(0, 1)
+            expected += float(F.cross_entropy(logits, labels, reduction="sum"))
+    assert losses.sums["masked-lm"].item() == pytest.approx(expected, rel=1e-5)
     judge: Any = transformers.ElectraForPreTraining.from_pretrained(model)
     ids = torch.arange(5, 17)[None]
     with torch.no_grad():
-        ours = lesson.model.discriminator(ids)["logits"]
+        ours = loss_module.model.discriminator(ids)["logits"]
         assert torch.allclose(ours, judge(ids).logits, atol=1e-5)
 
 
@@ -296,9 +301,9 @@ def test_a_new_generator_must_be_named(text: str, tmp_path: Path) -> None:
     run = run_of(model, text, "electra", init_from={"new_modules": ["generator"]}, **PAIR)
     assert run.pretrained is not None
     assert {name.split(".")[0] for name in run.pretrained.new_parameters} == {"generator"}
-    learner: Any = run.loss_module.model
-    shared = learner.generator.embeddings.tokens.weight
-    assert shared is learner.discriminator.embeddings.tokens.weight
+    networks: Any = run.loss_module.model
+    shared = networks.generator.embeddings.tokens.weight
+    assert shared is networks.discriminator.embeddings.tokens.weight
     wide = {"generator": str(generator)}
     with pytest.raises(
         UsageError, match=r"hidden_size is 16, not 8; objective_args\.generator_width_ratio"
@@ -328,20 +333,20 @@ def test_tables_that_are_sums_become_the_model_s(text: str, tmp_path: Path) -> N
     model = weights(first / "model" / "model.safetensors")
     for start in ({"new_modules": ["generator"]}, {"generator": str(first / "generator")}):
         run = run_of(first / "model", text, "deberta", init_from=start)
-        learner: Any = run.loss_module.model
-        plain = {k: v.numpy() for k, v in learner.plain_discriminator().state_dict().items()}
+        networks: Any = run.loss_module.model
+        plain = {k: v.numpy() for k, v in networks.plain_discriminator().state_dict().items()}
         assert plain.keys() == model.keys()
         for name, value in model.items():
             far = abs(plain[name] - value).max()
             assert far <= (0 if "fresh" in start else 1e-8), (name, start)
-        deltas = {n: d for n, d in learner.named_parameters() if n.endswith(".delta")}
+        deltas = {n: d for n, d in networks.named_parameters() if n.endswith(".delta")}
         assert deltas
         for name, delta in deltas.items():
             assert bool(delta.any()) == ("generator" in start), (name, start)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"size": "base"}, "size is base, and .* is most like tiny"),
         ({"config": {"num_layers": 3}}, r"config\.num_layers would be 3, and .* has 2"),
@@ -357,9 +362,9 @@ def test_tables_that_are_sums_become_the_model_s(text: str, tmp_path: Path) -> N
     ids=lambda value: value if isinstance(value, str) else next(iter(value)),
 )
 def test_settings_that_contradict_the_model_are_errors(
-    hub_checkpoint: Make, text: str, changes: dict[str, Any], said: str
+    hub_checkpoint: Make, text: str, changes: dict[str, Any], message: str
 ) -> None:
     if "generator" in changes.get("init_from", {}):
         changes = {"init_from": {"generator": str(hub_checkpoint(name="other"))}}
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         run_of(hub_checkpoint(), text, **changes)

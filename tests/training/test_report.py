@@ -161,8 +161,8 @@ def test_points_lie_where_their_values_are() -> None:
     (line,) = figure.iter("polyline")
     middle = BOTTOM - 0.4 * (BOTTOM - TOP)
     expected = [(LEFT, BOTTOM), ((LEFT + RIGHT) / 2, middle), (RIGHT, TOP)]
-    found = [tuple(map(float, pair.split(","))) for pair in line.attrib["points"].split()]
-    assert found == [pytest.approx(pair, abs=0.051) for pair in expected]
+    points = [tuple(map(float, pair.split(","))) for pair in line.attrib["points"].split()]
+    assert points == [pytest.approx(pair, abs=0.051) for pair in expected]
     texts = [text.text for text in figure.iter("text")]
     assert texts[0] == "nats" and texts[-1] == "step"
     assert texts[1:7] == ["0", "2", "4", "6", "8", "10"]
@@ -174,9 +174,9 @@ finite = st.floats(-1e12, 1e12, allow_nan=False)
 
 @given(finite, finite, st.integers(2, 8), st.booleans())
 def test_axes_hold_their_values_at_round_steps(
-    one: float, other: float, count: int, tight: bool
+    first: float, second: float, count: int, tight: bool
 ) -> None:
-    low, high = sorted((one, other))
+    low, high = sorted((first, second))
     axis = Axis.around(low, high, count, tight=tight)
     slack = 1e-6 * axis.step
     assert axis.low <= low + slack and high <= axis.high + slack
@@ -212,9 +212,9 @@ def test_thinning_keeps_peaks_and_order() -> None:
     draw = random.Random(0)
     points = [(float(step), draw.gauss(0, 1)) for step in range(12_345)]
     points[777], points[9_999] = (777.0, 50.0), (9_999.0, -50.0)
-    kept = downsample(points)
-    assert len(kept) <= 1000 and kept == sorted(kept) and set(kept) <= set(points)
-    assert {(777.0, 50.0), (9_999.0, -50.0)} <= set(kept)
+    selected = downsample(points)
+    assert len(selected) <= 1000 and selected == sorted(selected) and set(selected) <= set(points)
+    assert {(777.0, 50.0), (9_999.0, -50.0)} <= set(selected)
     assert downsample(points[:1000]) == points[:1000]
 
 

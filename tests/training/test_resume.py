@@ -60,10 +60,10 @@ def test_a_signal_saves_and_stops(unbroken: Path, tmp_path: Path, number: int) -
     process = start(FAMILY, *options(ema_decay=0.9, save_steps=1000), "-o", str(run))
     wait_until(lambda: lines(run) >= 3, process)
     process.send_signal(number)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130, stderr
     (step,) = list_checkpoints(run)
-    assert said.strip().splitlines()[-1] == (
+    assert stderr.strip().splitlines()[-1] == (
         f"error: interrupted; step {step} of 12 is saved; zoo pretrain --resume {run} goes on"
     )
     assert 1 <= step < 12
@@ -106,8 +106,8 @@ def test_staging_directories_of_killed_processes_are_removed(
     run = tmp_path / "run"
     shutil.copytree(unbroken, run)
     cut(run, 9)
-    kept = run / "checkpoints" / "step-00000009.bak"  # a user's copy
-    shutil.copytree(list_checkpoints(run)[9], kept)
+    backup = run / "checkpoints" / "step-00000009.bak"  # a user's copy
+    shutil.copytree(list_checkpoints(run)[9], backup)
     torn = [
         "checkpoints/.step-00000012.zoo-01234567",
         "checkpoints/step-00000003",
@@ -118,7 +118,7 @@ def test_staging_directories_of_killed_processes_are_removed(
         (run / name).mkdir()
         (run / name / "weights.safetensors").write_bytes(b"half")
     resume(run, {}, {}, DistContext.initialize("cpu"))
-    assert not [name for name in torn if (run / name).exists()] and kept.exists()
+    assert not [name for name in torn if (run / name).exists()] and backup.exists()
     assert_same(unbroken, run)
 
 

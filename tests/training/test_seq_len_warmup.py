@@ -46,10 +46,13 @@ def test_resume_is_exact_around_the_switch_of_lengths(
 
 
 def test_rows_stay_as_many_and_are_as_long_as_the_step_says() -> None:
-    settings = small("bert", **SHORT)
-    assert (settings.global_batch_size, settings.seq_len_warmup_steps) == (4, SWITCH)
-    job = build_setup(settings)
-    feed, late = train_dataloader(job, HERE), train_dataloader(job, HERE, completed_steps=SWITCH)
+    config = small("bert", **SHORT)
+    assert (config.global_batch_size, config.seq_len_warmup_steps) == (4, SWITCH)
+    setup = build_setup(config)
+    feed, late = (
+        train_dataloader(setup, HERE),
+        train_dataloader(setup, HERE, completed_steps=SWITCH),
+    )
     assert late.warmup_loader is None  # not created after the warm-up
     seen = set()
     for step in range(8):
@@ -62,12 +65,12 @@ def test_rows_stay_as_many_and_are_as_long_as_the_step_says() -> None:
         assert [b for b in batches if not b.tokens <= b.rows * length] == []
         assert [b for b in batches if not int(b.tensors["position_ids"].max()) < length] == []
         if step >= SWITCH:
-            for one, other in zip(batches, late.make_batches(step), strict=True):
-                for name, tensor in one.tensors.items():
-                    assert torch.equal(tensor, other.tensors[name])
+            for first, second in zip(batches, late.make_batches(step), strict=True):
+                for name, tensor in first.tensors.items():
+                    assert torch.equal(tensor, second.tensors[name])
             seen |= {feed._index(step, place) for place in range(4)}
     assert len(seen) == 4 * (8 - SWITCH)  # each row once per epoch
-    assert {b.tensors["input_ids"].shape[1] for b in eval_batches(job, HERE)} == {64}
+    assert {b.tensors["input_ids"].shape[1] for b in eval_batches(setup, HERE)} == {64}
     feed.close()
     late.close()
 
@@ -84,12 +87,12 @@ def test_tokens_are_those_that_are_not_padding(unbroken: Path) -> None:
     assert rates[2:] == sorted(rates[2:], reverse=True) and len(set(rates[2:])) == 6
     speed = [json.loads(line) for line in (unbroken / "performance.jsonl").read_text().splitlines()]
     assert [record["step"] for record in speed] == list(range(1, 9))
-    settings = json.loads((unbroken / "model" / "config.json").read_text())
-    assert settings["config"]["max_positions"] >= 64
+    config = json.loads((unbroken / "model" / "config.json").read_text())
+    assert config["config"]["max_positions"] >= 64
 
 
 @pytest.mark.parametrize(
-    ("family", "changes", "said"),
+    ("family", "changes", "message"),
     [
         ("bert", {"seq_len_warmup": {"seq_len": 64}}, "seq_len_warmup.seq_len is 64, not below 64"),
         (
@@ -106,7 +109,7 @@ def test_tokens_are_those_that_are_not_padding(unbroken: Path) -> None:
     ],
 )
 def test_invalid_values_are_errors(
-    tmp_path: Path, family: str, changes: dict[str, Any], said: str
+    tmp_path: Path, family: str, changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         train(tree(family, **changes), {}, tmp_path / "run", HERE)

@@ -28,11 +28,11 @@ def train(step: int, loss: float) -> dict[str, object]:
 
 
 def curves(run: Path) -> dict[str, list[tuple[int, float]]]:
-    found = event_accumulator.EventAccumulator(str(run), {event_accumulator.SCALARS: 0})
-    found.Reload()
+    accumulator = event_accumulator.EventAccumulator(str(run), {event_accumulator.SCALARS: 0})
+    accumulator.Reload()
     return {
-        tag: [(point.step, point.value) for point in found.Scalars(tag)]
-        for tag in found.Tags()["scalars"]
+        tag: [(point.step, point.value) for point in accumulator.Scalars(tag)]
+        for tag in accumulator.Tags()["scalars"]
     }
 
 
@@ -43,17 +43,17 @@ def test_tensorboard_reads_the_scalars(tmp_path: Path) -> None:
         events.log({"step": 200, "split": "validation", "loss": 3.5, "metrics": {"accuracy": 1}})
         events.log_performance({"step": 200, "tokens_per_second": 1e5, "mfu": 0.5, "seconds": 9.0})
     steps = [0, 1, 200, 1_000_000, 1 << 40]
-    found = curves(tmp_path)
-    assert found["train/loss"] == [(step, step * 0.5) for step in steps]
-    assert found["train/loss/masked"] == [(step, step * 0.25) for step in steps]
-    assert found["train/accuracy"] == [(step, 0.25) for step in steps]
-    assert found["train/gradient_norm"] == [(step, 2.0) for step in steps]
-    assert [value for _, value in found["train/learning_rate"]] == pytest.approx([1e-4] * 5)
-    assert found["validation/loss"] == [(200, 3.5)]
-    assert found["validation/accuracy"] == [(200, 1.0)]
-    assert found["speed/tokens_per_second"] == [(200, 1e5)]
-    assert found["speed/mfu"] == [(200, 0.5)]
-    assert len(found) == 9
+    accumulator = curves(tmp_path)
+    assert accumulator["train/loss"] == [(step, step * 0.5) for step in steps]
+    assert accumulator["train/loss/masked"] == [(step, step * 0.25) for step in steps]
+    assert accumulator["train/accuracy"] == [(step, 0.25) for step in steps]
+    assert accumulator["train/gradient_norm"] == [(step, 2.0) for step in steps]
+    assert [value for _, value in accumulator["train/learning_rate"]] == pytest.approx([1e-4] * 5)
+    assert accumulator["validation/loss"] == [(200, 3.5)]
+    assert accumulator["validation/accuracy"] == [(200, 1.0)]
+    assert accumulator["speed/tokens_per_second"] == [(200, 1e5)]
+    assert accumulator["speed/mfu"] == [(200, 0.5)]
+    assert len(accumulator) == 9
 
 
 def test_a_resumed_run_shows_no_stale_steps(tmp_path: Path) -> None:

@@ -106,8 +106,8 @@ def test_concat_of_rows_that_do_not_divide(op: Concat, rows: int) -> None:
 
 def test_deinterleave_qkv() -> None:
     rows = [f"{part}{head}" for head in range(2) for part in "qkv"]  # one row each
-    found = DeinterleaveQKV(2).to_ours([np.array(rows)], (6,))
-    assert found.tolist() == ["q0", "q1", "k0", "k1", "v0", "v1"]
+    translated = DeinterleaveQKV(2).to_ours([np.array(rows)], (6,))
+    assert translated.tolist() == ["q0", "q1", "k0", "k1", "v0", "v1"]
 
 
 def test_transpose_of_vectors() -> None:
@@ -146,12 +146,12 @@ def file_of(weights: WeightMap, dtype: str = "F32") -> dict[str, TensorInfo]:
 
 
 def test_templates_expand_on_both_sides() -> None:
-    found = {entry.target: entry for entry in TRUNK.entries()}
-    assert len(found) == 1 + 2 + 2 * 2
-    entry = found["layers.1.qk.weight"]
+    entries = {entry.target: entry for entry in TRUNK.entries()}
+    assert len(entries) == 1 + 2 + 2 * 2
+    entry = entries["layers.1.qk.weight"]
     assert entry.sources == ("net.block.1.q.weight", "net.block.1.k.weight")
     assert entry.shape == (8, 4) and entry.source_shapes == ((4, 4), (4, 4))
-    assert found["layers.1.qk.bias"].source_shapes == ((4,), (4,))
+    assert entries["layers.1.qk.bias"].source_shapes == ((4,), (4,))
 
 
 def test_two_placeholders_expand_to_all_pairs() -> None:

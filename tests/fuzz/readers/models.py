@@ -80,8 +80,8 @@ class SealedModel(Manifest):
 
 
 def same_vector(printed: str, sound: str) -> str:
-    one, other = (np.array(json.loads(text)["embedding"], float) for text in (printed, sound))
-    if one.shape != other.shape or not np.allclose(one, other, rtol=1e-4, atol=1e-6):
+    first, second = (np.array(json.loads(text)["embedding"], float) for text in (printed, sound))
+    if first.shape != second.shape or not np.allclose(first, second, rtol=1e-4, atol=1e-6):
         return "the vector differs from that of the sound model"
     return ""
 
@@ -143,8 +143,12 @@ def write_graph(folder: Path) -> None:
         tensors,
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    where: Any = {"save_as_external_data": True, "location": "model.onnx.data", "size_threshold": 0}
-    onnx.save(model, folder / "model.onnx", **where)
+    options: Any = {
+        "save_as_external_data": True,
+        "location": "model.onnx.data",
+        "size_threshold": 0,
+    }
+    onnx.save(model, folder / "model.onnx", **options)
     manifest = json.loads((folder / "zoo.json").read_bytes())
     manifest["export"] = {"validated": True, "dtype": "float32", "graphs": {"model.onnx": {}}}
     del manifest["files"]["model.safetensors"]
@@ -190,9 +194,9 @@ def _parent(path: Path) -> Path:
     return path
 
 
-def _differ(one: Any, other: Any) -> bool:
-    keys = one.keys() & other.keys()
-    return any(json.dumps(one[key]) != json.dumps(other[key]) for key in keys)
+def _differ(first: Any, second: Any) -> bool:
+    keys = first.keys() & second.keys()
+    return any(json.dumps(first[key]) != json.dumps(second[key]) for key in keys)
 
 
 READERS = (Manifest(), SealedModel(), Onnx(), SealedOnnx())

@@ -217,9 +217,9 @@ class Inputs(Reader):
 
     def mutate(self, folder: Path, random: Random) -> str:
         """Mutate one file, and remove the others."""
-        kept = random.choice(self.MANY)
+        count = random.choice(self.MANY)
         for path in (folder / "texts").iterdir():
-            if path.name != f"one{kept}":
+            if path.name != f"one{count}":
                 path.unlink()
         return super().mutate(folder, random)
 
@@ -239,8 +239,8 @@ class Inputs(Reader):
         code = run_zoo(self._build("expected", "expected-corpus"), folder.parent)
         if code:
             return "the same texts as JSON lines are refused: " + _error(folder)
-        one, other = (_tokens(folder / name) for name in ("built-corpus", "expected-corpus"))
-        return "" if one == other else "other tokens than of the same texts as JSON lines"
+        first, second = (_tokens(folder / name) for name in ("built-corpus", "expected-corpus"))
+        return "" if first == second else "other tokens than of the same texts as JSON lines"
 
 
 def _texts(path: Path) -> list[str]:

@@ -103,13 +103,13 @@ class Sharded(Weights):
 
         names = sorted(weights)
         half = len(names) // 2
-        where: dict[str, str] = {}
+        weight_map: dict[str, str] = {}
         for number, part in enumerate((names[:half], names[half:]), 1):
             file = f"model-{number:05d}-of-00002.safetensors"
             save_file({name: weights[name] for name in part}, folder / file, {"format": "pt"})
-            where |= dict.fromkeys(part, file)
+            weight_map |= dict.fromkeys(part, file)
         total = sum(array.nbytes for array in weights.values())
-        index = {"metadata": {"total_size": total}, "weight_map": where}
+        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
         (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1))
 
     def view(self, folder: Path) -> Arrays:

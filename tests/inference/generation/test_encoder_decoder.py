@@ -104,8 +104,8 @@ def reference_texts(
         do_sample=False,
         **options,
     )
-    found = reference.generate(**inputs, generation_config=settings)[:, 1:].tolist()
-    return [row[: row.index(end) + 1] if end in row else row for row in found]
+    generated = reference.generate(**inputs, generation_config=settings)[:, 1:].tolist()
+    return [row[: row.index(end) + 1] if end in row else row for row in generated]
 
 
 @pytest.mark.parametrize("options", SEARCHES, ids=str)

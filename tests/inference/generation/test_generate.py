@@ -29,8 +29,8 @@ def reference_texts(
     )
     ids = inputs["input_ids"]
     mask = inputs.get("attention_mask", torch.ones_like(ids))
-    found = model.generate(input_ids=ids, attention_mask=mask, generation_config=settings)
-    rows = found[:, ids.shape[1] :].tolist()
+    generated = model.generate(input_ids=ids, attention_mask=mask, generation_config=settings)
+    rows = generated[:, ids.shape[1] :].tolist()
     return [row[: row.index(end) + 1] if end in row else row for row in rows]
 
 
@@ -146,14 +146,14 @@ def test_a_text_may_end_at_several_tokens(pair: MakePair) -> None:
         )
         assert [row for row in free if len(row) != 20] == []
         ends = [END, 19, 28, 53]
-        found = generate(
+        generated = generate(
             model,
             batch(prompts(20)),
             GenerationConfig(max_new_tokens=20, num_beams=beams),
             eos_token_ids=ends,
         )
-        assert [token for row in found for token in row[:-1] if token in ends] == []
-        assert [row for row in found if row[-1] in ends]
+        assert [token for row in generated for token in row[:-1] if token in ends] == []
+        assert [row for row in generated if row[-1] in ends]
 
 
 def test_streaming_gives_the_same_tokens(pair: MakePair) -> None:

@@ -41,9 +41,9 @@ LOGITS = torch.tensor([[0.25, 0.5, 0.0625, 0.125, 0.0625]]).log()
 def test_the_distribution_is_the_one_worked_out_by_hand(
     settings: GenerationConfig, expected: list[float]
 ) -> None:
-    found = probabilities(LOGITS, settings)[0].tolist()
-    assert found == pytest.approx(expected, abs=1e-7)
-    assert [value > 0 for value in found] == [value > 0 for value in expected]
+    actual = probabilities(LOGITS, settings)[0].tolist()
+    assert actual == pytest.approx(expected, abs=1e-7)
+    assert [value > 0 for value in actual] == [value > 0 for value in expected]
 
 
 def test_draws_follow_the_distribution() -> None:

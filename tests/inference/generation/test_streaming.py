@@ -13,9 +13,9 @@ def of_bytes(tokens: Sequence[int]) -> str:
 
 @pytest.mark.parametrize("text", ["plain", "na\u00efve caf\u00e9", "\u65e5\u672c \U0001f600!", ""])
 def test_characters_are_told_whole(text: str) -> None:
-    told = list(stream_text(text.encode(), of_bytes))
-    assert "".join(told) == text
-    assert told == list(text)
+    pieces = list(stream_text(text.encode(), of_bytes))
+    assert "".join(pieces) == text
+    assert pieces == list(text)
 
 
 def test_what_never_becomes_a_character_is_told_at_the_end() -> None:

@@ -19,8 +19,8 @@ def logits(source: Path, architecture: str, text: Any) -> "np.ndarray[Any, Any]"
     network = getattr(transformers, architecture).from_pretrained(source).eval()
     inputs = tokenizer(*((text,) if isinstance(text, str) else text), return_tensors="pt")
     with torch.inference_mode():
-        found: np.ndarray[Any, Any] = network(**inputs).logits[0].double().numpy()
-    return found
+        logits: np.ndarray[Any, Any] = network(**inputs).logits[0].double().numpy()
+    return logits
 
 
 def softmax(x: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":

@@ -105,13 +105,13 @@ def test_every_pooling_mode_pools_the_tokens_of_the_text_alone(small: Small, mod
     vectors = pooled(model, Pooling(mode=mode)).embed(texts)
     for text, vector in zip(texts, vectors, strict=True):
         hidden = model.features([text])[0]["layers"]["2"].astype(np.float64)
-        places = np.arange(1, len(hidden) + 1)[:, None]
+        positions = np.arange(1, len(hidden) + 1)[:, None]
         expected = {
             "mean": hidden.mean(axis=0),
             "cls": hidden[0],
             "max": hidden.max(axis=0),
             "mean_sqrt_len_tokens": hidden.sum(axis=0) / len(hidden) ** 0.5,
-            "weightedmean": (hidden * places).sum(axis=0) / places.sum(),
+            "weightedmean": (hidden * positions).sum(axis=0) / positions.sum(),
             "lasttoken": hidden[-1],
         }
         np.testing.assert_allclose(vector, expected[mode], atol=1e-5)

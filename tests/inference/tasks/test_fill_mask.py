@@ -45,9 +45,9 @@ def test_predictions_are_the_references(small: Small, architecture: str) -> None
 
 def test_positions_are_characters_of_the_text(small: Small) -> None:
     model, _ = small("BertForMaskedLM")
-    places = [[m["position"] for m in r["masks"]] for r in model.fill_mask(TEXTS)]
-    assert places == [[2], [0, 9, 15], [0]]
-    assert [place for place in places[1] if not TEXTS[1][place:].startswith("[MASK]")] == []
+    positions = [[m["position"] for m in r["masks"]] for r in model.fill_mask(TEXTS)]
+    assert positions == [[2], [0, 9, 15], [0]]
+    assert [place for place in positions[1] if not TEXTS[1][place:].startswith("[MASK]")] == []
 
 
 def test_all_predictions_are_probabilities_that_sum_to_one(small: Small) -> None:

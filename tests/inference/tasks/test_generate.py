@@ -89,8 +89,8 @@ def test_the_texts_are_the_references(path: Path) -> None:
     tokenizer = transformers.AutoTokenizer.from_pretrained(hub)
     reference: Any = transformers.GPT2LMHeadModel.from_pretrained(hub)
     for options in ({}, {"num_beams": 3}):
-        found = opened(path).generate(SENTENCES[:3], max_new_tokens=12, **options)
-        for text, result in zip(SENTENCES, found, strict=False):
+        generated = opened(path).generate(SENTENCES[:3], max_new_tokens=12, **options)
+        for text, result in zip(SENTENCES, generated, strict=False):
             ids = tokenizer(text, return_tensors="pt")
             theirs: Any = reference.generate(
                 **ids,
@@ -99,10 +99,12 @@ def test_the_texts_are_the_references(path: Path) -> None:
                 num_beams=options.get("num_beams", 1),
                 pad_token_id=0,
             )
-            told = tokenizer.decode(theirs[0, ids.input_ids.shape[1] :], skip_special_tokens=True)
+            decoded = tokenizer.decode(
+                theirs[0, ids.input_ids.shape[1] :], skip_special_tokens=True
+            )
             assert result == {
                 "text": text,
-                "generated": told,
+                "generated": decoded,
                 "stopped": "end" if theirs[0, -1] == 0 else "length",
             }
 
@@ -150,8 +152,8 @@ def test_onnx_runtime_writes_the_same(path: Path) -> None:
     model, torchs = opened(path, "onnx"), opened(path)  # opening with onnx exports and verifies
     searches: list[dict[str, Any]] = [{}, {"num_beams": 3}, {"seed": 1, "temperature": 1.5}]
     for settings in searches:
-        found = model.generate(SENTENCES, max_new_tokens=20, **settings)
-        assert found == torchs.generate(SENTENCES, max_new_tokens=20, **settings)
+        generated = model.generate(SENTENCES, max_new_tokens=20, **settings)
+        assert generated == torchs.generate(SENTENCES, max_new_tokens=20, **settings)
     pieces = list(model.stream(SENTENCES[0], max_new_tokens=20))
     assert "".join(pieces) == torchs.generate(SENTENCES[:1])[0]["generated"]
     out = run(str(path), *SENTENCES[:2], "--backend", "onnx")

@@ -97,18 +97,20 @@ def test_the_texts_are_the_references(hub: Path, path: Path, beams: int) -> None
 
     pieces = sentencepiece.SentencePieceProcessor(model_proto=spiece())
     reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(hub)
-    found = opened(path).seq2seq(TEXTS, max_new_tokens=12, num_beams=beams)
-    for text, result in zip(TEXTS, found, strict=True):
+    generated = opened(path).seq2seq(TEXTS, max_new_tokens=12, num_beams=beams)
+    for text, result in zip(TEXTS, generated, strict=True):
         ids = [*pieces.encode(text), pieces.eos_id()]
         theirs: list[int] = reference.generate(
             torch.tensor([ids]), max_new_tokens=12, do_sample=False, num_beams=beams
         )[0].tolist()[1:]
         ended = theirs[-1] == pieces.eos_id()
-        told = [token for token in theirs if 2 <= token < PIECES]  # no special tokens or sentinels
+        ordinary = [
+            token for token in theirs if 2 <= token < PIECES
+        ]  # no special tokens or sentinels
         assert result["text"] == text
         assert result["stopped"] == ("end" if ended else "length")
-        assert result["generated"].replace(" ", "") == pieces.decode(told).replace(" ", "")
-    assert len({result["generated"] for result in found}) == len(TEXTS)
+        assert result["generated"].replace(" ", "") == pieces.decode(ordinary).replace(" ", "")
+    assert len({result["generated"] for result in generated}) == len(TEXTS)
 
 
 def test_a_long_text_is_cut_and_says_so(path: Path) -> None:
@@ -150,8 +152,8 @@ def test_a_directory_of_graphs_writes_the_same(path: Path, tmp_path: Path) -> No
     assert model.session.backend == "onnx"
     searches: list[dict[str, Any]] = [{}, {"num_beams": 3}, {"seed": 1, "temperature": 1.5}]
     for settings in searches:
-        found = model.seq2seq(TEXTS, max_new_tokens=12, **settings)
-        assert found == torchs.seq2seq(TEXTS, max_new_tokens=12, **settings)
+        generated = model.seq2seq(TEXTS, max_new_tokens=12, **settings)
+        assert generated == torchs.seq2seq(TEXTS, max_new_tokens=12, **settings)
     streamed = run(str(tmp_path / "graphs"), TEXTS[0], "--stream")
     assert streamed == torchs.seq2seq(TEXTS[:1])[0]["generated"] + "\n"
 

@@ -1,12 +1,13 @@
-"""Uses of former names: of modules, and of the names that modules define.
+"""Uses of former names, of modules and of what they define, and of names that say nothing.
 
     python -m benchmarks.names
 
 ``names.tsv`` has a line for each: the present name of the module, the former name in it (``Class``,
 ``Class.method``, ``function:parameter``) and its replacement; or, without a former name, a former
 module and the module that replaced it. Many names are ordinary words, so a name counts as used only
-if its module defines it again, or if it is imported from there. The uses are printed, and the exit
-code is 1 if there are any.
+if its module defines it again, or if it is imported from there. ``VAGUE`` has words that name no
+variable, parameter, attribute or function, since they do not tell what it holds. The uses are
+printed, and the exit code is 1 if there are any.
 """
 
 import ast
@@ -17,6 +18,10 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCES = ("zoo", "plugins", "converters", "docs", "tests", "benchmarks")
 PACKAGES = (ROOT, ROOT / "plugins", ROOT / "converters", ROOT / "docs" / "example-plugin")
+VAGUE = {
+    *("asked", "each", "firsts", "found", "fresh", "given", "job", "kept", "learner", "lesson"),
+    *("one", "own", "places", "ranks", "said", "told", "where"),
+}
 Names = dict[tuple[str, str], str]
 
 
@@ -90,10 +95,33 @@ def uses() -> Iterator[str]:
                     yield f"{path.relative_to(ROOT)} imports {name} from {module}"
 
 
+def bound_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield (line, name) for every name that is bound, except by an import."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.attr
+
+
+def vague_names() -> Iterator[str]:
+    """Yield a line of text for each name in ``VAGUE`` that is bound."""
+    for folder in SOURCES:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for line, name in bound_names(ast.parse(path.read_text("utf-8"))):
+                if name in VAGUE:
+                    yield f"{path.relative_to(ROOT)}:{line}: {name} does not tell what it holds"
+
+
 def main() -> int:
-    lines = list(uses())
-    print("\n".join([*lines, f"{len(lines)} uses of former names"]))
-    return min(len(lines), 1)
+    former, vague = list(uses()), list(vague_names())
+    print("\n".join([*former, *vague]), end="\n" if former or vague else "")
+    print(f"{len(former)} uses of former names, {len(vague)} vague names")
+    return min(len(former) + len(vague), 1)
 
 
 if __name__ == "__main__":

@@ -39,16 +39,16 @@ class TestMPNet(FamilyTests):
         model = self.family.model(config, head).double()
         randomize_weights(model)
         inputs = random_inputs(self.family.onnx(config, head), config, (120, 60, 1))
-        found = compare_with_reference(self.family, config, head, model, inputs=inputs)
-        assert max(difference.absolute for difference in found.outputs.values()) <= 1e-9
-        assert found.first_diverging is None
+        comparison = compare_with_reference(self.family, config, head, model, inputs=inputs)
+        assert max(difference.absolute for difference in comparison.outputs.values()) <= 1e-9
+        assert comparison.first_diverging is None
 
 
 def test_keys_and_defaults_are_those_of_the_reference() -> None:
     """No key is unknown, and an absent key has the reference's default."""
     hub = transformers.MPNetConfig().to_dict()
-    found = MPNet.config_map.to_ours(hub, MPNetConfig)
-    assert found.config == MPNetConfig() and not found.unknown
+    translated = MPNet.config_map.to_ours(hub, MPNetConfig)
+    assert translated.config == MPNetConfig() and not translated.unknown
 
 
 @pytest.mark.parametrize("key", ["relative_attention_num_buckets", "pad_token_id"])

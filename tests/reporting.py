@@ -20,23 +20,25 @@ VARIABLE = "ZOO_TEST_RESULTS"
 PROMISES = {
     "fuzz": "A damaged or hostile file is read to equal values, or refused in one line, "
     "within limits of time and memory",
-    "pickle": "A `.bin` runs no code",
+    "pickle": "No code in a `.bin` file is executed",
     "bit-flip": "A flipped bit in a model, an export, a corpus or a checkpoint is found and named",
-    "kill": "`kill -9` or SIGBUS at a random moment leaves nothing that loads and is incomplete, "
-    "and the same command ends right when it is run again",
+    "kill": "`kill -9` or SIGBUS at a random moment leaves no incomplete output that loads, "
+    "and the same command succeeds when it is run again",
     "signal": "SIGHUP, SIGQUIT and SIGTERM end a command cleanly",
-    "full-disk": "A full disk is one line and leaves nothing behind",
-    "read-only": "A read-only disk is one line and leaves nothing behind",
-    "clock": "A clock that jumps changes no result",
-    "changing-file": "A file that changes while it is read is never read as something else",
-    "small-memory": "In 1 GB of address space a command ends right, or says what it lacks",
-    "hub-load": "50 conversions at once from a Hub that fails end right, each file downloaded once",
+    "full-disk": "A full disk is reported in one line, and no files are left behind",
+    "read-only": "A read-only disk is reported in one line, and no files are left behind",
+    "clock": "Changes of the system clock change no result",
+    "changing-file": "A file that changes while it is read is never converted to other values",
+    "small-memory": "In 1 GB of address space, a command succeeds "
+    "or reports that memory is missing",
+    "hub-load": "50 simultaneous conversions from a faulty Hub succeed, "
+    "and each file is downloaded once",
     "offline": "`--offline` opens no socket",
     "token": "The Hub's token is written nowhere",
     "large-conversion": "A checkpoint of 12 GB is converted within 500 MB of memory",
     "large-corpus": "A corpus is built from 2 GB of text within 1 GB of memory",
-    "many-inputs": "50,000 inputs go through `zoo run` in constant memory",
-    "resume": "A run of 200 short resumes ends at the same bytes as an unbroken one",
+    "many-inputs": "`zoo run` processes 50,000 inputs in constant memory",
+    "resume": "A run that is resumed 200 times writes the same bytes as an uninterrupted one",
 }
 
 

@@ -23,17 +23,14 @@ SHORT = {
 def test_two_processes_begin_with_a_model_as_one_does(
     tmp_path: Path, shard: bool, left: int
 ) -> None:
-    """Includes resumption from step 0, and over the switch to longer rows.
-
-    The two hyphens keep ``torchrun`` from parsing ``--init-from`` as its own option.
-    """
+    """Includes resumption from step 0, and over the switch to longer rows."""
     model = run_training(tmp_path / "first", "bert", max_steps=1) / "model"
     changes = {**SHORT, "config": dry(small("bert")).config, "fsdp": shard}
     arguments = ["bert", "--init-from", str(model), *options(**changes)]
     alone, run = tmp_path / "alone", tmp_path / "run"
     done = finish(*arguments, "-o", str(alone))
     assert done.returncode == 0, done.stderr
-    program = ["-m", "--", "zoo", "pretrain", "--device", "cpu"]
+    program = ["-m", "zoo", "pretrain", "--device", "cpu"]
     torchrun(*program, *arguments, "-o", str(run))
     expected = [record["loss"] for record in records(alone)]
     assert [record["loss"] for record in records(run)] == pytest.approx(expected, abs=1e-5)

@@ -13,7 +13,7 @@ from zoo.training.config.schema import TrainConfig, build_config
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/pretraining.md", "docs/pretraining-curves.md")
-NOT_SETTINGS = ("what", "resume", "output", "device", "offline", "as_json")
+NOT_SETTINGS = ("family_or_file", "resume", "output", "device", "offline", "as_json")
 
 
 def documented_arguments() -> list[str]:
@@ -40,5 +40,5 @@ def test_a_command_is_understood(line: str) -> None:
     changes = overrides_from_options(ctx, options)
     if changes.pop("init_from", None):  # a model that tests do not have
         changes.pop("objective_args", None)
-    config = build_config(config_values(ctx.params["what"]), changes)
-    assert config.family == ctx.params["what"]
+    config = build_config(config_values(ctx.params["family_or_file"]), changes)
+    assert config.family == ctx.params["family_or_file"]

@@ -74,5 +74,5 @@ def _key(plan: CorpusSpec) -> str:
         for name, files in plan.files.items()
     }
     kinds = [file.suffixes for files in plan.files.values() for file in files]
-    what = [FORMAT_VERSION, __version__, digests, kinds, plan.settings()]
-    return blake3(msgspec.json.encode(what)).hexdigest(8)
+    parts = [FORMAT_VERSION, __version__, digests, kinds, plan.settings()]
+    return blake3(msgspec.json.encode(parts)).hexdigest(8)

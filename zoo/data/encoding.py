@@ -221,9 +221,9 @@ def _pool(encoder: DocumentTokenizer, file: IO[bytes], workers: int) -> ProcessP
 
     file.write(encoder.json)
     file.flush()
-    what = file.name, replace(encoder, json=b"")
+    arguments = file.name, replace(encoder, json=b"")
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, context, initializer=_prepare, initargs=what)
+    return ProcessPoolExecutor(workers, context, initializer=_prepare, initargs=arguments)
 
 
 def _begin(pool: ProcessPoolExecutor, chunk: list[str]) -> "Future[EncodedDocuments]":

@@ -111,7 +111,7 @@ def _match(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], source: str)
         "not the model's": [name for name in shapes if name not in state],
         "of another shape": [n for n in shapes if n in state and shapes[n] != state[n].shape],
     }
-    messages = [f"{_some(items)} {what}" for what, items in problems.items() if items]
+    messages = [f"{_some(items)} {problem}" for problem, items in problems.items() if items]
     if messages:
         raise VerificationError(
             f"{source}: the weights are not those of the model: {'; '.join(messages)}",

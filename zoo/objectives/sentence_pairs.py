@@ -146,7 +146,7 @@ class SentencePairs(MaskedLanguageModelling):
             )
         self._check(np.asarray(split.documents))
         rng = generator(seed, "pairs")
-        made = make_pairs(
+        pairs = make_pairs(
             split,
             type(self).make_pairs,
             length=self.length,
@@ -154,7 +154,7 @@ class SentencePairs(MaskedLanguageModelling):
             rng=rng,
             dupe_factor=self.options.dupe_factor,
         )
-        return SentencePairDataset(self, split, made)
+        return SentencePairDataset(self, split, pairs)
 
     def _check(self, documents: "np.ndarray[Any, Any]") -> None:
         hint = "see `zoo corpus build --help`, or choose --objective masked-lm"

@@ -110,12 +110,12 @@ class TokenizerFilesConfig:
             raise VerificationError(f"{self.origin}/{TOKENIZER_CONFIG}: {name} = {value!r:.100}")
         return value
 
-    def add_to(self, tokenizer: "Tokenizer", usual: Sequence[AddedTokenSpec] = ()) -> None:
+    def add_to(self, tokenizer: "Tokenizer", defaults: Sequence[AddedTokenSpec] = ()) -> None:
         """Add missing tokens to a tokenizer, and set the flags of existing ones.
 
         Args:
             tokenizer: tokenizer to change.
-            usual: special tokens to add even if no file defines them.
+            defaults: special tokens to add even if no file defines them.
 
         Raises:
             VerificationError: the id of a token differs from that in a file.
@@ -126,7 +126,7 @@ class TokenizerFilesConfig:
             stated = [token for token in stated if token.content not in existing]
         existing |= {token.content for token in stated}
         missing: dict[str, AddedTokenSpec] = {}
-        for token in (*self.named.values(), *usual, *self.extra):
+        for token in (*self.named.values(), *defaults, *self.extra):
             if token.content not in existing:
                 missing.setdefault(token.content, token)  # the first source has precedence
         if new := [token.build() for token in (*stated, *missing.values())]:

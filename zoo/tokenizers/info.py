@@ -47,8 +47,8 @@ def tokenizer_info(
         VerificationError: a file is malformed.
     """
     settings = TokenizerFilesConfig.read(files)
-    usual = roles or CONVENTIONS.get(type(tokenizer.model).__name__, {})
-    names = {**usual, **{role: token.content for role, token in settings.named.items()}}
+    defaults = roles or CONVENTIONS.get(type(tokenizer.model).__name__, {})
+    names = {**defaults, **{role: token.content for role, token in settings.named.items()}}
     unknown = getattr(tokenizer.model, "unk_token", None)
     if unknown and tokenizer.token_to_id(names.get("unk", "")) is None:
         names["unk"] = unknown

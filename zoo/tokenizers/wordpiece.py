@@ -165,8 +165,10 @@ def _complete(
     if bare:  # before tokens are added, since adding gives a missing one a new id
         _check_ends(tokenizer, settings, [named[role] for role in template.roles], path)
     silent = {role: token for role, token in roles.items() if role not in settings.named}
-    usual = usual_tokens(silent, mask_takes_space=False)
-    settings.add_to(tokenizer, [t for t in usual if tokenizer.token_to_id(t.content) is not None])
+    defaults = usual_tokens(silent, mask_takes_space=False)
+    settings.add_to(
+        tokenizer, [t for t in defaults if tokenizer.token_to_id(t.content) is not None]
+    )
     if bare:
         tokenizer.post_processor = template.build(tokenizer, named, settings.origin)
 

@@ -194,9 +194,9 @@ def read_manifest(path: Path) -> RunManifest:
 
 def _in_turn(dist: DistContext, make: Callable[[], Made]) -> Made:
     """Call a function in the main process first: it may build a corpus or convert a checkpoint."""
-    made = make() if dist.is_main_process else None
+    result = make() if dist.is_main_process else None
     dist.barrier()
-    return made or make()
+    return result or make()
 
 
 def _check_ranks(config: TrainConfig, dist: DistContext) -> None:

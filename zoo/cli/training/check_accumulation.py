@@ -27,23 +27,23 @@ Examples:
 @common_options
 @click.pass_context
 def command(
-    ctx: click.Context, /, what: str | None, offline: bool, as_json: bool, **options: Any
+    ctx: click.Context, /, family_or_file: str | None, offline: bool, as_json: bool, **options: Any
 ) -> None:
     """Check that gradient accumulation computes the gradients of the full batch.
 
     The gradients of the first step are computed in float64 and without dropout, from the whole
     batch and from micro-batches; they must agree to a relative 1e-6.
     """
-    if what is None:
+    if family_or_file is None:
         raise click.UsageError("name a family or a configuration file", ctx)
     import msgspec
 
     from zoo.training.checks import check_grad_accumulation
     from zoo.training.config.schema import build_config, errors_naming
 
-    with errors_naming(config_file(what)):
+    with errors_naming(config_file(family_or_file)):
         config = build_config(
-            config_values(what), overrides_from_options(ctx, options), offline=offline
+            config_values(family_or_file), overrides_from_options(ctx, options), offline=offline
         )
     check = check_grad_accumulation(config, offline=offline)
     lines = [

@@ -36,7 +36,7 @@ Examples:
 def command(
     ctx: click.Context,
     /,
-    what: str | None,
+    family_or_file: str | None,
     kills: int,
     device: str | None,
     as_json: bool,
@@ -47,7 +47,7 @@ def command(
     Both runs are temporary, of 12 steps unless --max-steps is given, with frequent checkpoints.
     Weights, optimizer state and log must be equal bit for bit.
     """
-    if what is None:
+    if family_or_file is None:
         raise click.UsageError("name a family or a configuration file", ctx)
     import msgspec
 
@@ -58,8 +58,8 @@ def command(
     changes = overrides_from_options(ctx, options)
     steps = changes.get("max_steps", STEPS)
     often = {"max_steps": steps, "save_steps": max(1, steps // 4), "logging_steps": 1}
-    with errors_naming(config_file(what)):
-        config = build_config(config_values(what), deep_merge(changes, often))
+    with errors_naming(config_file(family_or_file)):
+        config = build_config(config_values(family_or_file), deep_merge(changes, often))
     check = check_resume(msgspec.to_builtins(config), kills=kills, device=device)
     at = " and ".join(f"{lines} lines" for lines in check.kills)
     line = (

@@ -10,7 +10,7 @@ from zoo.cli.options import seed_option
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-config_argument = click.argument("what", metavar="FAMILY|CONFIG.yaml", required=False)
+config_argument = click.argument("family_or_file", metavar="FAMILY|CONFIG.yaml", required=False)
 
 
 def run_options(function: Function) -> Function:
@@ -59,19 +59,21 @@ def run_options(function: Function) -> Function:
     return function
 
 
-def config_values(what: str | None) -> dict[str, Any]:
+def config_values(family_or_file: str | None) -> dict[str, Any]:
     """Return the settings of a configuration file, or of a family's name."""
     from zoo.training.config.overrides import read_config_file
 
-    if what is None:
+    if family_or_file is None:
         return {}
-    file = config_file(what)
-    return {"family": what} if file is None else read_config_file(file)
+    file = config_file(family_or_file)
+    return {"family": family_or_file} if file is None else read_config_file(file)
 
 
-def config_file(what: str | None) -> Path | None:
+def config_file(family_or_file: str | None) -> Path | None:
     """Return the configuration file that the argument names, or ``None`` if it names a family."""
-    return Path(what) if what is not None and Path(what).suffix in (".yaml", ".yml") else None
+    if family_or_file is None or Path(family_or_file).suffix not in (".yaml", ".yml"):
+        return None
+    return Path(family_or_file)
 
 
 def overrides_from_options(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:

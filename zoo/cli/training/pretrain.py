@@ -50,7 +50,7 @@ settings are set with dots: --set optimizer.max_grad_norm=0.5 --set config.dropo
 def command(
     ctx: click.Context,
     /,
-    what: str | None,
+    family_or_file: str | None,
     resume: Path | None,
     output: Path | None,
     device: str | None,
@@ -63,13 +63,13 @@ def command(
     A run is a directory with configuration, logs, checkpoints, a report, and in model/ the final
     model for the other commands. Ctrl-C saves a checkpoint and stops; --resume continues.
     """
-    if what is None and resume is None:
+    if family_or_file is None and resume is None:
         raise click.UsageError("name a family to pretrain, or give --resume RUN", ctx)
     from zoo.errors import Interrupted
     from zoo.training import entrypoints as entrypoints
     from zoo.training.distributed.context import DistContext
 
-    values, changes = config_values(what), overrides_from_options(ctx, options)
+    values, changes = config_values(family_or_file), overrides_from_options(ctx, options)
     dist = DistContext.initialize(device)
     try:
         if resume is not None:
@@ -77,7 +77,7 @@ def command(
             model = entrypoints.resume(resume, values, changes, dist, offline=offline)
         else:
             path, model = entrypoints.train(
-                values, changes, output, dist, offline=offline, file=config_file(what)
+                values, changes, output, dist, offline=offline, file=config_file(family_or_file)
             )
     except RuntimeError as error:
         if not dist.is_peer_failure(error):

@@ -62,9 +62,9 @@ def pack(texts: Sequence[Text], *, length: int, pad: int) -> PackedRow:
     is_text, start_positions, at = np.zeros(length, dtype=bool), [], 0
     ids[:] = pad
     for number, (text, kinds, inner) in enumerate(texts, 1):
-        there = slice(at, at + len(text))
-        ids[there], types[there], is_text[there] = text, kinds, inner
-        numbers[there], positions[there] = number, np.arange(len(text))
+        span = slice(at, at + len(text))
+        ids[span], types[span], is_text[span] = text, kinds, inner
+        numbers[span], positions[span] = number, np.arange(len(text))
         start_positions.append(at)
         at += len(text)
     return PackedRow(

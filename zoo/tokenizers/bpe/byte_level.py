@@ -61,8 +61,10 @@ def byte_level_bpe_tokenizer(
             check_same_tokenization(files, tokenizer, from_merges(files), MERGES)
     else:
         tokenizer = _assemble(files, settings)
-    usual = usual_tokens(roles, mask_takes_space)
-    settings.add_to(tokenizer, [t for t in usual if tokenizer.token_to_id(t.content) is not None])
+    defaults = usual_tokens(roles, mask_takes_space)
+    settings.add_to(
+        tokenizer, [t for t in defaults if tokenizer.token_to_id(t.content) is not None]
+    )
     if not settings.generic:
         _add_ends(tokenizer, settings, roles, template, trim_offsets)
     finalize(tokenizer, settings)

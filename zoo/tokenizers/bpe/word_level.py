@@ -46,8 +46,10 @@ def word_bpe_tokenizer(files: SourceFiles, *, roles: Mapping[str, str]) -> "Toke
             check_same_tokenization(files, tokenizer, _model(files, settings, roles), MERGES)
     else:
         tokenizer = _assemble(files, settings, roles)
-    usual = usual_tokens(roles, mask_takes_space=False)
-    settings.add_to(tokenizer, [t for t in usual if tokenizer.token_to_id(t.content) is not None])
+    defaults = usual_tokens(roles, mask_takes_space=False)
+    settings.add_to(
+        tokenizer, [t for t in defaults if tokenizer.token_to_id(t.content) is not None]
+    )
     finalize(tokenizer, settings)
     return tokenizer
 

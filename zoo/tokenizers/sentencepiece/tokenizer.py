@@ -105,7 +105,7 @@ def sentencepiece_tokenizer(
     spelling = NormalizationOptions(**normalization, plain_quotes=plain_quotes)
     extra = _sentinels(files, settings, sentinels)
     layout = VocabLayout(first, skip, last, extra, names["unk"], split_digit_comma)
-    usual = usual_tokens(roles, mask_takes_space)
+    defaults = usual_tokens(roles, mask_takes_space)
     name = piece_model(files)
     tokenizer: Tokenizer | None = None
     control: list[str] = []
@@ -114,21 +114,23 @@ def sentencepiece_tokenizer(
     if files.has(TOKENIZER_JSON):
         tokenizer = _from_stored(files, settings, spelling, stated, tokenizer)
     else:
-        usual += [special(token, token) for token in control]
+        defaults += [special(token, token) for token in control]
     if tokenizer is None:
         raise other_kind(files, "a model file of sentencepiece")
-    settings.add_to(tokenizer, [t for t in usual if tokenizer.token_to_id(t.content) is not None])
+    settings.add_to(
+        tokenizer, [t for t in defaults if tokenizer.token_to_id(t.content) is not None]
+    )
     if template is not None and tokenizer.post_processor is None and not settings.generic:
         tokenizer.post_processor = template.build(tokenizer, names, settings.origin)
     finalize(tokenizer, settings)
     return tokenizer
 
 
-def _sentinels(files: SourceFiles, settings: TokenizerFilesConfig, usual: int) -> int:
+def _sentinels(files: SourceFiles, settings: TokenizerFilesConfig, default: int) -> int:
     """Return the number of tokens ``<extra_id_N>``."""
-    if not usual:
+    if not default:
         return 0
-    count: int = settings.option("extra_ids", (int,), usual)
+    count: int = settings.option("extra_ids", (int,), default)
     if isinstance(count, bool) or count < 0:
         raise VerificationError(f"{files.path(TOKENIZER_CONFIG)}: extra_ids = {count} is no number")
     check_limit(files.path(TOKENIZER_CONFIG), "extra_ids", count, MAX_ADDED_TOKENS)

@@ -276,10 +276,10 @@ def _started(family: "Family", requested: ConfigDict, *, offline: bool) -> str:
     init_from = _converted(requested["init_from"], InitConfig, "settings: init_from")
     config = resolve_init_checkpoint(init_from.model, family, offline=offline).config
     sizes = family.sizes()
-    alike = {name: config_similarity(candidate, config) for name, candidate in sizes.items()}
-    best = max(alike, key=alike.__getitem__)
+    similarity = {name: config_similarity(candidate, config) for name, candidate in sizes.items()}
+    best = max(similarity, key=similarity.__getitem__)
     size = requested.get("size", best)
-    if size in sizes and alike[size] < alike[best]:
+    if size in sizes and similarity[size] < similarity[best]:
         differences = config_differences(sizes[size], config)
         raise UsageError(
             f"size is {size}, and {init_from.model} is most like {best}: {', '.join(differences)}",

@@ -22,8 +22,8 @@ def parallelize(loss_module: LossModule, config: TrainConfig, dist: DistContext)
     """
     if config.gradient_checkpointing:
         for block in transformer_blocks(loss_module):
-            again = partial(checkpoint, block.forward, use_reentrant=False)
-            block.forward = again
+            recomputed = partial(checkpoint, block.forward, use_reentrant=False)
+            block.forward = recomputed
     if config.fsdp and dist.world_size > 1:
         apply_fsdp(loss_module, dist)
     wrapped: nn.Module = loss_module

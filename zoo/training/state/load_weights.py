@@ -116,10 +116,10 @@ def copy_weights(
     if differ is not None:
         raise UsageError(f"{reference} cannot be started with as it is: {differ}", _WIDTH)
     targets = network.module.state_dict(keep_vars=True)
-    meant = _same_sources(checkpoint, network)
+    target_names = _same_sources(checkpoint, network)
     left = []
     for name, value in _stored(checkpoint):
-        place = targets.get(meant.get(name, ""))
+        place = targets.get(target_names.get(name, ""))
         if place is None:
             left.append(name)
             continue

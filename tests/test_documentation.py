@@ -1,0 +1,97 @@
+"""Links, files, Python names and options in the documentation exist."""
+
+import importlib
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from zoo.cli import cli
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(
+    str(path.relative_to(ROOT))
+    for path in (
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("docs/example-plugin/*.md"),
+    )
+    if path.name != "CHANGELOG.md"  # it names what was removed
+)
+LOCAL_FILES = ("zoo.json", "zoo.lock")  # files of a model and of a project, not Python names
+FOREIGN = re.compile(r"torchrun|srun|SBATCH|rdzv|signals-to-handle|mypy|tests\.fuzz")
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
+
+def options(command: click.Command, ctx: click.Context) -> set[str]:
+    """Return the options of a command and of the commands in it."""
+    names = {name for parameter in command.params for name in parameter.opts}
+    if isinstance(command, click.Group):
+        for name in command.list_commands(ctx):
+            inner = command.get_command(ctx, name)
+            assert inner is not None, name
+            names |= options(inner, click.Context(inner, parent=ctx))
+    return names
+
+
+def exists(name: str) -> bool:
+    """Return whether a dotted name is a module or an attribute of one."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            value: object = importlib.import_module(".".join(parts[:length]))
+        except ImportError:
+            continue
+        for attribute in parts[length:]:
+            if not hasattr(value, attribute):
+                return False
+            value = getattr(value, attribute)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_to_files(name: str) -> None:
+    links = set(re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page(name)))
+    assert [
+        link for link in sorted(links) if not (ROOT / name).parent.joinpath(link).exists()
+    ] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_files_of_the_repository_exist(name: str) -> None:
+    paths = set(
+        re.findall(r"`((?:zoo|plugins|converters|tests|benchmarks|docs)/[\w./]+)`", page(name))
+    )
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_python_names_exist(name: str) -> None:
+    names = set(re.findall(r"`(zoo(?:\.\w+)+)`", page(name))) - set(LOCAL_FILES)
+    assert [dotted for dotted in sorted(names) if not exists(dotted)] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_options_exist(name: str) -> None:
+    lines = [line for line in page(name).splitlines() if not FOREIGN.search(line)]
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", "\n".join(lines)))
+    assert sorted(named - options(cli, click.Context(cli)) - {"--help", "--version"}) == []
+
+
+def test_environment_variables_are_documented() -> None:
+    sources = (path.read_text("utf-8") for path in (ROOT / "zoo").rglob("*.py"))
+    reads = r'environ(?:\.get\(|\[)"(\w+)"(?!\] =)'
+    variables = {name for source in sources for name in re.findall(reads, source)}
+    table = set(re.findall(r"`([A-Z][A-Z_]+)`", page("docs/api.md")))
+    assert {"ZOO_HOME", "ZOO_PLUGINS", "RANK"} <= variables
+    assert sorted(variables - table) == []
+
+
+def test_pages_are_found() -> None:
+    assert {"README.md", "docs/api.md", "docs/example-plugin/README.md"} <= set(PAGES)
+    assert exists("zoo.load") and not exists("zoo.nothing") and not exists("zoo.nn.nothing")

@@ -38,8 +38,8 @@ def hub_checkpoint(tmp_path: Path) -> Make:
         import transformers
 
         torch.manual_seed(len(architecture))
-        config = transformers.BertConfig(**{**SMALL, **changes})
-        model = getattr(transformers, architecture)(config)
+        kind = getattr(transformers, architecture)
+        model = kind(kind.config_class(**{**SMALL, **changes}))
         for parameter in model.parameters():
             torch.nn.init.normal_(parameter)
         model.to(getattr(torch, dtype)).save_pretrained(tmp_path / name)

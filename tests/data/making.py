@@ -8,7 +8,7 @@ from typing import Any
 from tests.tokenizers.texts import prose
 from zoo.data.build import CorpusSpec, build
 from zoo.data.corpus import Corpus, Split
-from zoo.data.readers import ReaderConfig
+from zoo.data.readers.documents import ReaderConfig
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.plugins import get_family
 

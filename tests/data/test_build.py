@@ -12,7 +12,7 @@ from tests.data.making import SMALL, built, contents, files_of, paragraphs, trai
 from tests.processes import run_limited
 from tests.reporting import record
 from zoo.data.corpus import Corpus
-from zoo.data.corpus_cache import cached_corpus
+from zoo.data.corpus_cache import SAMPLE, cached_corpus
 from zoo.data.tokenizer import TokenizerToTrain, load_tokenizer
 from zoo.errors import UsageError
 from zoo.plugins import get_family
@@ -208,9 +208,21 @@ def test_the_packaged_corpus_needs_nothing_else() -> None:
     corpus = cached_corpus([], TokenizerToTrain.for_family(get_family("electra"), vocab_size=1000))
     assert corpus.record.vocab_size == 1000
     train, held = corpus.split("train"), corpus.split("validation")
-    assert len(train.documents) + len(held.documents) - 2 == 34
-    assert train.tokens > 50_000
-    assert held.tokens > 1000
+    # the chapters of the table in its README.md
+    table = (SAMPLE / "README.md").read_text("utf-8")
+    chapters = [int(line.split("|")[6]) for line in table.splitlines() if ".txt` |" in line]
+    assert len(train.documents) + len(held.documents) - 2 == sum(chapters) == 356
+    assert train.tokens > 1_000_000
+    assert held.tokens > 100_000
+
+
+def test_the_packaged_corpus_has_the_files_of_its_table() -> None:
+    table = (SAMPLE / "README.md").read_text("utf-8")
+    rows = [line.split("|") for line in table.splitlines() if ".txt` |" in line]
+    sizes = {row[1].strip(" `"): int(row[7].replace(",", "")) for row in rows}
+    files = {path.name: path.stat().st_size for path in SAMPLE.glob("*.txt")}
+    assert sizes == files
+    assert sum(files.values()) < 5_000_000
 
 
 def test_a_corpus_gives_its_tokenizer_to_another(tmp_path: Path, texts: Path) -> None:

@@ -21,7 +21,7 @@ from tests.data.making import built, paragraphs, trained
 from tests.disks import small_disk
 from tests.processes import run_limited
 from zoo.data import build as build_module
-from zoo.data.readers import expand_paths
+from zoo.data.readers.documents import expand_paths
 from zoo.data.tokenizer import load_tokenizer
 from zoo.errors import SourceError, UsageError, VerificationError, ZooError
 from zoo.plugins import get_family
@@ -159,7 +159,7 @@ def test_a_file_that_unpacks_to_a_thousand_times_its_size_is_refused(
 
 READ = """
 import sys; from pathlib import Path
-from zoo.data.readers import ReaderConfig, read_documents
+from zoo.data.readers.documents import ReaderConfig, read_documents
 from zoo.errors import VerificationError
 try:
     print(sum(map(len, read_documents([Path(sys.argv[1])], ReaderConfig()))))

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 import zstandard
 
-from zoo.data.readers import ReaderConfig, expand_paths, read_documents
+from zoo.data.readers.documents import ReaderConfig, expand_paths, read_documents
 from zoo.data.sentences import sentence_spans
 
 TEXTS = ["One sentence.\nAnd two: é.", "A second document…", "中文 and no more"]
@@ -65,8 +65,8 @@ def test_where_documents_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("piece", [1, 2, 3, 7, 64])
 def test_pieces_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int) -> None:
-    monkeypatch.setattr("zoo.data.text_io.READ_BYTES", piece)
-    monkeypatch.setattr("zoo.data.text_io.ZSTD_READ_BYTES", piece)
+    monkeypatch.setattr("zoo.data.readers.text_io.READ_BYTES", piece)
+    monkeypatch.setattr("zoo.data.readers.text_io.ZSTD_READ_BYTES", piece)
     for name, content in (
         ("a.txt", PLAIN),
         ("a.gz", gzip.compress(PLAIN, mtime=0)),
@@ -119,12 +119,12 @@ def test_a_long_line_is_cut_into_documents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, separator: str
 ) -> None:
     """Cuts are between words if possible, and never inside a character."""
-    monkeypatch.setattr("zoo.data.text_io.MAX_LINE_BYTES", 1000)
-    monkeypatch.setattr("zoo.data.readers.MAX_DOCUMENT_CHARACTERS", 1000)
+    monkeypatch.setattr("zoo.data.readers.text_io.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("zoo.data.readers.documents.MAX_DOCUMENT_CHARACTERS", 1000)
     text = separator.join(f"w\u00f6rd\u4e2d{number}" for number in range(2000))
     (tmp_path / "a.txt").write_text(text, "utf-8", newline="")
     for piece in (100, 1 << 20):
-        monkeypatch.setattr("zoo.data.text_io.READ_BYTES", piece)
+        monkeypatch.setattr("zoo.data.readers.text_io.READ_BYTES", piece)
         cut = read(tmp_path / "a.txt")
         assert max(map(len, cut)) <= 2000 and len(cut) > 10
         words = [word for part in cut for word in part.split()]
@@ -137,7 +137,7 @@ def test_a_long_line_is_cut_into_documents(
 def test_no_document_is_longer_than_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reading: dict[str, str]
 ) -> None:
-    monkeypatch.setattr("zoo.data.readers.MAX_DOCUMENT_CHARACTERS", 100)
+    monkeypatch.setattr("zoo.data.readers.documents.MAX_DOCUMENT_CHARACTERS", 100)
     text = "\n".join("some words " * 5 for _ in range(50))
     (tmp_path / "a.txt").write_text(text)
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": text}))

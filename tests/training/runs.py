@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import warm
+from zoo.data.corpus_cache import SAMPLE
 from zoo.training.config.overrides import deep_merge
 from zoo.training.config.schema import TrainConfig, build_config
 from zoo.training.distributed.context import DistContext
@@ -19,6 +20,11 @@ from zoo.training.entrypoints import train
 from zoo.training.state.checkpoints import Tensors, list_checkpoints, load_tensors, read_meta
 
 SMALL: Mapping[str, Any] = {
+    # two books: the whole corpus of the package takes longer to tokenize than a run
+    "data": {
+        "paths": [str(SAMPLE / "alice.txt")],
+        "eval_paths": [str(SAMPLE / "looking_glass.txt")],
+    },
     "vocab_size": 400,
     "seq_len": 64,
     "global_batch_tokens": 256,
@@ -47,10 +53,9 @@ def run_training(path: Path, family: str, **changes: Any) -> Path:
 
 
 def options(**changes: Any) -> list[str]:
-    """Return the small settings as options of the command line."""
-    return [
-        f"--set={name}={json.dumps(value)}" for name, value in deep_merge(SMALL, changes).items()
-    ]
+    """Return the small settings as options of the command line; ``None`` leaves one out."""
+    settings = deep_merge(SMALL, changes).items()
+    return [f"--set={name}={json.dumps(value)}" for name, value in settings if value is not None]
 
 
 def command(*arguments: str) -> list[str]:

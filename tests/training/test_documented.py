@@ -13,7 +13,15 @@ from zoo.training.config.schema import TrainConfig, build_config
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/pretraining.md", "docs/pretraining-curves.md")
-NOT_SETTINGS = ("family_or_file", "resume", "output", "device", "offline", "as_json")
+NOT_SETTINGS = (
+    "family_or_file",
+    "resume",
+    "seeds",
+    "output",
+    "device",
+    "offline",
+    "as_json",
+)
 
 
 def documented_arguments() -> list[str]:

@@ -51,7 +51,7 @@ def texts(folder: Path, content: bytes) -> str:
 )
 def test_a_corpus_that_does_not_do(tmp_path: Path, content: bytes, code: int, message: str) -> None:
     run = tmp_path / "run"
-    arguments = [FAMILY, *options(), "--data", texts(tmp_path, content), "-o", str(run)]
+    arguments = [FAMILY, *options(data=None), "--data", texts(tmp_path, content), "-o", str(run)]
     assert message in refusal(*arguments, code=code)
     assert not run.exists()
 
@@ -67,7 +67,7 @@ def test_a_corpus_that_was_changed_is_refused_before_the_first_step(
     content[100:102], content[102:104] = content[102:104], content[100:102]
     (corpus / name).write_bytes(content)
     run = tmp_path / "run"
-    line = refusal(FAMILY, *options(), "--data", str(corpus), "-o", str(run), code=3)
+    line = refusal(FAMILY, *options(data=None), "--data", str(corpus), "-o", str(run), code=3)
     assert str(corpus / name) in line
     assert not run.exists()
 

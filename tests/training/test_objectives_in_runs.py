@@ -71,6 +71,7 @@ def test_loss_falls_and_the_final_model_is_a_checkpoint(
         family,
         objective=objective,
         max_steps=30,
+        eval_sequences=16,
         micro_batch_tokens=None,
         eval_steps=10,
         save_steps=30,

@@ -34,6 +34,8 @@ COMMANDS = {
         "Check that resuming and gradient accumulation are exact.",
     ),
     "run": ("zoo.cli.inference.run", "Run a task: embed, fill-mask, classify, generate, ..."),
+    "eval": ("zoo.cli.inference.eval", "Evaluate a model on data of your own."),
+    "compare": ("zoo.cli.training.compare", "Compare training runs, over their seeds."),
     "export": ("zoo.cli.models.export", "Export a model to ONNX and compare it with torch."),
     "corpus": ("zoo.cli.training.corpus", "Build tokenized corpora from text."),
     "bench": (

@@ -6,14 +6,21 @@ from typing import Any
 
 import msgspec
 
+from zoo.data.corpus_cache import SAMPLE
 from zoo.families.base import Family
 
-SETTINGS = {"vocab_size": 400, "global_batch_tokens": 512, "max_steps": 20, "logging_steps": 1}
+SETTINGS = {
+    "data": {"paths": [str(SAMPLE / "alice.txt")]},
+    "vocab_size": 400,
+    "global_batch_tokens": 512,
+    "max_steps": 20,
+    "logging_steps": 1,
+}
 LENGTH = 64
 
 
 def smoke_train(family: Family, config: Any, path: Path) -> list[float]:
-    """Pretrain a model by the recipe of the size ``tiny``, on the corpus of the package.
+    """Pretrain a model by the recipe of the size ``tiny``, on a book of the package's corpus.
 
     Args:
         family: the family of an installed plugin.

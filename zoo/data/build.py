@@ -24,7 +24,7 @@ from zoo.data.encoding import (
     select_documents,
     vocabulary_size,
 )
-from zoo.data.readers import ReaderConfig, expand_paths, read_documents
+from zoo.data.readers.documents import ReaderConfig, expand_paths, read_documents
 from zoo.data.shard_writer import SHARD_BYTES, SplitWriter
 from zoo.data.split import ValidationSplit
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain

@@ -9,7 +9,7 @@ from blake3 import blake3
 
 from zoo.data.build import CorpusSpec, build
 from zoo.data.corpus import FORMAT_VERSION, MANIFEST, Corpus
-from zoo.data.readers import ReaderConfig
+from zoo.data.readers.documents import ReaderConfig
 from zoo.data.tokenizer import ExistingTokenizer, TokenizerToTrain
 from zoo.errors import UsageError
 from zoo.io.paths import home

@@ -100,7 +100,7 @@ def train(
             _in_turn(dist, build) if deep_merge(values, overrides).get("init_from") else build()
         )
         _check_ranks(config, dist)
-    path = Path(dist.broadcast(str(output or _free_path(config))))
+    path = Path(dist.broadcast(str(output or free_path(config))))
     if path.exists():
         raise UsageError(f"{path} exists", f"`zoo pretrain --resume {path}`, or another -o")
     dist.barrier()  # all processes have chosen their path before it is created
@@ -287,7 +287,8 @@ def _corpus_digest(setup: TrainSetup) -> str:
     return hash_file(setup.corpus.path / CORPUS).blake3
 
 
-def _free_path(config: TrainConfig) -> Path:
+def free_path(config: TrainConfig) -> Path:
+    """Return the default directory of a new run: ``runs/FAMILY-SIZE``, numbered if it exists."""
     base = Path("runs") / f"{config.family}-{config.size}"
     number = 1
     while (path := base if number == 1 else base.with_name(f"{base.name}-{number}")).exists():

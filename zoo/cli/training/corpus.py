@@ -118,7 +118,7 @@ def build(
     """
     from zoo.data.build import CorpusSpec
     from zoo.data.build import build as make
-    from zoo.data.readers import ReaderConfig
+    from zoo.data.readers.documents import ReaderConfig
     from zoo.io.output.overwrite import check_target
 
     sources = [Path(path) for path in (options["tokenizer"],) if path and Path(path).exists()]

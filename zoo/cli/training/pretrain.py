@@ -1,7 +1,7 @@
 """``zoo pretrain``."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,9 @@ from zoo.cli.training.options import (
     run_options,
 )
 
+if TYPE_CHECKING:
+    from zoo.training.distributed.context import DistContext
+
 
 @click.command(
     epilog="""\b
@@ -25,6 +28,7 @@ Examples, with one of `zoo families` as FAMILY:
   zoo pretrain FAMILY --init-from REF --data articles/ --max-steps 10000
   zoo pretrain settings.yaml --max-steps 10000
   zoo pretrain --resume runs/books
+  zoo pretrain FAMILY --seeds 3 -o runs/three   compare them by `zoo compare runs/three`
   torchrun --nproc-per-node 8 -m zoo pretrain FAMILY --size base --data corpus/ -o runs/base
 
 \b
@@ -33,6 +37,12 @@ settings are set with dots: --set optimizer.max_grad_norm=0.5 --set config.dropo
 )
 @config_argument
 @run_options
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Train N runs, with seeds from --seed on.",
+)
 @click.option(
     "--resume",
     type=click.Path(path_type=Path, file_okay=False),
@@ -52,6 +62,7 @@ def command(
     /,
     family_or_file: str | None,
     resume: Path | None,
+    seeds: int | None,
     output: Path | None,
     device: str | None,
     offline: bool,
@@ -66,19 +77,11 @@ def command(
     if family_or_file is None and resume is None:
         raise click.UsageError("name a family to pretrain, or give --resume RUN", ctx)
     from zoo.errors import Interrupted
-    from zoo.training import entrypoints as entrypoints
     from zoo.training.distributed.context import DistContext
 
-    values, changes = config_values(family_or_file), overrides_from_options(ctx, options)
     dist = DistContext.initialize(device)
     try:
-        if resume is not None:
-            path = resume
-            model = entrypoints.resume(resume, values, changes, dist, offline=offline)
-        else:
-            path, model = entrypoints.train(
-                values, changes, output, dist, offline=offline, file=config_file(family_or_file)
-            )
+        paths = _train(ctx, family_or_file, resume, seeds, output, dist, offline, options)
     except RuntimeError as error:
         if not dist.is_peer_failure(error):
             raise
@@ -86,5 +89,38 @@ def command(
     finally:
         dist.destroy()
     if dist.is_main_process:
-        paths = {"run": str(path), "model": str(model), "report": str(path / "report.html")}
-        result(paths, [f"{name}: {location}" for name, location in paths.items()], as_json=as_json)
+        result(paths, [f"{name}: {path}" for name, path in paths.items()], as_json=as_json)
+
+
+def _train(
+    ctx: click.Context,
+    family_or_file: str | None,
+    resume: Path | None,
+    seeds: int | None,
+    output: Path | None,
+    dist: "DistContext",
+    offline: bool,
+    options: dict[str, Any],
+) -> dict[str, str]:
+    """Start or resume a run, or several, and return their paths."""
+    from zoo.training import entrypoints
+    from zoo.training.seeds import is_seed_directory, resume_seeds, train_seeds
+
+    settings, changes = config_values(family_or_file), overrides_from_options(ctx, options)
+    if resume is not None and is_seed_directory(resume):
+        if seeds is not None or settings or changes:
+            raise click.UsageError(f"--resume {resume} goes on with the settings of its runs", ctx)
+        resume_seeds(resume, dist, offline=offline)
+        return {"runs": str(resume)}
+    if resume is not None:
+        model = entrypoints.resume(resume, settings, changes, dist, offline=offline)
+        return _paths(resume, model)
+    new: dict[str, Any] = {"offline": offline, "file": config_file(family_or_file)}
+    if seeds is not None:
+        runs = train_seeds(settings, changes, output, dist, seeds, **new)
+        return {"runs": str(runs[0].parent)}
+    return _paths(*entrypoints.train(settings, changes, output, dist, **new))
+
+
+def _paths(run: Path, model: Path) -> dict[str, str]:
+    return {"run": str(run), "model": str(model), "report": str(run / "report.html")}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
-from zoo.data.readers import ReaderConfig
+from zoo.data.readers.documents import ReaderConfig
 from zoo.errors import SourceError, UsageError, did_you_mean
 from zoo.families.recipe import Recipe, SeqLenWarmup
 from zoo.io.limits import MAX_NEW_VOCABULARY, MAX_ROW_TOKENS, MAX_RUN_NUMBER

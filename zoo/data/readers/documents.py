@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from zoo.data.text_io import COMPRESSED, check_expansion, read_lines
+from zoo.data.readers.text_io import COMPRESSED, check_expansion, read_lines
 from zoo.errors import SourceError, UsageError, VerificationError, did_you_mean
 from zoo.io.files import open_regular
 from zoo.io.limits import MAX_DOCUMENT_CHARACTERS, MAX_PARQUET_ITEMS

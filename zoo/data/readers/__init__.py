@@ -1,0 +1,1 @@
+"""Readers of files: documents of text, and tables of rows."""

@@ -1,0 +1,65 @@
+"""Evaluation of models: from a checkpoint and files to numbers.
+
+The module of an evaluation is imported on first use.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.evaluate.base import Evaluation
+    from zoo.inference import Session
+
+__all__ = ["EVALUATIONS", "evaluation_type", "make_evaluation"]
+
+# name -> (class, one-line help)
+EVALUATIONS = {
+    "minimal-pairs": (
+        "zoo.evaluate.minimal_pairs:MinimalPairs",
+        "Prefer the acceptable of two sentences.",
+    ),
+    "perplexity": ("zoo.evaluate.perplexity:Perplexity", "Predict each token from those before."),
+    "pseudo-perplexity": (
+        "zoo.evaluate.perplexity:PseudoPerplexity",
+        "Predict each token from all others.",
+    ),
+    "replaced-tokens": (
+        "zoo.evaluate.replaced_tokens:ReplacedTokens",
+        "Detect tokens that were replaced.",
+    ),
+}
+
+
+def evaluation_type(name: str) -> "type[Evaluation]":
+    """Return the class of an evaluation.
+
+    Raises:
+        UsageError: no evaluation has that name; the nearest is named.
+    """
+    if name not in EVALUATIONS:
+        raise UsageError(
+            f"no evaluation is called {name!r}",
+            did_you_mean(name, list(EVALUATIONS)) or f"there are {', '.join(EVALUATIONS)}",
+        )
+    module, _, kind = EVALUATIONS[name][0].partition(":")
+    return getattr(importlib.import_module(module), kind)  # type: ignore[no-any-return]
+
+
+def make_evaluation(
+    name: str, checkpoint: "Checkpoint", session: "Session", **options: Any
+) -> "Evaluation":
+    """Return an evaluation.
+
+    Args:
+        name: one of ``EVALUATIONS``.
+        checkpoint: the checkpoint.
+        session: the model.
+        **options: ``limit``, and those of the evaluation's class.
+
+    Raises:
+        UsageError: no evaluation has that name, or the model does not support it.
+    """
+    return evaluation_type(name)(checkpoint, session, **options)

@@ -1,0 +1,82 @@
+"""Interface of evaluations: a model and files in, numbers out."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.errors import UsageError
+from zoo.inference.scoring import Scorer, make_scorer
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.inference import Session
+    from zoo.tokenizers import Encoded
+
+
+@dataclass(frozen=True)
+class Result:
+    """Result of an evaluation.
+
+    Attributes:
+        metrics: name -> value, of the whole data.
+        details: name -> further values, such as those of each part.
+    """
+
+    metrics: Mapping[str, float]
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Evaluation(ABC):
+    """An evaluation of a model.
+
+    Args:
+        checkpoint: the checkpoint.
+        session: the model.
+        limit: number of examples to use, the first of the files; ``None`` for all.
+        **options: options of the evaluation.
+
+    Attributes:
+        name: value of ``--task``.
+        scorers: scorers of the models that can be evaluated; empty for all.
+
+    Raises:
+        UsageError: the head of the model does not support the evaluation.
+    """
+
+    name: ClassVar[str]
+    scorers: ClassVar[tuple[type[Scorer], ...]] = ()
+
+    def __init__(
+        self,
+        checkpoint: "Checkpoint",
+        session: "Session",
+        *,
+        limit: int | None = None,
+    ) -> None:
+        self.checkpoint, self.limit = checkpoint, limit
+        self.scorer = make_scorer(checkpoint, session, self.scorers)
+
+    @abstractmethod
+    def evaluate(self, files: Sequence[Path]) -> Result:
+        """Return the result over files.
+
+        Raises:
+            UsageError: a file does not suit the evaluation.
+            SourceError, VerificationError: a file cannot be read, or is damaged.
+            NonFiniteError: an output is NaN or infinite.
+        """
+
+    def require_short(self, text: str, encoded: "Encoded") -> None:
+        """Check that a text is not longer than the model allows.
+
+        Raises:
+            UsageError: it is.
+        """
+        limit, tokens = self.scorer.max_tokens, len(encoded.ids) + self.scorer.added_tokens
+        if limit is not None and tokens > limit:
+            raise UsageError(
+                f"a text has {tokens} tokens, and the model takes {limit}: {text[:60]!r}",
+                "leave it out",
+            )

@@ -1,0 +1,150 @@
+"""Perplexity of texts: exp of the mean negative log-likelihood of their tokens."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.data.readers.documents import ReaderConfig, expand_paths, read_documents
+from zoo.errors import UsageError
+from zoo.evaluate.base import Evaluation, Result
+from zoo.inference.scoring import CausalScorer, MaskedScorer, ScoredRow, Scorer, TextScore
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Perplexity(Evaluation):
+    """Perplexity of a causal language model over documents.
+
+    A document that is longer than the model's limit is scored in windows: each starts ``stride``
+    tokens after the one before it, and scores the tokens that no window before it has scored.
+    The smaller the stride, the more context, and the more time.
+
+    ``loss`` is the mean negative log-likelihood per token in nats, ``perplexity`` its exponential,
+    and ``bits_per_byte`` the same sum in bits per byte of the text, which models with different
+    tokenizers share.
+
+    Args:
+        *args: see ``Evaluation``.
+        stride: number of tokens between the starts of windows; by default half of a window.
+        **options: see ``Evaluation``.
+
+    Raises:
+        UsageError: the stride is larger than a window.
+    """
+
+    name: ClassVar[str] = "perplexity"
+    scorers: ClassVar[tuple[type[Scorer], ...]] = (CausalScorer,)
+
+    def __init__(self, *args: Any, stride: int | None = None, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.width = self.scorer.max_tokens
+        if self.width is not None and not 0 < (stride or 1) < self.width:
+            raise UsageError(
+                f"the stride is {stride}, and a window has {self.width} tokens",
+                "give a smaller --stride",
+            )
+        self.stride = stride or (None if self.width is None else self.width // 2)
+
+    def evaluate(self, files: Sequence[Path]) -> Result:
+        """See ``Evaluation``."""
+        documents = list(read_texts(files, self.limit))
+        encoded = self.scorer.tokenizer.encode(documents, max_tokens=None, offsets=False)
+        rows = (
+            window
+            for number, text in enumerate(encoded)
+            for row in self.scorer.rows(text, number)
+            for window in split_row(row, self.width, self.stride)
+        )
+        return likelihood_result(self.scorer.score_rows(rows, len(documents)), documents)
+
+
+class PseudoPerplexity(Evaluation):
+    """Perplexity of a masked language model: each token is predicted from all others of its text.
+
+    Salazar et al. 2020 (arXiv:1910.14659, section 2.2). A text is a line of a document, such as a
+    paragraph, cut at the model's limit. The numbers are those of ``Perplexity``, and ``accuracy``;
+    they cannot be compared with those of causal models, which see less context.
+    """
+
+    name: ClassVar[str] = "pseudo-perplexity"
+    scorers: ClassVar[tuple[type[Scorer], ...]] = (MaskedScorer,)
+
+    def evaluate(self, files: Sequence[Path]) -> Result:
+        """See ``Evaluation``."""
+        lines = (line for text in read_texts(files, None) for line in text.splitlines() if line)
+        texts = [line for _, line in zip(range(self.limit or 2**63), lines, strict=False)]
+        encoded = self.scorer.tokenizer.encode(
+            texts, max_tokens=self.scorer.max_tokens, offsets=False
+        )
+        result = likelihood_result(self.scorer.score(encoded), texts)
+        cut = sum(text.truncated for text in encoded)
+        return Result({**result.metrics, **({"truncated_tokens": cut} if cut else {})})
+
+
+def read_texts(files: Sequence[Path], limit: int | None) -> Iterator[str]:
+    """Yield the documents of files, which blank lines separate in plain text.
+
+    Args:
+        files: files, directories and patterns.
+        limit: largest number of documents.
+
+    Raises:
+        UsageError: there is no text.
+        SourceError, VerificationError: a file cannot be read, or is damaged.
+    """
+    count = 0
+    for document in read_documents(expand_paths(files), ReaderConfig()):
+        if count == limit:
+            return
+        count += 1
+        yield document
+    if not count:
+        raise UsageError(f"{files[0]} has no text", "give a file with text")
+
+
+def split_row(row: ScoredRow, width: int | None, stride: int | None) -> Iterator[ScoredRow]:
+    """Split a row of a causal model into overlapping windows; each token is scored once.
+
+    Args:
+        row: the row; position k predicts the token at k + 1.
+        width: largest number of tokens of a window; ``None`` for no limit.
+        stride: number of tokens between the starts of windows.
+    """
+    import numpy as np
+
+    if width is None or stride is None or len(row.ids) <= width:
+        yield row
+        return
+    scored, start = 0, 0  # number of labels that windows so far have scored
+    while scored < len(row.labels):
+        ids: NDArray[np.int64] = row.ids[start : start + width]
+        end = start + len(ids) - 1  # labels before this one are in the window
+        yield ScoredRow(
+            ids, (), np.arange(scored - start, end - start), row.labels[scored:end], row.text
+        )
+        scored, start = end, start + stride
+
+
+def likelihood_result(scores: Sequence[TextScore], texts: Sequence[str]) -> Result:
+    """Return the metrics of log-likelihoods over texts.
+
+    Raises:
+        UsageError: no token was scored.
+    """
+    tokens = sum(score.tokens for score in scores)
+    if not tokens:
+        raise UsageError("the texts have no tokens to score", "give more text")
+    total = -sum(score.log_prob for score in scores)
+    loss = total / tokens
+    return Result(
+        {
+            "loss": loss,
+            "perplexity": math.exp(loss) if loss < 700 else math.inf,
+            "bits_per_byte": total / math.log(2) / sum(len(text.encode()) for text in texts),
+            "accuracy": sum(score.correct for score in scores) / tokens,
+            "tokens": tokens,
+            "texts": len(texts),
+        }
+    )

@@ -1,0 +1,150 @@
+"""Detection of tokens that were replaced by others, drawn by their frequency.
+
+A discriminator's own generator makes harder or easier replacements as it is better or worse. Here
+the replacements depend on the text and a seed alone, so that discriminators can be compared: a
+token is drawn by its frequency in the text, so that frequency alone gives an area of 0.5.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.data.rng import generator
+from zoo.errors import UsageError
+from zoo.evaluate.base import Evaluation, Result
+from zoo.evaluate.metrics import roc_auc
+from zoo.evaluate.perplexity import read_texts
+from zoo.inference.scoring import DiscriminatorScorer, ScoredRow, Scorer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class ReplacedTokens(Evaluation):
+    """Area under the ROC curve of a replaced-token detector, over rows of documents.
+
+    Documents are cut into rows of ``seq_len`` tokens, special tokens included; a shorter rest is
+    left out. ``accuracy`` is that of the threshold 1/2.
+
+    Args:
+        *args: see ``Evaluation``; ``limit`` is the number of rows.
+        seq_len: number of tokens per row.
+        replace_prob: fraction of the tokens of a row that is replaced.
+        seed: seed of the replacements.
+        **options: see ``Evaluation``.
+
+    Raises:
+        UsageError: the rows are longer than the model allows.
+    """
+
+    name: ClassVar[str] = "replaced-tokens"
+    scorers: ClassVar[tuple[type[Scorer], ...]] = (DiscriminatorScorer,)
+
+    def __init__(
+        self,
+        *args: Any,
+        seq_len: int = 64,
+        replace_prob: float = 0.1,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        limit = self.scorer.max_tokens
+        if limit is not None and seq_len > limit:
+            raise UsageError(
+                f"rows of {seq_len} tokens are too long: the model takes {limit}",
+                f"--seq-len {limit}",
+            )
+        self.seq_len, self.replace_prob, self.seed = seq_len, replace_prob, seed
+
+    def evaluate(self, files: Sequence[Path]) -> Result:
+        """See ``Evaluation``."""
+        import numpy as np
+
+        rows = list(self._rows(files))[: self.limit]
+        if not rows:
+            raise UsageError(
+                f"no document of {files[0]} fills a row of {self.seq_len} tokens",
+                "give more text, or a smaller --seq-len",
+            )
+        replaced = self._replace(rows, files[0])
+        results = [(values, original) for _, values, original in self.scorer.run(rows)]
+        scores = np.concatenate([values for values, _ in results])
+        predicted = ~np.concatenate([original for _, original in results])
+        return Result(
+            {
+                "area_under_curve": roc_auc(-scores, replaced),
+                "accuracy": float((predicted == replaced).mean()),
+                "replaced": float(replaced.mean()),
+                "tokens": len(replaced),
+                "rows": len(rows),
+            }
+        )
+
+    def _replace(self, rows: Sequence[ScoredRow], file: Path) -> "NDArray[np.bool_]":
+        """Replace tokens of all rows in place, and return which were replaced, (tokens,)."""
+        import numpy as np
+
+        every = np.concatenate([row.labels for row in rows])
+        tokens, counts = np.unique(every, return_counts=True)
+        if len(tokens) < 2:
+            raise UsageError(f"{file} has one token alone", "give more text")
+        cumulative = counts.cumsum() / counts.sum()
+        rngs = (generator(self.seed, "replaced", number) for number in range(len(rows)))
+        return np.concatenate(
+            [
+                replace_tokens(row, tokens, cumulative, self.replace_prob, rng)
+                for row, rng in zip(rows, rngs, strict=True)
+            ]
+        )
+
+    def _rows(self, files: Sequence[Path]) -> Iterator[ScoredRow]:
+        """Yield the rows, each with the special tokens of a text of its own."""
+        import numpy as np
+
+        documents = list(read_texts(files, None))
+        for document in self.scorer.tokenizer.encode(documents, max_tokens=None, offsets=False):
+            ids, special = np.array(document.ids, np.int64), np.array(document.special, bool)
+            inner = np.flatnonzero(~special)
+            if not len(inner):
+                continue
+            before, after = ids[: inner[0]], ids[inner[-1] + 1 :]
+            width = self.seq_len - len(before) - len(after)
+            positions = np.arange(width) + len(before)
+            for start in range(inner[0], inner[-1] + 2 - width, max(width, 1)):
+                row = np.concatenate([before, ids[start : start + width], after])
+                yield ScoredRow(row, (), positions, row[positions].copy(), 0)
+
+
+def replace_tokens(
+    row: ScoredRow,
+    tokens: "NDArray[np.int64]",
+    cumulative: "NDArray[np.float64]",
+    fraction: float,
+    rng: "np.random.Generator",
+) -> "NDArray[np.bool_]":
+    """Replace tokens of a row in place, each by a different one.
+
+    Args:
+        row: the row; tokens at its positions are replaced.
+        tokens: tokens to draw from, at least two, (n,).
+        cumulative: their cumulative probabilities, (n,).
+        fraction: fraction of the positions, rounded, and at least one.
+        rng: source of the draws.
+
+    Returns:
+        Which of the row's positions were replaced, (positions,).
+    """
+    import numpy as np
+
+    replaced: NDArray[np.bool_] = np.zeros(len(row.positions), bool)
+    count = max(1, round(fraction * len(replaced)))
+    for k in rng.choice(len(replaced), count, replace=False):
+        position = row.positions[k]
+        token = row.ids[position]
+        while token == row.ids[position]:
+            token = tokens[np.searchsorted(cumulative, rng.random(), side="right")]
+        row.ids[position] = token
+        replaced[k] = True
+    return replaced

@@ -1,0 +1,316 @@
+"""Log-likelihoods of texts, by any session of a model that predicts tokens.
+
+A text becomes one row, or for masked language models one row for each of its tokens; rows of
+similar length form batches. Each row names the positions whose logits are read, and their labels.
+"""
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import NonFiniteError, UsageError
+from zoo.families.onnx import LOGITS
+from zoo.inference.tasks.batching import plan_batches
+from zoo.io.progress import progress
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from zoo.checkpoint import Checkpoint
+    from zoo.families.base import Head
+    from zoo.inference import Session
+    from zoo.tokenizers import Encoded, TextTokenizer
+
+    Floats = NDArray[np.float64]
+
+LOGITS_PER_BATCH = 1 << 24  # 64 MB in float32
+BATCH_TOKENS = (512, 8192)  # fewest and most tokens of a batch
+WINDOW_ROWS = 4096  # rows that are sorted by length and batched together
+
+
+@dataclass(frozen=True)
+class ScoredRow:
+    """A row of the model's input.
+
+    Attributes:
+        ids: token ids, (tokens,).
+        type_ids: token types, (tokens,); empty for zeros.
+        positions: positions of the logits that are read, (n,).
+        labels: tokens that these logits predict, (n,).
+        text: index of the text that the row belongs to.
+    """
+
+    ids: "NDArray[np.int64]"
+    type_ids: Sequence[int]
+    positions: "NDArray[np.int64]"
+    labels: "NDArray[np.int64]"
+    text: int
+
+
+@dataclass
+class TextScore:
+    """Score of a text.
+
+    Attributes:
+        log_prob: sum of the log-probabilities of its tokens, in nats.
+        tokens: number of tokens that are scored.
+        correct: number of these that the model finds most likely.
+    """
+
+    log_prob: float = 0.0
+    tokens: int = 0
+    correct: int = 0
+
+
+class Scorer(ABC):
+    """Scores texts with a model.
+
+    Args:
+        checkpoint: the checkpoint.
+        session: the model.
+        tokenizer: tokenizer, by default that of the checkpoint.
+
+    Attributes:
+        max_tokens: largest number of tokens of a row, or ``None``.
+        added_tokens: number of tokens that a row has beside those of its text.
+
+    Raises:
+        UsageError: the tokenizer has no token that the scorer needs.
+        VerificationError: the checkpoint has no tokenizer.
+    """
+
+    added_tokens: int = 0
+
+    def __init__(
+        self,
+        checkpoint: "Checkpoint",
+        session: "Session",
+        tokenizer: "TextTokenizer | None" = None,
+    ) -> None:
+        from zoo.checkpoint import load_text_tokenizer
+
+        self.checkpoint, self.session = checkpoint, session
+        self.tokenizer = tokenizer or load_text_tokenizer(checkpoint)
+        limits = [checkpoint.family.max_seq_len(checkpoint.config), self.tokenizer.max_tokens]
+        self.max_tokens = min((limit for limit in limits if limit is not None), default=None)
+        size = getattr(checkpoint.config, "vocab_size", 1)
+        least, most = BATCH_TOKENS
+        self.max_batch_tokens = max(least, min(most, LOGITS_PER_BATCH // size))
+
+    @abstractmethod
+    def rows(self, encoded: "Encoded", text: int) -> Iterator[ScoredRow]:
+        """Yield the rows of a text.
+
+        Args:
+            encoded: the text's tokens.
+            text: index of the text.
+        """
+
+    def log_probs(
+        self, logits: "NDArray[Any]", labels: "NDArray[np.int64]"
+    ) -> "tuple[Floats, NDArray[np.bool_]]":
+        """Return the log-probability of each label, and whether it is the most likely token.
+
+        Args:
+            logits: (n, vocabulary).
+            labels: (n,).
+        """
+        import numpy as np
+
+        exact = logits.astype(np.float64)
+        exact -= exact.max(axis=-1, keepdims=True)
+        chosen = np.take_along_axis(exact, labels[:, None], axis=-1)[:, 0]
+        return chosen - np.log(np.exp(exact).sum(axis=-1)), chosen == 0
+
+    def score(self, texts: "Sequence[Encoded]") -> list[TextScore]:
+        """Return the score of each text; see ``score_rows``."""
+        rows = (row for number, text in enumerate(texts) for row in self.rows(text, number))
+        return self.score_rows(rows, len(texts))
+
+    def score_rows(self, rows: Iterable[ScoredRow], texts: int) -> list[TextScore]:
+        """Return the score of each text from its rows.
+
+        Args:
+            rows: the rows, by text in order.
+            texts: number of texts.
+
+        Raises:
+            NonFiniteError: a score is NaN or infinite.
+        """
+        scores = [TextScore() for _ in range(texts)]
+        with progress("texts", texts) as advance:
+            finished = 0
+            for row, values, correct in self.run(rows):
+                score = scores[row.text]
+                score.log_prob += float(values.sum())
+                score.tokens += len(values)
+                score.correct += int(correct.sum())
+                advance(row.text - finished)
+                finished = row.text
+        return scores
+
+    def run(
+        self, rows: Iterable[ScoredRow]
+    ) -> "Iterator[tuple[ScoredRow, Floats, NDArray[np.bool_]]]":
+        """Yield each row with the results of ``log_probs`` at its positions, in order.
+
+        Raises:
+            NonFiniteError: a log-probability is NaN or infinite.
+        """
+        source = iter(rows)
+        while window := list(itertools.islice(source, WINDOW_ROWS)):
+            results = {}
+            for indices in plan_batches([len(row.ids) for row in window], self.max_batch_tokens):
+                outputs = self._logits([window[k] for k in indices])
+                for k, logits in zip(indices, outputs, strict=True):
+                    results[k] = self.log_probs(logits[window[k].positions], window[k].labels)
+            for k, row in enumerate(window):
+                values, correct = results.pop(k)
+                if not abs(values.sum()) < float("inf"):
+                    raise NonFiniteError(
+                        f"{self.checkpoint.path}: the score of text {row.text + 1} is not finite"
+                    )
+                yield row, values, correct
+
+    def _logits(self, rows: Sequence[ScoredRow]) -> "NDArray[Any]":
+        import numpy as np
+
+        shape = (len(rows), max(len(row.ids) for row in rows))
+        ids = np.full(shape, self.tokenizer.pad_id, np.int64)
+        mask, types = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        for k, row in enumerate(rows):
+            ids[k, : len(row.ids)], mask[k, : len(row.ids)] = row.ids, 1
+            types[k, : len(row.type_ids)] = row.type_ids
+        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        accepted = {name: inputs[name] for name in self.session.inputs if name in inputs}
+        return self.session.run(accepted, (LOGITS,))[LOGITS]
+
+
+class CausalScorer(Scorer):
+    """Log-likelihood: each token is predicted from those before it.
+
+    The first token is predicted from the token that begins documents in training, which is put
+    before a text whose template has none.
+    """
+
+    added_tokens: int = 1
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        start = self.tokenizer.role_id("bos")
+        start = self.tokenizer.role_id("eos") if start is None else start
+        if start is None:
+            raise UsageError(
+                f"the tokenizer of {self.checkpoint.path} has no token that begins a text",
+                "convert the model with the tokenizer that it was published with",
+            )
+        self.start_id = start
+
+    def rows(self, encoded: "Encoded", text: int) -> Iterator[ScoredRow]:
+        """Yield one row; see ``Scorer``."""
+        import numpy as np
+
+        ids = np.array(encoded.ids, np.int64)
+        if not len(ids) or ids[0] != self.start_id:
+            ids = np.concatenate([[self.start_id], ids])
+        yield ScoredRow(ids, (), np.arange(len(ids) - 1), ids[1:], text)
+
+
+class MaskedScorer(Scorer):
+    """Pseudo-log-likelihood: each token is masked, and predicted from all others.
+
+    Salazar et al. 2020 (arXiv:1910.14659, section 2). Special tokens are not scored.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if self.tokenizer.mask_id is None:
+            raise UsageError(f"the tokenizer of {self.checkpoint.path} has no mask token")
+        self.mask_id = self.tokenizer.mask_id
+
+    def rows(self, encoded: "Encoded", text: int) -> Iterator[ScoredRow]:
+        """Yield one row per token; see ``Scorer``."""
+        import numpy as np
+
+        ids = np.array(encoded.ids, np.int64)
+        for position in np.flatnonzero(~np.array(encoded.special, bool)):
+            masked = ids.copy()
+            masked[position] = self.mask_id
+            at = np.array([position])
+            yield ScoredRow(masked, encoded.type_ids, at, ids[at], text)
+
+
+class DiscriminatorScorer(Scorer):
+    """Sum of the log-probabilities that tokens are original, by a replaced-token detector.
+
+    Every token is seen when it is scored, so that the sum is no likelihood; it ranks texts.
+    Special tokens are not scored.
+    """
+
+    def rows(self, encoded: "Encoded", text: int) -> Iterator[ScoredRow]:
+        """Yield one row; see ``Scorer``."""
+        import numpy as np
+
+        ids = np.array(encoded.ids, np.int64)
+        positions = np.flatnonzero(~np.array(encoded.special, bool))
+        yield ScoredRow(ids, encoded.type_ids, positions, ids[positions], text)
+
+    def log_probs(
+        self, logits: "NDArray[Any]", labels: "NDArray[np.int64]"
+    ) -> "tuple[Floats, NDArray[np.bool_]]":
+        """Return the log-probability that each token is original, and whether it exceeds 1/2.
+
+        Args:
+            logits: (n,), above 0 where a token is predicted to be replaced.
+            labels: (n,), the tokens.
+        """
+        import numpy as np
+
+        return -np.logaddexp(0.0, logits.astype(np.float64)), logits < 0
+
+
+# task of the head, or name of the head -> its scorer
+SCORERS: dict[str, type[Scorer]] = {
+    "generate": CausalScorer,
+    "fill-mask": MaskedScorer,
+    "replaced-token-detection": DiscriminatorScorer,
+}
+
+
+def make_scorer(
+    checkpoint: "Checkpoint", session: "Session", allowed: Sequence[type[Scorer]] = ()
+) -> Scorer:
+    """Return the scorer of a model.
+
+    Args:
+        checkpoint: the checkpoint.
+        session: the model.
+        allowed: scorers that the caller can use; by default all.
+
+    Raises:
+        UsageError: the head predicts no tokens, or its scorer is not allowed.
+    """
+    return require_scorer(checkpoint, allowed)(checkpoint, session)
+
+
+def require_scorer(checkpoint: "Checkpoint", allowed: Sequence[type[Scorer]] = ()) -> type[Scorer]:
+    """Return the scorer of the head of a checkpoint, or raise an error; see ``make_scorer``."""
+    kinds = tuple(allowed) or tuple(SCORERS.values())
+    kind = scorer_type(checkpoint.head_name, checkpoint.head)
+    if kind is not None and kind in kinds:
+        return kind
+    able = [n for n, head in checkpoint.family.heads().items() if scorer_type(n, head) in kinds]
+    raise UsageError(
+        f"{checkpoint.path} has the head {checkpoint.head_name}, which cannot be scored here",
+        f"convert the source with --head {' or '.join(able)}"
+        if able
+        else f"no head of the family {checkpoint.family.name} can be",
+    )
+
+
+def scorer_type(name: str, head: "Head") -> type[Scorer] | None:
+    """Return the scorer of a head, or ``None`` if it predicts no tokens."""
+    return next((kind for key, kind in SCORERS.items() if key in (name, *head.tasks)), None)

@@ -1,0 +1,67 @@
+"""Figures by matplotlib, an optional dependency."""
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from zoo.errors import UsageError
+from zoo.io.output.atomic import atomic_write
+
+FORMATS = (".svg", ".png", ".pdf")
+Band = Sequence[tuple[float, float, float, float]]
+
+
+def require_matplotlib(path: Path) -> Any:
+    """Import matplotlib without a display.
+
+    Args:
+        path: file of the figure.
+
+    Raises:
+        UsageError: it is not installed, or cannot write the file's format.
+    """
+    if path.suffix.lower() not in FORMATS:
+        raise UsageError(
+            f"{path} is no figure that can be written", f"its name must end in {', '.join(FORMATS)}"
+        )
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise UsageError(
+            "figures take matplotlib, which is not installed", "pip install 'plm-zoo[plots]'"
+        ) from error
+    matplotlib.use("agg")
+    return matplotlib
+
+
+def plot_bands(path: Path, curves: Mapping[str, Band], *, x: str, y: str) -> None:
+    """Write a figure of curves, each with a band around it.
+
+    Args:
+        path: file to write; the suffix decides the format.
+        curves: name -> points (x, middle, lowest, highest).
+        x: label of the horizontal axis.
+        y: label of the vertical axis.
+
+    Raises:
+        UsageError: see ``require_matplotlib``.
+        OSError: the file cannot be written.
+    """
+    require_matplotlib(path)
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for name, points in curves.items():
+        steps, middle, low, high = zip(*points, strict=True)
+        (line,) = axes.plot(steps, middle, label=name, linewidth=1.6)
+        axes.fill_between(steps, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix[1:].lower(), dpi=150)
+    atomic_write(path, buffer.getvalue())

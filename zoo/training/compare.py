@@ -1,0 +1,121 @@
+"""Comparison of training runs: medians and ranges over seeds, as a table and a figure."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from zoo.errors import SourceError, UsageError
+from zoo.training.config.overrides import config_diff
+from zoo.training.logging.run_history import RunHistory
+
+SEED, SEED_PREFIX = "seed", "seed-"
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """Runs that differ in their seeds alone.
+
+    Attributes:
+        name: name of the runs' directory, or of the runs.
+        changes: settings that differ from those of the first group, if it is of the same family.
+        paths: directories of the runs.
+        histories: their settings and logs.
+    """
+
+    name: str
+    changes: Sequence[str]
+    paths: Sequence[Path]
+    histories: Sequence[RunHistory]
+
+    @cached_property
+    def summary(self) -> dict[str, tuple[float, float, float]]:
+        """Loss and metrics of the last evaluation: name -> (median, lowest, highest)."""
+        values: dict[str, list[float]] = {}
+        for history in self.histories:
+            last = history.validation[-1]
+            terms = last.get("losses", {})
+            flat = {"loss": last["loss"], **(terms if len(terms) > 1 else {}), **last["metrics"]}
+            flat["seconds"] = history.seconds
+            for name, value in flat.items():
+                values.setdefault(name, []).append(value)
+        return {
+            name: (statistics.median(group), min(group), max(group))
+            for name, group in values.items()
+        }
+
+    def curve(self) -> list[tuple[int, float, float, float]]:
+        """Return the validation loss: step, median, lowest and highest, at steps of all runs."""
+        losses: dict[int, list[float]] = {}
+        for history in self.histories:
+            for record in history.validation:
+                losses.setdefault(record["step"], []).append(record["loss"])
+        return [
+            (step, statistics.median(group), min(group), max(group))
+            for step, group in sorted(losses.items())
+            if len(group) == len(self.histories)
+        ]
+
+
+def find_runs(paths: Sequence[Path]) -> list[Path]:
+    """Return the directories of runs; a directory of several runs stands for all of them.
+
+    Raises:
+        SourceError: a directory holds no run.
+    """
+    runs: list[Path] = []
+    for path in paths:
+        inner = sorted(child for child in path.glob("*/") if _is_run(child))
+        if not _is_run(path) and not inner:
+            raise SourceError(f"{path} is not a run", "give directories of `zoo pretrain`")
+        runs += [path] if _is_run(path) else inner
+    return list(dict.fromkeys(runs))
+
+
+def _is_run(path: Path) -> bool:
+    return (path / "config.yaml").is_file() and (path / "run.json").is_file()
+
+
+def group_runs(paths: Sequence[Path]) -> list[RunGroup]:
+    """Group runs by their settings without the seed.
+
+    Args:
+        paths: directories of runs.
+
+    Raises:
+        UsageError: a run has no evaluation yet.
+        VerificationError: a file of a run is damaged.
+    """
+    groups: list[tuple[dict[str, Any], list[tuple[Path, RunHistory]]]] = []
+    for path in paths:
+        history = RunHistory.read(path)
+        if not history.validation:
+            raise UsageError(
+                f"{path} has no evaluation yet", f"`zoo pretrain --resume {path}` goes on"
+            )
+        settings = {name: value for name, value in history.config.items() if name != SEED}
+        for known, members in groups:
+            if known == settings:
+                members.append((path, history))
+                break
+        else:
+            groups.append((settings, [(path, history)]))
+    first = groups[0][0]
+    return [
+        RunGroup(
+            _name([path for path, _ in members]),
+            list(config_diff(first, settings)) if settings["family"] == first["family"] else [],
+            [path for path, _ in members],
+            [history for _, history in members],
+        )
+        for settings, members in groups
+    ]
+
+
+def _name(paths: Sequence[Path]) -> str:
+    """Return the directory of a group's runs, or their names."""
+    if all(path.name.startswith(SEED_PREFIX) for path in paths):
+        return paths[0].resolve().parent.name
+    return ", ".join(path.resolve().name for path in paths)

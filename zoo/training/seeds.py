@@ -1,0 +1,115 @@
+"""Several runs of the same settings with different seeds, in one directory."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from zoo.errors import Interrupted, UsageError
+from zoo.io.json import JsonStruct, encode_json, read_json_record
+from zoo.io.output.atomic import atomic_directory
+from zoo.training.config.schema import build_config, errors_naming
+from zoo.training.distributed.context import DistContext
+from zoo.training.entrypoints import MANIFEST, free_path, resume, train
+
+SEEDS, SEED_PREFIX, MODEL = "seeds.json", "seed-", "model"
+
+
+class SeedRecord(JsonStruct):
+    """``seeds.json``: the runs of a directory.
+
+    Attributes:
+        seeds: seeds of the runs, in the order in which they are trained.
+        settings: configuration of the first run.
+    """
+
+    seeds: list[int]
+    settings: dict[str, Any]
+
+
+def is_seed_directory(path: Path) -> bool:
+    """Return whether a directory was made by ``train_seeds``."""
+    return (path / SEEDS).is_file()
+
+
+def train_seeds(
+    values: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    output: Path | None,
+    dist: DistContext,
+    count: int,
+    *,
+    offline: bool = False,
+    file: Path | None = None,
+) -> list[Path]:
+    """Train runs with successive seeds, in the directories ``seed-K`` of ``output``.
+
+    Args:
+        values: see ``zoo.training.entrypoints.train``.
+        overrides: see ``train``; its seed is the first one.
+        output: directory of the runs, by default ``runs/FAMILY-SIZE`` with the next free number.
+        dist: see ``train``.
+        count: number of runs.
+        offline: see ``train``.
+        file: see ``train``.
+
+    Returns:
+        The directories of the runs.
+
+    Raises:
+        Interrupted: a signal came; ``resume_seeds`` goes on.
+        ZooError: see ``train``.
+    """
+    with errors_naming(file):
+        config = build_config(values, overrides, offline=offline)
+    path = Path(dist.broadcast(str(output or free_path(config))))
+    if path.exists():
+        raise UsageError(f"{path} exists", f"`zoo pretrain --resume {path}`, or another -o")
+    settings = msgspec.to_builtins(config)
+    record = SeedRecord(seeds=list(range(config.seed, config.seed + count)), settings=settings)
+    dist.barrier()  # all processes have chosen their path before it is created
+    if dist.is_main_process:
+        with atomic_directory(path) as staging:
+            (staging / SEEDS).write_bytes(encode_json(record))
+    dist.barrier()
+    try:
+        return _train_all(path, record, dist, offline=offline)
+    finally:
+        if dist.is_main_process and not any(path.glob(f"{SEED_PREFIX}*")):
+            shutil.rmtree(path)  # nothing has begun: leave no empty directory
+
+
+def resume_seeds(path: Path, dist: DistContext, *, offline: bool = False) -> list[Path]:
+    """Resume the unfinished runs of a directory, and train those that have not begun.
+
+    Args:
+        path: directory that ``train_seeds`` made.
+        dist: see ``train``.
+        offline: see ``train``.
+
+    Returns:
+        The directories of the runs.
+
+    Raises:
+        Interrupted: a signal came; this function goes on again.
+        ZooError: see ``resume``.
+    """
+    record = read_json_record(path / SEEDS, SeedRecord)
+    return _train_all(path, record, dist, offline=offline)
+
+
+def _train_all(path: Path, record: SeedRecord, dist: DistContext, *, offline: bool) -> list[Path]:
+    runs = []
+    for seed in record.seeds:
+        run = path / f"{SEED_PREFIX}{seed}"
+        try:
+            if not (run / MANIFEST).is_file():
+                train(record.settings, {"seed": seed}, run, dist, offline=offline)
+            elif not (run / MODEL).is_dir():
+                resume(run, {}, {}, dist, offline=offline)
+        except Interrupted as error:
+            raise Interrupted(error.what, f"zoo pretrain --resume {path} goes on") from error
+        runs.append(run)
+    return runs

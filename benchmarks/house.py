@@ -7,6 +7,7 @@
 
 import ast
 import io
+import subprocess
 import sys
 import tokenize
 from collections import Counter
@@ -14,6 +15,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FOLDERS = ("zoo", "plugins", "converters", "tests", "benchmarks", "docs")
+# library -> (last commit without it, files of our own then, files that use it)
+REPLACED = {
+    "huggingface_hub, downloads": (
+        "c516654",
+        ["zoo/hub/cache.py", "zoo/hub/patience.py", "zoo/hub/transfer.py"],
+        ["zoo/hub/download.py", "zoo/hub/retry.py"],
+    ),
+    "torch.utils.tensorboard": (
+        "0445c88",
+        ["zoo/training/events.py"],
+        ["zoo/training/logging/tensorboard.py"],
+    ),
+    "Jinja2": (
+        "366b051",
+        ["zoo/report/html.py", "zoo/training/logging/report.py"],
+        ["zoo/report/html.py", "zoo/training/logging/report.py"],
+    ),
+}
 LONG = 30  # number of lines of a function's body, without its docstring
 
 
@@ -44,6 +63,23 @@ def code_lines(path: Path) -> tuple[int, int]:
     return len(code), len(comments)
 
 
+def replaced_lines(root: Path) -> Iterator[str]:
+    """Yield the Python lines before and after a library took over; needs the history of git."""
+    for library, (commit, before, after) in REPLACED.items():
+        shown = [
+            subprocess.run(
+                ["git", "-C", root, "show", f"{commit}:{path}"], capture_output=True, check=False
+            )
+            for path in before
+        ]
+        if any(result.returncode for result in shown):
+            yield f"  {library}: {commit} is not in this history"
+            continue
+        old = sum(result.stdout.count(b"\n") for result in shown)
+        new = sum((root / path).read_bytes().count(b"\n") for path in after)
+        yield f"  {library}: {old} lines, now {new}"
+
+
 def main(root: Path) -> None:
     for folder in FOLDERS:
         paths = modules(root, folder)
@@ -57,6 +93,7 @@ def main(root: Path) -> None:
     source = [path for folder in FOLDERS[:3] for path in modules(root, folder)]
     full = Counter(path.parent for path in source).most_common(3)
     print("fullest folders:", ", ".join(f"{p.relative_to(root)} {n}" for p, n in full))
+    print("own code replaced by libraries:", *replaced_lines(root), sep="\n")
     long = [(path, *item) for path in source for item in long_functions(path)]
     print(f"functions with a body over {LONG} lines: {len(long)}")
     for path, name, length in long:

@@ -75,6 +75,23 @@ def test_rows_stay_as_many_and_are_as_long_as_the_step_says() -> None:
     late.close()
 
 
+def test_short_rows_of_as_many_tokens_are_more_rows(tmp_path: Path) -> None:
+    warmup = {"seq_len": 32, "fraction": 0.5, "keep": "tokens"}
+    changes = {**SHORT, "seq_len_warmup": warmup, "save_total_limit": 9}
+    config = small("bert", **changes)
+    assert (config.batch_size(32), config.batch_size(64)) == (8, 4)
+    feed = train_dataloader(build_setup(config), HERE)
+    shapes = [[b.tensors["input_ids"].shape for b in feed.make_batches(step)] for step in (3, 4)]
+    feed.close()
+    assert shapes == [[(4, 32)] * 2, [(2, 64)] * 2]  # micro-batches of 128 tokens
+    unbroken = run_training(tmp_path / "unbroken", "bert", **changes)
+    for step in (SWITCH - 1, SWITCH):
+        shutil.copytree(unbroken, run := tmp_path / f"from-{step}")
+        cut(run, step)
+        resume(run, {}, {}, HERE)
+        assert_same(unbroken, run)
+
+
 def test_tokens_are_those_that_are_not_padding(unbroken: Path) -> None:
     """Counts exclude padding at both lengths; the learning rate is independent of the switch."""
     feed = train_dataloader(build_setup(small("bert", **SHORT)), HERE)

@@ -147,15 +147,18 @@ class OptimizerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class SeqLenWarmup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Shorter rows in the first part of a run, with the same number of rows per step.
+    """Shorter rows in the first part of a run.
 
     Attributes:
         seq_len: number of tokens per row.
         fraction: fraction of the steps that have such rows.
+        keep: what a step has as many of as later: ``rows`` (Devlin et al. 2019, arXiv:1810.04805,
+            appendix A.2), or ``tokens``, so that there are more rows.
     """
 
     seq_len: int
     fraction: float = 0.9
+    keep: Literal["rows", "tokens"] = "rows"
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -169,7 +172,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         seq_len: number of tokens per row.
         seq_len_warmup: shorter rows in the first steps; ``None`` for one length throughout.
         global_batch_tokens: number of tokens per step, padding included, over all micro-batches
-            and ranks; with ``seq_len_warmup``, of the steps after it.
+            and ranks; with ``seq_len_warmup`` that keeps the number of rows, of the steps after it.
         max_steps: number of optimizer steps.
         optimizer: settings of the optimizer.
         lr_scheduler: learning-rate schedule.

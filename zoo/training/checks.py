@@ -183,9 +183,9 @@ def check_grad_accumulation(config: TrainConfig, *, offline: bool = False) -> Ac
     from zoo.training.setup import build_setup
 
     setup = build_setup(config, offline=offline)
-    rows = config.global_batch_size
     splits, worst = dict[int, float](), ("", 0.0)
     for objective in filter(None, (setup.warmup_objective, setup.objective)):
+        rows = config.batch_size(objective.length)
         whole = _gradients(setup, objective, rows)
         default = min(rows, config.micro_batch_size(objective.length))
         for size in sorted({1, max(1, rows // 2), max(1, rows // 3), default} - {rows}):
@@ -199,7 +199,7 @@ def check_grad_accumulation(config: TrainConfig, *, offline: bool = False) -> Ac
             f"the gradient of {worst[0]} changes by {worst[1]:.1e} when the batch is split",
             "the objective's sums and counts do not go together",
         )
-    return AccumulationCheck(rows, dict(sorted(splits.items())), worst[0])
+    return AccumulationCheck(config.global_batch_size, dict(sorted(splits.items())), worst[0])
 
 
 def _gradients(setup: "TrainSetup", objective: "Objective", rows_at_once: int) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def _gradients(setup: "TrainSetup", objective: "Objective", rows_at_once: int) -
     from zoo.training.setup import build_dataset
     from zoo.training.trainer import Trainer
 
-    config = setup.config
+    config, rows = setup.config, setup.config.batch_size(objective.length)
     torch.manual_seed(config.seed)
     model = setup.objective.model(setup.family, setup.model_config)
     if setup.init is not None:
@@ -220,11 +220,9 @@ def _gradients(setup: "TrainSetup", objective: "Objective", rows_at_once: int) -
     model.double()
     feed = BatchLoader(
         objective,
-        build_dataset(
-            setup, "train", config.global_batch_size, warmup=objective is setup.warmup_objective
-        ),
+        build_dataset(setup, "train", rows, warmup=objective is setup.warmup_objective),
         seed=config.seed,
-        global_batch_size=config.global_batch_size,
+        global_batch_size=rows,
         micro_batch_size=rows_at_once,
     )
     trainer = Trainer(

@@ -122,12 +122,12 @@ def _make_loader(
     first_step: int = 0,
     warmup_loader: BatchLoader | None = None,
 ) -> BatchLoader:
-    config = setup.config
+    config, rows = setup.config, setup.config.batch_size(objective.length)
     return BatchLoader(
         objective,
-        build_dataset(setup, "train", config.global_batch_size, warmup=warmup),
+        build_dataset(setup, "train", rows, warmup=warmup),
         seed=config.seed,
-        global_batch_size=config.global_batch_size,
+        global_batch_size=rows,
         micro_batch_size=config.micro_batch_size(objective.length),
         rank=dist.rank,
         world_size=dist.world_size,

@@ -200,11 +200,14 @@ def _in_turn(dist: DistContext, make: Callable[[], Made]) -> Made:
 
 
 def _check_ranks(config: TrainConfig, dist: DistContext) -> None:
-    if config.global_batch_size % dist.world_size:
-        raise UsageError(
-            f"{config.global_batch_size} rows a step do not split into {dist.world_size} processes",
-            "choose --global-batch-tokens so that they do",
-        )
+    warmup = config.seq_len_warmup
+    for length in (config.seq_len, *([] if warmup is None else [warmup.seq_len])):
+        rows = config.batch_size(length)
+        if rows % dist.world_size:
+            raise UsageError(
+                f"{rows} rows a step do not split into {dist.world_size} processes",
+                "choose --global-batch-tokens so that they do",
+            )
 
 
 def _run(setup: TrainSetup, path: Path, dist: DistContext, *, new: bool) -> Path:

@@ -174,7 +174,7 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     @property
     def global_batch_size(self) -> int:
-        """Number of rows per step, over all micro-batches and ranks."""
+        """Number of rows of ``seq_len`` tokens per step, over all micro-batches and ranks."""
         return self.global_batch_tokens // self.seq_len
 
     @property
@@ -186,13 +186,18 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
             else min(round(self.seq_len_warmup.fraction * self.max_steps), self.max_steps - 1)
         )
 
+    def batch_size(self, length: int) -> int:
+        """Return the number of rows of a length, in tokens, per step; see ``SeqLenWarmup.keep``."""
+        warmup = self.seq_len_warmup
+        if warmup is not None and warmup.keep == "tokens" and length == warmup.seq_len:
+            return self.global_batch_tokens // length
+        return self.global_batch_size
+
     def micro_batch_size(self, length: int) -> int:
-        """Number of rows of a length, in tokens, per forward pass."""
-        return (
-            self.global_batch_size
-            if self.micro_batch_tokens is None
-            else self.micro_batch_tokens // length
-        )
+        """Return the number of rows of a length, in tokens, per forward pass."""
+        if self.micro_batch_tokens is None:
+            return self.batch_size(length)
+        return self.micro_batch_tokens // length
 
 
 def build_config(

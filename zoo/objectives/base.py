@@ -210,6 +210,17 @@ class Objective(ABC):
         """Return the module to train, with new weights; by default the model with its head."""
         return family.model(config, self.head)
 
+    def begin_step(self, model: "nn.Module", step: int) -> None:  # noqa: B027 (optional)
+        """Prepare for a step; by default nothing.
+
+        The trainer calls it before each step, also before the first one after a resume, so that
+        stages of training are functions of the step.
+
+        Args:
+            model: module that ``self.model`` returned.
+            step: number of steps done.
+        """
+
     @abstractmethod
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Run the model on a batch.

@@ -63,6 +63,10 @@ class ReplacedOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_f
         embedding_sharing: input embeddings of the discriminator: ``tied`` to the generator's,
             ``gradient-disentangled`` (see ``zoo.objectives.losses.embedding_sharing``), or
             ``none`` for separate tables.
+        generator_steps: number of first steps in which the generator alone is trained; the
+            discriminator then starts from its weights (section 3.2 of the paper, "two-stage";
+            there, the generator is not trained any further). The loss of the discriminator is 0
+            until then. The generator must have the discriminator's sizes.
     """
 
     mask_token_prob: float = 0.85
@@ -71,6 +75,7 @@ class ReplacedOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_f
     generator_depth_ratio: float = 1.0
     discriminator_weight: float = 50.0
     embedding_sharing: EmbeddingSharing = "tied"
+    generator_steps: int = 0
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -82,13 +87,17 @@ class ReplacedOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_f
         for name in ("generator_width_ratio", "generator_depth_ratio", "discriminator_weight"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, which is not positive")
+        if self.generator_steps < 0:
+            raise ValueError(f"generator_steps is {self.generator_steps}, and steps count from 0")
 
 
 def generator_config(config: Any, options: ReplacedOptions) -> Any:
     """Return the generator's configuration (``get_generator_config`` of run_pretraining.py).
 
-    Attention heads have size 64, and there is at least one; the intermediate size is four times
-    the hidden size. The embedding size is kept, if the configuration has one.
+    In a generator of another width, attention heads have size 64, and there is at least one; the
+    intermediate size is four times the hidden size. (In one of the same width, the sizes of the
+    discriminator are kept, which are these in all published models.) The embedding size is kept,
+    if the configuration has one.
 
     Args:
         config: configuration of the discriminator.
@@ -98,12 +107,10 @@ def generator_config(config: Any, options: ReplacedOptions) -> Any:
         UsageError: the configuration is invalid, or the two models cannot share embeddings.
     """
     width = round(config.hidden_size * options.generator_width_ratio)
-    changes = {
-        "hidden_size": width,
-        "num_layers": max(1, round(config.num_layers * options.generator_depth_ratio)),
-        "intermediate_size": 4 * width,
-        "num_heads": max(1, width // 64),
-    }
+    changes = {"num_layers": max(1, round(config.num_layers * options.generator_depth_ratio))}
+    if width != config.hidden_size:
+        heads = max(1, width // 64)
+        changes |= {"hidden_size": width, "intermediate_size": 4 * width, "num_heads": heads}
     try:
         generator = msgspec.convert({**msgspec.to_builtins(config), **changes}, type(config))
     except (msgspec.ValidationError, ValueError) as error:
@@ -166,6 +173,9 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
     ) -> None:
         super().__init__(vocabulary, config, length, options)
         self.generator_config = generator_config(config, self.options)
+        self._generator_alone = False
+        if self.options.generator_steps:
+            require_same_sizes(self.generator_config, config)
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
@@ -209,6 +219,18 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         assert isinstance(model, GeneratorDiscriminator), "what self.learner built"
         return model.after_load(models["model"].module, both="generator" not in loaded)
 
+    def begin_step(self, model: "nn.Module", step: int) -> None:
+        """Select the stage; at step ``generator_steps``, copy the generator to the discriminator.
+
+        A run that resumes at this step copies again, from the same weights.
+        """
+        from zoo.objectives.losses.embedding_sharing import GeneratorDiscriminator
+
+        self._generator_alone = step < self.options.generator_steps
+        if step and step == self.options.generator_steps:
+            assert isinstance(model, GeneratorDiscriminator), "made by self.model"
+            model.copy_generator()
+
     def mask_row(self, packed: PackedRow, rng: np.random.Generator) -> Example:
         """Return a row with masked tokens, and one uniform number per selected token."""
         row = super().mask_row(packed, rng)
@@ -230,6 +252,8 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         inputs, positions, labels = model_inputs(batch), batch["label_positions"], batch["labels"]
         generator, discriminator = cast("Any", model.generator), cast("Any", model.discriminator)
         masked = predict_at(generator, generator.encode(**inputs), positions)
+        if self._generator_alone and model.training:
+            return Outputs({MASKED_LM: masked, REPLACED_TOKEN: zero_of(discriminator)})
         with torch.no_grad():
             samples = sample_from_logits(masked, batch["uniforms"])
         corrupted = _scatter(inputs["input_ids"], positions, samples)
@@ -242,6 +266,11 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the generator's and the discriminator's cross-entropy."""
         generator = super().loss(outputs, batch)
+        metrics = {"generator_accuracy": generator.metrics["accuracy"]}
+        if REPLACED_TOKEN not in outputs.labels:  # the generator is trained alone
+            return LossOutput(
+                generator.sums | {REPLACED_TOKEN: outputs.logits[REPLACED_TOKEN]}, metrics
+            )
         discriminator = discriminator_loss(
             outputs.logits[REPLACED_TOKEN],
             outputs.labels[REPLACED_TOKEN],
@@ -249,8 +278,37 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         )
         return LossOutput(
             sums=generator.sums | discriminator.sums,
-            metrics=discriminator.metrics | {"generator_accuracy": generator.metrics["accuracy"]},
+            metrics=discriminator.metrics | metrics,
         )
+
+
+def require_same_sizes(generator: Any, discriminator: Any) -> None:
+    """Check that the weights of a generator can be copied to the discriminator.
+
+    Raises:
+        UsageError: a field of the configurations differs.
+    """
+    for name in ("hidden_size", "num_layers"):
+        sizes = getattr(generator, name), getattr(discriminator, name)
+        if sizes[0] != sizes[1]:
+            raise UsageError(
+                f"generator_steps: {name} is {sizes[0]} in the generator and {sizes[1]} in the "
+                "discriminator, which starts from its weights",
+                "--set objective_args.generator_width_ratio=1.0 "
+                "--set objective_args.generator_depth_ratio=1.0",
+            )
+
+
+def zero_of(module: "nn.Module") -> "Tensor":
+    """Return 0 as a function of all parameters, whose gradients are then zeros.
+
+    DDP waits for a gradient of each parameter, and optimizers count the steps of those that have
+    one. Of parameters that FSDP shards, this process's shard is used.
+    """
+    import torch
+
+    sums = [getattr(p, "to_local", lambda p=p: p)().sum() for p in module.parameters()]
+    return 0 * torch.stack(sums).sum()
 
 
 def _scatter(array: "Tensor", positions: "Tensor", values: "Tensor") -> "Tensor":

@@ -77,6 +77,16 @@ class GeneratorDiscriminator(nn.Module):
         return _with(self.discriminator, {"embeddings": _with(embeddings, tables)})
 
     @torch.no_grad()
+    def copy_generator(self) -> None:
+        """Copy the generator's weights to the discriminator, except for its head."""
+        source = self.generator.state_dict()
+        for name, parameter in self.discriminator.named_parameters():
+            if name.endswith(".delta"):
+                parameter.zero_()  # the sum of both tables is then the generator's
+            elif not name.startswith("head."):
+                parameter.copy_(source[name])
+
+    @torch.no_grad()
     def after_load(self, plain: nn.Module, *, both: bool) -> list[Tensor]:
         """Set the difference tables so that the sums equal the tables of a plain discriminator.
 

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from zoo import cli
 from zoo.cli.failure import report
 from zoo.errors import SourceError, VerificationError
 
@@ -20,6 +21,7 @@ class PanicException(BaseException):
         (SourceError("gone"), 4, "error: gone\n"),
         (MemoryError(), 2, "not enough memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"), 2, "not enough"),
+        (RuntimeError("can't start new thread"), 2, "not enough memory"),
         (OSError(errno.ENOSPC, "No space left", "out/x"), 2, "cannot write out/x: No space left"),
         (OSError(errno.ENAMETOOLONG, "File name too long", "x" * 9000), 2, "File name too long"),
         (PermissionError(errno.EACCES, "Permission denied", "x"), 4, "x: Permission denied"),
@@ -35,6 +37,23 @@ def test_one_line_and_the_documented_code(
     out, err = capsys.readouterr()
     assert message in err and err.startswith("error: ") and err.count("\n") == 1 and len(err) < 600
     assert json.loads(out)["exit_code"] == code
+
+
+def test_a_signal_after_the_end_of_a_command_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    codes: list[int] = []
+
+    def interrupted_once(code: int) -> None:  # as if the signal came before its handlers are set
+        codes.append(code)
+        if len(codes) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "exit_on_signals", interrupted_once)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert (ended.value.code, codes) == (130, [0, 130])
+    assert capsys.readouterr().err == "error: interrupted\n"
 
 
 def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

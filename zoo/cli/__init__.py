@@ -136,8 +136,14 @@ def main(args: list[str] | None = None) -> NoReturn:
         args: the arguments, by default those of the process.
     """
     arguments = sys.argv[1:] if args is None else args
-    code = _run(arguments)
-    exit_on_signals(code)
+    try:
+        code = _run(arguments)
+        exit_on_signals(code)
+    except KeyboardInterrupt as error:  # a signal before the command began, or after its end
+        from zoo.cli import failure
+
+        code = failure.report(error, arguments)
+        exit_on_signals(code)
     gc.freeze()  # no garbage collection of all objects of torch at exit
     sys.exit(code)
 

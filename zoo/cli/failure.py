@@ -14,8 +14,14 @@ BUG = 1
 # Errors of writing; all other errors of the operating system concern files that are read.
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG}
 _WRONG_NAME = {errno.ENAMETOOLONG, errno.ELOOP, errno.EILSEQ, errno.EINVAL}
-# torch reports a failed allocation on a CPU as a RuntimeError.
-_NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc")
+# torch reports a failed allocation on a CPU as a RuntimeError, and Python one of a thread's stack.
+_NO_MEMORY = (
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "bad_alloc",
+    "can't start new thread",
+)
 
 
 def report(error: BaseException, arguments: Sequence[str]) -> int:

@@ -74,8 +74,11 @@ class Examples:
         self.environment = {"HF_ENDPOINT": hub, "HF_HUB_DISABLE_TELEMETRY": "1"}
         self.environment |= {"ZOO_HOME": str(folder / "store"), "HF_HOME": str(folder / "hf")}
         (folder / "all-MiniLM-L6-v2").symlink_to(real())
+        sample = ROOT / "zoo" / "data" / "sample"
         for name in ("books", "articles"):
-            (folder / name).symlink_to(ROOT / "zoo" / "data" / "sample")
+            (folder / name).symlink_to(sample)
+        (folder / "book.txt").write_text((sample / "alice.txt").read_text("utf-8")[:5000])
+        (folder / "pairs.tsv").write_text("paradigm\tgood\tbad\norder\tI am here.\tam I here.\n")
 
     def run(self, command: str) -> str:
         """Run a command after those that write its inputs; return what it prints."""

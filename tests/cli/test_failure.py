@@ -56,6 +56,24 @@ def test_a_signal_after_the_end_of_a_command_is_one_line(
     assert capsys.readouterr().err == "error: interrupted\n"
 
 
+def test_an_error_that_an_interruption_causes_is_an_interruption(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def read_closed_file() -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            try:
+                raise OSError(errno.EBADF, "Bad file descriptor", "model.safetensors")
+            except OSError as error:
+                raise SourceError("model.safetensors: Bad file descriptor") from error
+
+    with pytest.raises(SourceError) as caught:
+        read_closed_file()
+    assert report(caught.value, []) == 130
+    assert capsys.readouterr().err == "error: interrupted\n"
+
+
 def test_debugging_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZOO_DEBUG", "1")
     with pytest.raises(VerificationError):

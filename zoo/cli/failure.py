@@ -40,7 +40,7 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return error.exit_code
-    if isinstance(error, KeyboardInterrupt | click.Abort):
+    if _is_interruption(error):
         output.fail("interrupted", "", INTERRUPTED, arguments)
         return INTERRUPTED
     # where a pipe is closed, click exits
@@ -57,6 +57,17 @@ def report(error: BaseException, arguments: Sequence[str]) -> int:
         output.abandon_stdout()
     output.fail(what, hint, code, arguments)
     return code
+
+
+def _is_interruption(error: BaseException) -> bool:
+    """Return whether an error is an interruption, or was raised while one was handled.
+
+    A thread that still reads a file which the interruption closes, for example, fails.
+    """
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, KeyboardInterrupt | click.Abort):
+        cause = cause.__context__
+    return cause is not None
 
 
 def _described(error: BaseException) -> tuple[str, str, int]:

@@ -10,7 +10,10 @@ from zoo.data.corpus_cache import SAMPLE
 from zoo.families.base import Family
 
 SETTINGS = {
-    "data": {"paths": [str(SAMPLE / "alice.txt")]},
+    "data": {
+        "paths": [str(SAMPLE / "alice.txt")],
+        "eval_paths": [str(SAMPLE / "looking_glass.txt")],
+    },
     "vocab_size": 400,
     "global_batch_tokens": 512,
     "max_steps": 20,
@@ -20,7 +23,7 @@ LENGTH = 64
 
 
 def smoke_train(family: Family, config: Any, path: Path) -> list[float]:
-    """Pretrain a model by the recipe of the size ``tiny``, on a book of the package's corpus.
+    """Pretrain a model by the recipe of the size ``tiny``, on two books of the package's corpus.
 
     Args:
         family: the family of an installed plugin.

@@ -81,10 +81,10 @@ def _described(error: BaseException) -> tuple[str, str, int]:
 
 def _as_known(error: BaseException) -> ZooError | None:
     """Return the error for an exception that is no bug in zoo, else ``None``."""
-    from zoo.plugins.blame import plugin_error
-
     if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
         return UsageError("there is not enough memory for this", "use a machine with more of it")
+    from zoo.plugins.blame import plugin_error  # after the check: an import takes memory
+
     if blamed := plugin_error(error):
         return blamed
     if isinstance(error, OSError) and error.errno is not None:

@@ -97,12 +97,12 @@ class DebertaConfig(EncoderConfig, frozen=True, kw_only=True, forbid_unknown_fie
 
     @property
     def norms_positions(self) -> bool:
-        """Whether the table of relative positions is normalized."""
+        """``True`` if the table of relative positions is normalized."""
         return "layer_norm" in _words(self.norm_rel_ebd)
 
     @property
     def decodes_positions(self) -> bool:
-        """Whether the masked-LM head has the enhanced mask decoder."""
+        """``True`` if the masked-LM head has the enhanced mask decoder."""
         return self.enhanced_decoder and not self.position_biased_input
 
     @property

@@ -68,7 +68,7 @@ class T5Config(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def gated(self) -> bool:
-        """Whether the feed-forward networks have a gate."""
+        """``True`` if the feed-forward networks have a gate."""
         return self.feed_forward.startswith("gated-")
 
     @property

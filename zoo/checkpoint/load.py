@@ -70,7 +70,7 @@ class Checkpoint:
 
     @property
     def is_export(self) -> bool:
-        """Whether the directory is an ONNX export."""
+        """``True`` if the directory is an ONNX export."""
         return self.graph is not None or self.manifest.export is not None
 
     def weight_files(self) -> list[Path]:

@@ -1,5 +1,6 @@
 """Perplexity of texts: exp of the mean negative log-likelihood of their tokens."""
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -74,7 +75,7 @@ class PseudoPerplexity(Evaluation):
     def evaluate(self, files: Sequence[Path]) -> Result:
         """See ``Evaluation``."""
         lines = (line for text in read_texts(files, None) for line in text.splitlines() if line)
-        texts = [line for _, line in zip(range(self.limit or 2**63), lines, strict=False)]
+        texts = list(itertools.islice(lines, self.limit))
         encoded = self.scorer.tokenizer.encode(
             texts, max_tokens=self.scorer.max_tokens, offsets=False
         )

@@ -166,7 +166,7 @@ class MaskedLanguageModelling(Objective):
 
     @property
     def uses_token_types(self) -> bool:
-        """Whether the model has token-type embeddings."""
+        """``True`` if the model has token-type embeddings."""
         return getattr(self.config, "type_vocab_size", 0) > 1
 
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:

@@ -1,5 +1,6 @@
 """Interfaces of loggers of training runs, which plugins provide with the hook ``zoo_loggers``."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -49,9 +50,10 @@ class Logger:
         """Close the files and connections of the logger."""
 
 
-class ScalarLogger(Logger):
+class ScalarLogger(Logger, ABC):
     """Base class of loggers of curves: values by tag, such as ``train/loss`` and ``speed/mfu``."""
 
+    @abstractmethod
     def log_scalars(self, scalars: Mapping[str, float], step: int) -> None:
         """Write values of one step.
 
@@ -59,7 +61,6 @@ class ScalarLogger(Logger):
             scalars: tag -> value.
             step: number of optimizer steps done.
         """
-        raise NotImplementedError
 
     def log(self, record: Mapping[str, Any]) -> None:
         """Write losses, metrics and rates under the name of their split."""

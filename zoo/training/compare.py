@@ -9,7 +9,7 @@ from typing import Any
 
 from zoo.errors import SourceError, UsageError
 from zoo.training.config.overrides import config_diff
-from zoo.training.logging.run_history import RunHistory
+from zoo.training.logging.run_history import MANIFEST, SETTINGS, RunHistory
 
 SEED, SEED_PREFIX = "seed", "seed-"
 
@@ -75,7 +75,7 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
 
 
 def _is_run(path: Path) -> bool:
-    return (path / "config.yaml").is_file() and (path / "run.json").is_file()
+    return (path / SETTINGS).is_file() and (path / MANIFEST).is_file()
 
 
 def group_runs(paths: Sequence[Path]) -> list[RunGroup]:

@@ -10,11 +10,12 @@ import msgspec
 from zoo.errors import Interrupted, UsageError
 from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory
+from zoo.training.compare import SEED_PREFIX
 from zoo.training.config.schema import build_config, errors_naming
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import MANIFEST, free_path, resume, train
 
-SEEDS, SEED_PREFIX, MODEL = "seeds.json", "seed-", "model"
+SEEDS, MODEL = "seeds.json", "model"
 
 
 class SeedRecord(JsonStruct):

@@ -62,7 +62,7 @@ class MappingReport:
 
     @property
     def complete(self) -> bool:
-        """Whether every tensor is accounted for."""
+        """``True`` if every tensor is accounted for."""
         return not (self.unexpected or self.missing or self.shape_mismatches)
 
     @property

@@ -168,7 +168,7 @@ class WeightMap:
 
     @property
     def bare(self) -> bool:
-        """Whether the map is that of the backbone alone: all rules and ties have its prefix."""
+        """``True`` if the map is that of the backbone alone: all rules and ties have its prefix."""
         sources = [(r.source,) if isinstance(r.source, str) else r.source for r in self.rules]
         sources += [(tie.source,) for tie in self.ties]
         return all(name.startswith(self.prefix) for names in sources for name in names)

@@ -73,6 +73,6 @@ class GenerationConfig:
 
     @property
     def samples(self) -> bool:
-        """Whether tokens are sampled."""
+        """``True`` if tokens are sampled."""
         sampling = (self.temperature, self.top_k, self.top_p, self.seed)
         return any(value is not None for value in sampling)

@@ -43,7 +43,7 @@ class Classify(Task):
 
     @property
     def by_token(self) -> bool:
-        """Whether the head classifies tokens: logits are (texts, tokens, labels)."""
+        """``True`` if the head classifies tokens: logits are (texts, tokens, labels)."""
         spec = self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name)
         return len(spec.outputs["logits"]) == 3
 

@@ -137,7 +137,7 @@ class TokenizerView:
 
     @cached_property
     def starts_word(self) -> NDArray[np.bool_]:
-        """Whether each token starts a word, (vocab_size,), bool.
+        """Mask of the tokens that start a word, (vocab_size,), bool.
 
         Three conventions are supported: a prefix of continuation pieces (``##``), a prefix of
         pieces after a space (``\\u0120`` for bytes, ``\\u2581`` for SentencePiece), where

@@ -46,7 +46,7 @@ class DistContext:
 
     @property
     def is_main_process(self) -> bool:
-        """Whether this is the process of rank 0, which writes all files."""
+        """``True`` if this is the process of rank 0, which writes all files."""
         return self.rank == 0
 
     def sum_counts(self, counts: Mapping[str, int]) -> dict[str, int]:

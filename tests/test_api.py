@@ -74,7 +74,15 @@ METHODS = {
     "fill_mask": "(self, texts: Iterable[str], *, top_k: int = 5) -> list[dict[str, Any]]",
     "features": "(self, texts: Iterable[str | tuple[str, str]], *, "
     "layers: Sequence[int] = (-1,)) -> list[dict[str, Any]]",
-    "classify": "(self, texts: Iterable[str | tuple[str, str]]) -> list[dict[str, Any]]",
+    "classify": "(self, texts: Iterable[str | tuple[str, str]], *, "
+    "aggregate: 'Aggregate' = 'none') -> list[dict[str, Any]]",
+    "answer": "(self, texts: Iterable[tuple[str, str]], *, top_k: int = 1, "
+    "doc_stride: int | None = None, max_answer_len: int = 15, "
+    "handle_impossible_answer: bool = False) -> list[dict[str, Any]]",
+    "score": "(self, texts: Iterable[str | tuple[str, str]]) -> list[dict[str, Any]]",
+    "similarity": "(self, texts: Iterable[tuple[str, str]]) -> 'NDArray[np.float64]'",
+    "encode": "(self, sentences: Iterable[str], *, batch_size: int | None = None, **_: Any) "
+    "-> 'NDArray[np.floating[Any]]'",
     "generate": "(self, texts: Iterable[str], **settings: Any) -> list[dict[str, Any]]",
     "seq2seq": "(self, texts: Iterable[str], **settings: Any) -> list[dict[str, Any]]",
     "stream": "(self, text: str, **settings: Any) -> Iterator[str]",

@@ -120,6 +120,8 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Examples]:
         scratch = tmp_path_factory.mktemp("published")
         server.add("openai-community/gpt2", tiny_gpt2(scratch / "gpt2"))
         server.add("google-bert/bert-base-uncased", tiny_bert(scratch / "bert"))
+        answers = tiny_bert(scratch / "answers", "BertForQuestionAnswering")
+        server.add("deepset/bert-base-uncased-squad2", answers)
         yield Examples(tmp_path_factory.mktemp("examples"), server.url)
 
 
@@ -135,11 +137,11 @@ def tiny_gpt2(path: Path) -> dict[str, bytes]:
     return contents(path)
 
 
-def tiny_bert(path: Path) -> dict[str, bytes]:
+def tiny_bert(path: Path, architecture: str = "BertForPreTraining") -> dict[str, bytes]:
     """Return the files of a small BERT with the vocabulary of the published one."""
     import transformers
 
-    kind: Any = transformers.BertForPreTraining
+    kind: Any = getattr(transformers, architecture)
     kind(transformers.BertConfig(**SMALL)).save_pretrained(path)
     (path / "vocab.txt").write_bytes((real() / "vocab.txt").read_bytes())
     return contents(path)
@@ -164,7 +166,7 @@ def assert_same_output(expected: str, printed: str) -> None:
 
 def test_examples_are_found() -> None:
     assert len(COMMANDS) > 12 and len(PYTHON) == 2
-    assert len([output for output in COMMANDS.values() if output]) == 4
+    assert len([output for output in COMMANDS.values() if output]) == 5
     assert {"minilm", "minilm-onnx", "runs/books", "corpus"} <= WRITERS.keys()
 
 

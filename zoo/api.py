@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
     from zoo.inference.tasks.base import Task
+    from zoo.inference.tasks.entities import Aggregate
     from zoo.tokenizers import TextTokenizer
 
 Backend = Literal["auto", "cpu", "cuda", "onnx"]
@@ -121,6 +122,52 @@ class Model:
 
         return Embed(self.checkpoint, self.session, self.tokenizer).vectors(as_records(texts))
 
+    def encode(
+        self, sentences: Iterable[str], *, batch_size: int | None = None, **_: Any
+    ) -> "NDArray[np.floating[Any]]":
+        """Return sentence embeddings; ``embed`` with the signature of sentence-transformers.
+
+        Evaluations such as MTEB call it, with arguments about their tasks, which are ignored.
+
+        Args:
+            sentences: the texts.
+            batch_size: number of texts of the largest length that are computed together; by
+                default as many as are fastest. Embeddings do not depend on it.
+
+        Returns:
+            (sentences, hidden), float32 (float64 where the session computes in float64).
+
+        Raises:
+            UsageError: ``batch_size`` is not positive.
+        """
+        from zoo.errors import UsageError
+        from zoo.inference.tasks.embed import Embed
+        from zoo.inference.tasks.records import as_records
+
+        if batch_size is not None and batch_size < 1:
+            raise UsageError(f"a batch of {batch_size} texts is not possible", "give 1 or more")
+        task = Embed(self.checkpoint, self.session, self.tokenizer)
+        if batch_size is not None and task.max_tokens is not None:
+            task.max_batch_tokens = batch_size * task.max_tokens
+        return task.vectors(as_records(sentences))
+
+    def similarity(self, texts: Iterable[tuple[str, str]]) -> "NDArray[np.float64]":
+        """Return the cosine similarity of the embeddings of each pair of texts.
+
+        Args:
+            texts: pairs of texts.
+
+        Returns:
+            (pairs,), from -1 to 1.
+
+        Example:
+            >>> model.similarity([("a cat", "a kitten")])  # doctest: +SKIP
+            array([0.788])
+        """
+        import numpy as np
+
+        return np.array([result["similarity"] for result in self._run("similarity", texts)])
+
     def fill_mask(self, texts: Iterable[str], *, top_k: int = 5) -> list[dict[str, Any]]:
         """Return the most likely tokens at each mask token.
 
@@ -162,22 +209,89 @@ class Model:
         """
         return self._run("features", texts, arrays=True, layers=layers)
 
-    def classify(self, texts: Iterable[str | tuple[str, str]]) -> list[dict[str, Any]]:
+    def classify(
+        self, texts: Iterable[str | tuple[str, str]], *, aggregate: "Aggregate" = "none"
+    ) -> list[dict[str, Any]]:
         """Return the labels that the head predicts for texts or for tokens.
 
         Args:
             texts: texts, or pairs of texts.
+            aggregate: how token classification joins tokens to labelled spans: ``none``,
+                ``simple``, ``first``, ``average`` or ``max``.
 
         Returns:
             for each text ``text`` and, see ``zoo.inference.tasks.classify.Classify``:
             ``label``, ``score``
-            and ``scores``; ``labels`` and ``scores``; ``score``; or ``tokens``.
+            and ``scores``; ``labels`` and ``scores``; ``score``; ``tokens``; or ``entities``.
 
         Example:
             >>> model.classify(["What a film!"])[0]["label"]  # doctest: +SKIP
             'positive'
         """
-        return self._run("classify", texts)
+        return self._run("classify", texts, aggregate=aggregate)
+
+    def answer(
+        self,
+        texts: Iterable[tuple[str, str]],
+        *,
+        top_k: int = 1,
+        doc_stride: int | None = None,
+        max_answer_len: int = 15,
+        handle_impossible_answer: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Return the answer to each question as a span of its context.
+
+        Args:
+            texts: pairs of a question and a context.
+            top_k: number of predictions.
+            doc_stride: number of tokens that windows over a long context share; by default 128.
+            max_answer_len: largest number of tokens of an answer.
+            handle_impossible_answer: return an empty answer where that is more likely.
+
+        Returns:
+            for each pair ``question``, ``context``, ``answer``, ``score``, ``start`` and ``end``
+            (characters of the context); with ``top_k`` over 1 also ``predictions``; see
+            ``zoo.inference.tasks.answer.Answer``.
+
+        Raises:
+            UsageError: a question leaves no room for its context.
+
+        Example:
+            >>> model.answer([("Who sat?", "A cat sat on the mat.")])  # doctest: +SKIP
+            [{'question': 'Who sat?', 'context': 'A cat sat on the mat.', 'answer': 'A cat',
+            'score': 0.93, 'start': 0, 'end': 5}]
+        """
+        return self._run(
+            "answer",
+            texts,
+            top_k=top_k,
+            doc_stride=doc_stride,
+            max_answer_len=max_answer_len,
+            handle_impossible_answer=handle_impossible_answer,
+        )
+
+    def score(self, texts: Iterable[str | tuple[str, str]]) -> list[dict[str, Any]]:
+        """Return the log-likelihood of each text, or of a continuation given its context.
+
+        Args:
+            texts: texts, or pairs of a context and a continuation; for encoder-decoders pairs of
+                a source and a target.
+
+        Returns:
+            for each text ``text``, or ``context`` and ``continuation``; ``log_prob``, in nats;
+            ``greedy``, whether each token is the most likely one; and ``tokens``, each with
+            ``token``, ``log_prob`` and ``greedy``.
+
+        Raises:
+            UsageError: a text has no context, which encoder-decoders need, or a continuation has
+                no tokens.
+
+        Example:
+            >>> result = model.score([("Once upon a", " time")])[0]  # doctest: +SKIP
+            >>> result["log_prob"], result["greedy"]  # doctest: +SKIP
+            (-0.06, True)
+        """
+        return self._run("score", texts)
 
     def generate(self, texts: Iterable[str], **settings: Any) -> list[dict[str, Any]]:
         """Return a generated continuation of each text.

@@ -21,7 +21,7 @@ _HEADS = {
     "causal-lm": Head(
         ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel"),
         {"logits": "batch tokens vocab_size"},
-        ("generate", "features"),
+        ("generate", "score", "features"),
         "the next token",
     ),
     "multiple-choice": Head(

@@ -38,7 +38,7 @@ _HEADS = {
     "seq2seq-lm": Head(
         ("T5ForConditionalGeneration", "MT5ForConditionalGeneration", "T5WithLMHeadModel"),
         {"logits": "batch decoder_tokens vocab_size"},
-        ("seq2seq",),
+        ("seq2seq", "score"),
         "generation of a target text",
         _SEQ2SEQ_INPUTS,
     ),

@@ -190,5 +190,8 @@ def test_a_head_that_does_not_serve_a_task_is_refused_before_anything_is_loaded(
         text=True,
         check=False,
     )
-    refused(done, f"{model} has the head none, which serves embed, features, and not classify")
+    refused(
+        done,
+        f"{model} has the head none, which serves embed, similarity, features, and not classify",
+    )
     assert done.stdout == "\n"

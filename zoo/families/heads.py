@@ -10,7 +10,7 @@ _STANDARD = {
     "none": Head(
         ("Model",),
         {"last_hidden_state": "batch tokens hidden_size"},
-        ("embed", "features"),
+        ("embed", "similarity", "features"),
         "hidden states",
     ),
     "sequence-classification": Head(
@@ -28,7 +28,7 @@ _STANDARD = {
     "question-answering": Head(
         ("ForQuestionAnswering",),
         {"start_logits": "batch tokens", "end_logits": "batch tokens"},
-        ("features",),
+        ("answer", "features"),
         "start and end of the answer",
     ),
 }

@@ -41,6 +41,7 @@ class ScoredRow:
         positions: positions of the logits that are read, (n,).
         labels: tokens that these logits predict, (n,).
         text: index of the text that the row belongs to.
+        source: token ids of the encoder, of an encoder-decoder.
     """
 
     ids: "NDArray[np.int64]"
@@ -48,6 +49,7 @@ class ScoredRow:
     positions: "NDArray[np.int64]"
     labels: "NDArray[np.int64]"
     text: int
+    source: Sequence[int] = ()
 
 
 @dataclass
@@ -163,7 +165,7 @@ class Scorer(ABC):
         source = iter(rows)
         while window := list(itertools.islice(source, WINDOW_ROWS)):
             results = {}
-            for indices in plan_batches([len(row.ids) for row in window], self.max_batch_tokens):
+            for indices in plan_batches([self.cost(row) for row in window], self.max_batch_tokens):
                 outputs = self._logits([window[k] for k in indices])
                 for k, logits in zip(indices, outputs, strict=True):
                     results[k] = self.log_probs(logits[window[k].positions], window[k].labels)
@@ -175,18 +177,37 @@ class Scorer(ABC):
                     )
                 yield row, values, correct
 
-    def _logits(self, rows: Sequence[ScoredRow]) -> "NDArray[Any]":
+    def inputs(self, rows: Sequence[ScoredRow]) -> "dict[str, NDArray[np.int64]]":
+        """Return the inputs of a session for a batch of rows."""
         import numpy as np
 
-        shape = (len(rows), max(len(row.ids) for row in rows))
-        ids = np.full(shape, self.tokenizer.pad_id, np.int64)
-        mask, types = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        for k, row in enumerate(rows):
-            ids[k, : len(row.ids)], mask[k, : len(row.ids)] = row.ids, 1
-            types[k, : len(row.type_ids)] = row.type_ids
-        inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        ids, mask = pad_rows([row.ids for row in rows], self.tokenizer.pad_id)
+        types = np.zeros_like(ids)
+        for values, row in zip(types, rows, strict=True):
+            values[: len(row.type_ids)] = row.type_ids
+        return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+
+    def cost(self, row: ScoredRow) -> int:
+        """Return the number of tokens that a row adds to a batch."""
+        return len(row.ids)
+
+    def _logits(self, rows: Sequence[ScoredRow]) -> "NDArray[Any]":
+        inputs = self.inputs(rows)
         accepted = {name: inputs[name] for name in self.session.inputs if name in inputs}
         return self.session.run(accepted, (LOGITS,))[LOGITS]
+
+
+def pad_rows(
+    rows: "Sequence[Sequence[int] | NDArray[np.int64]]", fill: int
+) -> "tuple[NDArray[np.int64], NDArray[np.int64]]":
+    """Pad rows on the right; return the array, (rows, tokens), and its attention mask."""
+    import numpy as np
+
+    shape = (len(rows), max(map(len, rows)))
+    ids, mask = np.full(shape, fill, np.int64), np.zeros(shape, np.int64)
+    for values, flags, row in zip(ids, mask, rows, strict=True):
+        values[: len(row)], flags[: len(row)] = row, 1
+    return ids, mask
 
 
 class CausalScorer(Scorer):

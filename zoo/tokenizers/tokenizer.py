@@ -55,6 +55,16 @@ class Encoded:
         return [bool(flag) for flag in _without(self._encoding.special_tokens_mask, self._cuts)]
 
     @cached_property
+    def sequence_ids(self) -> list[int | None]:
+        """0 and 1 for tokens of the first and second text, ``None`` for special tokens."""
+        return _without(self._encoding.sequence_ids, self._cuts)
+
+    @cached_property
+    def word_ids(self) -> list[int | None]:
+        """Index of each token's word in its text, ``None`` for special tokens."""
+        return _without(self._encoding.word_ids, self._cuts)
+
+    @cached_property
     def offsets(self) -> list[tuple[int, int]]:
         """Start and end of each token in its text, in characters.
 
@@ -144,6 +154,11 @@ class TextTokenizer:
     def mask_token(self) -> str | None:
         """Mask token, or ``None``."""
         return self.info.special.get("mask")
+
+    @property
+    def subword_prefix(self) -> str:
+        """Prefix of tokens that continue a word, such as ``##``; empty for none."""
+        return getattr(self._tokenizer.model, "continuing_subword_prefix", None) or ""
 
     @property
     def max_tokens(self) -> int | None:

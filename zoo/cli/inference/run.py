@@ -21,6 +21,34 @@ Examples:
 Plain text has one text per line. JSON lines have the key "text", optionally "text_pair", and any
 other keys, which are copied to the output. Results are JSON lines in input order. Texts longer
 than the model allows are truncated; "truncated" is the number of tokens that were cut."""
+# of tasks with other input
+EPILOGS = {
+    "similarity": """\b
+Examples:
+  zoo run similarity REF "a text" "another text" "a second pair" "its other text"
+  zoo run similarity REF --input pairs.jsonl > results.jsonl
+
+JSON lines have the keys "text" and "text_pair", and any other keys, which are copied to the output.
+Texts longer than the model allows are truncated; "truncated" is the number of tokens that were
+cut.""",
+    "answer": """\b
+Examples:
+  zoo run answer REF "a question?" "a context" "another question?" "its context"
+  zoo run answer REF --input questions.jsonl > answers.jsonl
+
+JSON lines have the keys "question" and "context", and any other keys, which are copied to the
+output. Long contexts are split into windows of --max-tokens tokens, by default 384. "start" and
+"end" of an answer are characters of the context; an empty answer means that it has none.""",
+    "score": """\b
+Examples:
+  zoo run score REF "a text" "another text"
+  zoo run score REF --context "The river" " runs." " sings."
+  zoo run score REF --input continuations.jsonl > scores.jsonl
+
+JSON lines have the key "text", or the keys "context" and "continuation"; other keys are copied to
+the output. Log-probabilities are in nats. Contexts longer than the model allows lose their
+beginning; "truncated" is the number of tokens that were cut.""",
+}
 
 
 def generation_options(command: Any) -> Any:
@@ -59,6 +87,37 @@ def generation_options(command: Any) -> Any:
     return command
 
 
+def answer_options(command: Any) -> Any:
+    """Add the options of question answering."""
+    number = click.IntRange
+    options = [
+        click.option(
+            "--top-k", type=number(1), default=1, show_default=True, help="Number of predictions."
+        ),
+        click.option(
+            "--doc-stride",
+            type=number(0),
+            metavar="N",
+            help="Tokens that windows over a long context share.  [default: 128]",
+        ),
+        click.option(
+            "--max-answer-len",
+            type=number(1),
+            default=15,
+            show_default=True,
+            help="Maximum number of tokens of an answer.",
+        ),
+        click.option(
+            "--handle-impossible-answer",
+            is_flag=True,
+            help="Return an empty answer where that is more likely.",
+        ),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
 # options of single tasks
 TASK_OPTIONS: dict[str, Callable[[Any], Any]] = {
     "fill-mask": click.option(
@@ -77,6 +136,17 @@ TASK_OPTIONS: dict[str, Callable[[Any], Any]] = {
     ),
     "generate": generation_options,
     "seq2seq": generation_options,
+    "classify": click.option(
+        "--aggregate",
+        type=click.Choice(["none", "simple", "first", "average", "max"]),
+        default="none",
+        show_default=True,
+        help="Join tokens to labelled spans; all but simple by words.",
+    ),
+    "answer": answer_options,
+    "score": click.option(
+        "--context", metavar="TEXT", help="Score the texts as continuations of this one."
+    ),
 }
 
 
@@ -119,7 +189,7 @@ def task_command(name: str) -> click.Command:
 
     run.__doc__ = TASKS[name][1]
     decorators = [
-        click.command(name, epilog=EPILOG.format(name=name)),
+        click.command(name, epilog=EPILOGS.get(name, EPILOG.format(name=name))),
         reference_argument,
         click.argument("texts", nargs=-1, metavar="[TEXT... | -]"),
         click.option("--input", "source", metavar="FILE", help="Read texts from a file."),
@@ -193,11 +263,14 @@ def _prepared(
     """Return the task and its input records."""
     from zoo.convert.on_first_use import resolve_checkpoint
     from zoo.export.session import open_or_export
-    from zoo.inference.tasks import make_task
+    from zoo.inference.tasks import make_task, task_type
     from zoo.inference.tasks.checks import require_head
     from zoo.inference.tasks.inputs import read_records
 
-    records = read_records(texts, options.pop("source"), kind=options.pop("kind"))
+    source, kind, keys = options.pop("source"), options.pop("kind"), task_type(name).keys
+    records = read_records(texts, source, kind=kind, keys=keys)
+    if (context := options.pop("context", None)) is not None:
+        records = _continuations(records, context)
     hub = {key: options.pop(key) for key in ("revision", "offline", "lock")}
     compute = {key: options.pop(key) for key in ("backend", "device", "dtype", "threads")}
     if "layers" in options:
@@ -205,6 +278,20 @@ def _prepared(
     checkpoint = resolve_checkpoint(ref, **hub)
     require_head(checkpoint, name)  # before the slow loading of weights
     return make_task(name, checkpoint, open_or_export(checkpoint, **compute), **options), records
+
+
+def _continuations(records: "Iterator[TextExample]", context: str) -> "Iterator[TextExample]":
+    """Yield the records as continuations of a context."""
+    from dataclasses import replace
+
+    from zoo.errors import UsageError
+    from zoo.inference.tasks.records import validate_text
+
+    validate_text(context, "--context")
+    for record in records:
+        if record.pair is not None:
+            raise UsageError(f"{record.location} has a context of its own", "leave out --context")
+        yield replace(record, text=context, pair=record.text)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from zoo.inference import Session
     from zoo.inference.tasks.base import Task
 
-__all__ = ["TASKS", "make_task"]
+__all__ = ["TASKS", "make_task", "task_type"]
 
 # name -> (class, one-line help)
 TASKS = {
@@ -35,7 +35,34 @@ TASKS = {
         "zoo.inference.tasks.classify:Classify",
         "Classify texts, pairs of texts, or tokens.",
     ),
+    "answer": (
+        "zoo.inference.tasks.answer:Answer",
+        "Answer questions by spans of their contexts.",
+    ),
+    "score": (
+        "zoo.inference.tasks.score:Score",
+        "Compute log-likelihoods of texts, or of continuations of a context.",
+    ),
+    "similarity": (
+        "zoo.inference.tasks.similarity:Similarity",
+        "Compute the cosine similarity of pairs of texts.",
+    ),
 }
+
+
+def task_type(name: str) -> "type[Task]":
+    """Return the class of a task.
+
+    Raises:
+        UsageError: no task has that name.
+    """
+    if name not in TASKS:
+        raise UsageError(
+            f"no task is called {name!r}",
+            did_you_mean(name, list(TASKS)) or f"there are {', '.join(TASKS)}",
+        )
+    module, _, kind = TASKS[name][0].partition(":")
+    return getattr(importlib.import_module(module), kind)  # type: ignore[no-any-return]
 
 
 def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options: Any) -> "Task":
@@ -45,17 +72,9 @@ def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options
         name: one of ``TASKS``.
         checkpoint: the checkpoint.
         session: the model.
-        **options: ``max_tokens`` and ``max_batch_tokens``; ``top_k`` for fill-mask, ``layers``
-            for features, and fields of ``GenerationConfig`` for generate and seq2seq.
+        **options: ``max_tokens`` and ``max_batch_tokens``, and those of the task's class.
 
     Raises:
         UsageError: no task has that name, or the head of the checkpoint does not support it.
     """
-    if name not in TASKS:
-        raise UsageError(
-            f"no task is called {name!r}",
-            did_you_mean(name, list(TASKS)) or f"there are {', '.join(TASKS)}",
-        )
-    module, _, kind = TASKS[name][0].partition(":")
-    task: Task = getattr(importlib.import_module(module), kind)(checkpoint, session, **options)
-    return task
+    return task_type(name)(checkpoint, session, **options)

@@ -9,13 +9,13 @@ import contextlib
 import itertools
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from zoo.errors import NonFiniteError, UsageError
 from zoo.inference.tasks.batching import MAX_BATCH_TOKENS, Batch, collate, plan_batches
 from zoo.inference.tasks.checks import max_length, require_finite, require_head
-from zoo.inference.tasks.records import TextExample
+from zoo.inference.tasks.records import RecordKeys, TextExample
 from zoo.io.limits import MAX_TEXT_CHARACTERS
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
     from zoo.tokenizers import Encoded, TextTokenizer
+    from zoo.tokenizers.tokenizer import Text
 
     Floats = NDArray[np.floating[Any]]
 
@@ -65,6 +66,7 @@ class Task(ABC):
         name: name of the task; the head of the checkpoint must list it.
         output_keys: keys that results add to a record.
         pairs: whether records may have a second text.
+        keys: keys of the texts in JSON lines and in results.
         window: number of texts per window.
         max_batch_tokens: maximum number of tokens per batch, with padding.
         max_tokens: length that texts are truncated to, or ``None``.
@@ -78,6 +80,7 @@ class Task(ABC):
     name: ClassVar[str]
     output_keys: ClassVar[tuple[str, ...]]
     pairs: ClassVar[bool] = False
+    keys: ClassVar[RecordKeys] = RecordKeys()
     window: int = 2048
     max_batch_tokens: int = MAX_BATCH_TOKENS
 
@@ -112,6 +115,10 @@ class Task(ABC):
         """Return the text to tokenize."""
         return text
 
+    def encode(self, texts: "Sequence[Text]") -> "list[Encoded]":
+        """Tokenize texts or pairs of texts; here with truncation."""
+        return self.tokenizer.encode(texts, max_tokens=self.max_tokens)
+
     def check(self, item: EncodedExample) -> None:  # noqa: B027 (overriding is optional)
         """Check one input.
 
@@ -119,21 +126,9 @@ class Task(ABC):
             UsageError: the input is not valid for the task; the message names the record.
         """
 
-    def cost(self, item: EncodedExample) -> int:
-        """Return the cost of an input in tokens per batch; by default its number of tokens."""
-        return len(item.encoded.ids)
-
-    @abstractmethod
-    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
-        """Run one batch.
-
-        Args:
-            items: inputs of the batch.
-            batch: their padded arrays.
-
-        Returns:
-            for each input, the values that the result adds to the record, with numpy arrays.
-        """
+    def truncated(self, item: EncodedExample) -> int:
+        """Return the number of tokens of an input that were cut."""
+        return item.encoded.truncated
 
     def render(self, added: dict[str, Any]) -> dict[str, Any]:
         """Return the values of ``compute`` as JSON-serializable values."""
@@ -144,9 +139,10 @@ class Task(ABC):
     ) -> Iterator[dict[str, Any]]:
         """Yield the result of each record, in order.
 
-        A result has ``text``, ``text_pair`` if there is one, the other keys of the record, the
-        keys of the task, and ``truncated``, the number of tokens cut, if it is not zero. If any
-        text was truncated, a ``TaskWarning`` at the end reports the totals.
+        A result has the texts of the record (``text``, and ``text_pair`` if there is one; some
+        tasks have other keys), its other keys, the keys of the task, and ``truncated``, the number
+        of tokens cut, if it is not zero. If any text was truncated, a ``TaskWarning`` at the end
+        reports the totals.
 
         Args:
             records: the records, read one window ahead.
@@ -157,10 +153,9 @@ class Task(ABC):
             NonFiniteError: an output is NaN or infinite; the message names the text.
         """
         for item, added in self.stream(records):
-            pair = {} if item.record.pair is None else {"text_pair": item.record.pair}
-            cut = {"truncated": item.encoded.truncated} if item.encoded.truncated else {}
             values = added if arrays else self.render(added)
-            yield {"text": item.record.text, **pair, **item.record.extra, **values, **cut}
+            cut = {"truncated": self.truncated(item)} if self.truncated(item) else {}
+            yield {**self.keys.texts(item.record), **item.record.extra, **values, **cut}
 
     def stream(
         self, records: Iterable[TextExample]
@@ -168,9 +163,9 @@ class Task(ABC):
         """Yield each input with the values that the task adds, in order; see ``run``."""
         texts = tokens = 0
         for window in self._windows(records):
-            for item, added in self._batches(window):
-                texts += item.encoded.truncated > 0
-                tokens += item.encoded.truncated
+            for item, added in self.run_window(window):
+                texts += self.truncated(item) > 0
+                tokens += self.truncated(item)
                 yield item, added
         if texts:
             warnings.warn(
@@ -191,7 +186,7 @@ class Task(ABC):
                     window.append(record)
             except UsageError as caught:
                 error = caught
-            items = self._tokenize(window, before)
+            items = self.tokenize(window, before)
             before += len(items)
             refusals = ((k, self._refusal(item)) for k, item in enumerate(items))
             first, refused = next(((k, e) for k, e in refusals if e), (len(items), None))
@@ -211,31 +206,22 @@ class Task(ABC):
             if characters > MAX_TEXT_CHARACTERS:
                 return
 
-    def _tokenize(self, records: list[TextExample], before: int) -> list[EncodedExample]:
+    def tokenize(self, records: list[TextExample], before: int) -> list[EncodedExample]:
+        """Tokenize the records of a window, after ``before`` others."""
         texts = [
             self.prepare(r.text) if r.pair is None else (self.prepare(r.text), self.prepare(r.pair))
             for r in records
         ]
-        encoded = self.tokenizer.encode(texts, max_tokens=self.max_tokens)
-        pairs = zip(records, encoded, strict=True)
+        pairs = zip(records, self.encode(texts), strict=True)
         return [
             EncodedExample(record, tokens, before + k) for k, (record, tokens) in enumerate(pairs)
         ]
 
-    def _batches(
+    @abstractmethod
+    def run_window(
         self, items: list[EncodedExample]
     ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
-        """Run a window in batches and yield the results in order."""
-        results: dict[int, dict[str, Any]] = {}
-        for indices in plan_batches([self.cost(i) for i in items], self.max_batch_tokens):
-            members = [items[k] for k in indices]
-            batch = collate(
-                [i.encoded for i in members], self.session.inputs, self.tokenizer.pad_id
-            )
-            with self.name_model_in_errors():
-                results |= zip(indices, self.compute(members, batch), strict=True)
-        for k, item in enumerate(items):
-            yield item, results.pop(k)
+        """Yield each input of a window with the values that the task adds, in order."""
 
     @contextlib.contextmanager
     def name_model_in_errors(self) -> Iterator[None]:
@@ -250,6 +236,8 @@ class Task(ABC):
             raise UsageError(
                 f"{record.location} has a text_pair, and {self.name} takes single texts"
             )
+        if record.pair is None and self.keys.text is None:
+            raise UsageError(f"{record.location} is one text, and {self.name} takes pairs")
         for key in (*self.output_keys, "truncated"):
             if key in record.extra:
                 raise UsageError(
@@ -263,6 +251,57 @@ class Task(ABC):
         except UsageError as error:
             return error
         return None
+
+
+class BatchTask(Task):
+    """A task that runs its inputs in batches; an input may be split into several rows."""
+
+    def cost(self, item: EncodedExample) -> int:
+        """Return the cost of an input in tokens per batch; by default its number of tokens."""
+        return len(item.encoded.ids)
+
+    def split(self, item: EncodedExample) -> list[EncodedExample]:
+        """Return the rows of an input; by default itself."""
+        return [item]
+
+    @abstractmethod
+    def compute(self, items: list[EncodedExample], batch: Batch) -> list[dict[str, Any]]:
+        """Run one batch.
+
+        Args:
+            items: rows of the batch.
+            batch: their padded arrays.
+
+        Returns:
+            for each row, the values that the result adds to the record, with numpy arrays.
+        """
+
+    def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the values that the result adds to a record, from those of its rows."""
+        return rows[0]
+
+    def run_window(
+        self, items: list[EncodedExample]
+    ) -> Iterator[tuple[EncodedExample, dict[str, Any]]]:
+        """See ``Task``."""
+        counts = []
+        rows: list[EncodedExample] = []
+        for item in items:
+            parts = self.split(item)
+            counts.append(len(parts))
+            rows += parts
+        results: dict[int, dict[str, Any]] = {}
+        for indices in plan_batches([self.cost(row) for row in rows], self.max_batch_tokens):
+            members = [rows[k] for k in indices]
+            batch = collate(
+                [row.encoded for row in members], self.session.inputs, self.tokenizer.pad_id
+            )
+            with self.name_model_in_errors():
+                results |= zip(indices, self.compute(members, batch), strict=True)
+        start = 0
+        for item, count in zip(items, counts, strict=True):
+            yield item, self.merge(item, [results.pop(start + k) for k in range(count)])
+            start += count
 
     def output(self, name: str, items: list[EncodedExample], batch: Batch) -> "Floats":
         """Return one output of the session after checking that it is finite."""

@@ -6,13 +6,11 @@ lowest cost.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from zoo.tokenizers import Encoded
 
 # Tokens per batch, with padding. On 2 cores (benchmarks/embed.py), throughput is constant from 512
 # to 2,048 and falls beyond, where activations do not fit into the cache.
@@ -52,6 +50,18 @@ def plan_batches(
     return batches[::-1]
 
 
+class TokenRow(Protocol):
+    """Tokens of a text, or of a part of it."""
+
+    @property
+    def ids(self) -> Sequence[Any]:
+        """Token ids, special tokens included."""
+
+    @property
+    def type_ids(self) -> Sequence[int]:
+        """Token type id of each token."""
+
+
 class Batch(NamedTuple):
     """Inputs of a session.
 
@@ -66,7 +76,7 @@ class Batch(NamedTuple):
     mask: "NDArray[np.bool_]"
 
 
-def collate(encoded: "Sequence[Encoded]", names: Sequence[str], pad_id: int) -> Batch:
+def collate(encoded: Sequence[TokenRow], names: Sequence[str], pad_id: int) -> Batch:
     """Pad texts on the right and stack them.
 
     Args:

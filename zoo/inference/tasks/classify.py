@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.families.config import Problem
-from zoo.inference.tasks.base import EncodedExample, Task
+from zoo.inference.tasks.base import BatchTask, EncodedExample
 from zoo.inference.tasks.batching import Batch
+from zoo.inference.tasks.entities import AGGREGATES, Aggregate, TokenProbs, entities
 from zoo.inference.tasks.numbers import sigmoid, softmax
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 THRESHOLD = 0.5  # minimum probability of a label, in multi-label classification
 
 
-class Classify(Task):
+class Classify(BatchTask):
     """Classification of texts, pairs of texts, or tokens.
 
     Keys of a result, by the problem type of the configuration:
@@ -24,15 +25,46 @@ class Classify(Task):
     * multi-label classification: ``labels`` of probability 0.5 or more, ``scores``;
     * regression: ``score``, or ``scores`` with several outputs;
     * token classification: ``tokens``, each with ``token``, ``start`` and ``end`` (characters),
-      ``label`` and ``score``, without special tokens.
+      ``label`` and ``score``, without special tokens; or, with ``aggregate``, ``entities``: spans
+      with ``label``, ``score``, ``text``, ``start`` and ``end``, without those labelled ``O``.
 
     Without a problem type, one output means regression and several mean single-label
     classification, as in transformers.
+
+    Args:
+        *args: see ``Task``.
+        aggregate: how token classification labels spans: ``none`` returns tokens; ``simple`` joins
+            adjacent tokens of a type; ``first``, ``average`` and ``max`` first give all tokens of a
+            word one label. Words are those of transformers' token-classification pipeline.
+        **options: see ``Task``.
+
+    Raises:
+        UsageError: ``aggregate`` is unknown, or the head classifies texts; or see ``Task``.
     """
 
     name: ClassVar[str] = "classify"
-    output_keys: ClassVar[tuple[str, ...]] = ("label", "labels", "score", "scores", "tokens")
+    output_keys: ClassVar[tuple[str, ...]] = (
+        "label",
+        "labels",
+        "score",
+        "scores",
+        "tokens",
+        "entities",
+    )
     pairs: ClassVar[bool] = True
+
+    def __init__(self, *args: Any, aggregate: Aggregate = "none", **options: Any) -> None:
+        super().__init__(*args, **options)
+        if aggregate not in AGGREGATES:
+            raise UsageError(
+                f"tokens cannot be aggregated by {aggregate!r}", f"choose {', '.join(AGGREGATES)}"
+            )
+        if aggregate != "none" and not self.by_token:
+            raise UsageError(
+                f"{self.checkpoint.path} classifies texts, and has no tokens to aggregate",
+                "leave --aggregate out",
+            )
+        self.aggregate = aggregate
 
     @property
     def problem(self) -> Problem:
@@ -82,6 +114,10 @@ class Classify(Task):
 
     def _tokens(self, item: EncodedExample, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
         encoded, probabilities = item.encoded, softmax(logits)
+        if self.aggregate != "none":
+            labels, text = self.checkpoint.config.labels, item.record.text
+            tokens = self._probs(item, probabilities)
+            return {"entities": entities(tokens, labels, text, self.aggregate)}
         return {
             "tokens": [
                 {
@@ -95,3 +131,23 @@ class Classify(Task):
                 if not encoded.special[k]
             ]
         }
+
+    def _probs(self, item: EncodedExample, probs: "NDArray[np.float64]") -> list[TokenProbs]:
+        """Return the probabilities of tokens, and which of them continue words.
+
+        With a prefix for tokens within words, a token continues one if it has another length than
+        its text; otherwise if no space precedes or begins it. Unknown tokens are words.
+        """
+        encoded, text = item.encoded, item.record.text
+        prefix, unknown = self.tokenizer.subword_prefix, self.tokenizer.role_id("unk")
+        tokens = []
+        for k, (start, end) in enumerate(encoded.offsets):
+            if encoded.special[k]:
+                continue
+            if prefix:
+                continues = len(self.tokenizer.token(encoded.ids[k])) != end - start
+            else:
+                continues = start > 0 and " " not in text[start - 1 : start + 1]
+            continues &= encoded.ids[k] != unknown
+            tokens.append(TokenProbs(probs[k], start, end, continues))
+        return tokens

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.inference.tasks.base import EncodedExample, Task, TaskWarning
+from zoo.inference.tasks.base import BatchTask, EncodedExample, TaskWarning
 from zoo.inference.tasks.batching import Batch
 from zoo.inference.tasks.numbers import short_floats
 from zoo.inference.tasks.pooling import pool
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Embed(Task):
+class Embed(BatchTask):
     """Sentence embeddings, pooled as the sentence-transformers files of the checkpoint specify.
 
     Without such files the embedding is the mean over the tokens, not normalized, with a

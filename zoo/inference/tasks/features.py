@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
-from zoo.inference.tasks.base import EncodedExample, Task
+from zoo.inference.tasks.base import BatchTask, EncodedExample
 from zoo.inference.tasks.batching import Batch
 from zoo.inference.tasks.checks import require_finite
 from zoo.inference.tasks.numbers import short_floats
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Features(Task):
+class Features(BatchTask):
     """Hidden states of chosen layers.
 
     Results have the keys ``tokens``, ``offsets`` (start and end of each token in characters; 0, 0

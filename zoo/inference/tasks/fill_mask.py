@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
-from zoo.inference.tasks.base import EncodedExample, Task
+from zoo.inference.tasks.base import BatchTask, EncodedExample
 from zoo.inference.tasks.batching import Batch
 from zoo.inference.tasks.numbers import softmax
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class FillMask(Task):
+class FillMask(BatchTask):
     """Most likely tokens at each mask token of a text, which may have several.
 
     Results have the key ``masks``: for each mask token its ``position`` (of its first character)

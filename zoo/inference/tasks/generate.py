@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.inference.generation.config import GenerationConfig
-from zoo.inference.tasks.base import EncodedExample, Task
+from zoo.inference.tasks.base import BatchTask, EncodedExample
 from zoo.inference.tasks.batching import Batch
 from zoo.inference.tasks.records import TextExample
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 OPTIONS = tuple(GenerationConfig.__dataclass_fields__)
 
 
-class Generate(Task):
+class Generate(BatchTask):
     """Continuations of prompts.
 
     Results have the keys ``generated``, the continuation without the prompt, and ``stopped``:

@@ -1,9 +1,9 @@
 """Input of ``zoo run``: arguments, a file or standard input; plain text or JSON lines.
 
 Plain text has one text per line. Empty lines count, so that line n of the output belongs to line n
-of the input. JSON lines are objects with the key ``text``, optionally ``text_pair``, and any other
-keys, which are copied to the output; blank lines are skipped. Both are UTF-8, and a byte-order mark
-at the start is ignored.
+of the input. JSON lines are objects with the key ``text``, optionally ``text_pair``, or the keys of
+the task; other keys are copied to the output, and blank lines are skipped. Both are UTF-8, and a
+byte-order mark at the start is ignored.
 """
 
 import functools
@@ -13,14 +13,20 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from zoo.errors import UsageError, VerificationError
-from zoo.inference.tasks.records import SPLIT, TextExample, as_records, validate_text
+from zoo.inference.tasks.records import (
+    SPLIT,
+    RecordKeys,
+    TextExample,
+    as_records,
+    validate_text,
+)
 from zoo.io.json import parse_json
 from zoo.io.limits import MAX_INPUT_LINE_BYTES
 
 Kind = Literal["auto", "text", "jsonl"]
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 BOM = b"\xef\xbb\xbf"
-EXAMPLE = 'each line is an object such as {"text": "..."}'
+DEFAULT_KEYS = RecordKeys()
 
 
 def read_records(
@@ -29,16 +35,18 @@ def read_records(
     *,
     kind: Kind = "auto",
     stdin: BinaryIO | None = None,
+    keys: RecordKeys = DEFAULT_KEYS,
 ) -> Iterator[TextExample]:
     """Return an iterator over input records; a file is opened at once, not on first use.
 
     Args:
-        texts: the texts; a single ``-`` means standard input.
+        texts: the texts, two for each record if all records are pairs; a single ``-`` means
+            standard input.
         source: file to read, or ``-`` for standard input.
         kind: ``text``, ``jsonl``, or ``auto``: JSON lines for a file called ``*.jsonl``,
-            ``*.ndjson`` or ``*.json``, and for a standard input whose first line is a JSON object
-            with a ``text``.
+            ``*.ndjson`` or ``*.json``, and for a standard input whose first line is such an object.
         stdin: replacement of standard input.
+        keys: keys of the texts in JSON lines.
 
     Raises:
         UsageError: there is no input or more than one, the file cannot be read, or (while
@@ -49,13 +57,13 @@ def read_records(
     if texts and source is not None:
         raise UsageError("texts were given both as arguments and in a file", "give one of them")
     if texts:
-        return as_records(texts)
+        return as_records(texts if keys.text is not None else _pairs(texts, keys))
     if source is None:
         raise UsageError(
             "there is no text to work on", "give texts, or --input FILE, or - for standard input"
         )
     if source == "-":
-        return _read("standard input", stdin or sys.stdin.buffer, kind)
+        return _read("standard input", stdin or sys.stdin.buffer, kind, keys)
     try:
         file = Path(source).open("rb")  # noqa: SIM115 (the generator closes it)
     except (OSError, ValueError) as error:
@@ -63,10 +71,19 @@ def read_records(
         raise UsageError(f"cannot read {source}: {why}") from error
     if kind == "auto":
         kind = "jsonl" if source.lower().endswith(JSON_SUFFIXES) else "text"
-    return _read(source, file, kind)
+    return _read(source, file, kind, keys)
 
 
-def _read(name: str, file: BinaryIO, kind: Kind) -> Iterator[TextExample]:
+def _pairs(texts: Sequence[str], keys: RecordKeys) -> Iterator[tuple[str, str]]:
+    if len(texts) % 2:
+        first, second = keys.pair
+        raise UsageError(
+            f"{len(texts)} texts are not pairs", f"give a {first} and a {second}, one after another"
+        )
+    return zip(texts[::2], texts[1::2], strict=True)
+
+
+def _read(name: str, file: BinaryIO, kind: Kind, keys: RecordKeys) -> Iterator[TextExample]:
     with file:
         lines = iter(functools.partial(file.readline, MAX_INPUT_LINE_BYTES + 1), b"")
         for number, line in enumerate(lines, 1):
@@ -77,22 +94,24 @@ def _read(name: str, file: BinaryIO, kind: Kind) -> Iterator[TextExample]:
                 )
             if number == 1:
                 line = line.removeprefix(BOM)
-                kind = kind if kind != "auto" else _guess(line)
+                kind = kind if kind != "auto" else _guess(line, keys)
+            if kind == "text" and keys.text is None:
+                raise UsageError(f"{name} holds plain text, and pairs are needed", keys.example)
             if kind == "text":
                 yield TextExample(
                     validate_text(_decode(line, location), location), location=location
                 )
             elif line.strip():
-                yield _parse(line, location)
+                yield _parse(line, location, keys)
 
 
-def _guess(line: bytes) -> Kind:
+def _guess(line: bytes, keys: RecordKeys) -> Kind:
     """Return the format of standard input, inferred from its first line."""
     try:
         value = parse_json(line, "standard input")
     except VerificationError:
         return "text"
-    return "jsonl" if isinstance(value, dict) and "text" in value else "text"
+    return "jsonl" if isinstance(value, dict) and keys.missing(value) is None else "text"
 
 
 def _decode(line: bytes, location: str) -> str:
@@ -105,16 +124,18 @@ def _decode(line: bytes, location: str) -> str:
         ) from None
 
 
-def _parse(line: bytes, location: str) -> TextExample:
+def _parse(line: bytes, location: str, keys: RecordKeys) -> TextExample:
     _decode(line, location)
     try:
         value = parse_json(line.rstrip(), location)
     except VerificationError as error:
-        raise UsageError(error.what, EXAMPLE) from None
-    if not isinstance(value, dict) or "text" not in value:
-        what = "has no text" if isinstance(value, dict) else "is not a JSON object"
-        raise UsageError(f"{location} {what}", EXAMPLE)
-    text = validate_text(value.pop("text"), f"{location}: text")
-    pair = value.pop("text_pair", None)
-    pair = None if pair is None else validate_text(pair, f"{location}: text_pair")
-    return TextExample(text, pair, value, location)
+        raise UsageError(error.what, keys.example) from None
+    if not isinstance(value, dict):
+        raise UsageError(f"{location} is not a JSON object", keys.example)
+    if (missing := keys.missing(value)) is not None:
+        raise UsageError(f"{location} has no {missing}", keys.example)
+    names = keys.names(value)
+    text, *pair = (validate_text(value.pop(name), f"{location}: {name}") for name in names)
+    if keys.text in names:
+        value.pop(keys.pair[1], None)  # null
+    return TextExample(text, pair[0] if pair else None, value, location)

@@ -1,5 +1,6 @@
 """Input records of tasks."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,6 +9,40 @@ from zoo.errors import UsageError
 from zoo.io.limits import MAX_TEXT_CHARACTERS
 
 SPLIT = "split it into several texts"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordKeys:
+    """Keys of the texts of a record, in JSON lines and in results.
+
+    Attributes:
+        text: key of a single text; ``None`` if every record is a pair of texts.
+        pair: keys of the two texts of a pair.
+    """
+
+    text: str | None = "text"
+    pair: tuple[str, str] = ("text", "text_pair")
+
+    @property
+    def example(self) -> str:
+        """Description of a JSON line, for messages."""
+        names = self.pair if self.text is None else (self.text,)
+        return f"each line is an object such as {json.dumps(dict.fromkeys(names, '...'))}"
+
+    def names(self, value: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the keys of the texts that an object has to have."""
+        is_pair = self.text is None or value.get(self.pair[1]) is not None
+        return self.pair if is_pair else (self.text or "",)
+
+    def missing(self, value: Mapping[str, Any]) -> str | None:
+        """Return the first key that an object lacks, or ``None``."""
+        return next((name for name in self.names(value) if name not in value), None)
+
+    def texts(self, record: "TextExample") -> dict[str, str]:
+        """Return key -> text of a record."""
+        if record.pair is None:
+            return {self.text or self.pair[0]: record.text}
+        return dict(zip(self.pair, (record.text, record.pair), strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,166 @@
+"""Log-likelihoods of texts, and of continuations of a context.
+
+As lm-evaluation-harness defines them (``lm_eval/models/huggingface.py`` of version 0.4.13): spaces
+that end a context belong to the continuation; the tokens of a continuation are those of the whole
+text after as many as its context has; contexts that are too long lose their beginning.
+"""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import UsageError
+from zoo.inference.scoring import CausalScorer, ScoredRow, Scorer, pad_rows
+from zoo.inference.tasks.checks import require_head
+from zoo.tokenizers import Encoded
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from zoo.checkpoint import Checkpoint
+    from zoo.tokenizers.tokenizer import Text
+
+
+class Continuation(Encoded):
+    """Tokens that are scored, and those of their context.
+
+    Args:
+        context: token ids of the context, or of what begins a text.
+        ids: token ids that are scored.
+        limit: largest number of tokens that the model reads, or ``None``.
+
+    Attributes:
+        context: see above; without those that are cut.
+        ids: see above.
+        truncated: number of tokens that are cut from the beginning of the context.
+    """
+
+    def __init__(self, context: Sequence[int], ids: list[int], limit: int | None) -> None:
+        self.truncated = 0 if limit is None else max(0, len(context) - limit)
+        self.context, self.ids = list(context[self.truncated :]), ids
+
+
+class LikelihoodScorer(Scorer):
+    """Scores texts and continuations by a model that generates."""
+
+    @abstractmethod
+    def tokenize(self, texts: "Sequence[Text]") -> list[Continuation]:
+        """Tokenize texts, or pairs of a context and a continuation."""
+
+    @abstractmethod
+    def split(self, tokens: Continuation, text: int) -> Iterator[ScoredRow]:
+        """Yield the rows of a continuation.
+
+        Args:
+            tokens: the continuation.
+            text: index of the text.
+        """
+
+    def plain(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the token ids of texts, without the special tokens of the template."""
+        encoded = self.tokenizer.encode(texts, max_tokens=None, offsets=False)
+        return [
+            [token for token, special in zip(text.ids, text.special, strict=True) if not special]
+            for text in encoded
+        ]
+
+
+class CausalLikelihood(CausalScorer, LikelihoodScorer):
+    """Log-likelihood by a causal language model.
+
+    A text without a context, or with an empty one, is predicted from the token that begins
+    documents. More tokens than the model reads at once are scored in windows of that length, the
+    last of them with as much context as fits.
+    """
+
+    def tokenize(self, texts: "Sequence[Text]") -> list[Continuation]:
+        """See ``LikelihoodScorer``."""
+        pairs = [("", text) if isinstance(text, str) else move_spaces(*text) for text in texts]
+        wholes = self.plain([context + continuation for context, continuation in pairs])
+        contexts = self.plain([context for context, _ in pairs])
+        return [self._continuation(*tokens) for tokens in zip(contexts, wholes, strict=True)]
+
+    def _continuation(self, context: list[int], whole: list[int]) -> Continuation:
+        ids = whole[len(context) :]
+        if not context:
+            context, ids = [self.start_id], ids[1:] if ids[:1] == [self.start_id] else ids
+        room = None if self.max_tokens is None else self.max_tokens + 1 - len(ids)
+        return Continuation(context, ids, room if room is None else max(room, 1))
+
+    def split(self, tokens: Continuation, text: int) -> Iterator[ScoredRow]:
+        """See ``LikelihoodScorer``."""
+        import numpy as np
+
+        ids = np.array([*tokens.context, *tokens.ids], np.int64)
+        limit = self.max_tokens or len(ids)
+        for start in range(len(tokens.context), len(ids), limit):
+            end = min(start + limit, len(ids))
+            row = ids[max(end - 1 - limit, 0) : end - 1]
+            positions = np.arange(len(row) - (end - start), len(row))
+            yield ScoredRow(row, (), positions, ids[start:end], text)
+
+
+class Seq2SeqLikelihood(LikelihoodScorer):
+    """Log-likelihood of a target text, given its source, by an encoder-decoder.
+
+    The target's end-of-sequence token is not scored.
+    """
+
+    def rows(self, encoded: Encoded, text: int) -> Iterator[ScoredRow]:
+        """Raise an error: a target needs a source."""
+        raise UsageError("an encoder-decoder scores a text given its source")
+
+    def tokenize(self, texts: "Sequence[Text]") -> list[Continuation]:
+        """See ``LikelihoodScorer``."""
+        pairs = [("", text) if isinstance(text, str) else move_spaces(*text) for text in texts]
+        sources = self.tokenizer.encode([s for s, _ in pairs], max_tokens=None, offsets=False)
+        targets = self.plain([target for _, target in pairs])
+        return [
+            Continuation(source.ids, target, self.max_tokens)
+            for source, target in zip(sources, targets, strict=True)
+        ]
+
+    def split(self, tokens: Continuation, text: int) -> Iterator[ScoredRow]:
+        """See ``LikelihoodScorer``."""
+        import numpy as np
+
+        if tokens.ids:
+            labels = np.array(tokens.ids, np.int64)
+            config: Any = self.checkpoint.config
+            start = config.decoder_start_token_id
+            ids = np.concatenate([[start], labels[:-1]])
+            yield ScoredRow(ids, (), np.arange(len(ids)), labels, text, tokens.context)
+
+    def inputs(self, rows: Sequence[ScoredRow]) -> "dict[str, NDArray[np.int64]]":
+        """See ``Scorer``."""
+        ids, mask = pad_rows([row.source for row in rows], self.tokenizer.pad_id)
+        targets, _ = pad_rows([row.ids for row in rows], self.tokenizer.pad_id)
+        return {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": targets}
+
+    def cost(self, row: ScoredRow) -> int:
+        """See ``Scorer``."""
+        return max(len(row.source), len(row.ids))
+
+
+# task of the head -> its scorer
+LIKELIHOODS: dict[str, type[LikelihoodScorer]] = {
+    "generate": CausalLikelihood,
+    "seq2seq": Seq2SeqLikelihood,
+}
+
+
+def likelihood_type(checkpoint: "Checkpoint") -> type[LikelihoodScorer]:
+    """Return the scorer of a checkpoint.
+
+    Raises:
+        UsageError: the head generates no text.
+    """
+    require_head(checkpoint, "score")
+    return next(kind for task, kind in LIKELIHOODS.items() if task in checkpoint.head.tasks)
+
+
+def move_spaces(context: str, continuation: str) -> tuple[str, str]:
+    """Move spaces from the end of a context to its continuation."""
+    end = len(context.rstrip())
+    return context[:end], context[end:] + continuation

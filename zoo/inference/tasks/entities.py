@@ -1,0 +1,127 @@
+"""Labelled spans from the probabilities of tokens.
+
+As in the token-classification pipeline of transformers (``pipelines/token_classification.py``).
+Labels that begin with ``B-`` start a span, others continue a span of the same type (Ramshaw and
+Marcus 1995, arXiv:cmp-lg/9505040).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+Aggregate = Literal["none", "simple", "first", "average", "max"]
+AGGREGATES: tuple[Aggregate, ...] = ("none", "simple", "first", "average", "max")
+OUTSIDE = "O"  # label of tokens outside of all spans
+
+
+class TokenProbs(NamedTuple):
+    """Probabilities of the labels of a token or a word.
+
+    Attributes:
+        probs: probability of each label, (labels,).
+        start: first character.
+        end: character after the last one.
+        continues: whether the token continues the word of the one before it.
+    """
+
+    probs: "Floats"
+    start: int
+    end: int
+    continues: bool = False
+
+
+class Labelled(NamedTuple):
+    """A token or a word with its most likely label.
+
+    Attributes:
+        label: the label.
+        score: its probability.
+        start: first character.
+        end: character after the last one.
+    """
+
+    label: str
+    score: float
+    start: int
+    end: int
+
+
+def entities(
+    tokens: Sequence[TokenProbs], labels: Sequence[str], text: str, aggregate: Aggregate
+) -> list[dict[str, Any]]:
+    """Return the labelled spans of a text.
+
+    Args:
+        tokens: its tokens, without special ones.
+        labels: names of the labels.
+        text: the text.
+        aggregate: ``simple`` labels tokens, the others words: by the ``first`` of their tokens, by
+            the ``average`` of their probabilities, or by the token with the highest (``max``).
+
+    Returns:
+        for each span ``label`` (the type, without ``B-`` or ``I-``), ``score`` (the mean over its
+        tokens or words), ``text``, ``start`` and ``end``.
+    """
+    units = (
+        tokens if aggregate == "simple" else [_merge(word, aggregate) for word in _words(tokens)]
+    )
+    labelled = [
+        Labelled(labels[int(unit.probs.argmax())], float(unit.probs.max()), unit.start, unit.end)
+        for unit in units
+    ]
+    spans = (_entity(group, text) for group in _groups(labelled))
+    return [span for span in spans if span["label"] != OUTSIDE]
+
+
+def _words(tokens: Sequence[TokenProbs]) -> list[list[TokenProbs]]:
+    words: list[list[TokenProbs]] = []
+    for token in tokens:
+        if words and token.continues:
+            words[-1].append(token)
+        else:
+            words.append([token])
+    return words
+
+
+def _merge(word: list[TokenProbs], aggregate: Aggregate) -> TokenProbs:
+    """Return the probabilities of a word from those of its tokens."""
+    if aggregate == "first":
+        probs = word[0].probs
+    elif aggregate == "max":
+        probs = max(word, key=lambda token: float(token.probs.max())).probs
+    else:
+        probs = sum((token.probs for token in word[1:]), word[0].probs) / len(word)
+    return TokenProbs(probs, word[0].start, word[-1].end)
+
+
+def _groups(labelled: Sequence[Labelled]) -> Iterator[list[Labelled]]:
+    """Yield runs of adjacent tokens or words of one type."""
+    group: list[Labelled] = []
+    for token in labelled:
+        begins = token.label.startswith("B-")
+        if group and (begins or _type(token.label) != _type(group[-1].label)):
+            yield group
+            group = []
+        group.append(token)
+    if group:
+        yield group
+
+
+def _type(label: str) -> str:
+    return label[2:] if label.startswith(("B-", "I-")) else label
+
+
+def _entity(group: list[Labelled], text: str) -> dict[str, Any]:
+    start, end = group[0].start, group[-1].end
+    return {
+        "label": group[0].label.split("-", 1)[-1],
+        "score": sum(token.score for token in group) / len(group),
+        "text": text[start:end],
+        "start": start,
+        "end": end,
+    }

@@ -120,7 +120,7 @@ def assert_predictions(actual: list[dict[str, Any]], expected: list[torch.Tensor
 def test_plugin_is_listed(plugin: Installed) -> None:
     result = plugin.zoo("families")["families"]["mpnet"]
     assert result["heads"].keys() == {"none", "masked-lm"}
-    assert result["tasks"] == ["embed", "features", "fill-mask"]
+    assert result["tasks"] == ["embed", "features", "fill-mask", "similarity"]
     health = {p["name"]: (p["distribution"], p["health"]) for p in plugin.zoo("plugins")["plugins"]}
     assert health["mpnet"] == ("plm-zoo-mpnet", "ok")
 

@@ -21,6 +21,7 @@ from zoo.checkpoint import (
 )
 from zoo.convert.dtypes import LONG
 from zoo.convert.infer_head import ConversionPlan
+from zoo.convert.model_card import MODEL_CARD, model_card
 from zoo.convert.open import OpenCheckpoint
 from zoo.convert.report import ConversionReport
 from zoo.convert.safetensors_writer import Create, write_weights
@@ -226,6 +227,7 @@ class HFWriter(CheckpointWriter):
         pooling = self.opened.pooling
         if pooling is not None:
             files |= hub_pooling_files(pooling, report.hidden_size)
+        files[MODEL_CARD] = model_card(self.opened, self.plan, report)
         return _write(staging, files)
 
     def write_manifest(self, staging: Path, report: ConversionReport) -> None:

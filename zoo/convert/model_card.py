@@ -1,0 +1,176 @@
+"""Model card of a directory in the Hub's layout: facts of the manifest, and nothing else.
+
+https://huggingface.co/docs/hub/model-cards describes the YAML at the top. Cards have no date and no
+local path, so that a conversion that is repeated writes the same bytes.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from zoo.convert.dtypes import LONG
+from zoo.convert.infer_head import ConversionPlan
+from zoo.convert.open import OpenCheckpoint
+from zoo.convert.report import ConversionReport
+from zoo.io.terminal import escape_controls
+from zoo.version import __version__
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Manifest
+
+MODEL_CARD = "README.md"
+LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
+PIPELINE_TAGS = {  # task of a head -> tag of the Hub
+    "fill-mask": "fill-mask",
+    "answer": "question-answering",
+    "generate": "text-generation",
+    "embed": "feature-extraction",
+}
+Rows = list[tuple[str, str]]
+
+
+def model_card(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionReport) -> bytes:
+    """Return the model card of a conversion to the Hub's layout.
+
+    Args:
+        opened: checkpoint that is converted.
+        plan: its head and configuration.
+        report: counts of the conversion.
+    """
+    manifest = opened.checkpoint.manifest if opened.checkpoint else None
+    metadata = card_metadata(opened, plan, report)
+    front = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True) if metadata else ""
+    lines = [
+        "---",
+        f"{front}---",
+        "",
+        f"# {_title(opened, plan)}",
+        "",
+        f"A model of the family {opened.family.name} with the head {plan.head} and "
+        f"{report.parameters:,} parameters, written by plm-zoo {__version__}.",
+        *_table("", _facts(opened, plan, report)),
+        *_table("## Source files", _digests(manifest)),
+    ]
+    if manifest is not None and manifest.training:
+        lines += _training(manifest.training)
+    return ("\n".join(lines) + "\n").encode()
+
+
+def card_metadata(
+    opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionReport
+) -> dict[str, Any]:
+    """Return the YAML of a card: licence, library and task; see ``model_card``."""
+    metadata: dict[str, Any] = {}
+    if report.licence and LICENCE_ID.fullmatch(report.licence):
+        metadata["license"] = report.licence
+    if opened.family.weight_format == "safetensors":
+        pooled = opened.pooling is not None
+        metadata["library_name"] = "sentence-transformers" if pooled else "transformers"
+    if tag := _pipeline_tag(opened, plan):
+        metadata["pipeline_tag"] = tag
+    return metadata
+
+
+def _pipeline_tag(opened: OpenCheckpoint, plan: ConversionPlan) -> str | None:
+    tasks = opened.family.heads()[plan.head].tasks
+    if opened.pooling is not None and "embed" in tasks:
+        return "sentence-similarity"
+    if "classify" in tasks:
+        logits = opened.family.onnx(plan.config, plan.head).outputs["logits"]
+        return "token-classification" if len(logits) == 3 else "text-classification"
+    return next((tag for task, tag in PIPELINE_TAGS.items() if task in tasks), None)
+
+
+def _origin(opened: OpenCheckpoint) -> tuple[str | None, str | None]:
+    """Return the repository and the commit of the weights."""
+    if opened.checkpoint is None:
+        return opened.source.repo, opened.source.revision
+    source = opened.checkpoint.manifest.source
+    return (source.repo, source.revision) if source else (None, None)
+
+
+def _title(opened: OpenCheckpoint, plan: ConversionPlan) -> str:
+    repo, _ = _origin(opened)
+    if repo is not None:
+        return _text(repo.rpartition("/")[2])
+    return f"{opened.family.title(plan.config)}, {plan.head}"
+
+
+def _facts(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionReport) -> Rows:
+    repo, revision = _origin(opened)
+    rows = [("licence", report.licence or "not stated")]
+    if repo is not None:
+        rows += [("source", f"[{repo}](https://huggingface.co/{repo})")]
+        rows += [("commit", revision)] if revision else []
+    rows += [("dtypes", ", ".join(f"{n} tensors in {name}" for name, n in report.dtypes.items()))]
+    if labels := getattr(plan.config, "labels", ()):
+        rows += [("labels", ", ".join(labels))] if "classify" in _tasks(opened, plan) else []
+    if repo is not None:
+        rows += [("command", f"`{_command(repo, revision, plan.head, report)}`")]
+    return rows
+
+
+def _tasks(opened: OpenCheckpoint, plan: ConversionPlan) -> tuple[str, ...]:
+    return tuple(opened.family.heads()[plan.head].tasks)
+
+
+def _command(repo: str, revision: str | None, head: str, report: ConversionReport) -> str:
+    """Return the command that writes the same weights from the source."""
+    words = ["zoo convert", repo, *([f"--revision {revision}"] if revision else [])]
+    words += [f"--head {head}", f"--dtype {LONG.get(report.main_dtype, 'float32')}"]
+    return " ".join([*words, "--to hub -o DIR"])
+
+
+def _digests(manifest: "Manifest | None") -> Rows:
+    source = manifest.source if manifest else None
+    files = source.files if source else {}
+    return [
+        (name, f"{file.bytes:,} bytes, BLAKE3 {file.blake3}")
+        for name, file in sorted(files.items())
+    ]
+
+
+def _training(training: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the training record: the command, its data, and all other values."""
+    values = dict(training)
+    command, data = values.pop("command", None), values.pop("corpus", values.pop("data", None))
+    yield from _table("## Training", list(_flat("", values)))
+    if isinstance(command, str):
+        yield from ("", "```console", f"$ {_text(command)}", "```")
+    if data:
+        yield from _table("## Training data", list(_flat("", data)))
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of each value of a nested record."""
+    if isinstance(value, Mapping) and "blake3" in value:
+        yield prefix, f"{value.get('bytes', 0):,} bytes, BLAKE3 {value['blake3']}"
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _flat(f"{prefix} {key}".strip(), part)
+    elif isinstance(value, list | tuple):
+        yield prefix, ", ".join(_value(part) for part in value)
+    elif value is not None:
+        yield prefix, _value(value)
+
+
+def _value(value: Any) -> str:
+    """Return a value as text, of an absolute path its last part."""
+    text = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    return PurePath(text).name if text.startswith(("/", "~")) else text
+
+
+def _table(title: str, rows: Rows) -> Iterator[str]:
+    if rows:
+        yield from ("", title, "") if title else ("",)
+        yield from ("| | |", "| --- | --- |")
+        yield from (f"| {_text(name)} | {_text(value)} |" for name, value in rows)
+
+
+def _text(text: str) -> str:
+    """Return text of a manifest on one line, with the signs of tables and HTML escaped."""
+    line = escape_controls(" ".join(text.split()))
+    return line.replace("|", "\\|").replace("<", "&lt;")

@@ -41,6 +41,7 @@ from zoo.data.corpus import Split
 from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.families.config import Config
+from zoo.nn.heads import VocabularyProjection
 from zoo.nn.layers.recurrent import RecurrentState
 from zoo.objectives.base import (
     Batch,
@@ -52,6 +53,7 @@ from zoo.objectives.base import (
     Outputs,
 )
 from zoo.objectives.examples.vocabulary import Ids, TokenizerView
+from zoo.objectives.losses.cross_entropy import summed_cross_entropy
 from zoo.objectives.losses.sampled_softmax import (
     SampledOptions,
     SampledWords,
@@ -216,7 +218,9 @@ class BidirectionalLm(Objective):
     def loss(self, outputs: Outputs, batch: Mapping[str, Tensor]) -> LossOutput:
         """Compute the cross-entropy of each direction."""
         sums = {
-            direction: F.cross_entropy(logits, outputs.labels[direction], reduction="none").sum()
+            direction: summed_cross_entropy(logits, outputs.labels[direction])[0]
+            if isinstance(logits, VocabularyProjection)
+            else F.cross_entropy(logits, outputs.labels[direction], reduction="none").sum()
             for direction, logits in outputs.logits.items()
         }
         return LossOutput(sums, recurrent_state=outputs.recurrent_state)

@@ -28,7 +28,14 @@ import torch
 from torch import Tensor, nn
 
 from zoo.nn.generation import DecodeState, GenerationMixin
-from zoo.nn.heads import ClassifierMixin, DenseHead, LinearHead, SpanMixin, gather_rows
+from zoo.nn.heads import (
+    ClassifierMixin,
+    DenseHead,
+    LinearHead,
+    SpanMixin,
+    VocabularyProjection,
+    gather_rows,
+)
 from zoo.nn.kv_cache import KeyValueCache
 from zoo.nn.transformer import padding_mask
 from zoo_t5.backbone import (
@@ -85,9 +92,9 @@ class Seq2SeqLM(GenerationMixin, EncoderDecoder):
         """Return the logits after each token of the target, (batch, decoder_tokens, vocabulary)."""
         return self.outputs(self.hidden(input_ids, attention_mask, decoder_input_ids)[1])
 
-    def scores(self, hidden: Tensor) -> Tensor:
-        """Return the logits over the vocabulary for (..., hidden)."""
-        return super().scores(hidden * self.scale)
+    def project(self, hidden: Tensor) -> VocabularyProjection:
+        """Return the projection to the logits of (..., hidden), which are scaled."""
+        return super().project(hidden * self.scale)
 
     def init_state(self, inputs: Mapping[str, Tensor], max_new_tokens: int) -> DecodeState:
         """Encode the sources, and return their keys and values; see ``GenerationMixin``."""

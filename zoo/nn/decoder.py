@@ -6,6 +6,7 @@ step computes one token.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from zoo.nn.encoder import Classifier, Encoder
 from zoo.nn.generation import DecodeState, GenerationMixin
 from zoo.nn.heads import gather_rows
 from zoo.nn.kv_cache import KeyValueCache
-from zoo.nn.transformer import packed_mask, padding_mask
+from zoo.nn.transformer import documents_mask, padding_mask
 
 
 def causal_mask(
@@ -106,9 +107,9 @@ class CausalBackbone(Encoder):
             position_ids = position_ids_from_mask(input_ids, attention_mask, past)
         x = self.embeddings(input_ids, token_type_ids, position_ids)
         if document_ids is None:
-            mask = causal_mask(attention_mask, queries=tokens, past=past, like=x)
+            mask: Any = causal_mask(attention_mask, queries=tokens, past=past, like=x)
         else:
-            mask = packed_mask(document_ids, document_ids, x.dtype, causal=True)
+            mask = documents_mask(document_ids, x, causal=True)
         for index, layer in enumerate(self.layers):
             x = layer(x, mask, cache.layers[index] if cache else None)
         return self.apply_final_norm(x)

@@ -13,9 +13,23 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from zoo.nn.heads import ClassifierMixin, HeadMixin, LinearHead, MLMHead, Pooler, SpanMixin
+from zoo.nn.heads import (
+    ClassifierMixin,
+    HeadMixin,
+    LinearHead,
+    MLMHead,
+    Pooler,
+    SpanMixin,
+    VocabularyProjection,
+)
 from zoo.nn.layers.init import init_weights
-from zoo.nn.transformer import Embeddings, PostNormBlock, SelfAttention, packed_mask, padding_mask
+from zoo.nn.transformer import (
+    Embeddings,
+    PostNormBlock,
+    SelfAttention,
+    documents_mask,
+    padding_mask,
+)
 
 
 class Encoder(HeadMixin):
@@ -81,10 +95,9 @@ class Encoder(HeadMixin):
             the last hidden state, (batch, tokens, hidden).
         """
         x: Tensor = self.embeddings(input_ids, token_type_ids, position_ids)
-        if document_ids is None:
-            mask = padding_mask(attention_mask, x.dtype)  # (batch, 1, 1, tokens)
-        else:
-            mask = packed_mask(document_ids, document_ids, x.dtype)  # (batch, 1, tokens, tokens)
+        mask: Any = padding_mask(attention_mask, x.dtype)  # (batch, 1, 1, tokens)
+        if document_ids is not None:
+            mask = documents_mask(document_ids, x)  # (batch, 1, tokens, tokens), or offsets
         for index in self.order:
             x = self.layers[index](x, mask)
         return self.apply_final_norm(x)
@@ -121,6 +134,17 @@ class MaskedLM(Encoder):
         """Return the logits over the vocabulary: (..., hidden) to (..., vocabulary)."""
         assert self.head is not None, "the factory builds one"
         return self.head(hidden, self.embeddings.tokens)  # type: ignore[no-any-return]
+
+    def project(self, hidden: Tensor) -> VocabularyProjection:
+        """Return the projection to the logits of (..., hidden)."""
+        assert isinstance(self.head, MLMHead), "the factory builds one"
+        return self.head.project(hidden, self.embeddings.tokens)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens in the vocabulary."""
+        assert isinstance(self.head, MLMHead), "the factory builds one"
+        return self.head.vocab_size
 
 
 class MLMWithPairHead(MaskedLM):

@@ -1,6 +1,6 @@
 """Heads of models: poolers, classifiers and language-model heads, and what models share of them."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -99,6 +99,24 @@ class DenseHead(nn.Module):
         return self.out(self.inner_dropout(inner))  # type: ignore[no-any-return]
 
 
+class VocabularyProjection(NamedTuple):
+    """The last step of a language-model head, whose result is the logits.
+
+    Attributes:
+        hidden: (..., width).
+        weight: the output embeddings, (vocabulary, width).
+        bias: (vocabulary,), or ``None``.
+    """
+
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor | None = None
+
+    def logits(self) -> Tensor:
+        """Return the logits, (..., vocabulary)."""
+        return F.linear(self.hidden, self.weight, self.bias)
+
+
 class MLMHead(nn.Module):
     """The head of masked language models: logits against the token embeddings.
 
@@ -140,8 +158,17 @@ class MLMHead(nn.Module):
         Returns:
             (..., vocabulary).
         """
+        return self.project(hidden, embeddings).logits()
+
+    def project(self, hidden: Tensor, embeddings: nn.Embedding) -> VocabularyProjection:
+        """Return the projection to the logits; the arguments are those of ``forward``."""
         table = embeddings.weight if self.decoder is None else self.decoder.weight
-        return F.linear(self.norm(self.act(self.dense(hidden))), table, self.bias)
+        return VocabularyProjection(self.norm(self.act(self.dense(hidden))), table, self.bias)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens in the vocabulary."""
+        return len(self.bias)
 
 
 class HeadMixin(nn.Module):
@@ -195,7 +222,16 @@ class LMHeadMixin(nn.Module):
 
     def scores(self, hidden: Tensor) -> Tensor:
         """Return the logits over the vocabulary: (..., hidden) to (..., vocabulary)."""
-        return small_batch_linear(hidden, self.output_embeddings)
+        return small_batch_linear(*self.project(hidden))
+
+    def project(self, hidden: Tensor) -> VocabularyProjection:
+        """Return the projection to the logits of (..., hidden)."""
+        return VocabularyProjection(hidden, self.output_embeddings)
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens in the vocabulary."""
+        return len(self.output_embeddings)
 
     def outputs(self, hidden: Tensor) -> dict[str, Tensor]:
         """Return the logits for (batch, tokens, hidden)."""

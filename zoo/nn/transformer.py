@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.nn.packed_attention import DocumentOffsets, attend, takes_offsets
+
 if TYPE_CHECKING:
     from zoo.nn.kv_cache import LayerCache
 
@@ -186,6 +188,25 @@ def packed_mask(
     return masked.to(dtype) * (torch.finfo(dtype).min / 2)
 
 
+def documents_mask(
+    document_ids: Tensor, x: Tensor, *, causal: bool = False
+) -> Tensor | DocumentOffsets:
+    """Return what restricts the self-attention of packed rows to tokens of the same document.
+
+    Args:
+        document_ids: (batch, tokens), int64: the document of each token, counted from 1 in each
+            row; 0 for padding.
+        x: the hidden states, (batch, tokens, hidden).
+        causal: exclude the keys that follow a query, too.
+
+    Returns:
+        ``packed_mask``; or the documents' offsets, where attention takes them.
+    """
+    if takes_offsets(x):
+        return DocumentOffsets.of(document_ids, causal=causal)
+    return packed_mask(document_ids, document_ids, x.dtype, causal=causal)
+
+
 class Attention(nn.Module):
     """Multi-head attention without its input projections (arXiv:1706.03762, section 3.2).
 
@@ -223,7 +244,13 @@ class Attention(nn.Module):
         ]
 
     def mix(
-        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, causal: bool = False
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | DocumentOffsets | None,
+        *,
+        causal: bool = False,
     ) -> Tensor:
         """Return the output projection of softmax(q k^T scale + mask) v.
 
@@ -231,21 +258,15 @@ class Attention(nn.Module):
             q: (batch, heads, queries, head_size).
             k: (batch, heads, keys, head_size).
             v: (batch, heads, keys, head_size).
-            mask: added to the scores, broadcast to (batch, heads, queries, keys), or ``None``.
+            mask: added to the scores, broadcast to (batch, heads, queries, keys); the documents of
+                packed rows; or ``None``.
             causal: mask the keys that follow a query; queries and keys are the same tokens.
 
         Returns:
             (batch, queries, hidden).
         """
-        mixed = F.scaled_dot_product_attention(
-            q,
-            k,
-            v,
-            attn_mask=mask,
-            dropout_p=self.dropout if self.training else 0.0,
-            is_causal=causal,
-            scale=self.scale,
-        )
+        dropout = self.dropout if self.training else 0.0
+        mixed = attend(q, k, v, mask, causal=causal, dropout=dropout, scale=self.scale)
         return self.out(mixed.transpose(1, 2).flatten(-2))  # type: ignore[no-any-return]
 
 
@@ -280,14 +301,18 @@ class SelfAttention(Attention):
         self.out = nn.Linear(inner, hidden_size, bias=bias)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None = None, cache: "LayerCache | None" = None
+        self,
+        x: Tensor,
+        mask: Tensor | DocumentOffsets | None = None,
+        cache: "LayerCache | None" = None,
     ) -> Tensor:
         """Attend to the tokens of each row.
 
         Args:
             x: (batch, tokens, hidden).
-            mask: added to the scores, broadcast to (batch, heads, queries, keys). In causal
-                attention, a mask has to exclude later tokens itself, as ``causal_mask`` does.
+            mask: added to the scores, broadcast to (batch, heads, queries, keys); or the result of
+                ``documents_mask``. In causal attention, it has to exclude later tokens itself, as
+                ``causal_mask`` does.
             cache: keys and values of earlier tokens, extended by those of ``x``.
 
         Returns:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from zoo.data.corpus import Split
     from zoo.families.base import Family
     from zoo.families.config import Config
+    from zoo.nn.heads import VocabularyProjection
     from zoo.objectives.examples.vocabulary import TokenizerView
 
 Array = NDArray[np.int64]
@@ -91,14 +92,16 @@ class Outputs:
     """Results of a forward pass.
 
     Attributes:
-        logits: loss term -> logits, float32, (n, classes) or (rows, length).
+        logits: loss term -> logits, float32, (n, classes) or (rows, length). Those over a
+            vocabulary are a ``VocabularyProjection`` where they are too many to be held at once,
+            see ``zoo.objectives.losses.cross_entropy``.
         labels: loss term -> labels that only the forward pass determines, such as which tokens a
             generator replaced; all others are in the batch.
         recurrent_state: hidden state that the model carries to the next step, detached,
             (rows, ...) each; it is added to the tensors of that step's batch.
     """
 
-    logits: "dict[str, Tensor]"
+    logits: "dict[str, Any]"
     labels: "dict[str, Tensor]" = field(default_factory=dict)
     recurrent_state: "dict[str, Tensor]" = field(default_factory=dict)
 
@@ -260,6 +263,14 @@ class Objective(ABC):
         """
         return []
 
+    def max_values(self, batch: Batch) -> dict[str, int]:
+        """Return the largest number of values per row, by the name of a tensor of ``values``.
+
+        Only the tensors whose number of values differs from batch to batch are in it, also those of
+        ``positions``; by default none. See ``zoo.training.static_shapes``.
+        """
+        return {}
+
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Stack examples into a batch; tokens with a ``document_ids`` of 0 are padding."""
         import torch
@@ -297,46 +308,46 @@ def gather_positions(hidden: "Tensor", positions: "Tensor") -> "Tensor":
     return hidden.flatten(0, 1).index_select(0, positions)
 
 
-def predict_at(model: Any, hidden: "Tensor", positions: "Tensor") -> "Tensor":
+def predict_at(
+    model: Any, hidden: "Tensor", positions: "Tensor"
+) -> "Tensor | VocabularyProjection":
     """Return the logits at some positions, so that the head computes no others.
 
     Args:
-        model: model with ``scores``: (n, hidden) to (n, vocabulary).
+        model: model with ``scores``: (n, hidden) to (n, vocabulary); and, so that not all logits
+            have to be held at once, ``project`` and ``vocab_size``, as ``MaskedLM`` has.
         hidden: hidden states of the last layer, (rows, length, hidden).
         positions: indices into the flattened rows, (n,).
 
     Returns:
-        Logits, (n, vocabulary), float32.
+        Logits, (n, vocabulary), float32; or the projection to them, see ``Outputs``.
     """
-    logits: Tensor = model.scores(gather_positions(hidden, positions)).float()
+    from zoo.objectives.losses.cross_entropy import fits_at_once
+
+    predicted = gather_positions(hidden, positions)
+    if hasattr(model, "project") and not fits_at_once(len(positions), model.vocab_size):
+        projection: VocabularyProjection = model.project(predicted)
+        return projection
+    logits: Tensor = model.scores(predicted).float()
     return logits
 
 
-def cross_entropy_sum(logits: "Tensor", labels: "Tensor", term: str) -> LossOutput:
+def cross_entropy_sum(
+    logits: "Tensor | VocabularyProjection", labels: "Tensor", term: str
+) -> LossOutput:
     """Compute the summed cross-entropy, and the accuracy as a metric.
 
     Args:
-        logits: (n, classes), float32.
-        labels: (n,), int64.
+        logits: (n, classes), float32, or the projection to them.
+        labels: (n,), int64; -100 for those that do not count.
         term: name of the loss term.
     """
-    from torch.nn import functional as F
+    from zoo.objectives.losses.cross_entropy import IGNORED, summed_cross_entropy
 
+    total, correct = summed_cross_entropy(logits, labels)
     return LossOutput(
-        sums={term: F.cross_entropy(logits, labels, reduction="sum")},
-        metrics={"accuracy": count_correct(logits, labels)},
+        sums={term: total}, metrics={"accuracy": (correct, (labels != IGNORED).sum())}
     )
-
-
-def count_correct(logits: "Tensor", labels: "Tensor") -> "tuple[Tensor, Tensor]":
-    """Return the number of rows whose largest logit is the label's, and the number of rows.
-
-    Args:
-        logits: (n, classes).
-        labels: (n,), int64.
-    """
-    correct = (logits.detach().argmax(-1) == labels).sum()
-    return correct, correct.new_tensor(len(labels))
 
 
 def parse_options(

@@ -135,6 +135,10 @@ class CausalLanguageModelling(Objective):
             del batch.tensors["document_ids"], batch.tensors["position_ids"]
         return batch
 
+    def max_values(self, batch: Batch) -> dict[str, int]:
+        """Return the number of tokens of a row; see ``Objective``."""
+        return dict.fromkeys(("labels", "label_positions"), self.length)
+
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of the next token of every token."""
         module: Any = model

@@ -8,12 +8,14 @@ never selected, and the number is rounded, so that all batches of one size take 
 A random token is any that is not special; there, it may be a special one.
 """
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from zoo.objectives.base import (
+    Batch,
     Example,
     ExampleDataset,
     LossOutput,
@@ -163,6 +165,15 @@ class MaskedLanguageModelling(Objective):
             positions={"label_positions": ("input_ids", positions)},
             counts={MASKED_LM: len(positions)},
         )
+
+    def max_values(self, batch: Batch) -> dict[str, int]:
+        """Return the number of masked tokens of a full row; see ``Objective``."""
+        return dict.fromkeys(("labels", "label_positions"), self.max_masked)
+
+    @property
+    def max_masked(self) -> int:
+        """Largest number of masked tokens per row, by any strategy; see ``mask_budget``."""
+        return max(1, math.ceil(self.length * self.options.mask_prob))
 
     @property
     def uses_token_types(self) -> bool:

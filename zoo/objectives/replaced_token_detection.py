@@ -30,6 +30,7 @@ import numpy as np
 
 from zoo.errors import UsageError
 from zoo.objectives.base import (
+    Batch,
     Example,
     LossOutput,
     Options,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
     from zoo.families.base import Family
     from zoo.families.config import Config
+    from zoo.nn.heads import VocabularyProjection
     from zoo.objectives.examples.vocabulary import TokenizerView
 
 REPLACED_TOKEN = "replaced-token-detection"  # the loss term, and the head
@@ -151,10 +153,41 @@ def sample_from_logits(logits: "Tensor", uniforms: "Tensor") -> "Tensor":
     """
     import torch
 
-    cumulated = logits.softmax(-1).cumsum(-1)
+    cumulated = _cumsum(logits.softmax(-1))
     whole = cumulated[:, -1:].contiguous()
     sampled = torch.searchsorted(cumulated, uniforms[:, None] * whole, right=True)
     return sampled.minimum(torch.searchsorted(cumulated, whole))[:, 0]
+
+
+def _cumsum(rows: "Tensor") -> "Tensor":
+    """Return the sums along rows, also where torch is set to deterministic kernels.
+
+    There, torch refuses sums of floating-point numbers on CUDA, of which only those of a single
+    row vary (its issue 75240).
+    """
+    import torch
+
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    if not deterministic or not rows.is_cuda:
+        return rows.cumsum(-1)
+    torch.use_deterministic_algorithms(False)
+    try:
+        return rows.cumsum(-1)
+    finally:
+        torch.use_deterministic_algorithms(True)
+
+
+def sample_tokens(logits: "Tensor | VocabularyProjection", uniforms: "Tensor") -> "Tensor":
+    """Return ``sample_from_logits``, for some positions at a time where there are too many."""
+    import torch
+
+    from zoo.objectives.losses.cross_entropy import chunked_logits
+
+    if isinstance(logits, torch.Tensor):
+        return sample_from_logits(logits, uniforms)
+    return torch.cat(
+        [sample_from_logits(part, uniforms[rows]) for rows, part in chunked_logits(logits)]
+    )
 
 
 class ReplacedTokenDetection(MaskedLanguageModelling):
@@ -242,6 +275,10 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
             counts={**row.counts, REPLACED_TOKEN: int(np.count_nonzero(packed.document_ids))},
         )
 
+    def max_values(self, batch: Batch) -> dict[str, int]:
+        """Return the number of masked tokens of a full row; see ``Objective``."""
+        return super().max_values(batch) | {"uniforms": self.max_masked}
+
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the generator's logits, (n, vocabulary), and the discriminator's, (rows, length).
 
@@ -249,13 +286,18 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         """
         import torch
 
+        from zoo.objectives.losses.cross_entropy import IGNORED
+
         inputs, positions, labels = model_inputs(batch), batch["label_positions"], batch["labels"]
         generator, discriminator = cast("Any", model.generator), cast("Any", model.discriminator)
         masked = predict_at(generator, generator.encode(**inputs), positions)
         if self._generator_alone and model.training:
             return Outputs({MASKED_LM: masked, REPLACED_TOKEN: zero_of(discriminator)})
         with torch.no_grad():
-            samples = sample_from_logits(masked, batch["uniforms"])
+            samples = sample_tokens(masked, batch["uniforms"])
+        # what static shapes add to the positions is written behind the rows
+        counted = labels != IGNORED
+        positions = positions.where(counted, positions.new_tensor(inputs["input_ids"].numel()))
         corrupted = _scatter(inputs["input_ids"], positions, samples)
         original = torch.zeros_like(corrupted, dtype=torch.bool)
         replaced = _scatter(original, positions, samples != labels)
@@ -312,8 +354,14 @@ def zero_of(module: "nn.Module") -> "Tensor":
 
 
 def _scatter(array: "Tensor", positions: "Tensor", values: "Tensor") -> "Tensor":
-    """Return a copy of an array, (rows, length), with new values at flattened positions."""
-    return array.flatten().index_copy(0, positions, values).view_as(array)
+    """Return a copy of an array, (rows, length), with new values at flattened positions.
+
+    Values at the position behind the last one are dropped.
+    """
+    import torch
+
+    longer = torch.cat((array.flatten(), array.new_zeros(1)))
+    return longer.index_copy_(0, positions, values)[:-1].view_as(array)
 
 
 def discriminator_loss(logits: "Tensor", replaced: "Tensor", is_token: "Tensor") -> LossOutput:

@@ -14,6 +14,7 @@ import numpy as np
 from zoo.data.rng import generator
 from zoo.errors import UsageError
 from zoo.objectives.base import (
+    Batch,
     Example,
     ExampleDataset,
     LossOutput,
@@ -167,6 +168,12 @@ class SentencePairs(MaskedLanguageModelling):
                 f"no document has two sentences, so that {self.name} has no pairs to learn from",
                 hint,
             )
+
+    def max_values(self, batch: Batch) -> dict[str, int]:
+        """Return the numbers of masked tokens and of pairs of a row; see ``Objective``."""
+        most = self.length // (self.vocabulary.pair_template.size + 2)  # a token of either text
+        pairs = dict.fromkeys(("pair_labels", "start_positions"), most)
+        return super().max_values(batch) | pairs
 
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of the masked tokens, and (pairs, 2) of the pairs."""

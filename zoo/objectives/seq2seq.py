@@ -24,6 +24,7 @@ from zoo.data.packing import (
     pack_documents,
 )
 from zoo.objectives.base import (
+    Batch,
     Example,
     ExampleDataset,
     LossOutput,
@@ -88,6 +89,11 @@ class Seq2SeqObjective(Objective):
     def dataset(self, split: "Split", seed: int) -> ExampleDataset:
         """See ``Objective``."""
         return Seq2SeqDataset(self, split, seed)
+
+    def max_values(self, batch: Batch) -> dict[str, int]:
+        """Return the number of tokens of a decoder row; see ``Objective``."""
+        length = batch.tensors["decoder_input_ids"].shape[1]
+        return dict.fromkeys(("labels", "label_positions"), length)
 
     def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the logits of every target token."""

@@ -19,8 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.nn.heads import VocabularyProjection
 from zoo.nn.layers.init import init_weights
 from zoo.objectives.base import (
+    Batch,
     Example,
     LossOutput,
     Options,
@@ -33,6 +35,7 @@ from zoo.objectives.base import (
 from zoo.objectives.examples.masking import MaskStrategy, label_runs
 from zoo.objectives.examples.packing import PackedRow
 from zoo.objectives.examples.vocabulary import Ids
+from zoo.objectives.losses.cross_entropy import fits_at_once
 from zoo.objectives.masked import (
     MASKED_LM,
     MaskedLanguageModelling,
@@ -74,8 +77,10 @@ class SpanBoundaryHead(nn.Module):
         self.outer_norm = nn.LayerNorm(embedding_size, eps=layer_norm_eps)
         self.bias = nn.Parameter(self.outer.weight.new_zeros(vocab_size))
 
-    def forward(self, left: Tensor, right: Tensor, offsets: Tensor, table: Tensor) -> Tensor:
-        """Return the logits, (n, vocabulary).
+    def forward(
+        self, left: Tensor, right: Tensor, offsets: Tensor, table: Tensor
+    ) -> VocabularyProjection:
+        """Return the projection to the logits, (n, vocabulary).
 
         Args:
             left: hidden state before the span, (n, hidden).
@@ -86,7 +91,7 @@ class SpanBoundaryHead(nn.Module):
         x = torch.cat([left, right, self.positions(offsets)], dim=-1)
         x = self.inner_norm(F.gelu(self.inner(x)))
         x = self.outer_norm(F.gelu(self.outer(x)))
-        return F.linear(x, table, self.bias)
+        return VocabularyProjection(x, table, self.bias)
 
 
 class ModelWithSBO(nn.Module):
@@ -146,6 +151,11 @@ class SpanBoundary(MaskedLanguageModelling):
             counts={**row.counts, SPAN_BOUNDARY: len(positions)},
         )
 
+    def max_values(self, batch: Batch) -> dict[str, int]:
+        """Return the number of masked tokens of a full row; see ``Objective``."""
+        names = ("span_labels", "span_offsets", "lefts", "rights")
+        return super().max_values(batch) | dict.fromkeys(names, self.max_masked)
+
     def forward(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Outputs:
         """Return the logits of masked tokens, from their own states and from the boundaries."""
         masked_lm, boundary_head = cast("Any", model.model), cast("Any", model.boundary_head)
@@ -156,7 +166,9 @@ class SpanBoundary(MaskedLanguageModelling):
             gather_positions(hidden, batch["rights"]),
             batch["span_offsets"],
             masked_lm.embeddings.tokens.weight,
-        ).float()
+        )
+        if fits_at_once(len(boundary.hidden), len(boundary.weight)):
+            boundary = boundary.logits().float()
         return Outputs({MASKED_LM: masked, SPAN_BOUNDARY: boundary})
 
     def loss(self, outputs: Outputs, batch: Mapping[str, Tensor]) -> LossOutput:

@@ -10,6 +10,7 @@ import msgspec
 import torch
 
 from zoo.hub.files import map_os_errors
+from zoo.nn.packed_attention import masks_only
 from zoo.plugins.logger import Logger
 from zoo.training.distributed.parallelize import full_tensor
 from zoo.training.logging.jsonl import JsonlLogger
@@ -214,13 +215,15 @@ class CheckpointCallback(Callback):
 
 
 def _flops_per_token(trainer: "Trainer") -> float | None:
-    """Return the FLOPs per token of this step's batches on CUDA; ``None`` on a CPU."""
+    """Return the FLOPs per token of this step's first row on CUDA; ``None`` on a CPU."""
     if trainer.dist.device.type != "cuda":
         return None
-    batch = trainer.train_dataloader.make_batches(trainer.step)[0]
+    batch = trainer.train_dataloader.sample_batch(trainer.step)
     tensors = {name: tensor.to(trainer.dist.device) for name, tensor in batch.tensors.items()}
 
     def loss() -> torch.Tensor:
         return torch.stack(list(trainer.loss_module(tensors).sums.values())).sum()
 
-    return training_flops(loss, trainer.loss_module.parameters()) / batch.tokens
+    # of whole rows, as the formula for MFU has it, whichever kernel the run uses
+    with masks_only():
+        return training_flops(loss, trainer.loss_module.parameters()) / batch.tokens

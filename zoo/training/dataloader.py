@@ -1,13 +1,18 @@
 """Batches of a run: a pure function of the step, prepared one step ahead in a thread."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+
+import torch
 
 from zoo.data.packing import EpochShuffle
 from zoo.data.rng import generator
-from zoo.objectives.base import Batch, ExampleDataset, Objective
+from zoo.objectives.base import Batch, Example, ExampleDataset, Objective
+from zoo.training.device_transfer import DeviceTransfer, PendingBatches
 from zoo.training.distributed.context import DistContext
 from zoo.training.setup import TrainSetup, build_dataset
+from zoo.training.static_shapes import collate_static
 
 
 class BatchLoader:
@@ -24,6 +29,8 @@ class BatchLoader:
         purpose: key of the random numbers, ``train`` or ``validation``.
         first_step: first step that this loader serves.
         warmup_loader: loader of earlier steps, with shorter rows.
+        collate: makes a batch of examples; by default ``objective.collate``.
+        device: device of the batches that ``batches`` returns; by default the CPU.
 
     Attributes:
         micro_batches: rows of a step that each micro-batch of this process has.
@@ -42,7 +49,11 @@ class BatchLoader:
         purpose: str = "train",
         first_step: int = 0,
         warmup_loader: "BatchLoader | None" = None,
+        collate: Callable[[Sequence[Example]], Batch] | None = None,
+        device: torch.device | None = None,
     ) -> None:
+        self.collate = collate or objective.collate
+        self._transfer = DeviceTransfer(device or torch.device("cpu"))
         self.first_step, self.warmup_loader = first_step, warmup_loader
         self.objective, self.dataset, self.seed, self.purpose = objective, dataset, seed, purpose
         self.global_batch_size = global_batch_size
@@ -53,24 +64,34 @@ class BatchLoader:
         ]
         self._order = EpochShuffle(len(dataset), seed)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
-        self._next: tuple[int, Future[list[Batch]]] | None = None
+        self._next: tuple[int, Future[PendingBatches]] | None = None
 
     def batches(self, step: int) -> list[Batch]:
-        """Return the micro-batches of a step, and start to prepare those of the next one."""
+        """Return the micro-batches of a step, and start to prepare those of the next one.
+
+        They are on the device, to which they were copied during the step before.
+        """
         ready = self._next
         if ready is None or ready[0] != step:
-            ready = (step, self._pool.submit(self.make_batches, step))
-        batches = ready[1].result()
-        self._next = (step + 1, self._pool.submit(self.make_batches, step + 1))
+            ready = (step, self._pool.submit(self._prepare, step))
+        batches = self._transfer.finish(ready[1].result())
+        self._next = (step + 1, self._pool.submit(self._prepare, step + 1))
         return batches
+
+    def _prepare(self, step: int) -> PendingBatches:
+        return self._transfer.start(self.make_batches(step))
 
     def make_batches(self, step: int) -> list[Batch]:
         """Make this process's micro-batches of a step."""
         if self.warmup_loader is not None and step < self.first_step:
             return self.warmup_loader.make_batches(step)
-        return [
-            self.objective.collate(list(self._rows(step, micro))) for micro in self.micro_batches
-        ]
+        return [self.collate(list(self._rows(step, micro))) for micro in self.micro_batches]
+
+    def sample_batch(self, step: int) -> Batch:
+        """Make a batch of the first row of a step."""
+        if self.warmup_loader is not None and step < self.first_step:
+            return self.warmup_loader.sample_batch(step)
+        return self.objective.collate(list(self._rows(step, self.micro_batches[0][:1])))
 
     def _rows(self, step: int, micro: range) -> Iterator:  # type: ignore[type-arg]
         # keyed by the row of the global batch, so that ranks and micro-batches do not matter
@@ -123,6 +144,7 @@ def _make_loader(
     warmup_loader: BatchLoader | None = None,
 ) -> BatchLoader:
     config, rows = setup.config, setup.config.batch_size(objective.length)
+    collate = partial(collate_static, objective) if config.compile else objective.collate
     return BatchLoader(
         objective,
         build_dataset(setup, "train", rows, warmup=warmup),
@@ -133,6 +155,8 @@ def _make_loader(
         world_size=dist.world_size,
         first_step=first_step,
         warmup_loader=warmup_loader,
+        collate=collate,
+        device=dist.device,
     )
 
 

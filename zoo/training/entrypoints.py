@@ -24,6 +24,7 @@ from zoo.plugins import get_family
 from zoo.training.build import PreparedRun, build_trainer, prepare_run
 from zoo.training.config.overrides import config_diff, deep_merge, read_config_file
 from zoo.training.config.schema import TrainConfig, build_config, errors_naming, validate_config
+from zoo.training.deterministic import deterministic_algorithms
 from zoo.training.distributed.context import DistContext
 from zoo.training.graceful_shutdown import handle_signals
 from zoo.training.setup import TrainSetup, build_setup
@@ -212,7 +213,8 @@ def _check_ranks(config: TrainConfig, dist: DistContext) -> None:
 
 def _run(setup: TrainSetup, path: Path, dist: DistContext, *, new: bool) -> Path:
     """Train a run to its end under its lock, and return the directory of the final model."""
-    with handle_signals() as stop, contextlib.ExitStack() as lock:
+    kernels = deterministic_algorithms(setup.config.deterministic)
+    with handle_signals() as stop, kernels, contextlib.ExitStack() as lock:
         if dist.is_main_process and not new:
             lock.enter_context(locked(path))
         dist.barrier()

@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.errors import UsageError
+from zoo.nn.heads import VocabularyProjection
 from zoo.objectives.base import Options
+from zoo.objectives.losses.cross_entropy import fits_at_once
 
 
 class SampledOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -100,7 +102,7 @@ def log_uniform_sample(
 
 def sampled_logits(
     softmax: nn.Linear, hidden: Tensor, targets: Tensor, sample: SampledWords | None
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor | VocabularyProjection, Tensor]:
     """Return logits of the target and the sampled words, and labels, for a cross-entropy.
 
     Args:
@@ -111,10 +113,13 @@ def sampled_logits(
 
     Returns:
         Logits, (n, 1 + samples), with the target in column 0, and labels of 0, (n,); or, without
-        a sample, logits, (n, vocabulary), and ``targets``.
+        a sample, logits, (n, vocabulary), and ``targets``; the projection to the logits, if they
+        are too many to be held at once.
     """
     if sample is None:
-        return softmax(hidden), targets
+        if fits_at_once(len(targets), softmax.out_features):
+            return softmax(hidden), targets
+        return VocabularyProjection(hidden, softmax.weight, softmax.bias), targets
     words, table, bias = sample.words.to(targets.device), softmax.weight, softmax.bias
 
     def log_expected_count(ids: Tensor) -> Tensor:
@@ -134,4 +139,6 @@ def sampled_softmax_loss(
 ) -> Tensor:
     """Return the loss of each target, (n,); the arguments are those of ``sampled_logits``."""
     logits, labels = sampled_logits(softmax, hidden, targets, sample)
+    if isinstance(logits, VocabularyProjection):
+        logits = logits.logits()
     return F.cross_entropy(logits, labels, reduction="none")

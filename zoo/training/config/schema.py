@@ -93,6 +93,8 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
         precision: dtype of autocast; weights are always float32. ``auto`` is bfloat16 on CUDA
             devices that support it, and float32 elsewhere.
         compile: compile the model with ``torch.compile``.
+        deterministic: use only kernels whose result is the same each time, which CUDA's faster ones
+            are not; a run on CUDA then resumes bit for bit, as on a CPU.
         gradient_checkpointing: recompute the activations of each block in the backward pass.
         fsdp: shard weights and optimizer state over ranks instead of replicating them.
         logging_steps: number of steps between training records of the log.
@@ -112,6 +114,7 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
     micro_batch_tokens: int | None = None
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: bool = False
+    deterministic: bool = False
     gradient_checkpointing: bool = False
     fsdp: bool = False
     logging_steps: int = 10

@@ -1,0 +1,120 @@
+"""Attention by the offsets of documents, compared with masks, with flex attention and by kernel."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+from zoo.nn import packed_attention, transformer
+from zoo.nn.capture import capture
+from zoo.nn.packed_attention import DocumentOffsets, attend, masks_only, takes_offsets
+from zoo.nn.transformer import packed_mask
+from zoo.plugins import get_family
+
+# three rows: documents with padding, one document, documents of one token and no padding
+IDS = torch.tensor(
+    [[1, 1, 1, 2, 2, 3, 3, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1, 1], [1, 2, 3, 3, 3, 4, 4, 4, 4]]
+)
+OFFSETS = [0, 3, 5, 7, 9, 18, 19, 20, 23, 27]
+
+
+def queries_keys_values(head_size: int = 8) -> list[Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    shape = (*IDS.shape, 2, head_size)
+    return [
+        torch.randn(shape, dtype=torch.float64, generator=draw).transpose(1, 2).requires_grad_()
+        for _ in range(3)
+    ]
+
+
+def test_offsets_are_the_starts_of_the_documents() -> None:
+    documents = DocumentOffsets.of(IDS)
+    assert documents.offsets.tolist() == OFFSETS
+    assert (documents.offsets.dtype, documents.max_length) == (torch.int32, 9)
+    assert DocumentOffsets.of(IDS[1:2]).offsets.tolist() == [0, 9]
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+@pytest.mark.parametrize("scale", [None, 1.0])
+def test_outputs_and_gradients_equal_those_of_a_mask(causal: bool, scale: float | None) -> None:
+    operands = queries_keys_values()
+    mask = packed_mask(IDS, IDS, torch.float64, causal=causal)
+    expected = F.scaled_dot_product_attention(*operands, attn_mask=mask, scale=scale)
+    documents = DocumentOffsets.of(IDS, causal=causal)
+    result = attend(*operands, documents, scale=scale)
+    weight = torch.randn_like(expected)
+    pairs = zip(
+        (result, *torch.autograd.grad(result, operands, weight)),
+        (expected, *torch.autograd.grad(expected, operands, weight)),
+        strict=True,
+    )
+    for value, reference in pairs:
+        assert value.shape == reference.shape
+        assert (value - reference).abs().max() < 1e-12
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
+def test_outputs_equal_those_of_flex_attention(causal: bool) -> None:
+    operands = [x.detach().float() for x in queries_keys_values(16)]
+
+    def same_document(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        same = IDS[row, query] == IDS[row, key]
+        return same & (key <= query) if causal else same
+
+    rows, tokens = IDS.shape
+    blocks = create_block_mask(same_document, rows, None, tokens, tokens, device="cpu")
+    expected: Any = flex_attention(*operands, block_mask=blocks)
+    result = attend(*operands, DocumentOffsets.of(IDS, causal=causal))
+    assert (result - expected).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize(("name", "head"), [("bert", "masked-lm"), ("gpt", "causal-lm")])
+def test_hidden_states_and_gradients_of_a_model_are_the_same(
+    name: str, head: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    family = get_family(name)
+    torch.manual_seed(0)
+    model: Any = family.model(family.sizes()["tiny"], head).double().eval()
+    tokens = torch.randint(5, 100, IDS.shape)
+    used = (IDS != 0)[..., None]
+    weight = torch.randn(*IDS.shape, 1, dtype=torch.float64) * used  # padding has no meaning
+
+    def run() -> tuple[Tensor, list[Tensor]]:
+        hidden = model.encode(tokens, document_ids=IDS)
+        parameters = list(model.layers.parameters())
+        return hidden * used, list(torch.autograd.grad((hidden * weight).sum(), parameters))
+
+    expected, gradients = run()
+    monkeypatch.setattr(transformer, "takes_offsets", lambda x: True)
+    hidden, others = run()
+    assert (hidden - expected).abs().max() < 1e-12
+    for gradient, reference in zip(others, gradients, strict=True):
+        assert (gradient - reference).abs().max() < 1e-11
+
+
+@pytest.mark.parametrize("head_size", [64, 12])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_the_kernel_takes_the_arguments(head_size: int, dropout: float) -> None:
+    """By shapes and dtypes alone, without a device."""
+    x = torch.empty(27, 2, head_size, dtype=torch.bfloat16, device="meta", requires_grad=True)
+    documents = DocumentOffsets(torch.empty(10, dtype=torch.int32, device="meta"), 9, True)
+    mixed = packed_attention._flash(x, x, x, documents, dropout, 0.1)
+    node = mixed.grad_fn
+    while node is not None and "FlashAttention" not in node.name():
+        node = node.next_functions[0][0]
+    assert mixed.shape == x.shape and node is not None  # the kernel has a backward pass
+
+
+def test_masks_are_taken_on_a_cpu_and_wherever_attention_is_looked_at() -> None:
+    assert not takes_offsets(torch.zeros(1, dtype=torch.bfloat16))
+    family = get_family("bert")
+    model: Any = family.model(family.sizes()["tiny"], "none").eval()
+    tokens = torch.randint(5, 100, IDS.shape)
+    with capture(model, attention=(0,)) as captured, masks_only():
+        model.encode(tokens, document_ids=IDS)
+    other = IDS[:, :, None] != IDS[:, None, :]
+    assert (captured.attention[0] * other[:, None]).abs().max() == 0

@@ -1,0 +1,156 @@
+"""Attention within the documents of packed rows, without a mask of all pairs of tokens.
+
+On CUDA in half precision, attention takes the offsets of the documents, as flash attention does
+for sequences of different lengths (Dao 2023, arXiv:2307.08691): no mask of (rows, tokens, tokens)
+is made, and pairs of tokens of different documents cost nothing. Elsewhere, a mask is added to the
+scores (``zoo.nn.transformer.packed_mask``): on CPUs it is faster than one call for each document,
+and the kernel takes no float32.
+
+The kernel is that of ``torch.nn.attention.varlen.varlen_attn``, called as an operator, because that
+function has no dropout of attention weights, which most recipes have. Neither has flex attention;
+that is why attention with a learned bias for each pair of tokens, which the kernel does not add,
+takes a mask on every device.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.nn.capture import is_capturing_attention
+
+ALIGNMENT, LARGEST_HEAD = 8, 256  # of the width of a head, in the kernel
+
+_masks_only = ContextVar("_masks_only", default=False)
+
+
+class DocumentOffsets(NamedTuple):
+    """The documents of packed rows, as stretches of the flattened rows.
+
+    Attributes:
+        offsets: (documents + 1,), int32: the first token of each document, and the number of all
+            tokens. The padding of a row counts as a document.
+        max_length: number of tokens that no document exceeds.
+        causal: whether a token attends to itself and to earlier tokens alone.
+    """
+
+    offsets: Tensor
+    max_length: int
+    causal: bool = False
+
+    @classmethod
+    def of(cls, document_ids: Tensor, *, causal: bool = False) -> "DocumentOffsets":
+        """Return the offsets for document ids, (rows, tokens), of which equal ones are adjacent."""
+        return cls(_offsets(document_ids), document_ids.shape[1], causal)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _offsets(document_ids: Tensor) -> Tensor:
+    """Return the offsets; their number depends on the ids, so that the device is waited for."""
+    begins = torch.ones_like(document_ids, dtype=torch.bool)
+    begins[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
+    starts = begins.flatten().nonzero()[:, 0]
+    return F.pad(starts, (0, 1), value=document_ids.numel()).to(torch.int32)
+
+
+@contextlib.contextmanager
+def masks_only() -> Iterator[None]:
+    """Use masks on every device, for example to count the operations of whole rows."""
+    before = _masks_only.set(True)
+    try:
+        yield
+    finally:
+        _masks_only.reset(before)
+
+
+def takes_offsets(x: Tensor) -> bool:
+    """Return whether attention of hidden states takes offsets here, and not a mask."""
+    return x.is_cuda and _kernel_is_usable(x.dtype, x.device)
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _kernel_is_usable(dtype: torch.dtype, device: torch.device) -> bool:
+    if _masks_only.get() or is_capturing_attention():
+        return False
+    if torch.is_autocast_enabled("cuda"):
+        dtype = torch.get_autocast_dtype("cuda")
+    half = dtype in (torch.float16, torch.bfloat16)
+    return half and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | DocumentOffsets | None,
+    *,
+    causal: bool = False,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    """Return softmax(q k^T scale + mask) v.
+
+    Args:
+        q: (batch, heads, queries, head_size).
+        k: (batch, heads, keys, head_size).
+        v: (batch, heads, keys, head_size).
+        mask: added to the scores, broadcast to (batch, heads, queries, keys); or the documents that
+            attention is restricted to, where queries and keys are the same tokens.
+        causal: mask the keys that follow a query; queries and keys are the same tokens.
+        dropout: dropout probability of the attention weights.
+        scale: factor of the scores; ``None`` for ``head_size ** -0.5``.
+
+    Returns:
+        (batch, heads, queries, head_size).
+    """
+    if not isinstance(mask, DocumentOffsets):
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
+        )
+    batch, size = q.shape[0], q.shape[-1]
+    kernel = _flash if q.is_cuda and size <= LARGEST_HEAD else _by_document
+    flat = [x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)]  # (tokens, heads, head_size)
+    mixed = kernel(*flat, mask, dropout, size**-0.5 if scale is None else scale)
+    return mixed.unflatten(0, (batch, -1)).transpose(1, 2)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def _flash(
+    q: Tensor, k: Tensor, v: Tensor, documents: DocumentOffsets, dropout: float, scale: float
+) -> Tensor:
+    """Run the kernel on (tokens, heads, head_size), all documents at once."""
+    size, longest = q.shape[-1], documents.max_length
+    q, k, v = (F.pad(x, (0, -size % ALIGNMENT)) if size % ALIGNMENT else x for x in (q, k, v))
+    outputs = torch.ops.aten._flash_attention_forward(
+        q,
+        k,
+        v,
+        documents.offsets,
+        documents.offsets,
+        longest,
+        longest,
+        dropout,
+        documents.causal,
+        False,  # return no mask of the dropout
+        scale=scale,
+    )
+    return outputs[0][..., :size]  # type: ignore[no-any-return]
+
+
+def _by_document(
+    q: Tensor, k: Tensor, v: Tensor, documents: DocumentOffsets, dropout: float, scale: float
+) -> Tensor:
+    """Return the attention of each document alone: what the kernel computes, on any device."""
+    mixed = []
+    for start, end in pairwise(documents.offsets.tolist()):
+        parts = [x[start:end].transpose(0, 1) for x in (q, k, v)]  # (heads, tokens, head_size)
+        mixed.append(
+            F.scaled_dot_product_attention(
+                *parts, dropout_p=dropout, is_causal=documents.causal, scale=scale
+            ).transpose(0, 1)
+        )
+    return torch.cat(mixed)

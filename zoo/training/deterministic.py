@@ -1,0 +1,25 @@
+"""Kernels that give the same result each time."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import torch
+
+
+@contextlib.contextmanager
+def deterministic_algorithms(enabled: bool) -> Iterator[None]:
+    """Use deterministic kernels on CUDA, where the faster ones add in an order that varies.
+
+    Args:
+        enabled: whether to use them; otherwise nothing changes.
+    """
+    before = torch.are_deterministic_algorithms_enabled()
+    if enabled:
+        # cuBLAS reads it when it is first used; see torch.use_deterministic_algorithms
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)

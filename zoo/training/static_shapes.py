@@ -1,0 +1,31 @@
+"""Batches of one shape throughout a run, so that compiled code is made once.
+
+Rows have different numbers of predicted tokens. Their positions and labels are padded to the
+largest number that rows can have: with position 0, and with labels that count for no loss and no
+metric.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.objectives.base import Batch, Example, Objective
+from zoo.objectives.losses.cross_entropy import IGNORED
+
+
+def collate_static(objective: Objective, examples: Sequence[Example]) -> Batch:
+    """Collate examples into a batch whose shapes depend on their number and length alone."""
+    batch = objective.collate(examples)
+    padded = {
+        name: _pad(name, batch.tensors[name], batch.rows * most)
+        for name, most in objective.max_values(batch).items()
+    }
+    return replace(batch, tensors={**batch.tensors, **padded})
+
+
+def _pad(name: str, values: Tensor, size: int) -> Tensor:
+    missing = size - len(values)
+    assert missing >= 0, f"{name} has {len(values)} values, more than the {size} of full rows"
+    return F.pad(values, (0, missing), value=IGNORED if name.endswith("labels") else 0)

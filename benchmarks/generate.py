@@ -48,7 +48,7 @@ def main() -> None:
     for batch, prompt in itertools.product(chosen.batch, chosen.prompt):
         rows = prompts(batch, prompt, config.vocab_size)
         inputs = pad(rows, side=side, pad_id=0, device="cpu")
-        settings = GenerationConfig(max_new_tokens=chosen.new_tokens, num_beams=chosen.beams)
+        settings = GenerationConfig(max_new_tokens=chosen.new_tokens, num_beams=chosen.num_beams)
         ours, theirs = contenders(model, reference, inputs, settings)
         if ours() != theirs():
             raise SystemExit("the tokens differ; there is nothing to time")

@@ -31,6 +31,26 @@ FOREIGN = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cuda-device",
+        metavar="DEVICE",
+        help="run the tests marked cuda on this device, such as cpu, to try the tests themselves",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip tests that need a CUDA device where there is none."""
+    marked = [item for item in items if item.get_closest_marker("cuda")]
+    if not marked or config.getoption("--cuda-device"):
+        return
+    from zoo.nn.devices import cuda_problem
+
+    if problem := cuda_problem():
+        for item in marked:
+            item.add_marker(pytest.mark.skip(reason=f"no CUDA device: {problem}"))
+
+
 def reload_hub_settings() -> None:
     """Reload the settings of huggingface_hub, which it reads at import."""
     if constants := sys.modules.get("huggingface_hub.constants"):

@@ -21,7 +21,13 @@ UNLIMITED = 256  # longest input to compare for models without a maximum length
 
 
 def compare(
-    model: nn.Module, graph: Path, spec: OnnxSpec, config: Config, traced: tuple[int, int]
+    model: nn.Module,
+    graph: Path,
+    spec: OnnxSpec,
+    config: Config,
+    traced: tuple[int, int],
+    *,
+    device: str = "cpu",
 ) -> list[ShapeCheck]:
     """Compare a graph in ONNX Runtime with its model in torch on random batches.
 
@@ -33,11 +39,12 @@ def compare(
         spec: names and axes of inputs and outputs.
         config: configuration of the model, for the range of token ids.
         traced: number of rows and of tokens of the traced batch, which is skipped.
+        device: device of the graph, such as ``cuda``.
 
     Returns:
         one check per batch.
     """
-    session = create_session(graph)
+    session = create_session(graph, device)
     checks: list[ShapeCheck] = []
     for lengths in batches(spec.limits.get("tokens", UNLIMITED), traced):
         inputs = random_inputs(spec, config, lengths, seed=len(checks))

@@ -115,7 +115,9 @@ def _providers(device: str) -> list[Any]:
             f"onnxruntime {onnxruntime.__version__} here has no CUDA",
             "install onnxruntime-gpu instead, or leave --device out",
         )
-    return [("CUDAExecutionProvider", {"device_id": int(index or 0)}), "CPUExecutionProvider"]
+    # float32 is float32, as in torch: TF32 has 10 bits of mantissa
+    options = {"device_id": int(index or 0), "use_tf32": 0}
+    return [("CUDAExecutionProvider", options), "CPUExecutionProvider"]
 
 
 def _line(error: Exception) -> str:

@@ -99,15 +99,15 @@ def test_attention_by_offsets_is_that_by_a_mask(
     draw = torch.Generator().manual_seed(0)
     shape = (*IDS.shape, 4, head_size)
     exact = [torch.randn(shape, generator=draw).transpose(1, 2).double() for _ in range(3)]
-    operands = [x.to(device, torch.bfloat16).requires_grad_() for x in exact]
+    q, k, v = operands = [x.to(device, torch.bfloat16).requires_grad_() for x in exact]
     weight = torch.randn(exact[0].shape, generator=draw)
-    expected_operands = [x.requires_grad_() for x in exact]
+    exact_q, exact_k, exact_v = (x.requires_grad_() for x in exact)
     mask = packed_mask(IDS, IDS, torch.float64, causal=causal)
-    expected = F.scaled_dot_product_attention(*expected_operands, attn_mask=mask)
-    result = attend(*operands, DocumentOffsets.of(IDS.to(device), causal=causal))
+    expected = F.scaled_dot_product_attention(exact_q, exact_k, exact_v, attn_mask=mask)
+    result = attend(q, k, v, DocumentOffsets.of(IDS.to(device), causal=causal))
     pairs = zip(
         (result, *torch.autograd.grad((result.cpu().float() * weight).sum(), operands)),
-        (expected, *torch.autograd.grad((expected * weight).sum(), expected_operands)),
+        (expected, *torch.autograd.grad((expected * weight).sum(), exact)),
         strict=True,
     )
     assert [d for d in (relative_difference(a, b) for a, b in pairs) if not d < 0.03] == []
@@ -134,7 +134,7 @@ def test_packed_rows_take_offsets_and_give_the_same_hidden_states(
 def test_dropout_of_attention_weights_keeps_their_mean(device: torch.device) -> None:
     values = torch.ones(1, 2, 128, 16, device=device, dtype=torch.bfloat16)
     documents = DocumentOffsets.of(IDS[1:2].to(device))
-    outputs = torch.stack([attend(values, values, values, documents, dropout=0.5)] * 1)
+    outputs = attend(values, values, values, documents, dropout=0.5)
     assert outputs.float().std() > 0.02  # each weight of 1/128 is dropped, or doubled
     assert outputs.float().mean() == pytest.approx(1.0, abs=0.05)
 

@@ -40,11 +40,11 @@ def test_offsets_are_the_starts_of_the_documents() -> None:
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 @pytest.mark.parametrize("scale", [None, 1.0])
 def test_outputs_and_gradients_equal_those_of_a_mask(causal: bool, scale: float | None) -> None:
-    operands = queries_keys_values()
+    q, k, v = operands = queries_keys_values()
     mask = packed_mask(IDS, IDS, torch.float64, causal=causal)
-    expected = F.scaled_dot_product_attention(*operands, attn_mask=mask, scale=scale)
+    expected = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
     documents = DocumentOffsets.of(IDS, causal=causal)
-    result = attend(*operands, documents, scale=scale)
+    result = attend(q, k, v, documents, scale=scale)
     weight = torch.randn_like(expected)
     pairs = zip(
         (result, *torch.autograd.grad(result, operands, weight)),
@@ -59,7 +59,7 @@ def test_outputs_and_gradients_equal_those_of_a_mask(causal: bool, scale: float 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @pytest.mark.parametrize("causal", [False, True], ids=["bidirectional", "causal"])
 def test_outputs_equal_those_of_flex_attention(causal: bool) -> None:
-    operands = [x.detach().float() for x in queries_keys_values(16)]
+    q, k, v = (x.detach().float() for x in queries_keys_values(16))
 
     def same_document(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         same = IDS[row, query] == IDS[row, key]
@@ -67,8 +67,8 @@ def test_outputs_equal_those_of_flex_attention(causal: bool) -> None:
 
     rows, tokens = IDS.shape
     blocks = create_block_mask(same_document, rows, None, tokens, tokens, device="cpu")
-    expected: Any = flex_attention(*operands, block_mask=blocks)
-    result = attend(*operands, DocumentOffsets.of(IDS, causal=causal))
+    expected: Any = flex_attention(q, k, v, block_mask=blocks)
+    result = attend(q, k, v, DocumentOffsets.of(IDS, causal=causal))
     assert (result - expected).abs().max() < 1e-6
 
 

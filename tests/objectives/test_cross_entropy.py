@@ -110,11 +110,11 @@ def test_autocast_computes_products_in_half_precision_as_torch_does() -> None:
         assert (chunked - gradient).abs().max() < 0.02 * gradient.abs().max()
 
 
-class Largest(TorchDispatchMode):
+class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the number of elements of the largest tensor that is computed."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.elements = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -138,7 +138,8 @@ class MaskedLM(Encoder):
     def project(self, hidden: Tensor) -> VocabularyProjection:
         """Return the projection to the logits of (..., hidden)."""
         assert isinstance(self.head, MLMHead), "the factory builds one"
-        return self.head.project(hidden, self.embeddings.tokens)
+        embeddings: Any = self.embeddings
+        return self.head.project(hidden, embeddings.tokens)
 
     @property
     def vocab_size(self) -> int:

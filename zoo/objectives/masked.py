@@ -173,7 +173,8 @@ class MaskedLanguageModelling(Objective):
     @property
     def max_masked(self) -> int:
         """Largest number of masked tokens per row, by any strategy; see ``mask_budget``."""
-        return max(1, math.ceil(self.length * self.options.mask_prob))
+        fraction: float = self.options.mask_prob
+        return max(1, math.ceil(self.length * fraction))
 
     @property
     def uses_token_types(self) -> bool:

@@ -32,7 +32,9 @@ class DeviceTransfer:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def start(self, batches: Sequence[Batch]) -> PendingBatches:
         """Start to copy batches; any thread may call it, one step ahead."""
@@ -40,7 +42,7 @@ class DeviceTransfer:
             return PendingBatches(list(batches))
         with torch.cuda.stream(self._stream):
             copies = [replace(batch, tensors=self._copy(batch)) for batch in batches]
-            copied = torch.cuda.Event()
+            copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             copied.record(self._stream)
         return PendingBatches(copies, copied)
 

@@ -114,8 +114,8 @@ def attend(
         )
     batch, size = q.shape[0], q.shape[-1]
     kernel = _flash if q.is_cuda and size <= LARGEST_HEAD else _by_document
-    flat = [x.transpose(1, 2).flatten(0, 1) for x in (q, k, v)]  # (tokens, heads, head_size)
-    mixed = kernel(*flat, mask, dropout, size**-0.5 if scale is None else scale)
+    q, k, v = (x.transpose(1, 2).flatten(0, 1) for x in (q, k, v))  # (tokens, heads, head_size)
+    mixed = kernel(q, k, v, mask, dropout, size**-0.5 if scale is None else scale)
     return mixed.unflatten(0, (batch, -1)).transpose(1, 2)  # type: ignore[no-untyped-call, no-any-return]
 
 
@@ -147,10 +147,15 @@ def _by_document(
     """Return the attention of each document alone: what the kernel computes, on any device."""
     mixed = []
     for start, end in pairwise(documents.offsets.tolist()):
-        parts = [x[start:end].transpose(0, 1) for x in (q, k, v)]  # (heads, tokens, head_size)
+        queries, keys, values = (x[start:end].transpose(0, 1) for x in (q, k, v))
         mixed.append(
             F.scaled_dot_product_attention(
-                *parts, dropout_p=dropout, is_causal=documents.causal, scale=scale
-            ).transpose(0, 1)
+                queries,
+                keys,
+                values,
+                dropout_p=dropout,
+                is_causal=documents.causal,
+                scale=scale,
+            )
         )
-    return torch.cat(mixed)
+    return torch.cat(mixed, dim=1).transpose(0, 1)

@@ -1,8 +1,8 @@
 """Cross-entropy over a vocabulary, which never holds more than some of the logits.
 
 The logits of n positions and a vocabulary of V tokens are n V numbers, and as many again for their
-probabilities and their gradient: 6.6 GB each, in float32, for 32,768 positions of GPT-2's
-vocabulary. Above ``LOGITS_AT_ONCE``, they are computed for some positions at a time, and again in
+probabilities and their gradient: 6.6 GB each, in float32, for 32,768 positions and 50,257
+tokens. Above ``LOGITS_AT_ONCE``, they are computed for some positions at a time, and again in
 the backward pass, which adds a third to the work of the output layer. A function of the shapes
 alone decides, so that a run that is resumed takes the same path.
 

@@ -1,8 +1,8 @@
-"""The interface of a pretraining objective: dataset, collation, forward pass and loss.
+"""The interface of training objectives: dataset, collation, forward pass and loss.
 
-A dataset packs a corpus into rows of fixed length with NumPy; an example is a pure function of its
-index and a random generator that is keyed by seed, step and row. ``forward`` and ``loss`` run in
-torch.
+A dataset of a pretraining objective packs a corpus into rows of fixed length with NumPy; an example
+is a pure function of its index and a random generator that is keyed by seed, step and row.
+``forward`` and ``loss`` run in torch.
 
 A loss is a set of terms, each a *sum* and a *count*. The counts follow from the data, before any
 forward pass: the trainer divides by the count of the whole step, over all micro-batches and ranks,
@@ -114,11 +114,14 @@ class LossOutput:
         sums: loss term -> sum over the batch, a scalar with gradient.
         metrics: name -> sum and count, scalars without gradient.
         recurrent_state: see ``Outputs``.
+        predictions: name -> values for ``TrainingObjective.compute_metrics``, (n, ...) each,
+            without gradient; an evaluation keeps them on the CPU.
     """
 
     sums: "dict[str, Tensor]"
     metrics: "dict[str, tuple[Tensor, Tensor]]" = field(default_factory=dict)
     recurrent_state: "dict[str, Tensor]" = field(default_factory=dict)
+    predictions: "dict[str, Tensor]" = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -153,37 +156,27 @@ class ExampleDataset(ABC):
         """
 
 
-class Objective(ABC):
-    """Base class of pretraining objectives.
-
-    Args:
-        vocabulary: the tokenizer's vocabulary.
-        config: configuration of the model.
-        length: number of tokens per row.
-        options: options of type ``options_type``.
+class TrainingObjective(ABC):
+    """Base class of what a model can be trained on.
 
     Attributes:
-        name: value of ``--objective``.
+        name: name of the objective or task.
         head: head of the model that is trained.
-        options_type: type of the options.
+        config: configuration of the model.
         loss_weights: loss term -> weight in the total loss.
         stateful: whether row i of a step continues row i of the step before, and the model carries
             its hidden state from one step to the next.
-        char_inputs: whether the model reads tokens by their characters; the corpus may then have
-            a larger vocabulary than the model predicts.
+        metric_for_best_model: value of an evaluation that selects the best checkpoint: ``loss``, or
+            the name of a metric.
+        greater_is_better: whether a higher value of it is better.
     """
 
     name: ClassVar[str]
     head: ClassVar[str]
-    options_type: ClassVar[type[Options]] = Options
     stateful: ClassVar[bool] = False
-    char_inputs: ClassVar[bool] = False
-
-    def __init__(
-        self, vocabulary: "TokenizerView", config: "Config", length: int, options: Any = None
-    ) -> None:
-        self.vocabulary, self.config, self.length = vocabulary, config, length
-        self.options: Any = self.options_type() if options is None else options
+    config: "Config"
+    metric_for_best_model: str = "loss"
+    greater_is_better: bool = False
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
@@ -196,18 +189,6 @@ class Objective(ABC):
         if cls.head in family.heads():
             return None
         return f"{family.name} has no head {cls.head!r}"
-
-    @abstractmethod
-    def dataset(self, split: "Split", seed: int) -> ExampleDataset:
-        """Pack a split of a corpus into rows.
-
-        Args:
-            split: the documents.
-            seed: seed of the run, for the order of the documents.
-
-        Raises:
-            UsageError: the corpus does not suit the objective, such as one without sentence pairs.
-        """
 
     def model(self, family: "Family", config: "Config") -> "nn.Module":
         """Return the module to train, with new weights; by default the model with its head."""
@@ -240,6 +221,15 @@ class Objective(ABC):
     def compute_loss(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> LossOutput:
         """Return ``loss(forward(model, batch), batch)``."""
         return self.loss(self.forward(model, batch), batch)
+
+    def compute_metrics(self, predictions: "Mapping[str, Tensor]") -> dict[str, float]:
+        """Return metrics of a whole evaluation that are no means over samples; by default none.
+
+        Args:
+            predictions: ``LossOutput.predictions`` of all batches and ranks, concatenated. A
+                sample may occur several times, each equally often.
+        """
+        return {}
 
     def models_to_save(self, model: "nn.Module") -> dict[str, TrainedModel]:
         """Return the models that a run saves at its end, by name.
@@ -296,6 +286,44 @@ class Objective(ABC):
                 if name.endswith("document_ids")
             ),
         )
+
+
+class Objective(TrainingObjective):
+    """Base class of pretraining objectives.
+
+    Args:
+        vocabulary: the tokenizer's vocabulary.
+        config: configuration of the model.
+        length: number of tokens per row.
+        options: options of type ``options_type``.
+
+    Attributes:
+        name: value of ``--objective``.
+        options_type: type of the options.
+        char_inputs: whether the model reads tokens by their characters; the corpus may then have
+            a larger vocabulary than the model predicts.
+    """
+
+    options_type: ClassVar[type[Options]] = Options
+    char_inputs: ClassVar[bool] = False
+
+    def __init__(
+        self, vocabulary: "TokenizerView", config: "Config", length: int, options: Any = None
+    ) -> None:
+        self.vocabulary, self.config, self.length = vocabulary, config, length
+        self.options: Any = self.options_type() if options is None else options
+
+    @abstractmethod
+    def dataset(self, split: "Split", seed: int) -> ExampleDataset:
+        """Pack a split of a corpus into rows.
+
+        Args:
+            split: the documents.
+            seed: seed of the run, for the order of the documents.
+
+        Raises:
+            UsageError: the corpus does not suit the objective, such as one without sentence pairs.
+        """
 
 
 def gather_positions(hidden: "Tensor", positions: "Tensor") -> "Tensor":

@@ -7,13 +7,13 @@ import torch
 from torch import nn
 
 from zoo.objectives.base import Batch
+from zoo.training.base import RunSetup
 from zoo.training.callbacks import Callback, CheckpointCallback, LoggingCallback
-from zoo.training.dataloader import BatchLoader, eval_batches, train_dataloader
+from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.graceful_shutdown import StopSignal
 from zoo.training.logging.throughput import Throughput
 from zoo.training.loss_module import LossModule
-from zoo.training.setup import TrainSetup
 from zoo.training.state.checkpoints import load_tensors, remove_partial
 from zoo.training.state.final_model import check_writable, model_file
 from zoo.training.state.pretrained import InitRecord
@@ -41,32 +41,33 @@ class PreparedRun:
     pretrained: InitRecord | None
 
 
-def prepare_run(setup: TrainSetup, run: Path, dist: DistContext) -> PreparedRun:
+def prepare_run(setup: RunSetup, run: Path, dist: DistContext) -> PreparedRun:
     """Build the model and its data loaders, and find the checkpoint to resume from.
 
     Args:
-        setup: corpus, objective and configuration.
+        setup: data, objective and configuration.
         run: the run's directory.
         dist: rank, world size and device of this process.
 
     Raises:
-        UsageError: the corpus has less than a batch.
+        UsageError: the data has less than a batch.
     """
     checkpoint = last_intact_checkpoint(run, setup.config, dist)
     torch.manual_seed(setup.config.seed)
     model = setup.objective.model(setup.family, setup.model_config)
     pretrained = _load_pretrained(setup, model, checkpoint)
+    setup.prepare_model(model)
     return PreparedRun(
         LossModule(setup.objective, model.to(dist.device)),
-        train_dataloader(setup, dist, completed_steps=checkpoint.meta.step if checkpoint else 0),
-        eval_batches(setup, dist),
+        setup.train_dataloader(dist, completed_steps=checkpoint.meta.step if checkpoint else 0),
+        setup.eval_batches(dist),
         checkpoint,
         pretrained,
     )
 
 
 def _load_pretrained(
-    setup: TrainSetup, model: nn.Module, checkpoint: SavedCheckpoint | None
+    setup: RunSetup, model: nn.Module, checkpoint: SavedCheckpoint | None
 ) -> InitRecord | None:
     """Load the pretrained weights that the run starts from, if any, and return their record."""
     if setup.init is None:
@@ -74,16 +75,16 @@ def _load_pretrained(
     if checkpoint is not None and checkpoint.meta.step == 0:
         groups = load_tensors(checkpoint.path, checkpoint.meta)
         load_unique_state_dict(model, groups.get("weights", {}), checkpoint.path)
-    return setup.init.record or setup.init.load_weights(setup.objective, model)
+    return setup.init.record or setup.load_pretrained(model)
 
 
 def build_trainer(
-    setup: TrainSetup, run: Path, dist: DistContext, stop: StopSignal, prepared: PreparedRun
+    setup: RunSetup, run: Path, dist: DistContext, stop: StopSignal, prepared: PreparedRun
 ) -> Trainer:
     """Return the trainer of a run, restored from the checkpoint of ``prepared``.
 
     Args:
-        setup: corpus, objective and configuration.
+        setup: data, objective and configuration.
         run: the run's directory.
         dist: rank, world size and device of this process.
         stop: flag that a signal sets.
@@ -115,7 +116,7 @@ def build_trainer(
 
 
 def _callbacks(
-    setup: TrainSetup, run: Path, dist: DistContext, position: int, pretrained: InitRecord | None
+    setup: RunSetup, run: Path, dist: DistContext, position: int, pretrained: InitRecord | None
 ) -> list[Callback]:
     """Return the callbacks; a checkpoint is saved before the report is rendered."""
     logs = None
@@ -123,4 +124,4 @@ def _callbacks(
         throughput = Throughput(dist.device, devices=dist.world_size)
         logs = LoggingCallback(run, setup.loggers, throughput, position)
     checkpoints = CheckpointCallback(run, setup, logs, pretrained)
-    return [checkpoints, logs] if logs else [checkpoints]
+    return [*setup.callbacks(run), checkpoints, *([logs] if logs else [])]

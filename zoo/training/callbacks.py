@@ -30,7 +30,7 @@ from zoo.training.state.pretrained import InitRecord
 from zoo.training.state.state_dict import trainer_state_dict, unique_state_dict
 
 if TYPE_CHECKING:
-    from zoo.training.setup import TrainSetup
+    from zoo.training.base import RunSetup
     from zoo.training.trainer import Trainer
 
 REPORT_INTERVAL = 60.0  # seconds between reports: each is rendered from the whole log
@@ -157,7 +157,7 @@ class CheckpointCallback(Callback):
 
     Args:
         run: the run's directory.
-        setup: model, objective and corpus of the run.
+        setup: model, objective and data of the run.
         logs: the main process's logs, whose position is part of a checkpoint; ``None`` elsewhere.
         pretrained: record of the weights that the run started from, or ``None``.
     """
@@ -165,7 +165,7 @@ class CheckpointCallback(Callback):
     def __init__(
         self,
         run: Path,
-        setup: "TrainSetup",
+        setup: "RunSetup",
         logs: LoggingCallback | None,
         pretrained: InitRecord | None,
     ) -> None:
@@ -202,13 +202,12 @@ class CheckpointCallback(Callback):
 
     def _training_record(self, trainer: "Trainer") -> dict[str, Any]:
         """Return the record of the training in the manifest of a final model."""
-        splits = self.setup.corpus.record.splits
         return {
             "objective": self.setup.objective.name,
             "seed": trainer.config.seed,
             "steps": trainer.step,
             "tokens": trainer.tokens,
-            "corpus": {name: msgspec.to_builtins(split.files) for name, split in splits.items()},
+            **self.setup.data_record(),
             "best": trainer.best,
             "init_from": msgspec.to_builtins(self.pretrained),
         }

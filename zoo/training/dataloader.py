@@ -3,16 +3,24 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from typing import Protocol
 
 import torch
 
 from zoo.data.packing import EpochShuffle
 from zoo.data.rng import generator
-from zoo.objectives.base import Batch, Example, ExampleDataset, Objective
+from zoo.objectives.base import Batch, Example, ExampleDataset, Objective, TrainingObjective
 from zoo.training.device_transfer import DeviceTransfer, PendingBatches
 from zoo.training.distributed.context import DistContext
 from zoo.training.setup import TrainSetup, build_dataset
 from zoo.training.static_shapes import collate_static
+
+
+class RowOrder(Protocol):
+    """An endless sequence of indices into a dataset."""
+
+    def __getitem__(self, number: int) -> int:
+        """Return the index at a position of the sequence."""
 
 
 class BatchLoader:
@@ -20,7 +28,7 @@ class BatchLoader:
 
     Args:
         objective: objective that collates examples.
-        dataset: the packed corpus.
+        dataset: the rows of the data.
         seed: seed of the run.
         global_batch_size: number of rows per step, over all ranks.
         micro_batch_size: number of rows per forward pass.
@@ -31,6 +39,7 @@ class BatchLoader:
         warmup_loader: loader of earlier steps, with shorter rows.
         collate: makes a batch of examples; by default ``objective.collate``.
         device: device of the batches that ``batches`` returns; by default the CPU.
+        order: order of the rows; by default each epoch is shuffled.
 
     Attributes:
         micro_batches: rows of a step that each micro-batch of this process has.
@@ -38,7 +47,7 @@ class BatchLoader:
 
     def __init__(
         self,
-        objective: Objective,
+        objective: TrainingObjective,
         dataset: ExampleDataset,
         *,
         seed: int,
@@ -51,6 +60,7 @@ class BatchLoader:
         warmup_loader: "BatchLoader | None" = None,
         collate: Callable[[Sequence[Example]], Batch] | None = None,
         device: torch.device | None = None,
+        order: RowOrder | None = None,
     ) -> None:
         self.collate = collate or objective.collate
         self._transfer = DeviceTransfer(device or torch.device("cpu"))
@@ -62,7 +72,7 @@ class BatchLoader:
         self.micro_batches = [
             mine[k : k + micro_batch_size] for k in range(0, len(mine), micro_batch_size)
         ]
-        self._order = EpochShuffle(len(dataset), seed)
+        self._order: RowOrder = EpochShuffle(len(dataset), seed) if order is None else order
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="feed")
         self._next: tuple[int, Future[PendingBatches]] | None = None
 

@@ -4,6 +4,7 @@ import contextlib
 import platform
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,59 +13,73 @@ import msgspec
 import torch
 from blake3 import blake3
 
-from zoo.checkpoint import TOKENIZER
 from zoo.errors import Interrupted, SourceError, UsageError
 from zoo.io.digests.files import FileDigest
-from zoo.io.digests.sealed import NO_DIGEST, add_digest, check_digest
-from zoo.io.files import read_regular
-from zoo.io.json import JsonStruct, encode_json, read_json_record
-from zoo.io.limits import MAX_STATE_BYTES
+from zoo.io.digests.sealed import NO_DIGEST, add_digest
+from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory
 from zoo.plugins import get_family
+from zoo.training.base import RunSetup
 from zoo.training.build import PreparedRun, build_trainer, prepare_run
 from zoo.training.config.overrides import config_diff, deep_merge, read_config_file
-from zoo.training.config.schema import TrainConfig, build_config, errors_naming, validate_config
+from zoo.training.config.schema import (
+    RunConfig,
+    TrainConfig,
+    build_config,
+    errors_naming,
+    validate_config,
+)
 from zoo.training.deterministic import deterministic_algorithms
 from zoo.training.distributed.context import DistContext
 from zoo.training.graceful_shutdown import handle_signals
 from zoo.training.setup import TrainSetup, build_setup
 from zoo.training.state.checkpoints import CheckpointMeta, save_checkpoint, settings_digest
 from zoo.training.state.lock import locked
-from zoo.training.state.pretrained import InitRecord, PretrainedInit
+from zoo.training.state.pretrained import PretrainedInit
+from zoo.training.state.run_manifest import MANIFEST, SETTINGS, RunManifest, read_manifest
 from zoo.training.state.state_dict import unique_state_dict
 from zoo.version import __version__
 
-SETTINGS, MANIFEST = "config.yaml", "run.json"
 Made = TypeVar("Made")
 
 
-class RunManifest(JsonStruct):
-    """``run.json``: the manifest of a run.
+@dataclass(frozen=True)
+class RunKind:
+    """A kind of run: how its settings become a setup.
 
     Attributes:
-        zoo: version of the package that started the run.
-        command: command line.
-        corpus: directory of the corpus.
-        corpus_digest: BLAKE3 of the corpus's manifest, which has the digests of all its files.
-        parameters: number of trained parameters.
-        environment: versions and devices.
-        settings: configuration of the run, as in ``config.yaml``.
-        init_from: pretrained weights that the run started from; ``None`` for new weights.
-        files: digests of the files that never change: ``config.yaml`` and a tokenizer.
-        digest: BLAKE3 of this file, see ``zoo.io.digests.sealed``. This and ``files`` are empty in
-            runs of earlier versions.
+        command: command that starts and resumes such runs.
+        config_type: type of the configuration.
+        build_config: function of a file's settings, overriding ones and ``offline`` that returns
+            the configuration.
+        build_setup: function of a configuration that returns the setup, with the keyword arguments
+            ``offline``, ``check_contents`` (verify the contents of data files, besides digests) and
+            ``resumed`` (directory and manifest of a run that is resumed, else ``None``).
     """
 
-    zoo: str
-    command: list[str]
-    corpus: str
-    corpus_digest: str
-    parameters: int
-    environment: dict[str, str]
-    settings: dict[str, Any] | None = None
-    init_from: InitRecord | None = None
-    files: dict[str, FileDigest] = msgspec.field(default_factory=dict)
-    digest: str = ""
+    command: str
+    config_type: type[RunConfig]
+    build_config: Callable[..., RunConfig]
+    build_setup: Callable[..., RunSetup]
+
+
+def _pretrain_setup(
+    config: TrainConfig,
+    *,
+    offline: bool,
+    check_contents: bool,
+    resumed: tuple[Path, RunManifest] | None,
+) -> TrainSetup:
+    init = None
+    if resumed is not None and resumed[1].init_from is not None and config.init_from is not None:
+        path, record = resumed
+        assert record.init_from is not None, "checked above"
+        family = get_family(config.family)
+        init = PretrainedInit.from_run(path, record.init_from, config.init_from, family)
+    return build_setup(config, offline=offline, init=init, check_contents=check_contents)
+
+
+PRETRAIN = RunKind("pretrain", TrainConfig, build_config, _pretrain_setup)
 
 
 def train(
@@ -75,16 +90,19 @@ def train(
     *,
     offline: bool = False,
     file: Path | None = None,
+    kind: RunKind = PRETRAIN,
 ) -> tuple[Path, Path]:
     """Start a run, and train it to its end.
 
     Args:
         values: settings of a configuration file, or the family alone.
         overrides: settings that override them.
-        output: the run's directory, by default ``runs/FAMILY-SIZE`` with the next free number.
+        output: the run's directory, by default ``runs/FAMILY-SIZE`` or the like with the next free
+            number.
         dist: rank, world size and device of this process.
         offline: make no network connection.
         file: file that ``values`` were read from, for messages.
+        kind: kind of the run.
 
     Returns:
         The run's directory, and the directory of the final model.
@@ -95,7 +113,7 @@ def train(
         VerificationError: a loss, gradient or weight is not finite.
         SourceError: a file or checkpoint is missing.
     """
-    build = partial(build_config, values, overrides, offline=offline)
+    build = partial(kind.build_config, values, overrides, offline=offline)
     with errors_naming(file):
         config = (
             _in_turn(dist, build) if deep_merge(values, overrides).get("init_from") else build()
@@ -103,12 +121,14 @@ def train(
         _check_ranks(config, dist)
     path = Path(dist.broadcast(str(output or free_path(config))))
     if path.exists():
-        raise UsageError(f"{path} exists", f"`zoo pretrain --resume {path}`, or another -o")
+        raise UsageError(f"{path} exists", f"`zoo {kind.command} --resume {path}`, or another -o")
     dist.barrier()  # all processes have chosen their path before it is created
     with errors_naming(file):
         setup = _in_turn(
             dist,
-            lambda: build_setup(config, offline=offline, check_contents=dist.is_main_process),
+            lambda: kind.build_setup(
+                config, offline=offline, check_contents=dist.is_main_process, resumed=None
+            ),
         )
     return path, _run(setup, path, dist, new=True)
 
@@ -120,6 +140,7 @@ def resume(
     dist: DistContext,
     *,
     offline: bool = False,
+    kind: RunKind = PRETRAIN,
 ) -> Path:
     """Resume a run from its last intact checkpoint, and train it to its end.
 
@@ -129,68 +150,60 @@ def resume(
         overrides: further settings, which must be those of the run.
         dist: rank, world size and device of this process.
         offline: make no network connection.
+        kind: kind of the run.
 
     Returns:
         The directory of the final model.
 
     Raises:
         Interrupted: a signal came; a checkpoint was saved.
-        UsageError: settings differ from those of the run; the differences are named.
-        VerificationError: all checkpoints are damaged, or the corpus has changed.
+        UsageError: settings differ from those of the run (the differences are named), the data has
+            changed, or the run is of another kind.
+        VerificationError: all checkpoints are damaged.
         SourceError: the directory holds no run.
     """
     if not (path / SETTINGS).is_file():
         raise SourceError(f"{path} is not a run: it has no {SETTINGS}", "give a run's directory")
     record = read_manifest(path)
-    file = read_config_file(path / SETTINGS)
-    config = validate_config(file, str(path / SETTINGS))
-    _require_same_settings(path, record.settings or file, deep_merge(file, values, overrides))
-    _check_ranks(config, dist)
-    origin = None
-    if record.init_from is not None and config.init_from is not None:
-        origin = PretrainedInit.from_run(
-            path, record.init_from, config.init_from, get_family(config.family)
+    if record.kind != kind.command:
+        raise UsageError(
+            f"{path} is a run of `zoo {record.kind}`, not of `zoo {kind.command}`",
+            f"`zoo {record.kind} --resume {path}` goes on",
         )
+    file = read_config_file(path / SETTINGS)
+    config = validate_config(file, kind.config_type, str(path / SETTINGS))
+    settings = deep_merge(file, values, overrides)
+    _require_same_settings(path, record.settings or file, settings, kind.config_type)
+    _check_ranks(config, dist)
     setup = _in_turn(
         dist,
-        lambda: build_setup(
-            config, offline=offline, init=origin, check_contents=dist.is_main_process
+        lambda: kind.build_setup(
+            config,
+            offline=offline,
+            check_contents=dist.is_main_process,
+            resumed=(path, record),
         ),
     )
-    if record.corpus_digest != _corpus_digest(setup):
-        raise UsageError(
-            f"the corpus in {setup.corpus.path} is not the one that {path} began with",
-            "put the texts back as they were, or begin another run",
-        )
+    setup.require_same_data(path, record)
     return _run(setup, path, dist, new=False)
 
 
-def _require_same_settings(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+def _require_same_settings(
+    path: Path, before: Mapping[str, Any], now: Mapping[str, Any], config_type: type[RunConfig]
+) -> None:
     """Check that a run is resumed with the settings that it began with.
 
     Raises:
         UsageError: names the settings that differ.
     """
-    configs = [msgspec.to_builtins(validate_config(dict(values))) for values in (before, now)]
+    configs = [
+        msgspec.to_builtins(validate_config(dict(values), config_type)) for values in (before, now)
+    ]
     if changed := list(config_diff(*configs)):
         raise UsageError(
             f"{path} began with other settings: {'; '.join(changed)}",
             "resume without changes, or begin another run",
         )
-
-
-def read_manifest(path: Path) -> RunManifest:
-    """Read ``run.json`` of a run's directory.
-
-    Raises:
-        SourceError: the file cannot be read.
-        VerificationError: the file is not a manifest, or was changed.
-    """
-    record = read_json_record(path / MANIFEST, RunManifest)
-    if record.digest:
-        content = read_regular(path / MANIFEST, "record of a run", MAX_STATE_BYTES)
-        check_digest(path / MANIFEST, content, record.digest, hint="restore it from a copy")
-    return record
 
 
 def _in_turn(dist: DistContext, make: Callable[[], Made]) -> Made:
@@ -200,18 +213,16 @@ def _in_turn(dist: DistContext, make: Callable[[], Made]) -> Made:
     return result or make()
 
 
-def _check_ranks(config: TrainConfig, dist: DistContext) -> None:
-    warmup = config.seq_len_warmup
-    for length in (config.seq_len, *([] if warmup is None else [warmup.seq_len])):
-        rows = config.batch_size(length)
+def _check_ranks(config: RunConfig, dist: DistContext) -> None:
+    for rows in config.step_sizes():
         if rows % dist.world_size:
             raise UsageError(
                 f"{rows} rows a step do not split into {dist.world_size} processes",
-                "choose --global-batch-tokens so that they do",
+                f"choose {config.batch_option} so that they do",
             )
 
 
-def _run(setup: TrainSetup, path: Path, dist: DistContext, *, new: bool) -> Path:
+def _run(setup: RunSetup, path: Path, dist: DistContext, *, new: bool) -> Path:
     """Train a run to its end under its lock, and return the directory of the final model."""
     kernels = deterministic_algorithms(setup.config.deterministic)
     with handle_signals() as stop, kernels, contextlib.ExitStack() as lock:
@@ -226,15 +237,13 @@ def _run(setup: TrainSetup, path: Path, dist: DistContext, *, new: bool) -> Path
         try:
             build_trainer(setup, path, dist, stop, prepared).train()
         except Interrupted as error:
-            raise Interrupted(error.what, f"zoo pretrain --resume {path} goes on") from error
+            raise Interrupted(error.what, f"zoo {setup.command} --resume {path} goes on") from error
     return path / "model"
 
 
-def _write_directory(
-    path: Path, setup: TrainSetup, dist: DistContext, prepared: PreparedRun
-) -> None:
+def _write_directory(path: Path, setup: RunSetup, dist: DistContext, prepared: PreparedRun) -> None:
     """Create the directory of a new run."""
-    files = _run_files(setup, prepared)
+    files = _run_files(setup)
     with atomic_directory(path) as staging:
         for name, content in files.items():
             (staging / name).write_bytes(content)
@@ -247,27 +256,23 @@ def _write_directory(
             )
 
 
-def _run_files(setup: TrainSetup, prepared: PreparedRun) -> dict[str, bytes]:
+def _run_files(setup: RunSetup) -> dict[str, bytes]:
     """Return name -> content of the files of a run that never change, besides the manifest."""
     import yaml
 
     text = yaml.safe_dump(msgspec.to_builtins(setup.config), sort_keys=False, allow_unicode=True)
-    files = {SETTINGS: text.encode()}
-    tokenizer = setup.init.tokenizer if setup.init is not None else None
-    if prepared.pretrained is not None and tokenizer is not None:
-        files[TOKENIZER] = tokenizer.json
-    return files
+    return {SETTINGS: text.encode(), **setup.run_files()}
 
 
 def _run_manifest(
-    setup: TrainSetup, dist: DistContext, prepared: PreparedRun, files: Mapping[str, bytes]
+    setup: RunSetup, dist: DistContext, prepared: PreparedRun, files: Mapping[str, bytes]
 ) -> RunManifest:
     """Return the manifest of a new run, without its digest."""
     return RunManifest(
         zoo=__version__,
+        kind=setup.command,
         command=["zoo", *sys.argv[1:]],
-        corpus=str(setup.corpus.path.resolve()),
-        corpus_digest=_corpus_digest(setup),
+        **setup.manifest_fields(),
         parameters=sum(p.numel() for p in prepared.loss_module.parameters()),
         environment={
             "python": platform.python_version(),
@@ -285,16 +290,9 @@ def _run_manifest(
     )
 
 
-def _corpus_digest(setup: TrainSetup) -> str:
-    from zoo.data.corpus import MANIFEST as CORPUS
-    from zoo.io.digests.files import hash_file
-
-    return hash_file(setup.corpus.path / CORPUS).blake3
-
-
-def free_path(config: TrainConfig) -> Path:
+def free_path(config: RunConfig) -> Path:
     """Return the default directory of a new run: ``runs/FAMILY-SIZE``, numbered if it exists."""
-    base = Path("runs") / f"{config.family}-{config.size}"
+    base = Path("runs") / config.run_name
     number = 1
     while (path := base if number == 1 else base.with_name(f"{base.name}-{number}")).exists():
         number += 1

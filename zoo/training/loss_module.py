@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from zoo.objectives.base import LossOutput, Objective
+from zoo.objectives.base import LossOutput, TrainingObjective
 
 
 class LossModule(nn.Module):
@@ -15,7 +15,7 @@ class LossModule(nn.Module):
         model: module that ``objective.model`` returned.
     """
 
-    def __init__(self, objective: Objective, model: nn.Module) -> None:
+    def __init__(self, objective: TrainingObjective, model: nn.Module) -> None:
         super().__init__()
         self.objective, self.model = objective, model
 

@@ -11,9 +11,10 @@ from zoo.errors import Interrupted, UsageError
 from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory
 from zoo.training.compare import SEED_PREFIX
-from zoo.training.config.schema import build_config, errors_naming
+from zoo.training.config.schema import errors_naming
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import MANIFEST, free_path, resume, train
+from zoo.training.entrypoints import PRETRAIN, RunKind, free_path, resume, train
+from zoo.training.state.run_manifest import MANIFEST
 
 SEEDS, MODEL = "seeds.json", "model"
 
@@ -44,6 +45,7 @@ def train_seeds(
     *,
     offline: bool = False,
     file: Path | None = None,
+    kind: RunKind = PRETRAIN,
 ) -> list[Path]:
     """Train runs with successive seeds, in the directories ``seed-K`` of ``output``.
 
@@ -55,6 +57,7 @@ def train_seeds(
         count: number of runs.
         offline: see ``train``.
         file: see ``train``.
+        kind: kind of the runs.
 
     Returns:
         The directories of the runs.
@@ -64,10 +67,10 @@ def train_seeds(
         ZooError: see ``train``.
     """
     with errors_naming(file):
-        config = build_config(values, overrides, offline=offline)
+        config = kind.build_config(values, overrides, offline=offline)
     path = Path(dist.broadcast(str(output or free_path(config))))
     if path.exists():
-        raise UsageError(f"{path} exists", f"`zoo pretrain --resume {path}`, or another -o")
+        raise UsageError(f"{path} exists", f"`zoo {kind.command} --resume {path}`, or another -o")
     settings = msgspec.to_builtins(config)
     record = SeedRecord(seeds=list(range(config.seed, config.seed + count)), settings=settings)
     dist.barrier()  # all processes have chosen their path before it is created
@@ -76,19 +79,22 @@ def train_seeds(
             (staging / SEEDS).write_bytes(encode_json(record))
     dist.barrier()
     try:
-        return _train_all(path, record, dist, offline=offline)
+        return _train_all(path, record, dist, kind, offline=offline)
     finally:
         if dist.is_main_process and not any(path.glob(f"{SEED_PREFIX}*")):
             shutil.rmtree(path)  # nothing has begun: leave no empty directory
 
 
-def resume_seeds(path: Path, dist: DistContext, *, offline: bool = False) -> list[Path]:
+def resume_seeds(
+    path: Path, dist: DistContext, *, offline: bool = False, kind: RunKind = PRETRAIN
+) -> list[Path]:
     """Resume the unfinished runs of a directory, and train those that have not begun.
 
     Args:
         path: directory that ``train_seeds`` made.
         dist: see ``train``.
         offline: see ``train``.
+        kind: kind of the runs.
 
     Returns:
         The directories of the runs.
@@ -98,19 +104,22 @@ def resume_seeds(path: Path, dist: DistContext, *, offline: bool = False) -> lis
         ZooError: see ``resume``.
     """
     record = read_json_record(path / SEEDS, SeedRecord)
-    return _train_all(path, record, dist, offline=offline)
+    return _train_all(path, record, dist, kind, offline=offline)
 
 
-def _train_all(path: Path, record: SeedRecord, dist: DistContext, *, offline: bool) -> list[Path]:
+def _train_all(
+    path: Path, record: SeedRecord, dist: DistContext, kind: RunKind, *, offline: bool
+) -> list[Path]:
     runs = []
+    more: dict[str, Any] = {"offline": offline, "kind": kind}
     for seed in record.seeds:
         run = path / f"{SEED_PREFIX}{seed}"
         try:
             if not (run / MANIFEST).is_file():
-                train(record.settings, {"seed": seed}, run, dist, offline=offline)
+                train(record.settings, {"seed": seed}, run, dist, **more)
             elif not (run / MODEL).is_dir():
-                resume(run, {}, {}, dist, offline=offline)
+                resume(run, {}, {}, dist, **more)
         except Interrupted as error:
-            raise Interrupted(error.what, f"zoo pretrain --resume {path} goes on") from error
+            raise Interrupted(error.what, f"zoo {kind.command} --resume {path} goes on") from error
         runs.append(run)
     return runs

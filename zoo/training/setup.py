@@ -2,9 +2,10 @@
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -15,38 +16,78 @@ from zoo.objectives import objective_type
 from zoo.objectives.base import Objective, parse_options
 from zoo.objectives.examples.vocabulary import TokenizerView
 from zoo.plugins import get_family
-from zoo.plugins.logger import Logger
+from zoo.training.base import RunSetup
 from zoo.training.config.schema import DROPOUT, TrainConfig
 from zoo.training.logging.selection import select_loggers
 from zoo.training.state.pretrained import PretrainedInit
+from zoo.training.state.run_manifest import RunManifest
 
 if TYPE_CHECKING:
     from zoo.data.corpus import Corpus
+    from zoo.data.tokenizer import ExistingTokenizer
+    from zoo.objectives.base import Batch
+    from zoo.training.dataloader import BatchLoader
+    from zoo.training.distributed.context import DistContext
 
 
-@dataclass(frozen=True)
-class TrainSetup:
-    """Corpus, model configuration and objective of a run, without devices.
+@dataclass(frozen=True, kw_only=True)
+class TrainSetup(RunSetup):
+    """Corpus, model configuration and objective of a pretraining run, without devices.
 
     Attributes:
-        config: configuration of the run.
-        family: family of the model.
-        model_config: configuration of the model, adapted to the tokenizer.
         corpus: the tokenized corpus.
         objective: the pretraining objective.
-        loggers: classes of the run's loggers.
         warmup_objective: the objective with the shorter rows of a sequence-length warm-up.
-        init: pretrained weights that the run starts from; ``None`` for new weights.
     """
 
+    command: ClassVar[str] = "pretrain"
     config: TrainConfig
-    family: Family
-    model_config: Config
     corpus: "Corpus"
     objective: Objective
-    loggers: Sequence[type[Logger]]
     warmup_objective: Objective | None = None
-    init: PretrainedInit | None = None
+
+    @property
+    def tokenizer(self) -> "ExistingTokenizer":
+        """See ``RunSetup``."""
+        from zoo.data.tokenizer import ExistingTokenizer
+
+        return ExistingTokenizer(self.corpus.tokenizer_json(), self.corpus.record.tokenizer)
+
+    def train_dataloader(self, dist: "DistContext", *, completed_steps: int = 0) -> "BatchLoader":
+        """See ``RunSetup``."""
+        from zoo.training.dataloader import train_dataloader
+
+        return train_dataloader(self, dist, completed_steps=completed_steps)
+
+    def eval_batches(self, dist: "DistContext") -> "list[Batch]":
+        """See ``RunSetup``."""
+        from zoo.training.dataloader import eval_batches
+
+        return eval_batches(self, dist)
+
+    def manifest_fields(self) -> dict[str, Any]:
+        """See ``RunSetup``."""
+        from zoo.data.corpus import MANIFEST
+        from zoo.io.digests.files import hash_file
+
+        path = self.corpus.path
+        digest = hash_file(path / MANIFEST).blake3
+        return {"corpus": str(path.resolve()), "corpus_digest": digest}
+
+    def require_same_data(self, run: Path, record: RunManifest) -> None:
+        """See ``RunSetup``."""
+        if record.corpus_digest != self.manifest_fields()["corpus_digest"]:
+            raise UsageError(
+                f"the corpus in {self.corpus.path} is not the one that {run} began with",
+                "put the texts back as they were, or begin another run",
+            )
+
+    def data_record(self) -> dict[str, Any]:
+        """See ``RunSetup``."""
+        splits = self.corpus.record.splits
+        return {
+            "corpus": {name: msgspec.to_builtins(split.files) for name, split in splits.items()}
+        }
 
 
 def build_setup(
@@ -95,7 +136,16 @@ def build_setup(
                 f"rows of {kind.name} go on, and have one length", "--set seq_len_warmup=null"
             )
         short = kind(vocabulary, model_config, config.seq_len_warmup.seq_len, options)
-    return TrainSetup(config, family, model_config, corpus, objective, loggers, short, init)
+    return TrainSetup(
+        config=config,
+        family=family,
+        model_config=model_config,
+        corpus=corpus,
+        objective=objective,
+        loggers=loggers,
+        warmup_objective=short,
+        init=init,
+    )
 
 
 def check_memory(family: Family, config: Config, head: str) -> None:

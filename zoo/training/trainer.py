@@ -17,7 +17,7 @@ from zoo.data.rng import torch_seed
 from zoo.errors import Interrupted, VerificationError
 from zoo.objectives.base import Batch, LossOutput
 from zoo.training.callbacks import Callback
-from zoo.training.config.schema import TrainConfig
+from zoo.training.config.schema import RunConfig
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.distributed.parallelize import parallelize, set_requires_grad_sync
@@ -49,7 +49,9 @@ class Trainer:
         parallel_module: ``loss_module``, wrapped for compilation, DDP or FSDP.
         step: number of optimizer steps done.
         tokens: number of tokens trained on, over all ranks.
-        best: lowest evaluation loss, and its step; ``None`` before the first evaluation.
+        best: best value of the objective's ``metric_for_best_model``, and its step; ``None`` before
+            the first evaluation.
+        should_stop: whether to end after this step; a callback may set it.
         ema: moving average of the weights, or ``None``.
         train_metrics: losses and metrics since the last logging step.
         recurrent_states: hidden states that a stateful model carries to the next step, one entry
@@ -59,7 +61,7 @@ class Trainer:
     def __init__(
         self,
         loss_module: LossModule,
-        config: TrainConfig,
+        config: RunConfig,
         dist: DistContext,
         train_dataloader: BatchLoader,
         eval_batches: Sequence[Batch] = (),
@@ -77,6 +79,7 @@ class Trainer:
             self.ema = EMA(loss_module.model, config.ema_decay)
         self.step, self.tokens = 0, 0
         self.best: tuple[float, int] | None = None
+        self.should_stop = False
         self.train_metrics = MetricSums()
         self.recurrent_states: list[RecurrentState] = []
         self._autocast = autocast(config, dist.device)
@@ -101,7 +104,7 @@ class Trainer:
         config = self.config
         try:
             self._call("on_train_begin")
-            while self.step < config.max_steps:
+            while self.step < config.max_steps and not self.should_stop:
                 self._call("on_step_begin")
                 step_record = self.train_step(self.train_dataloader.batches(self.step))
                 self._call("on_step_end")
@@ -112,9 +115,9 @@ class Trainer:
                     self.log("train", {**means, **step_record, "tokens": self.tokens})
                 if self.step % config.eval_steps == 0 or is_last:
                     evaluation = self.evaluate(self.eval_batches)
-                    if self.best is None or evaluation["loss"] < self.best[0]:
-                        self.best = (evaluation["loss"], self.step)
+                    self.update_best(evaluation)
                     self.log("validation", evaluation)
+                is_last = is_last or self.should_stop
                 if self.step % config.save_steps == 0 or is_last or interrupted:
                     self.check_weights()
                     self._call("on_save")
@@ -126,6 +129,15 @@ class Trainer:
         finally:
             self._call("on_close")
             self.train_dataloader.close()
+
+    def update_best(self, evaluation: Mapping[str, Any]) -> None:
+        """Set ``best`` if an evaluation is better than all before it."""
+        objective = self.loss_module.objective
+        name = objective.metric_for_best_model
+        value = evaluation["loss"] if name == "loss" else evaluation["metrics"][name]
+        sign = 1 if objective.greater_is_better else -1
+        if self.best is None or sign * value > sign * self.best[0]:
+            self.best = (value, self.step)
 
     def train_step(self, batches: Sequence[Batch]) -> dict[str, float]:
         """Run forward and backward passes of all micro-batches, and update the weights once.
@@ -216,19 +228,27 @@ class Trainer:
         """
         self.loss_module.eval()
         with self.ema.applied(self.model) if self.ema else contextlib.nullcontext():
-            sums = self._evaluation_sums(batches)
+            sums, predictions = self._evaluation_sums(batches)
             record = sums.reduce(self.dist).compute_and_reset(self.loss_weights)
             if not math.isfinite(record["loss"]):
                 raise self._nonfinite_error(self.step, lambda: self._evaluation_sums(batches))
+        gathered = self.dist.gather_rows(predictions)
+        record["metrics"] |= self.loss_module.objective.compute_metrics(gathered)
         return record
 
-    def _evaluation_sums(self, batches: Sequence[Batch]) -> MetricSums:
-        sums = MetricSums()
+    def _evaluation_sums(
+        self, batches: Sequence[Batch]
+    ) -> tuple[MetricSums, dict[str, torch.Tensor]]:
+        """Return losses and metrics of this process, and the predictions by name."""
+        sums, predictions = MetricSums(), dict[str, list[torch.Tensor]]()
         for batch in batches:
             tensors = {name: t.to(self.dist.device) for name, t in batch.tensors.items()}
             with self._autocast:
-                sums.add(self.loss_module(tensors), batch.counts)
-        return sums
+                output: LossOutput = self.loss_module(tensors)
+            sums.add(output, batch.counts)
+            for name, values in output.predictions.items():
+                predictions.setdefault(name, []).append(values.cpu())
+        return sums, {name: torch.cat(parts) for name, parts in predictions.items()}
 
     def log(self, split: str, record: Mapping[str, Any]) -> None:
         """Pass a record of a split, ``train`` or ``validation``, to the callbacks."""
@@ -261,7 +281,7 @@ class Trainer:
             getattr(callback, event)(self)
 
 
-def autocast(config: TrainConfig, device: torch.device) -> Any:
+def autocast(config: RunConfig, device: torch.device) -> Any:
     """Return the autocast context of the configured precision."""
     bfloat16 = config.precision == "bfloat16" or (
         config.precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()

@@ -8,7 +8,7 @@ else but the corpus.
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -106,6 +106,8 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
             ``mlflow`` or a plugin's; ``None`` for TensorBoard if it is installed.
     """
 
+    batch_option: ClassVar[str] = "--global-batch-tokens"
+
     family: str
     size: str = "tiny"
     init_from: InitConfig | None = None
@@ -176,6 +178,17 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
             )
 
     @property
+    def run_name(self) -> str:
+        """Name of the default directory of a run."""
+        return f"{self.family}-{self.size}"
+
+    def step_sizes(self) -> list[int]:
+        """Return the numbers of rows that a step may have."""
+        warmup = self.seq_len_warmup
+        lengths = (self.seq_len, *([] if warmup is None else [warmup.seq_len]))
+        return [self.batch_size(length) for length in lengths]
+
+    @property
     def global_batch_size(self) -> int:
         """Number of rows of ``seq_len`` tokens per step, over all micro-batches and ranks."""
         return self.global_batch_tokens // self.seq_len
@@ -201,6 +214,9 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
         if self.micro_batch_tokens is None:
             return self.batch_size(length)
         return self.micro_batch_tokens // length
+
+
+RunConfig: TypeAlias = TrainConfig  # configurations of the kinds of runs
 
 
 def build_config(
@@ -242,7 +258,7 @@ def build_config(
         recipe["seq_len_warmup"] = None  # full rows are not longer
     if requested.get("objective", recipe["objective"]) != recipe["objective"]:
         recipe["objective_args"] = {}  # the recipe's are options of another objective
-    return validate_config(deep_merge(recipe, requested))
+    return validate_config(deep_merge(recipe, requested), TrainConfig)
 
 
 def _check_kinds(tree: ConfigDict) -> None:
@@ -296,18 +312,19 @@ def _started(family: "Family", requested: ConfigDict, *, offline: bool) -> str:
     return best
 
 
-def validate_config(values: ConfigDict, source: str = "settings") -> TrainConfig:
+def validate_config(values: ConfigDict, config_type: type[Kind], source: str = "settings") -> Kind:
     """Convert nested settings to a configuration.
 
     Args:
         values: nested settings, complete but for defaults.
+        config_type: type of the configuration.
         source: file or option that the settings are from, for messages.
 
     Raises:
         UsageError: a key is unknown (the nearest is named), or a value is wrong.
     """
-    check_keys(values, TrainConfig, "", source)
-    return _converted(values, TrainConfig, source)
+    check_keys(values, config_type, "", source)
+    return _converted(values, config_type, source)
 
 
 def _converted(tree: Any, kind: type[Kind], location: str) -> Kind:

@@ -7,12 +7,12 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from zoo.training.config.schema import TrainConfig
+from zoo.training.config.schema import RunConfig
 from zoo.training.distributed.context import DistContext
 from zoo.training.loss_module import LossModule
 
 
-def parallelize(loss_module: LossModule, config: TrainConfig, dist: DistContext) -> nn.Module:
+def parallelize(loss_module: LossModule, config: RunConfig, dist: DistContext) -> nn.Module:
     """Return the module that the trainer calls; FSDP replaces the parameters in place.
 
     Args:

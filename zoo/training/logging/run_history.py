@@ -37,8 +37,15 @@ class RunHistory:
 
     @property
     def best(self) -> Record | None:
-        """The evaluation with the lowest loss."""
-        return min(self.validation, key=lambda record: record["loss"], default=None)
+        """The best evaluation: that of the lowest loss, unless the settings name a metric."""
+        name = self.config.get("metric_for_best_model") or "loss"
+        sign = -1 if self.config.get("greater_is_better") else 1
+
+        def rank(record: Record) -> float:
+            values = record if name == "loss" else record.get("metrics", {})
+            return sign * float(values[name])
+
+        return min(self.validation, key=rank, default=None)
 
     @property
     def steps(self) -> int:

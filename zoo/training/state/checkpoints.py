@@ -30,7 +30,7 @@ from zoo.training.distributed.context import DistContext
 from zoo.training.state.distributed import save_shards
 
 CHECKPOINTS, STATE, SHARDS = "checkpoints", "state.json", "shards"
-DISK_FULL_HINT = "make room, and go on with `zoo pretrain --resume`"
+DISK_FULL_HINT = "make room, and go on with --resume"
 REMOVE_HINT = "remove this checkpoint's directory"
 RESTORE_HINT = "restore it from a copy"
 _NAME = re.compile(r"step-(\d{8,})")
@@ -45,7 +45,7 @@ class CheckpointMeta(JsonStruct):
         tokens: number of tokens trained on.
         metrics_position: length of ``metrics.jsonl`` in bytes.
         metrics_digest: BLAKE3 of ``metrics.jsonl`` up to that length.
-        best: lowest evaluation loss so far, and its step.
+        best: best value of an evaluation so far, by default the lowest loss, and its step.
         settings: digest of the run's configuration, see ``settings_digest``.
         files: digests of the other files of the directory.
         digest: BLAKE3 of this file, see ``zoo.io.digests.sealed``. This and the other digests are
@@ -242,7 +242,7 @@ def prune_checkpoints(run: Path, *, keep: int, best: int | None) -> None:
     Args:
         run: the run's directory.
         keep: number of last checkpoints to keep.
-        best: step of the lowest evaluation loss, or ``None``.
+        best: step of the best evaluation, or ``None``.
     """
     paths = list_checkpoints(run)
     for step in list(paths)[:-keep]:

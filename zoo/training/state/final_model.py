@@ -24,12 +24,12 @@ from zoo.io.output.atomic import atomic_directory
 from zoo.io.output.overwrite import check_target
 from zoo.io.output.staging import staged_path
 from zoo.objectives.base import TrainedModel
-from zoo.training.setup import TrainSetup
+from zoo.training.base import RunSetup
 from zoo.training.state.checkpoints import write_tensors
 from zoo.version import __version__
 
 
-def check_writable(path: Path, setup: TrainSetup, model: ModelFile) -> None:
+def check_writable(path: Path, setup: RunSetup, model: ModelFile) -> None:
     """Check before training that the final model can be written and read back.
 
     Configuration and tokenizer are written to a staging directory, read back, and removed.
@@ -49,35 +49,39 @@ def check_writable(path: Path, setup: TrainSetup, model: ModelFile) -> None:
         staged_path(path) as trial,
     ):
         trial.mkdir()
-        tokenizer = setup.corpus.tokenizer_json()
+        tokenizer = setup.tokenizer
         (trial / CONFIG).write_bytes(encode_json(model))
-        (trial / TOKENIZER).write_bytes(tokenizer)
+        if tokenizer is not None:
+            (trial / TOKENIZER).write_bytes(tokenizer.json)
         kind, back = setup.family.config_type, read_json_record(trial / CONFIG, ModelFile).config
         try:
             same = msgspec.convert(back, kind) == msgspec.convert(model.config, kind)
         except (msgspec.ValidationError, ValueError):
             same = False
-        if not same or (trial / TOKENIZER).read_bytes() != tokenizer:
+        if tokenizer is not None:
+            same = same and (trial / TOKENIZER).read_bytes() == tokenizer.json
+        if not same:
             raise VerificationError(
                 f"the configuration that {path} would have cannot be read back as it is written",
                 "give other values of config",
             )
 
 
-def model_file(setup: TrainSetup, network: TrainedModel) -> ModelFile:
+def model_file(setup: RunSetup, network: TrainedModel) -> ModelFile:
     """Return the contents of ``config.json`` of a final model."""
+    tokenizer = setup.tokenizer
     return ModelFile(
         zoo=FORMAT_VERSION,
         family=setup.family.name,
         head=network.head,
         config=msgspec.to_builtins(network.config),
-        tokenizer=setup.corpus.record.tokenizer,
+        tokenizer=None if tokenizer is None else tokenizer.info,
     )
 
 
 def save_final_model(
     path: Path,
-    setup: TrainSetup,
+    setup: RunSetup,
     network: TrainedModel,
     weights: Mapping[str, torch.Tensor],
     training: Any,
@@ -99,7 +103,8 @@ def save_final_model(
     with atomic_directory(path, force=True) as staging:
         write_tensors(staging / WEIGHTS, dict(weights))
         (staging / CONFIG).write_bytes(encode_json(model_file(setup, network)))
-        (staging / TOKENIZER).write_bytes(setup.corpus.tokenizer_json())
+        if (tokenizer := setup.tokenizer) is not None:
+            (staging / TOKENIZER).write_bytes(tokenizer.json)
         manifest = Manifest(
             zoo=FORMAT_VERSION,
             created_by={"plm-zoo": __version__},

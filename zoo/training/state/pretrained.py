@@ -20,7 +20,7 @@ from zoo.errors import UsageError
 from zoo.families.config import Config
 from zoo.io.digests.files import FileDigest
 from zoo.io.json import JsonStruct
-from zoo.objectives.base import Objective
+from zoo.objectives.base import TrainingObjective
 from zoo.tokenizers.info import TokenizerInfo
 from zoo.training.config.schema import InitConfig
 from zoo.training.state.load_weights import MissingWeights, copy_weights
@@ -135,11 +135,11 @@ class PretrainedInit:
         return self.tokenizer
 
     @torch.no_grad()
-    def load_weights(self, objective: Objective, model: nn.Module) -> InitRecord:
+    def load_weights(self, objective: TrainingObjective, model: nn.Module) -> InitRecord:
         """Load the checkpoints' weights into the module to train.
 
         Args:
-            objective: the pretraining objective.
+            objective: the objective.
             model: module that ``objective.model`` returned, with new weights.
 
         Returns:

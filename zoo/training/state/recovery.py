@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zoo.errors import SourceError, VerificationError
-from zoo.training.config.schema import TrainConfig
+from zoo.training.config.schema import RunConfig
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.jsonl import METRICS_FILE as JOURNAL
 from zoo.training.state.checkpoints import (
@@ -36,7 +36,7 @@ class SavedCheckpoint:
 
 
 def last_intact_checkpoint(
-    run: Path, config: TrainConfig, dist: DistContext
+    run: Path, config: RunConfig, dist: DistContext
 ) -> SavedCheckpoint | None:
     """Return the last intact checkpoint of a run, or ``None`` if it has no checkpoint yet.
 
@@ -59,7 +59,7 @@ def last_intact_checkpoint(
     return SavedCheckpoint(path, _read(path, config))
 
 
-def check(run: Path, path: Path, config: TrainConfig) -> str:
+def check(run: Path, path: Path, config: RunConfig) -> str:
     """Check a checkpoint: its record, the digests of its files, and the log up to its step.
 
     Args:
@@ -76,11 +76,11 @@ def check(run: Path, path: Path, config: TrainConfig) -> str:
     return detail
 
 
-def _read(path: Path, config: TrainConfig) -> CheckpointMeta:
+def _read(path: Path, config: RunConfig) -> CheckpointMeta:
     return read_meta(path, steps=config.max_steps, settings=settings_digest(config))
 
 
-def _choose(run: Path, config: TrainConfig) -> str:
+def _choose(run: Path, config: RunConfig) -> str:
     """Return the directory name of the last intact checkpoint, or an empty string."""
     damaged: dict[Path, str] = {}
     for path in reversed(list_checkpoints(run).values()):

@@ -18,11 +18,11 @@ from zoo.io.digests.files import check_files
 from zoo.io.files import open_regular
 from zoo.training.config.overrides import read_config_file
 from zoo.training.config.schema import TrainConfig, validate_config
-from zoo.training.entrypoints import MANIFEST, SETTINGS, read_manifest
 from zoo.training.logging.jsonl import METRICS_FILE, PERFORMANCE_FILE, read_jsonl
 from zoo.training.logging.tensorboard import PREFIX
 from zoo.training.state import recovery
 from zoo.training.state.checkpoints import CHECKPOINTS, STATE, list_checkpoints
+from zoo.training.state.run_manifest import MANIFEST, SETTINGS, read_manifest
 
 REMEDY = "restore it from a copy"
 
@@ -83,7 +83,7 @@ def _check_settings(run: Path) -> str:
 
 
 def _settings(run: Path) -> TrainConfig:
-    return validate_config(read_config_file(run / SETTINGS), str(run / SETTINGS))
+    return validate_config(read_config_file(run / SETTINGS), TrainConfig, str(run / SETTINGS))
 
 
 def _check_checkpoint(path: Path) -> str:

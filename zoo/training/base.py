@@ -1,0 +1,112 @@
+"""Interface of what a run trains: its model, objective and data."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from torch import nn
+
+from zoo.checkpoint import TOKENIZER
+from zoo.families.base import Family
+from zoo.families.config import Config
+from zoo.objectives.base import Batch, TrainingObjective
+from zoo.plugins.logger import Logger
+from zoo.training.config.schema import RunConfig
+from zoo.training.state.pretrained import InitRecord, PretrainedInit
+from zoo.training.state.run_manifest import RunManifest
+
+if TYPE_CHECKING:
+    from zoo.data.tokenizer import ExistingTokenizer
+    from zoo.training.callbacks import Callback
+    from zoo.training.dataloader import BatchLoader
+    from zoo.training.distributed.context import DistContext
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSetup(ABC):
+    """What a run trains, and on what, without devices. Each kind of run has a subclass.
+
+    Attributes:
+        command: command that starts and resumes such runs.
+        config: configuration of the run.
+        family: family of the model.
+        model_config: configuration of the model, adapted to the data.
+        objective: what is learned.
+        loggers: classes of the run's loggers.
+        init: pretrained weights that the run starts from; ``None`` for new weights.
+    """
+
+    command: ClassVar[str]
+    config: RunConfig
+    family: Family
+    model_config: Config
+    objective: TrainingObjective
+    loggers: Sequence[type[Logger]]
+    init: PretrainedInit | None = None
+
+    @property
+    @abstractmethod
+    def tokenizer(self) -> "ExistingTokenizer | None":
+        """Tokenizer that the final models are saved with; ``None`` for none."""
+
+    @abstractmethod
+    def train_dataloader(self, dist: "DistContext", *, completed_steps: int = 0) -> "BatchLoader":
+        """Return the loader of the training data.
+
+        Args:
+            dist: rank and world size.
+            completed_steps: number of steps done before.
+
+        Raises:
+            UsageError: the data does not suffice.
+        """
+
+    @abstractmethod
+    def eval_batches(self, dist: "DistContext") -> list[Batch]:
+        """Return this process's batches of an evaluation."""
+
+    @abstractmethod
+    def manifest_fields(self) -> dict[str, Any]:
+        """Return the fields of ``RunManifest`` that describe the data."""
+
+    @abstractmethod
+    def require_same_data(self, run: Path, record: RunManifest) -> None:
+        """Check that the data is that which a resumed run began with.
+
+        Args:
+            run: the run's directory.
+            record: its manifest.
+
+        Raises:
+            UsageError: the data has changed.
+        """
+
+    @abstractmethod
+    def data_record(self) -> dict[str, Any]:
+        """Return the record of the data in the manifest of a final model."""
+
+    def run_files(self) -> dict[str, bytes]:
+        """Return name -> content of further files of the run's directory that never change.
+
+        By default the tokenizer of the pretrained model, if any, so that a resumed run does not
+        need that model.
+        """
+        tokenizer = None if self.init is None else self.init.tokenizer
+        return {} if tokenizer is None else {TOKENIZER: tokenizer.json}
+
+    def load_pretrained(self, model: nn.Module) -> InitRecord:
+        """Load the weights of ``init`` into the module to train; see ``PretrainedInit``."""
+        assert self.init is not None, "called for runs that start from a checkpoint"
+        return self.init.load_weights(self.objective, model)
+
+    def prepare_model(self, model: nn.Module) -> None:  # noqa: B027 (optional)
+        """Change the module to train before the optimizer is made, such as freeze parameters.
+
+        Called in each process of a run, after its initial weights were loaded.
+        """
+
+    def callbacks(self, run: Path) -> "list[Callback]":
+        """Return callbacks of this kind of run, which precede those of all runs."""
+        return []

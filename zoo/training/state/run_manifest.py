@@ -1,0 +1,65 @@
+"""``run.json``: the manifest of a run."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from zoo.io.digests.files import FileDigest
+from zoo.io.digests.sealed import check_digest
+from zoo.io.files import read_regular
+from zoo.io.json import JsonStruct, read_json_record
+from zoo.io.limits import MAX_STATE_BYTES
+from zoo.tokenizers.info import TokenizerInfo
+from zoo.training.state.pretrained import InitRecord
+
+SETTINGS, MANIFEST = "config.yaml", "run.json"
+
+
+class RunManifest(JsonStruct, kw_only=True):
+    """``run.json``: the manifest of a run.
+
+    Attributes:
+        zoo: version of the package that started the run.
+        kind: command of the run, such as ``pretrain``.
+        command: command line.
+        corpus: directory of the corpus; empty for a run on tables.
+        corpus_digest: BLAKE3 of the corpus's manifest, which has the digests of all its files.
+        data: files, columns and labels of a run on tables; ``None`` for a corpus.
+        tokenizer: special tokens of the tokenizer in the run's directory, of a run on tables.
+        parameters: number of trained parameters.
+        environment: versions and devices.
+        settings: configuration of the run, as in ``config.yaml``.
+        init_from: pretrained weights that the run started from; ``None`` for new weights.
+        files: digests of the files that never change: ``config.yaml`` and a tokenizer.
+        digest: BLAKE3 of this file, see ``zoo.io.digests.sealed``. This and ``files`` are empty in
+            runs of earlier versions.
+    """
+
+    zoo: str
+    kind: str = "pretrain"
+    command: list[str]
+    corpus: str = ""
+    corpus_digest: str = ""
+    data: dict[str, Any] | None = None
+    tokenizer: TokenizerInfo | None = None
+    parameters: int
+    environment: dict[str, str]
+    settings: dict[str, Any] | None = None
+    init_from: InitRecord | None = None
+    files: dict[str, FileDigest] = msgspec.field(default_factory=dict)
+    digest: str = ""
+
+
+def read_manifest(path: Path) -> RunManifest:
+    """Read ``run.json`` of a run's directory.
+
+    Raises:
+        SourceError: the file cannot be read.
+        VerificationError: the file is not a manifest, or was changed.
+    """
+    record = read_json_record(path / MANIFEST, RunManifest)
+    if record.digest:
+        content = read_regular(path / MANIFEST, "record of a run", MAX_STATE_BYTES)
+        check_digest(path / MANIFEST, content, record.digest, hint="restore it from a copy")
+    return record

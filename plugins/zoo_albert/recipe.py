@@ -14,6 +14,24 @@ OPTIONS = {
 STEPS = {"base-v2": 10_000_000, "large-v2": 3_000_000, "xlarge-v2": 3_000_000}
 STEPS["xxlarge-v2"] = 3_000_000
 
+# appendix A.4, table 14, the row of SST-2: 20,935 steps of 32 are 10 epochs, 1,256 are warm-up;
+# optimization.py of the released code: decay of 0.01, no bias correction
+PRESETS = {
+    "paper": {
+        "max_seq_len": 512,
+        "batch_size": 32,
+        "num_train_epochs": 10.0,
+        "warmup_ratio": 0.06,
+        "optimizer": {
+            "learning_rate": 1e-5,
+            "eps": 1e-6,
+            "weight_decay": 0.01,
+            "bias_correction": False,
+        },
+        "lr_scheduler": {"name": "linear-decay-from-zero"},
+    }
+}
+
 
 def recipe(size: str) -> Recipe:
     """Return the paper's settings, or for ``tiny`` those of a few minutes on two cores."""

@@ -16,6 +16,24 @@ OPTIONS = {
     "random_token_prob": 0.1,
 }  # section 3.1
 
+# appendix A.3, and run_classifier.py of the released code: 10 % warm-up, decay of 0.01, no bias
+# correction; of the learning rates 5e-5, 3e-5 and 2e-5 the lowest
+PRESETS = {
+    "paper": {
+        "max_seq_len": 128,
+        "batch_size": 32,
+        "num_train_epochs": 3.0,
+        "warmup_ratio": 0.1,
+        "optimizer": {
+            "learning_rate": 2e-5,
+            "eps": 1e-6,
+            "weight_decay": 0.01,
+            "bias_correction": False,
+        },
+        "lr_scheduler": {"name": "linear-decay-from-zero"},
+    }
+}
+
 
 def recipe(size: str) -> Recipe:
     """Return the paper's settings, or for ``tiny`` those of a few minutes on two cores.

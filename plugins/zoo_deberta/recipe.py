@@ -33,6 +33,19 @@ DETECTION = {
     "embedding_sharing": "gradient-disentangled",
 }
 
+# experiments/glue/mnli.sh of the released code, version 3: its base and its small model
+_FINE_TUNING = {
+    "max_seq_len": 256,
+    "batch_size": 64,
+    "num_train_epochs": 3.0,
+    "warmup_ratio": 0.1,
+    "lr_scheduler": {"name": "linear-decay-from-zero"},
+}
+PRESETS = {
+    "paper": {**_FINE_TUNING, "optimizer": {**ADAM, "learning_rate": 1.5e-5}},
+    "paper-small": {**_FINE_TUNING, "optimizer": {**ADAM, "learning_rate": 4.5e-5}},
+}
+
 
 def recipe(size: str) -> Recipe:
     """Return the papers' settings, or for ``tiny`` those of a few minutes on two cores."""

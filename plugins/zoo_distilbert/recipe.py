@@ -14,6 +14,16 @@ OPTIONS = {
     "random_token_prob": 0.1,
 }  # BERT, section 3.1
 
+# the paper has no settings; those of run_glue.py, the released code's script of that time
+PRESETS = {
+    "paper": {
+        "max_seq_len": 128,
+        "batch_size": 32,
+        "num_train_epochs": 3.0,
+        "optimizer": {"learning_rate": 5e-5},
+    }
+}
+
 
 def recipe(size: str) -> Recipe:
     """Return the settings of a size, or for ``tiny`` those of a few minutes on two cores."""

@@ -8,6 +8,26 @@ OBJECTIVE = "replaced-token-detection"
 # Table 6: rows in a batch, updates, learning rate. Section 3.3: rows of 128 tokens for small.
 BATCHES = {"small": (128, 1_000_000), "base": (256, 766_000), "large": (2048, 400_000)}
 
+# appendix B, table 7, and configure_finetuning.py of the released code; 10 epochs for RTE and STS-B
+_FINE_TUNING = {
+    "max_seq_len": 128,
+    "batch_size": 32,
+    "num_train_epochs": 3.0,
+    "warmup_ratio": 0.1,
+    "lr_scheduler": {"name": "linear-warmup-times-decay"},
+}
+_OPTIMIZER = {"eps": 1e-6, "weight_decay": 0.01, "bias_correction": False}
+PRESETS = {
+    "paper": {
+        **_FINE_TUNING,
+        "optimizer": {**_OPTIMIZER, "learning_rate": 1e-4, "layerwise_lr_decay": 0.8},
+    },
+    "paper-large": {
+        **_FINE_TUNING,
+        "optimizer": {**_OPTIMIZER, "learning_rate": 5e-5, "layerwise_lr_decay": 0.9},
+    },
+}
+
 
 def recipe(size: str) -> Recipe:
     """Return the paper's settings, or for ``tiny`` those of a few minutes on two cores.

@@ -12,6 +12,17 @@ BROWN: dict[str, Any] = {"betas": (0.9, 0.95), "weight_decay": 0.1}
 # of the same sizes in Brown et al. 2020 (arXiv:2005.14165, table 2.1).
 RATES = {"distil": 6e-4, "small": 6e-4, "medium": 3e-4, "large": 2.5e-4, "xl": 2e-4}
 
+# Radford et al. 2018, section 4.1: 3 epochs suffice; warm-up over 0.2 % of the training
+PRESETS = {
+    "paper": {
+        "max_seq_len": 512,
+        "batch_size": 32,
+        "num_train_epochs": 3.0,
+        "warmup_ratio": 0.002,
+        "optimizer": {"learning_rate": 6.25e-5, "weight_decay": 0.01},
+    }
+}
+
 
 def recipe(size: str) -> Recipe:
     """Return the papers' settings, or for ``tiny`` those of a few minutes on two cores."""

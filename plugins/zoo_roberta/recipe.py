@@ -13,6 +13,24 @@ BETAS = (0.9, 0.98)  # table 9
 # table 9: the highest rate, and the updates until then
 RATES = {"base": (6e-4, 24_000), "large": (4e-4, 30_000)}
 
+# appendix, table 10, and README.glue.md of the released code: learning rate of 1e-5, 2e-5 or 3e-5,
+# batch size of 16 or 32, 6 % warm-up, at most 10 epochs, no clipping
+PRESETS = {
+    "paper": {
+        "max_seq_len": 512,
+        "batch_size": 32,
+        "num_train_epochs": 10.0,
+        "warmup_ratio": 0.06,
+        "optimizer": {
+            "learning_rate": 1e-5,
+            "betas": [0.9, 0.98],
+            "eps": 1e-6,
+            "weight_decay": 0.1,
+            "max_grad_norm": None,
+        },
+    }
+}
+
 
 def recipe(size: str) -> Recipe:
     """Return the paper's settings, or for ``tiny`` those of a few minutes on two cores.

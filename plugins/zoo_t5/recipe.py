@@ -13,6 +13,17 @@ ADAFACTOR = OptimizerConfig(name="adafactor", learning_rate=0.01, max_grad_norm=
 INVERSE_ROOT = LRSchedulerConfig(name="inverse-sqrt-constant-warmup", warmup_steps=10_000)
 NO_DROPOUT = {"dropout": 0.0}  # models/t5.1.1.base.gin of the released code; mT5, section 3.2
 
+# section 3.1.3: Adafactor with a constant learning rate of 0.001, batches of 128 rows
+PRESETS = {
+    "paper": {
+        "max_seq_len": 512,
+        "batch_size": 128,
+        "num_train_epochs": 3.0,
+        "optimizer": {"name": "adafactor", "learning_rate": 1e-3, "max_grad_norm": None},
+        "lr_scheduler": {"name": "constant"},
+    }
+}
+
 
 def recipe(size: str) -> Recipe:
     """Return the recipe of the papers; that of ``tiny`` takes a few minutes on two cores."""

@@ -68,7 +68,7 @@ def test_windows_score_every_token_once(tokens: int, width: int, data: st.DataOb
 def test_pseudo_perplexity_is_over_the_tokens_of_all_lines(small: Small, tmp_path: Path) -> None:
     model, _ = small("BertForMaskedLM")
     (tmp_path / "text.txt").write_text("a b c\nab c\n\nb\n")
-    task = make_evaluation("pseudo-perplexity", model.checkpoint, model.session)
+    task: Any = make_evaluation("pseudo-perplexity", model.checkpoint, model.session)
     result = task.evaluate([tmp_path / "text.txt"])
     scores = task.scorer.score(
         task.scorer.tokenizer.encode(["a b c", "ab c", "b"], max_tokens=None)

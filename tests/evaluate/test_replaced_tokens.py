@@ -40,7 +40,7 @@ def test_the_area_is_that_of_the_references_logits(
     reference: Any = transformers.ElectraForPreTraining.from_pretrained(path)
     file = tmp_path / "text.txt"
     file.write_text("a b c ab a c c b a b " * 30 + "\n\n" + "c b a ab b " * 40)
-    task = make_evaluation("replaced-tokens", model.checkpoint, model.session, seq_len=18)
+    task: Any = make_evaluation("replaced-tokens", model.checkpoint, model.session, seq_len=18)
     rows: list[ScoredRow] = []
 
     def log(batch: Iterable[ScoredRow]) -> Any:  # the rows as the model reads them

@@ -29,6 +29,10 @@ COMMANDS = {
         "zoo.cli.training.pretrain",
         "Pretrain a model on raw text; a resumed run is bit-identical.",
     ),
+    "finetune": (
+        "zoo.cli.training.finetune",
+        "Fine-tune a model on labelled data.",
+    ),
     "check": (
         "zoo.cli.training.check",
         "Check that resuming and gradient accumulation are exact.",

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from zoo.conformance.golden import Golden
-from zoo.conformance.smoke_train import smoke_train
-from zoo.errors import VerificationError
+from zoo.conformance.smoke_train import HEAD, smoke_finetune, smoke_train
+from zoo.errors import UsageError, VerificationError
 from zoo.export.parts import NEW, with_cache
 from zoo.export.trace import Example
 from zoo.families.base import Family
@@ -323,6 +323,20 @@ class FamilyChecks:
         losses = smoke_train(self.family, self.config, directory)
         require(np.isfinite(losses).all(), f"the losses are not finite: {losses}")
         require(np.mean(losses[-5:]) < np.mean(losses[:5]), f"the loss does not decrease: {losses}")
+
+    def check_fine_tuning(self, directory: Path) -> None:
+        """Check that a model of the size ``tiny`` learns to tell two kinds of words apart.
+
+        Raises:
+            UsageError: the family cannot classify texts, or no tokenizer can be trained for it.
+            VerificationError: the loss is not finite, or does not decrease.
+        """
+        if HEAD not in self.family.heads():
+            raise UsageError(f"{self.family.name} has no head {HEAD}")
+        losses = smoke_finetune(self.family, directory)
+        require(np.isfinite(losses).all(), f"the losses are not finite: {losses}")
+        decrease = np.mean(losses[:5]) - np.mean(losses[-5:])
+        require(decrease > 0.1, f"the loss does not decrease: {losses}")
 
     def check_initialization(self, head: str) -> None:
         """Check that initial weights are finite and a function of the seed."""

@@ -30,7 +30,11 @@ if TYPE_CHECKING:
     from zoo.families.config import Config
 
 TESTS = ("tests", "test", "conftest")
-NOT_QUICK = ("check_golden_file", "check_loss_decreases")  # these need files, or training
+NOT_QUICK = (
+    "check_golden_file",
+    "check_loss_decreases",
+    "check_fine_tuning",
+)  # these need files, or training
 VOCABULARY = 1000  # tokens of the models that are run
 
 

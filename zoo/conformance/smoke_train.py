@@ -1,4 +1,4 @@
-"""A pretraining run of seconds, to check that a family trains."""
+"""Runs of seconds, to check that a family can be pretrained and fine-tuned."""
 
 import json
 from pathlib import Path
@@ -45,5 +45,50 @@ def smoke_train(family: Family, config: Any, path: Path) -> list[float]:
     length = min(LENGTH, family.max_seq_len(config) or LENGTH)
     settings = {"family": family.name, "seq_len": length, "config": changes, **SETTINGS}
     train(settings, {}, path, DistContext.initialize("cpu"))
+    return training_losses(path)
+
+
+def training_losses(path: Path) -> list[float]:
+    """Return the training loss of each step of a run."""
     log = (path / "metrics.jsonl").read_text("utf-8").splitlines()
     return [record["loss"] for record in map(json.loads, log) if record["split"] == "train"]
+
+
+HEAD = "sequence-classification"
+WORDS = ("good", "fine", "great", "bad", "poor", "weak")  # the first three are of one label
+
+
+def smoke_finetune(family: Family, path: Path) -> list[float]:
+    """Fine-tune a model of the size ``tiny`` with random weights to tell two kinds of words apart.
+
+    Args:
+        family: the family of an installed plugin, with the head ``sequence-classification``.
+        path: directory of the run, beside which the table is written.
+
+    Returns:
+        the training loss of each step.
+    """
+    from zoo.finetune.runs import FINETUNE
+    from zoo.training.distributed.context import DistContext
+    from zoo.training.entrypoints import train
+
+    rows = [
+        f"{' '.join(['the'] * (number % 5))} {word} day {number}\t{int(word in WORDS[:3])}"
+        for number in range(40)
+        for word in WORDS
+    ]
+    table = path.with_suffix(".tsv")
+    table.write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+    settings = {
+        "family": family.name,
+        "task": "text-classification",
+        "data": {"train": [str(table)]},
+        "preset": "default",
+        "vocab_size": 400,
+        "max_steps": 40,
+        "logging_steps": 1,
+        "optimizer": {"learning_rate": 1e-3},
+        "report_to": [],
+    }
+    train(settings, {}, path, DistContext.initialize("cpu"), kind=FINETUNE)
+    return training_losses(path)

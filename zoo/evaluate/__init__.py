@@ -30,6 +30,12 @@ EVALUATIONS = {
         "zoo.evaluate.replaced_tokens:ReplacedTokens",
         "Detect tokens that were replaced.",
     ),
+    "text-classification": (
+        "zoo.evaluate.labelled:TextClassification",
+        "Predict the label of texts or pairs.",
+    ),
+    "regression": ("zoo.evaluate.labelled:Regression", "Predict a number for texts or pairs."),
+    "multi-label": ("zoo.evaluate.labelled:MultiLabel", "Predict all labels of texts or pairs."),
 }
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
-from zoo.inference.scoring import Scorer, make_scorer
+from zoo.inference.scoring import Scorer, make_scorer, require_scorer
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -39,14 +39,12 @@ class Evaluation(ABC):
 
     Attributes:
         name: value of ``--task``.
-        scorers: scorers of the models that can be evaluated; empty for all.
 
     Raises:
         UsageError: the head of the model does not support the evaluation.
     """
 
     name: ClassVar[str]
-    scorers: ClassVar[tuple[type[Scorer], ...]] = ()
 
     def __init__(
         self,
@@ -55,8 +53,17 @@ class Evaluation(ABC):
         *,
         limit: int | None = None,
     ) -> None:
-        self.checkpoint, self.limit = checkpoint, limit
-        self.scorer = make_scorer(checkpoint, session, self.scorers)
+        self.require_supported(checkpoint)
+        self.checkpoint, self.session, self.limit = checkpoint, session, limit
+
+    @classmethod
+    @abstractmethod
+    def require_supported(cls, checkpoint: "Checkpoint") -> None:
+        """Check that the head of a model supports the evaluation.
+
+        Raises:
+            UsageError: it does not.
+        """
 
     @abstractmethod
     def evaluate(self, files: Sequence[Path]) -> Result:
@@ -67,6 +74,28 @@ class Evaluation(ABC):
             SourceError, VerificationError: a file cannot be read, or is damaged.
             NonFiniteError: an output is NaN or infinite.
         """
+
+
+class LikelihoodEvaluation(Evaluation):
+    """An evaluation of a model that predicts tokens.
+
+    Attributes:
+        scorers: scorers of the models that can be evaluated; empty for all.
+        scorer: scorer of the model.
+    """
+
+    scorers: ClassVar[tuple[type[Scorer], ...]] = ()
+
+    def __init__(
+        self, checkpoint: "Checkpoint", session: "Session", *, limit: int | None = None
+    ) -> None:
+        super().__init__(checkpoint, session, limit=limit)
+        self.scorer = make_scorer(checkpoint, session, self.scorers)
+
+    @classmethod
+    def require_supported(cls, checkpoint: "Checkpoint") -> None:
+        """See ``Evaluation``."""
+        require_scorer(checkpoint, cls.scorers)
 
     def require_short(self, text: str, encoded: "Encoded") -> None:
         """Check that a text is not longer than the model allows.

@@ -1,13 +1,19 @@
-"""Metrics over predictions."""
+"""Metrics over predictions, in float64."""
 
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Floats = NDArray[np.floating[Any]]
+    Ints = NDArray[np.integer[Any]]
 
-def roc_auc(scores: "NDArray[np.floating[Any]]", labels: "NDArray[np.bool_]") -> float:
+RESAMPLES, COVERAGE = 1000, 0.95  # of bootstrap intervals
+
+
+def roc_auc(scores: "Floats", labels: "NDArray[np.bool_]") -> float:
     """Return the area under the ROC curve: the probability that a positive outranks a negative.
 
     Ties count a half (Mann-Whitney statistic). NaN if all labels are equal.
@@ -16,19 +22,226 @@ def roc_auc(scores: "NDArray[np.floating[Any]]", labels: "NDArray[np.bool_]") ->
         scores: (n,), higher for the positive class.
         labels: (n,), true for the positive class.
     """
-    import numpy as np
-
     positives = int(labels.sum())
     negatives = len(labels) - positives
     if not positives or not negatives:
         return float("nan")
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ends = counts.cumsum()
-    mean_ranks = (ends - (counts - 1) / 2)[inverse]  # of tied scores, the mean rank
-    wins = mean_ranks[labels].sum() - positives * (positives + 1) / 2
+    wins = mean_ranks(scores)[labels].sum() - positives * (positives + 1) / 2
     return float(wins / (positives * negatives))
+
+
+def mean_ranks(values: "Floats") -> "NDArray[np.float64]":
+    """Return the rank of each value, from 1; tied values have the mean of their ranks.
+
+    Args:
+        values: (n,).
+    """
+    import numpy as np
+
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = counts.cumsum()
+    ranks: NDArray[np.float64] = (ends - (counts - 1) / 2)[inverse]
+    return ranks
 
 
 def binomial_error(accuracy: float, count: int) -> float:
     """Return the standard error of an accuracy over independent samples."""
     return float((accuracy * (1 - accuracy) / count) ** 0.5)
+
+
+def confusion_matrix(labels: "Ints", predictions: "Ints", classes: int) -> "NDArray[np.int64]":
+    """Return the number of samples by label (row) and prediction (column), (classes, classes).
+
+    Args:
+        labels: (n,), from 0.
+        predictions: (n,), from 0.
+        classes: number of classes.
+    """
+    import numpy as np
+
+    cells = np.bincount(labels * classes + predictions, minlength=classes * classes)
+    return cells.reshape(classes, classes)
+
+
+def class_scores(confusion: "Floats | Ints") -> "dict[str, NDArray[np.float64]]":
+    """Return ``precision``, ``recall`` and ``f1`` of each class, (..., classes) each.
+
+    A quotient of which both parts are 0 is 0, as in scikit-learn.
+
+    Args:
+        confusion: counts by label and prediction, (..., classes, classes).
+    """
+    import numpy as np
+
+    hits = np.diagonal(confusion, axis1=-2, axis2=-1).astype(np.float64)
+    predicted, actual = confusion.sum(-2), confusion.sum(-1)
+
+    def ratio(above: Any, below: Any) -> "NDArray[np.float64]":
+        quotient: NDArray[np.float64] = np.zeros(np.broadcast(above, below).shape)
+        np.divide(above, below, out=quotient, where=below > 0)
+        return quotient
+
+    return {
+        "precision": ratio(hits, predicted),
+        "recall": ratio(hits, actual),
+        "f1": ratio(2 * hits, predicted + actual),
+    }
+
+
+def matthews_correlation(confusion: "Floats | Ints") -> "NDArray[np.float64]":
+    """Return the Matthews correlation of several classes (Gorodkin 2004, Computational Biology and
+    Chemistry 28, equation 8); 0 where all labels or all predictions are equal.
+
+    Args:
+        confusion: counts by label and prediction, (..., classes, classes).
+
+    Returns:
+        (...,).
+    """
+    import numpy as np
+
+    counts = confusion.astype(np.float64)
+    total, hits = counts.sum((-2, -1)), np.trace(counts, axis1=-2, axis2=-1)
+    predicted, actual = counts.sum(-2), counts.sum(-1)
+    above = hits * total - (predicted * actual).sum(-1)
+    below = (total**2 - (predicted**2).sum(-1)) * (total**2 - (actual**2).sum(-1))
+    correlation: NDArray[np.float64] = np.zeros(np.shape(above))
+    np.divide(above, np.sqrt(below), out=correlation, where=below > 0)
+    return correlation
+
+
+def classification_metrics(confusion: "Floats | Ints") -> "dict[str, NDArray[np.float64]]":
+    """Return the metrics of a classifier, (...,) each.
+
+    ``f1`` of two classes is that of the second one, and of more the mean over classes,
+    ``f1_macro``.
+
+    Args:
+        confusion: counts by label and prediction, (..., classes, classes).
+    """
+    import numpy as np
+
+    scores, total = class_scores(confusion)["f1"], confusion.sum((-2, -1))
+    f1 = {"f1": scores[..., 1]} if scores.shape[-1] == 2 else {"f1_macro": scores.mean(-1)}
+    return {
+        "accuracy": np.trace(confusion, axis1=-2, axis2=-1) / np.maximum(total, 1),
+        **f1,
+        "matthews_correlation": matthews_correlation(confusion),
+    }
+
+
+def pearson(first: "Floats", second: "Floats") -> float:
+    """Return Pearson's correlation; NaN if one side is constant.
+
+    Args:
+        first: (n,).
+        second: (n,).
+    """
+    import numpy as np
+
+    a, b = (
+        values.astype(np.float64) - np.mean(values, dtype=np.float64) for values in (first, second)
+    )
+    scale = np.sqrt((a * a).sum()) * np.sqrt((b * b).sum())
+    return float(np.clip((a * b).sum() / scale, -1, 1)) if scale else float("nan")
+
+
+def spearman(first: "Floats", second: "Floats") -> float:
+    """Return Spearman's correlation, that of the ranks; NaN if one side is constant.
+
+    Args:
+        first: (n,).
+        second: (n,).
+    """
+    return pearson(mean_ranks(first), mean_ranks(second))
+
+
+def regression_metrics(predictions: "Floats", labels: "Floats") -> dict[str, float]:
+    """Return Pearson's and Spearman's correlations and the mean squared error.
+
+    A correlation with a constant is 0.
+
+    Args:
+        predictions: (n,).
+        labels: (n,).
+    """
+    import numpy as np
+
+    values = {
+        "pearson": pearson(predictions, labels),
+        "spearman": spearman(predictions, labels),
+        "mse": float(np.mean((predictions.astype(np.float64) - labels) ** 2)),
+    }
+    return {name: 0.0 if np.isnan(value) else value for name, value in values.items()}
+
+
+def bootstrap_classification(
+    confusion: "Ints", seed: int, resamples: int = RESAMPLES
+) -> dict[str, tuple[float, float]]:
+    """Return percentile bootstrap intervals of ``classification_metrics`` (Efron 1979).
+
+    Samples that are drawn with replacement have multinomially distributed counts, so that memory
+    does not grow with their number.
+
+    Args:
+        confusion: counts by label and prediction, (classes, classes).
+        seed: seed of the draws.
+        resamples: number of draws.
+    """
+    import numpy as np
+
+    total = int(confusion.sum())
+    rng = np.random.default_rng(seed)
+    draws = rng.multinomial(total, confusion.ravel() / total, size=resamples)
+    metrics = classification_metrics(draws.reshape(resamples, *confusion.shape))
+    return {name: interval(values) for name, values in metrics.items()}
+
+
+def bootstrap_samples(
+    metrics: "Callable[[Ints], Mapping[str, float]]",
+    count: int,
+    seed: int,
+    resamples: int = RESAMPLES,
+) -> dict[str, tuple[float, float]]:
+    """Return percentile bootstrap intervals of metrics that need the samples themselves.
+
+    Args:
+        metrics: function of the indices of a draw, (count,), that returns metrics by name.
+        count: number of samples.
+        seed: seed of the draws.
+        resamples: number of draws.
+    """
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    draws = [metrics(rng.integers(count, size=count)) for _ in range(resamples)]
+    return {name: interval(np.array([draw[name] for draw in draws])) for name in draws[0]}
+
+
+def interval(values: "Floats") -> tuple[float, float]:
+    """Return the range of the middle ``COVERAGE`` of values, (n,)."""
+    import numpy as np
+
+    low, high = np.quantile(values, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
+    return float(low), float(high)
+
+
+def multi_label_metrics(
+    predictions: "NDArray[np.bool_]", labels: "NDArray[np.bool_]"
+) -> dict[str, float]:
+    """Return the F1 over all labels (``f1_micro``), its mean over labels (``f1_macro``), and the
+    fraction of samples with all labels right (``exact_match``).
+
+    Args:
+        predictions: (n, labels).
+        labels: (n, labels).
+    """
+    import numpy as np
+
+    hits, total = (predictions & labels).sum(0), predictions.sum(0) + labels.sum(0)
+    per_label = np.divide(2 * hits, total, out=np.zeros(len(hits)), where=total > 0)
+    return {
+        "f1_micro": float(2 * hits.sum() / max(1, total.sum())),
+        "f1_macro": float(per_label.mean()),
+        "exact_match": float((predictions == labels).all(1).mean()),
+    }

@@ -11,13 +11,13 @@ from typing import ClassVar
 
 from zoo.data.readers.tables import read_table
 from zoo.errors import UsageError
-from zoo.evaluate.base import Evaluation, Result
+from zoo.evaluate.base import LikelihoodEvaluation, Result
 from zoo.evaluate.metrics import binomial_error
 
 COLUMNS = ("paradigm", "good", "bad")
 
 
-class MinimalPairs(Evaluation):
+class MinimalPairs(LikelihoodEvaluation):
     """Accuracy over pairs of an acceptable and an unacceptable sentence; ties count a half.
 
     The table has the columns ``paradigm``, ``good`` and ``bad``. ``accuracy`` is over all pairs,

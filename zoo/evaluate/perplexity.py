@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.readers.documents import ReaderConfig, expand_paths, read_documents
 from zoo.errors import UsageError
-from zoo.evaluate.base import Evaluation, Result
+from zoo.evaluate.base import LikelihoodEvaluation, Result
 from zoo.inference.scoring import CausalScorer, MaskedScorer, ScoredRow, Scorer, TextScore
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Perplexity(Evaluation):
+class Perplexity(LikelihoodEvaluation):
     """Perplexity of a causal language model over documents.
 
     A document that is longer than the model's limit is scored in windows: each starts ``stride``
@@ -61,7 +61,7 @@ class Perplexity(Evaluation):
         return likelihood_result(self.scorer.score_rows(rows, len(documents)), documents)
 
 
-class PseudoPerplexity(Evaluation):
+class PseudoPerplexity(LikelihoodEvaluation):
     """Perplexity of a masked language model: each token is predicted from all others of its text.
 
     Salazar et al. 2020 (arXiv:1910.14659, section 2.2). A text is a line of a document, such as a

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.data.rng import generator
 from zoo.errors import UsageError
-from zoo.evaluate.base import Evaluation, Result
+from zoo.evaluate.base import LikelihoodEvaluation, Result
 from zoo.evaluate.metrics import roc_auc
 from zoo.evaluate.perplexity import read_texts
 from zoo.inference.scoring import DiscriminatorScorer, ScoredRow, Scorer
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class ReplacedTokens(Evaluation):
+class ReplacedTokens(LikelihoodEvaluation):
     """Area under the ROC curve of a replaced-token detector, over rows of documents.
 
     Documents are cut into rows of ``seq_len`` tokens, special tokens included; a shorter rest is

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.families.config import Config, ConfigMap, TranslatedConfig
+from zoo.families.presets import SHARED, Preset
 from zoo.tokenizers.train import TokenizerTrainSpec
 
 if TYPE_CHECKING:
@@ -219,6 +220,16 @@ class Family(ABC):
             UsageError: the family has no recipes.
         """
         return self._module("recipe").recipe(size)  # type: ignore[no-any-return]
+
+    def presets(self) -> Mapping[str, Preset]:
+        """Return the settings of fine-tuning by name of the preset; ``paper`` is the default.
+
+        By default, those that all families share and ``PRESETS`` of the module ``recipe``, if it
+        has them.
+        """
+        if not self.package or find_spec(f"{self.package}.recipe") is None:
+            return SHARED
+        return {**SHARED, **getattr(self._module("recipe"), "PRESETS", {})}
 
     def _module(self, name: str) -> ModuleType:
         """Import a module of ``package``.

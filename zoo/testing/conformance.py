@@ -130,6 +130,14 @@ class FamilyTests(FamilyChecks):
             pytest.skip(f"no recipe: {error}")
         self.check_loss_decreases(tmp_path / "run")
 
+    def test_fine_tuning(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Check that a model with random weights learns a tiny classification task."""
+        monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
+        try:
+            self.check_fine_tuning(tmp_path / "run")
+        except UsageError as error:
+            pytest.skip(f"no fine-tuning: {error}")
+
     def test_initialization(self, head: str) -> None:
         """Check that initial weights are finite and a function of the seed."""
         self.check_initialization(head)

@@ -13,7 +13,7 @@ from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.objectives.base import Batch, TrainingObjective
 from zoo.plugins.logger import Logger
-from zoo.training.config.schema import RunConfig
+from zoo.training.config.kinds import RunConfig
 from zoo.training.state.pretrained import InitRecord, PretrainedInit
 from zoo.training.state.run_manifest import RunManifest
 
@@ -84,8 +84,13 @@ class RunSetup(ABC):
         """
 
     @abstractmethod
-    def data_record(self) -> dict[str, Any]:
-        """Return the record of the data in the manifest of a final model."""
+    def training_record(self, run: Path, best: tuple[float, int] | None) -> dict[str, Any]:
+        """Return the record of the data, and of results, in the manifest of a final model.
+
+        Args:
+            run: the run's directory.
+            best: best value of an evaluation and its step, if there was one.
+        """
 
     def run_files(self) -> dict[str, bytes]:
         """Return name -> content of further files of the run's directory that never change.

@@ -207,7 +207,7 @@ class CheckpointCallback(Callback):
             "seed": trainer.config.seed,
             "steps": trainer.step,
             "tokens": trainer.tokens,
-            **self.setup.data_record(),
+            **self.setup.training_record(self.run, trainer.best),
             "best": trainer.best,
             "init_from": msgspec.to_builtins(self.pretrained),
         }

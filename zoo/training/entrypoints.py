@@ -21,9 +21,9 @@ from zoo.io.output.atomic import atomic_directory
 from zoo.plugins import get_family
 from zoo.training.base import RunSetup
 from zoo.training.build import PreparedRun, build_trainer, prepare_run
+from zoo.training.config.kinds import RunConfig
 from zoo.training.config.overrides import config_diff, deep_merge, read_config_file
 from zoo.training.config.schema import (
-    RunConfig,
     TrainConfig,
     build_config,
     errors_naming,

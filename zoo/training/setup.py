@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from zoo.data.corpus import Corpus
     from zoo.data.tokenizer import ExistingTokenizer
     from zoo.objectives.base import Batch
+    from zoo.tokenizers.info import TokenizerInfo
     from zoo.training.dataloader import BatchLoader
     from zoo.training.distributed.context import DistContext
 
@@ -82,7 +83,7 @@ class TrainSetup(RunSetup):
                 "put the texts back as they were, or begin another run",
             )
 
-    def data_record(self) -> dict[str, Any]:
+    def training_record(self, run: Path, best: tuple[float, int] | None) -> dict[str, Any]:
         """See ``RunSetup``."""
         splits = self.corpus.record.splits
         return {
@@ -246,7 +247,10 @@ def adapt_model_config(
                 f"{family.name} has no setting config.{name}",
                 did_you_mean(name, known) or f"there are {', '.join(known)}",
             )
-    derived = {"vocab_size": corpus.record.vocab_size, **special_ids(config, corpus, tokenizer)}
+    derived = {
+        "vocab_size": corpus.record.vocab_size,
+        **special_ids(config, corpus.record.tokenizer, tokenizer),
+    }
     if train_config.init_from is not None:
         spelled = family.text_tokenizer(config) is not None
         derived = check_init_overrides(config, train_config, derived, spelled=spelled)
@@ -302,10 +306,10 @@ def check_init_overrides(
     return {} if reused else {name: derived[name] for name in free}
 
 
-def special_ids(config: Any, corpus: "Corpus", tokenizer: Any) -> dict[str, int]:
+def special_ids(config: Any, info: "TokenizerInfo", tokenizer: Any) -> dict[str, int]:
     """Return the values of a configuration's special-token fields for a tokenizer."""
     ids = {}
-    for role, token in corpus.record.tokenizer.special.items():
+    for role, token in info.special.items():
         name = f"{role}_token_id"
         if name in config.__struct_fields__:
             ids[name] = tokenizer.token_to_id(token)

@@ -17,7 +17,7 @@ from zoo.data.rng import torch_seed
 from zoo.errors import Interrupted, VerificationError
 from zoo.objectives.base import Batch, LossOutput
 from zoo.training.callbacks import Callback
-from zoo.training.config.schema import RunConfig
+from zoo.training.config.kinds import RunConfig
 from zoo.training.dataloader import BatchLoader
 from zoo.training.distributed.context import DistContext
 from zoo.training.distributed.parallelize import parallelize, set_requires_grad_sync

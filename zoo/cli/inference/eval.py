@@ -1,5 +1,6 @@
 """The command ``zoo eval``."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,16 @@ from zoo.cli.output import result, table
 from zoo.evaluate import EVALUATIONS
 
 TASK_HELP = "\n".join(f"  {name:20}{text}" for name, (_, text) in EVALUATIONS.items())
+LABELLED = ("text-classification", "regression", "multi-label")
 # options of single evaluations
 OPTIONS = {
     "stride": ("perplexity",),
     "seq_len": ("replaced-tokens",),
     "replace_prob": ("replaced-tokens",),
-    "seed": ("replaced-tokens",),
+    "seed": ("replaced-tokens", *LABELLED),
+    "text": LABELLED,
+    "pair": LABELLED,
+    "label": LABELLED,
 }
 
 
@@ -30,7 +35,10 @@ Examples:
   zoo eval REF --task minimal-pairs --data pairs.tsv
   zoo eval RUN/model --task replaced-tokens --data book.txt --json
 
-A table of minimal pairs has the columns paradigm, good and bad."""
+  zoo eval RUN/model --task text-classification --data test.tsv --text sentence
+
+A table of minimal pairs has the columns paradigm, good and bad. Labelled texts are a table, whose
+columns are named, or counted from 1 in a file without a header."""
 )
 @reference_argument
 @click.option(
@@ -68,7 +76,12 @@ A table of minimal pairs has the columns paradigm, good and bad."""
     metavar="P",
     help="Fraction of the tokens that is replaced.  [default: 0.1]",
 )
-@click.option("--seed", type=int, metavar="N", help="Seed of the replacements.  [default: 0]")
+@click.option(
+    "--seed", type=int, metavar="N", help="Seed of replacements and of intervals.  [default: 0]"
+)
+@click.option("--text", metavar="COL", help="Column of the text.  [default: text]")
+@click.option("--pair", metavar="COL", help="Column of the second text.")
+@click.option("--label", metavar="COL", help="Column of the label.  [default: label]")
 @backend_options
 @hub_options
 @common_options
@@ -87,7 +100,6 @@ def command(
     from zoo.errors import UsageError
     from zoo.evaluate import evaluation_type, make_evaluation
     from zoo.export.session import open_or_export
-    from zoo.inference.scoring import require_scorer
 
     compute = {name: options.pop(name) for name in ("backend", "device", "dtype", "threads")}
     requested = {name: value for name, value in options.items() if value is not None}
@@ -96,7 +108,7 @@ def command(
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{task} has no option {flag}", f"leave {flag} out")
     checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline, lock=lock)
-    require_scorer(checkpoint, evaluation_type(task).scorers)  # before loading the weights
+    evaluation_type(task).require_supported(checkpoint)  # before loading the weights
     session = open_or_export(checkpoint, **compute)
     measured = make_evaluation(task, checkpoint, session, **requested).evaluate(data)
     value = {
@@ -108,9 +120,18 @@ def command(
         **measured.details,
     }
     rows = [(name, _format(number)) for name, number in measured.metrics.items()]
-    for name, parts in measured.details.items():
-        rows += [(f"{name}: {part}", _format(number)) for part, number in parts.items()]
+    rows += list(_flat(measured.details))
     result(value, table(rows, ("metric", "value")), as_json=as_json)
+
+
+def _flat(details: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in details.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}: ")
+        elif isinstance(value, Sequence):
+            yield f"{above}{name}", " to ".join(map(_format, value))
+        else:
+            yield f"{above}{name}", _format(value)
 
 
 def _format(value: float) -> str:

@@ -1,12 +1,11 @@
 """``zoo pretrain``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from zoo.cli.options import common_options
-from zoo.cli.output import result
 from zoo.cli.training.options import (
     config_argument,
     config_file,
@@ -14,9 +13,7 @@ from zoo.cli.training.options import (
     overrides_from_options,
     run_options,
 )
-
-if TYPE_CHECKING:
-    from zoo.training.distributed.context import DistContext
+from zoo.cli.training.runs import RunRequest, run_command, runs_options
 
 
 @click.command(
@@ -37,24 +34,7 @@ settings are set with dots: --set optimizer.max_grad_norm=0.5 --set config.dropo
 )
 @config_argument
 @run_options
-@click.option(
-    "--seeds",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Train N runs, with seeds from --seed on.",
-)
-@click.option(
-    "--resume",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="RUN",
-    help="Directory of a run to resume.",
-)
-@click.option(
-    "--device", metavar="D", help="Device, such as cpu or cuda; by default CUDA if available."
-)
-@click.option("--fsdp", is_flag=True, default=None, help="Shard weights and optimizer state.")
-@click.option("--offline", is_flag=True, help="Make no network connection.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="Directory of the run.")
+@runs_options
 @common_options
 @click.pass_context
 def command(
@@ -76,51 +56,15 @@ def command(
     """
     if family_or_file is None and resume is None:
         raise click.UsageError("name a family to pretrain, or give --resume RUN", ctx)
-    from zoo.errors import Interrupted
-    from zoo.training.distributed.context import DistContext
+    from zoo.training.entrypoints import PRETRAIN
 
-    dist = DistContext.initialize(device)
-    try:
-        paths = _train(ctx, family_or_file, resume, seeds, output, dist, offline, options)
-    except RuntimeError as error:
-        if not dist.is_peer_failure(error):
-            raise
-        raise Interrupted("another process of the run ended", "its own message says why") from error
-    finally:
-        dist.destroy()
-    if dist.is_main_process:
-        result(paths, [f"{name}: {path}" for name, path in paths.items()], as_json=as_json)
-
-
-def _train(
-    ctx: click.Context,
-    family_or_file: str | None,
-    resume: Path | None,
-    seeds: int | None,
-    output: Path | None,
-    dist: "DistContext",
-    offline: bool,
-    options: dict[str, Any],
-) -> dict[str, str]:
-    """Start or resume a run, or several, and return their paths."""
-    from zoo.training import entrypoints
-    from zoo.training.seeds import is_seed_directory, resume_seeds, train_seeds
-
-    settings, changes = config_values(family_or_file), overrides_from_options(ctx, options)
-    if resume is not None and is_seed_directory(resume):
-        if seeds is not None or settings or changes:
-            raise click.UsageError(f"--resume {resume} goes on with the settings of its runs", ctx)
-        resume_seeds(resume, dist, offline=offline)
-        return {"runs": str(resume)}
-    if resume is not None:
-        model = entrypoints.resume(resume, settings, changes, dist, offline=offline)
-        return _paths(resume, model)
-    new: dict[str, Any] = {"offline": offline, "file": config_file(family_or_file)}
-    if seeds is not None:
-        runs = train_seeds(settings, changes, output, dist, seeds, **new)
-        return {"runs": str(runs[0].parent)}
-    return _paths(*entrypoints.train(settings, changes, output, dist, **new))
-
-
-def _paths(run: Path, model: Path) -> dict[str, str]:
-    return {"run": str(run), "model": str(model), "report": str(run / "report.html")}
+    request = RunRequest(
+        config_values(family_or_file),
+        overrides_from_options(ctx, options),
+        config_file(family_or_file),
+        resume=resume,
+        seeds=seeds,
+        output=output,
+        offline=offline,
+    )
+    run_command(ctx, PRETRAIN, request, device=device, as_json=as_json)

@@ -1,27 +1,73 @@
-"""Reader of tables of rows with named columns: TSV, CSV and JSON lines, optionally compressed."""
+"""Reader of tables of rows with named columns: TSV, CSV, JSON lines and Parquet."""
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from zoo.data.readers.text_io import COMPRESSED, read_lines
-from zoo.errors import UsageError, VerificationError, did_you_mean
+from zoo.errors import SourceError, UsageError, VerificationError, did_you_mean
+from zoo.io.files import open_regular
 from zoo.io.json import parse_json
+from zoo.io.limits import MAX_PARQUET_ITEMS
 
 JSON_LINES = (".jsonl", ".ndjson")
 DELIMITERS = {".tsv": "\t", ".txt": "\t", ".csv": ","}
+PARQUET = ".parquet"
+PARQUET_ROWS = 1024  # that are read together
+
+
+class Row(NamedTuple):
+    """A row of a table.
+
+    Attributes:
+        location: file and line, for messages.
+        values: column -> value: text, or any value of JSON or Parquet.
+    """
+
+    location: str
+    values: dict[str, Any]
 
 
 def read_table(path: Path, columns: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Yield the rows of a table with the values of some columns, all of them texts.
+
+    Args:
+        path: the file, see ``read_rows``.
+        columns: names of the columns to read.
+
+    Raises:
+        UsageError, SourceError: see ``read_rows``.
+        VerificationError: see ``read_rows``; or a value is not text.
+    """
+    for location, values in read_rows(path, columns):
+        for name in columns:
+            require_text(values[name], f"{location}: {name}")
+        yield values
+
+
+def require_text(value: Any, location: str) -> str:
+    """Return a value after checking that it is text.
+
+    Raises:
+        VerificationError: it is not.
+    """
+    if not isinstance(value, str):
+        raise VerificationError(f"{location} is {value!r}, which is not text", "write it in quotes")
+    return value
+
+
+def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     """Yield the rows of a table with the values of some columns.
 
     The suffix of the file decides the format: ``.tsv`` and ``.txt`` have tabs and no quotes,
     ``.csv`` has commas and quotes where needed, both with the names of the columns in the first
-    line; ``.jsonl`` and ``.ndjson`` have one JSON object per line. Blank lines are skipped.
+    line; ``.jsonl`` and ``.ndjson`` have one JSON object per line; ``.parquet`` is Parquet. Blank
+    lines are skipped. If all columns are numbers, such as ``2``, a file with tabs or commas has no
+    header, and its columns are counted from 1.
 
     Args:
-        path: the file, also with a further ``.gz`` or ``.zst``.
+        path: the file, also with a further ``.gz`` or ``.zst``, except for Parquet.
         columns: names of the columns to read.
 
     Raises:
@@ -37,11 +83,13 @@ def read_table(path: Path, columns: Sequence[str]) -> Iterator[dict[str, str]]:
         return _json_rows(path, columns)
     if suffix in DELIMITERS:
         return _delimited_rows(path, columns, DELIMITERS[suffix])
-    known = ", ".join((*DELIMITERS, *JSON_LINES))
+    if suffix == PARQUET:
+        return _parquet_rows(path, columns)
+    known = ", ".join((*DELIMITERS, *JSON_LINES, PARQUET))
     raise UsageError(f"{path} is not a table that can be read", f"its name must end in {known}")
 
 
-def _json_rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, str]]:
+def _json_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     for number, line in enumerate(read_lines(path, rows=True), 1):
         if not line:
             continue
@@ -49,13 +97,14 @@ def _json_rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, str]]:
         row = parse_json(line.encode(), location)
         if not isinstance(row, dict):
             raise VerificationError(f"{location} is not a JSON object", "give one object per line")
-        yield _select(row, columns, location)
+        yield Row(location, _select(row, columns, location))
 
 
-def _delimited_rows(path: Path, columns: Sequence[str], delimiter: str) -> Iterator[dict[str, str]]:
-    lines = read_lines(path, rows=True)
+def _delimited_rows(path: Path, columns: Sequence[str], delimiter: str) -> Iterator[Row]:
+    lines = (f"{line}\n" for line in read_lines(path, rows=True, strip=False))
     quote = None if delimiter == "\t" else '"'
     reader = csv.reader(lines, delimiter=delimiter, quotechar=quote, strict=True)
+    numbered = all(name.isdecimal() for name in columns)
     header: list[str] = []
     try:
         for cells in reader:
@@ -63,28 +112,53 @@ def _delimited_rows(path: Path, columns: Sequence[str], delimiter: str) -> Itera
             if not any(cells):
                 continue
             if not header:
-                header = cells
+                header = list(map(str, range(1, len(cells) + 1))) if numbered else cells
                 _select(dict.fromkeys(header, ""), columns, location)
-            elif len(cells) != len(header):
+                if not numbered:
+                    continue
+            if len(cells) != len(header):
                 raise VerificationError(
-                    f"{location} has {len(cells)} columns, and the header has {len(header)}",
+                    f"{location} has {len(cells)} columns, and the "
+                    f"{'first line' if numbered else 'header'} has {len(header)}",
                     "correct the line",
                 )
-            else:
-                yield _select(dict(zip(header, cells, strict=True)), columns, location)
+            yield Row(location, _select(dict(zip(header, cells, strict=True)), columns, location))
     except csv.Error as error:
         raise VerificationError(f"{path}:{reader.line_num}: {error}", "correct the line") from error
 
 
-def _select(row: Mapping[str, Any], columns: Sequence[str], location: str) -> dict[str, str]:
+def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise SourceError(
+            f"reading {path} takes pyarrow, which is not installed",
+            "pip install 'plm-zoo[parquet]'",
+        ) from error
+    number, limits = 0, MAX_PARQUET_ITEMS
+    try:
+        with open_regular(path) as source:
+            table = pyarrow.parquet.ParquetFile(
+                source, thrift_string_size_limit=limits, thrift_container_size_limit=limits
+            )
+            _select(dict.fromkeys(table.schema_arrow.names), columns, str(path))
+            for batch in table.iter_batches(batch_size=PARQUET_ROWS, columns=list(columns)):
+                for values in batch.to_pylist():
+                    number += 1
+                    yield Row(f"{path}, row {number}", values)
+    except (pyarrow.ArrowException, OSError, UnicodeError, ValueError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise VerificationError(
+            f"{path} is not a Parquet file: {why}", "download it again"
+        ) from error
+
+
+def _select(row: Mapping[str, Any], columns: Sequence[str], location: str) -> dict[str, Any]:
     for name in columns:
         if name not in row:
             raise UsageError(
                 f"{location} has no column {name!r}",
                 did_you_mean(name, list(row)) or f"there are {', '.join(map(str, row))}",
-            )
-        if not isinstance(row[name], str):
-            raise VerificationError(
-                f"{location}: {name} is {row[name]!r}, which is not text", "write it in quotes"
             )
     return {name: row[name] for name in columns}

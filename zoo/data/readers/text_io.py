@@ -15,7 +15,7 @@ GZIP, ZSTD = ".gz", ".zst"
 COMPRESSED = (GZIP, ZSTD)
 
 
-def read_lines(file: Path, *, rows: bool = False) -> Iterator[str]:
+def read_lines(file: Path, *, rows: bool = False, strip: bool = True) -> Iterator[str]:
     """Yield the lines of a file, stripped of white space.
 
     Lines end with a line feed, a carriage return, or both. A byte order mark is removed. A line
@@ -25,6 +25,7 @@ def read_lines(file: Path, *, rows: bool = False) -> Iterator[str]:
         file: a regular file.
         rows: each line is a record that must not be cut: one of more than ``MAX_ROW_BYTES`` is an
             error.
+        strip: strip white space; without it, tabs at the ends of a line remain.
 
     Raises:
         SourceError: the file cannot be read, is not a regular file, or the library that
@@ -33,9 +34,10 @@ def read_lines(file: Path, *, rows: bool = False) -> Iterator[str]:
     """
     for text in _texts(file, rows):
         for line in text.split("\n"):
-            stripped = line.strip()
+            stripped = line.strip() if strip else line.removesuffix("\r")
             if "\r" in stripped:
-                yield from (part.strip() for part in stripped.split("\r"))
+                parts = stripped.split("\r")
+                yield from (part.strip() for part in parts) if strip else parts
             else:
                 yield stripped
 

@@ -8,7 +8,7 @@ else but the corpus.
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -214,9 +214,6 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
         if self.micro_batch_tokens is None:
             return self.batch_size(length)
         return self.micro_batch_tokens // length
-
-
-RunConfig: TypeAlias = TrainConfig  # configurations of the kinds of runs
 
 
 def build_config(

@@ -38,14 +38,13 @@ class RunHistory:
     @property
     def best(self) -> Record | None:
         """The best evaluation: that of the lowest loss, unless the settings name a metric."""
+        return min(self.validation, key=self.rank, default=None)
+
+    def rank(self, evaluation: Record) -> float:
+        """Return the value that selects the best evaluation, lower for a better one."""
         name = self.config.get("metric_for_best_model") or "loss"
-        sign = -1 if self.config.get("greater_is_better") else 1
-
-        def rank(record: Record) -> float:
-            values = record if name == "loss" else record.get("metrics", {})
-            return sign * float(values[name])
-
-        return min(self.validation, key=rank, default=None)
+        values = evaluation if name == "loss" else evaluation["metrics"]
+        return float(values[name]) * (-1 if self.config.get("greater_is_better") else 1)
 
     @property
     def steps(self) -> int:

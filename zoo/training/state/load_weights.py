@@ -53,13 +53,20 @@ class MissingWeights:
                     "leave it out",
                 )
         rest = [name for name in self.names if not any(_inside(name, part) for part in allowed)]
-        parts = list(dict.fromkeys(map(self._part, rest)))
-        if parts:
+        if parts := self.modules(rest):
             raise UsageError(
                 f"{reference} has no {', '.join(parts)}, which {objective} needs",
                 f"--set init_from.new_modules=[{','.join([*allowed, *parts])}] begins with new "
                 "weights there",
             )
+
+    def modules(self, names: Sequence[str]) -> list[str]:
+        """Return the outermost modules around parameters of which nothing was loaded.
+
+        Args:
+            names: names of parameters that were not loaded.
+        """
+        return list(dict.fromkeys(map(self._part, names)))
 
     def _part(self, name: str) -> str:
         """Return the outermost module around a parameter of which nothing was loaded.
@@ -92,7 +99,12 @@ def config_differences(wanted: Config, actual: Config) -> Iterator[str]:
 
 
 def copy_weights(
-    reference: str, checkpoint: Checkpoint, network: TrainedModel, filled: dict[int, Tensor]
+    reference: str,
+    checkpoint: Checkpoint,
+    network: TrainedModel,
+    filled: dict[int, Tensor],
+    *,
+    skip: Sequence[str] = (),
 ) -> list[str]:
     """Copy the tensors of a checkpoint into a model.
 
@@ -103,6 +115,7 @@ def copy_weights(
         checkpoint: checkpoint to read.
         network: model whose parameters are set in place.
         filled: tensors that were loaded so far, by ``id``; those of this call are added.
+        skip: names of modules of the model that keep their values.
 
     Returns:
         Names of the checkpoint's tensors that the model does not have.
@@ -119,8 +132,9 @@ def copy_weights(
     target_names = _same_sources(checkpoint, network)
     left = []
     for name, value in _stored(checkpoint):
-        place = targets.get(target_names.get(name, ""))
-        if place is None:
+        target = target_names.get(name, "")
+        place = targets.get(target)
+        if place is None or any(_inside(target, part) for part in skip):
             left.append(name)
             continue
         if place.shape != value.shape:

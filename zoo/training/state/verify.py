@@ -16,8 +16,9 @@ from zoo.io.crc32c import crc32c, masked
 from zoo.io.digests.checks import Check, run_check
 from zoo.io.digests.files import check_files
 from zoo.io.files import open_regular
+from zoo.training.config.kinds import CONFIG_TYPES, RunConfig
 from zoo.training.config.overrides import read_config_file
-from zoo.training.config.schema import TrainConfig, validate_config
+from zoo.training.config.schema import validate_config
 from zoo.training.logging.jsonl import METRICS_FILE, PERFORMANCE_FILE, read_jsonl
 from zoo.training.logging.tensorboard import PREFIX
 from zoo.training.state import recovery
@@ -82,8 +83,9 @@ def _check_settings(run: Path) -> str:
     return f"{len(record.files) + 1} files are as they were written"
 
 
-def _settings(run: Path) -> TrainConfig:
-    return validate_config(read_config_file(run / SETTINGS), TrainConfig, str(run / SETTINGS))
+def _settings(run: Path) -> RunConfig:
+    kind, file = CONFIG_TYPES[read_manifest(run).kind], run / SETTINGS
+    return validate_config(read_config_file(file), kind, str(file))
 
 
 def _check_checkpoint(path: Path) -> str:

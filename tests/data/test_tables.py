@@ -1,0 +1,121 @@
+"""Tables of every format, labels in order, and samples that are held out by their contents."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from zoo.data.readers.labelled import (
+    Columns,
+    Sample,
+    hold_out,
+    label_name,
+    label_number,
+    read_samples,
+    sort_labels,
+    split_labels,
+)
+from zoo.errors import UsageError, VerificationError
+
+ROWS = [('He said "no', 'a, "quoted" word', 0), ("two\u2028parts", "'", 1)]
+
+
+def sample(text: str, label: object = 0) -> Sample:
+    return Sample(text, None, label, "t.tsv:1")
+
+
+def pairs(path: Path) -> list[tuple[str, str | None, str]]:
+    samples = read_samples([path], Columns("a", "label", "b"))
+    return [(s.text, s.pair, label_name(s.label, s.location)) for s in samples]
+
+
+EXPECTED = [(a, b, str(label)) for a, b, label in ROWS]
+
+
+def test_tabs_have_no_quotes_and_a_mark_may_precede_the_header(tmp_path: Path) -> None:
+    lines = ["\ufeffa\tb\tlabel", *(f"{a}\t{b}\t{label}" for a, b, label in ROWS)]
+    (tmp_path / "t.tsv").write_text("\r\n".join(lines) + "\r\n", encoding="utf-8")
+    assert pairs(tmp_path / "t.tsv") == EXPECTED
+
+
+def test_commas_have_quotes_and_texts_may_have_lines(tmp_path: Path) -> None:
+    import csv
+
+    with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("a", "b", "label"), *ROWS, ("x\ny", "z", 2)])
+    assert pairs(tmp_path / "t.csv") == [*EXPECTED, ("x\ny", "z", "2")]
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    rows = (json.dumps({"a": a, "b": b, "label": label}) for a, b, label in ROWS)
+    (tmp_path / "t.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    assert pairs(tmp_path / "t.jsonl") == EXPECTED
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pyarrow, parquet = map(pytest.importorskip, ("pyarrow", "pyarrow.parquet"))
+    a, b, label = (list(values) for values in zip(*ROWS, strict=True))
+    table = pyarrow.table({"label": label, "a": a, "b": b})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    assert pairs(tmp_path / "t.parquet") == EXPECTED
+    with pytest.raises(UsageError, match="has no column 'text'"):
+        read_samples([tmp_path / "t.parquet"], Columns())
+    content = (tmp_path / "t.parquet").read_bytes()
+    (tmp_path / "t.parquet").write_bytes(content[: len(content) // 2])
+    with pytest.raises(VerificationError, match="is not a Parquet file"):
+        pairs(tmp_path / "t.parquet")
+
+
+def test_columns_are_counted_without_a_header(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text("id\t1\t\tA text.\nid\t0\t*\tText a.\n")
+    samples = read_samples([tmp_path / "t.tsv"], Columns("4", "2"))
+    assert [(s.text, s.label) for s in samples] == [("A text.", "1"), ("Text a.", "0")]
+    with pytest.raises(UsageError, match="has no column '5'"):
+        read_samples([tmp_path / "t.tsv"], Columns("5", "2"))
+
+
+def test_empty_cells_at_the_ends_of_a_line_are_cells(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text("note\ttext\tlabel\tmore\n\ta\t1\t\n")
+    (only,) = read_samples([tmp_path / "t.tsv"], Columns())
+    assert (only.text, only.label) == ("a", "1")
+
+
+@pytest.mark.parametrize("label", ["null", '""'])
+def test_a_row_without_a_label_is_refused(tmp_path: Path, label: str) -> None:
+    (tmp_path / "t.jsonl").write_text(f'{{"text": "a", "label": {label}}}\n')
+    with pytest.raises(VerificationError, match=r"t\.jsonl:1 has no label"):
+        read_samples([tmp_path / "t.jsonl"], Columns())
+    assert len(read_samples([tmp_path / "t.jsonl"], Columns(), unlabelled=True)) == 1
+
+
+def test_integers_are_sorted_by_number() -> None:
+    assert sort_labels(["10", "9", "-1", "9"]) == ("-1", "9", "10")
+    assert sort_labels(["10", "9", "x"]) == ("10", "9", "x")
+
+
+def test_names_and_numbers_of_labels() -> None:
+    assert [label_name(v, "") for v in (" a ", 3, 2.0, True)] == ["a", "3", "2", "true"]
+    assert [label_number(v, "") for v in ("1.5", 2)] == [1.5, 2.0]
+    assert split_labels(sample("t", "a| b|"), "|") == ("a", "b")
+    assert split_labels(sample("t", [1, "b"]), ",") == ("1", "b")
+    assert split_labels(sample("t", None), ",") == ()
+    for value in ("nan", "inf", "x", None, True):
+        with pytest.raises(VerificationError, match="is no number"):
+            label_number(value, "t.tsv:3")
+
+
+def test_the_same_samples_are_held_out_in_any_order() -> None:
+    samples = [sample(str(k % 900)) for k in range(1000)]
+    rest, held = hold_out(samples, 0.1)
+    assert 60 < len(held) < 140
+    assert len(rest) + len(held) == 1000
+    assert not {s.text for s in rest} & {s.text for s in held}, "equal texts are on one side"
+    again = hold_out([*reversed(samples), *(sample(f"new {k}") for k in range(500))], 0.1)[1]
+    assert {s.text for s in held} == {s.text for s in again if not s.text.startswith("new")}
+
+
+def test_at_least_one_sample_is_held_out() -> None:
+    rest, held = hold_out([sample(name) for name in "abc"], 1e-9)
+    assert (len(rest), len(held)) == (2, 1)
+    with pytest.raises(UsageError, match="cannot be split"):
+        hold_out([sample("a")], 0.1)

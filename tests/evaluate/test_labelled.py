@@ -1,0 +1,109 @@
+"""Evaluations on tables, against predictions of transformers' models."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests import warm
+from tests.evaluate.conftest import Small
+from zoo.errors import UsageError
+from zoo.evaluate import make_evaluation
+from zoo.evaluate.metrics import regression_metrics
+
+TEXTS = ["a", "b a", "c c d", "e f a b", "j", "h i", "a a a", "g b"]
+
+
+def logits(source: Path, pairs: bool = False) -> torch.Tensor:
+    """Return the logits of transformers' model for the texts, one by one."""
+    transformers: Any = pytest.importorskip("transformers")
+    model: Any = transformers.AutoModelForSequenceClassification.from_pretrained(source).eval()
+    tokenizer = transformers.BertTokenizerFast(str(source / "vocab.txt"), do_lower_case=True)
+    with torch.no_grad():
+        rows = [
+            model(**tokenizer(t, t[::-1] if pairs else None, return_tensors="pt")).logits[0]
+            for t in TEXTS
+        ]
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("pairs", [False, True], ids=["texts", "pairs"])
+def test_labels(small: Small, tmp_path: Path, pairs: bool) -> None:
+    names = {"id2label": {0: "x", 1: "y", 2: "z"}, "label2id": {"x": 0, "y": 1, "z": 2}}
+    model, source = small("BertForSequenceClassification", **names)
+    predicted = logits(source, pairs).argmax(-1).tolist()
+    labels = ["xyz"[k] if row % 3 else "x" for row, k in enumerate(predicted)]
+    rows = (f"{t}\t{t[::-1]}\t{label}" for t, label in zip(TEXTS, labels, strict=True))
+    table = tmp_path / "t.tsv"
+    table.write_text("\n".join(["s\tt\tl", *rows]))
+    options = {"text": "s", "label": "l", **({"pair": "t"} if pairs else {})}
+    task = make_evaluation("text-classification", model.checkpoint, model.session, **options)
+    result = task.evaluate([table])
+    hits = sum("xyz"[k] == label for k, label in zip(predicted, labels, strict=True))
+    assert result.metrics["accuracy"] == pytest.approx(hits / len(TEXTS))
+    assert result.metrics["samples"] == len(TEXTS)
+    counts = {name: labels.count(name) for name in "xyz"}
+    assert {name: row["samples"] for name, row in result.details["classes"].items()} == counts
+    confusion = result.details["confusion"]
+    assert sum(confusion[name][name] for name in "xyz") == hits
+    low, high = result.details["intervals"]["accuracy"]
+    assert 0 <= low <= result.metrics["accuracy"] <= high <= 1
+
+
+def test_numbers(small: Small, tmp_path: Path) -> None:
+    model, source = small("BertForSequenceClassification", num_labels=1, problem_type="regression")
+    predicted = logits(source)[:, 0].double().numpy()
+    table = tmp_path / "t.jsonl"
+    rows = [{"text": t, "label": k * 0.5} for k, t in enumerate(TEXTS)]
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    task = make_evaluation("regression", model.checkpoint, model.session)
+    expected = regression_metrics(predicted, torch.arange(8).double().numpy() / 2)
+    metrics = dict(task.evaluate([table]).metrics)
+    assert metrics.pop("samples") == 8
+    assert metrics == pytest.approx(expected, rel=1e-4)
+
+
+def test_several_labels(small: Small, tmp_path: Path) -> None:
+    names = {"id2label": {0: "x", 1: "y"}, "label2id": {"x": 0, "y": 1}}
+    model, source = small(
+        "BertForSequenceClassification", problem_type="multi_label_classification", **names
+    )
+    predicted = (logits(source) >= 0).tolist()
+    table = tmp_path / "t.tsv"
+    rows = (
+        f"{t}\t{','.join(n for n, on in zip('xy', row, strict=True) if on)}"
+        for t, row in zip(TEXTS, predicted, strict=True)
+    )
+    table.write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    task = make_evaluation("multi-label", model.checkpoint, model.session)
+    assert task.evaluate([table]).metrics["exact_match"] == 1.0
+    with pytest.raises(UsageError, match="multi label classification, and text-classification"):
+        make_evaluation("text-classification", model.checkpoint, model.session)
+
+
+def test_default_names_are_numbers_and_others_are_refused(small: Small, tmp_path: Path) -> None:
+    model, source = small("BertForSequenceClassification")
+    predicted = logits(source).argmax(-1).tolist()
+    table = tmp_path / "t.tsv"
+    rows = [f"{t}\t{k}" for t, k in zip(TEXTS, predicted, strict=True)]
+    table.write_text("\n".join(rows))
+    task = make_evaluation(
+        "text-classification", model.checkpoint, model.session, text="1", label="2"
+    )
+    assert task.evaluate([table]).metrics["accuracy"] == 1.0
+    table.write_text("\n".join([*rows, "a\t2"]))
+    with pytest.raises(UsageError, match=r"t\.tsv:9: the model has no label '2'; it has 0, 1"):
+        task.evaluate([table])
+
+
+def test_the_command_prints_intervals(small: Small, tmp_path: Path) -> None:
+    model, _ = small("BertForSequenceClassification")
+    (tmp_path / "t.tsv").write_text("text\tlabel\na b\t0\nc\t1\n")
+    done = warm.zoo(
+        *("eval", model.checkpoint.path, "--task", "text-classification"),
+        *("--data", tmp_path / "t.tsv", "--backend", "cpu"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "intervals: accuracy" in done.stdout and " to " in done.stdout

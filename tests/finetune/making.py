@@ -1,0 +1,71 @@
+"""Small tables and runs of about a second, for tests of fine-tuning."""
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from zoo.finetune.runs import FINETUNE
+from zoo.finetune.setup import FineTuneSetup, build_setup
+from zoo.training.config.finetune import FineTuneConfig
+from zoo.training.config.overrides import deep_merge
+from zoo.training.config.schema import validate_config
+from zoo.training.distributed.context import DistContext
+from zoo.training.entrypoints import train
+
+LETTERS = "abcdefghij"
+SETTINGS: Mapping[str, Any] = {
+    "preset": "default",
+    "batch_size": 8,
+    "micro_batch_size": 4,
+    "max_steps": 12,
+    "eval_steps": 4,
+    "save_steps": 2,
+    "logging_steps": 1,
+    "optimizer": {"learning_rate": 1e-3},
+    "lr_scheduler": {"warmup_steps": 2},
+}
+
+
+def texts(count: int, seed: int = 0) -> list[str]:
+    """Return texts of 1 to 20 letters with spaces between them."""
+    rng = random.Random(seed)
+    return [" ".join(rng.choices(LETTERS, k=rng.randint(1, 20))) for _ in range(count)]
+
+
+def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """Write JSON lines or, by the suffix, tabs with a header."""
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        lines = ["\t".join(rows[0]), *("\t".join(map(str, row.values())) for row in rows)]
+        path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def labelled(path: Path, count: int = 40, seed: int = 0) -> Path:
+    """Write texts with the label ``yes`` if they begin with a letter up to e, else ``no``."""
+    rows = [{"text": t, "label": "yes" if t[0] <= "e" else "no"} for t in texts(count, seed)]
+    return write_table(path, rows)
+
+
+def settings(model: Path | str, train_file: Path, **changes: Any) -> dict[str, Any]:
+    """Return the settings of a run that starts from a checkpoint, or from a family's name."""
+    start = {"family": model} if isinstance(model, str) else {"init_from": {"model": str(model)}}
+    tables = {"task": "text-classification", "data": {"train": [str(train_file)]}}
+    return deep_merge(start, SETTINGS, tables, changes)
+
+
+def finetune(path: Path, tree: Mapping[str, Any]) -> Path:
+    """Train a run, and return its directory."""
+    train(tree, {}, path, DistContext.initialize("cpu"), kind=FINETUNE)
+    return path
+
+
+def setup_of(run: Path) -> FineTuneSetup:
+    """Return the setup of a finished run."""
+    values = yaml.safe_load((run / "config.yaml").read_text())
+    return build_setup(validate_config(values, FineTuneConfig))

@@ -1,0 +1,123 @@
+"""What does not fit is one line, with the documented exit code; nothing is left behind."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import warm
+from tests.finetune.conftest import Pretrained
+from tests.finetune.making import finetune, labelled, settings, texts, write_table
+from zoo.errors import UsageError, VerificationError
+
+
+def rows(*labels: Any, text: str = "text", label: str = "label") -> list[dict[str, Any]]:
+    return [{text: t, label: name} for t, name in zip(texts(len(labels)), labels, strict=True)]
+
+
+def refused(tmp_path: Path, tree: dict[str, Any], match: str, kind: Any = UsageError) -> None:
+    with pytest.raises(kind, match=match):
+        finetune(tmp_path / "run", tree)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture
+def model(pretrained: Pretrained) -> Path:
+    return pretrained()[0]
+
+
+def test_a_label_that_training_lacks(model: Path, tmp_path: Path) -> None:
+    held = write_table(tmp_path / "e.tsv", rows("yes", "maybe"))
+    tree = settings(model, labelled(tmp_path / "t.tsv"), data={"eval": [str(held)]})
+    refused(tmp_path, tree, r"e\.tsv:3: the label 'maybe' is not in the training data")
+
+
+def test_a_class_without_samples(model: Path, tmp_path: Path) -> None:
+    table = labelled(tmp_path / "t.tsv")
+    tree = settings(model, table, data={"labels": ["no", "yes", "perhaps"]})
+    refused(tmp_path, tree, "no sample of the training data has the label 'perhaps'")
+
+
+def test_a_single_class(model: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "t.tsv", rows(*["yes"] * 20))
+    refused(tmp_path, settings(model, table), "all samples .* have the label 'yes'")
+
+
+def test_a_column_that_is_not_there(model: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "t.tsv", rows("a", "b", label="lable"))
+    refused(tmp_path, settings(model, table), r"t\.tsv:1 has no column 'label'; did you mean")
+
+
+def test_a_truncated_file(model: Path, tmp_path: Path) -> None:
+    table = labelled(tmp_path / "t.tsv")
+    table.write_bytes(table.read_bytes().rpartition(b"\t")[0])
+    refused(
+        tmp_path, settings(model, table), "has 1 columns, and the header has 2", VerificationError
+    )
+
+
+def test_an_empty_table(model: Path, tmp_path: Path) -> None:
+    table = tmp_path / "t.tsv"
+    table.write_text("text\tlabel\n")
+    refused(tmp_path, settings(model, table), r"t\.tsv has no rows")
+
+
+def test_a_head_that_does_not_fit(pretrained: Pretrained, tmp_path: Path) -> None:
+    names = {"id2label": {0: "x", 1: "y", 2: "z"}, "label2id": {"x": 0, "y": 1, "z": 2}}
+    model, _ = pretrained("BertForSequenceClassification", **names)
+    tree = settings(model, labelled(tmp_path / "t.tsv"))
+    refused(tmp_path, tree, r"has a head for x, y, z, and the data has no, yes; --set init_from")
+    tree["init_from"] = {**tree["init_from"], "new_modules": ["head"]}
+    finetune(tmp_path / "run", {**tree, "max_steps": 1})
+
+
+def test_a_number_that_is_none(model: Path, tmp_path: Path) -> None:
+    table = write_table(tmp_path / "t.tsv", rows("1.5", "two"))
+    tree = settings(model, table, task="regression")
+    refused(tmp_path, tree, r"t\.tsv:3: the label is 'two', which is no number", VerificationError)
+
+
+def test_an_unknown_metric(model: Path, tmp_path: Path) -> None:
+    tree = settings(model, labelled(tmp_path / "t.tsv"), metric_for_best_model="pearson")
+    refused(tmp_path, tree, "text-classification has no metric 'pearson'; it has loss, accuracy")
+
+
+def test_a_family_without_the_head(tmp_path: Path) -> None:
+    tree = settings("elmo", labelled(tmp_path / "t.tsv"))
+    refused(tmp_path, tree, "elmo has no head sequence-classification")
+
+
+def test_more_layers_than_there_are(model: Path, tmp_path: Path) -> None:
+    tree = settings(model, labelled(tmp_path / "t.tsv"), freeze_layers=3)
+    refused(tmp_path, tree, "3 layers cannot be frozen: the model has 2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--task", "text-clasification"], "did you mean text-classification"),
+        (["--task", "regression", "--preset", "papper"], "has no preset 'papper'"),
+        (["--task", "regression", "--set", "batchsize=3"], "there is no setting batchsize"),
+        ([], "the settings name no task"),
+    ],
+)
+def test_options_that_do_not_exist(arguments: list[str], message: str, tmp_path: Path) -> None:
+    table = labelled(tmp_path / "t.tsv")
+    done = warm.zoo("finetune", "bert", "--train", table, *arguments, "-o", tmp_path / "run")
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_long_texts_are_counted(model: Path, tmp_path: Path) -> None:
+    table = write_table(
+        tmp_path / "t.tsv",
+        [{"text": " ".join("ab" * (20 if k < 3 else 2)), "label": k % 2} for k in range(20)],
+    )
+    done = warm.zoo(
+        *("finetune", model, "--task", "text-classification", "--train", table),
+        *("--set", "max_seq_len=16", "--max-steps", "1", "--device", "cpu", "-o", tmp_path / "run"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "warning: 3 of 20 texts are longer than 16 tokens, and were truncated" in done.stderr

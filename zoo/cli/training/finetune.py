@@ -1,0 +1,151 @@
+"""The command ``zoo finetune``."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from zoo.cli.options import common_options, seed_option
+from zoo.cli.training.options import config_file
+from zoo.cli.training.runs import RunRequest, run_command, runs_options
+from zoo.finetune import TASKS
+
+TASK_HELP = "\n".join(f"  {name:20}{text}" for name, (_, text) in TASKS.items())
+# option -> path of the setting
+SETTINGS = {
+    "task": "task",
+    "train": "data.train",
+    "eval_files": "data.eval",
+    "text": "data.text",
+    "pair": "data.pair",
+    "label": "data.label",
+    "preset": "preset",
+    "freeze": "freeze_layers",
+    "tokenizer": "tokenizer",
+    "size": "size",
+    "max_steps": "max_steps",
+    "report_to": "report_to",
+    "fsdp": "fsdp",
+    "seed": "seed",
+}
+
+
+@click.command(
+    epilog=f"""\b
+Tasks:
+{TASK_HELP}
+
+\b
+Examples:
+  zoo finetune REF --task text-classification --train train.tsv --text sentence
+  zoo finetune REF --task regression --train pairs.csv --text a --pair b --label score
+  zoo finetune REF --task text-classification --train t.tsv --text 1 --label 2 --seeds 3
+  zoo finetune REF --task text-classification --train t.jsonl --preset stable --freeze 4
+  zoo finetune FAMILY --task text-classification --train t.tsv      from random weights
+  zoo finetune --resume runs/sentiment
+
+\b
+Tables are TSV, CSV, JSON lines or Parquet. Columns are named, or counted from 1 in a file without
+a header. Labels are those of the training data, sorted. Without --eval, a tenth of the samples
+is held out. RUN/config.yaml lists all settings; --set changes any of them."""
+)
+@click.argument("model", metavar="REF|FAMILY|CONFIG.yaml", required=False)
+@click.option("--task", metavar="TASK", help="What to learn; see below.")
+@click.option("--train", multiple=True, metavar="FILE", help="Training data.")
+@click.option("--eval", "eval_files", multiple=True, metavar="FILE", help="Evaluation data.")
+@click.option("--text", metavar="COL", help="Column of the text.  [default: text]")
+@click.option("--pair", metavar="COL", help="Column of the second text.")
+@click.option("--label", metavar="COL", help="Column of the label.  [default: label]")
+@click.option("--preset", metavar="NAME", help="Defaults: paper, stable, or the family's others.")
+@click.option(
+    "--freeze",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Train neither the embeddings nor the N lowest layers.",
+)
+@click.option("--size", metavar="S", help="Size of a model with random weights.")
+@click.option(
+    "--tokenizer",
+    metavar="REF|train",
+    help="Tokenizer of a model with random weights.  [default: train]",
+)
+@click.option("--max-steps", type=click.IntRange(1), help="Number of optimizer steps.")
+@click.option(
+    "--report-to",
+    multiple=True,
+    metavar="LOGGER",
+    help="tensorboard (default), wandb, mlflow, or a plugin's logger.",
+)
+@click.option(
+    "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Override any setting."
+)
+@seed_option
+@runs_options
+@common_options
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    model: str | None,
+    resume: Path | None,
+    seeds: int | None,
+    output: Path | None,
+    device: str | None,
+    offline: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Fine-tune a model on labelled data; an interrupted run resumes bit for bit.
+
+    A run is a directory as that of zoo pretrain. The best checkpoint becomes the final model, which
+    zoo run, zoo eval, zoo export and zoo convert take.
+    """
+    if model is None and resume is None:
+        raise click.UsageError("name a model or a family, or give --resume RUN", ctx)
+    from zoo.finetune.runs import FINETUNE, keep_median
+
+    request = RunRequest(
+        model_values(model),
+        overrides(ctx, options),
+        config_file(model),
+        resume=resume,
+        seeds=seeds,
+        output=output,
+        offline=offline,
+    )
+
+    def finish(directory: Path, runs: list[Path]) -> dict[str, str]:
+        kept = keep_median(directory, runs)
+        return {"model": str(kept), "summary": str(directory / "summary.json")}
+
+    run_command(ctx, FINETUNE, request, device=device, as_json=as_json, finish_seeds=finish)
+
+
+def model_values(model: str | None) -> dict[str, Any]:
+    """Return the settings of a file, of a family with random weights, or of a reference."""
+    from zoo.plugins import all_families
+    from zoo.training.config.overrides import read_config_file
+
+    if model is None:
+        return {}
+    if (file := config_file(model)) is not None:
+        return read_config_file(file)
+    if model in all_families():
+        return {"family": model}
+    return {"init_from": {"model": model}}
+
+
+def overrides(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of the options that were given."""
+    from zoo.training.config.overrides import deep_merge, parse_override
+
+    trees = []
+    for name, path in SETTINGS.items():
+        source = ctx.get_parameter_source(name)
+        if source is click.core.ParameterSource.DEFAULT or options[name] in (None, ()):
+            continue
+        tree: Any = options[name]
+        for key in reversed(path.split(".")):
+            tree = {key: tree}
+        trees.append(tree)
+    return deep_merge(*trees, *map(parse_override, options["assignments"]))

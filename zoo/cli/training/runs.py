@@ -1,0 +1,151 @@
+"""Starting and resuming of runs of any kind, over one seed or several."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from zoo.cli.output import result
+
+if TYPE_CHECKING:
+    from zoo.training.distributed.context import DistContext
+    from zoo.training.entrypoints import RunKind
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def runs_options(function: Function) -> Function:
+    """Add the options of a run's directory and devices."""
+    for option in reversed(
+        (
+            click.option(
+                "--seeds",
+                type=click.IntRange(1),
+                metavar="N",
+                help="Train N runs, with seeds from --seed on.",
+            ),
+            click.option(
+                "--resume",
+                type=click.Path(path_type=Path, file_okay=False),
+                metavar="RUN",
+                help="Directory of a run to resume.",
+            ),
+            click.option(
+                "--device",
+                metavar="D",
+                help="Device, such as cpu or cuda; by default CUDA if available.",
+            ),
+            click.option(
+                "--fsdp", is_flag=True, default=None, help="Shard weights and optimizer state."
+            ),
+            click.option("--offline", is_flag=True, help="Make no network connection."),
+            click.option(
+                "-o", "--output", type=click.Path(path_type=Path), help="Directory of the run."
+            ),
+        )
+    ):
+        function = option(function)
+    return function
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What a command line asks for.
+
+    Attributes:
+        values: settings of a file, or the model alone.
+        overrides: settings of options.
+        file: file that ``values`` are from, or ``None``.
+        resume: directory of a run to resume, or ``None``.
+        seeds: number of runs; ``None`` for one.
+        output: directory of the run, or ``None`` for the default.
+        offline: make no network connection.
+    """
+
+    values: dict[str, Any]
+    overrides: dict[str, Any]
+    file: Path | None
+    resume: Path | None
+    seeds: int | None
+    output: Path | None
+    offline: bool
+
+
+def run_command(
+    ctx: click.Context,
+    kind: "RunKind",
+    request: RunRequest,
+    *,
+    device: str | None,
+    as_json: bool,
+    finish_seeds: Callable[[Path, list[Path]], dict[str, str]] | None = None,
+) -> None:
+    """Start or resume a run, or several, and print their paths.
+
+    Args:
+        ctx: context of the command, for errors.
+        kind: kind of the run.
+        request: settings and paths.
+        device: device, by default CUDA if available.
+        as_json: print a JSON object.
+        finish_seeds: function of the directory of several runs and of their directories, called in
+            the main process when all have ended; it returns further paths to print.
+    """
+    from zoo.errors import Interrupted
+    from zoo.training.distributed.context import DistContext
+
+    dist = DistContext.initialize(device)
+    try:
+        paths = _train(ctx, kind, request, dist, finish_seeds)
+    except RuntimeError as error:
+        if not dist.is_peer_failure(error):
+            raise
+        raise Interrupted("another process of the run ended", "its own message says why") from error
+    finally:
+        dist.destroy()
+    if dist.is_main_process:
+        result(paths, [f"{name}: {path}" for name, path in paths.items()], as_json=as_json)
+
+
+def _train(
+    ctx: click.Context,
+    kind: "RunKind",
+    request: RunRequest,
+    dist: "DistContext",
+    finish_seeds: Callable[[Path, list[Path]], dict[str, str]] | None,
+) -> dict[str, str]:
+    """Start or resume a run, or several, and return their paths."""
+    from zoo.training import entrypoints
+    from zoo.training.seeds import is_seed_directory, resume_seeds, train_seeds
+
+    resume, changes = request.resume, request.overrides
+    more: dict[str, Any] = {"offline": request.offline, "kind": kind}
+    if resume is not None and is_seed_directory(resume):
+        if request.seeds is not None or request.values or changes:
+            raise click.UsageError(f"--resume {resume} goes on with the settings of its runs", ctx)
+        runs = resume_seeds(resume, dist, **more)
+        return _seed_paths(runs, dist, finish_seeds)
+    if resume is not None:
+        model = entrypoints.resume(resume, request.values, changes, dist, **more)
+        return _paths(resume, model)
+    more["file"] = request.file
+    if request.seeds is not None:
+        runs = train_seeds(request.values, changes, request.output, dist, request.seeds, **more)
+        return _seed_paths(runs, dist, finish_seeds)
+    return _paths(*entrypoints.train(request.values, changes, request.output, dist, **more))
+
+
+def _seed_paths(
+    runs: list[Path],
+    dist: "DistContext",
+    finish: Callable[[Path, list[Path]], dict[str, str]] | None,
+) -> dict[str, str]:
+    directory = runs[0].parent
+    further = finish(directory, runs) if finish is not None and dist.is_main_process else {}
+    return {"runs": str(directory), **further}
+
+
+def _paths(run: Path, model: Path) -> dict[str, str]:
+    return {"run": str(run), "model": str(model), "report": str(run / "report.html")}

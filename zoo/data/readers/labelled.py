@@ -1,0 +1,176 @@
+"""Reader of labelled texts: from the rows of tables to samples, and their labels."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from blake3 import blake3
+
+from zoo.data.readers.documents import expand_paths
+from zoo.data.readers.tables import read_rows, require_text
+from zoo.errors import UsageError, VerificationError
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of the columns of a table of labelled texts; see ``read_rows`` for numbers.
+
+    Attributes:
+        text: column of the text.
+        label: column of the label.
+        pair: column of the second text of a pair; ``None`` for single texts.
+    """
+
+    text: str = "text"
+    label: str = "label"
+    pair: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A labelled text.
+
+    Attributes:
+        text: the text.
+        pair: second text of a pair, or ``None``.
+        label: the label as the table has it: text, a number, or a list.
+        location: file and line, for messages.
+    """
+
+    text: str
+    pair: str | None
+    label: Any
+    location: str
+
+    @property
+    def hash(self) -> float:
+        """See ``Hashed``."""
+        return text_hash(self.text, self.pair or "")
+
+
+class Hashed(Protocol):
+    """A sample that can be held out."""
+
+    @property
+    def hash(self) -> float:
+        """A number in [0, 1) that depends on the texts alone."""
+
+
+AnySample = TypeVar("AnySample", bound=Hashed)
+
+
+def text_hash(*texts: str) -> float:
+    """Return a number in [0, 1) that depends on some texts alone."""
+    return int.from_bytes(blake3("\0".join(texts).encode()).digest(8)) / 2**64
+
+
+def read_samples(
+    paths: Iterable[str | Path], columns: Columns, *, unlabelled: bool = False
+) -> list[Sample]:
+    """Return the samples of tables.
+
+    Args:
+        paths: files, directories or patterns; see ``read_rows`` for the formats.
+        columns: names of the columns.
+        unlabelled: accept samples without a label.
+
+    Raises:
+        UsageError: a column is missing (the nearest is named), or there are no rows.
+        SourceError: a file cannot be read.
+        VerificationError: a file is damaged, or a text or label is missing.
+    """
+    files = expand_paths(list(paths))
+    samples = [sample for file in files for sample in _samples(file, columns, unlabelled)]
+    if not samples:
+        raise UsageError(f"{', '.join(map(str, files))} has no rows", "give a table with rows")
+    return samples
+
+
+def _samples(file: Path, columns: Columns, unlabelled: bool) -> Iterable[Sample]:
+    names = [columns.text, columns.label, *([] if columns.pair is None else [columns.pair])]
+    for location, values in read_rows(file, names):
+        text = require_text(values[columns.text], f"{location}: {columns.text}")
+        pair = None
+        if columns.pair is not None:
+            pair = require_text(values[columns.pair], f"{location}: {columns.pair}")
+        label = values[columns.label]
+        if label in (None, "") and not unlabelled:
+            raise VerificationError(f"{location} has no {columns.label}", "leave the row out")
+        yield Sample(text, pair, label, location)
+
+
+def label_name(value: Any, location: str) -> str:
+    """Return a label as text: integers without a fraction.
+
+    Raises:
+        VerificationError: the value is neither text nor a whole number.
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int):
+        return str(value).strip()
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    raise VerificationError(f"{location}: the label is {value!r}, which names no class")
+
+
+def split_labels(sample: Sample, separator: str) -> tuple[str, ...]:
+    """Return the labels of a sample: the items of a list, or the parts of a text."""
+    label = sample.label
+    if isinstance(label, str):
+        label = [part for part in map(str.strip, label.split(separator)) if part]
+    values = [] if label is None else label if isinstance(label, list) else [label]
+    return tuple(label_name(value, sample.location) for value in values)
+
+
+def label_number(value: Any, location: str) -> float:
+    """Return a label as a finite number.
+
+    Raises:
+        VerificationError: the value is no finite number.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if isinstance(value, bool) or number - number != 0:  # which is NaN for NaN and infinity
+        raise VerificationError(
+            f"{location}: the label is {value!r}, which is no number", "correct the row"
+        )
+    return number
+
+
+def sort_labels(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the distinct labels in order: by number if all are integers, else as text."""
+    distinct = set(names)
+    try:
+        return tuple(sorted(distinct, key=lambda name: (int(name), name)))
+    except ValueError:
+        return tuple(sorted(distinct))
+
+
+def hold_out(
+    samples: Sequence[AnySample], fraction: float
+) -> tuple[list[AnySample], list[AnySample]]:
+    """Split samples into training and evaluation, by a hash of their texts.
+
+    Equal texts are on one side, and samples that are added later do not move others. At least one
+    sample is held out.
+
+    Args:
+        samples: the samples.
+        fraction: expected fraction of samples to hold out.
+
+    Raises:
+        UsageError: all samples have one text.
+    """
+    lowest = min(sample.hash for sample in samples)
+    limit = max(fraction, lowest)
+    held = [sample for sample in samples if sample.hash < limit or sample.hash == lowest]
+    rest = [sample for sample in samples if not (sample.hash < limit or sample.hash == lowest)]
+    if not rest:
+        raise UsageError(
+            f"the {len(samples)} rows cannot be split into training and evaluation", "give --eval"
+        )
+    return rest, held

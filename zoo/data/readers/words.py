@@ -1,0 +1,166 @@
+"""Reader of labelled words: CoNLL and CoNLL-U files, and tables with lists of words and labels."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from zoo.data.readers.documents import expand_paths
+from zoo.data.readers.labelled import Columns, label_name, text_hash
+from zoo.data.readers.tables import JSON_LINES, PARQUET, read_rows, require_text
+from zoo.data.readers.text_io import COMPRESSED, read_lines
+from zoo.errors import UsageError, VerificationError
+
+CONLLU = ".conllu"
+OUTSIDE = "O"
+
+
+@dataclass(frozen=True, slots=True)
+class WordsSample:
+    """A sentence of labelled words.
+
+    Attributes:
+        words: the words.
+        labels: label of each word.
+        location: file and line, for messages.
+    """
+
+    words: tuple[str, ...]
+    labels: tuple[str, ...]
+    location: str
+
+    @property
+    def hash(self) -> float:
+        """See ``zoo.data.readers.labelled.Hashed``."""
+        return text_hash(*self.words)
+
+
+def read_words(paths: Iterable[str | Path], columns: Columns) -> list[WordsSample]:
+    """Return the sentences of files.
+
+    JSON lines and Parquet have a list of words and a list of labels in each row. Any other file is
+    in CoNLL columns: a word in each line, a blank line after each sentence. Columns are counted
+    from 1; by default a word is in the first and its label in the last one, and in CoNLL-U files,
+    ``.conllu``, they are form and universal part of speech. There, lines with ``#`` are comments,
+    and words that the annotation splits or adds are left out.
+
+    Args:
+        paths: files, directories or patterns.
+        columns: columns of words and labels.
+
+    Raises:
+        UsageError: a column is missing, or there are no sentences.
+        SourceError: a file cannot be read.
+        VerificationError: a file is damaged.
+    """
+    files = expand_paths(list(paths))
+    samples = [sample for file in files for sample in _sentences(file, columns)]
+    if not samples:
+        raise UsageError(f"{', '.join(map(str, files))} has no words", "give labelled words")
+    return samples
+
+
+def _sentences(file: Path, columns: Columns) -> Iterator[WordsSample]:
+    suffixes = [suffix for suffix in file.suffixes if suffix.lower() not in COMPRESSED]
+    suffix = suffixes[-1].lower() if suffixes else ""
+    if suffix in (*JSON_LINES, PARQUET):
+        yield from _lists(file, columns)
+    else:
+        yield from _columns(file, columns, universal=suffix == CONLLU)
+
+
+def _lists(file: Path, columns: Columns) -> Iterator[WordsSample]:
+    for location, values in read_rows(file, [columns.text, columns.label]):
+        words, labels = values[columns.text], values[columns.label]
+        if not isinstance(words, list) or not isinstance(labels, list):
+            raise VerificationError(f"{location}: words and labels are not lists", "give lists")
+        if len(words) != len(labels):
+            raise VerificationError(
+                f"{location} has {len(words)} words and {len(labels)} labels", "correct the row"
+            )
+        if words:
+            yield WordsSample(
+                tuple(require_text(word, f"{location}: {columns.text}") for word in words),
+                tuple(label_name(label, location) for label in labels),
+                location,
+            )
+
+
+def _columns(file: Path, columns: Columns, *, universal: bool) -> Iterator[WordsSample]:
+    text = int(columns.text) - 1 if columns.text.isdecimal() else (1 if universal else 0)
+    label = int(columns.label) - 1 if columns.label.isdecimal() else (3 if universal else -1)
+    words, labels, first = list[str](), list[str](), 0
+    for number, line in enumerate(read_lines(file, rows=True), 1):
+        if universal and line.startswith("#"):
+            continue
+        if not line or line.startswith("-DOCSTART-"):
+            if words:
+                yield WordsSample(tuple(words), tuple(labels), f"{file}:{first}")
+            words, labels = [], []
+            continue
+        cells = line.split("\t") if "\t" in line else line.split()
+        if universal and not cells[0].isdecimal():  # 3-4 or 5.1: see above
+            continue
+        if len(cells) <= max(text, label, 1):
+            raise VerificationError(
+                f"{file}:{number} has {len(cells)} columns, and word and label are in "
+                f"{text + 1} and {'the last' if label < 0 else label + 1}",
+                "correct the line, or name the columns by their numbers",
+            )
+        first = first if words else number
+        words.append(cells[text].strip())
+        labels.append(cells[label].strip())
+    if words:
+        yield WordsSample(tuple(words), tuple(labels), f"{file}:{first}")
+
+
+def is_iob(labels: Iterable[str]) -> bool:
+    """Return whether labels mark spans by ``B-`` and ``I-``."""
+    distinct = set(labels)
+    return len(distinct) > 1 and all(
+        name == OUTSIDE or name.startswith(("B-", "I-")) for name in distinct
+    )
+
+
+def repair_iob(labels: Sequence[str]) -> tuple[str, ...]:
+    """Return labels in which every span begins with ``B-``.
+
+    ``I-`` at the beginning of a span, as in files of the scheme IOB1, becomes ``B-``.
+    """
+    repaired, before = [], OUTSIDE
+    for name in labels:
+        inside = name.startswith("I-") and before[2:] == name[2:] and before != OUTSIDE
+        repaired.append(f"B-{name[2:]}" if name.startswith("I-") and not inside else name)
+        before = name
+    return tuple(repaired)
+
+
+def word_starts(words: Sequence[str]) -> list[int]:
+    """Return the position of each word in the text that joins them by spaces, in characters."""
+    starts, position = [], 0
+    for word in words:
+        starts.append(position)
+        position += len(word) + 1
+    return starts
+
+
+def first_tokens(
+    words: Sequence[str], offsets: Sequence[tuple[int, int]], special: Sequence[bool]
+) -> dict[int, int]:
+    """Return index of the word -> index of its first token, without words that have no token.
+
+    Args:
+        words: the words, which the tokenized text joins by spaces.
+        offsets: start and end of each token, in characters.
+        special: whether a token is special.
+    """
+    import bisect
+
+    starts, text = word_starts(words), " ".join(words)
+    tokens: dict[int, int] = {}
+    for token, (start, end) in enumerate(offsets):
+        if special[token] or start == end:
+            continue
+        while start < end - 1 and text[start] == " ":  # some tokens include the space before them
+            start += 1
+        tokens.setdefault(bisect.bisect_right(starts, start) - 1, token)
+    return tokens

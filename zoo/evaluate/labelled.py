@@ -1,0 +1,210 @@
+"""Evaluations on tables of labelled texts: classification, regression, several labels."""
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.data.readers.labelled import (
+    Columns,
+    Sample,
+    label_name,
+    label_number,
+    read_samples,
+    split_labels,
+)
+from zoo.errors import UsageError
+from zoo.evaluate.base import Evaluation, Result
+from zoo.evaluate.metrics import (
+    bootstrap_classification,
+    bootstrap_samples,
+    class_scores,
+    classification_metrics,
+    confusion_matrix,
+    multi_label_metrics,
+    regression_metrics,
+)
+from zoo.families.config import Problem
+from zoo.inference.tasks.checks import require_head
+from zoo.inference.tasks.classify import Classify
+from zoo.inference.tasks.records import TextExample
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+
+CLASSIFY = "classify"
+SEPARATOR = ","  # of the labels of a sample
+
+
+class LabelledEvaluation(Evaluation):
+    """An evaluation of a classifier on tables; see ``zoo.data.readers.tables`` for their formats.
+
+    Metrics have bootstrap intervals of 95 %, in the details.
+
+    Args:
+        *args: see ``Evaluation``.
+        text: column of the text.
+        pair: column of the second text of a pair, or ``None``.
+        label: column of the label.
+        seed: seed of the intervals.
+        **options: see ``Evaluation``.
+
+    Attributes:
+        problem: problem type of the models that can be evaluated.
+        unlabelled: whether samples may have no label.
+    """
+
+    problem: ClassVar[Problem]
+    unlabelled: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        *args: Any,
+        text: str = "text",
+        pair: str | None = None,
+        label: str = "label",
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self.columns, self.seed = Columns(text, label, pair), seed
+        self.task = Classify(self.checkpoint, self.session)
+
+    @classmethod
+    def require_supported(cls, checkpoint: "Checkpoint") -> None:
+        """See ``Evaluation``."""
+        require_head(checkpoint, CLASSIFY)
+        axes = checkpoint.head.outputs["logits"].split()
+        config = checkpoint.config
+        default = "regression" if len(config.labels) == 1 else "single_label_classification"
+        if len(axes) != 2 or (config.problem or default) != cls.problem:
+            raise UsageError(
+                f"{checkpoint.path} has the head {checkpoint.head_name} for "
+                f"{(config.problem or default).replace('_', ' ')}, and {cls.name} needs "
+                f"{cls.problem.replace('_', ' ')}",
+                "choose another --task",
+            )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels as the data names them: ``LABEL_3`` of the Hub's default names is ``3``."""
+        labels = self.checkpoint.config.labels
+        unnamed = labels == tuple(f"LABEL_{number}" for number in range(len(labels)))
+        return tuple(map(str, range(len(labels)))) if unnamed else labels
+
+    def number_of(self, name: str, sample: Sample) -> int:
+        """Return the index of a label.
+
+        Raises:
+            UsageError: the model has no such label.
+        """
+        for labels in (self.checkpoint.config.labels, self.labels):
+            if name in labels:
+                return labels.index(name)
+        raise UsageError(
+            f"{sample.location}: the model has no label {name!r}",
+            f"it has {', '.join(self.labels[:8])}",
+        )
+
+    def evaluate(self, files: Sequence[Path]) -> Result:
+        """See ``Evaluation``."""
+        samples = read_samples(files, self.columns, unlabelled=self.unlabelled)[: self.limit]
+        return self.result(samples, self._results(samples))
+
+    def _results(self, samples: Sequence[Sample]) -> Iterator[dict[str, Any]]:
+        records = (TextExample(s.text, s.pair, location=s.location) for s in samples)
+        for _, added in self.task.stream(records):
+            yield added
+
+    @abstractmethod
+    def result(self, samples: Sequence[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
+        """Return the result.
+
+        Args:
+            samples: the samples.
+            predictions: results of ``Classify`` in the same order.
+        """
+
+
+class TextClassification(LabelledEvaluation):
+    """Accuracy, F1 and Matthews correlation, with precision, recall and F1 of each label."""
+
+    name: ClassVar[str] = "text-classification"
+    problem: ClassVar[Problem] = "single_label_classification"
+
+    def result(self, samples: Sequence[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
+        """See ``LabelledEvaluation``."""
+        import numpy as np
+
+        labels = self.checkpoint.config.labels
+        actual = [self.number_of(label_name(s.label, s.location), s) for s in samples]
+        predicted = [labels.index(added["label"]) for added in predictions]
+        confusion = confusion_matrix(np.array(actual), np.array(predicted), len(labels))
+        metrics = {name: float(v) for name, v in classification_metrics(confusion).items()}
+        scores = class_scores(confusion)
+        return Result(
+            {**metrics, "samples": len(samples)},
+            {
+                "intervals": bootstrap_classification(confusion, self.seed),
+                "classes": {
+                    label: {
+                        **{name: float(values[number]) for name, values in scores.items()},
+                        "samples": int(confusion[number].sum()),
+                    }
+                    for number, label in enumerate(labels)
+                },
+                "confusion": {
+                    label: dict(zip(labels, map(int, row), strict=True))
+                    for label, row in zip(labels, confusion, strict=True)
+                },
+            },
+        )
+
+
+class Regression(LabelledEvaluation):
+    """Pearson's and Spearman's correlations, and the mean squared error."""
+
+    name: ClassVar[str] = "regression"
+    problem: ClassVar[Problem] = "regression"
+
+    def result(self, samples: Sequence[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
+        """See ``LabelledEvaluation``."""
+        import numpy as np
+
+        actual = np.array([label_number(s.label, s.location) for s in samples])
+        predicted = np.array([added["score"] for added in predictions])
+        intervals = bootstrap_samples(
+            lambda rows: regression_metrics(predicted[rows], actual[rows]), len(samples), self.seed
+        )
+        metrics = regression_metrics(predicted, actual)
+        return Result({**metrics, "samples": len(samples)}, {"intervals": intervals})
+
+
+class MultiLabel(LabelledEvaluation):
+    """F1 over all labels, its mean over labels, and samples with all labels right.
+
+    The labels of a sample are a list (JSON, Parquet), or text with commas.
+    """
+
+    name: ClassVar[str] = "multi-label"
+    problem: ClassVar[Problem] = "multi_label_classification"
+    unlabelled: ClassVar[bool] = True
+
+    def result(self, samples: Sequence[Sample], predictions: Iterator[dict[str, Any]]) -> Result:
+        """See ``LabelledEvaluation``."""
+        import numpy as np
+
+        labels = self.checkpoint.config.labels
+        actual = np.zeros((len(samples), len(labels)), bool)
+        predicted = np.zeros_like(actual)
+        for row, (sample, added) in enumerate(zip(samples, predictions, strict=True)):
+            for name in split_labels(sample, SEPARATOR):
+                actual[row, self.number_of(name, sample)] = True
+            predicted[row] = [label in added["labels"] for label in labels]
+        intervals = bootstrap_samples(
+            lambda rows: multi_label_metrics(predicted[rows], actual[rows]),
+            len(samples),
+            self.seed,
+        )
+        metrics = multi_label_metrics(predicted, actual)
+        return Result({**metrics, "samples": len(samples)}, {"intervals": intervals})

@@ -1,0 +1,42 @@
+"""Fine-tuning on labelled data: one file a task, on the trainer of pretraining.
+
+The module of a task is imported on first use.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+from zoo.errors import UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    from zoo.finetune.base import FineTuning
+
+# name -> (class, one-line help)
+TASKS = {
+    "text-classification": (
+        "zoo.finetune.classification:TextClassification",
+        "One label of a text or a pair of texts.",
+    ),
+    "regression": ("zoo.finetune.regression:Regression", "A number for a text or a pair."),
+    "token-classification": (
+        "zoo.finetune.tokens:TokenClassification",
+        "A label of each word: entities, parts of speech.",
+    ),
+    "multi-label": ("zoo.finetune.multi_label:MultiLabel", "Any number of labels of a text."),
+}
+
+
+def task_type(name: str) -> "type[FineTuning]":
+    """Return the class of a task.
+
+    Raises:
+        UsageError: no task has that name; the nearest is named.
+    """
+    if name not in TASKS:
+        raise UsageError(
+            f"no task of fine-tuning is called {name!r}",
+            did_you_mean(name, list(TASKS)) or f"there are {', '.join(TASKS)}",
+        )
+    module, _, attribute = TASKS[name][0].partition(":")
+    kind: type[FineTuning] = getattr(importlib.import_module(module), attribute)
+    return kind

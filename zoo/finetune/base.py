@@ -1,0 +1,169 @@
+"""Base class of fine-tuning tasks: from samples to rows, outputs and metrics."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from zoo.data.readers.labelled import Columns, read_samples
+from zoo.errors import UsageError
+from zoo.families.config import Config, Problem
+from zoo.finetune.rows import TokenizedRows, pad_and_stack, tokenize
+from zoo.objectives.base import (
+    Batch,
+    Example,
+    LossOutput,
+    Outputs,
+    TrainingObjective,
+)
+from zoo.tokenizers import TextTokenizer
+from zoo.training.config.finetune import FineTuneConfig, TableConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+LABELS = "labels"  # the tensor of a batch
+
+
+class FineTuning(TrainingObjective):
+    """Base class of tasks.
+
+    Args:
+        config: configuration of the model, with the labels of the data.
+        inputs: names of the model's inputs; the first is that of the ids.
+        pad_id: the padding token.
+        run: configuration of the run.
+
+    Raises:
+        UsageError: the task has no metric of the name in ``run``.
+
+    Attributes:
+        problem: problem type in the model's configuration; ``None`` for none.
+        default_metric: metric that selects the best checkpoint.
+    """
+
+    problem: ClassVar[Problem | None] = None
+    default_metric: ClassVar[str] = "loss"
+
+    def __init__(
+        self, config: Config, inputs: Sequence[str], pad_id: int, run: FineTuneConfig
+    ) -> None:
+        self.config, self.inputs, self.pad_id, self.run = config, tuple(inputs), pad_id, run
+        self.metric_for_best_model: str = run.metric_for_best_model or self.default_metric
+        if self.metric_for_best_model not in ("loss", *self.metric_names):
+            raise UsageError(
+                f"{self.name} has no metric {self.metric_for_best_model!r}",
+                f"it has loss, {', '.join(self.metric_names)}",
+            )
+        lower = self.metric_for_best_model in ("loss", "mse")
+        self.greater_is_better = (
+            not lower if run.greater_is_better is None else run.greater_is_better
+        )
+
+    @property
+    @abstractmethod
+    def metric_names(self) -> tuple[str, ...]:
+        """Names of the metrics of an evaluation."""
+
+    @classmethod
+    def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
+        """Return the samples of files.
+
+        Raises:
+            ZooError: see ``zoo.data.readers.labelled.read_samples``.
+        """
+        return read_samples(paths, Columns(data.text, data.label, data.pair))
+
+    @classmethod
+    def texts(cls, sample: Any) -> list[str]:
+        """Return the texts of a sample, on which a tokenizer may be trained."""
+        return [sample.text, *([] if sample.pair is None else [sample.pair])]
+
+    @classmethod
+    @abstractmethod
+    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
+        """Return the labels of a sample; none where labels are no classes.
+
+        Raises:
+            VerificationError: the label is of another kind.
+        """
+
+    @classmethod
+    def output_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of the model's outputs, for the labels of the data."""
+        return labels
+
+    @abstractmethod
+    def target(self, sample: Any) -> Any:
+        """Return the value of a sample in the tensor of labels.
+
+        Raises:
+            UsageError: the label is not one of the model's.
+        """
+
+    def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
+        """Tokenize samples.
+
+        Args:
+            samples: the samples.
+            tokenizer: tokenizer of the model.
+
+        Raises:
+            UsageError: a label is not one of the model's, or texts leave no room for tokens.
+        """
+        targets = np.array([self.target(sample) for sample in samples])
+        texts = [s.text if s.pair is None else (s.text, s.pair) for s in samples]
+        tokens = tokenize(texts, tokenizer, self.inputs, self.run.max_seq_len)
+        size = targets[0].size if self.problem == "multi_label_classification" else 1
+        counts = np.full(len(samples), size, np.int64)
+        return TokenizedRows(
+            tokens.starts, tokens.arrays, {LABELS: targets}, {self.name: counts}, tokens.truncated
+        )
+
+    def collate(self, examples: Sequence[Example]) -> Batch:
+        """Pad the rows of a batch to the longest one, and stack them."""
+        return pad_and_stack(
+            examples,
+            self.padding(),
+            list(self.loss_weights),
+            mask="attention_mask" in self.inputs,
+        )
+
+    def padding(self) -> dict[str, int]:
+        """Return name of an array -> value of its padding, where it is not 0."""
+        return {self.inputs[0]: self.pad_id}
+
+    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
+        """Return the logits of the head, float32."""
+        inputs = {name: batch[name] for name in self.inputs if name in batch}
+        return Outputs({self.name: model(**inputs)["logits"].float()})
+
+    def compute_metrics(self, predictions: "Mapping[str, Tensor]") -> dict[str, float]:
+        """See ``TrainingObjective``."""
+        return self.metrics({name: values.numpy() for name, values in predictions.items()})
+
+    @abstractmethod
+    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+        """Return the metrics of an evaluation, finite numbers; see ``compute_metrics``."""
+
+    @abstractmethod
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """See ``TrainingObjective``."""
+
+
+def require_known_label(name: str, labels: "Collection[str]", sample: Any) -> None:
+    """Check that a label is one of the model's.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if name not in labels:
+        shown = ", ".join(list(labels)[:8])
+        raise UsageError(
+            f"{sample.location}: the label {name!r} is not in the training data",
+            f"its labels are {shown}{', ...' if len(labels) > 8 else ''}",
+        )

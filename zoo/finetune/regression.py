@@ -1,0 +1,59 @@
+"""Regression: a number for a text or a pair of texts."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from torch.nn import functional as F
+
+from zoo.data.readers.labelled import label_number
+from zoo.evaluate.metrics import regression_metrics
+from zoo.families.config import Problem
+from zoo.finetune.base import LABELS, FineTuning
+from zoo.objectives.base import LossOutput, Outputs
+from zoo.training.config.finetune import TableConfig
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+
+class Regression(FineTuning):
+    """Squared error of one output."""
+
+    name: ClassVar[str] = "regression"
+    head: ClassVar[str] = "sequence-classification"
+    problem: ClassVar[Problem | None] = "regression"
+    default_metric: ClassVar[str] = "pearson"
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """See ``FineTuning``."""
+        return ("pearson", "spearman", "mse")
+
+    @classmethod
+    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
+        """Check that the label is a number, and return no class."""
+        label_number(sample.label, sample.location)
+        return ()
+
+    @classmethod
+    def output_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the name of the one output, as in transformers."""
+        return ("LABEL_0",)
+
+    def target(self, sample: Any) -> Any:
+        """Return the number, float32."""
+        return np.float32(label_number(sample.label, sample.location))
+
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the squared error."""
+        values, labels = outputs.logits[self.name].squeeze(-1), batch[LABELS]
+        return LossOutput(
+            {self.name: F.mse_loss(values, labels, reduction="sum")},
+            predictions={"prediction": values.detach(), "label": labels},
+        )
+
+    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+        """See ``zoo.evaluate.metrics.regression_metrics``."""
+        return regression_metrics(predictions["prediction"], predictions["label"])

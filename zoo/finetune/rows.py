@@ -1,0 +1,142 @@
+"""Tokenized rows of different lengths, and their batches."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from zoo.objectives.base import Batch, Example, ExampleDataset
+from zoo.tokenizers import TextTokenizer
+from zoo.tokenizers.tokenizer import Encoded, Text
+
+CHUNK = 4096  # texts that are tokenized together
+
+
+@dataclass(frozen=True)
+class TokenizedRows(ExampleDataset):
+    """Rows in memory, concatenated.
+
+    Attributes:
+        starts: first token of each row, and the number of tokens, (rows + 1,), int64.
+        arrays: name of an input or label -> one value per token, (tokens, ...).
+        values: name -> a value of each row, (rows, ...).
+        counts: loss term -> number of values that each row adds to the sum of the term, (rows,).
+        truncated: number of texts that were truncated.
+    """
+
+    starts: NDArray[np.int64]
+    arrays: Mapping[str, NDArray[Any]]
+    values: Mapping[str, NDArray[Any]]
+    counts: Mapping[str, NDArray[np.int64]]
+    truncated: int = 0
+
+    def __len__(self) -> int:
+        """See ``ExampleDataset``."""
+        return len(self.starts) - 1
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Number of tokens of each row, (rows,)."""
+        return np.diff(self.starts)
+
+    def example(self, index: int, rng: np.random.Generator) -> Example:
+        """See ``ExampleDataset``."""
+        tokens = slice(self.starts[index], self.starts[index + 1])
+        return Example(
+            {name: array[tokens] for name, array in self.arrays.items()},
+            {name: values[index] for name, values in self.values.items()},
+            counts={term: int(counts[index]) for term, counts in self.counts.items()},
+        )
+
+
+@dataclass(frozen=True)
+class TokenizedTexts:
+    """Texts as tokens, concatenated.
+
+    Attributes:
+        starts: see ``TokenizedRows``.
+        arrays: names of the model's inputs -> values, ids first.
+        truncated: number of texts that were truncated.
+        positions: for each text, start and end of each token in characters, and whether it is
+            special; empty if not asked for.
+    """
+
+    starts: NDArray[np.int64]
+    arrays: dict[str, NDArray[Any]]
+    truncated: int
+    positions: list[tuple[list[tuple[int, int]], list[bool]]]
+
+
+def tokenize(
+    texts: Sequence[Text],
+    tokenizer: TextTokenizer,
+    inputs: Sequence[str],
+    max_tokens: int,
+    *,
+    offsets: bool = False,
+) -> TokenizedTexts:
+    """Tokenize texts or pairs of texts.
+
+    Args:
+        texts: the texts.
+        tokenizer: the tokenizer.
+        inputs: names of the model's inputs; the first is that of the ids.
+        max_tokens: number of tokens that texts are truncated to, special ones included.
+        offsets: return the tokens' positions.
+
+    Raises:
+        UsageError: ``max_tokens`` leaves no room for text, or a text is not valid Unicode.
+    """
+    types, truncated, lengths = "token_type_ids" in inputs, 0, []
+    positions = list[tuple[list[tuple[int, int]], list[bool]]]()
+    ids, kinds = list[NDArray[Any]](), list[NDArray[Any]]()
+    for start in range(0, len(texts), CHUNK):
+        encoded: list[Encoded] = tokenizer.encode(
+            texts[start : start + CHUNK], max_tokens=max_tokens, offsets=offsets
+        )
+        lengths += [len(text.ids) for text in encoded]
+        truncated += sum(text.truncated > 0 for text in encoded)
+        ids += [np.array([token for text in encoded for token in text.ids], np.int32)]
+        if offsets:
+            positions += [(text.offsets, text.special) for text in encoded]
+        if types:
+            kinds += [np.array([kind for text in encoded for kind in text.type_ids], np.int8)]
+    arrays = {inputs[0]: np.concatenate(ids)}
+    if types and any(part.any() for part in kinds):
+        arrays["token_type_ids"] = np.concatenate(kinds)
+    return TokenizedTexts(np.cumsum([0, *lengths]), arrays, truncated, positions)
+
+
+def pad_and_stack(
+    examples: Sequence[Example], fill: Mapping[str, int], counts: Sequence[str], *, mask: bool
+) -> Batch:
+    """Return a batch of rows, padded on the right to the longest one.
+
+    Args:
+        examples: the rows.
+        fill: name of an array -> value of its padding; by default 0.
+        counts: names of the loss terms.
+        mask: whether the model takes an attention mask. Without padding there is none, which is
+            the model's default, and faster.
+    """
+    first = examples[0]
+    lengths = np.array([len(next(iter(row.arrays.values()))) for row in examples])
+    real = np.arange(lengths.max()) < lengths[:, None]  # (rows, tokens)
+    tensors = {}
+    for name, array in first.arrays.items():
+        stacked = np.full((*real.shape, *array.shape[1:]), fill.get(name, 0), np.int64)
+        stacked[real] = np.concatenate([row.arrays[name] for row in examples])
+        tensors[name] = torch.from_numpy(stacked)
+    if mask and not real.all():
+        tensors["attention_mask"] = torch.from_numpy(real.astype(np.int64))
+    for name in first.values:
+        tensors[name] = torch.from_numpy(np.stack([row.values[name] for row in examples]))
+    return Batch(
+        tensors=tensors,
+        counts={term: sum(row.counts[term] for row in examples) for term in counts},
+        rows=len(examples),
+        tokens=int(lengths.sum()),
+    )

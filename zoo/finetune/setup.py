@@ -1,0 +1,318 @@
+"""Setup of a fine-tuning run from its configuration: samples, labels, tokenizer, model, task."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+from torch import nn
+
+from zoo.checkpoint import TOKENIZER
+from zoo.data.readers.documents import expand_paths
+from zoo.data.readers.labelled import hold_out, sort_labels
+from zoo.data.tokenizer import ExistingTokenizer
+from zoo.errors import UsageError
+from zoo.families.base import Family
+from zoo.finetune import task_type
+from zoo.finetune.base import FineTuning
+from zoo.finetune.callbacks import EarlyStopping, LoadBestModel
+from zoo.finetune.model import Resumed, fit_config, pretrained_init, run_tokenizer, text_tokenizer
+from zoo.finetune.order import LengthGroupedOrder
+from zoo.finetune.rows import TokenizedRows
+from zoo.finetune.weights import check_head, freeze_lowest, load_backbone
+from zoo.io.digests.files import FileDigest, hash_file
+from zoo.objectives.base import Batch
+from zoo.plugins import get_family
+from zoo.training.base import RunSetup
+from zoo.training.callbacks import Callback
+from zoo.training.config.finetune import FineTuneConfig
+from zoo.training.dataloader import BatchLoader
+from zoo.training.distributed.context import DistContext
+from zoo.training.logging.jsonl import read_jsonl
+from zoo.training.logging.selection import select_loggers
+from zoo.training.setup import check_memory
+from zoo.training.state.pretrained import InitRecord
+from zoo.training.state.run_manifest import RunManifest
+
+LOG = logging.getLogger("zoo")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineTuneSetup(RunSetup):
+    """Samples, model configuration and task of a fine-tuning run, without devices.
+
+    Attributes:
+        objective: the task.
+        train_rows: tokenized training data.
+        eval_rows: tokenized evaluation data.
+        data: record of files, columns and labels.
+        run_tokenizer: tokenizer of the model; ``None`` where the family needs no file.
+        announce: log what the user should know about weights.
+    """
+
+    command: ClassVar[str] = "finetune"
+    config: FineTuneConfig
+    objective: FineTuning
+    train_rows: TokenizedRows
+    eval_rows: TokenizedRows
+    data: dict[str, Any]
+    run_tokenizer: ExistingTokenizer | None
+    announce: bool
+
+    @property
+    def tokenizer(self) -> ExistingTokenizer | None:
+        """See ``RunSetup``."""
+        return self.run_tokenizer
+
+    def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:
+        """See ``RunSetup``."""
+        config = self.config
+        return self._loader(
+            self.train_rows,
+            config.batch_size,
+            dist,
+            order=LengthGroupedOrder(self.train_rows.lengths, config.batch_size, config.seed),
+        )
+
+    def eval_batches(self, dist: DistContext) -> list[Batch]:
+        """See ``RunSetup``; rows are sorted by length."""
+        rows = self.eval_rows
+        order = rows.lengths.argsort(kind="stable").tolist()
+        shared = len(rows) % dist.world_size == 0  # otherwise each process evaluates all rows
+        alone = DistContext(0, 1, dist.device)
+        return self._loader(rows, len(rows), dist if shared else alone, order=order).make_batches(0)
+
+    def _loader(
+        self, rows: TokenizedRows, batch_size: int, dist: DistContext, *, order: Any
+    ) -> BatchLoader:
+        return BatchLoader(
+            self.objective,
+            rows,
+            seed=self.config.seed,
+            global_batch_size=batch_size,
+            micro_batch_size=self.config.micro_batch_size or self.config.batch_size,
+            rank=dist.rank,
+            world_size=dist.world_size,
+            order=order,
+        )
+
+    def manifest_fields(self) -> dict[str, Any]:
+        """See ``RunSetup``."""
+        tokenizer = self.run_tokenizer
+        return {"data": self.data, "tokenizer": None if tokenizer is None else tokenizer.info}
+
+    def require_same_data(self, run: Path, record: RunManifest) -> None:
+        """See ``RunSetup``."""
+        before = record.data or {}
+        for split in ("train", "eval"):
+            files, now = before.get(split, {}), self.data[split]
+            changed = [name for name in {**files, **now} if files.get(name) != now.get(name)]
+            if changed:
+                raise UsageError(
+                    f"{changed[0]} is not what {run} began with",
+                    "put it back as it was, or begin another run",
+                )
+
+    def training_record(self, run: Path, best: tuple[float, int] | None) -> dict[str, Any]:
+        """See ``RunSetup``: the metrics are those of the best evaluation."""
+        records = [r for r in read_jsonl(run) if best is not None and r["step"] == best[1]]
+        metrics: dict[str, float] = next(
+            (r["metrics"] for r in records if r["split"] == "validation"), {}
+        )
+        return {"task": self.config.task, "data": self.data, "metrics": metrics}
+
+    def run_files(self) -> dict[str, bytes]:
+        """See ``RunSetup``: the tokenizer, also one that was trained for the run."""
+        return {} if self.run_tokenizer is None else {TOKENIZER: self.run_tokenizer.json}
+
+    def load_pretrained(self, model: nn.Module) -> InitRecord:
+        """See ``RunSetup``."""
+        assert self.init is not None, "called for runs that start from a checkpoint"
+        return load_backbone(
+            self.init,
+            self.family,
+            self.objective.models_to_save(model)["model"],
+            reinit_layers=self.config.reinit_layers,
+            announce=self.announce,
+        )
+
+    def prepare_model(self, model: nn.Module) -> None:
+        """Freeze layers."""
+        freeze_lowest(model, self.config.freeze_layers)
+
+    def callbacks(self, run: Path) -> list[Callback]:
+        """See ``RunSetup``."""
+        patience = self.config.early_stopping_patience
+        stopping = [] if patience is None else [EarlyStopping(patience)]
+        return [*stopping, LoadBestModel(run)]
+
+
+def build_setup(
+    config: FineTuneConfig,
+    *,
+    offline: bool = False,
+    check_contents: bool = True,
+    resumed: Resumed | None = None,
+) -> FineTuneSetup:
+    """Read the samples, and make the model configuration and the task.
+
+    Args:
+        config: configuration of the run.
+        offline: make no network connection.
+        check_contents: whether this process logs what it found.
+        resumed: directory and manifest of a run that is resumed.
+
+    Raises:
+        UsageError: settings are inconsistent, or labels and columns do not fit.
+        SourceError, VerificationError: a file is missing or damaged.
+    """
+    task, announce = task_type(config.task), check_contents and resumed is None
+    family, loggers = get_family(config.family), select_loggers(config.report_to)
+    require_head(family, task)
+    train, evaluation = read_splits(task, config, announce=announce)
+    labels = fix_labels(task, config, train)
+    init = pretrained_init(config, family, offline=offline, resumed=resumed)
+    tokenizer = run_tokenizer(config, family, init, task, train, offline=offline, resumed=resumed)
+    model_config = fit_config(config, family, task, init, tokenizer, labels)
+    if init is not None and init.checkpoints and "head" not in init.init_config.new_modules:
+        reference = init.init_config.model
+        check_head(init.checkpoints["model"], reference, task.head, model_config.labels)
+    check_memory(family, model_config, task.head)
+    limit = family.max_seq_len(model_config) or config.max_seq_len
+    config = msgspec.structs.replace(config, max_seq_len=min(config.max_seq_len, limit))
+    encoder = text_tokenizer(family, model_config, tokenizer)
+    inputs = tuple(family.onnx(model_config, task.head).inputs)
+    objective = task(model_config, inputs, encoder.pad_id, config)
+    rows = objective.rows(train, encoder), objective.rows(evaluation, encoder)
+    config = config.resolved(
+        len(rows[0]),
+        metric_for_best_model=objective.metric_for_best_model,
+        greater_is_better=objective.greater_is_better,
+    )
+    if announce:
+        _announce(config, objective, rows)
+    return FineTuneSetup(
+        config=config,
+        family=family,
+        model_config=model_config,
+        objective=objective,
+        loggers=loggers,
+        init=init,
+        train_rows=rows[0],
+        eval_rows=rows[1],
+        data=_data_record(config, objective, rows),
+        run_tokenizer=tokenizer,
+        announce=announce,
+    )
+
+
+def require_head(family: Family, task: type[FineTuning]) -> None:
+    """Check that a family has the head of a task.
+
+    Raises:
+        UsageError: it has not.
+    """
+    if task.head not in family.heads():
+        raise UsageError(
+            f"{family.name} has no head {task.head}, which {task.name} needs", "see `zoo families`"
+        )
+
+
+def read_splits(
+    task: type[FineTuning], config: FineTuneConfig, *, announce: bool
+) -> tuple[list[Any], list[Any]]:
+    """Return the samples to train and to evaluate on.
+
+    Raises:
+        ZooError: see ``FineTuning.read`` and ``hold_out``.
+    """
+    data = config.data
+    train = task.read(data.train, data)
+    if data.eval:
+        return train, task.read(data.eval, data)
+    rest, held = hold_out(train, data.eval_fraction)
+    labels = {name for sample in rest for name in task.label_names(sample, data)}
+    back = [s for s in held if not labels.issuperset(task.label_names(s, data))]
+    if len(back) < len(held):  # a rare label is trained on rather than held out
+        known = set(map(id, back))
+        rest, held = [*rest, *back], [sample for sample in held if id(sample) not in known]
+    if announce:
+        LOG.info(
+            "%s of %s samples are held out for evaluation, by a hash of their texts",
+            f"{len(held):,}",
+            f"{len(train):,}",
+        )
+    return rest, held
+
+
+def fix_labels(
+    task: type[FineTuning], config: FineTuneConfig, train: Sequence[Any]
+) -> tuple[str, ...]:
+    """Return the labels in the order of the model's outputs.
+
+    Raises:
+        UsageError: a label of the settings has no samples, or the data has a single label.
+        VerificationError: a label is of another kind.
+    """
+    present = {name for sample in train for name in task.label_names(sample, config.data)}
+    labels = config.data.labels or sort_labels(present)
+    empty = [name for name in labels if name not in present]
+    if empty:
+        raise UsageError(
+            f"no sample of the training data has the label {empty[0]!r}", "leave it out"
+        )
+    if task.problem == "single_label_classification" and len(labels) < 2:
+        raise UsageError(
+            f"all samples of the training data have the label {labels[0]!r}",
+            "give data with two labels or more",
+        )
+    return labels
+
+
+def _announce(
+    config: FineTuneConfig, task: FineTuning, rows: tuple[TokenizedRows, TokenizedRows]
+) -> None:
+    """Log sizes, labels and truncated texts."""
+    train, evaluation = rows
+    LOG.info(
+        "%s samples, %s to evaluate, %s; %s steps",
+        f"{len(train):,}",
+        f"{len(evaluation):,}",
+        f"labels {', '.join(task.config.labels[:8])}"
+        if task.problem != "regression"
+        else "numbers",
+        f"{config.max_steps:,}",
+    )
+    cut, total = train.truncated + evaluation.truncated, len(train) + len(evaluation)
+    if cut:
+        LOG.warning(
+            "warning: %s of %s texts are longer than %s tokens, and were truncated",
+            f"{cut:,}",
+            f"{total:,}",
+            config.max_seq_len,
+        )
+
+
+def _data_record(
+    config: FineTuneConfig, task: FineTuning, rows: tuple[TokenizedRows, TokenizedRows]
+) -> dict[str, Any]:
+    """Return the record of the data in ``run.json``."""
+    data = config.data
+    return {
+        "train": _digests(data.train),
+        "eval": _digests(data.eval),
+        "columns": {"text": data.text, "pair": data.pair, "label": data.label},
+        "labels": list(task.config.labels),
+        "rows": {"train": len(rows[0]), "eval": len(rows[1])},
+        "truncated": rows[0].truncated + rows[1].truncated,
+    }
+
+
+def _digests(paths: Sequence[str]) -> Mapping[str, Any]:
+    """Return path -> size and digest of each file."""
+    digests: dict[str, FileDigest] = {
+        str(file): hash_file(file) for file in (expand_paths(paths) if paths else ())
+    }
+    return msgspec.to_builtins(digests)  # type: ignore[no-any-return]

@@ -1,0 +1,146 @@
+"""Token classification: a label of each word, predicted at its first token."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from torch.nn import functional as F
+
+from zoo.data.readers.labelled import Columns
+from zoo.data.readers.words import WordsSample, first_tokens, is_iob, read_words, repair_iob
+from zoo.evaluate.entities import entity_counts, entity_scores
+from zoo.evaluate.metrics import classification_metrics, confusion_matrix
+from zoo.finetune.base import LABELS, FineTuning, require_known_label
+from zoo.finetune.classification import class_weights
+from zoo.finetune.rows import TokenizedRows, tokenize
+from zoo.objectives.base import LossOutput, Outputs
+from zoo.tokenizers import TextTokenizer
+from zoo.training.config.finetune import TableConfig
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+LOG = logging.getLogger("zoo")
+IGNORED = -100  # label of tokens without one
+
+
+class TokenClassification(FineTuning):
+    """Cross-entropy of the label of each word, at its first token (Devlin et al. 2019, sec. 5.3).
+
+    Spans that begin with ``I-`` are repaired, see ``repair_iob``, and counted.
+    """
+
+    name: ClassVar[str] = "token-classification"
+    head: ClassVar[str] = "token-classification"
+    weights: tuple[float, ...] | None = None
+
+    @property
+    def default_metric(self) -> str:  # type: ignore[override]
+        """``f1`` of entities, or accuracy where labels mark no spans."""
+        return "f1" if is_iob(self.config.labels) else "accuracy"
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """See ``FineTuning``."""
+        spans = is_iob(self.config.labels)
+        return ("accuracy", *(("precision", "recall", "f1") if spans else ("f1_macro",)))
+
+    @classmethod
+    def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
+        """See ``FineTuning``."""
+        samples = read_words(paths, Columns(data.text, data.label))
+        if not is_iob(name for sample in samples for name in sample.labels):
+            return samples
+        repaired = [WordsSample(s.words, repair_iob(s.labels), s.location) for s in samples]
+        changed = sum(
+            old != new
+            for before, after in zip(samples, repaired, strict=True)
+            for old, new in zip(before.labels, after.labels, strict=True)
+        )
+        if changed:
+            LOG.warning(
+                "warning: %s spans of %s began with I-, and now begin with B-",
+                f"{changed:,}",
+                ", ".join(paths),
+            )
+        return repaired
+
+    @classmethod
+    def texts(cls, sample: Any) -> list[str]:
+        """See ``FineTuning``."""
+        return [" ".join(sample.words)]
+
+    @classmethod
+    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
+        """See ``FineTuning``."""
+        labels: tuple[str, ...] = sample.labels
+        return labels
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.config.labels)}
+
+    def target(self, sample: Any) -> Any:
+        """Return the index of each word's label, (words,)."""
+        for name in sample.labels:
+            require_known_label(name, self._numbers, sample)
+        return np.array([self._numbers[name] for name in sample.labels])
+
+    def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
+        """See ``FineTuning``."""
+        targets = [self.target(sample) for sample in samples]
+        texts = [" ".join(sample.words) for sample in samples]
+        tokens = tokenize(texts, tokenizer, self.inputs, self.run.max_seq_len, offsets=True)
+        labels = np.full(int(tokens.starts[-1]), IGNORED, np.int32)
+        counts = np.zeros(len(samples), np.int64)
+        for row, (sample, target) in enumerate(zip(samples, targets, strict=True)):
+            start = tokens.starts[row]
+            for word, token in first_tokens(sample.words, *tokens.positions[row]).items():
+                labels[start + token] = target[word]
+                counts[row] += 1
+        if self.weights is None and self.run.class_weights is not None:
+            numbers = np.bincount(labels[labels != IGNORED], minlength=len(self.config.labels))
+            self.weights = class_weights(self.run.class_weights, self.config.labels, numbers)
+        arrays = {**tokens.arrays, LABELS: labels}
+        return TokenizedRows(tokens.starts, arrays, {}, {self.name: counts}, tokens.truncated)
+
+    def padding(self) -> dict[str, int]:
+        """See ``FineTuning``."""
+        return {**super().padding(), LABELS: IGNORED}
+
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the cross-entropy."""
+        logits, labels = outputs.logits[self.name], batch[LABELS]
+        weight = None if self.weights is None else logits.new_tensor(self.weights)
+        flat = logits.flatten(0, 1), labels.flatten()
+        loss = F.cross_entropy(*flat, weight=weight, reduction="sum", ignore_index=IGNORED)
+        scored = labels != IGNORED
+        return LossOutput(
+            {self.name: loss},
+            predictions={
+                "prediction": logits.detach().argmax(-1)[scored],
+                "label": labels[scored],
+                "begins": (scored.cumsum(-1) == 1)[scored],  # the first word of a sentence
+            },
+        )
+
+    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+        """Return the accuracy of words, and precision, recall and F1 of entities or labels."""
+        labels, predicted = predictions["label"], predictions["prediction"]
+        confusion = confusion_matrix(labels, predicted, len(self.config.labels))
+        overall = {name: float(v) for name, v in classification_metrics(confusion).items()}
+        if not is_iob(self.config.labels):
+            macro = overall.get("f1_macro", overall.get("f1", 0.0))
+            return {"accuracy": overall["accuracy"], "f1_macro": macro}
+        names = np.array(self.config.labels, object)
+        cuts = np.flatnonzero(predictions["begins"])[1:]
+        actual, guessed = (np.split(names[values], cuts) for values in (labels, predicted))
+        counts = [
+            numbers
+            for first, second in zip(actual, guessed, strict=True)
+            for numbers in entity_counts(first.tolist(), second.tolist()).values()
+        ]
+        return {"accuracy": overall["accuracy"], **entity_scores(counts)}

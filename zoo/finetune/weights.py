@@ -1,0 +1,160 @@
+"""Initial weights of fine-tuning: a pretrained backbone, and a head that is new or goes on."""
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import torch
+from torch import Tensor, nn
+
+from zoo.checkpoint import Checkpoint
+from zoo.errors import UsageError
+from zoo.families.base import Family
+from zoo.families.config import Config
+from zoo.objectives.base import TrainedModel
+from zoo.training.state.load_weights import MissingWeights, copy_weights
+from zoo.training.state.pretrained import InitRecord, ModelRecord, PretrainedInit
+
+LOG = logging.getLogger("zoo")
+HEAD = "head"
+
+
+def check_head(checkpoint: Checkpoint, reference: str, head: str, labels: Sequence[str]) -> None:
+    """Check that the head of a checkpoint, if it is for the same task, has the labels of the data.
+
+    Args:
+        checkpoint: the checkpoint.
+        reference: reference to it, for the message.
+        head: head of the model to train.
+        labels: names of its outputs.
+
+    Raises:
+        UsageError: the labels differ.
+    """
+    before = checkpoint.config.labels
+    unnamed = tuple(f"LABEL_{number}" for number in range(len(labels)))
+    numbered = tuple(map(str, range(len(labels))))
+    fits = before == tuple(labels) or (before == unnamed and tuple(labels) in (numbered, unnamed))
+    if checkpoint.head_name == head and not fits:
+        raise UsageError(
+            f"{reference} has a head for {_list(before)}, and the data has {_list(labels)}",
+            f"--set init_from.new_modules=[{HEAD}] begins with a new head",
+        )
+
+
+def _list(labels: Sequence[str]) -> str:
+    return ", ".join(labels[:4]) + (f", ... ({len(labels)} in all)" if len(labels) > 4 else "")
+
+
+@torch.no_grad()
+def load_backbone(
+    init: PretrainedInit,
+    family: Family,
+    network: TrainedModel,
+    *,
+    reinit_layers: int,
+    announce: bool,
+) -> InitRecord:
+    """Load a checkpoint into a model whose head may be new.
+
+    Args:
+        init: the checkpoint; modules named in ``new_modules`` keep their new weights.
+        family: family of the model.
+        network: the model, with new weights.
+        reinit_layers: number of highest layers that keep their new weights.
+        announce: log the names of the modules with new weights.
+
+    Returns:
+        Record of the checkpoint and of the parameters that stay new.
+
+    Raises:
+        UsageError: the checkpoint lacks a part of the backbone, or is of another size.
+        VerificationError: the checkpoint is damaged.
+    """
+    checkpoint, reference = init.checkpoints["model"], init.init_config.model
+    model, filled = network.module, dict[int, Tensor]()
+    skip = [*init.init_config.new_modules, *_highest(model, reinit_layers)]
+    unused = copy_weights(reference, checkpoint, network, filled, skip=skip)
+    missing = MissingWeights(model, filled, [])
+    optional = _outside_backbone(family, network.config, network.head)
+    new = [
+        name
+        for name in missing.names
+        if name in optional or any(name.startswith(f"{part}.") for part in skip)
+    ]
+    missing.validate(new, reference, f"the head {network.head}")
+    if announce:
+        _announce(reference, missing.modules(new), model, new)
+    record = ModelRecord(
+        reference=reference,
+        head=checkpoint.head_name,
+        source=checkpoint.manifest.source,
+        files=checkpoint.manifest.files,
+        unused=unused,
+    )
+    return InitRecord(
+        config=msgspec.to_builtins(init.config),
+        tokenizer=None if init.tokenizer is None else init.tokenizer.info,
+        models={"model": record},
+        new_parameters=new,
+    )
+
+
+def _outside_backbone(family: Family, config: Config, head: str) -> set[str]:
+    """Return the parameters of a model that the bare backbone lacks, or need not have."""
+    backbone = family.weights(config, "none").entries()
+    required = {entry.target for entry in backbone if not entry.optional}
+    return {entry.target for entry in family.weights(config, head).entries()} - required
+
+
+def _announce(reference: str, modules: Sequence[str], model: nn.Module, new: Sequence[str]) -> None:
+    if not new:
+        LOG.info("all weights are those of %s, its head included", reference)
+        return
+    state = model.state_dict()
+    count = sum(state[name].numel() for name in new)
+    LOG.info("new weights, which %s has not: %s (%s)", reference, ", ".join(modules), f"{count:,}")
+
+
+def stacks(model: nn.Module) -> Iterator[tuple[str, int]]:
+    """Yield name and length of the lists of layers of a model."""
+    for name, module in model.named_modules():
+        if name.split(".")[-1] == "layers" and isinstance(module, nn.ModuleList):
+            yield name, len(module)
+
+
+def _highest(model: nn.Module, count: int) -> list[str]:
+    """Return the names of the highest layers of each stack and of the pooler."""
+    if not count:
+        return []
+    layers = [
+        f"{name}.{number}"
+        for name, depth in stacks(model)
+        for number in range(max(0, depth - count), depth)
+    ]
+    return [*layers, "pooler"]
+
+
+def freeze_lowest(model: nn.Module, count: int) -> None:
+    """Exclude the embeddings and the lowest layers of each stack from training, in place.
+
+    Args:
+        model: the model.
+        count: number of layers; 0 for none, embeddings included.
+
+    Raises:
+        UsageError: the model has fewer layers.
+    """
+    if not count:
+        return
+    depths = dict(stacks(model))
+    if count > max(depths.values(), default=0):
+        raise UsageError(
+            f"{count} layers cannot be frozen: the model has {max(depths.values(), default=0)}",
+            "give a lower --freeze",
+        )
+    frozen = [f"{name}.{k}." for name, depth in depths.items() for k in range(min(count, depth))]
+    for name, parameter in model.named_parameters():
+        below = "embeddings" in name.split(".")[:-1]
+        if below or name.startswith(tuple(frozen)):
+            parameter.requires_grad_(False)

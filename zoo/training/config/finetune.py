@@ -1,0 +1,203 @@
+"""The configuration of a fine-tuning run; see ``zoo.finetune``."""
+
+import math
+from typing import Any, ClassVar, Literal, Self
+
+import msgspec
+
+from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig
+from zoo.io.limits import MAX_NEW_VOCABULARY, MAX_ROW_TOKENS, MAX_RUN_NUMBER
+from zoo.training.config.schema import InitConfig
+
+
+class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Labelled data of a run.
+
+    Attributes:
+        train: files to train on.
+        eval: files to evaluate on; empty to hold out a part of ``train``.
+        eval_fraction: fraction of the samples to hold out, selected by a hash of their contents.
+        text: column of the text; its number, from 1, in a file without a header.
+        pair: column of the second text of a pair; ``None`` for single texts.
+        label: column of the label.
+        labels: all labels, in the order of the model's outputs; ``None`` for those of the training
+            data, sorted, integers as numbers.
+        label_separator: separator of the labels of a sample of multi-label classification.
+    """
+
+    train: tuple[str, ...]
+    eval: tuple[str, ...] = ()
+    eval_fraction: float = 0.1
+    text: str = "text"
+    pair: str | None = None
+    label: str = "label"
+    labels: tuple[str, ...] | None = None
+    label_separator: str = ","
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: there is no file, a path contains a NUL, or a value is out of its range.
+        """
+        if not self.train:
+            raise ValueError("train names no file")
+        for path in (*self.train, *self.eval):
+            if "\0" in path:
+                raise ValueError(f"{path!r} is no path: it holds a NUL")
+        if not 0 < self.eval_fraction < 1:
+            raise ValueError(f"eval_fraction is {self.eval_fraction}, not between 0 and 1")
+        if not self.label_separator:
+            raise ValueError("label_separator is empty")
+
+
+class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Configuration of a fine-tuning run. A name that transformers has means the same there.
+
+    Attributes:
+        task: name of the task, see ``zoo.finetune.TASKS``.
+        task_args: options of the task.
+        family: name of the model family.
+        init_from: pretrained weights to start from; ``None`` for new weights. Modules named in
+            ``new_modules`` get new weights even if the checkpoint has some.
+        size: model size of the family, for new weights.
+        tokenizer: checkpoint whose tokenizer is used, or ``train`` for one that is trained on the
+            texts, for new weights.
+        vocab_size: vocabulary size of a tokenizer that is trained; ``None`` for that of the size.
+        config: fields of the model's configuration to change; of a pretrained model, dropout alone.
+        data: the labelled data.
+        preset: name of the preset that the defaults are from, see ``Family.presets``.
+        max_seq_len: number of tokens that texts are truncated to, at most the model's limit.
+        batch_size: number of samples per step, over all micro-batches and ranks.
+        micro_batch_size: number of samples per forward pass; ``None`` for the whole step.
+        num_train_epochs: number of passes over the data, unless ``max_steps`` is given.
+        max_steps: number of optimizer steps; 0 to compute it from ``num_train_epochs``.
+        warmup_ratio: fraction of the steps that are warm-up, unless ``lr_scheduler.warmup_steps``
+            is given.
+        optimizer: settings of the optimizer, with ``layerwise_lr_decay``.
+        lr_scheduler: learning-rate schedule.
+        ema_decay: decay of an exponential moving average of the weights, or ``None``.
+        freeze_layers: number of lowest layers of each stack that are not trained, and with them the
+            embeddings; 0 to train all.
+        reinit_layers: number of highest layers of each stack, and the pooler, that get new weights
+            (Zhang et al. 2021, arXiv:2006.05987, section 5).
+        class_weights: weight of each label in the loss: ``balanced`` for weights in inverse
+            proportion to the labels' frequencies, with a mean of 1 over the samples; or a weight
+            for each label.
+        metric_for_best_model: value of an evaluation that selects the best checkpoint, which
+            becomes the final model: ``loss``, or a metric; ``None`` for that of the task.
+        greater_is_better: whether a higher value is better; ``None`` to decide by its name.
+        early_stopping_patience: number of evaluations in a row without a better value after which
+            the run ends; ``None`` to train to the last step.
+        seed, precision, compile, gradient_checkpointing, fsdp, logging_steps, report_to: see
+            ``TrainConfig``.
+        eval_steps: number of steps between evaluations; 0 for an epoch.
+        save_steps: number of steps between checkpoints; 0 for ``eval_steps``.
+        save_total_limit: number of last checkpoints to keep, besides the best one.
+    """
+
+    batch_option: ClassVar[str] = "batch_size"
+    seq_len_warmup_steps: ClassVar[int] = 0
+
+    task: str
+    task_args: dict[str, Any] = msgspec.field(default_factory=dict)
+    family: str
+    init_from: InitConfig | None = None
+    size: str | None = None
+    tokenizer: str | None = None
+    vocab_size: int | None = None
+    config: dict[str, Any] = msgspec.field(default_factory=dict)
+    data: TableConfig
+    preset: str | None = None
+    max_seq_len: int = 128
+    batch_size: int = 32
+    micro_batch_size: int | None = None
+    num_train_epochs: float = 3.0
+    max_steps: int = 0
+    warmup_ratio: float = 0.0
+    optimizer: OptimizerConfig
+    lr_scheduler: LRSchedulerConfig = LRSchedulerConfig()
+    ema_decay: float | None = None
+    freeze_layers: int = 0
+    reinit_layers: int = 0
+    class_weights: Literal["balanced"] | dict[str, float] | None = None
+    metric_for_best_model: str | None = None
+    greater_is_better: bool | None = None
+    early_stopping_patience: int | None = None
+    seed: int = 0
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    compile: bool = False
+    gradient_checkpointing: bool = False
+    fsdp: bool = False
+    logging_steps: int = 10
+    eval_steps: int = 0
+    save_steps: int = 0
+    save_total_limit: int = 1
+    report_to: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: a number is out of its range.
+        """
+        for name, least, most in (
+            ("max_seq_len", 1, MAX_ROW_TOKENS),
+            ("batch_size", 1, MAX_RUN_NUMBER),
+            ("micro_batch_size", 1, MAX_RUN_NUMBER),
+            ("vocab_size", 1, MAX_NEW_VOCABULARY),
+            ("max_steps", 0, MAX_RUN_NUMBER),
+            ("freeze_layers", 0, MAX_RUN_NUMBER),
+            ("reinit_layers", 0, MAX_RUN_NUMBER),
+            ("early_stopping_patience", 1, MAX_RUN_NUMBER),
+            ("logging_steps", 1, MAX_RUN_NUMBER),
+            ("eval_steps", 0, MAX_RUN_NUMBER),
+            ("save_steps", 0, MAX_RUN_NUMBER),
+            ("save_total_limit", 1, MAX_RUN_NUMBER),
+        ):
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                raise ValueError(f"{name} is {value}, and {least} to {most:,} is accepted")
+        if not 0 < self.num_train_epochs < math.inf:
+            raise ValueError(f"num_train_epochs is {self.num_train_epochs}, not positive")
+        if not 0 <= self.warmup_ratio < 1:
+            raise ValueError(f"warmup_ratio is {self.warmup_ratio}, which is not in [0, 1)")
+        if self.ema_decay is not None and not 0 <= self.ema_decay < 1:
+            raise ValueError(f"ema_decay is {self.ema_decay}, which is not in [0, 1)")
+        if not -(2**63) <= self.seed < 2**64:
+            raise ValueError(f"seed is {self.seed}, which is more than 64 bits hold")
+        if self.save_steps and self.eval_steps % self.save_steps:
+            raise ValueError(
+                f"save_steps is {self.save_steps}, and does not divide eval_steps: the best "
+                "evaluation has to have a checkpoint"
+            )
+
+    @property
+    def run_name(self) -> str:
+        """Name of the default directory of a run."""
+        return f"{self.family}-{self.task.replace('/', '-')}"
+
+    def step_sizes(self) -> list[int]:
+        """Return the numbers of rows that a step may have."""
+        return [self.batch_size]
+
+    def resolved(self, rows: int, **changes: Any) -> Self:
+        """Return the configuration with the numbers of steps that follow from the data.
+
+        Args:
+            rows: number of rows of the training data.
+            **changes: further fields to set.
+        """
+        steps = self.max_steps or math.ceil(self.num_train_epochs * rows / self.batch_size)
+        eval_steps = self.eval_steps or min(steps, math.ceil(rows / self.batch_size))
+        schedule, warmup = self.lr_scheduler, math.ceil(self.warmup_ratio * steps)
+        if not schedule.warmup_steps and warmup:
+            schedule = msgspec.structs.replace(schedule, warmup_steps=warmup)
+        return msgspec.structs.replace(
+            self,
+            max_steps=steps,
+            eval_steps=eval_steps,
+            save_steps=self.save_steps or eval_steps,
+            lr_scheduler=schedule,
+            **changes,
+        )

@@ -66,9 +66,9 @@ def test_the_best_checkpoint_becomes_the_final_model(
     losses = {record["step"]: record["loss"] for record in records(run, "validation")}
     best = max(losses, key=losses.__getitem__)
     assert best < 12, losses
-    kept = list_checkpoints(run)
-    assert set(kept) == {best, 12}
-    weights = load_file(kept[best] / "weights.safetensors")
+    checkpoints = list_checkpoints(run)
+    assert set(checkpoints) == {best, 12}
+    weights = load_file(checkpoints[best] / "weights.safetensors")
     final = load_file(run / "model" / "model.safetensors")
     assert weights.keys() == final.keys()
     assert [name for name in final if not torch.equal(final[name], weights[name])] == []
@@ -218,8 +218,11 @@ def test_the_median_of_several_seeds_is_kept(pretrained: Pretrained, tmp_path: P
     low, middle, high = sorted(best.values())
     assert summary["metrics"]["accuracy"] == {"median": middle, "lowest": low, "highest": high}
     assert best[summary["median_run"]] == middle
-    kept = (runs / "model" / "model.safetensors").read_bytes()
-    assert kept == (runs / summary["median_run"] / "model" / "model.safetensors").read_bytes()
+    median_weights = (runs / "model" / "model.safetensors").read_bytes()
+    assert (
+        median_weights
+        == (runs / summary["median_run"] / "model" / "model.safetensors").read_bytes()
+    )
 
 
 def test_numbers_are_predicted(pretrained: Pretrained, tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ def mean_ranks(values: "Floats") -> "NDArray[np.float64]":
 
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = counts.cumsum()
-    ranks: NDArray[np.float64] = (ends - (counts - 1) / 2)[inverse]
-    return ranks
+    mean: NDArray[np.float64] = (ends - (counts - 1) / 2)[inverse]
+    return mean
 
 
 def binomial_error(accuracy: float, count: int) -> float:

@@ -115,8 +115,8 @@ def command(
     )
 
     def finish(directory: Path, runs: list[Path]) -> dict[str, str]:
-        kept = keep_median(directory, runs)
-        return {"model": str(kept), "summary": str(directory / "summary.json")}
+        model_path = keep_median(directory, runs)
+        return {"model": str(model_path), "summary": str(directory / "summary.json")}
 
     run_command(ctx, FINETUNE, request, device=device, as_json=as_json, finish_seeds=finish)
 

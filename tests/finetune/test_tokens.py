@@ -1,0 +1,169 @@
+"""Labels of words: files, first tokens, repaired spans, losses, entity scores, evaluation."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zoo
+from tests.finetune.conftest import Pretrained
+from tests.finetune.making import finetune, settings, setup_of, texts, write_table
+from tests.finetune.test_losses import reference_losses, training_losses
+from tests.training.runs import records
+from zoo.data.readers.labelled import Columns
+from zoo.data.readers.words import first_tokens, is_iob, read_words, repair_iob
+from zoo.errors import VerificationError
+from zoo.evaluate.entities import entities, entity_counts, entity_scores
+
+TASK = "token-classification"
+
+
+def tagged(path: Path, count: int = 40, seed: int = 0) -> Path:
+    """Write sentences whose vowels are entities, two of a kind in a row making one."""
+    lines = []
+    for text in texts(count, seed):
+        before = "O"
+        for word in text.split():
+            kind = {"a": "LOW", "b": "LOW", "e": "MID"}.get(word)
+            label = "O" if kind is None else f"{'I' if before[2:] == kind else 'B'}-{kind}"
+            lines.append(f"{word}\t{label}")
+            before = label
+        lines.append("")
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_columns_of_words(tmp_path: Path) -> None:
+    (tmp_path / "t.conll").write_text("-DOCSTART- O\n\nHe NP B-X\nran VB O\n\n\nShe NP O\n")
+    samples = read_words([tmp_path / "t.conll"], Columns())
+    assert [(s.words, s.labels) for s in samples] == [
+        (("He", "ran"), ("B-X", "O")),
+        (("She",), ("O",)),
+    ]
+    assert read_words([tmp_path / "t.conll"], Columns("1", "2"))[0].labels == ("NP", "VB")
+    (tmp_path / "t.conll").write_text("He B-X\nran\n")
+    with pytest.raises(VerificationError, match=r"t\.conll:2 has 1 columns"):
+        read_words([tmp_path / "t.conll"], Columns())
+
+
+def test_universal_dependencies(tmp_path: Path) -> None:
+    """Words that are split (2-3) or added (4.1) are not those of the text's annotation."""
+    lines = ["# text = I can't", "1\tI\tI\tPRON\tPRP", "2-3\tcan't\t_\t_\t_", "2\tca\tcan\tAUX\tMD"]
+    lines += ["3\tn't\tnot\tPART\tRB", "3.1\tgo\tgo\tVERB\tVB", "", "1\tGo\tgo\tVERB\tVB", ""]
+    (tmp_path / "t.conllu").write_text("\n".join(lines))
+    samples = read_words([tmp_path / "t.conllu"], Columns())
+    assert [(s.words, s.labels) for s in samples] == [
+        (("I", "ca", "n't"), ("PRON", "AUX", "PART")),
+        (("Go",), ("VERB",)),
+    ]
+
+
+def test_lists_of_words(tmp_path: Path) -> None:
+    rows = [{"tokens": ["a", "b"], "tags": [3, "x"]}]
+    table = write_table(tmp_path / "t.jsonl", rows)
+    (sample,) = read_words([table], Columns("tokens", "tags"))
+    assert (sample.words, sample.labels) == (("a", "b"), ("3", "x"))
+    table.write_text(json.dumps({"tokens": ["a"], "tags": []}))
+    with pytest.raises(VerificationError, match="has 1 words and 0 labels"):
+        read_words([table], Columns("tokens", "tags"))
+
+
+def test_spans_begin_with_b() -> None:
+    assert repair_iob(["I-X", "I-X", "O", "I-Y", "I-X", "B-X", "I-X"]) == (
+        "B-X",
+        "I-X",
+        "O",
+        "B-Y",
+        "B-X",
+        "B-X",
+        "I-X",
+    )
+    assert is_iob(["O", "B-X", "I-X"]) and not is_iob(["NOUN", "O"]) and not is_iob(["O"])
+
+
+def test_first_tokens_of_words() -> None:
+    """Offsets of a tokenizer whose tokens include the space before, and of one whose do not."""
+    words, special = ["ab", "c", "def"], [True, False, False, False, False]
+    spaced = [(0, 0), (0, 2), (2, 4), (4, 6), (6, 8)]
+    assert first_tokens(words, spaced, special) == {0: 1, 1: 2, 2: 3}
+    plain = [(0, 0), (0, 1), (1, 2), (3, 4), (5, 8)]
+    assert first_tokens(words, plain, special) == {0: 1, 1: 3, 2: 4}
+
+
+def test_entities_equal_those_of_seqeval() -> None:
+    metrics: Any = pytest.importorskip("seqeval.metrics")
+    labelling: Any = pytest.importorskip("seqeval.metrics.sequence_labeling")
+    import random
+
+    rng, names = random.Random(0), ["O", "B-X", "I-X", "B-Y", "I-Y"]
+    pairs = [
+        tuple([rng.choice(names) for _ in range(rng.randint(1, 12))] for _ in range(2))
+        for _ in range(300)
+    ]
+    actual = [first for first, second in pairs]
+    guessed = [(second * 12)[: len(first)] for first, second in pairs]
+    assert [entities(row) for row in actual] == [set(labelling.get_entities(row)) for row in actual]
+    counts = [
+        numbers
+        for first, second in zip(actual, guessed, strict=True)
+        for numbers in entity_counts(first, second).values()
+    ]
+    assert entity_scores(counts) == pytest.approx(
+        {
+            "precision": metrics.precision_score(actual, guessed),
+            "recall": metrics.recall_score(actual, guessed),
+            "f1": metrics.f1_score(actual, guessed),
+        },
+        abs=1e-12,
+    )
+
+
+def test_losses_are_those_of_the_reference(pretrained: Pretrained, tmp_path: Path) -> None:
+    labels = ["B-LOW", "B-MID", "I-LOW", "I-MID", "O"]
+    names = {"id2label": dict(enumerate(labels)), "label2id": {n: k for k, n in enumerate(labels)}}
+    model, source = pretrained("BertForTokenClassification", **names)
+    tree = settings(model, tagged(tmp_path / "t.conll", 80), task=TASK, micro_batch_size=8)
+    run = finetune(tmp_path / "run", tree)
+    expected = reference_losses(run, source, "BertForTokenClassification")
+    assert training_losses(run) == pytest.approx(expected, abs=1e-5)
+    assert set(records(run, "validation")[-1]["metrics"]) == {
+        "accuracy",
+        "precision",
+        "recall",
+        "f1",
+    }
+
+
+def test_labels_are_at_first_tokens(pretrained: Pretrained, tmp_path: Path) -> None:
+    """``ab`` is two tokens, of which the second has no label and counts in no loss."""
+    model, _ = pretrained()
+    table = tmp_path / "t.conll"
+    table.write_text("ab X\na Y\n\nc X\n\n" * 10)
+    tree = settings(model, table, task=TASK, max_steps=1, data={"eval": [str(table)]})
+    setup = setup_of(finetune(tmp_path / "run", tree))
+    rows = setup.train_rows
+    index = int(rows.lengths.argmax())
+    example = rows.example(index, None)  # type: ignore[arg-type]
+    assert example.arrays["labels"].tolist() == [-100, 0, -100, 1, -100]
+    assert example.counts == {TASK: 2}
+
+
+def test_the_metrics_are_those_of_the_predictions(pretrained: Pretrained, tmp_path: Path) -> None:
+    """Accuracy and F1 of the last evaluation, from the labels that ``zoo run classify`` gives."""
+    model, _ = pretrained()
+    held = tagged(tmp_path / "e.conll", seed=5)
+    tree = settings(model, tagged(tmp_path / "t.conll", 80), task=TASK, data={"eval": [str(held)]})
+    run = finetune(tmp_path / "run", {**tree, "max_steps": 40, "eval_steps": 40, "save_steps": 40})
+    samples = read_words([held], Columns())
+    results = zoo.load(run / "model", backend="cpu").classify([" ".join(s.words) for s in samples])
+    counts, hits, words = list[tuple[int, ...]](), 0, 0
+    for sample, result in zip(samples, results, strict=True):
+        predicted = [token["label"] for token in result["tokens"]]
+        assert len(predicted) == len(sample.words), "each letter is a token"
+        counts += entity_counts(sample.labels, predicted).values()
+        hits += sum(a == b for a, b in zip(sample.labels, predicted, strict=True))
+        words += len(predicted)
+    metrics = records(run, "validation")[-1]["metrics"]
+    assert metrics["accuracy"] == pytest.approx(hits / words)
+    assert metrics["f1"] == pytest.approx(entity_scores(counts)["f1"])

@@ -96,6 +96,7 @@ class FineTuneSetup(RunSetup):
             rank=dist.rank,
             world_size=dist.world_size,
             order=order,
+            device=dist.device,
         )
 
     def manifest_fields(self) -> dict[str, Any]:

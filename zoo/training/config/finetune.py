@@ -89,8 +89,8 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         greater_is_better: whether a higher value is better; ``None`` to decide by its name.
         early_stopping_patience: number of evaluations in a row without a better value after which
             the run ends; ``None`` to train to the last step.
-        seed, precision, compile, gradient_checkpointing, fsdp, logging_steps, report_to: see
-            ``TrainConfig``.
+        seed, precision, compile, deterministic, gradient_checkpointing, fsdp, logging_steps,
+            report_to: see ``TrainConfig``.
         eval_steps: number of steps between evaluations; 0 for an epoch.
         save_steps: number of steps between checkpoints; 0 for ``eval_steps``.
         save_total_limit: number of last checkpoints to keep, besides the best one.
@@ -127,6 +127,7 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     seed: int = 0
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     compile: bool = False
+    deterministic: bool = False
     gradient_checkpointing: bool = False
     fsdp: bool = False
     logging_steps: int = 10

@@ -14,6 +14,7 @@ from tests.training.runs import records
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.words import first_tokens, is_iob, read_words, repair_iob
 from zoo.errors import VerificationError
+from zoo.evaluate import make_evaluation
 from zoo.evaluate.entities import entities, entity_counts, entity_scores
 
 TASK = "token-classification"
@@ -167,3 +168,37 @@ def test_the_metrics_are_those_of_the_predictions(pretrained: Pretrained, tmp_pa
     metrics = records(run, "validation")[-1]["metrics"]
     assert metrics["accuracy"] == pytest.approx(hits / words)
     assert metrics["f1"] == pytest.approx(entity_scores(counts)["f1"])
+
+
+@pytest.mark.parametrize("spans", [True, False], ids=["entities", "labels"])
+def test_an_evaluation_has_the_scores_of_classify(
+    pretrained: Pretrained, tmp_path: Path, spans: bool
+) -> None:
+    """From labels that ``classify`` gives for single letters, each of them one token."""
+    labels = ["B-X", "I-X", "O"] if spans else ["ADJ", "NOUN", "VERB"]
+    names = {"id2label": dict(enumerate(labels)), "label2id": {n: k for k, n in enumerate(labels)}}
+    path, _ = pretrained("BertForTokenClassification", **names)
+    model = zoo.load(path, backend="cpu")
+    sentences = texts(12)
+    results = model.classify(sentences)
+    predicted = [[token["label"] for token in result["tokens"]] for result in results]
+    actual = [[labels[k % 3] if k % 4 else name for k, name in enumerate(row)] for row in predicted]
+    lines = [
+        "\n".join(f"{w}\t{n}" for w, n in zip(t.split(), row, strict=True)) + "\n"
+        for t, row in zip(sentences, actual, strict=True)
+    ]
+    (tmp_path / "t.conll").write_text("\n".join(lines))
+    result = make_evaluation(TASK, model.checkpoint, model.session).evaluate([tmp_path / "t.conll"])
+    if spans:
+        actual = [list(repair_iob(row)) for row in actual]
+        pairs = zip(actual, predicted, strict=True)
+        counts = [numbers for pair in pairs for numbers in entity_counts(*pair).values()]
+        assert result.metrics["f1"] == pytest.approx(entity_scores(counts)["f1"])
+    words = sum(map(len, actual))
+    hits = sum(
+        a == p for x, y in zip(actual, predicted, strict=True) for a, p in zip(x, y, strict=True)
+    )
+    assert result.metrics["accuracy"] == pytest.approx(hits / words)
+    assert (result.metrics["words"], result.metrics["sentences"]) == (words, 12)
+    low, high = result.details["intervals"]["accuracy"]
+    assert low <= result.metrics["accuracy"] <= high

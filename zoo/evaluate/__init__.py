@@ -35,6 +35,10 @@ EVALUATIONS = {
         "Predict the label of texts or pairs.",
     ),
     "regression": ("zoo.evaluate.labelled:Regression", "Predict a number for texts or pairs."),
+    "token-classification": (
+        "zoo.evaluate.words:TokenClassification",
+        "Predict the label of each word.",
+    ),
     "multi-label": ("zoo.evaluate.labelled:MultiLabel", "Predict all labels of texts or pairs."),
 }
 

@@ -11,7 +11,8 @@ from zoo.cli.output import result, table
 from zoo.evaluate import EVALUATIONS
 
 TASK_HELP = "\n".join(f"  {name:20}{text}" for name, (_, text) in EVALUATIONS.items())
-LABELLED = ("text-classification", "regression", "multi-label")
+TEXTS = ("text-classification", "regression", "multi-label")
+LABELLED = (*TEXTS, "token-classification")
 # options of single evaluations
 OPTIONS = {
     "stride": ("perplexity",),
@@ -19,7 +20,7 @@ OPTIONS = {
     "replace_prob": ("replaced-tokens",),
     "seed": ("replaced-tokens", *LABELLED),
     "text": LABELLED,
-    "pair": LABELLED,
+    "pair": TEXTS,
     "label": LABELLED,
 }
 

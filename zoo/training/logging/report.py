@@ -51,11 +51,12 @@ def _values(history: RunHistory) -> dict[str, Any]:
         "command": shlex.join(history.manifest.get("command") or ()),
         "settings": history.config_text.strip(),
         "settings_file": SETTINGS,
+        "kind": history.manifest.get("kind", "pretrain"),
     }
 
 
 def _title(history: RunHistory) -> str:
-    names = (history.config.get(name) for name in ("family", "size", "objective"))
+    names = (history.config.get(name) for name in ("family", "size", "objective", "task"))
     return " \N{MIDDLE DOT} ".join(str(name) for name in names if name) or "pretraining"
 
 
@@ -70,7 +71,7 @@ def _facts(history: RunHistory) -> Iterator[tuple[str, str, str]]:
     """Yield name, value and note of each key figure."""
     best, train, speed = history.best, history.train, history.performance
     if best is not None:
-        lowest = f"lowest at step {best['step']:,}: {best['loss']:.4f}"
+        lowest = f"{history.best_name} at step {best['step']:,}: {best['loss']:.4f}"
         yield "validation loss", f"{history.validation[-1]['loss']:.4f}", lowest
     if train:
         yield "training loss", f"{train[-1]['loss']:.4f}", f"at step {train[-1]['step']:,}"
@@ -84,6 +85,9 @@ def _facts(history: RunHistory) -> Iterator[tuple[str, str, str]]:
         yield "tokens a second", format_count(rate), used
         memory = max(record.get("memory_bytes", 0) for record in speed)
         yield "peak memory", f"{memory / 1e9:.2f} GB", ""
+    samples = (history.manifest.get("data") or {}).get("rows", {})
+    if samples:
+        yield "samples", f"{samples['train']:,}", f"{samples['eval']:,} to evaluate"
     corpus = Path(history.manifest.get("corpus", ""))
     digest = history.manifest.get("corpus_digest", "")
     yield "corpus", corpus.name, f"BLAKE3 {digest[:12]}\N{HORIZONTAL ELLIPSIS}" if digest else ""
@@ -149,6 +153,7 @@ def _validation(history: RunHistory) -> dict[str, Any] | None:
             for r in shown
         ],
         "best": next(k for k, r in enumerate(shown) if r is best),
+        "best_name": "the lowest loss" if history.best_name == "lowest" else history.best_name,
         "interval": interval,
         "count": f"{len(records):,}",
     }

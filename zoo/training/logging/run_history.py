@@ -40,6 +40,12 @@ class RunHistory:
         """The best evaluation: that of the lowest loss, unless the settings name a metric."""
         return min(self.validation, key=self.rank, default=None)
 
+    @property
+    def best_name(self) -> str:
+        """The best evaluation in words: ``lowest`` for the loss, or ``best accuracy``."""
+        name = self.config.get("metric_for_best_model") or "loss"
+        return "lowest" if name == "loss" else f"best {name.replace('_', ' ')}"
+
     def rank(self, evaluation: Record) -> float:
         """Return the value that selects the best evaluation, lower for a better one."""
         name = self.config.get("metric_for_best_model") or "loss"

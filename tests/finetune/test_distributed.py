@@ -1,0 +1,32 @@
+"""A run of two processes equals that of one."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.finetune.conftest import Pretrained
+from tests.finetune.making import finetune, labelled, settings
+from tests.training.runs import records
+from tests.training.test_distributed import torchrun
+
+
+def test_two_processes_have_the_losses_and_metrics_of_one(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    """With an evaluation that splits between them, and one of an odd number of samples."""
+    import yaml
+
+    model, _ = pretrained()
+    for count in (20, 21):
+        held = labelled(tmp_path / f"e{count}.tsv", count, seed=1)
+        tree = settings(model, labelled(tmp_path / "t.tsv"), data={"eval": [str(held)]})
+        file = tmp_path / f"{count}.yaml"
+        file.write_text(yaml.safe_dump(tree))
+        one_process = finetune(tmp_path / f"one{count}", tree)
+        run = tmp_path / f"two{count}"
+        torchrun("-m", "zoo", "finetune", str(file), "--device", "cpu", "-o", str(run))
+        for split in ("train", "validation"):
+            expected = records(one_process, split)
+            for record, other in zip(records(run, split), expected, strict=True):
+                assert record["loss"] == pytest.approx(other["loss"], abs=1e-5)
+                assert record["metrics"] == pytest.approx(other["metrics"], abs=1e-5)

@@ -1,5 +1,6 @@
 """Request handlers of the test Hub, with faults."""
 
+import base64
 import contextlib
 import gzip
 import json
@@ -9,6 +10,8 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
+
+import yaml
 
 from tests.hub.hub_server import (
     LISTING,
@@ -40,6 +43,17 @@ class Handler(BaseHTTPRequestHandler):
     def answer(self) -> None:
         raise AssertionError("each server has its own")
 
+    def body(self) -> bytes:
+        """Return the body of a request, which may be sent in chunks."""
+        if self.headers.get("transfer-encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("content-length") or 0))
+        body = b""
+        while size := int(self.rfile.readline(), 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
+
     @property
     def authorized(self) -> bool:
         return self.headers.get("authorization") == f"Bearer {TOKEN}"
@@ -65,7 +79,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.hub.chaos is not None:
             return self.hub.chaos(self.command, size)
         waiting = self.hub.faults[what]
-        return waiting.pop(0) if waiting and self.command == "GET" else Fault()
+        return waiting.pop(0) if waiting and self.command != "HEAD" else Fault()
 
     def failed(self, what: str, fault: Fault) -> bool:
         """Send the response of a fault."""
@@ -203,6 +217,89 @@ class ApiHandler(Handler):
         headers |= {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(content))}
         self.send(302, b"", {"Location": f"{self.hub.storage}/{etag}", **headers})
 
+    def do_POST(self) -> None:
+        """Answer a step of an upload, as huggingface_hub sends them."""
+        content = self.body()
+        path = unquote(urlsplit(self.path).path)
+        self.note(path, sent=len(content))
+        if self.failed(path, self.fault(path)):
+            return
+        if not self.authorized:
+            return self.refuse(401)
+        if path == "/api/repos/create":
+            self.create_repo(json.loads(content))
+        elif path == "/api/validate-yaml":
+            self.validate_yaml(json.loads(content)["content"])
+        elif match := re.fullmatch(r"/api/models/(.+)/preupload/main", path):
+            self.preupload(match[1], json.loads(content))
+        elif re.fullmatch(r"/(.+)\.git/info/lfs/objects/batch", path):
+            self.batch(json.loads(content))
+        elif match := re.fullmatch(r"/api/models/(.+)/commit/main", path):
+            self.commit(match[1], [json.loads(line) for line in content.splitlines()])
+        else:
+            self.refuse(404)
+
+    def answer_json(self, value: Any, status: int = 200) -> None:
+        self.send(status, json.dumps(value).encode(), {"Content-Type": "application/json"})
+
+    def create_repo(self, fields: dict[str, Any]) -> None:
+        name = f"{fields['organization']}/{fields['name']}"
+        exists = name in self.hub.repos
+        if not exists:
+            self.hub.repos[name] = Repo(private=fields.get("visibility") == "private")
+        self.answer_json({"url": f"{self.hub.url}/{name}"}, 409 if exists else 200)
+
+    def validate_yaml(self, text: str) -> None:
+        try:
+            metadata = yaml.safe_load(text.split("---")[1]) if text.startswith("---") else {}
+            errors = [] if isinstance(metadata, dict) else [{"message": "no map"}]
+        except yaml.YAMLError as error:
+            errors = [{"message": str(error)}]
+        self.answer_json({"errors": errors, "warnings": []}, 400 if errors else 200)
+
+    def preupload(self, name: str, fields: dict[str, Any]) -> None:
+        if (repo := self.repo(name)) is None:
+            return
+        head = repo.refs.get("main")
+        files = []
+        for file in fields["files"]:
+            path = file["path"]
+            entry: dict[str, Any] = {"path": path, "shouldIgnore": False}
+            entry["uploadMode"] = "lfs" if is_large(path) else "regular"
+            if head is not None and path in head.files:
+                entry["oid"] = etag_of(path, head.files[path])
+            files.append(entry)
+        self.answer_json({"files": files})
+
+    def batch(self, fields: dict[str, Any]) -> None:
+        assert fields["operation"] == "upload" and "basic" in fields["transfers"]
+        objects = []
+        for entry in fields["objects"]:
+            if self.hub.large(entry["oid"]) is None:
+                href = {"href": f"{self.hub.storage}/{entry['oid']}", "header": {}}
+                entry = {**entry, "actions": {"upload": href}}
+            objects.append(entry)
+        self.answer_json({"transfer": "basic", "objects": objects})
+
+    def commit(self, name: str, lines: list[dict[str, Any]]) -> None:
+        if (repo := self.repo(name)) is None:
+            return
+        head = repo.refs.get("main")
+        files = dict(head.files) if head else {}
+        for line in lines:
+            value = line["value"]
+            if line["key"] == "header":
+                self.hub.messages.append(value["summary"])
+            elif line["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif (content := self.hub.large(value["oid"])) is not None:
+                files[value["path"]] = content
+            else:
+                return self.refuse(400)
+        sha = self.hub.add(name, files)
+        url = f"{self.hub.url}/{name}/commit/{sha}"
+        self.answer_json({"success": True, "commitOid": sha, "commitUrl": url})
+
 
 class StorageHandler(Handler):
     """Handler of the contents of large files, by digest."""
@@ -213,3 +310,15 @@ class StorageHandler(Handler):
             return self.refuse(404)
         name, content = blob
         self.send_file(name, content, {"ETag": '"of the storage"'})
+
+    def do_PUT(self) -> None:
+        """Store a large file whose digest is that of the address."""
+        content = self.body()
+        digest = self.path.strip("/")
+        self.note(digest, sent=len(content))
+        if self.failed(digest, self.fault(digest)):
+            return
+        if etag_of(".bin", content) != digest:
+            return self.refuse(400)
+        self.hub.uploads[digest] = content
+        self.send(200, b"", {})

@@ -61,6 +61,7 @@ class Repo:
     commits: list[Commit] = field(default_factory=list)
     refs: dict[str, Commit] = field(default_factory=dict)
     gated: bool = False
+    private: bool = False
 
     def find(self, revision: str) -> Commit | None:
         return self.refs.get(revision) or next((c for c in self.commits if c.sha == revision), None)
@@ -87,6 +88,8 @@ class Hub:
         self.repos: dict[str, Repo] = {}
         self.faults: dict[str, list[Fault]] = defaultdict(list)
         self.requests: list[Request] = []
+        self.uploads: dict[str, bytes] = {}  # digest -> contents of files in storage, not committed
+        self.messages: list[str] = []  # of the commits that were uploaded
         self.sizes: dict[str, int] = {}  # lengths in the file list that differ from the files
         self.chaos: Callable[[str, int], Fault] | None = None  # returns faults by method and size
         self.closing = threading.Event()
@@ -133,6 +136,11 @@ class Hub:
     def requested(self, what: str, method: str = "GET") -> list[int]:
         """Return the start positions of the requests for a file."""
         return [r.begin for r in self.requests if r.what == what and r.method == method]
+
+    def large(self, etag: str) -> bytes | None:
+        """Return the contents of a large file that is in storage."""
+        blob = self.blob(etag)
+        return blob[1] if blob else self.uploads.get(etag)
 
     def blob(self, etag: str) -> tuple[str, bytes] | None:
         for repo in self.repos.values():

@@ -25,6 +25,7 @@ COMMANDS = {
         "zoo.cli.models.verify",
         "Verify a model, an export, a corpus or a training run.",
     ),
+    "push": ("zoo.cli.models.push", "Upload a model to the Hub; lists the files first."),
     "pretrain": (
         "zoo.cli.training.pretrain",
         "Pretrain a model on raw text; a resumed run is bit-identical.",

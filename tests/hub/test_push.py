@@ -1,0 +1,155 @@
+"""``zoo push``: uploads to the Hub on loopback, by the real client."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.checkpoints import Make
+from tests.hub.hub_server import TOKEN, Fault, Hub
+from zoo.cli.models.push import command
+from zoo.convert import convert
+from zoo.errors import ZooError
+from zoo.hub.reference import resolve
+from zoo.hub.source import CheckpointDir, locate_or_download
+
+REPO = "someone/tiny-copy"
+CREATE, COMMIT = "/api/repos/create", f"/api/models/{REPO}/commit/main"
+WEIGHTS = "model.safetensors"
+
+
+@pytest.fixture
+def directory(hub_checkpoint: Make, tmp_path: Path) -> Path:
+    """A directory of ``zoo convert --to hub``."""
+    convert(CheckpointDir(hub_checkpoint("BertForMaskedLM"), "source"), tmp_path / "ours")
+    convert(CheckpointDir(tmp_path / "ours", "ours"), tmp_path / "back", to="hub")
+    return tmp_path / "back"
+
+
+@pytest.fixture
+def token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for file in path.rglob("*")
+        if file.is_file() and file.name != ".zoo.json"
+    }
+
+
+def push(*arguments: object) -> Result:
+    return CliRunner().invoke(command, list(map(str, arguments)))
+
+
+def pushed(*arguments: object) -> str:
+    """Upload, and return what is printed; the token is not."""
+    done = push(*arguments, "--yes")
+    assert done.exception is None, done.exception
+    assert TOKEN not in done.output
+    return done.stdout
+
+
+def failure(done: Result, code: int) -> str:
+    """Check for the exit code of an error and for one line; return the line."""
+    assert isinstance(done.exception, ZooError) and done.exception.exit_code == code
+    line = str(done.exception)
+    assert "\n" not in line and TOKEN not in line + done.output
+    return line
+
+
+def test_without_yes_the_files_are_listed_and_nothing_is_sent(directory: Path, hub: Hub) -> None:
+    (directory / "notes.txt").write_text("mine")
+    done = push(directory, REPO, "--json")
+    assert done.exception is None, done.exception
+    value = json.loads(done.stdout)
+    expected = {n: c for n, c in files_of(directory).items() if n != "notes.txt"}
+    assert {file["name"]: file["sha256"] for file in value["files"]} == {
+        name: hashlib.sha256(content).hexdigest() for name, content in expected.items()
+    }
+    assert {file["name"]: file["bytes"] for file in value["files"]} == {
+        name: len(content) for name, content in expected.items()
+    }
+    assert value["left_out"] == ["notes.txt"] and value["uploaded"] is False
+    assert value["private"] is True and value["commit"] is None
+    assert "notes.txt is left out" in done.stderr
+    printed = push(directory, REPO).stdout
+    assert f"would go to {REPO}, which is private if it is new; add --yes" in printed
+    assert "licence: none" in printed
+    assert hub.requests == []
+
+
+def test_an_upload_is_downloaded_as_it_was(
+    directory: Path, hub: Hub, token: None, tmp_path: Path
+) -> None:
+    printed = pushed(directory, REPO, "--message", "First version")
+    repo = hub.repos[REPO]
+    assert repo.private and hub.messages == ["First version"]
+    assert repo.refs["main"].files == files_of(directory)
+    assert f"{hub.url}/{REPO}/commit/{repo.refs['main'].sha}" in printed
+    digest = hashlib.sha256((directory / WEIGHTS).read_bytes()).hexdigest()
+    stored = [request for request in hub.requests if request.what == digest]
+    assert [request.method for request in stored] == ["PUT"]
+    assert not stored[0].authorized  # the storage must not see the token
+    convert(locate_or_download(resolve(REPO)), tmp_path / "again")
+    expected = (tmp_path / "ours" / WEIGHTS).read_bytes()
+    assert (tmp_path / "again" / WEIGHTS).read_bytes() == expected
+
+
+def test_a_second_upload_sends_what_changed(directory: Path, hub: Hub, token: None) -> None:
+    pushed(directory, REPO, "--public")
+    assert not hub.repos[REPO].private
+    hub.requests.clear()
+    card = directory / "README.md"
+    card.write_text(card.read_text() + "\nEdited by hand.\n")
+    pushed(directory, REPO)
+    assert hub.repos[REPO].refs["main"].files == files_of(directory)
+    assert [request for request in hub.requests if request.method == "PUT"] == []
+    assert not hub.repos[REPO].private  # a repository keeps its visibility
+    pushed(directory, REPO)  # nothing changed
+    assert len(hub.messages) == 2
+
+
+def test_transient_failures_are_repeated(directory: Path, hub: Hub, token: None) -> None:
+    soon = {"Retry-After": "0"}
+    hub.fail(COMMIT, Fault(status=503, headers=soon))
+    hub.fail(f"/{REPO}.git/info/lfs/objects/batch", Fault(status=502, headers=soon))
+    pushed(directory, REPO)
+    assert hub.repos[REPO].refs["main"].files == files_of(directory)
+
+
+def test_refusals_are_one_line(directory: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    no_token = failure(push(directory, REPO, "--yes"), 4)
+    assert no_token == "an upload needs an access token; set $HF_TOKEN"
+    monkeypatch.setenv("HF_TOKEN", "hf_other")
+    denied = failure(push(directory, REPO, "--yes"), 4)
+    assert "answered 401" in denied and "check $HF_TOKEN" in denied and "hf_other" not in denied
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    hub.fail(CREATE, Fault(status=403))
+    assert "answered 403" in failure(push(directory, REPO, "--yes"), 4)
+    hub.fail(COMMIT, *[Fault(status=500, headers={"Retry-After": "0"})] * 4)
+    assert "try again: files that arrived" in failure(push(directory, REPO, "--yes"), 4)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert "needs a connection" in failure(push(directory, REPO, "--yes"), 2)
+
+
+def test_other_directories_are_refused(directory: Path, tmp_path: Path) -> None:
+    ours = tmp_path / "ours"
+    assert f"zoo convert {ours} --to hub -o {ours}-hub" in failure(push(ours, REPO), 2)
+    source = tmp_path / "source"
+    assert "did not write it" in failure(push(source, REPO), 2)
+    assert "is not a directory" in failure(push(tmp_path / "no", REPO), 2)
+    assert "give organisation/name" in failure(push(directory, "tiny"), 2)
+    card = directory / "README.md"
+    card.write_text("---\nlicense: [\n---\n")
+    assert "metadata are not YAML" in failure(push(directory, REPO), 3)
+    card.unlink()
+    weights = directory / WEIGHTS
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert "was changed" in failure(push(directory, REPO), 3)
+    weights.unlink()
+    assert "is missing" in failure(push(directory, REPO), 3)

@@ -1,0 +1,77 @@
+"""The command ``zoo push``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from zoo.cli.options import common_options
+from zoo.cli.output import note, result, table
+
+if TYPE_CHECKING:
+    from zoo.hub.upload_plan import UploadPlan
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  zoo convert ./model --to hub -o ./hub-directory
+  zoo push ./hub-directory organisation/name
+  zoo push ./hub-directory organisation/name --yes"""
+)
+@click.argument("path", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("repo", metavar="REPO")
+@click.option("--yes", is_flag=True, help="Upload; without it, nothing is sent.")
+@click.option("--public", is_flag=True, help="Make a new repository public.")
+@click.option(
+    "--message",
+    metavar="TEXT",
+    default="Upload model",
+    show_default=True,
+    help="Message of the commit.",
+)
+@common_options
+def command(path: Path, repo: str, yes: bool, public: bool, message: str, as_json: bool) -> None:
+    """Upload a directory of `zoo convert --to hub` to a Hub repository.
+
+    Without --yes, the files that would be sent are listed. A new repository is private. The access
+    token is that of $HF_TOKEN, or of `hf auth login`.
+    """
+    from zoo.hub.upload_plan import plan_upload
+
+    plan = plan_upload(path, repo)
+    commit = None
+    if yes:
+        from zoo.hub.upload import upload
+
+        commit = upload(plan, repo, private=not public, message=message)
+    for name in plan.left_out:
+        note(f"{path / name} is left out: it is not of `zoo convert --to hub`")
+    value = {
+        "path": str(path),
+        "repo": repo,
+        "private": not public,
+        "licence": plan.licence,
+        "files": [
+            {"name": name, "bytes": file.bytes, "sha256": file.sha256}
+            for name, file in plan.files.items()
+        ],
+        "left_out": list(plan.left_out),
+        "uploaded": yes,
+        "commit": commit,
+    }
+    result(value, _lines(plan, repo, public, commit), as_json=as_json)
+
+
+def _lines(plan: "UploadPlan", repo: str, public: bool, commit: str | None) -> list[str]:
+    rows = [(name, f"{file.bytes:,}", file.sha256 or "") for name, file in plan.files.items()]
+    licence = plan.licence or "none: the model card states no licence"
+    lines = [*table(rows, ("file", "bytes", "sha256")), f"licence: {licence}"]
+    if commit is not None:
+        return [*lines, f"uploaded {plan.bytes:,} bytes: {commit}"]
+    visibility = "public" if public else "private"
+    return [
+        *lines,
+        f"{plan.bytes:,} bytes would go to {repo}, which is {visibility} if it is new; add --yes "
+        "to upload them",
+    ]

@@ -1,0 +1,114 @@
+"""Uploads of directories in the Hub's layout, over HTTP, by huggingface_hub.
+
+Every step can be repeated: a file that the repository has is not sent again, and a commit without
+changes is not made. Large files are sent one after another in the calling thread, whose requests
+have the checks of ``HubCall``; the clients of hf_xet have none.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import httpx2
+from huggingface_hub import CommitOperationAdd, HfApi, constants, get_token
+from huggingface_hub.utils import (  # type: ignore[attr-defined]
+    are_progress_bars_disabled,
+    disable_progress_bars,
+    enable_progress_bars,
+)
+
+from zoo.errors import SourceError, UsageError
+from zoo.hub.client import HubCall
+from zoo.hub.errors import HubRequest
+from zoo.hub.listing import check_names, is_offline
+from zoo.hub.retry import TransientError, with_retries
+from zoo.hub.upload_plan import UploadPlan
+from zoo.io.limits import HUB_LISTING_BYTES
+from zoo.io.progress import progress
+
+BRANCH = "main"
+Result = TypeVar("Result")
+
+
+class UploadCall(HubCall):
+    """Context of one request of an upload."""
+
+    def __init__(self, repo: str) -> None:
+        super().__init__(HubRequest(repo, BRANCH), HUB_LISTING_BYTES)
+
+    def on_response(self, response: httpx2.Response) -> None:
+        """See ``HubCall``; that a repository exists is no error."""
+        if response.status_code == 409 and response.url.path.endswith("/api/repos/create"):
+            return
+        super().on_response(response)
+
+    def run(self, request: Callable[[], Result]) -> Result:
+        """Return the result of a request, repeated after transient failures.
+
+        Raises:
+            SourceError: the Hub refuses or fails.
+        """
+
+        def attempt() -> Result:
+            with self.active():
+                return request()
+
+        try:
+            return with_retries(attempt)
+        except TransientError as error:
+            hint = "try again: files that arrived are not sent again"
+            raise SourceError(error.what, hint) from None
+
+
+def upload(plan: UploadPlan, repo: str, *, private: bool, message: str) -> str:
+    """Upload a directory in one commit; create the repository if there is none.
+
+    Args:
+        plan: the files.
+        repo: name of the repository, ``organisation/name``.
+        private: visibility of a new repository; one that exists keeps its own.
+        message: message of the commit.
+
+    Returns:
+        address of the commit.
+
+    Raises:
+        UsageError: the name is not valid, or connections are not allowed.
+        SourceError: there is no token, or the Hub refuses or fails.
+    """
+    check_names(repo, BRANCH)
+    if is_offline():
+        raise UsageError("an upload needs a connection", "unset $HF_HUB_OFFLINE")
+    if get_token() is None:
+        raise SourceError("an upload needs an access token", "set $HF_TOKEN")
+    api, call = HfApi(library_name="zoo"), UploadCall(repo)
+    with _plain_http(), progress("uploading", plan.bytes, bytes_=True) as advance:
+        call.run(lambda: api.create_repo(repo, private=private, exist_ok=True))
+        additions = [CommitOperationAdd(name, str(plan.path / name)) for name in plan.files]
+        for addition in additions:
+            _upload_if_large(api, call, repo, addition)
+            advance(plan.files[addition.path_in_repo].bytes)
+        commit = call.run(
+            lambda: api.create_commit(repo, additions, commit_message=message, revision=BRANCH)
+        )
+    return str(commit.commit_url)
+
+
+def _upload_if_large(api: HfApi, call: UploadCall, repo: str, addition: CommitOperationAdd) -> None:
+    """Upload a file that the Hub keeps outside of git; others are part of the commit."""
+    call.run(lambda: api.preupload_lfs_files(repo, [addition], revision=BRANCH, free_memory=False))
+
+
+@contextlib.contextmanager
+def _plain_http() -> Iterator[None]:
+    """Upload by HTTP, without progress bars of huggingface_hub."""
+    without_xet, quiet = constants.HF_HUB_DISABLE_XET, are_progress_bars_disabled()
+    constants.HF_HUB_DISABLE_XET = True
+    if not quiet:
+        disable_progress_bars()
+    try:
+        yield
+    finally:
+        constants.HF_HUB_DISABLE_XET = without_xet
+        if not quiet:
+            enable_progress_bars()

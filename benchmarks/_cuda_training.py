@@ -1,0 +1,390 @@
+"""The training half of ``benchmarks.cuda``: one step, timed, of the zoo and of transformers."""
+
+import importlib.util
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.conformance.hf_reference import reference_model
+from zoo.objectives.base import Objective
+from zoo.training.callbacks import flops_per_token
+from zoo.training.config.schema import build_config
+from zoo.training.dataloader import train_dataloader
+from zoo.training.distributed.context import DistContext
+from zoo.training.loss_module import LossModule
+from zoo.training.setup import TrainSetup, build_setup
+from zoo.training.state.state_dict import unique_state_dict
+from zoo.training.trainer import Trainer
+
+TOKENIZER_TOKENS = 4096  # of the tokenizer that is trained on the text; models have their own size
+WARM_UP = {"cuda": 5, "cpu": 1}  # steps that are not timed: the first ones compile
+Item = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A model that is pretrained.
+
+    Attributes:
+        name: first column of the table.
+        family: name of the family.
+        size: size of the family.
+        objective: name of the objective.
+        seq_len: tokens per row.
+        rows: rows per step.
+        peer: what transformers runs.
+        data: the text and its tokenizer, settings of the run; by default the text of the package.
+    """
+
+    name: str
+    family: str
+    size: str
+    objective: str
+    seq_len: int
+    rows: int
+    peer: str = "Trainer"
+    data: Mapping[str, Any] = field(default_factory=lambda: {"vocab_size": TOKENIZER_TOKENS})
+
+
+def build(workload: Workload, *, compiled: bool, dropout: bool = True) -> TrainSetup:
+    """Return corpus, configuration and objective of a workload, in bfloat16 on CUDA."""
+    from zoo.plugins import get_family
+
+    sizes: Any = get_family(workload.family).sizes()[workload.size]
+    tiny = workload.size == "tiny"  # which has the vocabulary of the tokenizer
+    config: dict[str, Any] = {} if tiny else {"vocab_size": sizes.vocab_size}
+    if not dropout:
+        config |= {name: 0.0 for name in sizes.__struct_fields__ if name.endswith("dropout")}
+    values = {
+        "family": workload.family,
+        "size": workload.size,
+        "objective": workload.objective,
+        **workload.data,
+        "config": config,
+        "seq_len": workload.seq_len,
+        "seq_len_warmup": None,
+        "global_batch_tokens": workload.seq_len * workload.rows,
+        "max_steps": 1000,
+        "optimizer": {"name": "adamw", "learning_rate": 1e-4, "weight_decay": 0.01},
+        "lr_scheduler": {"name": "linear", "warmup_steps": 10, "min_lr_ratio": 0.0},
+        "compile": compiled,
+        "report_to": [],
+    }
+    return build_setup(build_config(values, {}))
+
+
+def new_model(setup: TrainSetup) -> nn.Module:
+    torch.manual_seed(0)
+    return setup.objective.model(setup.family, setup.model_config)
+
+
+def timed(step: Callable[[int], int], steps: int, device: torch.device) -> float:
+    """Return tokens per second of some steps, after those of the warm-up."""
+
+    def now() -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    warm_up = WARM_UP[device.type]
+    for index in range(warm_up):
+        step(index)
+    start = now()
+    tokens = sum(step(warm_up + index) for index in range(steps))
+    return tokens / (now() - start)
+
+
+def train_zoo(workload: Workload, device: torch.device, steps: int) -> dict[str, Any]:
+    """Time steps of the zoo's trainer: batch, forward, backward, clipping, update."""
+    setup = build(workload, compiled=device.type == "cuda")
+    dist = DistContext(0, 1, device)
+    loss_module = LossModule(setup.objective, new_model(setup).to(device))
+    trainer = Trainer(loss_module, setup.config, dist, train_dataloader(setup, dist))
+    flops = flops_per_token(trainer)
+
+    def step(index: int) -> int:
+        batches = trainer.train_dataloader.batches(index)
+        trainer.train_step(batches)
+        return sum(batch.tokens for batch in batches)
+
+    try:
+        speed = timed(step, steps, device)
+    finally:
+        trainer.train_dataloader.close()
+    return {"tokens_per_second": speed, "flops_per_token": flops, **memory(device)}
+
+
+def memory(device: torch.device) -> dict[str, float | None]:
+    """Return the peak memory of this process on the device."""
+    used = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+    return {"memory_gib": None if used is None else used / 2**30}
+
+
+class GeneratorAndDiscriminator(nn.Module):
+    """Both models of replaced-token detection with shared embeddings, of transformers' modules.
+
+    Args:
+        generator: the masked language model.
+        discriminator: the discriminator.
+        weight: weight of its loss.
+    """
+
+    def __init__(self, generator: Any, discriminator: Any, weight: float) -> None:
+        super().__init__()
+        self.generator, self.discriminator, self.weight = generator, discriminator, weight
+        shared, embeddings = (
+            next(module for name, module in model.named_modules() if name.endswith(".embeddings"))
+            for model in (generator, discriminator)
+        )
+        for name, child in list(shared.named_children()):
+            if isinstance(child, nn.Embedding | nn.LayerNorm):
+                embeddings.add_module(name, child)
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Return the loss; ``labels`` are -100 where nothing is masked."""
+        outputs = self.generator(input_ids=input_ids, labels=labels)
+        masked, logits = labels != -100, outputs.logits.detach()
+        noise = -torch.empty_like(logits).exponential_().log()
+        samples = (logits + noise).argmax(-1)
+        corrupted = torch.where(masked, samples, input_ids)
+        replaced = masked & (samples != labels)
+        loss = self.discriminator(input_ids=corrupted, labels=replaced.long()).loss
+        return {"loss": outputs.loss + self.weight * loss}
+
+
+def peer_parts(setup: TrainSetup, model: nn.Module) -> list[Any]:
+    """Return transformers' models with the weights of the zoo's, the one that is kept last."""
+    trained = setup.objective.models_to_save(model)
+    ordered = [trained[name] for name in ("generator", "model") if name in trained]
+    parts = []
+    for part in ordered:
+        state = unique_state_dict(part.module)
+        reference: Any = reference_model(setup.family, part.config, part.head, state)
+        reference.set_attn_implementation("sdpa")
+        parts.append(reference)
+    return parts
+
+
+def peer_model(setup: TrainSetup, model: nn.Module) -> Any:
+    """Return transformers' module whose outputs have the loss."""
+    parts = peer_parts(setup, model)
+    if len(parts) == 1:
+        return parts[0]
+    generator, discriminator = parts
+    weight = setup.objective.options.discriminator_weight
+    return GeneratorAndDiscriminator(generator, discriminator, weight)
+
+
+def peer_items(setup: TrainSetup, rows: int) -> list[Item]:
+    """Return rows for transformers: blocks of the concatenated documents, without padding."""
+    length, split = setup.config.seq_len, setup.corpus.split("train")
+    if hasattr(setup.objective, "source_target_pairs"):
+        return [seq2seq_item(setup, index) for index in range(rows)]
+    total = int(split.document_starts()[-1])
+    starts = range(0, total - length, length)[:rows]
+    return [{"input_ids": torch.from_numpy(split.read(at, at + length))} for at in starts]
+
+
+def seq2seq_item(setup: TrainSetup, index: int) -> Item:
+    """Return source and target of a row of the zoo, one text each."""
+    dataset = setup.objective.dataset(setup.corpus.split("train"), seed=0)
+    from zoo.data.rng import generator
+
+    row = dataset.example(index, generator(0, index))
+    labels = torch.full((len(row.arrays["decoder_input_ids"]),), -100)
+    labels[row.positions["label_positions"][1]] = torch.from_numpy(row.values["labels"])
+    return {"input_ids": torch.from_numpy(row.arrays["input_ids"]), "labels": labels}
+
+
+def peer_collator(setup: TrainSetup) -> Callable[[Sequence[Item]], Item]:
+    """Return the collator: dynamic masks of transformers, or next tokens, or plain stacking."""
+    from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
+
+    if hasattr(setup.objective, "source_target_pairs"):
+        return lambda items: {k: torch.stack([item[k] for item in items]) for k in items[0]}
+    special = setup.corpus.record.tokenizer.special
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_file=str(setup.corpus.path / "tokenizer.json"),
+        **{f"{role}_token": token for role, token in special.items()},
+    )
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    collate = DataCollatorForLanguageModeling(tokenizer, mlm="mask" in special)
+
+    def without_mask(items: Sequence[Item]) -> Item:
+        batch = collate(items)
+        # blocks have no padding, and attention is faster without a mask
+        return {"input_ids": batch["input_ids"], "labels": batch["labels"]}
+
+    return without_mask
+
+
+def count_tokens(item: Mapping[str, Tensor]) -> int:
+    """Return the tokens of a batch that are not padding, of the encoder and the decoder."""
+    decoder = item["labels"] if item["labels"].shape != item["input_ids"].shape else None
+    return item["input_ids"].numel() + (0 if decoder is None else int((decoder != -100).sum()))
+
+
+def train_peer(workload: Workload, device: torch.device, steps: int) -> dict[str, Any]:
+    """Time steps of transformers: its ``Trainer`` at its best settings, if accelerate is there."""
+    setup = build(workload, compiled=False)
+    model = peer_model(setup, new_model(setup)).train()
+    count = workload.rows * (WARM_UP[device.type] + steps)
+    items, collate = peer_items(setup, count), peer_collator(setup)
+    trainer = importlib.util.find_spec("accelerate") is not None
+    run = trainer_speed if trainer else loop_speed
+    speed = run(model, items, collate, workload, device, steps)
+    peer = workload.peer if trainer else "plain loop: no accelerate"
+    return {"tokens_per_second": speed, "peer": peer, **memory(device)}
+
+
+def trainer_speed(
+    model: Any,
+    items: Sequence[Item],
+    collate: Callable[[Sequence[Item]], Item],
+    workload: Workload,
+    device: torch.device,
+    steps: int,
+) -> float:
+    """Time the ``Trainer``: bfloat16, TF32, fused AdamW, compiled, blocks without padding, SDPA."""
+    import tempfile
+
+    import transformers
+
+    clock: dict[int, float] = {}
+    tokens: list[int] = []
+    warm_up, cuda = WARM_UP[device.type], device.type == "cuda"
+
+    def counted(batch: Sequence[Item]) -> Item:
+        collated = collate(batch)
+        tokens.append(count_tokens(collated))
+        return collated
+
+    class Clock(transformers.TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            if state.global_step in (warm_up, warm_up + steps):
+                if cuda:
+                    torch.cuda.synchronize(device)
+                clock[state.global_step] = time.perf_counter()
+
+    with tempfile.TemporaryDirectory() as scratch:
+        arguments = transformers.TrainingArguments(
+            scratch,
+            per_device_train_batch_size=workload.rows,
+            max_steps=warm_up + steps,
+            learning_rate=1e-4,
+            weight_decay=0.01,
+            bf16=cuda,
+            tf32=True if cuda else None,
+            optim="adamw_torch_fused",
+            torch_compile=cuda,
+            use_cpu=not cuda,
+            save_strategy="no",
+            report_to=[],
+            logging_steps=1000,
+            disable_tqdm=True,
+            remove_unused_columns=False,
+            dataloader_drop_last=True,
+        )
+        trainer = transformers.Trainer(
+            model=model,
+            args=arguments,
+            train_dataset=list(items),
+            data_collator=counted,
+            callbacks=[Clock()],
+        )
+        trainer.train()
+    seconds = clock[warm_up + steps] - clock[warm_up]
+    return sum(tokens[warm_up : warm_up + steps]) / seconds
+
+
+def loop_speed(
+    model: Any,
+    items: Sequence[Item],
+    collate: Callable[[Sequence[Item]], Item],
+    workload: Workload,
+    device: torch.device,
+    steps: int,
+) -> float:
+    """Time a plain loop over the same model, for lack of the ``Trainer``'s package accelerate."""
+    model = model.to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
+    compiled = torch.compile(model) if device.type == "cuda" else model
+
+    def step(index: int) -> int:
+        rows = [items[(index * workload.rows + k) % len(items)] for k in range(workload.rows)]
+        batch = collate(rows)
+        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            loss = compiled(**{name: tensor.to(device) for name, tensor in batch.items()})["loss"]
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        return count_tokens(batch)
+
+    return timed(step, steps, device)
+
+
+# One batch with the same weights gives both sides the same loss.
+
+
+def single_documents(objective: Objective, setup: TrainSetup, count: int) -> list[Any]:
+    """Return examples of rows with one document each, which transformers can be given, too."""
+    from zoo.data.rng import generator
+
+    dataset = objective.dataset(setup.corpus.split("train"), seed=0)
+    rows = (dataset.example(index, generator(0, index)) for index in range(len(dataset)))
+    alone = (row for row in rows if int(row.arrays["document_ids"].max()) == 1)
+    return [row for row, _ in zip(alone, range(count), strict=False)]
+
+
+def loss_difference(workload: Workload) -> float:
+    """Return the difference between both losses of one batch, relative to the loss; float32, CPU.
+
+    The losses of each term are divided by their counts, and added with their weights.
+    """
+    setup = build(workload, compiled=False, dropout=False)
+    objective: Any = setup.objective
+    model = new_model(setup).eval()
+    batch = objective.collate(single_documents(objective, setup, 4))
+    with torch.no_grad():
+        sums = objective.compute_loss(model, batch.tensors).sums
+        weights = objective.loss_weights
+        loss = sum(weights[term] * float(sums[term]) / batch.counts[term] for term in weights)
+        parts = [part.eval() for part in peer_parts(setup, model)]
+        terms = peer_losses(parts, batch.tensors)
+        assert len(terms) == len(weights), "a term of the loss is not compared"
+        peer = sum(weights[term] * value for term, value in zip(weights, terms, strict=True))
+    return abs(float(loss) - float(peer)) / abs(float(loss))
+
+
+def peer_losses(parts: Sequence[Any], batch: Mapping[str, Tensor]) -> list[float]:
+    """Return the mean loss of each term, of transformers' models, on a batch of the zoo."""
+    from zoo.objectives.replaced_token_detection import sample_from_logits
+
+    ids = batch["input_ids"]
+    mask = batch["document_ids"] != 0 if "document_ids" in batch else torch.ones_like(ids) != 0
+    inputs = {"input_ids": ids, "attention_mask": mask.long()}
+    if "decoder_input_ids" in batch:
+        inputs["decoder_input_ids"] = batch["decoder_input_ids"]
+    positions, labels = batch["label_positions"], batch["labels"]
+    logits = parts[0](**inputs).logits.flatten(0, 1)[positions]
+    losses = [float(F.cross_entropy(logits, labels))]
+    if len(parts) > 1:
+        samples = sample_from_logits(logits, batch["uniforms"])
+        corrupted, replaced = ids.flatten().clone(), torch.zeros_like(ids.flatten())
+        corrupted[positions], replaced[positions] = samples, (samples != labels).long()
+        scores = parts[1](input_ids=corrupted.view_as(ids), attention_mask=mask.long()).logits
+        real, targets = scores[mask], replaced.view_as(ids)[mask].float()
+        losses.append(float(F.binary_cross_entropy_with_logits(real, targets)))
+    return losses
+
+
+CELLS: Mapping[str, Callable[[Workload, torch.device, int], dict[str, Any]]] = {
+    "zoo": train_zoo,
+    "transformers": train_peer,
+}

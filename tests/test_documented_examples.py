@@ -62,7 +62,8 @@ WRITERS = {  # directory -> the command that writes it
     for command in COMMANDS
     if "-o" in (words := shlex.split(command))
 }
-LONG = "onnx"  # in commands and programs that export a graph: over 10 seconds
+# in commands and programs of over 10 seconds: those that export a graph, and most that train
+LONG = re.compile(r"onnx|zoo pretrain \w+ -|zoo pretrain .*/|zoo corpus")
 PYTHON = [block for block in blocks("python") if "\nprint(" in block]
 
 
@@ -173,7 +174,7 @@ def test_examples_are_found() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(command, marks=pytest.mark.long if LONG in command else ())
+        pytest.param(command, marks=pytest.mark.long if LONG.search(command) else ())
         for command in COMMANDS
     ],
 )
@@ -186,7 +187,7 @@ def test_a_command_prints_what_its_page_shows(examples: Examples, command: str) 
 @pytest.mark.parametrize(
     "code",
     [
-        pytest.param(code, marks=pytest.mark.long if LONG in code else (), id=f"example-{k}")
+        pytest.param(code, marks=pytest.mark.long if LONG.search(code) else (), id=f"example-{k}")
         for k, code in enumerate(PYTHON)
     ],
 )

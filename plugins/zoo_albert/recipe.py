@@ -1,6 +1,12 @@
 """Pretraining settings of ALBERT (arXiv:1909.11942, section 4.1, and the released code)."""
 
-from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe, smoke_test_recipe
+from zoo.families.recipe import (
+    TINY_CONFIG,
+    LRSchedulerConfig,
+    OptimizerConfig,
+    Recipe,
+    tiny_recipe,
+)
 
 OBJECTIVE = "masked-lm+sentence-order"
 # section 4.1: n-grams; create_pretraining_data.py: 0.15, 80-10-10
@@ -36,11 +42,10 @@ PRESETS = {
 def recipe(size: str) -> Recipe:
     """Return the paper's settings, or for ``tiny`` those of a few minutes on two cores."""
     if size == "tiny":
-        return smoke_test_recipe(
+        return tiny_recipe(
             OBJECTIVE,
-            learning_rate=2e-3,
             objective_args={**OPTIONS, "dupe_factor": 10},  # 40 in create_pretraining_data.py
-            config={"max_positions": 128},
+            config={**TINY_CONFIG, "max_positions": 128},
         )
     return Recipe(
         objective=OBJECTIVE,

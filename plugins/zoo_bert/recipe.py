@@ -1,11 +1,12 @@
 """Pretraining settings of BERT (arXiv:1810.04805, appendix A.2, and the released code)."""
 
 from zoo.families.recipe import (
+    TINY_CONFIG,
     LRSchedulerConfig,
     OptimizerConfig,
     Recipe,
     SeqLenWarmup,
-    smoke_test_recipe,
+    tiny_recipe,
 )
 
 OBJECTIVE = "masked-lm+next-sentence"
@@ -44,8 +45,10 @@ def recipe(size: str) -> Recipe:
     """
     if size == "tiny":
         copies = 10  # dupe_factor of create_pretraining_data.py
-        return smoke_test_recipe(
-            OBJECTIVE, learning_rate=1e-3, objective_args={**OPTIONS, "dupe_factor": copies}
+        return tiny_recipe(
+            OBJECTIVE,
+            objective_args={**OPTIONS, "dupe_factor": copies},
+            config={**TINY_CONFIG, "max_positions": 128},
         )
     return Recipe(
         objective=OBJECTIVE,

@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe
+from zoo.families.recipe import (
+    TINY_CONFIG,
+    LRSchedulerConfig,
+    OptimizerConfig,
+    Recipe,
+    tiny_recipe,
+)
 
 # The released optimizer (optims/xadam.py) has no bias correction, and its schedule
 # ``warmup_linear`` jumps; weights decay by 0.01, gradients are clipped at 1 (optims/args.py).
@@ -91,15 +97,9 @@ def _third(size: str) -> Recipe:
 
 
 def _tiny() -> Recipe:
-    """Return settings for a corpus of some hundred kilobytes; tiny is built like version 3."""
-    return Recipe(
-        objective="replaced-token-detection",
-        objective_args={**DETECTION, "generator_depth_ratio": 1.0},  # half of two is too little
-        config={"max_positions": 128, "dropout": 0.0, "attention_dropout": 0.0},
-        vocab_size=4096,
-        seq_len=128,
-        global_batch_tokens=2048,
-        max_steps=1000,
-        optimizer=OptimizerConfig(learning_rate=1e-3, weight_decay=0.01, eps=1e-6),
-        lr_scheduler=LRSchedulerConfig(name="linear-decay-from-zero", warmup_steps=50),
+    """Return a recipe in two stages; tiny is built like version 3."""
+    stages = {"generator_depth_ratio": 1.0, "generator_fraction": 0.5, "temperature": 2.0}
+    changes = {**TINY_CONFIG, "max_positions": 128}
+    return tiny_recipe(
+        "replaced-token-detection", objective_args={**DETECTION, **stages}, config=changes
     )

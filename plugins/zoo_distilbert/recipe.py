@@ -4,7 +4,13 @@ By section 3 there, masks are drawn anew each time, and there is no second objec
 BERT's (arXiv:1810.04805, section 3.1 and appendix A.2, and the released code).
 """
 
-from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe, smoke_test_recipe
+from zoo.families.recipe import (
+    TINY_CONFIG,
+    LRSchedulerConfig,
+    OptimizerConfig,
+    Recipe,
+    tiny_recipe,
+)
 
 OBJECTIVE = "masked-lm"
 OPTIONS = {
@@ -28,10 +34,8 @@ PRESETS = {
 def recipe(size: str) -> Recipe:
     """Return the settings of a size, or for ``tiny`` those of a few minutes on two cores."""
     if size == "tiny":
-        changes = {"max_positions": 128}
-        return smoke_test_recipe(
-            OBJECTIVE, learning_rate=1e-3, objective_args=OPTIONS, config=changes
-        )
+        changes = {**TINY_CONFIG, "max_positions": 128}
+        return tiny_recipe(OBJECTIVE, objective_args=OPTIONS, config=changes)
     # BERT, appendix A.2: 256 rows of 512 tokens, 1,000,000 steps
     return Recipe(
         objective=OBJECTIVE,

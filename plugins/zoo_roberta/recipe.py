@@ -1,6 +1,12 @@
 """Pretraining settings of RoBERTa (arXiv:1907.11692, table 9)."""
 
-from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe, smoke_test_recipe
+from zoo.families.recipe import (
+    TINY_CONFIG,
+    LRSchedulerConfig,
+    OptimizerConfig,
+    Recipe,
+    tiny_recipe,
+)
 
 OBJECTIVE = "masked-lm"  # section 4.1: masks are drawn anew each time; 4.2: without pairs
 OPTIONS = {
@@ -40,10 +46,8 @@ def recipe(size: str) -> Recipe:
     document has special tokens of its own, and attention stays within it.
     """
     if size == "tiny":
-        changes = {"max_positions": 130}
-        return smoke_test_recipe(
-            OBJECTIVE, learning_rate=1e-3, betas=BETAS, objective_args=OPTIONS, config=changes
-        )
+        changes = {**TINY_CONFIG, "max_positions": 130}
+        return tiny_recipe(OBJECTIVE, betas=BETAS, objective_args=OPTIONS, config=changes)
     rate, warmup = RATES["large" if size.endswith("large") else "base"]
     return Recipe(
         objective=OBJECTIVE,

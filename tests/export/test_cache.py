@@ -40,7 +40,11 @@ from zoo.nn.kv_cache import KeyValueCache
 from zoo_gpt import Gpt
 from zoo_t5 import T5
 
-MODELS = ("second", "first", "plain", "later")  # see ``made`` for their configurations
+MODELS = (
+    "second",
+    "plain",
+    *(pytest.param(n, marks=pytest.mark.long) for n in ("first", "later")),
+)  # see ``made`` for their configurations
 SETTINGS = [
     {},
     {"num_beams": 4, "length_penalty": 0.5},

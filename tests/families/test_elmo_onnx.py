@@ -56,7 +56,12 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Exported:
     return export
 
 
-@pytest.mark.parametrize("case", ["none-unclipped", "none-plain", "pretraining"])
+HEADLESS = ("none-unclipped", "none-plain")
+
+
+@pytest.mark.parametrize(
+    "case", ["pretraining", *(pytest.param(name, marks=pytest.mark.long) for name in HEADLESS)]
+)
 def test_a_graph_equals_the_numpy_model(exported: Exported, case: str) -> None:
     golden, graph, report = exported(case)
     assert report.validated and report.min_onnxruntime == "1.15"

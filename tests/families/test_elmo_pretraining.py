@@ -21,6 +21,7 @@ from tests.families.elmo_streams import (
     rows,
 )
 from tests.warm import zoo
+from zoo.data.corpus_cache import SAMPLE
 from zoo.errors import UsageError
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig
 from zoo.objectives.base import Batch
@@ -234,7 +235,8 @@ def test_final_model_of_a_run_embeds_texts(isolated: None, tmp_path: Path) -> No
         "--device",
         "cpu",
     ]
-    assert zoo("pretrain", "elmo", "-o", run, *few).returncode == 0
+    data = ["--data", str(SAMPLE / "alice.txt"), "--eval-data", str(SAMPLE / "looking_glass.txt")]
+    assert zoo("pretrain", "elmo", "-o", run, *data, *few).returncode == 0
     written = json.loads((Path(run) / "model" / "config.json").read_text())
     assert (written["head"], written["config"]["vocab_size"]) == ("bidirectional-lm", 300)
     refused = zoo("run", "embed", f"{run}/model", "a text")

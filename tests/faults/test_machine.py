@@ -55,7 +55,7 @@ QUICK: dict[str, Words] = {
     ),
     "run, which converts": lambda i, disk: ("run", "embed", i.source, "a b"),
     "fetch": lambda i, disk: ("fetch", "org/name"),
-    "fetch --lock": lambda i, disk: ("fetch", "org/name", "--lock", disk / "zoo.lock"),
+    "fetch with a lock": lambda i, disk: ("fetch", "org/name", "--lock", disk / "zoo.lock"),
 }
 SLOW: dict[str, Words] = {
     "export": lambda i, disk: ("export", i.model, "--onnx", "-o", disk / "out"),

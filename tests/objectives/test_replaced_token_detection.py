@@ -82,14 +82,15 @@ def make_model(task: ReplacedTokenDetection, family: Any = ELECTRA) -> Any:
 # Sampling
 
 
-def test_samples_are_as_frequent_as_they_are_probable() -> None:
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_samples_are_as_frequent_as_they_are_probable(temperature: float) -> None:
     scores = torch.randn(1, 40, generator=torch.Generator().manual_seed(0)) * 2
     count = 200_000
     uniforms = torch.from_numpy(generator(0, "u").random(count, dtype=np.float32))
     counts = np.bincount(
-        sample_from_logits(scores.expand(count, -1), uniforms).numpy(), minlength=40
+        sample_from_logits(scores.expand(count, -1), uniforms, temperature).numpy(), minlength=40
     )
-    expected = scores.double().softmax(-1)[0].numpy() * count
+    expected = (scores.double() / temperature).softmax(-1)[0].numpy() * count
     chi_square = float(((counts - expected) ** 2 / expected).sum())
     assert chi_square < 73  # 39 degrees of freedom: p = 0.001 at 72.1
 

@@ -18,6 +18,7 @@ import torch
 import transformers
 
 from tests import warm
+from zoo.data.corpus_cache import SAMPLE
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "example-plugin"
 WORDS = ["<s>", "<pad>", "</s>", "<unk>", "[UNK]", *"abcdefgh", "##a", "##b", "<mask>"]
@@ -32,6 +33,7 @@ SMALL: dict[str, Any] = {
 RUN = {
     "vocab_size": 400,
     "seq_len": 64,
+    "seq_len_warmup": "null",
     "global_batch_tokens": 512,
     "max_steps": 6,
     "lr_scheduler.warmup_steps": 2,
@@ -172,7 +174,8 @@ def test_hub_round_trip(plugin: Installed, reference: Any) -> None:
 
 def test_pretrained_model_equals_the_reference(plugin: Installed) -> None:
     settings = [f"--set={name}={value}" for name, value in RUN.items()]
-    plugin.zoo("pretrain", "mpnet", *settings, "--device", "cpu", "-o", "run")
+    data = ("--data", SAMPLE / "alice.txt", "--eval-data", SAMPLE / "looking_glass.txt")
+    plugin.zoo("pretrain", "mpnet", *data, *settings, "--device", "cpu", "-o", "run")
     checks = {
         check["name"]: check["outcome"] for check in plugin.zoo("verify", "run/model")["checks"]
     }

@@ -1,6 +1,9 @@
 """All pairs of a family and a supported objective."""
 
 from collections.abc import Iterator
+from typing import Any
+
+import pytest
 
 from zoo.errors import UsageError
 from zoo.objectives import OBJECTIVES, objective_type
@@ -21,6 +24,20 @@ def cases() -> Iterator[tuple[str, str]]:
             except UsageError:
                 continue
             yield name, objective
+
+
+def marked_cases() -> Iterator[Any]:
+    """Yield the pairs as parameters of a test; one family per objective is not ``long``."""
+    first = {
+        "masked-lm": "bert",
+        "masked-lm+next-sentence": "bert",
+        "masked-lm+sentence-order": "albert",
+        "masked-lm+span-boundary": "roberta",
+        "replaced-token-detection": "electra",
+    }
+    for family, name in sorted(cases()):
+        repeated = family != first.get(name, family)
+        yield pytest.param(family, name, marks=[pytest.mark.long] if repeated else [])
 
 
 def dry(config: TrainConfig) -> TrainConfig:

@@ -33,9 +33,13 @@ def torchrun(*arguments: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
+FEW = ["bert:masked-lm+next-sentence", "electra:replaced-token-detection", "t5:span-corruption"]
+EVERY = [f"{family}:{objective}" for family, objective in sorted(cases())]
+
+
+@pytest.mark.parametrize("names", [FEW, pytest.param(EVERY, marks=pytest.mark.long)])
+def test_two_processes_have_the_losses_of_one(tmp_path: Path, names: list[str]) -> None:
     """All objectives in one launch with replicated parameters, and one per family with FSDP."""
-    names = [f"{family}:{objective}" for family, objective in sorted(cases())]
     split = {name.split(":")[0]: f"{name}:shard" for name in names}
     alone = {name: losses(name, HERE) for name in names}
     output = tmp_path / "losses.json"
@@ -44,7 +48,10 @@ def test_two_processes_have_the_losses_of_one(tmp_path: Path) -> None:
         assert values == pytest.approx(alone[name.removesuffix(":shard")], abs=1e-5), name
 
 
-@pytest.mark.parametrize("shard", [False, True], ids=["copied", "split"])
+@pytest.mark.parametrize(
+    "shard",
+    [pytest.param(False, id="copied", marks=pytest.mark.long), pytest.param(True, id="split")],
+)
 def test_one_process_resumes_a_run_of_two(tmp_path: Path, shard: bool) -> None:
     dropout = {"config": {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0}}
     arguments = ["gpt", *options(max_steps=6, **dropout), *(["--fsdp"] if shard else [])]

@@ -19,7 +19,13 @@ SHORT = {
 }
 
 
-@pytest.mark.parametrize(("shard", "left"), [(False, 0), (True, 2)], ids=["copied", "split"])
+@pytest.mark.parametrize(
+    ("shard", "left"),
+    [
+        pytest.param(False, 0, id="copied"),
+        pytest.param(True, 2, id="split", marks=pytest.mark.long),
+    ],
+)
 def test_two_processes_begin_with_a_model_as_one_does(
     tmp_path: Path, shard: bool, left: int
 ) -> None:

@@ -31,7 +31,7 @@ STAGES: dict[str, Any] = {
     "objective_args": {
         "generator_width_ratio": 1.0,
         "generator_depth_ratio": 1.0,
-        "generator_steps": STEPS,
+        "generator_fraction": STEPS / 12,  # of the 12 steps of `small`
     },
     "save_steps": 1,
     "save_total_limit": 20,
@@ -53,7 +53,7 @@ def test_the_discriminator_starts_from_the_generator(family: str) -> None:
         for name, parameter in model.discriminator.named_parameters():
             if id(parameter) not in shared and not decay:
                 assert torch.equal(parameter, start[name]), name
-    setup.objective.begin_step(model, STEPS)
+    setup.objective.begin_step(model, STEPS, setup.config.max_steps)
     plain = setup.objective.models_to_save(model)["model"].module
     source = model.generator.state_dict()
     copied = 0
@@ -83,7 +83,13 @@ def test_resume_is_exact_around_the_switch(tmp_path: Path) -> None:
         assert_same(unbroken, run)
 
 
-@pytest.mark.parametrize("flags", [[], ["--fsdp"]], ids=["replicated", "sharded"])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        pytest.param([], id="replicated", marks=pytest.mark.long),
+        pytest.param(["--fsdp"], id="sharded"),
+    ],
+)
 def test_two_processes_have_the_losses_of_one(tmp_path: Path, flags: list[str]) -> None:
     arguments = ["electra", *options(**STAGES, config=NO_DROPOUT, max_steps=8), *flags]
     alone, run = tmp_path / "alone", tmp_path / "run"
@@ -95,6 +101,6 @@ def test_two_processes_have_the_losses_of_one(tmp_path: Path, flags: list[str]) 
 
 
 def test_a_smaller_generator_cannot_be_copied() -> None:
-    arguments = {"generator_width_ratio": 0.5, "generator_steps": 5}
-    with pytest.raises(UsageError, match="generator_steps: hidden_size is 64 in the generator"):
+    arguments = {"generator_width_ratio": 0.5, "generator_fraction": 0.5}
+    with pytest.raises(UsageError, match="generator_fraction: hidden_size is 64 in the generator"):
         build_setup(small("electra", objective_args=arguments))

@@ -18,7 +18,7 @@ from zoo.training.setup import build_setup
 pytestmark = pytest.mark.usefixtures("shared_home")
 HERE = DistContext(0, 1, torch.device("cpu"))
 SHORT: dict[str, Any] = {
-    "seq_len_warmup": {"seq_len": 32, "fraction": 0.5},
+    "seq_len_warmup": {"seq_len": 32, "fraction": 0.5, "keep": "rows"},
     "max_steps": 8,
     "save_steps": 1,
 }

@@ -17,6 +17,7 @@ from zoo.version import __version__
 
 LOG = logging.getLogger("zoo")
 SAMPLE = Path(__file__).parent / "sample"
+SAMPLE_EVAL_FRACTION = 0.1  # it has few documents
 
 
 def cached_corpus(
@@ -51,7 +52,7 @@ def cached_corpus(
         paths or sorted(SAMPLE.glob("*.txt")),
         tokenizer,
         reader or ReaderConfig(),
-        (0.01 if paths else 0.1) if eval_fraction is None else eval_fraction,
+        (0.01 if paths else SAMPLE_EVAL_FRACTION) if eval_fraction is None else eval_fraction,
         eval_paths,
         seed,
     )

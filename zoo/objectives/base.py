@@ -194,7 +194,9 @@ class TrainingObjective(ABC):
         """Return the module to train, with new weights; by default the model with its head."""
         return family.model(config, self.head)
 
-    def begin_step(self, model: "nn.Module", step: int) -> None:  # noqa: B027 (optional)
+    def begin_step(  # noqa: B027 (optional)
+        self, model: "nn.Module", step: int, max_steps: int
+    ) -> None:
         """Prepare for a step; by default nothing.
 
         The trainer calls it before each step, also before the first one after a resume, so that
@@ -203,6 +205,7 @@ class TrainingObjective(ABC):
         Args:
             model: module that ``self.model`` returned.
             step: number of steps done.
+            max_steps: number of steps of the run.
         """
 
     @abstractmethod

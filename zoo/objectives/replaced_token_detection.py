@@ -65,10 +65,12 @@ class ReplacedOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_f
         embedding_sharing: input embeddings of the discriminator: ``tied`` to the generator's,
             ``gradient-disentangled`` (see ``zoo.objectives.losses.embedding_sharing``), or
             ``none`` for separate tables.
-        generator_steps: number of first steps in which the generator alone is trained; the
-            discriminator then starts from its weights (section 3.2 of the paper, "two-stage";
-            there, the generator is not trained any further). The loss of the discriminator is 0
-            until then. The generator must have the discriminator's sizes.
+        generator_fraction: fraction of the steps, the first ones, in which the generator alone is
+            trained; the discriminator then starts from its weights (section 3.2 of the paper,
+            "two-stage"; there, the generator is not trained any further). The loss of the
+            discriminator is 0 until then. The generator must have the discriminator's sizes.
+        temperature: what the generator's logits are divided by before sampling
+            (configure_pretraining.py). Above 1, samples are more random, and easier to detect.
     """
 
     mask_token_prob: float = 0.85
@@ -77,7 +79,8 @@ class ReplacedOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_f
     generator_depth_ratio: float = 1.0
     discriminator_weight: float = 50.0
     embedding_sharing: EmbeddingSharing = "tied"
-    generator_steps: int = 0
+    generator_fraction: float = 0.0
+    temperature: float = 1.0
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -86,11 +89,14 @@ class ReplacedOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_f
             ValueError: a number is out of its range.
         """
         super().__post_init__()
-        for name in ("generator_width_ratio", "generator_depth_ratio", "discriminator_weight"):
+        positive = ("generator_width_ratio", "generator_depth_ratio", "discriminator_weight")
+        for name in (*positive, "temperature"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, which is not positive")
-        if self.generator_steps < 0:
-            raise ValueError(f"generator_steps is {self.generator_steps}, and steps count from 0")
+        if not 0 <= self.generator_fraction < 1:
+            raise ValueError(
+                f"generator_fraction is {self.generator_fraction}, which is not in [0, 1)"
+            )
 
 
 def generator_config(config: Any, options: ReplacedOptions) -> Any:
@@ -137,7 +143,7 @@ def embedding_width(config: Any) -> int:
     return width
 
 
-def sample_from_logits(logits: "Tensor", uniforms: "Tensor") -> "Tensor":
+def sample_from_logits(logits: "Tensor", uniforms: "Tensor", temperature: float = 1.0) -> "Tensor":
     """Sample a token from each row's softmax by inversion.
 
     The sample is the first token whose cumulative probability exceeds the uniform number, never one
@@ -147,13 +153,14 @@ def sample_from_logits(logits: "Tensor", uniforms: "Tensor") -> "Tensor":
     Args:
         logits: (n, vocabulary), float32.
         uniforms: (n,), float32, in [0, 1).
+        temperature: what logits are divided by before the softmax.
 
     Returns:
         Token ids, (n,), int64.
     """
     import torch
 
-    cumulated = _cumsum(logits.softmax(-1))
+    cumulated = _cumsum((logits / temperature).softmax(-1))
     whole = cumulated[:, -1:].contiguous()
     sampled = torch.searchsorted(cumulated, uniforms[:, None] * whole, right=True)
     return sampled.minimum(torch.searchsorted(cumulated, whole))[:, 0]
@@ -177,16 +184,21 @@ def _cumsum(rows: "Tensor") -> "Tensor":
         torch.use_deterministic_algorithms(True)
 
 
-def sample_tokens(logits: "Tensor | VocabularyProjection", uniforms: "Tensor") -> "Tensor":
+def sample_tokens(
+    logits: "Tensor | VocabularyProjection", uniforms: "Tensor", temperature: float
+) -> "Tensor":
     """Return ``sample_from_logits``, for some positions at a time where there are too many."""
     import torch
 
     from zoo.objectives.losses.cross_entropy import chunked_logits
 
     if isinstance(logits, torch.Tensor):
-        return sample_from_logits(logits, uniforms)
+        return sample_from_logits(logits, uniforms, temperature)
     return torch.cat(
-        [sample_from_logits(part, uniforms[rows]) for rows, part in chunked_logits(logits)]
+        [
+            sample_from_logits(part, uniforms[rows], temperature)
+            for rows, part in chunked_logits(logits)
+        ]
     )
 
 
@@ -207,7 +219,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         super().__init__(vocabulary, config, length, options)
         self.generator_config = generator_config(config, self.options)
         self._generator_alone = False
-        if self.options.generator_steps:
+        if self.options.generator_fraction:
             require_same_sizes(self.generator_config, config)
 
     @property
@@ -252,15 +264,16 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         assert isinstance(model, GeneratorDiscriminator), "what self.learner built"
         return model.after_load(models["model"].module, both="generator" not in loaded)
 
-    def begin_step(self, model: "nn.Module", step: int) -> None:
-        """Select the stage; at step ``generator_steps``, copy the generator to the discriminator.
+    def begin_step(self, model: "nn.Module", step: int, max_steps: int) -> None:
+        """Select the stage; between the two, copy the generator to the discriminator.
 
         A run that resumes at this step copies again, from the same weights.
         """
         from zoo.objectives.losses.embedding_sharing import GeneratorDiscriminator
 
-        self._generator_alone = step < self.options.generator_steps
-        if step and step == self.options.generator_steps:
+        first = min(round(self.options.generator_fraction * max_steps), max_steps - 1)
+        self._generator_alone = step < first
+        if step and step == first:
             assert isinstance(model, GeneratorDiscriminator), "made by self.model"
             model.copy_generator()
 
@@ -294,7 +307,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         if self._generator_alone and model.training:
             return Outputs({MASKED_LM: masked, REPLACED_TOKEN: zero_of(discriminator)})
         with torch.no_grad():
-            samples = sample_tokens(masked, batch["uniforms"])
+            samples = sample_tokens(masked, batch["uniforms"], self.options.temperature)
         # what static shapes add to the positions is written behind the rows
         counted = labels != IGNORED
         positions = positions.where(counted, positions.new_tensor(inputs["input_ids"].numel()))
@@ -334,7 +347,7 @@ def require_same_sizes(generator: Any, discriminator: Any) -> None:
         sizes = getattr(generator, name), getattr(discriminator, name)
         if sizes[0] != sizes[1]:
             raise UsageError(
-                f"generator_steps: {name} is {sizes[0]} in the generator and {sizes[1]} in the "
+                f"generator_fraction: {name} is {sizes[0]} in the generator and {sizes[1]} in the "
                 "discriminator, which starts from its weights",
                 "--set objective_args.generator_width_ratio=1.0 "
                 "--set objective_args.generator_depth_ratio=1.0",

@@ -152,7 +152,7 @@ class Trainer:
             VerificationError: the loss or a gradient is not finite; the weights are unchanged.
         """
         self.loss_module.train()
-        self.loss_module.objective.begin_step(self.model, self.step)
+        self.loss_module.objective.begin_step(self.model, self.step, self.config.max_steps)
         self.train_metrics.merge(self.forward_backward(batches).reduce(self.dist))
         optimizer_config = self.config.optimizer
         norm = clip_grad_norm(self.loss_module.parameters(), optimizer_config.max_grad_norm)

@@ -5,7 +5,7 @@ objective, ``--input-mode mlm``: 16 rows in each of 16 micro-batches on 32 devic
 objective, which also predicts tokens in a permuted order, is not in ``zoo``.
 """
 
-from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe, smoke_test_recipe
+from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe, tiny_recipe
 
 BASE = Recipe(
     objective="masked-lm",
@@ -19,7 +19,7 @@ BASE = Recipe(
     lr_scheduler=LRSchedulerConfig(name="linear", warmup_steps=10_000),
 )
 # a few minutes on two cores
-TINY = smoke_test_recipe("masked-lm", learning_rate=1e-3)
+TINY = tiny_recipe("masked-lm", learning_rate=1e-3)
 
 
 def recipe(size: str) -> Recipe:

@@ -1,0 +1,1 @@
+"""Models of zoo in other programs, which are imported on use."""

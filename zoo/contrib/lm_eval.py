@@ -1,0 +1,207 @@
+"""Models of zoo in lm-evaluation-harness, under the name ``zoo``.
+
+On the command line, with the options of ``lm_eval``::
+
+    python -m zoo.contrib.lm_eval --model zoo --model_args pretrained=REF --tasks NAME
+
+In Python, ``register()`` adds the name, or ``harness_model(zoo.load(REF))`` gives the model for
+``lm_eval.simple_evaluate``. Requests are batched by length, so that ``batch_size`` is ignored.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import UsageError
+from zoo.inference.tasks.generate import Generate
+from zoo.tokenizers import Encoded
+
+if TYPE_CHECKING:
+    from zoo.api import Model
+    from zoo.tokenizers.tokenizer import Text
+
+NAME = "zoo"
+MAX_NEW_TOKENS = 256  # as in the harness
+TOKEN_LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+Request = tuple[str, dict[str, Any]]
+
+
+class Tail(Encoded):
+    """The last tokens of a text.
+
+    Args:
+        encoded: the text.
+        count: number of tokens, or ``None`` for all.
+    """
+
+    def __init__(self, encoded: Encoded, count: int | None) -> None:
+        self.ids = encoded.ids if count is None else encoded.ids[-count:]
+        self.truncated = 0
+
+
+class TailPrompts(Generate):
+    """Continuations of prompts, which are cut at their beginning."""
+
+    def encode(self, texts: "Sequence[Text]") -> list[Encoded]:
+        """See ``Task``."""
+        encoded = self.tokenizer.encode(texts, max_tokens=None)
+        return [Tail(text, self.max_tokens) for text in encoded]
+
+
+class HarnessMethods:
+    """What lm-evaluation-harness calls: requests with ``args`` in, results in their order out.
+
+    Args:
+        pretrained: the model, or its reference as for ``zoo.load``.
+        batch_size: ignored, as is ``max_batch_size``.
+        max_gen_toks: number of new tokens for requests without a limit.
+        **options: options of ``zoo.load``.
+
+    Raises:
+        UsageError: the model is not causal.
+    """
+
+    def __init__(
+        self,
+        pretrained: "str | Model",
+        *,
+        batch_size: Any = None,
+        max_batch_size: Any = None,
+        max_gen_toks: int = MAX_NEW_TOKENS,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        from zoo.api import load
+
+        self.model = load(pretrained, **options) if isinstance(pretrained, str) else pretrained
+        self.max_gen_toks = max_gen_toks
+        checkpoint = self.model.checkpoint
+        if Generate.name not in checkpoint.head.tasks:
+            raise UsageError(
+                f"{checkpoint.path} is no causal model, which lm-evaluation-harness is used with"
+            )
+
+    def loglikelihood(self, requests: Sequence[Any], **_: Any) -> list[tuple[float, bool]]:
+        """Return the log-likelihood of each continuation, and whether it is the greedy one."""
+        results = self.model.score([(request.args[0], request.args[1]) for request in requests])
+        return [(result["log_prob"], result["greedy"]) for result in results]
+
+    def loglikelihood_rolling(self, requests: Sequence[Any], **_: Any) -> list[float]:
+        """Return the log-likelihood of each text, in windows of the model's length."""
+        results = self.model.score([request.args[0] for request in requests])
+        return [result["log_prob"] for result in results]
+
+    def generate_until(self, requests: Sequence[Any], **_: Any) -> list[str]:
+        """Return the continuation of each context, up to the first of its stop sequences."""
+        results = [""] * len(requests)
+        for settings, numbers in _by_settings([request.args for request in requests]).items():
+            chosen = json.loads(settings)
+            stops = chosen.pop("until")
+            contexts = [requests[number].args[0] for number in numbers]
+            for number, text in zip(numbers, self._generate(contexts, chosen), strict=True):
+                results[number] = cut(text, stops)
+        return results
+
+    def _generate(self, contexts: Sequence[str], settings: dict[str, Any]) -> Iterator[str]:
+        from zoo.inference.tasks.records import as_records
+
+        model = self.model
+        settings = {"max_new_tokens": self.max_gen_toks, **settings}
+        task = TailPrompts(model.checkpoint, model.session, tokenizer=model.tokenizer, **settings)
+        for result in task.run(as_records(contexts)):
+            yield result["generated"]
+
+    @property
+    def tokenizer_name(self) -> str:
+        """Name of the model, by which the harness caches requests."""
+        return self.model.checkpoint.path.name
+
+
+def cut(text: str, stops: Sequence[str]) -> str:
+    """Return a text up to the first of some stop sequences; empty ones do not count."""
+    return min((text.split(stop)[0] for stop in stops if stop), key=len, default=text)
+
+
+def _by_settings(requests: Sequence[Request]) -> dict[str, list[int]]:
+    """Return settings of generation, as JSON -> the numbers of the requests with these settings."""
+    groups: dict[str, list[int]] = {}
+    for number, (_, options) in enumerate(requests):
+        key = json.dumps(generation_settings(options), sort_keys=True)
+        groups.setdefault(key, []).append(number)
+    return groups
+
+
+def generation_settings(options: dict[str, Any]) -> dict[str, Any]:
+    """Return stop sequences and fields of ``GenerationConfig`` from the harness's options.
+
+    As in the harness, a request samples if ``do_sample`` is true, or absent and
+    ``temperature`` is over 0.
+
+    Raises:
+        UsageError: an option is not supported.
+    """
+    remaining = {name: value for name, value in options.items() if value is not None}
+    until = remaining.pop("until", [])
+    settings: dict[str, Any] = {"until": [until] if isinstance(until, str) else list(until)}
+    limits = [remaining.pop(name) for name in TOKEN_LIMITS if name in remaining]
+    if limits:
+        settings["max_new_tokens"] = int(limits[0])
+    temperature = float(remaining.pop("temperature", 0.0))
+    if remaining.pop("do_sample", temperature > 0) and temperature > 0:
+        settings["temperature"] = temperature
+        settings |= {name: remaining.pop(name) for name in ("top_k", "top_p") if name in remaining}
+    for name in ("top_k", "top_p"):
+        remaining.pop(name, None)
+    settings |= {n: remaining.pop(n) for n in ("num_beams", "length_penalty") if n in remaining}
+    if remaining:
+        raise UsageError(f"the option {next(iter(remaining))} of generate_until is not supported")
+    return settings
+
+
+@cache
+def harness_class() -> type[HarnessMethods]:
+    """Return the class of models for lm-evaluation-harness.
+
+    Raises:
+        UsageError: lm-evaluation-harness is not installed.
+    """
+    try:
+        from lm_eval.api.model import LM
+    except ImportError as error:
+        raise UsageError(
+            f"lm-evaluation-harness cannot be loaded: {error}", "pip install lm-eval"
+        ) from error
+
+    class ZooLM(HarnessMethods, LM):  # type: ignore[misc]
+        """A model of zoo in the harness."""
+
+    return ZooLM
+
+
+def harness_model(model: "str | Model", **options: Any) -> HarnessMethods:
+    """Return a model for ``lm_eval.simple_evaluate``; see ``HarnessMethods``."""
+    return harness_class()(model, **options)
+
+
+@cache
+def register() -> None:
+    """Add the name ``zoo`` to the models of lm-evaluation-harness; a second call does nothing.
+
+    Raises:
+        UsageError: lm-evaluation-harness is not installed.
+    """
+    kind = harness_class()
+    from lm_eval.api.registry import register_model
+
+    register_model(NAME)(kind)
+
+
+if __name__ == "__main__":
+    # the module that the harness sees, rather than __main__
+    from zoo.contrib import lm_eval as module
+
+    module.register()
+    from lm_eval.__main__ import cli_evaluate
+
+    cli_evaluate()

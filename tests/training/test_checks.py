@@ -15,7 +15,7 @@ from zoo.training.checks import check_grad_accumulation
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 SHORT: dict[str, Any] = {
-    "seq_len_warmup": {"seq_len": 32, "fraction": 0.5},
+    "seq_len_warmup": {"seq_len": 32, "fraction": 0.5, "keep": "rows"},
     "micro_batch_tokens": 64,
 }
 

@@ -15,7 +15,7 @@ SHORT = {
     "max_steps": 6,
     "save_steps": 1,
     "save_total_limit": 9,
-    "seq_len_warmup": {"seq_len": 32, "fraction": 0.5},
+    "seq_len_warmup": {"seq_len": 32, "fraction": 0.5, "keep": "rows"},
 }
 
 

@@ -49,9 +49,17 @@ def smoke_train(family: Family, config: Any, path: Path) -> list[float]:
 
 
 def training_losses(path: Path) -> list[float]:
-    """Return the training loss of each step of a run."""
+    """Return the training loss of each step of a run.
+
+    Where some terms are 0 at first, since a later stage trains them, the sum of the others.
+    """
     log = (path / "metrics.jsonl").read_text("utf-8").splitlines()
-    return [record["loss"] for record in map(json.loads, log) if record["split"] == "train"]
+    records = [record for record in map(json.loads, log) if record["split"] == "train"]
+    first = records[0]["losses"]
+    terms = [name for name, value in first.items() if value]
+    if len(terms) == len(first):
+        return [record["loss"] for record in records]
+    return [sum(record["losses"][name] for name in terms) for record in records]
 
 
 HEAD = "sequence-classification"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 from torch.nn import functional as F
@@ -146,7 +147,7 @@ def test_all_is_taken_exactly_and_written_down(
     assert network["source"]["files"]["model.safetensors"]["blake3"]
     assert "fresh" not in manifest and "left" not in network
     result = load_checkpoint(run / "model")
-    assert result.config == checkpoint.config
+    assert result.config == msgspec.structs.replace(checkpoint.config, **DRY)  # the recipe's
     assert (result.path / "tokenizer.json").read_bytes() == (
         checkpoint.path / "tokenizer.json"
     ).read_bytes()
@@ -292,6 +293,13 @@ def test_two_networks_start_with_a_checkpoint_each(text: str, tmp_path: Path) ->
     with torch.no_grad():
         ours = loss_module.model.discriminator(ids)["logits"]
         assert torch.allclose(ours, judge(ids).logits, atol=1e-5)
+
+
+def test_stages_that_replace_pretrained_weights_are_refused(text: str, tmp_path: Path) -> None:
+    model, generator = electras(tmp_path)
+    arguments = {"objective_args": {"generator_width_ratio": 1.0, "generator_fraction": 0.5}}
+    with pytest.raises(UsageError, match=r"generator_fraction is 0\.5, which would replace"):
+        run_of(model, text, "electra", init_from={"generator": str(generator)}, **arguments)
 
 
 def test_a_new_generator_must_be_named(text: str, tmp_path: Path) -> None:

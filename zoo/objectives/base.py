@@ -303,11 +303,14 @@ class Objective(TrainingObjective):
     Attributes:
         name: value of ``--objective``.
         options_type: type of the options.
+        from_scratch_options: names of options that replace initial weights in the run; runs from
+            pretrained weights refuse them, and do without those of the recipe.
         char_inputs: whether the model reads tokens by their characters; the corpus may then have
             a larger vocabulary than the model predicts.
     """
 
     options_type: ClassVar[type[Options]] = Options
+    from_scratch_options: ClassVar[tuple[str, ...]] = ()
     char_inputs: ClassVar[bool] = False
 
     def __init__(

@@ -212,6 +212,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
     name: ClassVar[str] = REPLACED_TOKEN
     head: ClassVar[str] = REPLACED_TOKEN
     options_type: ClassVar[type[Options]] = ReplacedOptions
+    from_scratch_options: ClassVar[tuple[str, ...]] = ("generator_fraction",)
 
     def __init__(
         self, vocabulary: "TokenizerView", config: "Config", length: int, options: Any = None

@@ -129,6 +129,8 @@ def build_setup(
     )
     check_memory(family, model_config, kind.head)
     options = parse_options(kind.options_type, config.objective_args, config.objective)
+    if init is not None:
+        _refuse_from_scratch(kind, options)
     objective = kind(vocabulary, model_config, config.seq_len, options)
     short = None
     if config.seq_len_warmup is not None:
@@ -147,6 +149,21 @@ def build_setup(
         warmup_objective=short,
         init=init,
     )
+
+
+def _refuse_from_scratch(kind: type[Objective], options: Any) -> None:
+    """Check that no option would replace the pretrained weights.
+
+    Raises:
+        UsageError: one would.
+    """
+    for name in kind.from_scratch_options:
+        if getattr(options, name):
+            raise UsageError(
+                f"objective_args.{name} is {getattr(options, name)}, which would replace the "
+                "pretrained weights",
+                "leave it out, or leave out init_from to begin with new weights",
+            )
 
 
 def check_memory(family: Family, config: Config, head: str) -> None:

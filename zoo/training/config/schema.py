@@ -248,6 +248,7 @@ def build_config(
     recipe = msgspec.to_builtins(family.recipe(size))
     if started is not None:  # the pretrained configuration is kept, except for dropout
         recipe["config"] = {k: v for k, v in recipe["config"].items() if k.endswith(DROPOUT)}
+        _drop_from_scratch(recipe, family, sizes[size])
         requested = deep_merge(requested, {"size": size})
     if requested.get("seq_len", recipe["seq_len"]) <= (recipe["seq_len_warmup"] or {}).get(
         "seq_len", 0
@@ -256,6 +257,15 @@ def build_config(
     if requested.get("objective", recipe["objective"]) != recipe["objective"]:
         recipe["objective_args"] = {}  # the recipe's are options of another objective
     return validate_config(deep_merge(recipe, requested), TrainConfig)
+
+
+def _drop_from_scratch(recipe: ConfigDict, family: "Family", config: Any) -> None:
+    """Remove from a recipe the settings that are only for models with new weights, in place."""
+    from zoo.objectives import objective_type
+
+    recipe["seq_len_warmup"] = None
+    for name in objective_type(family, config, recipe["objective"]).from_scratch_options:
+        recipe["objective_args"].pop(name, None)
 
 
 def _check_kinds(tree: ConfigDict) -> None:

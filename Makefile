@@ -26,9 +26,9 @@ install: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps '$(REAL)'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps '$(REAL)'
 	touch $@
 
 lint:
@@ -52,9 +52,9 @@ cuda: .venv-cuda/.installed
 
 .venv-cuda/.installed: pyproject.toml Makefile
 	$(PYTHON) -m venv .venv-cuda
-	.venv-cuda/bin/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
-	.venv-cuda/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]' accelerate
-	-.venv-cuda/bin/python -m pip install --quiet --disable-pip-version-check --force-reinstall --no-deps onnxruntime-gpu
+	.venv-cuda/bin/python -m pip install --quiet --no-compile --disable-pip-version-check '$(TORCH)'
+	.venv-cuda/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -e '.[dev]' accelerate
+	-.venv-cuda/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --force-reinstall --no-deps onnxruntime-gpu
 	touch $@
 
 docs: install

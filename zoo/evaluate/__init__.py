@@ -40,6 +40,11 @@ EVALUATIONS = {
         "Predict the label of each word.",
     ),
     "multi-label": ("zoo.evaluate.labelled:MultiLabel", "Predict all labels of texts or pairs."),
+    "causal-lm": (
+        "zoo.evaluate.completions:Completions",
+        "Predict the tokens of completions of prompts.",
+    ),
+    "seq2seq": ("zoo.evaluate.generated:Seq2Seq", "Generate the targets of sources."),
 }
 
 

@@ -23,6 +23,11 @@ TASKS = {
         "A label of each word: entities, parts of speech.",
     ),
     "multi-label": ("zoo.finetune.multi_label:MultiLabel", "Any number of labels of a text."),
+    "causal-lm": (
+        "zoo.finetune.causal:CausalLanguageModelling",
+        "The next token of texts, or of completions of prompts.",
+    ),
+    "seq2seq": ("zoo.finetune.seq2seq:Seq2Seq", "A target text for a source text."),
 }
 
 

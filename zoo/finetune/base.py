@@ -9,13 +9,16 @@ import numpy as np
 from zoo.data.readers.labelled import Columns, read_samples
 from zoo.errors import UsageError
 from zoo.families.config import Config, Problem
+from zoo.finetune.order import LengthGroupedOrder
 from zoo.finetune.rows import TokenizedRows, pad_and_stack, tokenize
 from zoo.objectives.base import (
     Batch,
     Example,
     LossOutput,
+    Options,
     Outputs,
     TrainingObjective,
+    parse_options,
 )
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import FineTuneConfig, TableConfig
@@ -39,27 +42,33 @@ class FineTuning(TrainingObjective):
         run: configuration of the run.
 
     Raises:
-        UsageError: the task has no metric of the name in ``run``.
+        UsageError: the task has no metric or option of a name in ``run``.
 
     Attributes:
         problem: problem type in the model's configuration; ``None`` for none.
         default_metric: metric that selects the best checkpoint.
+        lower_is_better: names of the metrics of which a lower value is better.
+        options_type: type of the options in ``task_args``.
+        options: options of that type.
     """
 
     problem: ClassVar[Problem | None] = None
     default_metric: ClassVar[str] = "loss"
+    lower_is_better: ClassVar[tuple[str, ...]] = ("loss", "mse", "perplexity")
+    options_type: ClassVar[type[Options]] = Options
 
     def __init__(
         self, config: Config, inputs: Sequence[str], pad_id: int, run: FineTuneConfig
     ) -> None:
         self.config, self.inputs, self.pad_id, self.run = config, tuple(inputs), pad_id, run
+        self.options: Any = parse_options(self.options_type, run.task_args, self.name, "task")
         self.metric_for_best_model: str = run.metric_for_best_model or self.default_metric
         if self.metric_for_best_model not in ("loss", *self.metric_names):
             raise UsageError(
                 f"{self.name} has no metric {self.metric_for_best_model!r}",
                 f"it has loss, {', '.join(self.metric_names)}",
             )
-        lower = self.metric_for_best_model in ("loss", "mse")
+        lower = self.metric_for_best_model in self.lower_is_better
         self.greater_is_better = (
             not lower if run.greater_is_better is None else run.greater_is_better
         )
@@ -69,6 +78,16 @@ class FineTuning(TrainingObjective):
     def metric_names(self) -> tuple[str, ...]:
         """Names of the metrics of an evaluation."""
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels of the data, in the order of the model's outputs; none where it has no classes."""
+        return self.config.labels
+
+    @classmethod
+    def files(cls, paths: Sequence[str]) -> list[str]:
+        """Return the files, directories and patterns that paths of the settings name."""
+        return list(paths)
+
     @classmethod
     def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
         """Return the samples of files.
@@ -76,7 +95,7 @@ class FineTuning(TrainingObjective):
         Raises:
             ZooError: see ``zoo.data.readers.labelled.read_samples``.
         """
-        return read_samples(paths, Columns(data.text, data.label, data.pair))
+        return read_samples(paths, Columns(data.text, data.label_column, data.pair))
 
     @classmethod
     def texts(cls, sample: Any) -> list[str]:
@@ -130,8 +149,19 @@ class FineTuning(TrainingObjective):
             examples,
             self.padding(),
             list(self.loss_weights),
-            mask="attention_mask" in self.inputs,
+            masks=self.masks(),
         )
+
+    def masks(self) -> dict[str, str | None]:
+        """Return name of the tokens of each sequence of a row -> name of its attention mask.
+
+        The name is ``None`` where the model takes no mask.
+        """
+        return {self.inputs[0]: "attention_mask" if "attention_mask" in self.inputs else None}
+
+    def train_order(self, rows: TokenizedRows) -> LengthGroupedOrder:
+        """Return the order of the training rows."""
+        return LengthGroupedOrder(rows.lengths, self.run.batch_size, self.run.seed)
 
     def padding(self) -> dict[str, int]:
         """Return name of an array -> value of its padding, where it is not 0."""

@@ -38,7 +38,7 @@ class MultiLabel(FineTuning):
     @classmethod
     def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
         """See ``FineTuning``; a sample may have no label."""
-        columns = Columns(data.text, data.label, data.pair)
+        columns = Columns(data.text, data.label_column, data.pair)
         return read_samples(paths, columns, unlabelled=True)
 
     @classmethod

@@ -1,15 +1,88 @@
 """Order of rows of different lengths, so that the rows of a batch are of similar length."""
 
+from collections.abc import Sequence
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
 from zoo.data.rng import generator
 
 WINDOW = 50  # batches that are sorted together, as in transformers' LengthGroupedSampler
+Rows = NDArray[np.int64]
+
+
+class Epochs(Protocol):
+    """The rows of each epoch."""
+
+    def __len__(self) -> int:
+        """Return the number of rows of an epoch."""
+
+    def rows(self, epoch: int) -> Rows:
+        """Return the rows of an epoch, in any order."""
+
+
+class AllRows:
+    """Epochs that have each row once.
+
+    Args:
+        count: number of rows.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        """See ``Epochs``."""
+        return self.count
+
+    def rows(self, epoch: int) -> Rows:
+        """See ``Epochs``."""
+        return np.arange(self.count)
+
+
+class ProportionalMixture:
+    """Epochs over several data sets, in proportion to their sizes, with a limit on the largest.
+
+    Examples-proportional mixing (Raffel et al. 2020, arXiv:1910.10683, section 3.5.2): of a data
+    set of ``e`` rows, an epoch has ``min(e, limit)``, which make the paper's rate exact rather than
+    expected. A data set above the limit goes on in the next epoch where it stopped, in a new order
+    whenever it begins anew.
+
+    Args:
+        datasets: data set of each row, from 0, (rows,).
+        limit: the limit; ``None`` for none.
+        seed: seed of the run.
+    """
+
+    def __init__(self, datasets: NDArray[np.integer], limit: int | None, seed: int) -> None:  # type: ignore[type-arg]
+        self.seed = seed
+        self.members = [np.flatnonzero(datasets == number) for number in np.unique(datasets)]
+        self.counts = [min(len(rows), limit or len(rows)) for rows in self.members]
+
+    def __len__(self) -> int:
+        """See ``Epochs``."""
+        return sum(self.counts)
+
+    def rows(self, epoch: int) -> Rows:
+        """See ``Epochs``."""
+        return np.concatenate(
+            [self._part(number, epoch * count, count) for number, count in enumerate(self.counts)]
+        )
+
+    def _part(self, number: int, start: int, count: int) -> Rows:
+        """Return some rows of the endless sequence of a data set."""
+        members, pieces = self.members[number], list[Rows]()
+        while count:
+            turn, place = divmod(start, len(members))
+            order = generator(self.seed, "mixture", number, turn).permutation(members)
+            pieces.append(order[place : place + count])
+            start, count = start + len(pieces[-1]), count - len(pieces[-1])
+        return np.concatenate(pieces)
 
 
 class LengthGroupedOrder:
-    """Endless sequence of row indices: every epoch has each row once, in a new order.
+    """Endless sequence of row indices: every epoch has its rows once, in a new order.
 
     An epoch is shuffled and cut into windows of ``WINDOW`` batches. The rows of a window are sorted
     by length and cut into batches, and the batches of the epoch are shuffled. If a batch does not
@@ -19,24 +92,37 @@ class LengthGroupedOrder:
         lengths: number of tokens of each row, (rows,).
         batch_size: number of rows of a step.
         seed: seed of the run.
+        epochs: rows of each epoch; by default all.
     """
 
-    def __init__(self, lengths: NDArray[np.int64], batch_size: int, seed: int) -> None:
+    def __init__(
+        self,
+        lengths: NDArray[np.int64],
+        batch_size: int,
+        seed: int,
+        epochs: Epochs | None = None,
+    ) -> None:
         self.lengths, self.batch_size, self.seed = lengths, batch_size, seed
+        self.epochs = AllRows(len(lengths)) if epochs is None else epochs
         self._epoch, self._order = -1, np.zeros(0, dtype=np.int64)
+
+    @property
+    def rows_per_epoch(self) -> int:
+        """Number of rows of an epoch."""
+        return len(self.epochs)
 
     def __getitem__(self, number: int) -> int:
         """Return the row at a position of the sequence."""
-        epoch, place = divmod(number, len(self.lengths))
+        epoch, place = divmod(number, self.rows_per_epoch)
         if epoch != self._epoch:
             self._order, self._epoch = self.epoch(epoch), epoch
         return int(self._order[place])
 
-    def epoch(self, epoch: int) -> NDArray[np.int64]:
-        """Return the rows of an epoch in order, (rows,)."""
-        rows, size = len(self.lengths), self.batch_size
+    def epoch(self, epoch: int) -> Rows:
+        """Return the rows of an epoch in order, (rows of an epoch,)."""
+        rows, size = self.rows_per_epoch, self.batch_size
         rng = generator(self.seed, "order", epoch)
-        shuffled = rng.permutation(rows)
+        shuffled = rng.permutation(self.epochs.rows(epoch))
         first = min(-epoch * rows % size, rows)  # rows that complete the batch before
         whole = (rows - first) // size * size
         middle = [
@@ -48,5 +134,5 @@ class LengthGroupedOrder:
         return np.concatenate([shuffled[:first], mixed, shuffled[first + whole :]])
 
 
-def _split(rows: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
+def _split(rows: Rows, size: int) -> Sequence[Rows]:
     return [rows[start : start + size] for start in range(0, len(rows), size)]

@@ -27,6 +27,11 @@ class Regression(FineTuning):
     default_metric: ClassVar[str] = "pearson"
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """See ``FineTuning``: none."""
+        return ()
+
+    @property
     def metric_names(self) -> tuple[str, ...]:
         """See ``FineTuning``."""
         return ("pearson", "spearman", "mse")

@@ -25,6 +25,8 @@ class TokenizedRows(ExampleDataset):
         values: name -> a value of each row, (rows, ...).
         counts: loss term -> number of values that each row adds to the sum of the term, (rows,).
         truncated: number of texts that were truncated.
+        others: further sequences of the rows, of other lengths, such as targets; of these,
+            ``starts`` and ``arrays`` alone.
     """
 
     starts: NDArray[np.int64]
@@ -32,6 +34,7 @@ class TokenizedRows(ExampleDataset):
     values: Mapping[str, NDArray[Any]]
     counts: Mapping[str, NDArray[np.int64]]
     truncated: int = 0
+    others: "tuple[TokenizedTexts, ...]" = ()
 
     def __len__(self) -> int:
         """See ``ExampleDataset``."""
@@ -39,14 +42,17 @@ class TokenizedRows(ExampleDataset):
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Number of tokens of each row, (rows,)."""
-        return np.diff(self.starts)
+        """Number of tokens of each row, in all of its sequences, (rows,)."""
+        return np.diff(self.starts) + sum(np.diff(other.starts) for other in self.others)
 
     def example(self, index: int, rng: np.random.Generator) -> Example:
         """See ``ExampleDataset``."""
-        tokens = slice(self.starts[index], self.starts[index + 1])
         return Example(
-            {name: array[tokens] for name, array in self.arrays.items()},
+            {
+                name: array[sequence.starts[index] : sequence.starts[index + 1]]
+                for sequence in (self, *self.others)
+                for name, array in sequence.arrays.items()
+            },
             {name: values[index] for name, values in self.values.items()},
             counts={term: int(counts[index]) for term, counts in self.counts.items()},
         )
@@ -111,32 +117,37 @@ def tokenize(
 
 
 def pad_and_stack(
-    examples: Sequence[Example], fill: Mapping[str, int], counts: Sequence[str], *, mask: bool
+    examples: Sequence[Example],
+    fill: Mapping[str, int],
+    counts: Sequence[str],
+    *,
+    masks: Mapping[str, str | None],
 ) -> Batch:
-    """Return a batch of rows, padded on the right to the longest one.
+    """Return a batch of rows, each sequence padded on the right to the longest one.
 
     Args:
         examples: the rows.
         fill: name of an array -> value of its padding; by default 0.
         counts: names of the loss terms.
-        mask: whether the model takes an attention mask. Without padding there is none, which is
-            the model's default, and faster.
+        masks: name of the tokens of each sequence -> name of its attention mask, or ``None``.
+            Without padding there is no mask, which is the model's default, and faster.
     """
-    first = examples[0]
-    lengths = np.array([len(next(iter(row.arrays.values()))) for row in examples])
-    real = np.arange(lengths.max()) < lengths[:, None]  # (rows, tokens)
-    tensors = {}
+    first, tensors, tokens = examples[0], {}, 0
     for name, array in first.arrays.items():
+        lengths = np.array([len(row.arrays[name]) for row in examples])
+        real = np.arange(lengths.max()) < lengths[:, None]  # (rows, tokens)
         stacked = np.full((*real.shape, *array.shape[1:]), fill.get(name, 0), np.int64)
         stacked[real] = np.concatenate([row.arrays[name] for row in examples])
         tensors[name] = torch.from_numpy(stacked)
-    if mask and not real.all():
-        tensors["attention_mask"] = torch.from_numpy(real.astype(np.int64))
+        if name in masks:
+            tokens += int(lengths.sum())
+        if (mask := masks.get(name)) is not None and not real.all():
+            tensors[mask] = torch.from_numpy(real.astype(np.int64))
     for name in first.values:
         tensors[name] = torch.from_numpy(np.stack([row.values[name] for row in examples]))
     return Batch(
         tensors=tensors,
         counts={term: sum(row.counts[term] for row in examples) for term in counts},
         rows=len(examples),
-        tokens=int(lengths.sum()),
+        tokens=tokens,
     )

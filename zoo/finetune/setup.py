@@ -19,7 +19,6 @@ from zoo.finetune import task_type
 from zoo.finetune.base import FineTuning
 from zoo.finetune.callbacks import EarlyStopping, LoadBestModel
 from zoo.finetune.model import Resumed, fit_config, pretrained_init, run_tokenizer, text_tokenizer
-from zoo.finetune.order import LengthGroupedOrder
 from zoo.finetune.rows import TokenizedRows
 from zoo.finetune.weights import check_head, freeze_lowest, load_backbone
 from zoo.io.digests.files import FileDigest, hash_file
@@ -73,7 +72,7 @@ class FineTuneSetup(RunSetup):
             self.train_rows,
             config.batch_size,
             dist,
-            order=LengthGroupedOrder(self.train_rows.lengths, config.batch_size, config.seed),
+            order=self.objective.train_order(self.train_rows),
         )
 
     def eval_batches(self, dist: DistContext) -> list[Batch]:
@@ -188,7 +187,7 @@ def build_setup(
     objective = task(model_config, inputs, encoder.pad_id, config)
     rows = objective.rows(train, encoder), objective.rows(evaluation, encoder)
     config = config.resolved(
-        len(rows[0]),
+        objective.train_order(rows[0]).rows_per_epoch,
         metric_for_best_model=objective.metric_for_best_model,
         greater_is_better=objective.greater_is_better,
     )
@@ -278,12 +277,10 @@ def _announce(
     """Log sizes, labels and truncated texts."""
     train, evaluation = rows
     LOG.info(
-        "%s samples, %s to evaluate, %s; %s steps",
+        "%s samples, %s to evaluate%s; %s steps",
         f"{len(train):,}",
         f"{len(evaluation):,}",
-        f"labels {', '.join(task.config.labels[:8])}"
-        if task.problem != "regression"
-        else "numbers",
+        f", labels {', '.join(task.labels[:8])}" if task.labels else "",
         f"{config.max_steps:,}",
     )
     cut, total = train.truncated + evaluation.truncated, len(train) + len(evaluation)
@@ -302,10 +299,10 @@ def _data_record(
     """Return the record of the data in ``run.json``."""
     data = config.data
     return {
-        "train": _digests(data.train),
-        "eval": _digests(data.eval),
-        "columns": {"text": data.text, "pair": data.pair, "label": data.label},
-        "labels": list(task.config.labels),
+        "train": _digests(task.files(data.train)),
+        "eval": _digests(task.files(data.eval)),
+        "columns": {"text": data.text, "pair": data.pair, "label": data.label_column},
+        "labels": list(task.labels),
         "rows": {"train": len(rows[0]), "eval": len(rows[1])},
         "truncated": rows[0].truncated + rows[1].truncated,
     }

@@ -51,7 +51,7 @@ class TokenClassification(FineTuning):
     @classmethod
     def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
         """See ``FineTuning``."""
-        samples = read_words(paths, Columns(data.text, data.label))
+        samples = read_words(paths, Columns(data.text, data.label_column))
         if not is_iob(name for sample in samples for name in sample.labels):
             return samples
         repaired = [WordsSample(s.words, repair_iob(s.labels), s.location) for s in samples]

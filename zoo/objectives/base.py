@@ -385,26 +385,30 @@ def cross_entropy_sum(
 
 
 def parse_options(
-    options_type: type[Options], values: Mapping[str, Any], objective: str
+    options_type: type[Options],
+    values: Mapping[str, Any],
+    name: str,
+    kind: str = "objective",
 ) -> Options:
-    """Convert options of an objective to their type.
+    """Convert options of an objective or task to their type.
 
     Args:
         options_type: type of the options.
         values: options by name.
-        objective: name of the objective, for messages.
+        name: name of the objective, for messages.
+        kind: ``objective`` or ``task``, for messages.
 
     Raises:
         UsageError: an option is unknown (the nearest is named) or of the wrong type.
     """
     known = [field.encode_name for field in msgspec.structs.fields(options_type)]
-    for name in values:
-        if name not in known:
+    for option in values:
+        if option not in known:
             raise UsageError(
-                f"the objective {objective} has no option {name!r}",
-                did_you_mean(name, known) or f"it has {', '.join(known) or 'none'}",
+                f"the {kind} {name} has no option {option!r}",
+                did_you_mean(option, known) or f"it has {', '.join(known) or 'none'}",
             )
     try:
         return msgspec.convert(dict(values), options_type)
     except (msgspec.ValidationError, ValueError) as error:
-        raise UsageError(f"the objective {objective}: {error}") from error
+        raise UsageError(f"the {kind} {name}: {error}") from error

@@ -12,7 +12,7 @@ from zoo.evaluate import EVALUATIONS
 
 TASK_HELP = "\n".join(f"  {name:20}{text}" for name, (_, text) in EVALUATIONS.items())
 TEXTS = ("text-classification", "regression", "multi-label")
-LABELLED = (*TEXTS, "token-classification")
+LABELLED = (*TEXTS, "token-classification", "causal-lm", "seq2seq")
 # options of single evaluations
 OPTIONS = {
     "stride": ("perplexity",),
@@ -22,6 +22,9 @@ OPTIONS = {
     "text": LABELLED,
     "pair": TEXTS,
     "label": LABELLED,
+    "prefix": ("seq2seq",),
+    "num_beams": ("seq2seq",),
+    "max_new_tokens": ("seq2seq",),
 }
 
 
@@ -83,6 +86,14 @@ columns are named, or counted from 1 in a file without a header."""
 @click.option("--text", metavar="COL", help="Column of the text.  [default: text]")
 @click.option("--pair", metavar="COL", help="Column of the second text.")
 @click.option("--label", metavar="COL", help="Column of the label.  [default: label]")
+@click.option("--prefix", metavar="TEXT", help="Text before each source.")
+@click.option("--num-beams", type=click.IntRange(1), metavar="N", help="Number of beams.")
+@click.option(
+    "--max-new-tokens",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Largest number of tokens to generate.  [default: those of the longest target]",
+)
 @backend_options
 @hub_options
 @common_options

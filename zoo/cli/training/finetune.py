@@ -19,6 +19,7 @@ SETTINGS = {
     "text": "data.text",
     "pair": "data.pair",
     "label": "data.label",
+    "prefix": "data.prefix",
     "preset": "preset",
     "freeze": "freeze_layers",
     "tokenizer": "tokenizer",
@@ -41,6 +42,7 @@ Examples:
   zoo finetune REF --task regression --train pairs.csv --text a --pair b --label score
   zoo finetune REF --task text-classification --train t.tsv --text 1 --label 2 --seeds 3
   zoo finetune REF --task text-classification --train t.jsonl --preset stable --freeze 4
+  zoo finetune REF --task seq2seq --train sum=a.jsonl --train cola=b.tsv --text in --label out
   zoo finetune FAMILY --task text-classification --train t.tsv      from random weights
   zoo finetune --resume runs/sentiment
 
@@ -51,11 +53,12 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them."""
 )
 @click.argument("model", metavar="REF|FAMILY|CONFIG.yaml", required=False)
 @click.option("--task", metavar="TASK", help="What to learn; see below.")
-@click.option("--train", multiple=True, metavar="FILE", help="Training data.")
-@click.option("--eval", "eval_files", multiple=True, metavar="FILE", help="Evaluation data.")
+@click.option("--train", multiple=True, metavar="[NAME=]FILE", help="Training data.")
+@click.option("--eval", "eval_files", multiple=True, metavar="[NAME=]FILE", help="Evaluation data.")
 @click.option("--text", metavar="COL", help="Column of the text.  [default: text]")
 @click.option("--pair", metavar="COL", help="Column of the second text.")
 @click.option("--label", metavar="COL", help="Column of the label.  [default: label]")
+@click.option("--prefix", metavar="TEXT", help="Text before each source of seq2seq.")
 @click.option("--preset", metavar="NAME", help="Defaults: paper, stable, or the family's others.")
 @click.option(
     "--freeze",

@@ -19,10 +19,16 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         eval_fraction: fraction of the samples to hold out, selected by a hash of their contents.
         text: column of the text; its number, from 1, in a file without a header.
         pair: column of the second text of a pair; ``None`` for single texts.
-        label: column of the label.
+        label: column of the label, or of a target text; ``None`` for that of the task, mostly
+            ``label``.
         labels: all labels, in the order of the model's outputs; ``None`` for those of the training
             data, sorted, integers as numbers.
         label_separator: separator of the labels of a sample of multi-label classification.
+        prefix: text before each source of a text-to-text task, also by name of the data set; by
+            default ``NAME: `` for files that are given as ``NAME=FILE``, and none for others.
+        mixing_limit: number of rows of a data set that an epoch over several has at most, the
+            limit K of examples-proportional mixing (Raffel et al. 2020, arXiv:1910.10683,
+            section 3.5.2); ``None`` for all.
     """
 
     train: tuple[str, ...]
@@ -30,9 +36,11 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     eval_fraction: float = 0.1
     text: str = "text"
     pair: str | None = None
-    label: str = "label"
+    label: str | None = None
     labels: tuple[str, ...] | None = None
     label_separator: str = ","
+    prefix: str | dict[str, str] | None = None
+    mixing_limit: int | None = None
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -49,6 +57,13 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError(f"eval_fraction is {self.eval_fraction}, not between 0 and 1")
         if not self.label_separator:
             raise ValueError("label_separator is empty")
+        if self.mixing_limit is not None and self.mixing_limit < 1:
+            raise ValueError(f"mixing_limit is {self.mixing_limit}, not positive")
+
+    @property
+    def label_column(self) -> str:
+        """Column of the label."""
+        return "label" if self.label is None else self.label
 
 
 class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,0 +1,295 @@
+"""Sequence-to-sequence tasks against transformers' model: losses, generation, mixtures, runs."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import zoo
+from tests import warm
+from tests.finetune.making import finetune, settings, setup_of, write_table
+from tests.inference.tasks.conftest import converted
+from tests.inference.tasks.test_seq2seq import PIECES, SENTINELS, spiece
+from tests.tokenizers.texts import prose
+from tests.training.runs import assert_same, cut, records
+from tests.training.test_distributed import torchrun
+from zoo.errors import UsageError
+from zoo.evaluate import make_evaluation
+from zoo.finetune.order import LengthGroupedOrder, ProportionalMixture
+from zoo.finetune.runs import FINETUNE
+from zoo.training.distributed.context import DistContext
+from zoo.training.entrypoints import resume
+from zoo.training.optim.lr_scheduler import lr_multiplier
+
+TASK = "seq2seq"
+HERE = DistContext(0, 1, torch.device("cpu"))
+WORDS = ("the", "cat", "sat", "on", "a", "mat", "dog", "house", "tree", "road")
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model in the Hub's layout, without dropout."""
+    import transformers
+
+    path = tmp_path_factory.mktemp("t5") / "hub"
+    torch.manual_seed(5)
+    config: Any = transformers.T5Config(
+        vocab_size=PIECES + SENTINELS,
+        d_model=32,
+        d_kv=8,
+        d_ff=48,
+        num_layers=2,
+        num_heads=4,
+        dropout_rate=0.0,
+        decoder_start_token_id=0,
+    )
+    transformers.T5ForConditionalGeneration(config).save_pretrained(path)
+    (path / "spiece.model").write_bytes(spiece())
+    (path / "tokenizer_config.json").write_text(json.dumps({"extra_ids": SENTINELS}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(hub: Path) -> Path:
+    return converted(hub, hub.parent / "ours").path
+
+
+def sentences(count: int, seed: int = 0) -> list[str]:
+    rng = random.Random(seed)
+    return [" ".join(rng.choices(WORDS, k=rng.randint(2, 9))) for _ in range(count)]
+
+
+def pairs(path: Path, count: int = 40, seed: int = 0) -> Path:
+    """Write sentences whose target is their first word, or all their words in the same order."""
+    rows = [
+        {"in": text, "out": text.split()[0] if k % 2 else text}
+        for k, text in enumerate(sentences(count, seed))
+    ]
+    return write_table(path, rows)
+
+
+def tree_of(model: Path, *files: str | Path, **changes: Any) -> dict[str, Any]:
+    data = {"text": "in", "label": "out", **changes.pop("data", {})}
+    tree = settings(model, Path("unused"), task=TASK, data=data, **changes)
+    tree["data"]["train"] = [str(file) for file in files]
+    return tree
+
+
+def test_the_losses_are_those_of_the_reference(hub: Path, model: Path, tmp_path: Path) -> None:
+    """Of torch's AdamW over transformers' model, on the same batches."""
+    import transformers
+
+    run = finetune(tmp_path / "run", tree_of(model, pairs(tmp_path / "t.tsv")))
+    setup = setup_of(run)
+    config = setup.config
+    reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(hub)
+    rate = config.optimizer.learning_rate
+    optimizer = torch.optim.AdamW(reference.parameters(), lr=rate, weight_decay=0.0)
+    loader, losses = setup.train_dataloader(HERE), []
+    for step in range(config.max_steps):
+        for group in optimizer.param_groups:
+            group["lr"] = rate * lr_multiplier(config.lr_scheduler, step, config.max_steps)
+        batches = loader.make_batches(step)
+        count = sum(int((batch.tensors["labels"] != -100).sum()) for batch in batches)
+        total = 0.0
+        for batch in batches:
+            names = ("input_ids", "attention_mask", "labels")
+            inputs = {name: batch.tensors[name] for name in names if name in batch.tensors}
+            part = int((inputs["labels"] != -100).sum()) / count
+            loss = reference(**inputs).loss * part
+            loss.backward()
+            total += loss.item()
+        torch.nn.utils.clip_grad_norm_(reference.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(total)
+    loader.close()
+    trained = [record["loss"] for record in records(run)]
+    assert trained == pytest.approx(losses, abs=2e-5)
+    assert losses[-1] != pytest.approx(losses[0], abs=1e-2), "the weights changed"
+
+
+def test_the_decoders_input_is_that_of_the_reference(
+    hub: Path, model: Path, tmp_path: Path
+) -> None:
+    import transformers
+
+    tree = tree_of(model, pairs(tmp_path / "t.tsv"), max_steps=1)
+    setup = setup_of(finetune(tmp_path / "run", tree))
+    loader = setup.train_dataloader(HERE)
+    reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(hub)
+    task: Any = setup.objective
+    for batch in loader.make_batches(0):
+        labels = batch.tensors["labels"]
+        assert (labels == -100).any()
+        assert torch.equal(task.shift_right(labels), reference._shift_right(labels.clone()))
+    loader.close()
+
+
+def test_exact_match_is_that_of_generated_texts(model: Path, tmp_path: Path) -> None:
+    """Of ``zoo run seq2seq`` on the final model; half of the targets are one of two labels."""
+    rows = [{"in": text, "out": "cat" if len(text) % 2 else "dog"} for text in sentences(60)]
+    held = [{"in": text, "out": "cat" if k % 4 else "dog"} for k, text in enumerate(sentences(12))]
+    write_table(tmp_path / "e.tsv", held)
+    tree = tree_of(
+        model,
+        write_table(tmp_path / "t.tsv", rows),
+        data={"eval": [str(tmp_path / "e.tsv")], "prefix": "a: "},
+        optimizer={"learning_rate": 0.02},
+        max_steps=30,
+        eval_steps=30,
+        save_steps=30,
+    )
+    run = finetune(tmp_path / "run", tree)
+    metrics = records(run, "validation")[-1]["metrics"]
+    generated = zoo.load(run / "model", backend="cpu").seq2seq(["a: " + row["in"] for row in held])
+    hits = [g["generated"] == row["out"] for g, row in zip(generated, held, strict=True)]
+    assert metrics["exact_match"] == pytest.approx(sum(hits) / len(held))
+    assert 0 < metrics["exact_match"] < 1 and set(metrics) == {"exact_match", "accuracy"}
+    manifest = json.loads((run / "model" / "zoo.json").read_text())
+    assert manifest["training"]["best"] == [metrics["exact_match"], 30]
+
+
+def test_a_mixture_is_in_proportion_to_sizes_up_to_a_limit() -> None:
+    datasets = np.array([0] * 50 + [1] * 7 + [2] * 20)
+    mixture = ProportionalMixture(datasets, 20, seed=0)
+    assert len(mixture) == 20 + 7 + 20
+    epochs = [mixture.rows(epoch) for epoch in range(5)]
+    for rows in epochs:
+        assert np.bincount(datasets[rows]).tolist() == [20, 7, 20]
+        assert len(set(rows)) == len(rows) or (datasets[rows] == 0).sum() == 20
+    large = np.concatenate([rows[datasets[rows] == 0] for rows in epochs])
+    assert sorted(large[:50]) == sorted(large[50:]) == list(range(50)), "each once a turn"
+    assert large[:50].tolist() != large[50:].tolist()
+    order = LengthGroupedOrder(np.ones(77, np.int64), 8, 0, mixture)
+    assert sorted(order[k] for k in range(47)) == sorted(epochs[0])
+
+
+def test_data_sets_have_their_prefixes(model: Path, tmp_path: Path) -> None:
+    first, second = pairs(tmp_path / "a.tsv", 30), pairs(tmp_path / "b.jsonl", 10, seed=1)
+    prefixes = {"prefix": {"second": "summarize: "}, "mixing_limit": 8}
+    files = (f"first={first}", f"second={second}")
+    tree = tree_of(model, *files, data=prefixes, max_steps=0, num_train_epochs=1.0, eval_steps=0)
+    run = finetune(tmp_path / "run", {**tree, "save_steps": 0})
+    setup = setup_of(run)
+    tokenizer: Any = zoo.load(run / "model", backend="cpu").tokenizer
+    rows, starts = setup.train_rows, {0: "first: ", 1: "summarize: "}
+    for number in range(len(rows)):
+        example = rows.example(number, np.random.default_rng(0))
+        text = tokenizer.decode(example.arrays["input_ids"].tolist())
+        assert text.startswith(starts[int(example.values["dataset"])])
+    limited = [min(8, int((rows.values["dataset"] == k).sum())) for k in (0, 1)]
+    assert setup.config.max_steps == -(-sum(limited) // 8)
+    metrics = records(run, "validation")[-1]["metrics"]
+    assert {"exact_match_first", "exact_match_second"} < set(metrics)
+
+
+def test_a_resumed_run_ends_bit_for_bit_the_same(model: Path, tmp_path: Path) -> None:
+    files = (f"first={pairs(tmp_path / 'a.tsv')}", f"second={pairs(tmp_path / 'b.tsv', 10, 1)}")
+    tree = tree_of(model, *files, data={"mixing_limit": 12}, save_total_limit=9)
+    whole = finetune(tmp_path / "whole", tree)
+    broken = tmp_path / "broken"
+    shutil.copytree(whole, broken)
+    cut(broken, 6)
+    resume(broken, {}, {}, DistContext.initialize("cpu"), kind=FINETUNE)
+    assert_same(whole, broken)
+
+
+def test_two_processes_have_the_losses_and_metrics_of_one(model: Path, tmp_path: Path) -> None:
+    import yaml
+
+    tree = tree_of(model, pairs(tmp_path / "t.tsv"), max_steps=4, eval_steps=2)
+    held = pairs(tmp_path / "e.tsv", 20, seed=1)
+    tree["data"]["eval"] = [str(held)]
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump(tree))
+    one, two = finetune(tmp_path / "one", tree), tmp_path / "two"
+    torchrun("-m", "zoo", "finetune", str(tmp_path / "r.yaml"), "--device", "cpu", "-o", str(two))
+    for split in ("train", "validation"):
+        for record, other in zip(records(two, split), records(one, split), strict=True):
+            assert record["loss"] == pytest.approx(other["loss"], abs=1e-5)
+            assert record["metrics"] == pytest.approx(other["metrics"], abs=1e-5)
+
+
+def test_a_run_from_random_weights_trains_its_tokenizer(tmp_path: Path) -> None:
+    rows = [{"in": text, "out": text.split()[0]} for text in prose(200) if text.split()]
+    table = write_table(tmp_path / "t.jsonl", rows)
+    tree = tree_of("t5", table, vocab_size=400, max_steps=2)  # type: ignore[arg-type]
+    run = finetune(tmp_path / "run", tree)
+    (result,) = zoo.load(run / "model", backend="cpu").seq2seq([rows[0]["in"]])
+    assert set(result) == {"text", "generated", "stopped"}
+
+
+def test_an_evaluation_has_the_loss_and_the_texts_of_the_reference(
+    hub: Path, model: Path, tmp_path: Path
+) -> None:
+    import sentencepiece
+    import transformers
+
+    texts, prefix = sentences(6), "the "
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=spiece())
+    reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(hub).eval()
+
+    def ids(text: str) -> torch.Tensor:
+        return torch.tensor([[*pieces.encode(text), pieces.eos_id()]])
+
+    targets, total, tokens = [], 0.0, 0
+    with torch.no_grad():
+        for k, text in enumerate(texts):
+            generated = reference.generate(ids(prefix + text), max_new_tokens=3, do_sample=False)
+            ordinary = [t for t in generated[0].tolist()[1:] if 2 <= t < PIECES]
+            targets.append(pieces.decode(ordinary) if k % 2 else "cat")
+            labels = ids(targets[-1])
+            loss = reference(input_ids=ids(prefix + text), labels=labels).loss
+            total, tokens = total + float(loss) * labels.shape[1], tokens + labels.shape[1]
+    rows = [{"in": text, "out": target} for text, target in zip(texts, targets, strict=True)]
+    table = write_table(tmp_path / "t.jsonl", rows)
+    opened = zoo.load(model, backend="cpu")
+    options = {"text": "in", "label": "out", "prefix": prefix, "max_new_tokens": 3}
+    task = make_evaluation(TASK, opened.checkpoint, opened.session, **options)
+    metrics = task.evaluate([table]).metrics
+    assert metrics["loss"] == pytest.approx(total / tokens, abs=1e-5)
+    results = opened.seq2seq([prefix + text for text in texts], max_new_tokens=3)
+    hits = [r["generated"] == t for r, t in zip(results, targets, strict=True)]
+    assert metrics["exact_match"] == pytest.approx(sum(hits) / 6) and sum(hits[1::2]) == 3
+
+
+def test_the_commands(model: Path, tmp_path: Path) -> None:
+    table = pairs(tmp_path / "t.tsv")
+    columns = ("--text", "in", "--label", "out", "--prefix", "copy: ")
+    done = warm.zoo(
+        *("finetune", model, "--task", TASK, "--train", f"copy={table}", *columns),
+        *("--preset", "default", "--max-steps", "2", "--device", "cpu", "-o", tmp_path / "run"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "all weights are those of" in done.stderr
+    done = warm.zoo(
+        *("eval", tmp_path / "run" / "model", "--task", TASK, "--data", table, *columns),
+        *("--limit", "4", "--backend", "cpu"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "intervals: exact_match" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": {"pair": "in"}}, "seq2seq has one source text"),
+        ({"data": {"eval": ["third=t.tsv"]}}, "third=t.tsv is of no data set that is trained on"),
+        ({"data": {"text": "im"}}, "has no column 'im'; did you mean"),
+        ({"fsdp": True}, "evaluations with fsdp do not generate"),
+        ({"task_args": {"num_beam": 2}}, "the task seq2seq has no option 'num_beam'; did you mean"),
+        ({"metric_for_best_model": "f1"}, "seq2seq has no metric 'f1'"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    model: Path, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    tree = tree_of(model, pairs(tmp_path / "t.tsv"), **changes)
+    with pytest.raises(UsageError, match=message):
+        finetune(tmp_path / "run", tree)
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,273 @@
+"""Sequence-to-sequence tasks: a target text for a source text, of one data set or several."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from blake3 import blake3
+
+from zoo.data.readers.labelled import Columns
+from zoo.data.readers.text_to_text import dataset_names, read_text_to_text, split_name
+from zoo.errors import UsageError
+from zoo.finetune.base import LABELS, FineTuning
+from zoo.finetune.order import LengthGroupedOrder, ProportionalMixture
+from zoo.finetune.rows import TokenizedRows, TokenizedTexts, tokenize
+from zoo.inference.generation.config import GenerationConfig
+from zoo.inference.generation.generate import generate
+from zoo.io.limits import MAX_NEW_TOKENS, MAX_ROW_TOKENS
+from zoo.objectives.base import LossOutput, Options, Outputs, cross_entropy_sum, predict_at
+from zoo.objectives.losses.cross_entropy import IGNORED
+from zoo.objectives.seq2seq import SEQ2SEQ_LM
+from zoo.tokenizers import TextTokenizer
+from zoo.training.config.finetune import TableConfig
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+DATASET, TARGET = "dataset", "target"  # values of a row: its data set, the hash of its target
+
+
+class Seq2SeqOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of ``Seq2Seq``.
+
+    Attributes:
+        max_target_len: number of tokens that targets are truncated to; ``None`` for
+            ``max_seq_len``.
+        generate: generate the targets of each evaluation; otherwise it has the loss alone.
+        num_beams: number of beams of generation.
+        max_new_tokens: largest number of tokens to generate; ``None`` for those of the longest
+            target.
+    """
+
+    max_target_len: int | None = None
+    generate: bool = True
+    num_beams: int = 1
+    max_new_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: a value is out of its range.
+        """
+        if self.max_target_len is not None and not 1 <= self.max_target_len <= MAX_ROW_TOKENS:
+            raise ValueError(f"max_target_len is {self.max_target_len}, not 1 to {MAX_ROW_TOKENS}")
+
+
+class Seq2Seq(FineTuning):
+    """Cross-entropy of the tokens of the target, its end-of-sequence token included.
+
+    The decoder's input is the target shifted right, after ``decoder_start_token_id``. An evaluation
+    also generates the targets, as ``zoo run seq2seq`` does: ``exact_match`` is the fraction of
+    samples whose generated text equals the target, white space at the ends aside; where targets
+    are labels, it is their accuracy. ``accuracy`` is that of single tokens after the tokens of the
+    target before them.
+
+    Raises:
+        UsageError: generation with ``fsdp``: processes take different numbers of steps.
+    """
+
+    name: ClassVar[str] = "seq2seq"
+    head: ClassVar[str] = SEQ2SEQ_LM
+    options_type: ClassVar[type[Options]] = Seq2SeqOptions
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        if self.run.fsdp and self.options.generate:
+            raise UsageError(
+                "evaluations with fsdp do not generate", "--set task_args.generate=false"
+            )
+        self._longest_target = 1
+        self._tokenizer: TextTokenizer | None = None
+
+    @property
+    def default_metric(self) -> str:  # type: ignore[override]
+        """``exact_match``, or the loss without generation."""
+        return "exact_match" if self.options.generate else "loss"
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Names of the data sets; one empty name for a single one."""
+        return dataset_names(self.run.data.train)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """See ``FineTuning``; with several data sets, ``exact_match_NAME`` of each."""
+        if not self.options.generate:
+            return ("accuracy",)
+        parts = self.datasets if len(self.datasets) > 1 else ()
+        return ("accuracy", "exact_match", *(f"exact_match_{name}" for name in parts))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """See ``FineTuning``: none."""
+        return ()
+
+    @classmethod
+    def files(cls, paths: Sequence[str]) -> list[str]:
+        """See ``FineTuning``; paths may be ``NAME=FILE``."""
+        return [split_name(path)[1] for path in paths]
+
+    @classmethod
+    def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
+        """See ``FineTuning``."""
+        if data.pair is not None:
+            raise UsageError(f"{cls.name} has one source text", "leave out --pair")
+        columns, names = Columns(data.text, data.label_column), dataset_names(data.train)
+        return list(read_text_to_text(paths, columns, data.prefix, names))
+
+    @classmethod
+    def texts(cls, sample: Any) -> list[str]:
+        """See ``FineTuning``."""
+        return [sample.source, sample.target]
+
+    @classmethod
+    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
+        """See ``FineTuning``: none."""
+        return ()
+
+    @classmethod
+    def output_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """See ``FineTuning``: none."""
+        return ()
+
+    def target(self, sample: Any) -> Any:
+        """Return the hash of the target's text, int64."""
+        return text_key(sample.target)
+
+    def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
+        """See ``FineTuning``."""
+        limit = self.run.max_seq_len
+        self._tokenizer = tokenizer
+        sources = tokenize([s.source for s in samples], tokenizer, self.inputs, limit)
+        targets = tokenize(
+            [s.target for s in samples],
+            tokenizer,
+            (LABELS,),
+            self.options.max_target_len or limit,
+        )
+        self._check_ends(targets)
+        counts = np.diff(targets.starts)
+        self._longest_target = max(self._longest_target, int(counts.max()))
+        numbers = {name: number for number, name in enumerate(self.datasets)}
+        values = {
+            DATASET: np.array([numbers[s.dataset] for s in samples], np.int64),
+            TARGET: np.array([self.target(s) for s in samples], np.int64),
+        }
+        truncated = sources.truncated + targets.truncated
+        return TokenizedRows(
+            sources.starts,
+            sources.arrays,
+            values,
+            {self.name: counts},
+            truncated,
+            others=(targets,),
+        )
+
+    def _check_ends(self, targets: TokenizedTexts) -> None:
+        """Check that targets end in the token that ends generation.
+
+        Raises:
+            UsageError: they do not.
+        """
+        last = targets.arrays[LABELS][targets.starts[1:] - 1]
+        if self._eos is None or not (last == self._eos).all():
+            raise UsageError(
+                "the tokenizer ends no text with an end-of-sequence token, and generation would "
+                "never end",
+                "choose another model or --tokenizer",
+            )
+
+    @property
+    def _eos(self) -> int | None:
+        assert self._tokenizer is not None, "set when rows are tokenized"
+        return self._tokenizer.role_id("eos")
+
+    @property
+    def generation(self) -> GenerationConfig:
+        """Settings of generation.
+
+        Raises:
+            UsageError: a value is out of its range.
+        """
+        longest = self.options.max_new_tokens or min(self._longest_target, MAX_NEW_TOKENS)
+        return GenerationConfig(max_new_tokens=longest, num_beams=self.options.num_beams)
+
+    def train_order(self, rows: TokenizedRows) -> LengthGroupedOrder:
+        """See ``FineTuning``; data sets are mixed, see ``ProportionalMixture``."""
+        limit, seed = self.run.data.mixing_limit, self.run.seed
+        mixture = ProportionalMixture(rows.values[DATASET], limit, seed)
+        return LengthGroupedOrder(rows.lengths, self.run.batch_size, seed, mixture)
+
+    def masks(self) -> dict[str, str | None]:
+        """See ``FineTuning``; the decoder is causal, so that its padding needs no mask."""
+        return {**super().masks(), LABELS: None}
+
+    def padding(self) -> dict[str, int]:
+        """See ``FineTuning``."""
+        return {**super().padding(), LABELS: IGNORED}
+
+    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
+        """Return the logits of the tokens of all targets, (target tokens, vocabulary)."""
+        module: Any = model
+        labels = batch[LABELS]
+        _, hidden = module.hidden(
+            batch["input_ids"], batch.get("attention_mask"), self.shift_right(labels)
+        )
+        positions = (labels.flatten() != IGNORED).nonzero().squeeze(-1)
+        return Outputs({self.name: predict_at(module, hidden, positions)})
+
+    def shift_right(self, labels: "Tensor") -> "Tensor":
+        """Return the decoder's input for labels, both (rows, tokens)."""
+        start: int = self.config.decoder_start_token_id  # type: ignore[attr-defined]
+        shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
+        return shifted.masked_fill(shifted == IGNORED, self.pad_id)
+
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the cross-entropy."""
+        labels = batch[LABELS]
+        return cross_entropy_sum(outputs.logits[self.name], labels[labels != IGNORED], self.name)
+
+    def compute_loss(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> LossOutput:
+        """See ``TrainingObjective``; evaluations also generate the targets."""
+        output = super().compute_loss(model, batch)
+        if model.training or not self.options.generate:
+            return output
+        predictions = {"prediction": self.generate(model, batch)}
+        return replace(
+            output, predictions=predictions | {name: batch[name] for name in (TARGET, DATASET)}
+        )
+
+    def generate(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> "Tensor":
+        """Return the hashes of the texts that are generated for the sources, (rows,), int64.
+
+        Products are in float32, as in ``zoo run``, whatever the precision of the run is.
+        """
+        module: Any = model
+        assert self._tokenizer is not None, "set when rows are tokenized"
+        inputs = {name: batch[name] for name in ("input_ids", "attention_mask") if name in batch}
+        ends = [] if self._eos is None else [self._eos]
+        with torch.autocast(batch["input_ids"].device.type, enabled=False):
+            generated = generate(module, inputs, self.generation, eos_token_ids=ends)
+        return torch.tensor([text_key(self._tokenizer.decode(tokens)) for tokens in generated])
+
+    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+        """Return the exact match of all samples, and of each of several data sets."""
+        if not predictions:
+            return {}
+        exact = predictions["prediction"] == predictions[TARGET]
+        metrics = {"exact_match": float(exact.mean())}
+        if len(self.datasets) > 1:
+            for number, name in enumerate(self.datasets):
+                part = exact[predictions[DATASET] == number]
+                metrics[f"exact_match_{name}"] = float(part.mean()) if len(part) else 0.0
+        return metrics
+
+
+def text_key(text: str) -> int:
+    """Return a number of 64 bits, with sign, that stands for a text without space at its ends."""
+    digest = blake3(text.strip().encode()).digest(8)
+    return int.from_bytes(digest, signed=True)

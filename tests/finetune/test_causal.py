@@ -216,7 +216,7 @@ def test_two_processes_have_the_losses_and_metrics_of_one(model: Path, tmp_path:
 @pytest.mark.parametrize(
     ("changes", "message", "kind"),
     [
-        ({"data": {"label": "labl"}}, "has no column 'labl'; did you mean 'label'", UsageError),
+        ({"data": {"label": "labl"}}, "has no column 'labl'; did you mean label", UsageError),
         ({"data": {"pair": "text"}}, "causal-lm has no second text", UsageError),
         ({"metric_for_best_model": "exact_match"}, "it has loss, perplexity", UsageError),
         ({"data": {"text": "list"}}, "is \\['a'\\], which is not text", VerificationError),

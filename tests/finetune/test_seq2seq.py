@@ -207,10 +207,12 @@ def test_two_processes_have_the_losses_and_metrics_of_one(model: Path, tmp_path:
     held = pairs(tmp_path / "e.tsv", 20, seed=1)
     tree["data"]["eval"] = [str(held)]
     (tmp_path / "r.yaml").write_text(yaml.safe_dump(tree))
-    one, two = finetune(tmp_path / "one", tree), tmp_path / "two"
-    torchrun("-m", "zoo", "finetune", str(tmp_path / "r.yaml"), "--device", "cpu", "-o", str(two))
+    single, parallel = finetune(tmp_path / "single", tree), tmp_path / "parallel"
+    torchrun(
+        "-m", "zoo", "finetune", str(tmp_path / "r.yaml"), "--device", "cpu", "-o", str(parallel)
+    )
     for split in ("train", "validation"):
-        for record, other in zip(records(two, split), records(one, split), strict=True):
+        for record, other in zip(records(parallel, split), records(single, split), strict=True):
             assert record["loss"] == pytest.approx(other["loss"], abs=1e-5)
             assert record["metrics"] == pytest.approx(other["metrics"], abs=1e-5)
 

@@ -161,7 +161,8 @@ def test_perplexity_is_that_of_an_evaluation(model: Path, tmp_path: Path) -> Non
     assert result.metrics["accuracy"] == pytest.approx(metrics["accuracy"])
     done = warm.zoo("convert", run / "model", "--to", "hub", "-o", tmp_path / "hub2")
     assert done.returncode == 0, done.stderr
-    reference: Any = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "hub2").eval()
+    reference: Any = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "hub2")
+    reference.eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hub2")
     total, count = 0.0, 0
     with torch.no_grad():

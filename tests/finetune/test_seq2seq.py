@@ -38,7 +38,8 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     path = tmp_path_factory.mktemp("t5") / "hub"
     torch.manual_seed(5)
-    config: Any = transformers.T5Config(
+    kind: Any = transformers.T5Config
+    config = kind(
         vocab_size=PIECES + SENTINELS,
         d_model=32,
         d_kv=8,
@@ -234,7 +235,8 @@ def test_an_evaluation_has_the_loss_and_the_texts_of_the_reference(
 
     texts, prefix = sentences(6), "the "
     pieces = sentencepiece.SentencePieceProcessor(model_proto=spiece())
-    reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(hub).eval()
+    reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(hub)
+    reference.eval()
 
     def ids(text: str) -> torch.Tensor:
         return torch.tensor([[*pieces.encode(text), pieces.eos_id()]])

@@ -55,7 +55,7 @@ class ProportionalMixture:
         seed: seed of the run.
     """
 
-    def __init__(self, datasets: NDArray[np.integer], limit: int | None, seed: int) -> None:  # type: ignore[type-arg]
+    def __init__(self, datasets: NDArray[np.integer], limit: int | None, seed: int) -> None:
         self.seed = seed
         self.members = [np.flatnonzero(datasets == number) for number in np.unique(datasets)]
         self.counts = [min(len(rows), limit or len(rows)) for rows in self.members]

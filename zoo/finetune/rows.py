@@ -43,14 +43,18 @@ class TokenizedRows(ExampleDataset):
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Number of tokens of each row, in all of its sequences, (rows,)."""
-        return np.diff(self.starts) + sum(np.diff(other.starts) for other in self.others)
+        lengths = np.diff(self.starts)
+        for other in self.others:
+            lengths = lengths + np.diff(other.starts)
+        return lengths
 
     def example(self, index: int, rng: np.random.Generator) -> Example:
         """See ``ExampleDataset``."""
+        sequences: tuple[TokenizedRows | TokenizedTexts, ...] = (self, *self.others)
         return Example(
             {
                 name: array[sequence.starts[index] : sequence.starts[index + 1]]
-                for sequence in (self, *self.others)
+                for sequence in sequences
                 for name, array in sequence.arrays.items()
             },
             {name: values[index] for name, values in self.values.items()},

@@ -297,7 +297,9 @@ def test_two_networks_start_with_a_checkpoint_each(text: str, tmp_path: Path) ->
 
 def test_stages_that_replace_pretrained_weights_are_refused(text: str, tmp_path: Path) -> None:
     model, generator = electras(tmp_path)
-    arguments: dict[str, Any] = {"objective_args": {"generator_width_ratio": 1.0, "generator_fraction": 0.5}}
+    arguments: dict[str, Any] = {
+        "objective_args": {"generator_width_ratio": 1.0, "generator_fraction": 0.5}
+    }
     with pytest.raises(UsageError, match=r"generator_fraction is 0\.5, which would replace"):
         run_of(model, text, "electra", init_from={"generator": str(generator)}, **arguments)
 

@@ -228,7 +228,8 @@ def test_two_processes_have_the_losses_and_metrics_of_one(model: Path, tmp_path:
 def test_what_does_not_fit_is_one_line(
     model: Path, tmp_path: Path, changes: dict[str, Any], message: str, kind: Any
 ) -> None:
-    table = write_table(tmp_path / "t.jsonl", [{"text": "a", "list": ["a"], "label": "b"}] * 9)
+    rows = [{"text": f"a {k}", "list": ["a"], "label": "b"} for k in range(20)]
+    table = write_table(tmp_path / "t.jsonl", rows)
     with pytest.raises(kind, match=message):
         finetune(tmp_path / "run", tree_of(model, table, **changes))
     assert not (tmp_path / "run").exists()

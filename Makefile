@@ -53,7 +53,7 @@ cuda: .venv-cuda/.installed
 .venv-cuda/.installed: pyproject.toml Makefile
 	$(PYTHON) -m venv .venv-cuda
 	.venv-cuda/bin/python -m pip install --quiet --no-compile --disable-pip-version-check '$(TORCH)'
-	.venv-cuda/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -e '.[dev]' accelerate
+	.venv-cuda/bin/python -m pip install --quiet --no-compile --disable-pip-version-check -e '.[dev]'
 	-.venv-cuda/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --force-reinstall --no-deps onnxruntime-gpu
 	touch $@
 

@@ -1,6 +1,5 @@
 """The training half of ``benchmarks.cuda``: one step, timed, of the zoo and of transformers."""
 
-import importlib.util
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -230,16 +229,13 @@ def count_tokens(item: Mapping[str, Tensor]) -> int:
 
 
 def train_peer(workload: Workload, device: torch.device, steps: int) -> dict[str, Any]:
-    """Time steps of transformers: its ``Trainer`` at its best settings, if accelerate is there."""
+    """Time steps of transformers: its ``Trainer`` at its best settings."""
     setup = build(workload, compiled=False)
     model = peer_model(setup, new_model(setup)).train()
     count = workload.rows * (WARM_UP[device.type] + steps)
     items, collate = peer_items(setup, count), peer_collator(setup)
-    trainer = importlib.util.find_spec("accelerate") is not None
-    run = trainer_speed if trainer else loop_speed
-    speed = run(model, items, collate, workload, device, steps)
-    peer = workload.peer if trainer else "plain loop: no accelerate"
-    return {"tokens_per_second": speed, "peer": peer, **memory(device)}
+    speed = trainer_speed(model, items, collate, workload, device, steps)
+    return {"tokens_per_second": speed, "peer": workload.peer, **memory(device)}
 
 
 def trainer_speed(
@@ -300,36 +296,6 @@ def trainer_speed(
         trainer.train()
     seconds = clock[warm_up + steps] - clock[warm_up]
     return sum(tokens[warm_up : warm_up + steps]) / seconds
-
-
-def loop_speed(
-    model: Any,
-    items: Sequence[Item],
-    collate: Callable[[Sequence[Item]], Item],
-    workload: Workload,
-    device: torch.device,
-    steps: int,
-) -> float:
-    """Time a plain loop over the same model, for lack of the ``Trainer``'s package accelerate."""
-    model = model.to(device)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
-    compiled = torch.compile(model) if device.type == "cuda" else model
-
-    def step(index: int) -> int:
-        rows = [items[(index * workload.rows + k) % len(items)] for k in range(workload.rows)]
-        batch = collate(rows)
-        with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            loss = compiled(**{name: tensor.to(device) for name, tensor in batch.items()})["loss"]
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        return count_tokens(batch)
-
-    return timed(step, steps, device)
-
-
-# One batch with the same weights gives both sides the same loss.
 
 
 def single_documents(objective: Objective, setup: TrainSetup, count: int) -> list[Any]:

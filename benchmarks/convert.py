@@ -70,7 +70,7 @@ class Case:
 
     @property
     def peer(self) -> bool:
-        """Whether transformers reads the checkpoint."""
+        """True if transformers reads the checkpoint."""
         return self.format == "safetensors"
 
 

@@ -1,6 +1,5 @@
 """Masked language modelling on a CPU: the zoo, the ``Trainer`` of transformers, and a plain loop.
 
-    pip install accelerate        # required by the Trainer
     python -m benchmarks.pretrain FOLDER [--threads 2] [--steps 60] [--rounds 3]
 
 Target: 1.1 times the tokens per second of the plain loop.

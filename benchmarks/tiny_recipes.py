@@ -1,4 +1,4 @@
-"""What default runs learn: ``zoo pretrain FAMILY`` with nothing else, for every family.
+"""Quality and time of default runs: ``zoo pretrain FAMILY``, for every family and seed.
 
     python -m benchmarks.tiny_recipes [FAMILY ...] [--seeds 3] [--threads 2] [--pairs TABLE]
     python -m benchmarks.tiny_recipes FAMILY --label NAME --set key=value ...

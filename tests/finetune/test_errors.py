@@ -1,4 +1,4 @@
-"""What does not fit is one line, with the documented exit code; nothing is left behind."""
+"""Tests of refusals: one line, the documented exit code, and no file left behind."""
 
 from pathlib import Path
 from typing import Any

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from zoo.cli.training.options import config_values, overrides_from_options
+from zoo.cli.training.options import SETTINGS, config_values, overrides_from_options
 from zoo.cli.training.pretrain import command
 from zoo.training.config.schema import TrainConfig, build_config
 
@@ -45,7 +45,7 @@ def test_commands_are_documented() -> None:
 def test_a_command_is_understood(line: str) -> None:
     ctx = command.make_context("pretrain", shlex.split(line))
     options = {name: value for name, value in ctx.params.items() if name not in NOT_SETTINGS}
-    changes = overrides_from_options(ctx, options)
+    changes = overrides_from_options(ctx, SETTINGS, options)
     if changes.pop("init_from", None):  # a model that tests do not have
         changes.pop("objective_args", None)
     config = build_config(config_values(ctx.params["family_or_file"]), changes)

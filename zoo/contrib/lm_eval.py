@@ -50,7 +50,7 @@ class TailPrompts(Generate):
 
 
 class HarnessMethods:
-    """What lm-evaluation-harness calls: requests with ``args`` in, results in their order out.
+    """Methods of ``lm_eval.api.model.LM``: results of requests with ``args``, in their order.
 
     Args:
         pretrained: the model, or its reference as for ``zoo.load``.

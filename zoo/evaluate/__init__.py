@@ -3,10 +3,9 @@
 The module of an evaluation is imported on first use.
 """
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
-from zoo.errors import UsageError, did_you_mean
+from zoo.plugins.named import import_named
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -54,13 +53,8 @@ def evaluation_type(name: str) -> "type[Evaluation]":
     Raises:
         UsageError: no evaluation has that name; the nearest is named.
     """
-    if name not in EVALUATIONS:
-        raise UsageError(
-            f"no evaluation is called {name!r}",
-            did_you_mean(name, list(EVALUATIONS)) or f"there are {', '.join(EVALUATIONS)}",
-        )
-    module, _, kind = EVALUATIONS[name][0].partition(":")
-    return getattr(importlib.import_module(module), kind)  # type: ignore[no-any-return]
+    targets = {evaluation: target for evaluation, (target, _) in EVALUATIONS.items()}
+    return import_named(targets, name, "evaluation")  # type: ignore[no-any-return]
 
 
 def make_evaluation(

@@ -3,10 +3,9 @@
 The module of a task is imported on first use.
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
-from zoo.errors import UsageError, did_you_mean
+from zoo.plugins.named import import_named
 
 if TYPE_CHECKING:
     from zoo.finetune.base import FineTuning
@@ -37,11 +36,5 @@ def task_type(name: str) -> "type[FineTuning]":
     Raises:
         UsageError: no task has that name; the nearest is named.
     """
-    if name not in TASKS:
-        raise UsageError(
-            f"no task of fine-tuning is called {name!r}",
-            did_you_mean(name, list(TASKS)) or f"there are {', '.join(TASKS)}",
-        )
-    module, _, attribute = TASKS[name][0].partition(":")
-    kind: type[FineTuning] = getattr(importlib.import_module(module), attribute)
-    return kind
+    targets = {task: target for task, (target, _) in TASKS.items()}
+    return import_named(targets, name, "task of fine-tuning")  # type: ignore[no-any-return]

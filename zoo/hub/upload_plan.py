@@ -1,4 +1,4 @@
-"""What an upload of a directory would send; no connection is opened."""
+"""Plan of an upload: files of a directory, their sizes and digests, without a connection."""
 
 import hashlib
 from collections.abc import Mapping

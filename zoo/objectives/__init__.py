@@ -1,10 +1,10 @@
 """Pretraining objectives by name. The module of an objective is imported when it is used."""
 
-import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from zoo.errors import UsageError, did_you_mean
+from zoo.errors import UsageError
+from zoo.plugins.named import import_named
 
 if TYPE_CHECKING:
     from zoo.families.base import Family
@@ -39,13 +39,7 @@ def objective_type(family: "Family", config: Any, name: str) -> "type[Objective]
         UsageError: the name is unknown (the nearest are listed), or the model does not support it.
     """
     known = {**OBJECTIVES, **family.objectives}
-    if name not in known:
-        raise UsageError(
-            f"no objective is called {name!r}",
-            did_you_mean(name, list(known)) or f"there are {', '.join(sorted(known))}",
-        )
-    module, _, attribute = known[name].partition(":")
-    kind: type[Objective] = getattr(importlib.import_module(module), attribute)
+    kind: type[Objective] = import_named(known, name, "objective")
     reason = kind.unsupported_reason(family, config)
     if reason is not None:
         raise UsageError(f"{family.name} cannot learn {name}: {reason}", "see `zoo families`")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class RunSetup(ABC):
-    """What a run trains, and on what, without devices. Each kind of run has a subclass.
+    """Model configuration, objective and data of a run, without devices; base class of all kinds.
 
     Attributes:
         command: command that starts and resumes such runs.

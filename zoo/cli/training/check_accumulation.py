@@ -7,6 +7,7 @@ import click
 from zoo.cli.options import common_options
 from zoo.cli.output import result
 from zoo.cli.training.options import (
+    SETTINGS,
     config_argument,
     config_file,
     config_values,
@@ -43,7 +44,9 @@ def command(
 
     with errors_naming(config_file(family_or_file)):
         config = build_config(
-            config_values(family_or_file), overrides_from_options(ctx, options), offline=offline
+            config_values(family_or_file),
+            overrides_from_options(ctx, SETTINGS, options),
+            offline=offline,
         )
     check = check_grad_accumulation(config, offline=offline)
     lines = [

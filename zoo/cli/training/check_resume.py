@@ -7,6 +7,7 @@ import click
 from zoo.cli.options import common_options
 from zoo.cli.output import result
 from zoo.cli.training.options import (
+    SETTINGS,
     config_argument,
     config_file,
     config_values,
@@ -55,7 +56,7 @@ def command(
     from zoo.training.config.overrides import deep_merge
     from zoo.training.config.schema import build_config, errors_naming
 
-    changes = overrides_from_options(ctx, options)
+    changes = overrides_from_options(ctx, SETTINGS, options)
     steps = changes.get("max_steps", STEPS)
     often = {"max_steps": steps, "save_steps": max(1, steps // 4), "logging_steps": 1}
     with errors_naming(config_file(family_or_file)):

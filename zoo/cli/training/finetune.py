@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from zoo.cli.options import common_options, seed_option
-from zoo.cli.training.options import config_file
+from zoo.cli.training.options import config_file, overrides_from_options
 from zoo.cli.training.runs import RunRequest, run_command, runs_options
 from zoo.finetune import TASKS
 
@@ -86,42 +86,28 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them."""
 @runs_options
 @common_options
 @click.pass_context
-def command(
-    ctx: click.Context,
-    /,
-    model: str | None,
-    resume: Path | None,
-    seeds: int | None,
-    output: Path | None,
-    device: str | None,
-    offline: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def command(ctx: click.Context, /, model: str | None, **options: Any) -> None:
     """Fine-tune a model on labelled data; an interrupted run resumes bit for bit.
 
     A run is a directory as that of zoo pretrain. The best checkpoint becomes the final model, which
     zoo run, zoo eval, zoo export and zoo convert take.
     """
-    if model is None and resume is None:
+    if model is None and options["resume"] is None:
         raise click.UsageError("name a model or a family, or give --resume RUN", ctx)
     from zoo.finetune.runs import FINETUNE, keep_median
 
-    request = RunRequest(
-        model_values(model),
-        overrides(ctx, options),
-        config_file(model),
-        resume=resume,
-        seeds=seeds,
-        output=output,
-        offline=offline,
+    request = RunRequest.from_options(
+        options,
+        values=model_values(model),
+        overrides=overrides_from_options(ctx, SETTINGS, options),
+        file=config_file(model),
     )
 
     def finish(directory: Path, runs: list[Path]) -> dict[str, str]:
         model_path = keep_median(directory, runs)
         return {"model": str(model_path), "summary": str(directory / "summary.json")}
 
-    run_command(ctx, FINETUNE, request, device=device, as_json=as_json, finish_seeds=finish)
+    run_command(ctx, FINETUNE, request, finish_seeds=finish)
 
 
 def model_values(model: str | None) -> dict[str, Any]:
@@ -136,19 +122,3 @@ def model_values(model: str | None) -> dict[str, Any]:
     if model in all_families():
         return {"family": model}
     return {"init_from": {"model": model}}
-
-
-def overrides(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of the options that were given."""
-    from zoo.training.config.overrides import deep_merge, parse_override
-
-    trees = []
-    for name, path in SETTINGS.items():
-        source = ctx.get_parameter_source(name)
-        if source is click.core.ParameterSource.DEFAULT or options[name] in (None, ()):
-            continue
-        tree: Any = options[name]
-        for key in reversed(path.split(".")):
-            tree = {key: tree}
-        trees.append(tree)
-    return deep_merge(*trees, *map(parse_override, options["assignments"]))

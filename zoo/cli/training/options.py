@@ -1,6 +1,6 @@
 """Options shared by the training commands, and their conversion to settings."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -10,6 +10,20 @@ from zoo.cli.options import seed_option
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+# option of ``run_options`` -> path of the setting
+SETTINGS = {
+    "size": "size",
+    "objective": "objective",
+    "init_from": "init_from.model",
+    "data": "data.paths",
+    "eval_data": "data.eval_paths",
+    "tokenizer": "data.tokenizer",
+    "max_steps": "max_steps",
+    "global_batch_tokens": "global_batch_tokens",
+    "report_to": "report_to",
+    "fsdp": "fsdp",
+    "seed": "seed",
+}
 config_argument = click.argument("family_or_file", metavar="FAMILY|CONFIG.yaml", required=False)
 
 
@@ -76,18 +90,25 @@ def config_file(family_or_file: str | None) -> Path | None:
     return Path(family_or_file)
 
 
-def overrides_from_options(ctx: click.Context, options: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of the options that were given."""
+def overrides_from_options(
+    ctx: click.Context, settings: Mapping[str, str], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the settings of the options that were given.
+
+    Args:
+        ctx: context of the command.
+        settings: option -> path of the setting. Other options have none.
+        options: values of the options, with ``assignments``, those of ``--set``.
+    """
     from zoo.training.config.overrides import deep_merge, parse_override
 
-    if ctx.get_parameter_source("seed") is click.core.ParameterSource.DEFAULT:
-        options = {**options, "seed": None}
-    nested = {"paths": "data", "eval_paths": "eval_data", "tokenizer": "tokenizer"}
-    read = {name: options[option] for name, option in nested.items() if options[option]}
-    options = {**options, "report_to": options["report_to"] or None}
-    rest = options.keys() - {*nested.values(), "assignments", "init_from"}
-    direct = {name: options[name] for name in rest if options[name] is not None}
-    if options["init_from"] is not None:
-        direct["init_from"] = {"model": options["init_from"]}
-    assignments = map(parse_override, options["assignments"])
-    return deep_merge(direct, {"data": read} if read else {}, *assignments)
+    trees = []
+    for name in settings.keys() & options.keys():
+        source = ctx.get_parameter_source(name)
+        if source is click.core.ParameterSource.DEFAULT or options[name] in (None, ()):
+            continue
+        tree: Any = options[name]
+        for key in reversed(settings[name].split(".")):
+            tree = {key: tree}
+        trees.append(tree)
+    return deep_merge(*trees, *map(parse_override, options["assignments"]))

@@ -1,12 +1,12 @@
 """``zoo pretrain``."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
 from zoo.cli.options import common_options
 from zoo.cli.training.options import (
+    SETTINGS,
     config_argument,
     config_file,
     config_values,
@@ -37,34 +37,20 @@ settings are set with dots: --set optimizer.max_grad_norm=0.5 --set config.dropo
 @runs_options
 @common_options
 @click.pass_context
-def command(
-    ctx: click.Context,
-    /,
-    family_or_file: str | None,
-    resume: Path | None,
-    seeds: int | None,
-    output: Path | None,
-    device: str | None,
-    offline: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+def command(ctx: click.Context, /, family_or_file: str | None, **options: Any) -> None:
     """Pretrain a model on raw text; an interrupted run resumes bit for bit.
 
     A run is a directory with configuration, logs, checkpoints, a report, and in model/ the final
     model for the other commands. Ctrl-C saves a checkpoint and stops; --resume continues.
     """
-    if family_or_file is None and resume is None:
+    if family_or_file is None and options["resume"] is None:
         raise click.UsageError("name a family to pretrain, or give --resume RUN", ctx)
     from zoo.training.entrypoints import PRETRAIN
 
-    request = RunRequest(
-        config_values(family_or_file),
-        overrides_from_options(ctx, options),
-        config_file(family_or_file),
-        resume=resume,
-        seeds=seeds,
-        output=output,
-        offline=offline,
+    request = RunRequest.from_options(
+        options,
+        values=config_values(family_or_file),
+        overrides=overrides_from_options(ctx, SETTINGS, options),
+        file=config_file(family_or_file),
     )
-    run_command(ctx, PRETRAIN, request, device=device, as_json=as_json)
+    run_command(ctx, PRETRAIN, request)

@@ -1,6 +1,6 @@
 """Starting and resuming of runs of any kind, over one seed or several."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -52,7 +52,7 @@ def runs_options(function: Function) -> Function:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What a command line asks for.
+    """Settings, paths and device of a run, from the command line.
 
     Attributes:
         values: settings of a file, or the model alone.
@@ -61,7 +61,9 @@ class RunRequest:
         resume: directory of a run to resume, or ``None``.
         seeds: number of runs; ``None`` for one.
         output: directory of the run, or ``None`` for the default.
+        device: device, by default CUDA if available.
         offline: make no network connection.
+        as_json: print a JSON object.
     """
 
     values: dict[str, Any]
@@ -70,16 +72,26 @@ class RunRequest:
     resume: Path | None
     seeds: int | None
     output: Path | None
+    device: str | None
     offline: bool
+    as_json: bool
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any], **settings: Any) -> "RunRequest":
+        """Return the request of a command.
+
+        Args:
+            options: values of ``runs_options`` and ``common_options``, and others.
+            **settings: ``values``, ``overrides`` and ``file``.
+        """
+        names = cls.__dataclass_fields__.keys() - settings.keys()
+        return cls(**settings, **{name: options[name] for name in names})
 
 
 def run_command(
     ctx: click.Context,
     kind: "RunKind",
     request: RunRequest,
-    *,
-    device: str | None,
-    as_json: bool,
     finish_seeds: Callable[[Path, list[Path]], dict[str, str]] | None = None,
 ) -> None:
     """Start or resume a run, or several, and print their paths.
@@ -87,16 +99,14 @@ def run_command(
     Args:
         ctx: context of the command, for errors.
         kind: kind of the run.
-        request: settings and paths.
-        device: device, by default CUDA if available.
-        as_json: print a JSON object.
+        request: settings, paths and device.
         finish_seeds: function of the directory of several runs and of their directories, called in
             the main process when all have ended; it returns further paths to print.
     """
     from zoo.errors import Interrupted
     from zoo.training.distributed.context import DistContext
 
-    dist = DistContext.initialize(device)
+    dist = DistContext.initialize(request.device)
     try:
         paths = _train(ctx, kind, request, dist, finish_seeds)
     except RuntimeError as error:
@@ -106,7 +116,7 @@ def run_command(
     finally:
         dist.destroy()
     if dist.is_main_process:
-        result(paths, [f"{name}: {path}" for name, path in paths.items()], as_json=as_json)
+        result(paths, [f"{name}: {path}" for name, path in paths.items()], as_json=request.as_json)
 
 
 def _train(

@@ -3,10 +3,9 @@
 The module of a task is imported on first use.
 """
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
-from zoo.errors import UsageError, did_you_mean
+from zoo.plugins.named import import_named
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -56,13 +55,8 @@ def task_type(name: str) -> "type[Task]":
     Raises:
         UsageError: no task has that name.
     """
-    if name not in TASKS:
-        raise UsageError(
-            f"no task is called {name!r}",
-            did_you_mean(name, list(TASKS)) or f"there are {', '.join(TASKS)}",
-        )
-    module, _, kind = TASKS[name][0].partition(":")
-    return getattr(importlib.import_module(module), kind)  # type: ignore[no-any-return]
+    targets = {task: target for task, (target, _) in TASKS.items()}
+    return import_named(targets, name, "task")  # type: ignore[no-any-return]
 
 
 def make_task(name: str, checkpoint: "Checkpoint", session: "Session", **options: Any) -> "Task":

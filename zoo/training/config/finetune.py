@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Literal, Self
 import msgspec
 
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig
-from zoo.io.limits import MAX_NEW_VOCABULARY, MAX_ROW_TOKENS, MAX_RUN_NUMBER
+from zoo.io.limits import MAX_ROW_TOKENS, MAX_RUN_NUMBER
+from zoo.training.config.checks import check_run_numbers
 from zoo.training.config.schema import InitConfig
 
 
@@ -157,31 +158,15 @@ class FineTuneConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         Raises:
             ValueError: a number is out of its range.
         """
-        for name, least, most in (
-            ("max_seq_len", 1, MAX_ROW_TOKENS),
-            ("batch_size", 1, MAX_RUN_NUMBER),
-            ("micro_batch_size", 1, MAX_RUN_NUMBER),
-            ("vocab_size", 1, MAX_NEW_VOCABULARY),
-            ("max_steps", 0, MAX_RUN_NUMBER),
-            ("freeze_layers", 0, MAX_RUN_NUMBER),
-            ("reinit_layers", 0, MAX_RUN_NUMBER),
-            ("early_stopping_patience", 1, MAX_RUN_NUMBER),
-            ("logging_steps", 1, MAX_RUN_NUMBER),
-            ("eval_steps", 0, MAX_RUN_NUMBER),
-            ("save_steps", 0, MAX_RUN_NUMBER),
-            ("save_total_limit", 1, MAX_RUN_NUMBER),
-        ):
-            value = getattr(self, name)
-            if value is not None and not least <= value <= most:
-                raise ValueError(f"{name} is {value}, and {least} to {most:,} is accepted")
+        positive = ("batch_size", "micro_batch_size", "early_stopping_patience")
+        from_zero = ("max_steps", "freeze_layers", "reinit_layers", "eval_steps", "save_steps")
+        ranges = {name: (1, MAX_RUN_NUMBER) for name in positive}
+        ranges |= {name: (0, MAX_RUN_NUMBER) for name in from_zero}
+        check_run_numbers(self, {**ranges, "max_seq_len": (1, MAX_ROW_TOKENS)})
         if not 0 < self.num_train_epochs < math.inf:
             raise ValueError(f"num_train_epochs is {self.num_train_epochs}, not positive")
         if not 0 <= self.warmup_ratio < 1:
             raise ValueError(f"warmup_ratio is {self.warmup_ratio}, which is not in [0, 1)")
-        if self.ema_decay is not None and not 0 <= self.ema_decay < 1:
-            raise ValueError(f"ema_decay is {self.ema_decay}, which is not in [0, 1)")
-        if not -(2**63) <= self.seed < 2**64:
-            raise ValueError(f"seed is {self.seed}, which is more than 64 bits hold")
         if self.save_steps and self.eval_steps % self.save_steps:
             raise ValueError(
                 f"save_steps is {self.save_steps}, and does not divide eval_steps: the best "

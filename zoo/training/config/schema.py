@@ -15,7 +15,8 @@ import msgspec
 from zoo.data.readers.documents import ReaderConfig
 from zoo.errors import SourceError, UsageError, did_you_mean
 from zoo.families.recipe import Recipe, SeqLenWarmup
-from zoo.io.limits import MAX_NEW_VOCABULARY, MAX_ROW_TOKENS, MAX_RUN_NUMBER
+from zoo.io.limits import MAX_ROW_TOKENS, MAX_RUN_NUMBER
+from zoo.training.config.checks import check_run_numbers
 from zoo.training.config.overrides import ConfigDict, check_keys, deep_merge
 
 if TYPE_CHECKING:
@@ -132,40 +133,16 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
         Raises:
             ValueError: a number is out of its range.
         """
-        self._check_limits()
+        counted = ("global_batch_tokens", "micro_batch_tokens", "max_steps")
+        names = (*counted, "eval_steps", "eval_sequences", "save_steps")
+        ranges = {name: (1, MAX_RUN_NUMBER) for name in names}
+        check_run_numbers(self, {**ranges, "seq_len": (1, MAX_ROW_TOKENS)})
         for name in ("global_batch_tokens", "micro_batch_tokens"):
             tokens = getattr(self, name)
             if tokens is not None and tokens < self.seq_len:
                 raise ValueError(f"{name} is {tokens}, less than a row of {self.seq_len}")
-        if self.ema_decay is not None and not 0 <= self.ema_decay < 1:
-            raise ValueError(f"ema_decay is {self.ema_decay}, which is not in [0, 1)")
-        if not -(2**63) <= self.seed < 2**64:
-            raise ValueError(f"seed is {self.seed}, which is more than 64 bits hold")
         if self.seq_len_warmup is not None:
             self._check_warmup(self.seq_len_warmup)
-
-    def _check_limits(self) -> None:
-        positive = (
-            "global_batch_tokens",
-            "max_steps",
-            "logging_steps",
-            "eval_steps",
-            "save_steps",
-            "save_total_limit",
-        )
-        for name, most in (
-            *(
-                (name, MAX_RUN_NUMBER)
-                for name in (*positive, "micro_batch_tokens", "eval_sequences")
-            ),
-            ("seq_len", MAX_ROW_TOKENS),
-            ("vocab_size", MAX_NEW_VOCABULARY),
-        ):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}, which is not positive")
-            if value is not None and value > most:
-                raise ValueError(f"{name} is {value}, and at most {most:,} is accepted")
 
     def _check_warmup(self, warmup: SeqLenWarmup) -> None:
         if not 0 < warmup.seq_len < self.seq_len:

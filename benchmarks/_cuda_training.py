@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks._trainer import trainer_speed
 from zoo.conformance.hf_reference import reference_model
 from zoo.objectives.base import Objective
 from zoo.training.callbacks import flops_per_token
@@ -229,73 +230,30 @@ def count_tokens(item: Mapping[str, Tensor]) -> int:
 
 
 def train_peer(workload: Workload, device: torch.device, steps: int) -> dict[str, Any]:
-    """Time steps of transformers: its ``Trainer`` at its best settings."""
+    """Time steps of transformers: its ``Trainer``, at its best settings for blocks."""
     setup = build(workload, compiled=False)
     model = peer_model(setup, new_model(setup)).train()
     count = workload.rows * (WARM_UP[device.type] + steps)
     items, collate = peer_items(setup, count), peer_collator(setup)
-    speed = trainer_speed(model, items, collate, workload, device, steps)
+    cuda = device.type == "cuda"
+    speed = trainer_speed(
+        model,
+        items,
+        collate,
+        count_tokens,
+        warm_up=WARM_UP[device.type],
+        steps=steps,
+        per_device_train_batch_size=workload.rows,
+        bf16=cuda,
+        tf32=True if cuda else None,
+        optim="adamw_torch_fused",
+        torch_compile=cuda,
+        use_cpu=not cuda,
+        logging_steps=1000,
+        remove_unused_columns=False,
+        dataloader_drop_last=True,
+    )
     return {"tokens_per_second": speed, "peer": workload.peer, **memory(device)}
-
-
-def trainer_speed(
-    model: Any,
-    items: Sequence[Item],
-    collate: Callable[[Sequence[Item]], Item],
-    workload: Workload,
-    device: torch.device,
-    steps: int,
-) -> float:
-    """Time the ``Trainer``: bfloat16, TF32, fused AdamW, compiled, blocks without padding, SDPA."""
-    import tempfile
-
-    import transformers
-
-    clock: dict[int, float] = {}
-    tokens: list[int] = []
-    warm_up, cuda = WARM_UP[device.type], device.type == "cuda"
-
-    def counted(batch: Sequence[Item]) -> Item:
-        collated = collate(batch)
-        tokens.append(count_tokens(collated))
-        return collated
-
-    class Clock(transformers.TrainerCallback):
-        def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-            if state.global_step in (warm_up, warm_up + steps):
-                if cuda:
-                    torch.cuda.synchronize(device)
-                clock[state.global_step] = time.perf_counter()
-
-    with tempfile.TemporaryDirectory() as scratch:
-        arguments = transformers.TrainingArguments(
-            scratch,
-            per_device_train_batch_size=workload.rows,
-            max_steps=warm_up + steps,
-            learning_rate=1e-4,
-            weight_decay=0.01,
-            bf16=cuda,
-            tf32=True if cuda else None,
-            optim="adamw_torch_fused",
-            torch_compile=cuda,
-            use_cpu=not cuda,
-            save_strategy="no",
-            report_to=[],
-            logging_steps=1000,
-            disable_tqdm=True,
-            remove_unused_columns=False,
-            dataloader_drop_last=True,
-        )
-        trainer = transformers.Trainer(
-            model=model,
-            args=arguments,
-            train_dataset=list(items),
-            data_collator=counted,
-            callbacks=[Clock()],
-        )
-        trainer.train()
-    seconds = clock[warm_up + steps] - clock[warm_up]
-    return sum(tokens[warm_up : warm_up + steps]) / seconds
 
 
 def single_documents(objective: Objective, setup: TrainSetup, count: int) -> list[Any]:

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._common import machine, run_process, table, versions
+from benchmarks._trainer import trainer_speed
 
 LENGTH, DOCUMENTS, BATCH, WINDOW = 128, 32, 2048, 50
 CLS, SEP = 2, 3  # ids in a newly trained tokenizer
@@ -140,8 +141,6 @@ def trainer_on_blocks(corpus: Path, steps: int) -> dict[str, float]:
 def _trainer(
     corpus: Path, steps: int, examples: list[dict[str, list[int]]], *, rows: int, **options: Any
 ) -> dict[str, float]:
-    import time
-
     import transformers
 
     tokenizer = transformers.PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
@@ -152,46 +151,19 @@ def _trainer(
         sep_token="[SEP]",
         unk_token="[UNK]",
     )
-    collate = transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15)
-    clock: dict[str, float] = {"tokens": 0.0, "seconds": 0.0, "began": 0.0}
-    pending: list[int] = []
-
-    def counting(batch: list[dict[str, Any]]) -> Any:
-        pending.append(sum(len(example["input_ids"]) for example in batch))
-        return collate(batch)
-
-    class Clock(transformers.TrainerCallback):
-        def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
-            now = time.perf_counter()
-            if state.global_step > steps - WINDOW:
-                clock["tokens"] += pending[state.global_step - 1]
-                clock["seconds"] += now - clock["began"]
-            clock["began"] = now
-
-    with tempfile.TemporaryDirectory() as scratch:
-        arguments = transformers.TrainingArguments(
-            scratch,
-            per_device_train_batch_size=rows,
-            max_steps=steps,
-            learning_rate=1e-4,
-            weight_decay=0.01,
-            use_cpu=True,
-            save_strategy="no",
-            report_to=[],
-            logging_steps=10,
-            disable_tqdm=True,
-            dataloader_num_workers=0,
-            **options,
-        )
-        trainer = transformers.Trainer(
-            model=transformers.BertForMaskedLM(_hub_config()),
-            args=arguments,
-            train_dataset=examples,
-            data_collator=counting,
-            callbacks=[Clock()],
-        )
-        trainer.train()
-    return {"tokens_per_second": clock["tokens"] / clock["seconds"]}
+    speed = trainer_speed(
+        transformers.BertForMaskedLM(_hub_config()),
+        examples,
+        transformers.DataCollatorForLanguageModeling(tokenizer, mlm_probability=0.15),
+        lambda batch: int(batch["attention_mask"].sum()),
+        warm_up=steps - WINDOW,
+        steps=WINDOW,
+        per_device_train_batch_size=rows,
+        use_cpu=True,
+        logging_steps=10,
+        **options,
+    )
+    return {"tokens_per_second": speed}
 
 
 def plain_loop(corpus: Path, steps: int) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Uses of former names, of modules and of what they define, and of names that say nothing.
+"""Uses of former names of modules, classes and functions, and of names without a meaning.
 
     python -m benchmarks.names
 

@@ -1,4 +1,4 @@
-"""Minimal pairs: of two sentences that differ in one point, which does the model prefer?
+"""Minimal pairs: how often a model prefers the acceptable of two sentences.
 
 Warstadt et al. 2020 (arXiv:1912.00582, BLiMP): a pair is correct if the acceptable sentence has the
 higher log-likelihood. Masked language models are compared by pseudo-log-likelihood (Salazar et al.

@@ -191,7 +191,7 @@ def packed_mask(
 def documents_mask(
     document_ids: Tensor, x: Tensor, *, causal: bool = False
 ) -> Tensor | DocumentOffsets:
-    """Return what restricts the self-attention of packed rows to tokens of the same document.
+    """Return the mask that restricts the self-attention of packed rows to their documents.
 
     Args:
         document_ids: (batch, tokens), int64: the document of each token, counted from 1 in each

@@ -157,7 +157,7 @@ class ExampleDataset(ABC):
 
 
 class TrainingObjective(ABC):
-    """Base class of what a model can be trained on.
+    """Base class of objectives of pretraining and tasks of fine-tuning.
 
     Attributes:
         name: name of the objective or task.

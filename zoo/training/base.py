@@ -1,4 +1,4 @@
-"""Interface of what a run trains: its model, objective and data."""
+"""Interface between the trainer and a kind of run: model, objective and data."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

@@ -32,7 +32,7 @@ class TensorCopy:
 
 @dataclass(frozen=True)
 class MappingReport:
-    """The result of matching: what becomes of every tensor of the file and of the model.
+    """Result of matching the tensors of a file with those of a model.
 
     Attributes:
         moves: tensors that are read from the file.

@@ -46,5 +46,5 @@ class WandbLogger(ScalarLogger):
         self._run.log(dict(scalars), step=step)
 
     def close(self) -> None:
-        """Upload what is left."""
+        """Upload the remaining records."""
         self._run.finish()

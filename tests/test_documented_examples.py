@@ -62,8 +62,8 @@ WRITERS = {  # directory -> the command that writes it
     for command in COMMANDS
     if "-o" in (words := shlex.split(command))
 }
-# in commands and programs of over 10 seconds: those that export a graph, and most that train
-LONG = re.compile(r"onnx|zoo pretrain \w+ -|zoo pretrain .*/|zoo corpus")
+# in commands and programs of over 10 seconds: those that export a graph, or train a model first
+LONG = re.compile(r"onnx|zoo pretrain|runs/|zoo corpus")
 PYTHON = [block for block in blocks("python") if "\nprint(" in block]
 
 
@@ -184,6 +184,7 @@ def test_a_command_prints_what_its_page_shows(examples: Examples, command: str) 
         assert_same_output(COMMANDS[command], printed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "code",
     [
@@ -196,6 +197,7 @@ def test_a_program_prints_what_its_page_shows(examples: Examples, code: str) -> 
     assert_same_output("\n".join(shown), examples.python(code))
 
 
+@pytest.mark.long
 def test_the_logger_of_the_page_writes_the_gradient_norm(examples: Examples) -> None:
     (code,) = (block for block in blocks("python") if "def zoo_loggers" in block)
     site = lay_out(examples.folder / "site", {}, code)

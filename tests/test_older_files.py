@@ -80,6 +80,7 @@ def test_a_manifest_without_its_digest_is_accepted_and_reported(model: Path) -> 
     assert "zoo.json has no digest: an earlier version wrote it" in done.stdout
 
 
+@pytest.mark.long
 def test_an_export_without_a_record_of_its_validation_warns(model: Path, tmp_path: Path) -> None:
     graph = tmp_path / "graph"
     assert zoo("export", model, "--onnx", "-o", graph).returncode == 0

@@ -35,6 +35,7 @@ def test_the_same_code_runs_on_a_cpu() -> None:
     assert {row[2].strip("| ") for row in sides.values()} == {"1.0000"}
 
 
+@pytest.mark.long
 def test_a_missing_device_is_an_error_in_one_line() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.cuda", "--device", "cuda:999"],

@@ -54,6 +54,7 @@ def attempt(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return "" if sound and json.loads(out) is not None else f"{code}: {err}"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["zoo.json", "config.json"])
 @pytest.mark.parametrize("kind", ["model", "export"])
 def test_every_key_of_another_type(

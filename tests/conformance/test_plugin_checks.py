@@ -48,6 +48,7 @@ def build(config, head):
 """
 
 
+@pytest.mark.long
 def test_outputs_that_depend_on_padding_are_named(tmp_path: Path) -> None:
     code, health, problems = check(lay_out(tmp_path, {"model.py": IGNORES_MASK}))
     assert code == 5

@@ -18,6 +18,7 @@ BIG: dict[str, Any] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_large_tensor_is_converted_in_pieces(tmp_path: Path, dtype: str) -> None:
     size = sparse_checkpoint(tmp_path / "source", **BIG)

@@ -121,6 +121,7 @@ def test_usage_error_is_raised_before_conversion(hub_checkpoint: Make, tmp_path:
     assert done.stdout == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [3])
 def test_concurrent_conversions(hub_checkpoint: Make, tmp_path: Path, count: int) -> None:
     source = hub_checkpoint()

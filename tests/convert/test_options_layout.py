@@ -35,7 +35,13 @@ def arrays(path: Path) -> dict[str, Any]:
     return values
 
 
-@pytest.mark.parametrize("case", sorted(path.stem for path in GOLDEN.iterdir()))
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(name, marks=[] if name in ("none", "pretraining") else pytest.mark.long)
+        for name in sorted(path.stem for path in GOLDEN.iterdir())
+    ],
+)
 def test_round_trip(tmp_path: Path, case: str) -> None:
     theirs, golden = published(tmp_path / "theirs", case, n_epochs=3)
     report = convert(source(theirs), tmp_path / "ours")

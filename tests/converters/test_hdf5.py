@@ -223,6 +223,7 @@ def bombs(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 def test_hdf5_bombs_are_refused_quickly(tmp_path: Path) -> None:
     for name, message in bombs(tmp_path).items():
         begin = time.monotonic()
@@ -232,6 +233,7 @@ def test_hdf5_bombs_are_refused_quickly(tmp_path: Path) -> None:
         assert time.monotonic() - begin < 10, name
 
 
+@pytest.mark.long
 def test_compression_bomb_in_a_chunk(tmp_path: Path) -> None:
     """The stated size of the chunk is small, but it decompresses to half a gigabyte."""
     with h5py.File(tmp_path / "weights.hdf5", "w") as file:

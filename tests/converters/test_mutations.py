@@ -188,6 +188,7 @@ def mutate_hdf5(folder: Path, cases: int, seed: int) -> None:
                 break
 
 
+@pytest.mark.long
 def test_some_mutations_of_hdf5(tmp_path: Path) -> None:
     mutate_hdf5(tmp_path, 60, seed=1)
 

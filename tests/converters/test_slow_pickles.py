@@ -76,6 +76,7 @@ PICKLES = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", PICKLES)
 def test_a_slow_pickle_is_refused_in_seconds(tmp_path: Path, name: str) -> None:
     code, message = PICKLES[name]

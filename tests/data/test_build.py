@@ -204,6 +204,7 @@ def test_the_cache_goes_by_contents(tmp_path: Path, texts: Path) -> None:
     assert cached_corpus([first.path], tokenizer).path == first.path
 
 
+@pytest.mark.long
 def test_the_packaged_corpus_needs_nothing_else() -> None:
     corpus = cached_corpus([], TokenizerToTrain.for_family(get_family("electra"), vocab_size=1000))
     assert corpus.record.vocab_size == 1000
@@ -241,6 +242,7 @@ def test_a_tokenizer_that_was_exchanged_is_noticed(tmp_path: Path, texts: Path) 
         corpus.split("validation")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("megabytes", [3, pytest.param(2000, marks=pytest.mark.long)])
 @pytest.mark.parametrize("end", ["\n\n", " "], ids=["documents", "one line"])
 def test_memory_does_not_grow_with_the_texts(tmp_path: Path, megabytes: int, end: str) -> None:

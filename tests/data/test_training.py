@@ -110,6 +110,7 @@ def test_words_are_in_the_order_of_their_frequency() -> None:
     assert words[3:] == wanted[:297]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["wordpiece", "byte-level-bpe", "unigram", "words"])
 def test_training_is_the_same_every_time(kind: str) -> None:
     """Files are equal across processes with other hash seeds and numbers of threads."""

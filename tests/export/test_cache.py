@@ -178,6 +178,7 @@ def test_a_continuation_by_the_names_that_others_know(written: Callable[[str], E
     assert [list(row) for row in zip(*tokens, strict=True)] == expected
 
 
+@pytest.mark.long
 def test_the_graphs_of_an_encoder_and_a_decoder(written: Callable[[str], Exported]) -> None:
     _, graph, report = written("later")
     assert list(report.graphs) == ["encoder_model.onnx", "decoder_with_past_model.onnx"]
@@ -312,6 +313,7 @@ def test_every_file_is_checked(written: Callable[[str], Exported], tmp_path: Pat
     open_session(load_checkpoint(tmp_path / "graph"))
 
 
+@pytest.mark.long
 def test_float16(tmp_path: Path) -> None:
     checkpoint = made("second", tmp_path / "model", layers=1)
     report = export_onnx(checkpoint, tmp_path / "graph", dtype="float16")

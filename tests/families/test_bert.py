@@ -63,6 +63,7 @@ def test_base_equals_the_reference(head: str) -> None:
     assert_equal_at_all_lengths(BERT, SIZES["base"], head)
 
 
+@pytest.mark.long
 def test_base_equals_the_reference_in_float64_at_full_length() -> None:
     model = random_model(BERT, SIZES["base"], "none")
     reference = reference_model(BERT, SIZES["base"], "none", model.state_dict())

@@ -88,6 +88,7 @@ def test_a_graph_equals_the_numpy_model(exported: Exported, case: str) -> None:
                 assert difference <= 1e-5 * np.abs(values).max(), (name, lengths)
 
 
+@pytest.mark.long
 def test_graph_has_a_scan_per_lstm_and_no_machine_paths(
     exported: Exported,
 ) -> None:
@@ -106,12 +107,14 @@ def test_graph_has_a_scan_per_lstm_and_no_machine_paths(
     assert [trace for trace in (b"site-packages", b"forward(", b".py") if trace in content] == []
 
 
+@pytest.mark.long
 def test_float16(tmp_path: Path) -> None:
     checkpoint, _ = converted(tmp_path, "none-mixed")
     report = export_onnx(checkpoint, tmp_path / "graph", dtype="float16")
     assert report.validated and 1e-5 < report.max_rel < 5e-3
 
 
+@pytest.mark.long
 def test_texts_through_the_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     checkpoint, golden = converted(tmp_path, "none-mixed")
     model = zoo.load(checkpoint.path, backend="onnx")  # exported on first use, and cached

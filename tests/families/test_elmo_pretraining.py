@@ -193,6 +193,7 @@ def started(path: Path, **changes: Any) -> Path:
     return path / "model"
 
 
+@pytest.mark.long
 def test_run_from_a_model_has_its_vocabulary(isolated: None, tmp_path: Path) -> None:
     first = started(tmp_path / "first")
     model = started(tmp_path / "second", init_from={"model": str(first)})
@@ -203,6 +204,7 @@ def test_run_from_a_model_has_its_vocabulary(isolated: None, tmp_path: Path) -> 
         assert torch.equal(load_file(weights)[name], tensor), name
 
 
+@pytest.mark.long
 def test_published_model_is_trained_on_another_vocabulary(isolated: None, tmp_path: Path) -> None:
     """The released models have neither a word vocabulary nor a softmax layer."""
     source, golden = published(tmp_path / "published")

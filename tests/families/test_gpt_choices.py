@@ -40,7 +40,13 @@ def reference_outputs(
     return {name: outputs[name] for name in ("logits", "mc_logits")}
 
 
-@pytest.mark.parametrize("size", CONFIGS)
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(name, marks=pytest.mark.long if config.hidden_size > 256 else [])
+        for name, config in CONFIGS.items()
+    ],
+)
 def test_outputs_equal_the_reference(size: str) -> None:
     config = CONFIGS[size]
     model = random_model(GPT, config, HEAD)
@@ -73,6 +79,7 @@ def test_last_token_with_left_padding_right_padding_and_no_mask() -> None:
         assert (model(inputs["input_ids"])["mc_logits"] - expected).abs().max() <= 1e-12
 
 
+@pytest.mark.long
 def test_the_graph_passes_the_gate(tmp_path: Path) -> None:
     checkpoint = make_checkpoint(tmp_path / "model", HEAD, family=GPT, num_layers=1)
     report = export_onnx(checkpoint, tmp_path / "graph")

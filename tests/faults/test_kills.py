@@ -136,6 +136,7 @@ def test_conversions(conversion: Command, numbers: Sequence[int]) -> None:
     conversion.interrupt_often(numbers)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("numbers", [SHORT, pytest.param(LONG, marks=pytest.mark.long)])
 def test_building_of_corpora(corpus: Command, numbers: Sequence[int]) -> None:
     corpus.interrupt_often(numbers)

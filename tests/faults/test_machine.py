@@ -116,6 +116,7 @@ WITH_TORCH: dict[str, tuple[str, ...]] = {
 """Commands that import torch, which takes most of the address space: they may say so."""
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("inputs")
 @pytest.mark.parametrize(
     "name", [*COMMANDS, *(pytest.param(name, marks=pytest.mark.long) for name in WITH_TORCH)]

@@ -10,6 +10,7 @@ from tests.training.runs import records
 from tests.training.test_distributed import torchrun
 
 
+@pytest.mark.long
 def test_two_processes_have_the_losses_and_metrics_of_one(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:

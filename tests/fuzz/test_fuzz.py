@@ -73,6 +73,7 @@ def folders(tmp_path: Path) -> Iterator[tuple[Path, Path, Path]]:
     yield tmp_path / "examples", tmp_path / "scratch", tmp_path / "kept"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("act", "failure"),
     [

@@ -25,6 +25,7 @@ def sequences(path: Path, **changes: Any) -> Checkpoint:
     return make_checkpoint(path, "seq2seq-lm", family=get_family("t5"), num_layers=1, **changes)
 
 
+@pytest.mark.long
 def test_a_source_and_a_target_are_read_on_every_backend(tmp_path: Path) -> None:
     checkpoint = sequences(tmp_path / "model")
     sessions = [open_or_export(checkpoint, backend, threads=1) for backend in ("cpu", "onnx")]

@@ -175,6 +175,7 @@ def _modules(checkpoint: Checkpoint) -> set[bytes]:
     return set(done.stdout.split())
 
 
+@pytest.mark.long
 def test_two_processes_that_export_at_once(source: Checkpoint) -> None:
     code = (
         "import sys; from pathlib import Path; import numpy as np;"

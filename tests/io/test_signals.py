@@ -36,6 +36,7 @@ def start(prepare: str = "") -> "subprocess.Popen[str]":
     return process
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_repeated_signals_do_not_interrupt_cleanup(number: int) -> None:
     process = start()

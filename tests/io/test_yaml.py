@@ -59,6 +59,7 @@ def test_malformed_text_is_refused(text: str, message: str) -> None:
     assert len(str(refused.value)) < 500
 
 
+@pytest.mark.long
 def test_largest_accepted_files_take_seconds(tmp_path: Path) -> None:
     texts = [
         "{" + ",".join(f"{n}: " for n in range(49_000)) + "}",

@@ -152,7 +152,7 @@ def test_difficult_and_real_texts(both: tuple[TextTokenizer, Any]) -> None:
 
 
 def test_pairs_and_truncation(both: tuple[TextTokenizer, Any]) -> None:
-    lines = torture()
+    lines = torture()[::3]
     pairs = list(zip(lines, [*lines[7:], *lines[:7]], strict=True))
     assert_equal(both, pairs)
     assert_equal(both, pairs, max_tokens=17)

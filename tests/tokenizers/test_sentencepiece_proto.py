@@ -66,6 +66,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options_match_sentencepiece(tmp_path: Path, name: str) -> None:
     import sentencepiece

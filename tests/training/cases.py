@@ -10,6 +10,9 @@ from zoo.objectives import OBJECTIVES, objective_type
 from zoo.plugins import get_family, installed
 from zoo.training.config.schema import TrainConfig
 
+# corruptions of the same code as span-corruption
+VARIANTS = ("bert-style", "deshuffling", "drop-tokens", "mask-tokens", "replace-spans")
+
 
 def cases() -> Iterator[tuple[str, str]]:
     """Yield pairs of a family and a supported objective."""
@@ -27,7 +30,7 @@ def cases() -> Iterator[tuple[str, str]]:
 
 
 def marked_cases() -> Iterator[Any]:
-    """Yield the pairs as parameters of a test; one family per objective is not ``long``."""
+    """Yield the pairs as parameters of a test; ``long`` but for one family per kind of objective."""
     first = {
         "masked-lm": "bert",
         "masked-lm+next-sentence": "bert",
@@ -36,7 +39,7 @@ def marked_cases() -> Iterator[Any]:
         "replaced-token-detection": "electra",
     }
     for family, name in sorted(cases()):
-        repeated = family != first.get(name, family)
+        repeated = family != first.get(name, family) or name in VARIANTS
         yield pytest.param(family, name, marks=[pytest.mark.long] if repeated else [])
 
 

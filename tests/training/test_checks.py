@@ -53,6 +53,7 @@ def test_counts_that_are_wrong_for_short_rows_are_found(monkeypatch: pytest.Monk
     check_grad_accumulation(small("bert"))
 
 
+@pytest.mark.long
 def test_commands_print_the_results(tmp_path: Path) -> None:
     result = CliRunner().invoke(accumulation, ["gpt", *options()])
     assert result.exit_code == 0 and "4 rows in parts of 2: gradients differ by" in result.output

@@ -48,6 +48,7 @@ def test_two_processes_have_the_losses_of_one(tmp_path: Path, names: list[str]) 
         assert values == pytest.approx(alone[name.removesuffix(":shard")], abs=1e-5), name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "shard",
     [pytest.param(False, id="copied", marks=pytest.mark.long), pytest.param(True, id="split")],

@@ -19,6 +19,7 @@ SHORT = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("shard", "left"),
     [

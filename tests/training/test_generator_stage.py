@@ -83,6 +83,7 @@ def test_resume_is_exact_around_the_switch(tmp_path: Path) -> None:
         assert_same(unbroken, run)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "flags",
     [

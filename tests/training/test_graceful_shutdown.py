@@ -101,6 +101,7 @@ def test_processes_that_get_each_signal_twice_save(tmp_path: Path, number: int) 
     assert stderr.count(f"step {step} of 1000 is saved") == 2, stderr
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("shared_home")
 def test_the_death_of_a_process_is_no_bug_of_another(tmp_path: Path) -> None:
     process = launch(tmp_path / "run")

@@ -66,7 +66,7 @@ def pretrain(
 
 
 @pytest.mark.usefixtures("shared_home")
-@pytest.mark.parametrize("entry", ["gradient-norm", "other"])
+@pytest.mark.parametrize("entry", ["gradient-norm", pytest.param("other", marks=pytest.mark.long)])
 def test_plugin_logger_writes_the_gradient_norm_of_every_step(tmp_path: Path, entry: str) -> None:
     site, run = tmp_path / "site", tmp_path / "run"
     install(site, entry, "zoo_gradient_norm", GRADIENT_NORM.format(logger="gradient-norm"))
@@ -81,6 +81,7 @@ def test_plugin_logger_writes_the_gradient_norm_of_every_step(tmp_path: Path, en
     assert (site / "zoo_unused.py.imported").exists() == (entry == "other")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("shared_home")
 def test_a_plugin_logger_that_is_not_selected_is_not_used(tmp_path: Path) -> None:
     site, run = tmp_path / "site", tmp_path / "run"

@@ -222,7 +222,9 @@ def test_a_checkpoint_that_was_changed_is_refused(
         run_of(copied, text)
 
 
-@pytest.mark.parametrize("left", [0, 3, 6])
+@pytest.mark.parametrize(
+    "left", [0, *(pytest.param(left, marks=pytest.mark.long) for left in (3, 6))]
+)
 def test_resume_does_not_need_the_pretrained_model(
     hub_checkpoint: Make, text: str, tmp_path: Path, left: int
 ) -> None:
@@ -329,6 +331,7 @@ def test_a_new_generator_must_be_named(text: str, tmp_path: Path) -> None:
     run_of(model, text, "electra", init_from={"generator": str(generator)}, **apart)
 
 
+@pytest.mark.long
 def test_tables_that_are_sums_become_the_model_s(text: str, tmp_path: Path) -> None:
     """Bit for bit with a new generator, and up to one rounding with an existing one."""
     settings = {
@@ -362,7 +365,7 @@ def test_tables_that_are_sums_become_the_model_s(text: str, tmp_path: Path) -> N
         ({"config": {"num_layers": 3}}, r"config\.num_layers would be 3, and .* has 2"),
         ({"config": {"vocab_size": 99}}, r"config\.vocab_size would be 99"),
         (
-            {"data": {"paths": [], "tokenizer": "train"}},
+            {"data": {"tokenizer": "train"}, "vocab_size": 60},
             r"config\.vocab_size is 17, and the corpus",
         ),
         ({"init_from": {"generator": "bert"}}, "has no generator|no model is called"),

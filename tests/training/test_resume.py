@@ -40,6 +40,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory, training_home: Path) -> P
         return run_training(tmp_path_factory.mktemp("unbroken") / "run", FAMILY, ema_decay=0.9)
 
 
+@pytest.mark.long
 def test_killed_twice_in_mid_step(unbroken: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     first = [FAMILY, *options(ema_decay=0.9), "-o", str(run)]
@@ -54,7 +55,16 @@ def test_killed_twice_in_mid_step(unbroken: Path, tmp_path: Path) -> None:
     assert_same(unbroken, run)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        *(
+            pytest.param(number, marks=pytest.mark.long)
+            for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+        ),
+    ],
+)
 def test_a_signal_saves_and_stops(unbroken: Path, tmp_path: Path, number: int) -> None:
     run = tmp_path / "run"
     process = start(FAMILY, *options(ema_decay=0.9, save_steps=1000), "-o", str(run))

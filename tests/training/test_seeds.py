@@ -38,6 +38,7 @@ def test_each_run_is_that_of_its_seed_alone(runs: Path, tmp_path: Path) -> None:
     assert_same(run_training(tmp_path / "run", FAMILY, seed=6), runs / "seed-6")
 
 
+@pytest.mark.long
 def test_the_comparison_has_median_and_range(runs: Path, tmp_path: Path) -> None:
     other = run_training(tmp_path / "other", FAMILY, optimizer={"learning_rate": 1e-4})
     last = [
@@ -71,6 +72,7 @@ def test_curves_are_at_the_steps_of_all_runs(runs: Path) -> None:
         assert low <= middle <= high
 
 
+@pytest.mark.long
 def test_a_killed_process_goes_on_with_all_seeds(runs: Path, tmp_path: Path) -> None:
     path = tmp_path / "again"
     process = start(FAMILY, *options(), "--seeds", "3", "--seed", "5", "-o", str(path))

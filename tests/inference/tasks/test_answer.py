@@ -186,6 +186,7 @@ def test_a_family_without_a_token_for_no_answer(source: MakeSource) -> None:
         assert_same(result["predictions"], expected)
 
 
+@pytest.mark.long
 def test_backends_agree(soft: tuple[Model, Path]) -> None:
     model, _ = soft
     onnx = Model(model.checkpoint, open_or_export(model.checkpoint, "onnx"))

@@ -145,6 +145,7 @@ def test_the_shortest_of_all_limits_counts(small: Small) -> None:
     assert limits == [12, 5, 12]
 
 
+@pytest.mark.long
 def test_what_was_cut_is_said_every_time(encoder: Model) -> None:
     program = (
         "import sys, zoo\n"

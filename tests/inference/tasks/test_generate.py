@@ -148,6 +148,7 @@ def test_a_text_must_leave_room(path: Path) -> None:
     assert len(model.generate(["a"], max_new_tokens=63)) == 1
 
 
+@pytest.mark.long
 def test_onnx_runtime_writes_the_same(path: Path) -> None:
     model, torchs = opened(path, "onnx"), opened(path)  # opening with onnx exports and verifies
     searches: list[dict[str, Any]] = [{}, {"num_beams": 3}, {"seed": 1, "temperature": 1.5}]

@@ -84,6 +84,7 @@ def test_continuations_follow_the_tokens_of_their_context(causal: Causal) -> Non
     assert results[-1]["truncated"] > 0
 
 
+@pytest.mark.long
 def test_targets_are_scored_given_their_source(hub: Path, tmp_path: Path) -> None:
     import transformers
 
@@ -108,6 +109,7 @@ def test_targets_are_scored_given_their_source(hub: Path, tmp_path: Path) -> Non
         model.score(["a"])
 
 
+@pytest.mark.long
 def test_backends_agree(causal: Causal) -> None:
     model, _, _ = causal
     onnx = Model(model.checkpoint, open_or_export(model.checkpoint, "onnx"))

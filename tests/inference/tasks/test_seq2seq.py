@@ -146,6 +146,7 @@ def test_the_encoder_embeds_and_the_graph_agrees(hub: Path, path: Path, tmp_path
     assert vectors.shape == (4, 32) and abs(vectors - graph).max() <= 1e-5
 
 
+@pytest.mark.long
 def test_a_directory_of_graphs_writes_the_same(path: Path, tmp_path: Path) -> None:
     export_onnx(load_checkpoint(path), tmp_path / "graphs")
     model, torchs = opened(tmp_path / "graphs", "auto"), opened(path)

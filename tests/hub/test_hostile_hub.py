@@ -77,11 +77,9 @@ def test_endless_file_list(serve: Serve, get: Fetch) -> None:
     assert f"is longer than {HUB_LISTING_BYTES:,} bytes" in refused(get)
 
 
-BOMB = gzip.compress(gzip.compress(bytes(1 << 30), 6), 6)  # 1 GB in a few KB
-
-
 def test_compression_bomb_in_file_list(serve: Serve) -> None:
-    server = serve(lambda request: Answer(200, BOMB, {"Content-Encoding": "gzip, gzip"}))
+    bomb = gzip.compress(gzip.compress(bytes(1 << 30), 6), 6)  # 1 GB in a few KB
+    server = serve(lambda request: Answer(200, bomb, {"Content-Encoding": "gzip, gzip"}))
     done = run_limited(["zoo", "fetch", REPO], seconds=60)
     assert done.returncode == 4
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1

@@ -30,7 +30,7 @@ def cases() -> Iterator[tuple[str, str]]:
 
 
 def marked_cases() -> Iterator[Any]:
-    """Yield the pairs as parameters of a test; ``long`` but for one family per kind of objective."""
+    """Yield the pairs as parameters of a test; ``long`` but for one family of each objective."""
     first = {
         "masked-lm": "bert",
         "masked-lm+next-sentence": "bert",

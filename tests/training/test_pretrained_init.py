@@ -365,7 +365,7 @@ def test_tables_that_are_sums_become_the_model_s(text: str, tmp_path: Path) -> N
         ({"config": {"num_layers": 3}}, r"config\.num_layers would be 3, and .* has 2"),
         ({"config": {"vocab_size": 99}}, r"config\.vocab_size would be 99"),
         (
-            {"data": {"tokenizer": "train"}, "vocab_size": 60},
+            {"data": {**SMALL["data"], "tokenizer": "train"}},
             r"config\.vocab_size is 17, and the corpus",
         ),
         ({"init_from": {"generator": "bert"}}, "has no generator|no model is called"),

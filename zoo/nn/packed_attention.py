@@ -16,7 +16,7 @@ import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,6 +27,9 @@ from zoo.nn.capture import is_capturing_attention
 ALIGNMENT, LARGEST_HEAD = 8, 256  # of the width of a head, in the kernel
 
 _masks_only = ContextVar("_masks_only", default=False)
+# As torch.compiler.disable, but imports the compiler, which takes seconds, at the first call of the
+# function: on CUDA alone.
+_outside_of_graphs: Any = torch._disable_dynamo
 
 
 class DocumentOffsets(NamedTuple):
@@ -49,7 +52,7 @@ class DocumentOffsets(NamedTuple):
         return cls(_offsets(document_ids), document_ids.shape[1], causal)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@_outside_of_graphs
 def _offsets(document_ids: Tensor) -> Tensor:
     """Return the offsets; their number depends on the ids, so that the device is waited for."""
     begins = torch.ones_like(document_ids, dtype=torch.bool)
@@ -73,7 +76,7 @@ def takes_offsets(x: Tensor) -> bool:
     return x.is_cuda and _kernel_is_usable(x.dtype, x.device)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@_outside_of_graphs
 def _kernel_is_usable(dtype: torch.dtype, device: torch.device) -> bool:
     if _masks_only.get() or is_capturing_attention():
         return False

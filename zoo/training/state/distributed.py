@@ -1,6 +1,7 @@
 """Sharded checkpoints by ``torch.distributed.checkpoint``, in the safetensors format.
 
 Each process writes its part; any number of processes can read the result, and no pickle is used.
+The library is imported on first use: it takes seconds.
 """
 
 import contextlib
@@ -9,13 +10,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.hf_storage import (
-    HuggingFaceStorageReader,
-    HuggingFaceStorageWriter,
-)
-from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import save
 
 Tensors = dict[str, torch.Tensor]
 
@@ -30,6 +24,9 @@ def save_shards(folder: Path, groups: Mapping[str, Tensors]) -> None:
     Raises:
         OSError: the disk is full, or cannot be written, for one of the processes.
     """
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+    from torch.distributed.checkpoint.state_dict_saver import save
+
     with _plain():
         writer = HuggingFaceStorageWriter(str(folder), save_distributed=True)
         save(_flat(groups), storage_writer=writer)
@@ -42,6 +39,9 @@ def load_shards(folder: Path, groups: Mapping[str, Tensors]) -> None:
         folder: directory that ``save_shards`` wrote.
         groups: group -> tensors by name, filled in place.
     """
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.state_dict_loader import load
+
     with _plain():
         reader = HuggingFaceStorageReader(str(folder))
         load(_flat(groups), storage_reader=reader)
@@ -62,6 +62,8 @@ def _plain() -> Iterator[None]:
 
     The library's own exception type wraps one error per rank, which no caller handles.
     """
+    from torch.distributed.checkpoint.api import CheckpointException
+
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")
         try:

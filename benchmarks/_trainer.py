@@ -60,7 +60,7 @@ def trainer_speed(
         transformers.Trainer(
             model=model,
             args=settings,
-            train_dataset=list(examples),  # type: ignore[arg-type]
+            train_dataset=list(examples),
             data_collator=counted,
             callbacks=[Clock()],
         ).train()

@@ -52,7 +52,7 @@ class DocumentOffsets(NamedTuple):
         return cls(_offsets(document_ids), document_ids.shape[1], causal)
 
 
-@_outside_of_graphs
+@_outside_of_graphs  # type: ignore[untyped-decorator]
 def _offsets(document_ids: Tensor) -> Tensor:
     """Return the offsets; their number depends on the ids, so that the device is waited for."""
     begins = torch.ones_like(document_ids, dtype=torch.bool)
@@ -76,7 +76,7 @@ def takes_offsets(x: Tensor) -> bool:
     return x.is_cuda and _kernel_is_usable(x.dtype, x.device)
 
 
-@_outside_of_graphs
+@_outside_of_graphs  # type: ignore[untyped-decorator]
 def _kernel_is_usable(dtype: torch.dtype, device: torch.device) -> bool:
     if _masks_only.get() or is_capturing_attention():
         return False

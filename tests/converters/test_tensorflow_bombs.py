@@ -1,7 +1,7 @@
 """Malicious TensorFlow indexes: huge tensors, quadratic time, overlaps."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import google_crc32c
@@ -73,7 +73,9 @@ def test_unmodified_index_is_read(tmp_path: Path) -> None:
         assert reader.read("b").shape == (2, 4)
 
 
-HOSTILE = {  # name -> function that makes the index, and the message
+HOSTILE: dict[
+    str, tuple[Callable[[], bytes], str]
+] = {  # name -> function that makes the index, and the message
     "a block many times": (
         lambda: table(block([(0, b"", HEADER), (0, b"a", entry())]), 100_000),
         "its blocks are not in order",

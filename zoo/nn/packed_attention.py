@@ -29,7 +29,7 @@ ALIGNMENT, LARGEST_HEAD = 8, 256  # of the width of a head, in the kernel
 _masks_only = ContextVar("_masks_only", default=False)
 # As torch.compiler.disable, but imports the compiler, which takes seconds, at the first call of the
 # function: on CUDA alone.
-_outside_of_graphs: Any = torch._disable_dynamo
+_outside_of_graphs: Any = torch._disable_dynamo  # type: ignore[attr-defined]
 
 
 class DocumentOffsets(NamedTuple):

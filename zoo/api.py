@@ -238,6 +238,7 @@ class Model:
         doc_stride: int | None = None,
         max_answer_len: int = 15,
         handle_impossible_answer: bool = False,
+        null_threshold: float = 0.0,
     ) -> list[dict[str, Any]]:
         """Return the answer to each question as a span of its context.
 
@@ -247,6 +248,7 @@ class Model:
             doc_stride: number of tokens that windows over a long context share; by default 128.
             max_answer_len: largest number of tokens of an answer.
             handle_impossible_answer: return an empty answer where that is more likely.
+            null_threshold: then, by how much its log-probability has to be higher.
 
         Returns:
             for each pair ``question``, ``context``, ``answer``, ``score``, ``start`` and ``end``
@@ -268,6 +270,7 @@ class Model:
             doc_stride=doc_stride,
             max_answer_len=max_answer_len,
             handle_impossible_answer=handle_impossible_answer,
+            null_threshold=null_threshold,
         )
 
     def score(self, texts: Iterable[str | tuple[str, str]]) -> list[dict[str, Any]]:

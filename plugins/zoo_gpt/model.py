@@ -106,17 +106,33 @@ class MultipleChoice(CausalLM, Gpt):
         Returns:
             ``logits``, (batch, choices, tokens, vocabulary), and ``mc_logits``, (batch, choices).
         """
+        hidden, choices = self._hidden_and_choices(input_ids, attention_mask, mc_token_ids)
+        return {
+            "logits": self.scores(hidden).view(*input_ids.shape, -1),
+            "mc_logits": choices,
+        }
+
+    def choice_logits(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        mc_token_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Return ``mc_logits`` alone, (batch, choices); see ``forward``."""
+        return self._hidden_and_choices(input_ids, attention_mask, mc_token_ids)[1]
+
+    def _hidden_and_choices(
+        self, input_ids: Tensor, attention_mask: Tensor | None, mc_token_ids: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return hidden states, (batch * choices, tokens, hidden), and the choices' logits."""
         mask = None if attention_mask is None else attention_mask.flatten(0, 1)
-        ids, shape = input_ids.flatten(0, 1), input_ids.shape
+        ids = input_ids.flatten(0, 1)
         if mc_token_ids is None:
             positions = last_token_index(ids, mask, self.pad_token_id)
         else:
             positions = mc_token_ids.flatten()
         hidden = self.encode(ids, mask)
-        return {
-            "logits": self.scores(hidden).view(*shape, -1),
-            "mc_logits": self.choice(gather_rows(hidden, positions)).view(shape[:2]),
-        }
+        return hidden, self.choice(gather_rows(hidden, positions)).view(input_ids.shape[:2])
 
 
 class GptFactory(ModelFactory):

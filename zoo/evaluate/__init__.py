@@ -44,6 +44,14 @@ EVALUATIONS = {
         "Predict the tokens of completions of prompts.",
     ),
     "seq2seq": ("zoo.evaluate.generated:Seq2Seq", "Generate the targets of sources."),
+    "question-answering": (
+        "zoo.evaluate.answers:QuestionAnswering",
+        "Answer questions by spans of their contexts.",
+    ),
+    "multiple-choice": (
+        "zoo.evaluate.choices:MultipleChoice",
+        "Choose one of several texts for a context.",
+    ),
 }
 
 

@@ -48,6 +48,11 @@ class Head:
         default_factory=lambda: dict.fromkeys(("input_ids", "attention_mask"), "batch tokens")
     )
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether the configuration names the outputs, as those of a classifier."""
+        return any("labels" in axes.split() for axes in self.outputs.values())
+
 
 class Family(ABC):
     """A model family: its names, shapes and formulas. It opens no file.

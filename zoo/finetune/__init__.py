@@ -27,6 +27,14 @@ TASKS = {
         "The next token of texts, or of completions of prompts.",
     ),
     "seq2seq": ("zoo.finetune.seq2seq:Seq2Seq", "A target text for a source text."),
+    "question-answering": (
+        "zoo.finetune.answers:QuestionAnswering",
+        "The span of a context that answers a question, or none.",
+    ),
+    "multiple-choice": (
+        "zoo.finetune.choices:MultipleChoice",
+        "One of several texts for a context.",
+    ),
 }
 
 

@@ -48,6 +48,7 @@ class FineTuning(TrainingObjective):
         problem: problem type in the model's configuration; ``None`` for none.
         default_metric: metric that selects the best checkpoint.
         lower_is_better: names of the metrics of which a lower value is better.
+        defaults: settings that replace those of a preset.
         options_type: type of the options in ``task_args``.
         options: options of that type.
     """
@@ -55,6 +56,7 @@ class FineTuning(TrainingObjective):
     problem: ClassVar[Problem | None] = None
     default_metric: ClassVar[str] = "loss"
     lower_is_better: ClassVar[tuple[str, ...]] = ("loss", "mse", "perplexity")
+    defaults: ClassVar[Mapping[str, Any]] = {}
     options_type: ClassVar[type[Options]] = Options
 
     def __init__(

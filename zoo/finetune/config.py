@@ -32,13 +32,15 @@ def build_config(
     check_keys(requested, FineTuneConfig, "", "settings")
     if not isinstance(requested.get("task"), str):
         raise UsageError("the settings name no task", "name one with --task")
-    task_type(requested["task"])
+    task = task_type(requested["task"])
     if not (requested.get("data") or {}).get("train"):
         raise UsageError("the settings name no training data", "name a file with --train")
     if "family" not in requested:
         requested["family"] = _family_name(requested, offline=offline)
     name, preset = _preset(get_family(requested["family"]), requested.get("preset"))
-    return validate_config(deep_merge(preset, {"preset": name}, requested), FineTuneConfig)
+    return validate_config(
+        deep_merge(preset, task.defaults, {"preset": name}, requested), FineTuneConfig
+    )
 
 
 def _family_name(requested: ConfigDict, *, offline: bool) -> str:

@@ -126,6 +126,7 @@ def pad_and_stack(
     counts: Sequence[str],
     *,
     masks: Mapping[str, str | None],
+    lengths: NDArray[np.int64] | None = None,
 ) -> Batch:
     """Return a batch of rows, each sequence padded on the right to the longest one.
 
@@ -135,16 +136,19 @@ def pad_and_stack(
         counts: names of the loss terms.
         masks: name of the tokens of each sequence -> name of its attention mask, or ``None``.
             Without padding there is no mask, which is the model's default, and faster.
+        lengths: number of tokens of each text, (rows, texts), if a row is several texts, one after
+            the other; tensors are then (rows, texts, tokens).
     """
     first, tensors, tokens = examples[0], {}, 0
     for name, array in first.arrays.items():
-        lengths = np.array([len(row.arrays[name]) for row in examples])
-        real = np.arange(lengths.max()) < lengths[:, None]  # (rows, tokens)
+        rows = [row.arrays[name] for row in examples]
+        sizes = np.array([len(row) for row in rows]) if lengths is None else lengths
+        real = np.arange(sizes.max()) < sizes[..., None]  # (rows, tokens)
         stacked = np.full((*real.shape, *array.shape[1:]), fill.get(name, 0), np.int64)
-        stacked[real] = np.concatenate([row.arrays[name] for row in examples])
+        stacked[real] = np.concatenate(rows)
         tensors[name] = torch.from_numpy(stacked)
         if name in masks:
-            tokens += int(lengths.sum())
+            tokens += int(sizes.sum())
         if (mask := masks.get(name)) is not None and not real.all():
             tensors[mask] = torch.from_numpy(real.astype(np.int64))
     for name in first.values:

@@ -176,7 +176,8 @@ def build_setup(
     init = pretrained_init(config, family, offline=offline, resumed=resumed)
     tokenizer = run_tokenizer(config, family, init, task, train, offline=offline, resumed=resumed)
     model_config = fit_config(config, family, task, init, tokenizer, labels)
-    if init is not None and init.checkpoints and "head" not in init.init_config.new_modules:
+    begins_anew = init is None or not init.checkpoints or "head" in init.init_config.new_modules
+    if init is not None and not begins_anew and family.heads()[task.head].has_labels:
         reference = init.init_config.model
         check_head(init.checkpoints["model"], reference, task.head, model_config.labels)
     check_memory(family, model_config, task.head)

@@ -12,19 +12,24 @@ from zoo.evaluate import EVALUATIONS
 
 TASK_HELP = "\n".join(f"  {name:20}{text}" for name, (_, text) in EVALUATIONS.items())
 TEXTS = ("text-classification", "regression", "multi-label")
-LABELLED = (*TEXTS, "token-classification", "causal-lm", "seq2seq")
+ANSWERS, CHOICES = "question-answering", "multiple-choice"
+LABELLED = (*TEXTS, "token-classification", "causal-lm", "seq2seq", ANSWERS, CHOICES)
 # options of single evaluations
 OPTIONS = {
     "stride": ("perplexity",),
-    "seq_len": ("replaced-tokens",),
+    "seq_len": ("replaced-tokens", ANSWERS, CHOICES),
     "replace_prob": ("replaced-tokens",),
     "seed": ("replaced-tokens", *LABELLED),
     "text": LABELLED,
-    "pair": TEXTS,
+    "pair": (*TEXTS, ANSWERS, CHOICES),
     "label": LABELLED,
     "prefix": ("seq2seq",),
     "num_beams": ("seq2seq",),
     "max_new_tokens": ("seq2seq",),
+    "choices": (CHOICES,),
+    "doc_stride": (ANSWERS,),
+    "max_answer_len": (ANSWERS,),
+    "null_threshold": (ANSWERS,),
 }
 
 
@@ -38,8 +43,8 @@ Examples:
   zoo eval REF --task perplexity --data book.txt
   zoo eval REF --task minimal-pairs --data pairs.tsv
   zoo eval RUN/model --task replaced-tokens --data book.txt --json
-
   zoo eval RUN/model --task text-classification --data test.tsv --text sentence
+  zoo eval RUN/model --task question-answering --data dev-v2.0.json
 
 A table of minimal pairs has the columns paradigm, good and bad. Labelled texts are a table, whose
 columns are named, or counted from 1 in a file without a header."""
@@ -72,7 +77,7 @@ columns are named, or counted from 1 in a file without a header."""
     "--seq-len",
     type=click.IntRange(3),
     metavar="N",
-    help="Tokens per row.  [default: 64]",
+    help="Tokens per row.  [default: 64; of windows 384; of choices the model's limit]",
 )
 @click.option(
     "--replace-prob",
@@ -94,6 +99,27 @@ columns are named, or counted from 1 in a file without a header."""
     metavar="N",
     help="Largest number of tokens to generate.  [default: those of the longest target]",
 )
+@click.option(
+    "--choices", multiple=True, metavar="COL", help="Column of the choices, or of each of them."
+)
+@click.option(
+    "--doc-stride",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Tokens that windows over a long context share.  [default: 128]",
+)
+@click.option(
+    "--max-answer-len",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Maximum number of tokens of an answer.  [default: 30]",
+)
+@click.option(
+    "--null-threshold",
+    type=float,
+    metavar="X",
+    help="Answer nothing if that is more likely by this log-probability.  [default: 0]",
+)
 @backend_options
 @hub_options
 @common_options
@@ -114,7 +140,7 @@ def command(
     from zoo.export.session import open_or_export
 
     compute = {name: options.pop(name) for name in ("backend", "device", "dtype", "threads")}
-    requested = {name: value for name, value in options.items() if value is not None}
+    requested = {name: value for name, value in options.items() if value not in (None, ())}
     for name in requested.keys() & OPTIONS.keys():
         if task not in OPTIONS[name]:
             flag = f"--{name.replace('_', '-')}"

@@ -112,6 +112,14 @@ def answer_options(command: Any) -> Any:
             is_flag=True,
             help="Return an empty answer where that is more likely.",
         ),
+        click.option(
+            "--null-threshold",
+            type=float,
+            default=0.0,
+            show_default=True,
+            metavar="X",
+            help="With it: by how much more, in log-probability.",
+        ),
     ]
     for option in reversed(options):
         command = option(command)

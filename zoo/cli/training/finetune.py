@@ -20,6 +20,7 @@ SETTINGS = {
     "pair": "data.pair",
     "label": "data.label",
     "prefix": "data.prefix",
+    "choices": "data.choices",
     "preset": "preset",
     "freeze": "freeze_layers",
     "tokenizer": "tokenizer",
@@ -43,6 +44,7 @@ Examples:
   zoo finetune REF --task text-classification --train t.tsv --text 1 --label 2 --seeds 3
   zoo finetune REF --task text-classification --train t.jsonl --preset stable --freeze 4
   zoo finetune REF --task seq2seq --train sum=a.jsonl --train cola=b.tsv --text in --label out
+  zoo finetune REF --task question-answering --train train-v2.0.json --eval dev-v2.0.json
   zoo finetune FAMILY --task text-classification --train t.tsv      from random weights
   zoo finetune --resume runs/sentiment
 
@@ -59,6 +61,9 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them."""
 @click.option("--pair", metavar="COL", help="Column of the second text.")
 @click.option("--label", metavar="COL", help="Column of the label.  [default: label]")
 @click.option("--prefix", metavar="TEXT", help="Text before each source of seq2seq.")
+@click.option(
+    "--choices", multiple=True, metavar="COL", help="Column of the choices, or of each of them."
+)
 @click.option("--preset", metavar="NAME", help="Defaults: paper, stable, or the family's others.")
 @click.option(
     "--freeze",

@@ -57,8 +57,8 @@ def require_text(value: Any, location: str) -> str:
     return value
 
 
-def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
-    """Yield the rows of a table with the values of some columns.
+def read_rows(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
+    """Yield the rows of a table with the values of some columns, or of all.
 
     The suffix of the file decides the format: ``.tsv`` and ``.txt`` have tabs and no quotes,
     ``.csv`` has commas and quotes where needed, both with the names of the columns in the first
@@ -68,7 +68,7 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
 
     Args:
         path: the file, also with a further ``.gz`` or ``.zst``, except for Parquet.
-        columns: names of the columns to read.
+        columns: names of the columns to read; ``None`` for all, which the file has to name.
 
     Raises:
         UsageError: the format is unknown, or a column is missing (the nearest is named).
@@ -89,7 +89,20 @@ def read_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
     raise UsageError(f"{path} is not a table that can be read", f"its name must end in {known}")
 
 
-def _json_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
+def column_names(path: Path) -> tuple[str, ...]:
+    """Return the names of the columns of a table: those of its first row; none without rows.
+
+    Args:
+        path: the file, see ``read_rows``.
+
+    Raises:
+        UsageError, SourceError, VerificationError: see ``read_rows``.
+    """
+    first = next(read_rows(path, None), None)
+    return () if first is None else tuple(first.values)
+
+
+def _json_rows(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
     for number, line in enumerate(read_lines(path, rows=True), 1):
         if not line:
             continue
@@ -100,11 +113,11 @@ def _json_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
         yield Row(location, _select(row, columns, location))
 
 
-def _delimited_rows(path: Path, columns: Sequence[str], delimiter: str) -> Iterator[Row]:
+def _delimited_rows(path: Path, columns: Sequence[str] | None, delimiter: str) -> Iterator[Row]:
     lines = (f"{line}\n" for line in read_lines(path, rows=True, strip=False))
     quote = None if delimiter == "\t" else '"'
     reader = csv.reader(lines, delimiter=delimiter, quotechar=quote, strict=True)
-    numbered = all(name.isdecimal() for name in columns)
+    numbered = columns is not None and all(name.isdecimal() for name in columns)
     header: list[str] = []
     try:
         for cells in reader:
@@ -127,7 +140,7 @@ def _delimited_rows(path: Path, columns: Sequence[str], delimiter: str) -> Itera
         raise VerificationError(f"{path}:{reader.line_num}: {error}", "correct the line") from error
 
 
-def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
+def _parquet_rows(path: Path, columns: Sequence[str] | None) -> Iterator[Row]:
     try:
         import pyarrow
         import pyarrow.parquet
@@ -143,7 +156,8 @@ def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
                 source, thrift_string_size_limit=limits, thrift_container_size_limit=limits
             )
             _select(dict.fromkeys(table.schema_arrow.names), columns, str(path))
-            for batch in table.iter_batches(batch_size=PARQUET_ROWS, columns=list(columns)):
+            names = None if columns is None else list(columns)
+            for batch in table.iter_batches(batch_size=PARQUET_ROWS, columns=names):
                 for values in batch.to_pylist():
                     number += 1
                     yield Row(f"{path}, row {number}", values)
@@ -154,7 +168,9 @@ def _parquet_rows(path: Path, columns: Sequence[str]) -> Iterator[Row]:
         ) from error
 
 
-def _select(row: Mapping[str, Any], columns: Sequence[str], location: str) -> dict[str, Any]:
+def _select(row: Mapping[str, Any], columns: Sequence[str] | None, location: str) -> dict[str, Any]:
+    if columns is None:
+        return dict(row)
     for name in columns:
         if name not in row:
             raise UsageError(

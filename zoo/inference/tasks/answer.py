@@ -3,19 +3,23 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.errors import UsageError
 from zoo.inference.tasks.base import BatchTask, EncodedExample
 from zoo.inference.tasks.batching import Batch
 from zoo.inference.tasks.checks import require_finite
 from zoo.inference.tasks.records import RecordKeys
-from zoo.inference.tasks.windows import Span, Window, best_spans, context_range, split_context
+from zoo.inference.tasks.spans import Candidates, SpanSearch
+from zoo.inference.tasks.windows import (
+    WINDOW_TOKENS,
+    Window,
+    require_room,
+    split_context,
+    window_stride,
+)
 
 if TYPE_CHECKING:
     from zoo.tokenizers import Encoded
     from zoo.tokenizers.tokenizer import Text
 
-WINDOW_TOKENS = 384  # default length of windows, as in Devlin et al. 2018 (arXiv:1810.04805)
-DOC_STRIDE = 128  # default overlap of windows
 LOGITS = ("start_logits", "end_logits")
 
 
@@ -39,6 +43,8 @@ class Answer(BatchTask):
         max_answer_len: largest number of tokens of an answer.
         handle_impossible_answer: let no answer compete with the spans, as SQuAD 2.0 does
             (Rajpurkar et al. 2018, arXiv:1806.03822); its score is the lowest of all windows.
+        null_threshold: no answer is then returned if the logarithm of its score exceeds that of the
+            best span by more than this.
         max_tokens: length of windows; by default 384, or the model's limit if it is lower.
         **options: see ``Task``.
 
@@ -59,6 +65,7 @@ class Answer(BatchTask):
         doc_stride: int | None = None,
         max_answer_len: int = 15,
         handle_impossible_answer: bool = False,
+        null_threshold: float = 0.0,
         max_tokens: int | None = None,
         **options: Any,
     ) -> None:
@@ -66,17 +73,10 @@ class Answer(BatchTask):
         if max_tokens is None:
             self.max_tokens = min(self.max_tokens or WINDOW_TOKENS, WINDOW_TOKENS)
         self.window_tokens = self.max_tokens or WINDOW_TOKENS
-        default = min(self.window_tokens // 2, DOC_STRIDE)
-        self.doc_stride = default if doc_stride is None else doc_stride
-        if not 0 <= self.doc_stride < self.window_tokens:
-            raise UsageError(
-                f"windows of {self.window_tokens} tokens cannot share {doc_stride}",
-                "lower --doc-stride",
-            )
-        if top_k < 1 or max_answer_len < 1:
-            raise UsageError("the number of answers and their length are at least 1")
-        self.top_k, self.max_answer_len = top_k, max_answer_len
+        self.doc_stride = window_stride(doc_stride, self.window_tokens)
+        self.search = SpanSearch(self.tokenizer.role_id("cls"), max_answer_len, top_k)
         self.handle_impossible_answer = handle_impossible_answer
+        self.null_threshold = null_threshold
 
     def encode(self, texts: "Sequence[Text]") -> "list[Encoded]":
         """See ``Task``; windows are cut later."""
@@ -84,15 +84,7 @@ class Answer(BatchTask):
 
     def check(self, item: EncodedExample) -> None:
         """Check that the question leaves room for the context."""
-        tokens = len(item.encoded.ids)
-        fixed = tokens - len(context_range(item.encoded))
-        if tokens > self.window_tokens and fixed + self.doc_stride >= self.window_tokens:
-            raise UsageError(
-                f"{item.record.location}: the question has {fixed} tokens with special ones, and "
-                f"a window of {self.window_tokens}, of which the next one shares "
-                f"{self.doc_stride}, has no room for the context",
-                "shorten it, or lower --doc-stride",
-            )
+        require_room(item.encoded, self.window_tokens, self.doc_stride, item.record.location)
 
     def split(self, item: EncodedExample) -> list[EncodedExample]:
         """Return the windows of a context."""
@@ -109,41 +101,20 @@ class Answer(BatchTask):
         results = []
         for item, values in zip(items, logits, strict=True):
             assert isinstance(item.encoded, Window), "split makes windows"
-            spans, no_answer = best_spans(
-                values[: len(item.encoded.ids)].T,
-                item.encoded,
-                self.tokenizer.role_id("cls"),
-                count=2 * self.top_k + 10,  # several spans may be the same words
-                max_tokens=self.max_answer_len,
-            )
-            results.append({"part": item.encoded.part, "spans": spans, "no_answer": no_answer})
+            spans = self.search.window_spans(values[: len(item.encoded.ids)].T, item.encoded)
+            results.append({"spans": spans})
         return results
+
+    def candidates(self, item: EncodedExample, rows: list[dict[str, Any]]) -> Candidates:
+        """Return the answers over all windows of a context."""
+        windows = [row["spans"] for row in rows]
+        return self.search.candidates(item.encoded, item.record.pair or "", windows)
 
     def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Return the best answers over all windows of a context."""
-        answers: dict[str, dict[str, Any]] = {}
-        for row in rows:
-            for span in row["spans"]:
-                answer = self._answer(item, row["part"], span)
-                first = answers.setdefault(answer["answer"].lower(), {**answer, "score": 0.0})
-                first["score"] += span.score
-        ranked = list(answers.values())
-        if self.handle_impossible_answer or not ranked:
-            no_answer = min(row["no_answer"] for row in rows)
-            ranked.append({"answer": "", "score": no_answer, "start": 0, "end": 0})
-        ranked.sort(key=lambda answer: -answer["score"])
-        predictions = {"predictions": ranked[: self.top_k]} if self.top_k > 1 else {}
-        return {**ranked[0], **predictions}
-
-    def _answer(self, item: EncodedExample, part: range, span: Span) -> dict[str, Any]:
-        """Return the words of a span, as far as they are in the window."""
-        words, offsets = item.encoded.word_ids, item.encoded.offsets
-        first, last = span.start, span.end
-        if words[first] is not None and words[last] is not None:
-            while first > part.start and words[first - 1] == words[span.start]:
-                first -= 1
-            while last + 1 < part.stop and words[last + 1] == words[span.end]:
-                last += 1
-        start, end = offsets[first][0], offsets[last][1]
-        text = item.record.pair or ""
-        return {"answer": text[start:end], "score": span.score, "start": start, "end": end}
+        ranked = self.candidates(item, rows).ranked(
+            handle_impossible_answer=self.handle_impossible_answer,
+            null_threshold=self.null_threshold,
+        )
+        top_k = self.search.top_k
+        return {**ranked[0], **({"predictions": ranked[:top_k]} if top_k > 1 else {})}

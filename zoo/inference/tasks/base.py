@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from zoo.errors import NonFiniteError, UsageError
 from zoo.inference.tasks.batching import MAX_BATCH_TOKENS, Batch, collate, plan_batches
-from zoo.inference.tasks.checks import max_length, require_finite, require_head
+from zoo.inference.tasks.checks import max_length, require_finite, require_head, token_limits
 from zoo.inference.tasks.records import RecordKeys, TextExample
 from zoo.io.limits import MAX_TEXT_CHARACTERS
 
@@ -104,12 +104,7 @@ class Task(ABC):
 
     def limits(self) -> list[int]:
         """Return the limits on the number of tokens of a text."""
-        spec = self.checkpoint.family.onnx(self.checkpoint.config, self.checkpoint.head_name)
-        first = next(iter(spec.inputs.values()))
-        axis = [axis for axis in first if isinstance(axis, str)][-1]
-        info = self.checkpoint.model.tokenizer
-        limits = (spec.limits.get(axis), info.max_tokens if info else None)
-        return [limit for limit in limits if limit is not None]
+        return token_limits(self.checkpoint)
 
     def prepare(self, text: str) -> str:
         """Return the text to tokenize."""

@@ -58,6 +58,16 @@ def require_finite(
             raise NonFiniteError(f"{record.location}: the model returned NaN or infinity")
 
 
+def token_limits(checkpoint: "Checkpoint") -> list[int]:
+    """Return the limits of model and tokenizer on the number of tokens of a text."""
+    spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)
+    first = next(iter(spec.inputs.values()))
+    axis = [axis for axis in first if isinstance(axis, str)][-1]
+    info = checkpoint.model.tokenizer
+    limits = (spec.limits.get(axis), info.max_tokens if info else None)
+    return [limit for limit in limits if limit is not None]
+
+
 def max_length(max_tokens: int | None, limits: Sequence[int]) -> int | None:
     """Return the length that texts are truncated to, by default the lowest limit.
 

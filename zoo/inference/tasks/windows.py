@@ -1,21 +1,16 @@
-"""Windows over long contexts, and the best answers in a window.
+"""Windows over long contexts of questions.
 
-As in the question-answering pipeline of transformers 4 (``pipelines/question_answering.py``), whose
-search for spans is that of DrQA (Chen et al. 2017, arXiv:1704.00051, section 3.2).
+As in the question-answering pipeline of transformers 4 (``pipelines/question_answering.py``).
 """
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
 
-from zoo.inference.tasks.numbers import softmax
+from zoo.errors import UsageError
 from zoo.tokenizers import Encoded
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.floating[Any]]
+WINDOW_TOKENS = 384  # default length of windows, as in Devlin et al. 2018 (arXiv:1810.04805)
+DOC_STRIDE = 128  # default overlap of windows
 
 
 class Window(Encoded):
@@ -48,20 +43,6 @@ class Window(Encoded):
         return [*values[: self.first], *part, *values[self._last :]]
 
 
-class Span(NamedTuple):
-    """A span of tokens.
-
-    Attributes:
-        start: position of the first token.
-        end: position of the last token.
-        score: product of the probabilities of start and end.
-    """
-
-    start: int
-    end: int
-    score: float
-
-
 def context_range(pair: Encoded) -> range:
     """Return the positions of the tokens of the second text of a pair."""
     texts = pair.sequence_ids
@@ -88,47 +69,41 @@ def split_context(pair: Encoded, max_tokens: int, stride: int) -> Iterator[Windo
             return
 
 
-def best_spans(
-    logits: "Floats", window: Window, no_answer_id: int | None, *, count: int, max_tokens: int
-) -> tuple[list[Span], float]:
-    """Return the most likely spans of a window, the best first, and the score of no answer.
-
-    Probabilities are over the tokens of the context and the token that stands for no answer.
+def window_stride(doc_stride: int | None, max_tokens: int) -> int:
+    """Return the number of tokens that consecutive windows share.
 
     Args:
-        logits: of the first and of the last token of the answer, (2, tokens).
-        window: the window.
-        no_answer_id: the token that stands for no answer if it is the first; ``None`` for none.
-        count: number of spans to return, if there are as many.
-        max_tokens: largest number of tokens of a span.
+        doc_stride: that number; ``None`` for ``DOC_STRIDE``, or half of a shorter window.
+        max_tokens: largest number of tokens of a window.
 
-    Returns:
-        spans by their positions in the pair, and the probability that both the first and the last
-        token are that of no answer.
+    Raises:
+        UsageError: windows are too short for it.
     """
-    import numpy as np
+    stride = min(max_tokens // 2, DOC_STRIDE) if doc_stride is None else doc_stride
+    if not 0 <= stride < max_tokens:
+        raise UsageError(
+            f"windows of {max_tokens} tokens cannot share {stride}", "lower --doc-stride"
+        )
+    return stride
 
-    allowed = np.array(window.ids) == (-1 if no_answer_id is None else no_answer_id)
-    length = len(window.part)
-    context = slice(window.first, window.first + length)
-    allowed[context] = True
-    if not allowed.any():
-        return [], 0.0
-    probs = softmax(np.where(allowed, logits, -np.inf))
-    no_answer = float(probs[0, 0] * probs[1, 0])
-    probs[:, 0] = 0.0
-    if not length:
-        return [], no_answer
-    starts, ends = probs[:, context]
-    width = min(max_tokens, length)
-    padded = np.concatenate([ends, np.full(width - 1, -1.0)])
-    # scores[s, d]: of the span from s to s + d
-    scores = starts[:, None] * np.lib.stride_tricks.sliding_window_view(padded, width)
-    scores[np.add.outer(np.arange(length), np.arange(width)) >= length] = -1.0
-    flat = scores.ravel()
-    best = np.argpartition(-flat, min(count, flat.size) - 1)[:count]
-    ranked = best[np.argsort(-flat[best], kind="stable")].tolist()
-    spans = [(window.part.start + k // width, k % width, float(flat[k])) for k in ranked]
-    return [
-        Span(start, start + more, score) for start, more, score in spans if score >= 0
-    ], no_answer
+
+def require_room(pair: Encoded, max_tokens: int, stride: int, location: str) -> None:
+    """Check that a question leaves room for its context.
+
+    Args:
+        pair: question and context, without truncation.
+        max_tokens: largest number of tokens of a window.
+        stride: number of tokens that consecutive windows share.
+        location: name of the question, for the message.
+
+    Raises:
+        UsageError: it does not.
+    """
+    tokens = len(pair.ids)
+    fixed = tokens - len(context_range(pair))
+    if tokens > max_tokens and fixed + stride >= max_tokens:
+        raise UsageError(
+            f"{location}: the question has {fixed} tokens with special ones, and a window of "
+            f"{max_tokens}, of which the next one shares {stride}, has no room for the context",
+            "shorten it, or lower --doc-stride",
+        )

@@ -22,6 +22,8 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         pair: column of the second text of a pair; ``None`` for single texts.
         label: column of the label, or of a target text; ``None`` for that of the task, mostly
             ``label``.
+        choices: of multiple choice, the column of lists of choices, or one column for each choice;
+            empty to find them by their names.
         labels: all labels, in the order of the model's outputs; ``None`` for those of the training
             data, sorted, integers as numbers.
         label_separator: separator of the labels of a sample of multi-label classification.
@@ -38,6 +40,7 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     text: str = "text"
     pair: str | None = None
     label: str | None = None
+    choices: tuple[str, ...] = ()
     labels: tuple[str, ...] | None = None
     label_separator: str = ","
     prefix: str | dict[str, str] | None = None

@@ -1,0 +1,288 @@
+"""Question answering: windows and labels, losses, metrics, runs and what does not fit."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import zoo
+from tests import warm
+from tests.data.test_questions import squad
+from tests.finetune.conftest import Pretrained
+from tests.finetune.making import LETTERS, finetune, settings, setup_of, write_table
+from tests.finetune.test_errors import refused
+from tests.finetune.test_losses import HERE, training_losses
+from tests.finetune.test_runs import go_on
+from tests.training.runs import assert_same, cut, records
+from tests.training.test_distributed import torchrun
+from zoo.data.readers.questions import AnswerSpan, read_questions
+from zoo.errors import UsageError, VerificationError
+from zoo.evaluate import make_evaluation
+from zoo.finetune.answers import answer_tokens
+from zoo.training.optim.lr_scheduler import lr_multiplier
+
+TASK = "question-answering"
+QUESTIONS = "BertForQuestionAnswering"
+
+
+def questions_about_letters(
+    path: Path, count: int = 40, seed: int = 0, unanswerable: bool = False
+) -> Path:
+    """Write questions that are a letter; the answer is the word after it in the context."""
+    rng, rows = random.Random(seed), []
+    for number in range(count):
+        letter = rng.choice(LETTERS)
+        others = [other for other in LETTERS if other != letter]
+        words = rng.choices([*others, "ab", "ba"], k=rng.randint(3, 60))
+        answers: dict[str, Any] = {"text": [], "answer_start": []}
+        if not (unanswerable and number % 3 == 0):
+            place = rng.randrange(len(words) - 1)
+            words[place] = letter
+            answers = {"text": [words[place + 1]]}
+            answers["answer_start"] = [len(" ".join(words[: place + 1])) + 1]
+        rows.append({"question": letter, "context": " ".join(words), "answers": answers})
+    return write_table(path, rows)
+
+
+def run_qa_features(source: Path, data: Path, max_length: int, stride: int) -> list[list[Any]]:
+    """Return ids, token types and positions of all windows, as run_qa.py of transformers'
+    examples makes them (``prepare_train_features``).
+
+    But for its search for the first token, which ends at the last token of the context here, and
+    there, for an answer that is this token, goes on to the special one behind it.
+    """
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    features = []
+    for sample in read_questions([data]):
+        encoded = tokenizer(
+            sample.question,
+            sample.context,
+            truncation="only_second",
+            max_length=max_length,
+            stride=stride,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        for i, offsets in enumerate(encoded["offset_mapping"]):
+            input_ids, sequence_ids = encoded["input_ids"][i], encoded.sequence_ids(i)
+            start = end = input_ids.index(tokenizer.cls_token_id)
+            if sample.answers:
+                start_char, end_char = sample.answers[0].answer_start, sample.answers[0].end
+                first = 0
+                while sequence_ids[first] != 1:
+                    first += 1
+                last = len(input_ids) - 1
+                while sequence_ids[last] != 1:
+                    last -= 1
+                if offsets[first][0] <= start_char and offsets[last][1] >= end_char:
+                    bound = last + 1
+                    while first < bound and offsets[first][0] <= start_char:
+                        first += 1
+                    start = first - 1
+                    while offsets[last][1] >= end_char:
+                        last -= 1
+                    end = last + 1
+            features.append([input_ids, encoded["token_type_ids"][i], start, end])
+    return features
+
+
+@pytest.mark.parametrize(("max_length", "stride"), [(40, None), (24, 5), (12, 0)])
+def test_windows_are_those_of_run_qa(
+    pretrained: Pretrained, tmp_path: Path, max_length: int, stride: int | None
+) -> None:
+    model, source = pretrained()
+    data = questions_about_letters(tmp_path / "t.jsonl", unanswerable=True)
+    arguments = {} if stride is None else {"task_args": {"doc_stride": stride}}
+    tree = settings(model, data, task=TASK, max_seq_len=max_length, data={"eval": [str(data)]})
+    tree |= arguments
+    rows = setup_of(finetune(tmp_path / "run", {**tree, "max_steps": 1})).train_rows
+    expected = run_qa_features(source, data, max_length, 20 if stride is None else stride)
+    examples = [rows.example(k, None) for k in range(len(rows))]  # type: ignore[arg-type]
+    assert [
+        [
+            row.arrays["input_ids"].tolist(),
+            row.arrays["token_type_ids"].tolist(),
+            int(row.values["start_positions"]),
+            int(row.values["end_positions"]),
+        ]
+        for row in examples
+    ] == expected
+    answered = [start != 0 for _, _, start, _ in expected]
+    assert any(answered) and not all(answered) and len(expected) > 40
+
+
+def test_tokens_that_share_characters_with_the_answer() -> None:
+    """Bytes of a character, a token with the space before it, and one that goes on after it."""
+
+    offsets = [(0, 1), (0, 0), (0, 2), (2, 3), (2, 3), (3, 7), (7, 7), (7, 12), (0, 0)]
+    sequence_ids = [0, None, 1, 1, 1, 1, 1, 1, None]
+    pair: Any = SimpleNamespace(offsets=offsets, sequence_ids=sequence_ids)
+    assert answer_tokens(pair, AnswerSpan("é", 2)) == range(3, 5)
+    assert answer_tokens(pair, AnswerSpan("the w", 4)) == range(5, 8)
+    assert answer_tokens(pair, AnswerSpan("?", 12)) == range(0)
+
+
+def reference_losses(run: Path, source: Path) -> list[float]:
+    """Train transformers' model on the windows of a run, one by one, so that none is padded."""
+    import transformers
+
+    setup = setup_of(run)
+    config, loader, losses = setup.config, setup.train_dataloader(HERE), []
+    model: Any = getattr(transformers, QUESTIONS).from_pretrained(source)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config.optimizer.learning_rate, weight_decay=0.0
+    )
+    names = ("input_ids", "token_type_ids", "start_positions", "end_positions")
+    for step in range(config.max_steps):
+        rate = lr_multiplier(config.lr_scheduler, step, config.max_steps)
+        for group in optimizer.param_groups:
+            group["lr"] = config.optimizer.learning_rate * rate
+        total, batches = 0.0, loader.make_batches(step)
+        for batch in batches:
+            for row, length in enumerate(batch.tensors["tokens"].tolist()):
+                tensors = {name: batch.tensors[name][row, None] for name in names}
+                for name in names[:2]:
+                    tensors[name] = tensors[name][:, :length]
+                loss = model(**tensors).loss / sum(b.rows for b in batches)
+                loss.backward()
+                total += loss.item()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(total)
+    loader.close()
+    return losses
+
+
+def test_losses_are_those_of_the_reference(pretrained: Pretrained, tmp_path: Path) -> None:
+    """Padding, which the reference would count as tokens, changes nothing."""
+    model, source = pretrained(QUESTIONS)
+    data = questions_about_letters(tmp_path / "t.jsonl", unanswerable=True)
+    run = finetune(tmp_path / "run", settings(model, data, task=TASK, max_seq_len=24))
+    assert training_losses(run) == pytest.approx(reference_losses(run, source), abs=1e-5)
+
+
+@pytest.mark.parametrize("unanswerable", [False, True])
+def test_metrics_are_those_of_the_evaluation(
+    pretrained: Pretrained, tmp_path: Path, unanswerable: bool
+) -> None:
+    """Of a model that has learnt something, so that scores are between 0 and 1."""
+    model, _ = pretrained()
+    train = questions_about_letters(tmp_path / "t.jsonl", 200, unanswerable=unanswerable)
+    held = questions_about_letters(tmp_path / "e.jsonl", 60, 5, unanswerable)
+    tree = settings(model, train, task=TASK, max_seq_len=32, data={"eval": [str(held)]})
+    tree |= {"max_steps": 60, "eval_steps": 60, "save_steps": 60}
+    run = finetune(tmp_path / "run", {**tree, "optimizer": {"learning_rate": 1e-2}})
+    metrics = records(run, "validation")[-1]["metrics"]
+    loaded = zoo.load(run / "model", backend="cpu")
+    task = make_evaluation(TASK, loaded.checkpoint, loaded.session, seq_len=32)
+    expected = dict(task.evaluate([held]).metrics)
+    assert expected.pop("questions") == 60
+    assert metrics == pytest.approx(expected)
+    assert ("no_answer_f1" in metrics) == unanswerable
+    assert 0 < metrics["f1"] < 1
+    manifest = json.loads((run / "model" / "zoo.json").read_text())
+    assert manifest["training"]["best"] == [pytest.approx(metrics["f1"]), 60]
+
+
+def test_a_resumed_run_ends_bit_for_bit_the_same(pretrained: Pretrained, tmp_path: Path) -> None:
+    model, _ = pretrained(hidden_dropout_prob=0.1)
+    data = questions_about_letters(tmp_path / "t.jsonl")
+    whole = finetune(tmp_path / "whole", settings(model, data, task=TASK, save_total_limit=9))
+    broken = tmp_path / "broken"
+    shutil.copytree(whole, broken)
+    cut(broken, 6)
+    go_on(broken)
+    assert_same(whole, broken)
+
+
+def test_two_processes_have_the_losses_and_metrics_of_one(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    model, _ = pretrained()
+    data, held = (
+        questions_about_letters(tmp_path / "t.jsonl"),
+        questions_about_letters(tmp_path / "e.jsonl", 15, 1, True),
+    )
+    tree = settings(model, data, task=TASK, data={"eval": [str(held)]}, max_seq_len=24)
+    (tmp_path / "t.yaml").write_text(yaml.safe_dump(tree))
+    expected = finetune(tmp_path / "one", tree)
+    run = tmp_path / "two"
+    torchrun("-m", "zoo", "finetune", str(tmp_path / "t.yaml"), "--device", "cpu", "-o", str(run))
+    for split in ("train", "validation"):
+        for record, other in zip(records(run, split), records(expected, split), strict=True):
+            assert record["loss"] == pytest.approx(other["loss"], abs=1e-5)
+            assert record["metrics"] == pytest.approx(other["metrics"], abs=1e-5)
+
+
+def test_the_model_answers_and_converts(pretrained: Pretrained, tmp_path: Path) -> None:
+    """Windows are long by default, whatever the preset, and logits those of transformers."""
+    import transformers
+
+    model, _ = pretrained()
+    data = questions_about_letters(tmp_path / "t.jsonl")
+    arguments = ("--task", TASK, "--train", data, "--max-steps", "2", "--device", "cpu")
+    done = warm.zoo("finetune", model, *arguments, "-o", tmp_path / "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"new weights, which {model} has not: head (66)" in done.stderr
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert config["max_seq_len"] == 40, "the model's limit, below the 384 of the task"
+    hub = tmp_path / "hub"
+    done = warm.zoo("convert", tmp_path / "run" / "model", "--to", "hub", "-o", hub)
+    assert done.returncode == 0, done.stderr
+    reference: Any = transformers.AutoModelForQuestionAnswering.from_pretrained(hub).eval()
+    assert type(reference).__name__ == QUESTIONS and reference.config.num_labels == 2
+    tokenizer = transformers.AutoTokenizer.from_pretrained(hub)
+    loaded = zoo.load(tmp_path / "run" / "model", backend="cpu")
+    encoded = tokenizer("a", "b c d", return_tensors="pt")
+    with torch.no_grad():
+        expected = reference(**encoded)
+    inputs = {name: tensor.numpy() for name, tensor in encoded.items()}
+    outputs = loaded.session.run(inputs, ("start_logits", "end_logits"))
+    for name, values in outputs.items():
+        np.testing.assert_allclose(values, expected[name].numpy(), atol=1e-5)
+    (result,) = loaded.answer([("a", "b c d")])
+    assert result["answer"] in "b c d"
+
+
+@pytest.mark.parametrize("family", ["gpt", "t5"])
+def test_families_without_a_classification_token(tmp_path: Path, family: str) -> None:
+    """They learn from the windows that have the answer, and nothing from the others."""
+    data = questions_about_letters(tmp_path / "t.jsonl")
+    changes = {"task": TASK, "vocab_size": 300, "max_seq_len": 16, "max_steps": 2}
+    tree = settings(family, data, **changes)
+    run = finetune(tmp_path / "run", tree)
+    rows = setup_of(run).train_rows
+    starts, counts = rows.values["start_positions"], rows.counts[TASK]
+    assert set(counts.tolist()) == {0, 1}
+    assert ((starts == -100) == (counts == 0)).all()
+    assert {"exact_match", "f1"} == set(records(run, "validation")[-1]["metrics"])
+    unanswerable = settings(
+        family, questions_about_letters(tmp_path / "u.jsonl", 9, unanswerable=True), **changes
+    )
+    with pytest.raises(UsageError, match=r"u\.jsonl:1 has no answer, and the tokenizer has no cl"):
+        finetune(tmp_path / "refused", unanswerable)
+
+
+def test_what_does_not_fit(pretrained: Pretrained, tmp_path: Path) -> None:
+    model, _ = pretrained()
+    answer = {"text": "b", "answer_start": 3}
+    path = squad(tmp_path / "t.json", {"id": "q", "question": "a", "answers": [answer]})
+    tree = settings(model, path, task=TASK)
+    refused(tmp_path, tree, "question q: the answer 'b' is not at 3", VerificationError)
+    data = questions_about_letters(tmp_path / "t.jsonl")
+    tree = settings(model, data, task=TASK, task_args={"doc_strid": 3})
+    refused(tmp_path, tree, "question-answering has no option 'doc_strid'; did you mean doc_stri")
+    tree = settings(model, data, task=TASK, max_seq_len=12, task_args={"doc_stride": 11})
+    refused(tmp_path, tree, "has no room for the context")
+    tree = settings("elmo", data, task=TASK)
+    refused(tmp_path, tree, "elmo has no head question-answering")

@@ -1,0 +1,217 @@
+"""Multiple choice: losses of transformers' models, rows, runs, and use of the model."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import zoo
+from tests import warm
+from tests.finetune.conftest import Pretrained
+from tests.finetune.making import LETTERS, finetune, settings, setup_of, write_table
+from tests.finetune.test_errors import refused
+from tests.finetune.test_losses import HERE, training_losses
+from tests.finetune.test_runs import go_on
+from tests.training.runs import assert_same, cut, records
+from tests.training.test_distributed import torchrun
+from zoo.errors import VerificationError
+from zoo.evaluate import make_evaluation
+from zoo.training.optim.lr_scheduler import lr_multiplier
+
+TASK = "multiple-choice"
+CHOICES = "BertForMultipleChoice"
+
+
+def chosen(path: Path, count: int = 40, seed: int = 0, sizes: tuple[int, ...] = (4,)) -> Path:
+    """Write questions whose correct choice has the first letter of the context."""
+    rng, rows = random.Random(seed), []
+    for _ in range(count):
+        first, *others = rng.sample(LETTERS, k=rng.choice(sizes))
+        context = " ".join([first, *rng.choices(LETTERS, k=rng.randint(0, 8))])
+        endings = [" ".join([letter, *rng.choices(LETTERS, k=2)]) for letter in others]
+        label = rng.randrange(len(endings) + 1)
+        endings.insert(label, first)
+        rows.append({"context": context, "question": "e", "choices": endings, "label": label})
+    return write_table(path, rows)
+
+
+def reference_losses(run: Path, source: Path) -> list[float]:
+    """Train transformers' model on the batches of a run, which have all their choices."""
+    import transformers
+
+    setup = setup_of(run)
+    config, loader, losses = setup.config, setup.train_dataloader(HERE), []
+    model: Any = getattr(transformers, CHOICES).from_pretrained(source)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=config.optimizer.learning_rate, weight_decay=0.0
+    )
+    for step in range(config.max_steps):
+        rate = lr_multiplier(config.lr_scheduler, step, config.max_steps)
+        for group in optimizer.param_groups:
+            group["lr"] = config.optimizer.learning_rate * rate
+        total, batches = 0.0, loader.make_batches(step)
+        for batch in batches:
+            tensors = {k: v for k, v in batch.tensors.items() if k != "choice_lengths"}
+            loss = model(**tensors).loss * batch.rows / sum(b.rows for b in batches)
+            loss.backward()
+            total += loss.item()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(total)
+    loader.close()
+    return losses
+
+
+def test_losses_are_those_of_the_reference(pretrained: Pretrained, tmp_path: Path) -> None:
+    model, source = pretrained(CHOICES)
+    run = finetune(tmp_path / "run", settings(model, chosen(tmp_path / "t.jsonl", 80), task=TASK))
+    expected = reference_losses(run, source)
+    assert training_losses(run) == pytest.approx(expected, abs=1e-5)
+    assert expected[-1] != pytest.approx(expected[0], abs=1e-2), "the weights changed"
+
+
+def test_batches_are_those_of_the_reference(pretrained: Pretrained, tmp_path: Path) -> None:
+    """Ids, types and masks of transformers' tokenizer, padded in the batch."""
+    import transformers
+
+    model, source = pretrained()
+    data = chosen(tmp_path / "t.jsonl", 12)
+    tree = settings(model, data, task=TASK, max_steps=1, data={"eval": [str(data)]})
+    setup = setup_of(finetune(tmp_path / "run", {**tree, "max_seq_len": 12}))
+    rows = [json.loads(line) for line in data.read_text().splitlines()]
+    examples = [setup.train_rows.example(k, None) for k in range(12)]  # type: ignore[arg-type]
+    batch = setup.objective.collate(examples)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    contexts = [row["context"] for row in rows for _ in row["choices"]]
+    endings = [f"e {choice}" for row in rows for choice in row["choices"]]
+    encoded = tokenizer(
+        contexts,
+        endings,
+        truncation=True,
+        max_length=12,
+        padding=True,
+        return_tensors="pt",
+    )
+    for name, tensor in encoded.items():
+        assert torch.equal(batch.tensors[name], tensor.view(12, 4, -1)), name
+    assert batch.tensors["labels"].tolist() == [row["label"] for row in rows]
+    assert batch.tokens == int(encoded["attention_mask"].sum())
+    whole = tokenizer(contexts, endings)["input_ids"]
+    assert setup.train_rows.truncated == sum(len(ids) > 12 for ids in whole) > 0
+
+
+def test_questions_with_fewer_choices(pretrained: Pretrained, tmp_path: Path) -> None:
+    """A question has the loss over its own choices, whatever others of the batch have."""
+    model, _ = pretrained()
+    data = chosen(tmp_path / "t.jsonl", 12, sizes=(2, 3, 4))
+    tree = settings(model, data, task=TASK, max_steps=1, data={"eval": [str(data)]})
+    setup = setup_of(finetune(tmp_path / "run", tree))
+    task = setup.objective
+    torch.manual_seed(0)
+    module = task.model(setup.family, setup.model_config).eval()
+    examples = [setup.train_rows.example(k, None) for k in range(12)]  # type: ignore[arg-type]
+    with torch.no_grad():
+        together = task.compute_loss(module, task.collate(examples).tensors)
+        alone = [task.compute_loss(module, task.collate([row]).tensors) for row in examples]
+    losses = [float(output.sums[TASK]) for output in alone]
+    assert float(together.sums[TASK]) == pytest.approx(sum(losses), rel=1e-5)
+    predicted = torch.cat([output.predictions["prediction"] for output in alone])
+    assert torch.equal(together.predictions["prediction"], predicted)
+    assert {row.values["choice_lengths"].astype(bool).sum() for row in examples} == {2, 3, 4}
+
+
+def test_the_model_learns_and_metrics_are_those_of_the_evaluation(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    model, _ = pretrained()
+    held = chosen(tmp_path / "e.jsonl", 40, 7)
+    tree = settings(model, chosen(tmp_path / "t.jsonl", 60), task=TASK, data={"eval": [str(held)]})
+    run = finetune(tmp_path / "run", {**tree, "max_steps": 20, "eval_steps": 20, "save_steps": 20})
+    metrics = records(run, "validation")[-1]["metrics"]
+    loaded = zoo.load(run / "model", backend="cpu")
+    result = make_evaluation(TASK, loaded.checkpoint, loaded.session).evaluate([held])
+    assert metrics == {"accuracy": pytest.approx(result.metrics["accuracy"])}
+
+
+def test_a_resumed_run_ends_bit_for_bit_the_same(pretrained: Pretrained, tmp_path: Path) -> None:
+    model, _ = pretrained(hidden_dropout_prob=0.1)
+    tree = settings(model, chosen(tmp_path / "t.jsonl"), task=TASK, save_total_limit=9)
+    whole = finetune(tmp_path / "whole", tree)
+    broken = tmp_path / "broken"
+    shutil.copytree(whole, broken)
+    cut(broken, 6)
+    go_on(broken)
+    assert_same(whole, broken)
+
+
+def test_two_processes_have_the_losses_and_metrics_of_one(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    import yaml
+
+    model, _ = pretrained()
+    held = chosen(tmp_path / "e.jsonl", 21, 1, sizes=(2, 3, 4))
+    data = chosen(tmp_path / "t.jsonl", sizes=(2, 3, 4))
+    tree = settings(model, data, task=TASK, data={"eval": [str(held)]})
+    (tmp_path / "t.yaml").write_text(yaml.safe_dump(tree))
+    expected = finetune(tmp_path / "one", tree)
+    run = tmp_path / "two"
+    torchrun("-m", "zoo", "finetune", str(tmp_path / "t.yaml"), "--device", "cpu", "-o", str(run))
+    for split in ("train", "validation"):
+        for record, other in zip(records(run, split), records(expected, split), strict=True):
+            assert record["loss"] == pytest.approx(other["loss"], abs=1e-5)
+            assert record["metrics"] == pytest.approx(other["metrics"], abs=1e-5)
+
+
+def test_the_model_converts(pretrained: Pretrained, tmp_path: Path) -> None:
+    """With the weights that are new named, and the logits of transformers' class."""
+    import transformers
+
+    model, _ = pretrained()
+    arguments = ("--task", TASK, "--train", chosen(tmp_path / "t.jsonl"), "--max-steps", "2")
+    done = warm.zoo(
+        *("finetune", model, *arguments, "--device", "cpu", "-o", tmp_path / "run"), cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"new weights, which {model} has not: pooler, head (1,089)" in done.stderr
+    hub = tmp_path / "hub"
+    done = warm.zoo("convert", tmp_path / "run" / "model", "--to", "hub", "-o", hub)
+    assert done.returncode == 0, done.stderr
+    reference: Any = transformers.AutoModelForMultipleChoice.from_pretrained(hub).eval()
+    assert type(reference).__name__ == CHOICES
+    tokenizer = transformers.AutoTokenizer.from_pretrained(hub)
+    encoded = tokenizer(["a b", "a b"], ["c", "d e"], padding=True, return_tensors="pt")
+    inputs = {name: tensor[None] for name, tensor in encoded.items()}
+    with torch.no_grad():
+        expected = reference(**inputs).logits
+    loaded = zoo.load(tmp_path / "run" / "model", backend="cpu")
+    arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
+    logits = torch.from_numpy(loaded.session.run(arrays, ("logits",))["logits"])
+    torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", ["albert", "deberta", "distilbert", "electra", "gpt", "roberta"])
+def test_families_learn_from_random_weights(tmp_path: Path, family: str) -> None:
+    data = chosen(tmp_path / "t.jsonl", 80)
+    changes = {"task": TASK, "vocab_size": 300, "max_steps": 2, "eval_steps": 2, "save_steps": 2}
+    run = finetune(tmp_path / "run", settings(family, data, **changes))
+    (record,) = records(run, "validation")
+    assert set(record["metrics"]) == {"accuracy"}
+    assert all(loss < 3 for loss in training_losses(run))
+    loaded = zoo.load(run / "model", backend="cpu")
+    result = make_evaluation(TASK, loaded.checkpoint, loaded.session).evaluate([data])
+    assert 0 < result.metrics["accuracy"] <= 1
+
+
+def test_what_does_not_fit(pretrained: Pretrained, tmp_path: Path) -> None:
+    model, _ = pretrained()
+    row = {"context": "a", "choices": ["b", "c"], "label": "d"}
+    tree = settings(model, write_table(tmp_path / "t.jsonl", [row]), task=TASK)
+    refused(tmp_path, tree, "label is 'd', which is none of the 2 choices", VerificationError)
+    tree = settings("t5", chosen(tmp_path / "c.jsonl"), task=TASK)
+    refused(tmp_path, tree, "t5 has no head multiple-choice, which multiple-choice needs")

@@ -1,0 +1,173 @@
+"""Reader of multiple-choice questions from tables."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from zoo.data.readers.documents import expand_paths
+from zoo.data.readers.labelled import text_hash
+from zoo.data.readers.tables import column_names, read_rows, require_text
+from zoo.errors import UsageError, VerificationError
+from zoo.io.json import parse_json
+
+# default column -> names in published tables, which stand for it where it is missing
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "context": ("ctx", "article", "sent1"),
+    "question": ("start", "sent2"),
+    "choices": ("endings", "options"),
+    "label": ("answer", "answerKey"),
+}
+NUMBERED = re.compile(r"(?:ending|choice|option)(\d+)")  # columns of one choice each
+BLANK = re.compile(r"_+")  # in a question, the place of the choice
+
+
+@dataclass(frozen=True)
+class ChoiceColumns:
+    """Names of the columns of a table of multiple-choice questions; see ``read_choices``.
+
+    Attributes:
+        text: column of the context.
+        pair: column of the question, or of the beginning that the choices continue.
+        label: column of the correct choice.
+        choices: column of lists of choices, or columns of one choice each; empty to find them.
+    """
+
+    text: str = "context"
+    pair: str | None = None
+    label: str = "label"
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceSample:
+    """A question with choices, one of them correct.
+
+    Attributes:
+        context: the context.
+        question: the question, or the beginning that the choices continue; empty for none.
+        choices: the choices, at least two.
+        label: index of the correct choice.
+        location: file and line, for messages.
+    """
+
+    context: str
+    question: str
+    choices: tuple[str, ...]
+    label: int
+    location: str
+
+    @property
+    def hash(self) -> float:
+        """See ``zoo.data.readers.labelled.Hashed``: questions on a context are on one side."""
+        return text_hash(self.context)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """For each choice, the context, and the question with the choice.
+
+        A choice replaces a blank, ``_``, of the question, and follows it otherwise, as in
+        utils_multiple_choice.py of transformers' examples.
+        """
+        parts = BLANK.split(self.question)
+        if len(parts) > 1:
+            return [(self.context, choice.join(parts)) for choice in self.choices]
+        return [(self.context, f"{self.question} {choice}".strip()) for choice in self.choices]
+
+
+def read_choices(
+    paths: Iterable[str | Path], columns: ChoiceColumns | None = None
+) -> list[ChoiceSample]:
+    """Return the multiple-choice questions of tables.
+
+    Default columns are ``context``, ``question`` (optional), ``choices`` and ``label``, or the
+    names of ``ALIASES`` where they are missing. Choices are a list (as JSON text in TSV and CSV),
+    or in columns such as ``ending0``, ``ending1``. A label is an index from 0, a letter from A, or
+    the text of a choice.
+
+    Args:
+        paths: files, directories or patterns; see ``read_rows`` for the formats.
+        columns: names of the columns.
+
+    Raises:
+        UsageError: a column is missing (the nearest is named), or there are no rows.
+        SourceError: a file cannot be read.
+        VerificationError: a file is damaged, or a label is none of the choices.
+    """
+    files = expand_paths(list(paths))
+    samples = [s for file in files for s in _samples(file, columns or ChoiceColumns())]
+    if not samples:
+        raise UsageError(f"{', '.join(map(str, files))} has no rows", "give a table with rows")
+    return samples
+
+
+def _samples(file: Path, columns: ChoiceColumns) -> Iterator[ChoiceSample]:
+    names = _resolve(columns, column_names(file))
+    pair = [] if names.pair is None else [names.pair]
+    for location, values in read_rows(file, [names.text, *pair, *names.choices, names.label]):
+        cells = [values[name] for name in names.choices]
+        choices, letters = _choices(cells, f"{location}: {names.choices[0]}")
+        yield ChoiceSample(
+            require_text(values[names.text], f"{location}: {names.text}"),
+            require_text(values[pair[0]], f"{location}: {pair[0]}") if pair else "",
+            choices,
+            _index(values[names.label], choices, letters, f"{location}: {names.label}"),
+            location,
+        )
+
+
+def _resolve(columns: ChoiceColumns, present: Sequence[str]) -> ChoiceColumns:
+    """Return the columns of a table, with aliases in place of defaults that are missing."""
+
+    def resolve(name: str) -> str:
+        names = (name, *ALIASES.get(name, ()))
+        return next((known for known in names if known in present), name)
+
+    text = resolve(columns.text)
+    question = resolve("question")
+    pair = question if question in present and question != text else None
+    return replace(
+        columns,
+        text=text,
+        pair=columns.pair or pair,
+        label=resolve(columns.label),
+        choices=columns.choices or _choice_columns(present, resolve("choices")),
+    )
+
+
+def _choice_columns(present: Sequence[str], lists: str) -> tuple[str, ...]:
+    numbers = {name: NUMBERED.fullmatch(name) for name in present}
+    single = {name: int(match[1]) for name, match in numbers.items() if match}
+    if lists in present or len(single) < 2:
+        return (lists,)
+    return tuple(sorted(single, key=lambda name: single[name]))
+
+
+def _choices(cells: list[Any], location: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the choices of a row, and their names if the table has some."""
+    names: Any = ()
+    values: Any = cells if len(cells) > 1 else cells[0]
+    if isinstance(values, str):
+        values = parse_json(values.encode(), location)
+    if isinstance(values, dict):
+        values, names = values.get("text"), values.get("label") or ()
+    if not isinstance(values, list) or len(values) < 2 or len(names) not in (0, len(values)):
+        raise VerificationError(f"{location} is no list of two choices or more", "correct the row")
+    texts = tuple(require_text(choice, location) for choice in values)
+    return texts, tuple(map(str, names))
+
+
+def _index(value: Any, choices: Sequence[str], names: Sequence[str], location: str) -> int:
+    """Return the index of the correct choice."""
+    text = str(value).strip()
+    numbers = list(map(str, range(len(choices))))
+    letters = [chr(ord("A") + number) for number in range(min(len(choices), 26))]
+    if not isinstance(value, bool) and value is not None:
+        for labels in (names,) if names else (numbers, letters, choices):
+            if text in labels:
+                return list(labels).index(text)
+    raise VerificationError(
+        f"{location} is {value!r}, which is none of the {len(choices)} choices",
+        "give a number from 0, a letter from A, or the text of a choice",
+    )

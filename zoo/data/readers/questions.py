@@ -1,0 +1,180 @@
+"""Reader of questions with contexts and answers: SQuAD's JSON, and tables of the same contents."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from zoo.data.readers.documents import expand_paths
+from zoo.data.readers.labelled import Columns, text_hash
+from zoo.data.readers.tables import column_names, read_rows, require_text
+from zoo.errors import UsageError, VerificationError
+from zoo.io.files import read_regular
+from zoo.io.json import parse_json
+from zoo.io.limits import MAX_QUESTIONS_BYTES, MAX_QUESTIONS_VALUES
+
+COLUMNS = Columns(text="question", pair="context", label="answers")
+ID = "id"
+SQUAD = ".json"
+SHOWN = 60  # characters of a text in messages
+
+
+class AnswerSpan(msgspec.Struct, frozen=True):
+    """An answer, as SQuAD stores it.
+
+    Attributes:
+        text: the answer.
+        answer_start: its position in the context, in characters from 0.
+    """
+
+    text: str
+    answer_start: int
+
+    @property
+    def end(self) -> int:
+        """Position after the last character."""
+        return self.answer_start + len(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSample:
+    """A question about a context.
+
+    Attributes:
+        question: the question.
+        context: the context.
+        answers: correct answers; empty if the context has none.
+        location: file, line and id, for messages.
+    """
+
+    question: str
+    context: str
+    answers: tuple[AnswerSpan, ...]
+    location: str
+
+    @property
+    def hash(self) -> float:
+        """See ``zoo.data.readers.labelled.Hashed``: questions on a context are on one side."""
+        return text_hash(self.context)
+
+
+class _Question(msgspec.Struct):
+    id: str | int
+    question: str
+    answers: list[AnswerSpan] = []
+    is_impossible: bool = False
+
+
+class _Paragraph(msgspec.Struct):
+    context: str
+    qas: list[_Question]
+
+
+class _Article(msgspec.Struct):
+    paragraphs: list[_Paragraph]
+
+
+class _Squad(msgspec.Struct):
+    data: list[_Article]
+
+
+def read_questions(paths: Iterable[str | Path], columns: Columns = COLUMNS) -> list[QuestionSample]:
+    """Return the questions of files.
+
+    ``.json`` is the format of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016, arXiv:1606.05250; 2018,
+    arXiv:1806.03822). In tables, answers are objects such as ``{"text": ["a"], "answer_start":
+    [0]}``, as JSON text in TSV and CSV; a column ``id`` is optional.
+
+    Args:
+        paths: files, directories or patterns; see ``read_rows`` for tables.
+        columns: columns of tables: ``text`` of the question, ``pair`` of the context, ``label`` of
+            the answers.
+
+    Raises:
+        UsageError: a column is missing, or there are no questions.
+        SourceError: a file cannot be read.
+        VerificationError: a file is damaged, or an answer is not where ``answer_start`` points.
+    """
+    files = expand_paths(list(paths))
+    samples = [sample for file in files for sample in _questions(file, columns)]
+    if not samples:
+        raise UsageError(
+            f"{', '.join(map(str, files))} has no questions", "give questions with answers"
+        )
+    return samples
+
+
+def _questions(file: Path, columns: Columns) -> Iterator[QuestionSample]:
+    samples = _squad(file) if file.suffix.lower() == SQUAD else _rows(file, columns)
+    for sample in samples:
+        _check_answers(sample)
+        yield sample
+
+
+def _squad(file: Path) -> Iterator[QuestionSample]:
+    content = read_regular(file, "file of questions", MAX_QUESTIONS_BYTES)
+    value = parse_json(content, file, max_values=MAX_QUESTIONS_VALUES)
+    for article in _convert(value, _Squad, str(file)).data:
+        for paragraph in article.paragraphs:
+            for item in paragraph.qas:
+                answers = () if item.is_impossible else tuple(item.answers)
+                location = f"{file}, question {item.id}"
+                yield QuestionSample(item.question, paragraph.context, answers, location)
+
+
+def _convert(value: Any, kind: type[Any], location: str) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise VerificationError(
+            f"{location} is not in the format of SQuAD: {error}", "correct it"
+        ) from error
+
+
+def _rows(file: Path, columns: Columns) -> Iterator[QuestionSample]:
+    question, context, answers = columns.text, columns.pair or COLUMNS.pair or "", columns.label
+    names = [question, context, answers]
+    if not all(name.isdecimal() for name in names) and ID in column_names(file):
+        names.append(ID)
+    for location, values in read_rows(file, names):
+        location = f"{location}, question {values[ID]}" if ID in values else location
+        yield QuestionSample(
+            require_text(values[question], f"{location}: {question}"),
+            require_text(values[context], f"{location}: {context}"),
+            _answers(values[answers], location),
+            location,
+        )
+
+
+def _answers(value: Any, location: str) -> tuple[AnswerSpan, ...]:
+    """Return the answers of a cell: an object of lists, or a list of objects."""
+    if isinstance(value, str):
+        value = parse_json(value.encode(), location) if value.strip() else []
+    if isinstance(value, dict):
+        texts, starts = value.get("text"), value.get("answer_start")
+        if not isinstance(texts, list) or not isinstance(starts, list) or len(texts) != len(starts):
+            raise VerificationError(
+                f"{location}: answers without lists text and answer_start of one length",
+                "correct the row",
+            )
+        value = [dict(text=t, answer_start=s) for t, s in zip(texts, starts, strict=True)]
+    return tuple(_convert(value or [], list[AnswerSpan], location))
+
+
+def _check_answers(sample: QuestionSample) -> None:
+    """Check that the context has the answers at their positions.
+
+    Raises:
+        VerificationError: it has not.
+    """
+    for answer in sample.answers:
+        start, end = answer.answer_start, answer.end
+        if not answer.text or start < 0 or sample.context[start:end] != answer.text:
+            there = sample.context[max(start, 0) : max(end, 0)]
+            raise VerificationError(
+                f"{sample.location}: the answer {answer.text[:SHOWN]!r} is not at {start} of its "
+                f"context, where {there[:SHOWN]!r} is",
+                "correct answer_start, in characters from 0, or leave the question out",
+            )

@@ -1,0 +1,130 @@
+"""Evaluation of extractive question answering: exact match and F1."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from zoo.data.readers.labelled import Columns
+from zoo.data.readers.questions import COLUMNS, QuestionSample, read_questions
+from zoo.evaluate.base import Evaluation, Result
+from zoo.evaluate.metrics import bootstrap_samples
+from zoo.evaluate.squad import ScoredAnswers, best_threshold
+from zoo.inference.tasks.answer import Answer
+from zoo.inference.tasks.base import EncodedExample
+from zoo.inference.tasks.checks import require_head
+from zoo.inference.tasks.records import TextExample
+from zoo.inference.tasks.spans import Candidates
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+
+MAX_ANSWER_LEN = 30  # tokens, as in run_squad.py of the released code of Devlin et al. 2018
+
+
+class AnswerCandidates(Answer):
+    """The task answer, with all candidates as the result."""
+
+    def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the candidates over all windows of a context."""
+        return {"candidates": self.candidates(item, rows)}
+
+
+class QuestionAnswering(Evaluation):
+    """Exact match and F1 of the answers of ``zoo run answer``, from 0 to 1.
+
+    If the data has questions without answers, no answer competes with the spans, there are metrics
+    of both kinds of questions, and the details have the thresholds of no answer that are best for
+    this data; see ``zoo.evaluate.squad``.
+
+    Args:
+        *args: see ``Evaluation``; ``limit`` is the number of questions.
+        text: column of the question.
+        pair: column of the context.
+        label: column of the answers.
+        seq_len: length of windows, see ``max_tokens`` of ``Answer``.
+        doc_stride: see ``Answer``.
+        max_answer_len: see ``Answer``.
+        null_threshold: see ``Answer``.
+        seed: seed of the intervals.
+        **options: see ``Evaluation``.
+    """
+
+    name: ClassVar[str] = "question-answering"
+
+    def __init__(
+        self,
+        *args: Any,
+        text: str = COLUMNS.text,
+        pair: str | None = COLUMNS.pair,
+        label: str = COLUMNS.label,
+        seq_len: int | None = None,
+        doc_stride: int | None = None,
+        max_answer_len: int = MAX_ANSWER_LEN,
+        null_threshold: float = 0.0,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(*args, **options)
+        self.columns, self.seed = Columns(text, label, pair), seed
+        self.null_threshold = null_threshold
+        self.task = AnswerCandidates(
+            self.checkpoint,
+            self.session,
+            max_tokens=seq_len,
+            doc_stride=doc_stride,
+            max_answer_len=max_answer_len,
+        )
+
+    @classmethod
+    def require_supported(cls, checkpoint: "Checkpoint") -> None:
+        """See ``Evaluation``."""
+        require_head(checkpoint, Answer.name)
+
+    def evaluate(self, files: Sequence[Path]) -> Result:
+        """See ``Evaluation``."""
+        samples = read_questions(files, self.columns)[: self.limit]
+        answers = [[answer.text for answer in sample.answers] for sample in samples]
+        unanswerable = not all(answers)
+        predictions, best_spans, null_scores = list[str](), list[str](), list[float]()
+        for candidates in self._candidates(samples):
+            predictions.append(predicted_text(candidates, unanswerable, self.null_threshold))
+            best_spans.append(predicted_text(candidates, False))
+            null_scores.append(candidates.null_score)
+        scored = ScoredAnswers.score(predictions, answers)
+        intervals = bootstrap_samples(scored.metrics, len(samples), self.seed)
+        details: dict[str, Any] = {"intervals": intervals}
+        if unanswerable:
+            details["best"] = _best(best_spans, answers, null_scores)
+        return Result({**scored.metrics(), "questions": len(samples)}, details)
+
+    def _candidates(self, samples: Sequence[QuestionSample]) -> Iterator[Candidates]:
+        records = (TextExample(s.question, s.context, location=s.location) for s in samples)
+        for _, added in self.task.stream(records):
+            yield added["candidates"]
+
+
+def predicted_text(candidates: Candidates, unanswerable: bool, null_threshold: float = 0.0) -> str:
+    """Return the answer to a question; empty for no answer.
+
+    Args:
+        candidates: answers over all windows.
+        unanswerable: let no answer compete with the spans.
+        null_threshold: see ``Answer``.
+    """
+    ranked = candidates.ranked(handle_impossible_answer=unanswerable, null_threshold=null_threshold)
+    text: str = ranked[0]["answer"]
+    return text
+
+
+def _best(
+    texts: Sequence[str], answers: Sequence[Sequence[str]], null_scores: Sequence[float]
+) -> dict[str, float]:
+    """Return the best mean scores over thresholds of no answer, with the thresholds."""
+    import numpy as np
+
+    result, spans = dict[str, float](), ScoredAnswers.score(texts, answers)
+    answered = np.array([bool(text) for text in texts])
+    for name, scores in (("exact_match", spans.exact), ("f1", spans.f1)):
+        best, threshold = best_threshold(scores, np.array(null_scores), spans.answerable, answered)
+        result |= {name: best, f"{name}_threshold": threshold}
+    return result

@@ -1,0 +1,280 @@
+"""Question answering: the span of a context that answers a question, or no answer."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from zoo.data.readers.labelled import Columns
+from zoo.data.readers.questions import COLUMNS, AnswerSpan, QuestionSample, read_questions
+from zoo.errors import UsageError
+from zoo.evaluate.answers import MAX_ANSWER_LEN, predicted_text
+from zoo.evaluate.squad import ScoredAnswers
+from zoo.finetune.base import FineTuning
+from zoo.finetune.rows import TokenizedRows
+from zoo.inference.tasks.answer import LOGITS
+from zoo.inference.tasks.spans import SpanSearch, WindowSpans
+from zoo.inference.tasks.windows import (
+    WINDOW_TOKENS,
+    Window,
+    context_range,
+    require_room,
+    split_context,
+    window_stride,
+)
+from zoo.objectives.base import LossOutput, Options, Outputs
+from zoo.tokenizers import TextTokenizer
+from zoo.tokenizers.tokenizer import Encoded
+from zoo.training.config.finetune import TableConfig
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+LOG = logging.getLogger("zoo")
+IGNORED = -100  # label of a window without one
+START, END = "start_positions", "end_positions"
+SAMPLE, WINDOW, TOKENS = "sample", "window", "tokens"  # values of a row, see ``QuestionAnswering``
+CHUNK = 512  # questions that are tokenized together, with offsets
+
+
+class QuestionOptions(Options, frozen=True, kw_only=True):
+    """Options of the task, ``task_args``; see ``zoo.inference.tasks.answer.Answer``.
+
+    Attributes:
+        doc_stride: number of tokens that consecutive windows share.
+        max_answer_len: largest number of tokens of a predicted answer.
+        null_threshold: threshold of no answer.
+    """
+
+    doc_stride: int | None = None
+    max_answer_len: int = MAX_ANSWER_LEN
+    null_threshold: float = 0.0
+
+
+class QuestionWindow(NamedTuple):
+    """A row of the data.
+
+    Attributes:
+        sample: index of the question.
+        window: index among the windows of the question.
+        ids: token ids, (tokens,), int32.
+        type_ids: token types, (tokens,), int8.
+        target: positions of the first and the last token of the answer.
+    """
+
+    sample: int
+    window: int
+    ids: "NDArray[np.int32]"
+    type_ids: "NDArray[np.int8]"
+    target: tuple[int, int]
+
+
+class QuestionAnswering(FineTuning):
+    """Mean of the cross-entropies of the first and the last token of the answer.
+
+    Long contexts are split into overlapping windows, and each is a row. The label is the first one
+    of the correct answers. Where a window does not have all of it, both positions are that of the
+    classification token (Devlin et al. 2019, sec. 4.3); a model without such a token does not learn
+    from these windows. Probabilities are over the tokens of the window, without padding.
+
+    An evaluation computes the answers of ``zoo run answer`` from the logits of all windows.
+    """
+
+    name: ClassVar[str] = "question-answering"
+    head: ClassVar[str] = "question-answering"
+    default_metric: ClassVar[str] = "f1"
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "max_seq_len": WINDOW_TOKENS,
+        "data": {"text": COLUMNS.text, "pair": COLUMNS.pair, "label": COLUMNS.label},
+    }
+    options_type: ClassVar[type[Options]] = QuestionOptions
+    tokenizer: TextTokenizer
+    samples: Sequence[QuestionSample] = ()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """See ``FineTuning``: none."""
+        return ()
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """See ``FineTuning``; the later ones are those of data with unanswerable questions."""
+        kinds = ("", "has_answer_", "no_answer_")
+        return tuple(f"{kind}{name}" for kind in kinds for name in ("exact_match", "f1"))
+
+    @classmethod
+    def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
+        """See ``FineTuning``."""
+        return list(read_questions(paths, Columns(data.text, data.label_column, data.pair)))
+
+    @classmethod
+    def texts(cls, sample: Any) -> list[str]:
+        """See ``FineTuning``."""
+        return [sample.question, sample.context]
+
+    @classmethod
+    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
+        """Return no class: labels are positions."""
+        return ()
+
+    @classmethod
+    def output_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of the two outputs, as in transformers."""
+        return ("LABEL_0", "LABEL_1")
+
+    def target(self, sample: Any) -> AnswerSpan | None:
+        """Return the first answer, if there is one."""
+        return sample.answers[0] if sample.answers else None
+
+    def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
+        """See ``FineTuning``; the samples of the last call are those of evaluations.
+
+        Raises:
+            UsageError: a question leaves no room for its context, or has no answer and the model
+                no token for that.
+        """
+        self.tokenizer, self.samples = tokenizer, samples
+        no_answer = tokenizer.role_id("cls")
+        if no_answer is None and (bad := next((s for s in samples if not s.answers), None)):
+            raise UsageError(
+                f"{bad.location} has no answer, and the tokenizer has no classification token, "
+                "which stands for that",
+                "leave out questions without answers",
+            )
+        windows = list(self._windows(samples, no_answer))
+        arrays: dict[str, NDArray[Any]] = {self.inputs[0]: np.concatenate([w.ids for w in windows])}
+        if "token_type_ids" in self.inputs and any(w.type_ids.any() for w in windows):
+            arrays["token_type_ids"] = np.concatenate([w.type_ids for w in windows])
+        lengths = np.array([len(window.ids) for window in windows])
+        targets = np.array([window.target for window in windows])
+        values = {
+            SAMPLE: np.array([window.sample for window in windows]),
+            WINDOW: np.array([window.window for window in windows]),
+            TOKENS: lengths,
+            START: targets[:, 0],
+            END: targets[:, 1],
+        }
+        counts = {self.name: (targets[:, 0] != IGNORED).astype(np.int64)}
+        return TokenizedRows(np.cumsum([0, *lengths]), arrays, values, counts)
+
+    def _windows(
+        self, samples: Sequence[QuestionSample], no_answer: int | None
+    ) -> Iterator[QuestionWindow]:
+        for index, (sample, pair) in enumerate(zip(samples, self._pairs(samples), strict=True)):
+            answer = self.target(sample)
+            span = None if answer is None else answer_tokens(pair, answer)
+            for number, window in enumerate(self._split(pair)):
+                yield QuestionWindow(
+                    index,
+                    number,
+                    np.array(window.ids, np.int32),
+                    np.array(window.type_ids, np.int8),
+                    window_target(window, span, no_answer),
+                )
+
+    def _pairs(self, samples: Sequence[QuestionSample]) -> Iterator[Encoded]:
+        """Tokenize questions with their contexts."""
+        for start in range(0, len(samples), CHUNK):
+            chunk = samples[start : start + CHUNK]
+            texts = [(sample.question, sample.context) for sample in chunk]
+            pairs = self.tokenizer.encode(texts, max_tokens=None)
+            for sample, pair in zip(chunk, pairs, strict=True):
+                require_room(pair, self.run.max_seq_len, self._stride, sample.location)
+                yield pair
+
+    def _split(self, pair: Encoded) -> Iterator[Window]:
+        return split_context(pair, self.run.max_seq_len, self._stride)
+
+    @property
+    def _stride(self) -> int:
+        return window_stride(self.options.doc_stride, self.run.max_seq_len)
+
+    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
+        """Return the logits of first and last token, (rows, 2, tokens), -inf at padding."""
+        inputs = {name: batch[name] for name in self.inputs if name in batch}
+        outputs = model(**inputs)
+        logits = torch.stack([outputs[name].float() for name in LOGITS], dim=1)
+        padding = ~_is_token(batch, logits.shape[-1])
+        return Outputs({self.name: logits.masked_fill(padding[:, None], float("-inf"))})
+
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the cross-entropies; in an evaluation, return the logits of all tokens."""
+        logits, targets = outputs.logits[self.name], torch.stack([batch[START], batch[END]], dim=1)
+        loss = F.cross_entropy(
+            logits.flatten(0, 1), targets.flatten(), reduction="sum", ignore_index=IGNORED
+        )
+        predictions = {}
+        if not torch.is_grad_enabled():
+            real = _is_token(batch, logits.shape[-1])
+            predictions = {name: batch[name] for name in (SAMPLE, WINDOW, TOKENS)}
+            predictions |= {name: logits[:, k][real] for k, name in enumerate(LOGITS)}
+        return LossOutput({self.name: loss / 2}, predictions=predictions)
+
+    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+        """Return exact match and F1, see ``zoo.evaluate.squad``."""
+        logits = np.stack([predictions[name] for name in LOGITS])  # (2, tokens)
+        ends = predictions[TOKENS].cumsum()
+        rows = zip(predictions[SAMPLE], predictions[WINDOW], ends, strict=True)
+        starts = ends - predictions[TOKENS]
+        logits_by_window = {
+            (int(sample), int(window)): logits[:, start:end]
+            for (sample, window, end), start in zip(rows, starts, strict=True)
+        }
+        search = SpanSearch(self.tokenizer.role_id("cls"), self.options.max_answer_len)
+        answers = [[answer.text for answer in sample.answers] for sample in self.samples]
+        unanswerable, texts = not all(answers), []
+        for index, pair in enumerate(self._pairs(self.samples)):
+            spans: list[WindowSpans] = [
+                search.window_spans(logits_by_window[index, number], window)
+                for number, window in enumerate(self._split(pair))
+            ]
+            candidates = search.candidates(pair, self.samples[index].context, spans)
+            texts.append(predicted_text(candidates, unanswerable, self.options.null_threshold))
+        return ScoredAnswers.score(texts, answers).metrics()
+
+
+def answer_tokens(pair: Encoded, answer: AnswerSpan) -> range:
+    """Return the positions of the tokens of an answer in a pair: those that share its characters.
+
+    Args:
+        pair: question and context, without truncation.
+        answer: the answer; its end may be inside a token.
+
+    Returns:
+        Positions, none if the answer has only characters that the tokenizer removes.
+    """
+    offsets, start, end = pair.offsets, answer.answer_start, answer.end
+    inside = [k for k in context_range(pair) if offsets[k][0] < end and offsets[k][1] > start]
+    return range(inside[0], inside[-1] + 1) if inside else range(0)
+
+
+def window_target(window: Window, span: range | None, no_answer: int | None) -> tuple[int, int]:
+    """Return the positions of the first and the last token of an answer in a window.
+
+    Args:
+        window: the window.
+        span: positions of the answer's tokens in the pair; empty or ``None`` for no answer.
+        no_answer: the token that stands for no answer; ``None`` for none.
+
+    Returns:
+        The positions; twice that of ``no_answer`` if the window lacks a part of the answer, or
+        twice ``IGNORED`` if it lacks that token, too.
+    """
+    part = window.part
+    if span and part.start <= span.start and span.stop <= part.stop:
+        shift = window.first - part.start
+        return span.start + shift, span.stop - 1 + shift
+    if no_answer is None or no_answer not in window.ids:
+        return IGNORED, IGNORED
+    position = window.ids.index(no_answer)
+    return position, position
+
+
+def _is_token(batch: "Mapping[str, Tensor]", width: int) -> "Tensor":
+    """Return which positions of the rows are no padding, (rows, width), bool."""
+    lengths = batch[TOKENS]
+    return torch.arange(width, device=lengths.device) < lengths[:, None]

@@ -1,0 +1,107 @@
+"""Multiple choice: one of several texts for a context."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from torch.nn import functional as F
+
+from zoo.data.readers.choices import ChoiceColumns, read_choices
+from zoo.finetune.base import LABELS, FineTuning
+from zoo.finetune.rows import TokenizedRows, pad_and_stack, tokenize
+from zoo.objectives.base import Batch, Example, LossOutput, Outputs
+from zoo.tokenizers import TextTokenizer
+from zoo.training.config.finetune import TableConfig
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+LENGTHS = "choice_lengths"  # number of tokens of each choice, 0 where a question has fewer
+
+
+class MultipleChoice(FineTuning):
+    """Cross-entropy of the correct choice, over the choices of a question.
+
+    Each choice is a text with the context, whose score is one output of the head (Devlin et al.
+    2019, sec. 4.4). Questions may have different numbers of choices.
+    """
+
+    name: ClassVar[str] = "multiple-choice"
+    head: ClassVar[str] = "multiple-choice"
+    default_metric: ClassVar[str] = "accuracy"
+    defaults: ClassVar[Mapping[str, Any]] = {"data": {"text": ChoiceColumns.text}}
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """See ``FineTuning``: none."""
+        return ()
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """See ``FineTuning``."""
+        return ("accuracy",)
+
+    @classmethod
+    def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
+        """See ``FineTuning``."""
+        columns = ChoiceColumns(data.text, data.pair, data.label_column, data.choices)
+        return list(read_choices(paths, columns))
+
+    @classmethod
+    def texts(cls, sample: Any) -> list[str]:
+        """See ``FineTuning``."""
+        return [sample.context, *(text for _, text in sample.pairs)]
+
+    @classmethod
+    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
+        """Return no class: labels are indices of choices."""
+        return ()
+
+    def target(self, sample: Any) -> Any:
+        """Return the index of the correct choice."""
+        return sample.label
+
+    def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
+        """See ``FineTuning``; a row is the choices of a question, one after the other."""
+        texts = [pair for sample in samples for pair in sample.pairs]
+        tokens = tokenize(texts, tokenizer, self.inputs, self.run.max_seq_len)
+        numbers = np.array([len(sample.choices) for sample in samples])
+        lengths = np.zeros((len(samples), numbers.max()), np.int64)
+        lengths[np.arange(numbers.max()) < numbers[:, None]] = np.diff(tokens.starts)
+        values = {LABELS: np.array([self.target(sample) for sample in samples]), LENGTHS: lengths}
+        starts = tokens.starts[np.cumsum([0, *numbers])]
+        counts = {self.name: np.ones(len(samples), np.int64)}
+        return TokenizedRows(starts, tokens.arrays, values, counts, tokens.truncated)
+
+    def collate(self, examples: Sequence[Example]) -> Batch:
+        """Pad the choices to the longest one, and stack them: (rows, choices, tokens)."""
+        lengths = np.stack([row.values[LENGTHS] for row in examples])
+        return pad_and_stack(
+            examples,
+            self.padding(),
+            list(self.loss_weights),
+            masks=self.masks(),
+            lengths=np.ascontiguousarray(lengths[:, lengths.any(0)]),
+        )
+
+    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
+        """Return the logits of the choices, (rows, choices), -inf where there is none."""
+        inputs = {name: batch[name] for name in self.inputs if name in batch}
+        # a model that also predicts tokens scores choices alone by a method
+        choice_logits = getattr(model, "choice_logits", None)
+        scores = model(**inputs)["logits"] if choice_logits is None else choice_logits(**inputs)
+        absent = batch[LENGTHS][:, : scores.shape[1]] == 0
+        return Outputs({self.name: scores.float().masked_fill(absent, float("-inf"))})
+
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the cross-entropy."""
+        logits, labels = outputs.logits[self.name], batch[LABELS]
+        return LossOutput(
+            {self.name: F.cross_entropy(logits, labels, reduction="sum")},
+            predictions={"prediction": logits.detach().argmax(-1), "label": labels},
+        )
+
+    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+        """Return the fraction of questions with the correct choice."""
+        return {"accuracy": float((predictions["prediction"] == predictions["label"]).mean())}

@@ -1,0 +1,208 @@
+"""Answers to a question, from the logits of the windows over its context.
+
+As in the question-answering pipeline of transformers 4 (``pipelines/question_answering.py``), whose
+search for spans is that of DrQA (Chen et al. 2017, arXiv:1704.00051, section 3.2).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from zoo.errors import UsageError
+from zoo.inference.tasks.numbers import softmax
+from zoo.inference.tasks.windows import Window
+from zoo.tokenizers import Encoded
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.floating[Any]]
+
+LOWEST = 1e-300  # probability below which logarithms are cut off
+
+
+class Span(NamedTuple):
+    """A span of tokens.
+
+    Attributes:
+        start: position of the first token.
+        end: position of the last token.
+        score: product of the probabilities of start and end.
+    """
+
+    start: int
+    end: int
+    score: float
+
+
+class WindowSpans(NamedTuple):
+    """The best spans of a window.
+
+    Attributes:
+        part: positions of the window's part of the context, in the pair.
+        spans: spans by their positions in the pair, the best first.
+        no_answer: probability that both the first and the last token are that of no answer.
+    """
+
+    part: range
+    spans: list[Span]
+    no_answer: float
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Answers to a question.
+
+    Attributes:
+        answers: distinct spans of the context, the best first, with the keys ``answer``, ``score``,
+            ``start`` and ``end`` (characters); empty if the context has no tokens.
+        no_answer: score of no answer, the lowest of all windows.
+    """
+
+    answers: list[dict[str, Any]]
+    no_answer: float
+
+    @property
+    def null_score(self) -> float:
+        """Logarithm of the score of no answer, less that of the best span."""
+        return self._lead(self.answers[0]["score"] if self.answers else 0.0)
+
+    def _lead(self, score: float) -> float:
+        """Return the logarithm of the score of no answer, less that of a span."""
+        return math.log(max(self.no_answer, LOWEST)) - math.log(max(score, LOWEST))
+
+    def ranked(
+        self, *, handle_impossible_answer: bool = False, null_threshold: float = 0.0
+    ) -> list[dict[str, Any]]:
+        """Return the answers, the best first; an empty one means that the context has none.
+
+        Args:
+            handle_impossible_answer: let no answer compete with the spans.
+            null_threshold: it is before a span if the logarithm of its score is higher by more.
+        """
+        if not handle_impossible_answer and self.answers:
+            return self.answers
+        before = [a for a in self.answers if self._lead(a["score"]) <= null_threshold]
+        no_answer = {"answer": "", "score": self.no_answer, "start": 0, "end": 0}
+        return [*before, no_answer, *self.answers[len(before) :]]
+
+
+@dataclass(frozen=True)
+class SpanSearch:
+    """Search for the answers to a question.
+
+    Attributes:
+        no_answer_id: the token that stands for no answer if it is the first; ``None`` for none.
+        max_answer_len: largest number of tokens of an answer.
+        top_k: number of answers that are wanted.
+    """
+
+    no_answer_id: int | None
+    max_answer_len: int
+    top_k: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            UsageError: a value is out of its range.
+        """
+        if self.top_k < 1 or self.max_answer_len < 1:
+            raise UsageError("the number of answers and their length are at least 1")
+
+    def window_spans(self, logits: "Floats", window: Window) -> WindowSpans:
+        """Return the best spans of a window.
+
+        Args:
+            logits: of the first and of the last token of the answer, (2, tokens).
+            window: the window.
+        """
+        spans, no_answer = best_spans(
+            logits,
+            window,
+            self.no_answer_id,
+            count=2 * self.top_k + 10,  # several spans may be the same words
+            max_tokens=self.max_answer_len,
+        )
+        return WindowSpans(window.part, spans, no_answer)
+
+    def candidates(self, pair: Encoded, context: str, windows: Sequence[WindowSpans]) -> Candidates:
+        """Return the answers over all windows of a context.
+
+        Spans are extended to whole words; scores of equal answers, without regard to case, are
+        added, so that sums over windows may exceed 1.
+
+        Args:
+            pair: question and context, without truncation.
+            context: the context.
+            windows: the best spans of its windows, in order.
+        """
+        answers: dict[str, dict[str, Any]] = {}
+        for part, spans, _ in windows:
+            for span in spans:
+                answer = _words(pair, context, part, span)
+                first = answers.setdefault(answer["answer"].lower(), {**answer, "score": 0.0})
+                first["score"] += span.score
+        ranked = sorted(answers.values(), key=lambda answer: -answer["score"])
+        return Candidates(ranked, min(window.no_answer for window in windows))
+
+
+def _words(pair: Encoded, context: str, part: range, span: Span) -> dict[str, Any]:
+    """Return the words of a span, as far as they are in a window."""
+    words, offsets = pair.word_ids, pair.offsets
+    first, last = span.start, span.end
+    if words[first] is not None and words[last] is not None:
+        while first > part.start and words[first - 1] == words[span.start]:
+            first -= 1
+        while last + 1 < part.stop and words[last + 1] == words[span.end]:
+            last += 1
+    start, end = offsets[first][0], offsets[last][1]
+    return {"answer": context[start:end], "score": span.score, "start": start, "end": end}
+
+
+def best_spans(
+    logits: "Floats", window: Window, no_answer_id: int | None, *, count: int, max_tokens: int
+) -> tuple[list[Span], float]:
+    """Return the most likely spans of a window, the best first, and the score of no answer.
+
+    Probabilities are over the tokens of the context and the token that stands for no answer.
+
+    Args:
+        logits: of the first and of the last token of the answer, (2, tokens).
+        window: the window.
+        no_answer_id: the token that stands for no answer if it is the first; ``None`` for none.
+        count: number of spans to return, if there are as many.
+        max_tokens: largest number of tokens of a span.
+
+    Returns:
+        spans by their positions in the pair, and the probability that both the first and the last
+        token are that of no answer.
+    """
+    import numpy as np
+
+    allowed = np.array(window.ids) == (-1 if no_answer_id is None else no_answer_id)
+    length = len(window.part)
+    context = slice(window.first, window.first + length)
+    allowed[context] = True
+    if not allowed.any():
+        return [], 0.0
+    probs = softmax(np.where(allowed, logits, -np.inf))
+    no_answer = float(probs[0, 0] * probs[1, 0])
+    probs[:, 0] = 0.0
+    if not length:
+        return [], no_answer
+    starts, ends = probs[:, context]
+    width = min(max_tokens, length)
+    padded = np.concatenate([ends, np.full(width - 1, -1.0)])
+    # scores[s, d]: of the span from s to s + d
+    scores = starts[:, None] * np.lib.stride_tricks.sliding_window_view(padded, width)
+    scores[np.add.outer(np.arange(length), np.arange(width)) >= length] = -1.0
+    flat = scores.ravel()
+    best = np.argpartition(-flat, min(count, flat.size) - 1)[:count]
+    ranked = best[np.argsort(-flat[best], kind="stable")].tolist()
+    spans = [(window.part.start + k // width, k % width, float(flat[k])) for k in ranked]
+    return [
+        Span(start, start + more, score) for start, more, score in spans if score >= 0
+    ], no_answer

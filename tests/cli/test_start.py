@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.training.runs import SMALL
+
 HEAVY = ("torch", "numpy", "onnx", "onnxruntime", "rich", "huggingface_hub", "tokenizers", "pluggy")
 
 
@@ -50,6 +52,21 @@ def test_help_imports_nothing_heavy_and_no_plugin(arguments: tuple[str, ...]) ->
 @pytest.mark.parametrize("command", ["convert", "fetch", "verify", "export", "bench", "run"])
 def test_help_of_a_command_imports_nothing_heavy(command: str) -> None:
     assert not modules_after(command, "--help") & set(HEAVY)
+
+
+# each of these takes a second or more to import
+SLOW = ("torch._dynamo", "torch.distributed.checkpoint", "sympy", "scipy", "sklearn", "matplotlib")
+
+
+def test_commands_that_compile_nothing_do_not_import_the_compiler(tmp_path: Path) -> None:
+    values = {name: json.dumps(value) for name, value in SMALL.items() if name != "data"}
+    settings = [f"--set={name}={value}" for name, value in values.items()]
+    settings += ["--data", SMALL["data"]["paths"][0], "--max-steps", "1"]
+    run = tmp_path / "run"
+    loaded = modules_after("pretrain", "bert", "--device", "cpu", "-o", str(run), *settings)
+    assert "torch" in loaded and not loaded & set(SLOW)
+    loaded = modules_after("run", "embed", str(run / "model"), "a text")
+    assert "torch" in loaded and not loaded & {*SLOW, "torch.distributed.fsdp"}
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="read from /proc")

@@ -80,14 +80,18 @@ def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
-def calls(module: str, tree: ast.AST, node: ast.AST) -> Iterator[Function]:
-    """Yield the functions that code calls; the module is empty for those of objects."""
-    imports = {
+def imported(tree: ast.AST) -> dict[str, Function]:
+    """Return name -> module and name there, of what a module imports by name."""
+    return {
         alias.asname or alias.name: (statement.module or "", alias.name)
         for statement in ast.walk(tree)
         if isinstance(statement, ast.ImportFrom)
         for alias in statement.names
     }
+
+
+def calls(module: str, imports: dict[str, Function], node: ast.AST) -> Iterator[Function]:
+    """Yield the functions that code calls; the module is empty for those of objects."""
     for call in ast.walk(node):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
             yield imports.get(call.func.id, (module, call.func.id))
@@ -101,10 +105,11 @@ def functions() -> dict[Function, tuple[bool, set[Function]]]:
     result = {}
     for path in TESTS:
         module, tree = module_name(path), ast.parse(path.read_text("utf-8"))
+        imports = imported(tree)
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):
                 asserts = any(isinstance(part, ast.Assert) for part in ast.walk(node))
-                result[module, node.name] = (asserts, set(calls(module, tree, node)))
+                result[module, node.name] = (asserts, set(calls(module, imports, node)))
     return result
 
 

@@ -328,7 +328,14 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     assert "--tokenizer-type is for a tokenizer to train" in process.communicate(timeout=60)[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGKILL,
+        pytest.param(signal.SIGINT, marks=pytest.mark.long),
+        pytest.param(signal.SIGTERM, marks=pytest.mark.long),
+    ],
+)
 def test_no_process_outlives_a_build_that_is_stopped(tmp_path: Path, number: int) -> None:
     (tmp_path / "a.txt").write_text("\n\n".join(paragraphs() * 1000))
     Path(tmp_path / "tokenizer").mkdir()

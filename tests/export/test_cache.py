@@ -41,9 +41,8 @@ from zoo_gpt import Gpt
 from zoo_t5 import T5
 
 MODELS = (
-    "second",
     "plain",
-    *(pytest.param(n, marks=pytest.mark.long) for n in ("first", "later")),
+    *(pytest.param(n, marks=pytest.mark.long) for n in ("first", "second", "later")),
 )  # see ``made`` for their configurations
 SETTINGS = [
     {},

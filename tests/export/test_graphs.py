@@ -23,7 +23,13 @@ HEADS = list(get_family("bert").heads())
 BATCHES = [[1], [13, 7, 1, 4], [40, 21], [2, 2, 2]]
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(head, marks=[] if head in ("none", "masked-lm") else pytest.mark.long)
+        for head in HEADS
+    ],
+)
 def test_a_graph_equals_torch(exported: Callable[[str], Exported], head: str) -> None:
     checkpoint, graph, _ = exported(head)
     torch_session = open_session(checkpoint, "cpu")
@@ -135,6 +141,7 @@ def test_an_opset_that_was_not_tried_is_refused(
     assert not list(tmp_path.glob("*graph*"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("opset, ir, runtime", [(20, 9, "1.17"), (22, 10, "1.21")])
 def test_other_opsets_and_nothing_on_the_screen(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], opset: int, ir: int, runtime: str

@@ -201,6 +201,7 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(model: Path, tmp_path: Path) ->
     assert_same(whole, broken)
 
 
+@pytest.mark.long
 def test_two_processes_have_the_losses_and_metrics_of_one(model: Path, tmp_path: Path) -> None:
     import yaml
 

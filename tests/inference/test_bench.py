@@ -37,7 +37,9 @@ def test_a_source_and_a_target_are_read_on_every_backend(tmp_path: Path) -> None
         assert timing.tokens_per_second == 48 / timing.median
 
 
-@pytest.mark.parametrize(("family", "tokens"), [("bert", 40), ("t5", 128)])
+@pytest.mark.parametrize(
+    ("family", "tokens"), [("bert", 40), pytest.param("t5", 128, marks=pytest.mark.long)]
+)
 def test_default_length_is_within_the_limit_of_the_model(
     tmp_path: Path, family: str, tokens: int
 ) -> None:

@@ -27,12 +27,17 @@ def model(tmp_path: Path) -> Path:
     [
         ({"model.py": "def build(:\n"}, "SyntaxError: invalid syntax (model.py, line 1"),
         ({"model.py": BUILD.format("return 1 / 0")}, "division by zero (model.py, line 2"),
-        ({"model.py": BUILD.format("raise BaseException('odd')")}, "BaseException: odd (model.py"),
-        ({"model.py": BUILD.format("raise SystemExit(0)")}, "SystemExit: 0 (model.py, line 2"),
-        ({"model.py": "import nowhere\n"}, "No module named 'nowhere' (model.py, line 1"),
-        ({"model.py": BUILD.format("return int('a\\nb')")}, "(model.py, line 2"),
-        ({"model.py": BUILD.format("import json; json.loads('{')")}, "(model.py, line 2"),
-        ({"weights.py": "1 / 0\n"}, "division by zero (weights.py, line 1"),
+        *(
+            pytest.param(files, message, marks=pytest.mark.long)
+            for files, message in (
+                ({"model.py": BUILD.format("raise BaseException('odd')")}, "BaseException: odd (m"),
+                ({"model.py": BUILD.format("raise SystemExit(0)")}, "SystemExit: 0 (model.py, li"),
+                ({"model.py": "import nowhere\n"}, "No module named 'nowhere' (model.py, line 1"),
+                ({"model.py": BUILD.format("return int('a\\nb')")}, "(model.py, line 2"),
+                ({"model.py": BUILD.format("import json; json.loads('{')")}, "(model.py, line 2"),
+                ({"weights.py": "1 / 0\n"}, "division by zero (weights.py, line 1"),
+            )
+        ),
     ],
 )
 def test_an_exception_in_a_file_of_a_plugin(

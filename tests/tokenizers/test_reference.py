@@ -76,7 +76,7 @@ def test_pairs(both: tuple[TextTokenizer, Any]) -> None:
     assert_equal(both, pairs, max_tokens=17)
 
 
-@pytest.mark.parametrize("max_tokens", [3, 4, 9, 64, 512])
+@pytest.mark.parametrize("max_tokens", [3, 9, 512])
 def test_truncation(both: tuple[TextTokenizer, Any], max_tokens: int) -> None:
     texts = [*torture(), "\n".join(torture())]
     assert_equal(both, texts, max_tokens)

@@ -1,8 +1,10 @@
 """Construction of a fine-tuning configuration from a preset, a file and options."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from zoo.data.readers.glue import PREFIX, glue_files, glue_task
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.presets import DEFAULT, PAPER
@@ -32,6 +34,8 @@ def build_config(
     check_keys(requested, FineTuneConfig, "", "settings")
     if not isinstance(requested.get("task"), str):
         raise UsageError("the settings name no task", "name one with --task")
+    if requested["task"].startswith(PREFIX):
+        requested = _glue_settings(requested)
     task = task_type(requested["task"])
     if not (requested.get("data") or {}).get("train"):
         raise UsageError("the settings name no training data", "name a file with --train")
@@ -41,6 +45,29 @@ def build_config(
     return validate_config(
         deep_merge(preset, task.defaults, {"preset": name}, requested), FineTuneConfig
     )
+
+
+def _glue_settings(requested: ConfigDict) -> ConfigDict:
+    """Return the settings with the task, columns and files of a task of GLUE.
+
+    Raises:
+        UsageError: there is no such task, or the training data is not one directory.
+        SourceError: a file is not there.
+    """
+    task, data = glue_task(requested["task"]), requested.get("data") or {}
+    directories = data.get("train") or ()
+    if len(directories) != 1:
+        raise UsageError(
+            f"{requested['task']} reads one directory, and there are {len(directories)}",
+            "name the directory of GLUE's files with --train",
+        )
+    train, dev = glue_files(task, Path(directories[0]))
+    columns = {"text": task.text, "pair": task.pair, "label": task.label}
+    defaults = {
+        "metric_for_best_model": task.metrics[0],
+        "data": {**columns, "eval": list(map(str, dev))},
+    }
+    return deep_merge(defaults, requested, {"task": task.kind, "data": {"train": [str(train)]}})
 
 
 def _family_name(requested: ConfigDict, *, offline: bool) -> str:

@@ -44,14 +44,18 @@ Examples:
   zoo eval REF --task minimal-pairs --data pairs.tsv
   zoo eval RUN/model --task replaced-tokens --data book.txt --json
   zoo eval RUN/model --task text-classification --data test.tsv --text sentence
+  zoo eval runs/glue --suite glue --data GLUE
   zoo eval RUN/model --task question-answering --data dev-v2.0.json
 
 A table of minimal pairs has the columns paradigm, good and bad. Labelled texts are a table, whose
 columns are named, or counted from 1 in a file without a header."""
 )
 @reference_argument
+@click.option("--task", type=click.Choice(list(EVALUATIONS)), help="Name of the evaluation.")
 @click.option(
-    "--task", required=True, type=click.Choice(list(EVALUATIONS)), help="Name of the evaluation."
+    "--suite",
+    type=click.Choice(["glue"]),
+    help="Evaluate a model for each task; REF is a directory of models or runs with their names.",
 )
 @click.option(
     "--data",
@@ -125,7 +129,8 @@ columns are named, or counted from 1 in a file without a header."""
 @common_options
 def command(
     ref: str,
-    task: str,
+    task: str | None,
+    suite: str | None,
     data: tuple[Path, ...],
     revision: str | None,
     offline: bool,
@@ -139,12 +144,17 @@ def command(
     from zoo.evaluate import evaluation_type, make_evaluation
     from zoo.export.session import open_or_export
 
+    if (task is None) == (suite is None):
+        raise UsageError("give either --task or --suite", "see `zoo eval --help`")
     compute = {name: options.pop(name) for name in ("backend", "device", "dtype", "threads")}
     requested = {name: value for name, value in options.items() if value not in (None, ())}
     for name in requested.keys() & OPTIONS.keys():
         if task not in OPTIONS[name]:
             flag = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{task} has no option {flag}", f"leave {flag} out")
+            raise UsageError(f"{task or suite} has no option {flag}", f"leave {flag} out")
+    if task is None:
+        _print_glue(Path(ref), data, compute, options["limit"], as_json=as_json)
+        return
     checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline, lock=lock)
     evaluation_type(task).require_supported(checkpoint)  # before loading the weights
     session = open_or_export(checkpoint, **compute)
@@ -160,6 +170,42 @@ def command(
     rows = [(name, _format(number)) for name, number in measured.metrics.items()]
     rows += list(_flat(measured.details))
     result(value, table(rows, ("metric", "value")), as_json=as_json)
+
+
+def _print_glue(
+    models: Path,
+    data: tuple[Path, ...],
+    compute: Mapping[str, Any],
+    limit: int | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Evaluate the models of GLUE's tasks, and print their scores and the average."""
+    from zoo.convert.on_first_use import resolve_checkpoint
+    from zoo.data.readers.glue import GLUE
+    from zoo.errors import UsageError
+    from zoo.evaluate.suite import evaluate_glue, glue_models
+    from zoo.export.session import open_or_export
+
+    if len(data) != 1:
+        raise UsageError("--suite glue reads one directory", "name that of GLUE's files by --data")
+
+    def open_model(path: Path) -> tuple[Any, Any]:
+        checkpoint = resolve_checkpoint(str(path))
+        return checkpoint, open_or_export(checkpoint, **compute)
+
+    scores = evaluate_glue(glue_models(models), data[0], open_model, limit=limit)
+    average = sum(score.score for score in scores) / len(scores)
+    rows = [(score.task, ", ".join(score.metrics), f"{score.score:.1f}") for score in scores] + [
+        (f"average of {len(scores)} of {len(GLUE)}", "", f"{average:.1f}")
+    ]
+    value = {
+        "suite": "glue",
+        "tasks": {score.task: {**score.metrics, "score": score.score} for score in scores},
+        "average": average,
+        "missing": [name for name in GLUE if name not in {score.task for score in scores}],
+    }
+    result(value, table(rows, ("task", "metrics", "score")), as_json=as_json)
 
 
 def _flat(details: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:

@@ -36,10 +36,12 @@ SETTINGS = {
     epilog=f"""\b
 Tasks:
 {TASK_HELP}
+  glue/NAME           A task of GLUE, of whose files --train is the directory.
 
 \b
 Examples:
   zoo finetune REF --task text-classification --train train.tsv --text sentence
+  zoo finetune REF --task glue/cola --train GLUE -o runs/glue/cola
   zoo finetune REF --task regression --train pairs.csv --text a --pair b --label score
   zoo finetune REF --task text-classification --train t.tsv --text 1 --label 2 --seeds 3
   zoo finetune REF --task text-classification --train t.jsonl --preset stable --freeze 4

@@ -5,7 +5,7 @@ The module of a task is imported on first use.
 
 from typing import TYPE_CHECKING, Any
 
-from zoo.plugins.named import import_named
+from zoo.io.named import import_named
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint

@@ -1,0 +1,96 @@
+"""Files, columns and metrics of GLUE (Wang et al. 2018, arXiv:1804.07461, table 1).
+
+The files are those of the site's archive: a directory for each task with ``train.tsv`` and
+``dev.tsv``. The test files have no labels.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from zoo.errors import SourceError, UsageError, did_you_mean
+
+PREFIX = "glue/"  # of the names of tasks
+
+
+@dataclass(frozen=True)
+class GlueTask:
+    """A task of GLUE.
+
+    Attributes:
+        folder: name of the directory.
+        text: column of the text; a number in a file without a header, see ``read_rows``.
+        label: column of the label.
+        metrics: metrics whose mean is the score of the task; the first selects checkpoints.
+        pair: column of the second text of a pair, or ``None``.
+        dev: names of the evaluation files, without suffix. The score is the mean over them.
+    """
+
+    folder: str
+    text: str
+    label: str
+    metrics: tuple[str, ...] = ("accuracy",)
+    pair: str | None = None
+    dev: tuple[str, ...] = ("dev",)
+
+    @property
+    def kind(self) -> str:
+        """Name of the task of ``zoo.finetune`` and ``zoo.evaluate``."""
+        return "regression" if "pearson" in self.metrics else "text-classification"
+
+
+SENTENCES = ("sentence1", "sentence2")
+# RTE and WNLI have the columns of MNLI, and another name for the label
+GLUE = {
+    "cola": GlueTask("CoLA", "4", "2", ("matthews_correlation",)),
+    "sst2": GlueTask("SST-2", "sentence", "label"),
+    "mrpc": GlueTask("MRPC", "#1 String", "Quality", ("accuracy", "f1"), pair="#2 String"),
+    "stsb": GlueTask("STS-B", SENTENCES[0], "score", ("pearson", "spearman"), pair=SENTENCES[1]),
+    "qqp": GlueTask("QQP", "question1", "is_duplicate", ("accuracy", "f1"), pair="question2"),
+    "mnli": GlueTask(
+        "MNLI",
+        SENTENCES[0],
+        "gold_label",
+        pair=SENTENCES[1],
+        dev=("dev_matched", "dev_mismatched"),
+    ),
+    "qnli": GlueTask("QNLI", "question", "label", pair="sentence"),
+    "rte": GlueTask("RTE", SENTENCES[0], "label", pair=SENTENCES[1]),
+    "wnli": GlueTask("WNLI", SENTENCES[0], "label", pair=SENTENCES[1]),
+}
+
+
+def glue_task(name: str) -> GlueTask:
+    """Return the task of a name such as ``glue/cola``.
+
+    Raises:
+        UsageError: there is no such task; the nearest is named.
+    """
+    task = GLUE.get(name.removeprefix(PREFIX))
+    if task is None:
+        names = [f"{PREFIX}{known}" for known in GLUE]
+        raise UsageError(
+            f"GLUE has no task {name!r}", did_you_mean(name, names) or f"it has {', '.join(names)}"
+        )
+    return task
+
+
+def glue_files(task: GlueTask, data: Path) -> tuple[Path, tuple[Path, ...]]:
+    """Return the training file of a task, and its evaluation files.
+
+    Args:
+        task: the task.
+        data: directory of all tasks, or of this one.
+
+    Raises:
+        SourceError: a file is not there.
+    """
+    names = (task.folder, task.folder.lower(), task.folder.replace("-", "").lower())
+    folder = next((data / name for name in names if (data / name).is_dir()), data)
+    train, *dev = (folder / f"{stem}.tsv" for stem in ("train", *task.dev))
+    for path in (train, *dev):
+        if not path.is_file():
+            raise SourceError(
+                f"{path} is not there",
+                f"give the directory that has {task.folder}, as the archive of GLUE has it",
+            )
+    return train, tuple(dev)

@@ -80,7 +80,7 @@ def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts)
 
 
-def imported(tree: ast.AST) -> dict[str, Function]:
+def imported_names(tree: ast.AST) -> dict[str, Function]:
     """Return name -> module and name there, of what a module imports by name."""
     return {
         alias.asname or alias.name: (statement.module or "", alias.name)
@@ -105,7 +105,7 @@ def functions() -> dict[Function, tuple[bool, set[Function]]]:
     result = {}
     for path in TESTS:
         module, tree = module_name(path), ast.parse(path.read_text("utf-8"))
-        imports = imported(tree)
+        imports = imported_names(tree)
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef):
                 asserts = any(isinstance(part, ast.Assert) for part in ast.walk(node))

@@ -202,7 +202,7 @@ def test_families_learn_from_random_weights(tmp_path: Path, family: str) -> None
     run = finetune(tmp_path / "run", settings(family, data, **changes))
     (record,) = records(run, "validation")
     assert set(record["metrics"]) == {"accuracy"}
-    assert all(loss < 3 for loss in training_losses(run))
+    assert max(training_losses(run)) < 3
     loaded = zoo.load(run / "model", backend="cpu")
     result = make_evaluation(TASK, loaded.checkpoint, loaded.session).evaluate([data])
     assert 0 < result.metrics["accuracy"] <= 1

@@ -67,10 +67,10 @@ def expected_scores(task: str, rows: Rows, model: Path) -> list[float]:
     if task == "stsb":
         ours = [result["score"] for result in results], [float(r["score"]) for r in rows]
         return [stats.pearsonr(*ours)[0], stats.spearmanr(*ours)[0]]
-    found = [result["label"] for result in results]
+    predicted = [result["label"] for result in results]
     actual = [r[about.label] for r in rows]
     score = metrics.matthews_corrcoef if task == "cola" else metrics.accuracy_score
-    return [score(actual, found)]
+    return [score(actual, predicted)]
 
 
 def test_models_of_three_tasks_and_their_table(

@@ -54,8 +54,8 @@ def _glue_settings(requested: ConfigDict) -> ConfigDict:
         UsageError: there is no such task, or the training data is not one directory.
         SourceError: a file is not there.
     """
-    task, data = glue_task(requested["task"]), requested.get("data") or {}
-    directories = data.get("train") or ()
+    task = glue_task(requested["task"])
+    directories: list[str] = list((requested.get("data") or {}).get("train") or ())
     if len(directories) != 1:
         raise UsageError(
             f"{requested['task']} reads one directory, and there are {len(directories)}",

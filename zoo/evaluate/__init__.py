@@ -39,6 +39,10 @@ EVALUATIONS = {
         "Predict the label of each word.",
     ),
     "multi-label": ("zoo.evaluate.labelled:MultiLabel", "Predict all labels of texts or pairs."),
+    "sentence-embedding": (
+        "zoo.evaluate.similarity:SentenceEmbedding",
+        "Correlate similarities of texts with scores.",
+    ),
     "causal-lm": (
         "zoo.evaluate.completions:Completions",
         "Predict the tokens of completions of prompts.",

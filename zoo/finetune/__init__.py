@@ -22,6 +22,10 @@ TASKS = {
         "A label of each word: entities, parts of speech.",
     ),
     "multi-label": ("zoo.finetune.multi_label:MultiLabel", "Any number of labels of a text."),
+    "sentence-embedding": (
+        "zoo.finetune.embedding:SentenceEmbedding",
+        "Similar vectors of texts that belong together.",
+    ),
     "causal-lm": (
         "zoo.finetune.causal:CausalLanguageModelling",
         "The next token of texts, or of completions of prompts.",

@@ -8,6 +8,7 @@ import numpy as np
 
 from zoo.data.readers.labelled import Columns, read_samples
 from zoo.errors import UsageError
+from zoo.families.base import Family
 from zoo.families.config import Config, Problem
 from zoo.finetune.order import LengthGroupedOrder
 from zoo.finetune.rows import TokenizedRows, pad_and_stack, tokenize
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
     from torch import Tensor, nn
+
+    from zoo.training.state.pretrained import PretrainedInit
 
 LABELS = "labels"  # the tensor of a batch
 
@@ -79,6 +82,27 @@ class FineTuning(TrainingObjective):
     @abstractmethod
     def metric_names(self) -> tuple[str, ...]:
         """Names of the metrics of an evaluation."""
+
+    @property
+    def loss_in_batch(self) -> bool:
+        """Whether the loss of a sample depends on the other samples of its micro-batch."""
+        return False
+
+    @classmethod
+    def for_family(cls, family: Family) -> "type[FineTuning]":
+        """Return the task with the head that it has in a family; by default ``head``."""
+        return cls
+
+    @classmethod
+    def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
+        """Return the configuration with what follows from the pretrained model.
+
+        Args:
+            run: configuration of the run.
+            init: the pretrained model, or ``None``. That of a resumed run has no checkpoint, and
+                the configuration is resolved already.
+        """
+        return run
 
     @property
     def labels(self) -> tuple[str, ...]:

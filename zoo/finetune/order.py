@@ -1,5 +1,6 @@
 """Order of rows of different lengths, so that the rows of a batch are of similar length."""
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from zoo.data.rng import generator
 
 WINDOW = 50  # batches that are sorted together, as in transformers' LengthGroupedSampler
+EXCHANGED = 100  # batches in which a place for the last rows of an epoch is sought
 Rows = NDArray[np.int64]
 
 
@@ -129,9 +131,71 @@ class LengthGroupedOrder:
             window[np.argsort(self.lengths[window], kind="stable")]
             for window in _split(shuffled[first : first + whole], size * WINDOW)
         ]
-        batches = np.concatenate([*middle, np.zeros(0, np.int64)]).reshape(-1, size)
+        batches = self.arrange(np.concatenate([*middle, np.zeros(0, np.int64)])).reshape(-1, size)
         mixed = batches[rng.permutation(len(batches))].ravel()
         return np.concatenate([shuffled[:first], mixed, shuffled[first + whole :]])
+
+    def arrange(self, rows: Rows) -> Rows:
+        """Return the rows of whole batches as the batches are to have them; here unchanged.
+
+        Args:
+            rows: rows of similar length one after another, (batches * batch_size,).
+        """
+        return rows
+
+
+class NoDuplicatesOrder(LengthGroupedOrder):
+    """Order in which no batch has a text twice, as far as the data allows.
+
+    A row with a text of the batch waits for the next one (``NoDuplicatesBatchSampler`` of
+    sentence-transformers). Epochs consist of whole batches: rows that remain begin the next one.
+
+    Args:
+        lengths: see ``LengthGroupedOrder``.
+        batch_size: see there; at most the number of rows.
+        seed: see there.
+        texts: number of each text of a row, the same for equal texts, (rows, columns).
+    """
+
+    def __init__(
+        self,
+        lengths: NDArray[np.int64],
+        batch_size: int,
+        seed: int,
+        texts: NDArray[np.int64],
+    ) -> None:
+        whole = len(lengths) // batch_size * batch_size
+        epochs = ProportionalMixture(np.zeros(len(lengths), np.int64), whole, seed)
+        super().__init__(lengths, batch_size, seed, epochs)
+        self.texts = [frozenset(row) for row in texts.tolist()]
+
+    def arrange(self, rows: Rows) -> Rows:
+        """See ``LengthGroupedOrder``."""
+        waiting, batches = deque(rows.tolist()), list[list[int]]()
+        while waiting:
+            batch, passed = list[int](), list[int]()
+            while waiting and len(batch) < self.batch_size:
+                row = waiting.popleft()
+                (batch if self._fits(row, batch) else passed).append(row)
+            missing = self.batch_size - len(batch)
+            batches.append(batch)
+            for row in passed[:missing]:  # no later row fits
+                batch.append(self._exchange(row, batch, batches[-EXCHANGED:-1]))
+            waiting.extendleft(reversed(passed[missing:]))
+        return np.array(batches, np.int64).ravel()
+
+    def _fits(self, row: int, batch: Sequence[int]) -> bool:
+        return all(self.texts[row].isdisjoint(self.texts[other]) for other in batch)
+
+    def _exchange(self, row: int, batch: list[int], earlier: list[list[int]]) -> int:
+        """Put a row into an earlier batch, and return one of that which fits, or else the row."""
+        for other in reversed(earlier):
+            if self._fits(row, other):
+                for place, candidate in enumerate(other):
+                    if self._fits(candidate, batch):
+                        other[place] = row
+                        return candidate
+        return row
 
 
 def _split(rows: Rows, size: int) -> Sequence[Rows]:

@@ -67,19 +67,32 @@ class FineTuneSetup(RunSetup):
 
     def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:
         """See ``RunSetup``."""
-        config = self.config
+        share = self.config.batch_size // dist.world_size
+        if self.objective.loss_in_batch and dist.world_size > 1 and share % self.micro_batch_size:
+            raise UsageError(
+                f"samples are compared within their micro-batch of {self.micro_batch_size}, which "
+                f"{dist.world_size} processes with {share} samples each would split",
+                f"--set micro_batch_size={share}, also for one process, gives the same run",
+            )
         return self._loader(
             self.train_rows,
-            config.batch_size,
+            self.config.batch_size,
             dist,
             order=self.objective.train_order(self.train_rows),
         )
+
+    @property
+    def micro_batch_size(self) -> int:
+        """Number of samples per forward pass."""
+        return self.config.micro_batch_size or self.config.batch_size
 
     def eval_batches(self, dist: DistContext) -> list[Batch]:
         """See ``RunSetup``; rows are sorted by length."""
         rows = self.eval_rows
         order = rows.lengths.argsort(kind="stable").tolist()
         shared = len(rows) % dist.world_size == 0  # otherwise each process evaluates all rows
+        if self.objective.loss_in_batch:
+            shared = shared and len(rows) // dist.world_size % self.micro_batch_size == 0
         alone = DistContext(0, 1, dist.device)
         return self._loader(rows, len(rows), dist if shared else alone, order=order).make_batches(0)
 
@@ -91,7 +104,7 @@ class FineTuneSetup(RunSetup):
             rows,
             seed=self.config.seed,
             global_batch_size=batch_size,
-            micro_batch_size=self.config.micro_batch_size or self.config.batch_size,
+            micro_batch_size=self.micro_batch_size,
             rank=dist.rank,
             world_size=dist.world_size,
             order=order,
@@ -168,12 +181,13 @@ def build_setup(
         UsageError: settings are inconsistent, or labels and columns do not fit.
         SourceError, VerificationError: a file is missing or damaged.
     """
-    task, announce = task_type(config.task), check_contents and resumed is None
     family, loggers = get_family(config.family), select_loggers(config.report_to)
+    task, announce = task_type(config.task).for_family(family), check_contents and resumed is None
     require_head(family, task)
     train, evaluation = read_splits(task, config, announce=announce)
     labels = fix_labels(task, config, train)
     init = pretrained_init(config, family, offline=offline, resumed=resumed)
+    config = task.resolve(config, init)
     tokenizer = run_tokenizer(config, family, init, task, train, offline=offline, resumed=resumed)
     model_config = fit_config(config, family, task, init, tokenizer, labels)
     begins_anew = init is None or not init.checkpoints or "head" in init.init_config.new_modules

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from zoo.families.config import Config
     from zoo.nn.heads import VocabularyProjection
     from zoo.objectives.examples.vocabulary import TokenizerView
+    from zoo.tokenizers.pooling import Pooling
 
 Array = NDArray[np.int64]
 
@@ -132,11 +133,13 @@ class TrainedModel:
         module: the model, with the trained weights.
         config: configuration of the model.
         head: name of its head.
+        pooling: pooling of a sentence encoder; ``None`` for other models.
     """
 
     module: "nn.Module"
     config: "Config"
     head: str
+    pooling: "Pooling | None" = None
 
 
 class ExampleDataset(ABC):

@@ -11,7 +11,7 @@ from zoo.cli.output import result, table
 from zoo.evaluate import EVALUATIONS
 
 TASK_HELP = "\n".join(f"  {name:20}{text}" for name, (_, text) in EVALUATIONS.items())
-TEXTS = ("text-classification", "regression", "multi-label")
+TEXTS = ("text-classification", "regression", "multi-label", "sentence-embedding")
 ANSWERS, CHOICES = "question-answering", "multiple-choice"
 LABELLED = (*TEXTS, "token-classification", "causal-lm", "seq2seq", ANSWERS, CHOICES)
 # options of single evaluations

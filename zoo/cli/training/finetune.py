@@ -18,6 +18,7 @@ SETTINGS = {
     "eval_files": "data.eval",
     "text": "data.text",
     "pair": "data.pair",
+    "negative": "data.negatives",
     "label": "data.label",
     "prefix": "data.prefix",
     "choices": "data.choices",
@@ -61,6 +62,12 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them."""
 @click.option("--eval", "eval_files", multiple=True, metavar="[NAME=]FILE", help="Evaluation data.")
 @click.option("--text", metavar="COL", help="Column of the text.  [default: text]")
 @click.option("--pair", metavar="COL", help="Column of the second text.")
+@click.option(
+    "--negative",
+    multiple=True,
+    metavar="COL",
+    help="Column of texts unlike the first, for embeddings.",
+)
 @click.option("--label", metavar="COL", help="Column of the label.  [default: label]")
 @click.option("--prefix", metavar="TEXT", help="Text before each source of seq2seq.")
 @click.option(

@@ -20,6 +20,7 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         eval_fraction: fraction of the samples to hold out, selected by a hash of their contents.
         text: column of the text; its number, from 1, in a file without a header.
         pair: column of the second text of a pair; ``None`` for single texts.
+        negatives: columns of texts that do not belong to the first, for sentence embeddings.
         label: column of the label, or of a target text; ``None`` for that of the task, mostly
             ``label``.
         choices: of multiple choice, the column of lists of choices, or one column for each choice;
@@ -39,6 +40,7 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     eval_fraction: float = 0.1
     text: str = "text"
     pair: str | None = None
+    negatives: tuple[str, ...] = ()
     label: str | None = None
     choices: tuple[str, ...] = ()
     labels: tuple[str, ...] | None = None

@@ -76,6 +76,7 @@ def model_file(setup: RunSetup, network: TrainedModel) -> ModelFile:
         head=network.head,
         config=msgspec.to_builtins(network.config),
         tokenizer=None if tokenizer is None else tokenizer.info,
+        pooling=network.pooling,
     )
 
 

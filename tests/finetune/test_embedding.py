@@ -1,0 +1,413 @@
+"""Sentence embeddings: losses by hand and over transformers' model, pooling, orders, runs."""
+
+import json
+import math
+import random
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn import functional as F
+
+import zoo
+from tests import warm
+from tests.checkpoints import Make
+from tests.finetune.conftest import Pretrained
+from tests.finetune.making import finetune, settings, setup_of, texts, write_table
+from tests.inference.tasks.conftest import converted
+from tests.training.runs import assert_same, cut, records
+from tests.training.test_distributed import torchrun
+from zoo.errors import UsageError
+from zoo.evaluate import make_evaluation
+from zoo.finetune.embedding import retrieval_metrics
+from zoo.finetune.embedding_losses import (
+    cosent,
+    cosine_error,
+    multiple_negatives,
+    pair_features,
+    triplet,
+)
+from zoo.finetune.order import NoDuplicatesOrder
+from zoo.finetune.pooling import pool
+from zoo.finetune.runs import FINETUNE
+from zoo.inference.tasks.pooling import pool as numpy_pool
+from zoo.tokenizers.pooling import MODES, Pooling, hub_pooling_files
+from zoo.training.distributed.context import DistContext
+from zoo.training.entrypoints import resume
+from zoo.training.optim.lr_scheduler import lr_multiplier
+
+TASK = "sentence-embedding"
+HERE = DistContext(0, 1, torch.device("cpu"))
+LOSSES = ("multiple-negatives", "cosent", "cosine", "triplet", "softmax")
+
+
+def table(path: Path, count: int = 40, seed: int = 0) -> Path:
+    """Write anchors, texts with a letter exchanged, other texts, scores and classes."""
+    rng, rows = random.Random(seed), []
+    anchors, others = texts(count, seed), texts(count, seed + 100)
+    for k, (anchor, other) in enumerate(zip(anchors, others, strict=True)):
+        letters = anchor.split()
+        rng.shuffle(letters)
+        same = " ".join(letters)
+        rows.append(
+            {
+                "text": anchor,
+                "pair": same if k % 3 else other,
+                "other": other,
+                "score": rng.random() * (1 if k % 3 else 0.2),
+                "class": "xyz"[k % 3],
+            }
+        )
+    return write_table(path, rows)
+
+
+def tree_of(model: Path | str, train: Path, loss: str, **changes: Any) -> dict[str, Any]:
+    label = {"cosent": "score", "cosine": "score", "softmax": "class"}.get(loss)
+    data: dict[str, Any] = {"pair": "pair", **({"label": label} if label else {})}
+    if loss in ("multiple-negatives", "triplet"):
+        data["negatives"] = ["other"]
+    arguments = {"loss": loss, **changes.pop("task_args", {})}
+    tree = settings(model, train, task=TASK, data={**data, **changes.pop("data", {})}, **changes)
+    return {**tree, "task_args": arguments}
+
+
+def cosine(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
+    return float(a @ b / math.sqrt(float(a @ a)) / math.sqrt(float(b @ b)))
+
+
+@pytest.fixture
+def vectors() -> torch.Tensor:
+    """Embeddings of four columns, (columns, rows, hidden), float64."""
+    return torch.randn(4, 6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def test_multiple_negatives_by_hand(vectors: torch.Tensor) -> None:
+    """Of each anchor among its text, those of others, and two hard negatives of each."""
+    anchors, *rest = vectors.numpy()
+    candidates = [text for column in rest for text in column]
+    expected = []
+    for k, anchor in enumerate(anchors):
+        scores = [20 * cosine(anchor, candidate) for candidate in candidates]
+        expected.append(math.log(sum(map(math.exp, scores))) - scores[k])
+    assert multiple_negatives(list(vectors), 20.0).tolist() == pytest.approx(expected, rel=1e-12)
+
+
+def test_cosent_by_hand(vectors: torch.Tensor) -> None:
+    """Pairs of equal score, here the last two, have no order."""
+    first, second, _, _ = vectors.numpy()
+    scores = [0.3, 0.1, 0.9, 0.5, 0.7, 0.7]
+    cosines = [cosine(u, v) for u, v in zip(first, second, strict=True)]
+    total = 1.0
+    for i, low in enumerate(scores):
+        for j, high in enumerate(scores):
+            total += math.exp(20 * (cosines[i] - cosines[j])) if low < high else 0.0
+    loss = cosent(vectors[0], vectors[1], torch.tensor(scores), scale=20.0)
+    assert loss.item() == pytest.approx(math.log(total), rel=1e-12)
+
+
+def test_the_other_losses_by_hand(vectors: torch.Tensor) -> None:
+    u, v, w, _ = vectors.numpy()
+    scores = torch.tensor([0.3, 0.1, -0.9, 0.5, 0.0, 1.0], dtype=torch.float64)
+    errors = [(cosine(a, b) - s) ** 2 for a, b, s in zip(u, v, scores.tolist(), strict=True)]
+    assert cosine_error(vectors[0], vectors[1], scores).tolist() == pytest.approx(errors)
+    near, far = np.linalg.norm(u - v, axis=1), np.linalg.norm(u - w, axis=1)
+    expected = np.maximum(near - far + 1.0, 0)
+    assert 0 < (expected == 0).sum() < 6
+    losses = triplet(*vectors[:3], margin=1.0)
+    assert losses.tolist() == pytest.approx(expected.tolist(), abs=1e-5)
+    features = np.concatenate([u, v, np.abs(u - v)], axis=1)
+    assert np.array_equal(pair_features(vectors[0], vectors[1]).numpy(), features)
+
+
+def reference_loss(loss: str, columns: list[torch.Tensor], labels: Any, classifier: Any) -> Any:
+    """Return the mean loss as sentence-transformers' classes compute it."""
+    if loss == "multiple-negatives":
+        candidates = F.normalize(torch.cat(columns[1:]), dim=1)
+        scores = F.normalize(columns[0], dim=1) @ candidates.T * 20.0
+        return F.cross_entropy(scores, torch.arange(len(scores)))
+    first, second = columns[:2]
+    if loss == "triplet":
+        distances = [F.pairwise_distance(first, other, p=2) for other in columns[1:]]
+        return F.relu(distances[0] - distances[1] + 5).mean()
+    if loss == "softmax":
+        features = torch.cat([first, second, torch.abs(first - second)], 1)
+        return F.cross_entropy(classifier(features), labels)
+    cosines = F.cosine_similarity(first, second)
+    if loss == "cosine":
+        return F.mse_loss(cosines, labels)
+    scores = cosines * 20
+    scores = scores[:, None] - scores[None, :]
+    scores = scores - (1 - (labels[:, None] < labels[None, :]).float()) * 1e12
+    return torch.logsumexp(torch.cat((torch.zeros(1), scores.view(-1))), dim=0)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_losses_are_those_of_the_reference(
+    pretrained: Pretrained, tmp_path: Path, loss: str
+) -> None:
+    """Of torch's AdamW over transformers' model and the mean of its token vectors."""
+    import transformers
+
+    model, source = pretrained("BertModel")
+    run = finetune(tmp_path / "run", tree_of(model, table(tmp_path / "t.tsv"), loss, max_steps=6))
+    setup = setup_of(run)
+    config, task = setup.config, setup.objective
+    torch.manual_seed(config.seed)
+    classifier: Any = task.model(setup.family, setup.model_config).classifier
+    reference: Any = transformers.BertModel.from_pretrained(source, add_pooling_layer=False)
+    parameters = [*reference.parameters(), *(classifier.parameters() if classifier else ())]
+    rate = config.optimizer.learning_rate
+    optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0)
+    loader, losses = setup.train_dataloader(HERE), []
+    for step in range(config.max_steps):
+        for group in optimizer.param_groups:
+            group["lr"] = rate * lr_multiplier(config.lr_scheduler, step, config.max_steps)
+        total = 0.0
+        for batch in loader.make_batches(step):
+            columns = []
+            for k in range(3 if loss in ("multiple-negatives", "triplet") else 2):
+                end = f"_{k}" if k else ""
+                ids = batch.tensors[f"input_ids{end}"]
+                mask = batch.tensors.get(f"attention_mask{end}", torch.ones_like(ids))
+                hidden = reference(input_ids=ids, attention_mask=mask).last_hidden_state
+                columns.append((hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True))
+            value = reference_loss(loss, columns, batch.tensors.get("labels"), classifier) / 2
+            value.backward()
+            total += value.item()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(total)
+    loader.close()
+    assert [record["loss"] for record in records(run)] == pytest.approx(losses, abs=2e-5)
+    assert losses[-1] != pytest.approx(losses[0], abs=1e-3), "the weights changed"
+
+
+@pytest.mark.parametrize("mode", MODES.values())
+@pytest.mark.parametrize("normalize", [False, True])
+def test_pooling_is_that_of_inference(mode: Any, normalize: bool) -> None:
+    hidden = torch.randn(3, 5, 8, generator=torch.Generator().manual_seed(0))
+    mask = torch.arange(5)[None] < torch.tensor([5, 1, 3])[:, None]
+    pooling = Pooling(mode=mode, normalize=normalize)
+    expected = numpy_pool(hidden.numpy(), mask.numpy(), pooling)
+    np.testing.assert_allclose(pool(hidden, mask.long(), pooling).numpy(), expected, atol=1e-6)
+
+
+def test_no_batch_has_a_text_twice() -> None:
+    """Every row is in an epoch once; the rows that fill no batch begin the next epoch."""
+    rng = np.random.default_rng(0)
+    numbers = rng.integers(0, 150, size=(203, 2))
+    order = NoDuplicatesOrder(rng.integers(1, 30, size=203), 8, 0, numbers)
+    assert order.rows_per_epoch == 200
+    rows = [order[k] for k in range(600)]
+    for start in range(0, 600, 8):
+        batch = [set(numbers[row].tolist()) for row in rows[start : start + 8]]
+        assert sum(map(len, batch)) == len(set.union(*batch))
+    assert len(set(rows[:200])) == 200
+    assert {rows.count(row) for row in range(203)} == {2, 3}, "what is left over comes next"
+    again = NoDuplicatesOrder(order.lengths, 8, 0, numbers)
+    assert [again[k] for k in range(400, 600)] == rows[400:], "a function of the position"
+
+
+def test_duplicates_that_cannot_be_avoided_are_spread() -> None:
+    numbers = np.array([[0, 1 + k] for k in range(6)] + [[100 + k, 200 + k] for k in range(10)])
+    order = NoDuplicatesOrder(np.ones(16, np.int64), 4, 0, numbers)
+    rows = [order[k] for k in range(16)]
+    assert sorted(rows) == list(range(16))
+    assert max(sum(row < 6 for row in rows[k : k + 4]) for k in range(0, 16, 4)) <= 3
+
+
+def test_retrieval_by_hand() -> None:
+    rng = np.random.default_rng(1)
+    anchors, found = (rng.normal(size=(30, 4)) for _ in range(2))
+    anchors, others = (v / np.linalg.norm(v, axis=1)[:, None] for v in (anchors, found))
+    ranks = []
+    for k, anchor in enumerate(anchors):
+        order = sorted(range(30), key=lambda row: -float(anchor @ others[row]))
+        ranks.append(1 + order.index(k))
+    expected = {"mrr": float(np.mean([1 / r for r in ranks])), "accuracy": ranks.count(1) / 30}
+    assert retrieval_metrics(anchors, others) == pytest.approx(expected)
+
+
+def test_correlations_are_those_of_scipy(hub_checkpoint: Make, tmp_path: Path) -> None:
+    """Of a run's last evaluation and of ``zoo eval``, over embeddings of the final model."""
+    stats: Any = pytest.importorskip("scipy.stats")
+    model = encoder(hub_checkpoint, tmp_path / "model", Pooling())
+    held = table(tmp_path / "e.jsonl", 20, seed=7)
+    changes = {"max_steps": 4, "data": {"eval": [str(held)]}}
+    run = finetune(
+        tmp_path / "run", tree_of(model, table(tmp_path / "t.jsonl"), "cosent", **changes)
+    )
+    trained = zoo.load(run / "model", backend="cpu")
+    rows = [json.loads(line) for line in held.read_text().splitlines()]
+    first, second = (trained.embed([row[name] for row in rows]) for name in ("text", "pair"))
+    cosines = [cosine(*pair) for pair in zip(first, second, strict=True)]
+    scores = [row["score"] for row in rows]
+    expected = {
+        "spearman": stats.spearmanr(cosines, scores).statistic,
+        "pearson": stats.pearsonr(cosines, scores).statistic,
+    }
+    assert records(run, "validation")[-1]["metrics"] == pytest.approx(expected, abs=1e-5)
+    columns = {"pair": "pair", "label": "score"}
+    task = make_evaluation(TASK, trained.checkpoint, trained.session, **columns)
+    result = task.evaluate([held])
+    assert result.metrics == pytest.approx({**expected, "samples": 20}, abs=1e-5)
+    low, high = result.details["intervals"]["spearman"]
+    assert low <= result.metrics["spearman"] <= high
+
+
+def encoder(hub_checkpoint: Make, path: Path, pooling: Pooling) -> Path:
+    """Convert a model with the files of a sentence encoder."""
+    source = hub_checkpoint("BertModel", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    for name, content in hub_pooling_files(pooling, 32).items():
+        (source / name).parent.mkdir(exist_ok=True)
+        (source / name).write_bytes(content)
+    return converted(source, path).path
+
+
+def test_the_checkpoints_pooling_goes_on_and_is_written(
+    hub_checkpoint: Make, tmp_path: Path
+) -> None:
+    """Vectors of the converted directory are those of transformers' first tokens."""
+    import transformers
+
+    model = encoder(hub_checkpoint, tmp_path / "model", Pooling(mode="cls", normalize=True))
+    tree = tree_of(model, table(tmp_path / "t.tsv"), "multiple-negatives", max_seq_len=30)
+    run = finetune(tmp_path / "run", tree)
+    hub, inputs = tmp_path / "hub", texts(5, seed=9)
+    done = warm.zoo("convert", run / "model", "--to", "hub", "-o", hub)
+    assert done.returncode == 0, done.stderr
+    modules = [
+        module["type"].split(".")[-1] for module in json.loads((hub / "modules.json").read_text())
+    ]
+    assert modules == ["Transformer", "Pooling", "Normalize"]
+    flags = json.loads((hub / "1_Pooling" / "config.json").read_text())
+    assert flags["pooling_mode_cls_token"] and not flags["pooling_mode_mean_tokens"]
+    assert json.loads((hub / "sentence_bert_config.json").read_text())["max_seq_length"] == 30
+    reference: Any = transformers.AutoModel.from_pretrained(hub)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(hub)
+    ours = zoo.load(run / "model", backend="cpu").embed(inputs)
+    for text, vector in zip(inputs, ours, strict=True):
+        with torch.no_grad():
+            hidden = reference(**tokenizer(text, return_tensors="pt")).last_hidden_state
+        np.testing.assert_allclose(vector, F.normalize(hidden[0, 0], dim=0).numpy(), atol=1e-5)
+
+
+def test_pooling_can_be_set(hub_checkpoint: Make, tmp_path: Path) -> None:
+    model = encoder(hub_checkpoint, tmp_path / "model", Pooling(mode="cls", lowercase=True))
+    arguments = {"pooling": "max", "normalize": True}
+    tree = tree_of(model, table(tmp_path / "t.tsv"), "cosine", max_steps=1, task_args=arguments)
+    run = finetune(tmp_path / "run", tree)
+    pooling = json.loads((run / "model" / "config.json").read_text())["pooling"]
+    assert {k: pooling[k] for k in ("mode", "normalize", "lowercase")} == {
+        "mode": "max",
+        "normalize": True,
+        "lowercase": True,
+    }
+
+
+@pytest.mark.parametrize("loss", ["multiple-negatives", "softmax"])
+def test_a_resumed_run_ends_bit_for_bit_the_same(
+    pretrained: Pretrained, tmp_path: Path, loss: str
+) -> None:
+    """With dropout, without the checkpoint that it started from, and with a classifier."""
+    dropout = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+    model, _ = pretrained("BertModel", **dropout)
+    tree = tree_of(model, table(tmp_path / "t.tsv"), loss, save_total_limit=9)
+    whole = finetune(tmp_path / "whole", tree)
+    broken = tmp_path / "broken"
+    shutil.copytree(whole, broken)
+    shutil.rmtree(model)
+    cut(broken, 6)
+    resume(broken, {}, {}, DistContext.initialize("cpu"), kind=FINETUNE)
+    assert_same(whole, broken)
+    names = load_file(whole / "model" / "model.safetensors")
+    assert not [name for name in names if "classifier" in name or "backbone" in name]
+
+
+def test_two_processes_have_the_losses_and_metrics_of_one(
+    pretrained: Pretrained, tmp_path: Path
+) -> None:
+    """Where processes would split micro-batches, whose texts are compared, the run is refused."""
+    import yaml
+
+    model, _ = pretrained("BertModel")
+    held = [table(tmp_path / f"e{count}.tsv", count, seed=1) for count in (16, 18)]
+    for file in held:
+        data = {"eval": [str(file)]}
+        tree = tree_of(model, table(tmp_path / "t.tsv"), "multiple-negatives", data=data)
+        tree |= {"max_steps": 4, "eval_steps": 2}
+        (tmp_path / "r.yaml").write_text(yaml.safe_dump(tree))
+        single = finetune(tmp_path / f"{file.stem}-single", tree)
+        parallel = tmp_path / f"{file.stem}-parallel"
+        arguments = (str(tmp_path / "r.yaml"), "--device", "cpu", "-o", str(parallel))
+        torchrun("-m", "zoo", "finetune", *arguments)
+        for split in ("train", "validation"):
+            pairs = zip(records(parallel, split), records(single, split), strict=True)
+            for record, other in pairs:
+                assert record["loss"] == pytest.approx(other["loss"], abs=1e-5)
+                assert record["metrics"] == pytest.approx(other["metrics"], abs=1e-5)
+    setup = setup_of(single)
+    whole = {**tree, "micro_batch_size": 8}
+    setup = setup_of(finetune(tmp_path / "whole", whole))
+    with pytest.raises(UsageError, match="2 processes with 4 samples each would split; --set"):
+        setup.train_dataloader(DistContext(0, 2, torch.device("cpu")))
+
+
+def test_the_encoder_of_an_encoder_decoder(tmp_path: Path) -> None:
+    tree = tree_of("t5", table(tmp_path / "t.tsv"), "softmax", max_steps=2, vocab_size=300)
+    run = finetune(tmp_path / "run", tree)
+    assert zoo.load(run / "model", backend="cpu").embed(["a b"]).shape[0] == 1
+    record = json.loads((run / "run.json").read_text())
+    assert record["data"]["labels"] == ["x", "y", "z"]
+    assert set(records(run, "validation")[-1]["metrics"]) == {"accuracy"}
+
+
+def test_the_command(pretrained: Pretrained, tmp_path: Path) -> None:
+    model, _ = pretrained("BertModel")
+    columns = ("--text", "text", "--pair", "pair", "--negative", "other")
+    done = warm.zoo(
+        *("finetune", model, "--task", TASK, "--train", table(tmp_path / "t.tsv"), *columns),
+        *("--preset", "default", "--set", "batch_size=8", "--max-steps", "4", "--device", "cpu"),
+        *("-o", tmp_path / "run"),
+    )
+    assert done.returncode == 0, done.stderr
+    losses = [record["losses"] for record in records(tmp_path / "run")]
+    assert all(set(terms) == {TASK} for terms in losses)
+    assert all(a != b for a, b in pairwise(map(str, losses)))
+    done = warm.zoo(
+        *("eval", tmp_path / "run" / "model", "--task", TASK, "--data", tmp_path / "t.tsv"),
+        *("--pair", "pair", "--label", "score", "--backend", "cpu"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "intervals: spearman" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("loss", "changes", "message"),
+    [
+        ("cosent", {"data": {"label": None}}, "the loss cosent needs scores or classes"),
+        ("multiple-negatives", {"data": {"label": "score"}}, "takes no labels"),
+        ("cosine", {"data": {"negatives": ["other"]}}, "takes no negatives"),
+        ("triplet", {"data": {"negatives": []}}, "the loss triplet needs one negative"),
+        ("triplet", {"data": {"pair": None}}, "compares two texts; name the column of the second"),
+        ("triplet", {"data": {"negatives": ["othr"]}}, "no column 'othr'; did you mean other"),
+        ("multiple-negatives", {"batch_size": 99}, "samples to train on are less than a batch"),
+        ("cosine", {"data": {"label": "class"}}, "which is no number"),
+        ("cosine", {"task_args": {"score_range": [0, 0.01]}}, "is no cosine similarity"),
+        ("cosine", {"task_args": {"score_range": [5, 0]}}, "not the lowest score first"),
+        ("info-nce", {}, "the task sentence-embedding: Invalid enum value 'info-nce'"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(
+    pretrained: Pretrained, tmp_path: Path, loss: str, changes: dict[str, Any], message: str
+) -> None:
+    model, _ = pretrained("BertModel")
+    with pytest.raises(zoo.errors.ZooError, match=message):
+        finetune(tmp_path / "run", tree_of(model, table(tmp_path / "t.jsonl"), loss, **changes))
+    assert not (tmp_path / "run").exists()

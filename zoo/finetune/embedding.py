@@ -1,0 +1,437 @@
+"""Sentence embeddings: texts that belong together get similar vectors."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import msgspec
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from zoo.data.readers.labelled import label_name, label_number, sort_labels
+from zoo.data.readers.text_groups import TextGroup, read_text_groups
+from zoo.errors import UsageError
+from zoo.evaluate.metrics import pearson, spearman
+from zoo.finetune.base import LABELS, FineTuning, require_known_label
+from zoo.finetune.embedding_losses import (
+    cosent,
+    cosine_error,
+    multiple_negatives,
+    pair_features,
+    triplet,
+)
+from zoo.finetune.order import LengthGroupedOrder, NoDuplicatesOrder
+from zoo.finetune.pooling import pool
+from zoo.finetune.rows import TokenizedRows, tokenize
+from zoo.objectives.base import LossOutput, Options, Outputs, TrainedModel
+from zoo.tokenizers import TextTokenizer
+from zoo.tokenizers.pooling import Pooling
+from zoo.training.config.finetune import FineTuneConfig, TableConfig
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from zoo.families.base import Family
+    from zoo.families.config import Config
+    from zoo.training.state.pretrained import PretrainedInit
+
+Loss = Literal["multiple-negatives", "cosent", "cosine", "triplet", "softmax"]
+Mode = Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
+SCORED, IN_BATCH = ("cosent", "cosine"), ("multiple-negatives", "cosent")
+IDS, MASK, TEXTS, ROW = "input_ids", "attention_mask", "texts", "row"
+EMBED = "embed"  # task of the head
+RETRIEVED = 1024  # anchors that are compared with all texts at once
+
+
+class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of ``SentenceEmbedding``.
+
+    Attributes:
+        loss: the loss, see ``SentenceEmbedding``; by default ``cosent`` with a column of labels,
+            and ``multiple-negatives`` without.
+        scale: factor of cosine similarities in ``multiple-negatives`` and ``cosent``.
+        margin: margin of ``triplet``.
+        score_range: lowest and highest score of the data, which ``cosine`` maps to 0 and 1.
+        pooling: how the vectors of tokens become one; ``None`` for that of the checkpoint, or else
+            the mean.
+        normalize: scale embeddings to unit length; ``None`` for that of the checkpoint, or else
+            not.
+        lowercase: lower-case the texts; ``None`` for that of the checkpoint, or else not.
+    """
+
+    loss: Loss | None = None
+    scale: float = 20.0
+    margin: float = 5.0
+    score_range: tuple[float, float] | None = None
+    pooling: Mode | None = None
+    normalize: bool | None = None
+    lowercase: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: a value is out of its range.
+        """
+        if self.scale <= 0 or self.margin < 0:
+            raise ValueError(f"scale is {self.scale} and margin {self.margin}, not positive")
+        if self.score_range is not None and not self.score_range[0] < self.score_range[1]:
+            raise ValueError(f"score_range is {self.score_range}, not the lowest score first")
+
+
+class SentenceEncoder(nn.Module):
+    """A backbone, and the classifier of the loss ``softmax``, which the final model lacks.
+
+    Args:
+        backbone: the backbone.
+        classifier: linear map of the features of pairs, or ``None``.
+    """
+
+    def __init__(self, backbone: nn.Module, classifier: nn.Linear | None) -> None:
+        super().__init__()
+        self.backbone, self.classifier = backbone, classifier
+
+
+class SentenceEmbedding(FineTuning):
+    """Similarity of pooled vectors, by one of these losses; see ``zoo.finetune.embedding_losses``.
+
+    * ``multiple-negatives``: anchors, their texts and hard negatives, the rest of the micro-batch
+      being negatives, too; no text is in a batch twice, as far as the data allows.
+    * ``cosent``: pairs with scores, whose order within the micro-batch counts.
+    * ``cosine``: pairs with scores from -1 to 1, the squared error of the cosine similarity.
+    * ``triplet``: anchors, their texts, and one negative each.
+    * ``softmax``: pairs with classes; the classifier is dropped after training.
+
+    Raises:
+        UsageError: the columns are not those of the loss.
+    """
+
+    name: ClassVar[str] = "sentence-embedding"
+    head: ClassVar[str] = "none"
+    options_type: ClassVar[type[Options]] = EmbeddingOptions
+
+    def __init__(self, *args: Any) -> None:
+        self.classes: tuple[str, ...] = ()
+        super().__init__(*args)
+        data, loss = self.run.data, self.kind
+        wrong = {
+            "needs scores or classes: name their column with --label": (
+                loss in (*SCORED, "softmax") and data.label is None
+            ),
+            "takes no labels: leave out --label": (
+                loss in ("multiple-negatives", "triplet") and data.label is not None
+            ),
+            "takes no negatives: leave out --negative": (
+                loss in (*SCORED, "softmax") and bool(data.negatives)
+            ),
+            "needs one negative: name its column with --negative": (
+                loss == "triplet" and len(data.negatives) != 1
+            ),
+        }
+        for remedy in (text for text, applies in wrong.items() if applies):
+            raise UsageError(f"the loss {loss} {remedy}")
+
+    @classmethod
+    def for_family(cls, family: "Family") -> "type[FineTuning]":
+        """See ``FineTuning``; the head is that of the family which embeds texts."""
+        able = [name for name, head in family.heads().items() if EMBED in head.tasks]
+        if not able:
+            raise UsageError(f"no head of the family {family.name} embeds texts")
+        head = cls.head if cls.head in able else able[0]
+        made: Any = cls if head == cls.head else type(cls.__name__, (cls,), {"head": head})
+        task: type[FineTuning] = made
+        return task
+
+    @classmethod
+    def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
+        """See ``FineTuning``: the pooling is that of the checkpoint, unless it is set."""
+        checkpoints = {} if init is None else init.checkpoints
+        stored = checkpoints["model"].model.pooling if "model" in checkpoints else None
+        known = stored or Pooling()
+        defaults = {
+            "pooling": known.mode,
+            "normalize": known.normalize,
+            "lowercase": known.lowercase,
+        }
+        given = {name: value for name, value in run.task_args.items() if value is not None}
+        return msgspec.structs.replace(run, task_args={**defaults, **given})
+
+    @property
+    def kind(self) -> Loss:
+        """The loss."""
+        default: Loss = "multiple-negatives" if self.run.data.label is None else "cosent"
+        loss: Loss | None = self.options.loss
+        return loss or default
+
+    @property
+    def loss_in_batch(self) -> bool:
+        """See ``FineTuning``."""
+        return self.kind in IN_BATCH
+
+    @property
+    def pooling(self) -> Pooling:
+        """Pooling of the final model."""
+        options = self.options
+        return Pooling(
+            mode=options.pooling or "mean",
+            normalize=bool(options.normalize),
+            max_tokens=self.run.max_seq_len,
+            lowercase=bool(options.lowercase),
+        )
+
+    @property
+    def columns(self) -> int:
+        """Number of texts of a row."""
+        return 2 + len(self.run.data.negatives)
+
+    @property
+    def default_metric(self) -> str:  # type: ignore[override]
+        """The first metric."""
+        return self.metric_names[0]
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """See ``FineTuning``."""
+        if self.kind in SCORED:
+            return ("spearman", "pearson")
+        return ("mrr", "accuracy") if self.kind == "multiple-negatives" else ("accuracy",)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """See ``FineTuning``: the classes of ``softmax``."""
+        return self.classes
+
+    @classmethod
+    def read(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
+        """See ``FineTuning``."""
+        if data.pair is None:
+            raise UsageError(
+                f"{cls.name} compares two texts", "name the column of the second with --pair"
+            )
+        return list(read_text_groups(paths, [data.text, data.pair, *data.negatives], data.label))
+
+    @classmethod
+    def texts(cls, sample: Any) -> list[str]:
+        """See ``FineTuning``."""
+        return list(sample.texts)
+
+    @classmethod
+    def label_names(cls, sample: Any, data: TableConfig) -> tuple[str, ...]:
+        """See ``FineTuning``: none, since the model has no outputs for them."""
+        return ()
+
+    @classmethod
+    def output_names(cls, labels: tuple[str, ...]) -> tuple[str, ...]:
+        """See ``FineTuning``: none."""
+        return ()
+
+    def target(self, sample: Any) -> Any:
+        """Return the score, float32, or the index of the class.
+
+        Raises:
+            UsageError: the class is unknown, or the score is no cosine similarity.
+        """
+        if self.kind == "softmax":
+            name = label_name(sample.label, sample.location)
+            require_known_label(name, self.classes, sample)
+            return self.classes.index(name)
+        score = label_number(sample.label, sample.location)
+        if self.options.score_range is not None:
+            low, high = self.options.score_range
+            score = (score - low) / (high - low)
+        if self.kind == "cosine" and not -1 <= score <= 1:
+            raise UsageError(
+                f"{sample.location}: the score {sample.label} is no cosine similarity",
+                "--set task_args.score_range=[LOWEST,HIGHEST] maps scores to 0 to 1",
+            )
+        return np.float32(score)
+
+    def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
+        """See ``FineTuning``; the first call fixes the classes of ``softmax``."""
+        if self.kind == "softmax" and not self.classes:
+            self.classes = self._classes(samples)
+        columns = [
+            tokenize(
+                [self._prepare(s.texts[k]) for s in samples],
+                tokenizer,
+                (column(IDS, k),),
+                self.run.max_seq_len,
+            )
+            for k in range(self.columns)
+        ]
+        values: dict[str, NDArray[Any]] = {
+            TEXTS: text_numbers(samples),
+            ROW: np.arange(len(samples)),
+        }
+        if self.run.data.label is not None:
+            values[LABELS] = np.array([self.target(sample) for sample in samples])
+        return TokenizedRows(
+            columns[0].starts,
+            columns[0].arrays,
+            values,
+            {self.name: np.ones(len(samples), np.int64)},
+            sum(texts.truncated for texts in columns),
+            others=tuple(columns[1:]),
+        )
+
+    def _prepare(self, text: str) -> str:
+        return text.lower() if self.options.lowercase else text
+
+    def _classes(self, samples: Sequence[TextGroup]) -> tuple[str, ...]:
+        present = {label_name(sample.label, sample.location) for sample in samples}
+        classes = self.run.data.labels or sort_labels(present)
+        empty = [name for name in classes if name not in present]
+        if empty or len(classes) < 2:
+            raise UsageError(
+                f"no sample of the training data has the label {empty[0]!r}"
+                if empty
+                else f"all samples of the training data have the label {classes[0]!r}",
+                "give data with two labels or more",
+            )
+        return classes
+
+    def train_order(self, rows: TokenizedRows) -> LengthGroupedOrder:
+        """See ``FineTuning``; with ``multiple-negatives``, no batch has a text twice."""
+        if self.kind != "multiple-negatives":
+            return super().train_order(rows)
+        size = self.run.batch_size
+        if len(rows) < size:
+            raise UsageError(
+                f"{len(rows)} samples to train on are less than a batch of {size}",
+                "--set batch_size=N, or more data",
+            )
+        return NoDuplicatesOrder(rows.lengths, size, self.run.seed, rows.values[TEXTS])
+
+    def masks(self) -> dict[str, str | None]:
+        """See ``FineTuning``."""
+        return {column(IDS, k): column(MASK, k) for k in range(self.columns)}
+
+    def padding(self) -> dict[str, int]:
+        """See ``FineTuning``."""
+        return dict.fromkeys(self.masks(), self.pad_id)
+
+    def model(self, family: "Family", config: "Config") -> nn.Module:
+        """See ``TrainingObjective``; a pooler, which no token vector depends on, is frozen."""
+        backbone = family.model(config, self.head)
+        for name, parameter in backbone.named_parameters():
+            if name.startswith("pooler."):
+                parameter.requires_grad_(False)
+        size: int = config.hidden_size  # type: ignore[attr-defined]
+        classifier = nn.Linear(3 * size, len(self.classes)) if self.classes else None
+        return SentenceEncoder(backbone, classifier)
+
+    def models_to_save(self, model: nn.Module) -> dict[str, TrainedModel]:
+        """See ``TrainingObjective``: the backbone, with its pooling."""
+        module: Any = model
+        return {"model": TrainedModel(module.backbone, self.config, self.head, self.pooling)}
+
+    def forward(self, model: nn.Module, batch: "Mapping[str, Tensor]") -> Outputs:
+        """Return the embeddings of all texts, (columns, rows, hidden), and logits of classes."""
+        module: Any = model
+        vectors = torch.stack([self._embed(module.backbone, batch, k) for k in range(self.columns)])
+        logits = {self.name: vectors}
+        if module.classifier is not None:
+            logits["classes"] = module.classifier(pair_features(*vectors)).float()
+        return Outputs(logits)
+
+    def _embed(self, backbone: Any, batch: "Mapping[str, Tensor]", number: int) -> "Tensor":
+        ids = batch[column(IDS, number)]
+        mask = batch.get(column(MASK, number))
+        inputs = {self.inputs[0]: ids}
+        if mask is not None and MASK in self.inputs:
+            inputs[MASK] = mask
+        hidden = backbone(**inputs)["last_hidden_state"].float()
+        return pool(hidden, torch.ones_like(ids) if mask is None else mask, self.pooling)
+
+    def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Compute the loss; in float32, whatever the precision of the run is."""
+        vectors: Tensor = outputs.logits[self.name]
+        with torch.autocast(vectors.device.type, enabled=False):
+            total = self._sum(vectors, outputs, batch)
+            return LossOutput(
+                {self.name: total}, predictions=self._predictions(vectors, outputs, batch)
+            )
+
+    def _sum(self, vectors: "Tensor", outputs: Outputs, batch: "Mapping[str, Tensor]") -> "Tensor":
+        match self.kind:
+            case "multiple-negatives":
+                return multiple_negatives(list(vectors), self.options.scale).sum()
+            case "triplet":
+                return triplet(*vectors, margin=self.options.margin).sum()
+            case "cosine":
+                return cosine_error(*vectors, batch[LABELS]).sum()
+            case "cosent":
+                loss = cosent(*vectors, batch[LABELS], scale=self.options.scale)
+                return loss * vectors.shape[1]
+            case "softmax":
+                return F.cross_entropy(outputs.logits["classes"], batch[LABELS], reduction="sum")
+
+    def _predictions(
+        self, vectors: "Tensor", outputs: Outputs, batch: "Mapping[str, Tensor]"
+    ) -> "dict[str, Tensor]":
+        if self.kind == "softmax":
+            best = outputs.logits["classes"].detach().argmax(-1)
+            return {"prediction": best, "label": batch[LABELS]}
+        units = F.normalize(vectors.detach(), dim=-1)
+        if self.kind == "multiple-negatives":
+            return {"anchor": units[0], "text": units[1], ROW: batch[ROW]}
+        units = units.double()
+        similarity = (units[0] * units[1]).sum(-1)
+        if self.kind == "triplet":
+            return {"similarity": similarity, "negative": (units[0] * units[2]).sum(-1)}
+        return {"similarity": similarity, "label": batch[LABELS]}
+
+    def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
+        """Return the metrics: those of all texts, whatever the batches were.
+
+        Of pairs with scores, the correlations of their cosine similarity; of ``triplet``, the
+        fraction of anchors that are nearer to their text than to the negative; of
+        ``multiple-negatives``, ``accuracy`` is the fraction of anchors of which no text of the
+        evaluation is nearer than their own, and ``mrr`` the mean of 1 / rank.
+        """
+        if self.kind in SCORED:
+            pair = predictions["similarity"], predictions["label"]
+            values = {"spearman": spearman(*pair), "pearson": pearson(*pair)}
+            return {name: 0.0 if np.isnan(value) else value for name, value in values.items()}
+        if self.kind == "multiple-negatives":
+            _, once = np.unique(predictions[ROW], return_index=True)
+            return retrieval_metrics(predictions["anchor"][once], predictions["text"][once])
+        first, second = (
+            (predictions["prediction"], predictions["label"])
+            if self.kind == "softmax"
+            else (predictions["similarity"] > predictions["negative"], True)
+        )
+        return {"accuracy": float(np.mean(first == second))}
+
+
+def column(name: str, number: int) -> str:
+    """Return the name of a tensor of one of the texts of a row; the first has no number."""
+    return f"{name}_{number}" if number else name
+
+
+def text_numbers(samples: Sequence[TextGroup]) -> "NDArray[np.int64]":
+    """Return a number for each text, equal ones for equal texts, (rows, columns)."""
+    numbers: dict[str, int] = {}
+    return np.array(
+        [[numbers.setdefault(text, len(numbers)) for text in s.texts] for s in samples], np.int64
+    )
+
+
+def retrieval_metrics(
+    anchors: "NDArray[np.floating[Any]]", texts: "NDArray[np.floating[Any]]"
+) -> dict[str, float]:
+    """Return mean reciprocal rank and accuracy of retrieval; ties count for the anchor's own text.
+
+    Args:
+        anchors: embeddings of unit length, (n, hidden).
+        texts: embeddings of unit length, (n, hidden); row i belongs to anchor i.
+    """
+    ranks = []
+    for start in range(0, len(anchors), RETRIEVED):
+        similarity = anchors[start : start + RETRIEVED] @ texts.T
+        own = np.diagonal(similarity, offset=start)[:, None]
+        ranks.append(1 + (similarity > own).sum(1))
+    rank = np.concatenate(ranks)
+    return {"mrr": float((1 / rank).mean()), "accuracy": float((rank == 1).mean())}

@@ -1,0 +1,73 @@
+"""Losses of sentence embeddings, with the conventions of sentence-transformers."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+
+def multiple_negatives(vectors: Sequence[Tensor], scale: float) -> Tensor:
+    """Return the cross-entropy of each anchor's own text among all texts of the batch, (rows,).
+
+    Multiple negatives ranking (Henderson et al. 2017, arXiv:1705.00652, section 4.4) over scaled
+    cosine similarities: the texts of other anchors, and all hard negatives, are negatives.
+
+    Args:
+        vectors: embeddings of the anchors, of their texts, and of hard negatives in any number,
+            (rows, hidden) each.
+        scale: factor of the cosine similarities.
+    """
+    anchors = F.normalize(vectors[0], dim=-1)
+    candidates = F.normalize(torch.cat(list(vectors[1:])), dim=-1)
+    scores = scale * anchors @ candidates.T
+    labels = torch.arange(len(anchors), device=scores.device)
+    return F.cross_entropy(scores, labels, reduction="none")
+
+
+def cosent(first: Tensor, second: Tensor, scores: Tensor, scale: float) -> Tensor:
+    """Return the loss of a batch over its pairs of pairs, a scalar.
+
+    CoSENT (Su 2022, https://kexue.fm/archives/8847): log(1 + sum of exp(scale * (cos_i - cos_j)))
+    over all i, j where pair i has a lower score than pair j.
+
+    Args:
+        first: embeddings of the first texts, (rows, hidden).
+        second: embeddings of the second texts, (rows, hidden).
+        scores: similarity of each pair in the data, (rows,).
+        scale: factor of the cosine similarities.
+    """
+    cosines = scale * F.cosine_similarity(first, second)
+    differences = cosines[:, None] - cosines[None, :]
+    lower = scores[:, None] < scores[None, :]
+    return torch.cat([cosines.new_zeros(1), differences[lower]]).logsumexp(0)
+
+
+def cosine_error(first: Tensor, second: Tensor, scores: Tensor) -> Tensor:
+    """Return the squared error of each cosine similarity, (rows,).
+
+    Reimers and Gurevych 2019 (arXiv:1908.10084, section 3, regression objective).
+
+    Args:
+        first: embeddings of the first texts, (rows, hidden).
+        second: embeddings of the second texts, (rows, hidden).
+        scores: similarity of each pair in the data, from -1 to 1, (rows,).
+    """
+    return (F.cosine_similarity(first, second) - scores) ** 2
+
+
+def triplet(anchor: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Tensor:
+    """Return max(|a - p| - |a - n| + margin, 0) of each row, (rows,), by Euclidean distances.
+
+    Reimers and Gurevych 2019 (arXiv:1908.10084, section 3, triplet objective).
+    """
+    near = F.pairwise_distance(anchor, positive)
+    return F.relu(near - F.pairwise_distance(anchor, negative) + margin)
+
+
+def pair_features(first: Tensor, second: Tensor) -> Tensor:
+    """Return (u, v, |u - v|) of two embeddings, (rows, 3 * hidden).
+
+    Reimers and Gurevych 2019 (arXiv:1908.10084, section 3, classification objective).
+    """
+    return torch.cat([first, second, (first - second).abs()], dim=-1)

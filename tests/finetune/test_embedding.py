@@ -261,6 +261,28 @@ def test_correlations_are_those_of_scipy(hub_checkpoint: Make, tmp_path: Path) -
     assert low <= result.metrics["spearman"] <= high
 
 
+@pytest.mark.parametrize("loss", ["multiple-negatives", "triplet"])
+def test_an_evaluation_on_scores(hub_checkpoint: Make, tmp_path: Path, loss: str) -> None:
+    """Of a run that is trained without: the numbers of ``zoo eval``, and the loss of CoSENT."""
+    model = encoder(hub_checkpoint, tmp_path / "model", Pooling())
+    held = table(tmp_path / "e.jsonl", 8, seed=7)
+    data = {"eval": [str(held)], "eval_score": "score"}
+    tree = tree_of(model, table(tmp_path / "t.jsonl"), loss, data=data, micro_batch_size=8)
+    run = finetune(tmp_path / "run", {**tree, "max_steps": 2})
+    (record,) = records(run, "validation")
+    trained = zoo.load(run / "model", backend="cpu")
+    columns = {"pair": "pair", "label": "score"}
+    task = make_evaluation(TASK, trained.checkpoint, trained.session, **columns)
+    metrics = dict(task.evaluate([held]).metrics)
+    assert metrics.pop("samples") == 8
+    assert record["metrics"] == pytest.approx(metrics, abs=1e-5)
+    rows = [json.loads(line) for line in held.read_text().splitlines()]
+    pair = [torch.tensor(trained.embed([row[name] for row in rows])) for name in ("text", "pair")]
+    scores = torch.tensor([row["score"] for row in rows])
+    expected = float(reference_loss("cosent", pair, scores, None))
+    assert record["loss"] == pytest.approx(expected, abs=1e-4)
+
+
 def encoder(hub_checkpoint: Make, path: Path, pooling: Pooling) -> Path:
     """Convert a model with the files of a sentence encoder."""
     source = hub_checkpoint("BertModel", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -330,6 +352,7 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(
     assert not [name for name in names if "classifier" in name or "backbone" in name]
 
 
+@pytest.mark.long
 def test_two_processes_have_the_losses_and_metrics_of_one(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:
@@ -399,6 +422,8 @@ def test_the_command(pretrained: Pretrained, tmp_path: Path) -> None:
         ("triplet", {"data": {"negatives": ["othr"]}}, "no column 'othr'; did you mean other"),
         ("multiple-negatives", {"batch_size": 99}, "samples to train on are less than a batch"),
         ("cosine", {"data": {"label": "class"}}, "which is no number"),
+        ("triplet", {"data": {"eval_score": "score"}}, "name them with --eval"),
+        ("cosine", {"data": {"eval_score": "score"}}, "leave out data.eval_score"),
         ("cosine", {"task_args": {"score_range": [0, 0.01]}}, "is no cosine similarity"),
         ("cosine", {"task_args": {"score_range": [5, 0]}}, "not the lowest score first"),
         ("info-nce", {}, "the task sentence-embedding: Invalid enum value 'info-nce'"),

@@ -124,6 +124,11 @@ class FineTuning(TrainingObjective):
         return read_samples(paths, Columns(data.text, data.label_column, data.pair))
 
     @classmethod
+    def read_eval(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
+        """Return the samples of files for evaluations; by default as ``read`` does."""
+        return cls.read(paths, data)
+
+    @classmethod
     def texts(cls, sample: Any) -> list[str]:
         """Return the texts of a sample, on which a tokenizer may be trained."""
         return [sample.text, *([] if sample.pair is None else [sample.pair])]

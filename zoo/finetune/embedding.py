@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 Loss = Literal["multiple-negatives", "cosent", "cosine", "triplet", "softmax"]
 Mode = Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
-SCORED, IN_BATCH = ("cosent", "cosine"), ("multiple-negatives", "cosent")
+SCORED, UNSCORED = ("cosent", "cosine"), ("multiple-negatives", "triplet")
+IN_BATCH = ("multiple-negatives", "cosent")
 IDS, MASK, TEXTS, ROW = "input_ids", "attention_mask", "texts", "row"
 EMBED = "embed"  # task of the head
 RETRIEVED = 1024  # anchors that are compared with all texts at once
@@ -120,14 +121,18 @@ class SentenceEmbedding(FineTuning):
             "needs scores or classes: name their column with --label": (
                 loss in (*SCORED, "softmax") and data.label is None
             ),
-            "takes no labels: leave out --label": (
-                loss in ("multiple-negatives", "triplet") and data.label is not None
-            ),
+            "takes no labels: leave out --label": (loss in UNSCORED and data.label is not None),
             "takes no negatives: leave out --negative": (
                 loss in (*SCORED, "softmax") and bool(data.negatives)
             ),
             "needs one negative: name its column with --negative": (
                 loss == "triplet" and len(data.negatives) != 1
+            ),
+            "is evaluated on its own columns: leave out data.eval_score": (
+                loss in (*SCORED, "softmax") and data.eval_score is not None
+            ),
+            "is evaluated on scores of other files: name them with --eval": (
+                data.eval_score is not None and not data.eval
             ),
         }
         for remedy in (text for text, applies in wrong.items() if applies):
@@ -168,7 +173,11 @@ class SentenceEmbedding(FineTuning):
     @property
     def loss_in_batch(self) -> bool:
         """See ``FineTuning``."""
-        return self.kind in IN_BATCH
+        return self.kind in IN_BATCH or self.run.data.eval_score is not None
+
+    def loss_of(self, batch: "Mapping[str, Tensor]") -> Loss:
+        """Return the loss of a batch: of an evaluation on scores, ``cosent``."""
+        return "cosent" if self.kind in UNSCORED and LABELS in batch else self.kind
 
     @property
     def pooling(self) -> Pooling:
@@ -194,7 +203,7 @@ class SentenceEmbedding(FineTuning):
     @property
     def metric_names(self) -> tuple[str, ...]:
         """See ``FineTuning``."""
-        if self.kind in SCORED:
+        if self.kind in SCORED or self.run.data.eval_score is not None:
             return ("spearman", "pearson")
         return ("mrr", "accuracy") if self.kind == "multiple-negatives" else ("accuracy",)
 
@@ -211,6 +220,13 @@ class SentenceEmbedding(FineTuning):
                 f"{cls.name} compares two texts", "name the column of the second with --pair"
             )
         return list(read_text_groups(paths, [data.text, data.pair, *data.negatives], data.label))
+
+    @classmethod
+    def read_eval(cls, paths: Sequence[str], data: TableConfig) -> list[Any]:
+        """See ``FineTuning``; with ``eval_score``, pairs with scores."""
+        if data.eval_score is None or data.pair is None:
+            return cls.read(paths, data)
+        return list(read_text_groups(paths, [data.text, data.pair], data.eval_score))
 
     @classmethod
     def texts(cls, sample: Any) -> list[str]:
@@ -259,13 +275,13 @@ class SentenceEmbedding(FineTuning):
                 (column(IDS, k),),
                 self.run.max_seq_len,
             )
-            for k in range(self.columns)
+            for k in range(len(samples[0].texts))
         ]
         values: dict[str, NDArray[Any]] = {
             TEXTS: text_numbers(samples),
             ROW: np.arange(len(samples)),
         }
-        if self.run.data.label is not None:
+        if samples[0].label is not None:
             values[LABELS] = np.array([self.target(sample) for sample in samples])
         return TokenizedRows(
             columns[0].starts,
@@ -330,7 +346,8 @@ class SentenceEmbedding(FineTuning):
     def forward(self, model: nn.Module, batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the embeddings of all texts, (columns, rows, hidden), and logits of classes."""
         module: Any = model
-        vectors = torch.stack([self._embed(module.backbone, batch, k) for k in range(self.columns)])
+        present = [k for k in range(self.columns) if column(IDS, k) in batch]
+        vectors = torch.stack([self._embed(module.backbone, batch, k) for k in present])
         logits = {self.name: vectors}
         if module.classifier is not None:
             logits["classes"] = module.classifier(pair_features(*vectors)).float()
@@ -355,7 +372,7 @@ class SentenceEmbedding(FineTuning):
             )
 
     def _sum(self, vectors: "Tensor", outputs: Outputs, batch: "Mapping[str, Tensor]") -> "Tensor":
-        match self.kind:
+        match self.loss_of(batch):
             case "multiple-negatives":
                 return multiple_negatives(list(vectors), self.options.scale).sum()
             case "triplet":
@@ -375,11 +392,11 @@ class SentenceEmbedding(FineTuning):
             best = outputs.logits["classes"].detach().argmax(-1)
             return {"prediction": best, "label": batch[LABELS]}
         units = F.normalize(vectors.detach(), dim=-1)
-        if self.kind == "multiple-negatives":
+        if self.loss_of(batch) == "multiple-negatives":
             return {"anchor": units[0], "text": units[1], ROW: batch[ROW]}
         units = units.double()
         similarity = (units[0] * units[1]).sum(-1)
-        if self.kind == "triplet":
+        if self.loss_of(batch) == "triplet":
             return {"similarity": similarity, "negative": (units[0] * units[2]).sum(-1)}
         return {"similarity": similarity, "label": batch[LABELS]}
 
@@ -391,7 +408,7 @@ class SentenceEmbedding(FineTuning):
         ``multiple-negatives``, ``accuracy`` is the fraction of anchors of which no text of the
         evaluation is nearer than their own, and ``mrr`` the mean of 1 / rank.
         """
-        if self.kind in SCORED:
+        if self.metric_names[0] == "spearman":
             pair = predictions["similarity"], predictions["label"]
             values = {"spearman": spearman(*pair), "pearson": pearson(*pair)}
             return {name: 0.0 if np.isnan(value) else value for name, value in values.items()}

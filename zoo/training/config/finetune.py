@@ -21,6 +21,8 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         text: column of the text; its number, from 1, in a file without a header.
         pair: column of the second text of a pair; ``None`` for single texts.
         negatives: columns of texts that do not belong to the first, for sentence embeddings.
+        eval_score: column of the score of pairs of texts in ``eval``, for sentence embeddings that
+            are trained without scores; ``None`` where ``eval`` has the columns of ``train``.
         label: column of the label, or of a target text; ``None`` for that of the task, mostly
             ``label``.
         choices: of multiple choice, the column of lists of choices, or one column for each choice;
@@ -41,6 +43,7 @@ class TableConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     text: str = "text"
     pair: str | None = None
     negatives: tuple[str, ...] = ()
+    eval_score: str | None = None
     label: str | None = None
     choices: tuple[str, ...] = ()
     labels: tuple[str, ...] | None = None

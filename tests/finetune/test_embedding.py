@@ -22,9 +22,9 @@ from tests.finetune.making import finetune, settings, setup_of, texts, write_tab
 from tests.inference.tasks.conftest import converted
 from tests.training.runs import assert_same, cut, records
 from tests.training.test_distributed import torchrun
-from zoo.errors import UsageError
+from zoo.errors import UsageError, ZooError
 from zoo.evaluate import make_evaluation
-from zoo.finetune.embedding import retrieval_metrics
+from zoo.evaluate.metrics import retrieval_metrics
 from zoo.finetune.embedding_losses import (
     cosent,
     cosine_error,
@@ -224,8 +224,8 @@ def test_duplicates_that_cannot_be_avoided_are_spread() -> None:
 
 def test_retrieval_by_hand() -> None:
     rng = np.random.default_rng(1)
-    anchors, found = (rng.normal(size=(30, 4)) for _ in range(2))
-    anchors, others = (v / np.linalg.norm(v, axis=1)[:, None] for v in (anchors, found))
+    drawn = rng.normal(size=(2, 30, 4))
+    anchors, others = drawn / np.linalg.norm(drawn, axis=2)[:, :, None]
     ranks = []
     for k, anchor in enumerate(anchors):
         order = sorted(range(30), key=lambda row: -float(anchor @ others[row]))
@@ -433,6 +433,6 @@ def test_what_does_not_fit_is_one_line(
     pretrained: Pretrained, tmp_path: Path, loss: str, changes: dict[str, Any], message: str
 ) -> None:
     model, _ = pretrained("BertModel")
-    with pytest.raises(zoo.errors.ZooError, match=message):
+    with pytest.raises(ZooError, match=message):
         finetune(tmp_path / "run", tree_of(model, table(tmp_path / "t.jsonl"), loss, **changes))
     assert not (tmp_path / "run").exists()

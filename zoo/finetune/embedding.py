@@ -1,7 +1,7 @@
 """Sentence embeddings: texts that belong together get similar vectors."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from zoo.data.readers.labelled import label_name, label_number, sort_labels
 from zoo.data.readers.text_groups import TextGroup, read_text_groups
 from zoo.errors import UsageError
-from zoo.evaluate.metrics import pearson, spearman
+from zoo.evaluate.metrics import pearson, retrieval_metrics, spearman
 from zoo.finetune.base import LABELS, FineTuning, require_known_label
 from zoo.finetune.embedding_losses import (
     cosent,
@@ -20,6 +20,13 @@ from zoo.finetune.embedding_losses import (
     multiple_negatives,
     pair_features,
     triplet,
+)
+from zoo.finetune.embedding_options import (
+    SCORED,
+    UNSCORED,
+    EmbeddingOptions,
+    Loss,
+    check_columns,
 )
 from zoo.finetune.order import LengthGroupedOrder, NoDuplicatesOrder
 from zoo.finetune.pooling import pool
@@ -37,49 +44,9 @@ if TYPE_CHECKING:
     from zoo.families.config import Config
     from zoo.training.state.pretrained import PretrainedInit
 
-Loss = Literal["multiple-negatives", "cosent", "cosine", "triplet", "softmax"]
-Mode = Literal["mean", "cls", "max", "mean_sqrt_len_tokens", "weightedmean", "lasttoken"]
-SCORED, UNSCORED = ("cosent", "cosine"), ("multiple-negatives", "triplet")
 IN_BATCH = ("multiple-negatives", "cosent")
 IDS, MASK, TEXTS, ROW = "input_ids", "attention_mask", "texts", "row"
 EMBED = "embed"  # task of the head
-RETRIEVED = 1024  # anchors that are compared with all texts at once
-
-
-class EmbeddingOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of ``SentenceEmbedding``.
-
-    Attributes:
-        loss: the loss, see ``SentenceEmbedding``; by default ``cosent`` with a column of labels,
-            and ``multiple-negatives`` without.
-        scale: factor of cosine similarities in ``multiple-negatives`` and ``cosent``.
-        margin: margin of ``triplet``.
-        score_range: lowest and highest score of the data, which ``cosine`` maps to 0 and 1.
-        pooling: how the vectors of tokens become one; ``None`` for that of the checkpoint, or else
-            the mean.
-        normalize: scale embeddings to unit length; ``None`` for that of the checkpoint, or else
-            not.
-        lowercase: lower-case the texts; ``None`` for that of the checkpoint, or else not.
-    """
-
-    loss: Loss | None = None
-    scale: float = 20.0
-    margin: float = 5.0
-    score_range: tuple[float, float] | None = None
-    pooling: Mode | None = None
-    normalize: bool | None = None
-    lowercase: bool | None = None
-
-    def __post_init__(self) -> None:
-        """Check the values.
-
-        Raises:
-            ValueError: a value is out of its range.
-        """
-        if self.scale <= 0 or self.margin < 0:
-            raise ValueError(f"scale is {self.scale} and margin {self.margin}, not positive")
-        if self.score_range is not None and not self.score_range[0] < self.score_range[1]:
-            raise ValueError(f"score_range is {self.score_range}, not the lowest score first")
 
 
 class SentenceEncoder(nn.Module):
@@ -116,27 +83,7 @@ class SentenceEmbedding(FineTuning):
     def __init__(self, *args: Any) -> None:
         self.classes: tuple[str, ...] = ()
         super().__init__(*args)
-        data, loss = self.run.data, self.kind
-        wrong = {
-            "needs scores or classes: name their column with --label": (
-                loss in (*SCORED, "softmax") and data.label is None
-            ),
-            "takes no labels: leave out --label": (loss in UNSCORED and data.label is not None),
-            "takes no negatives: leave out --negative": (
-                loss in (*SCORED, "softmax") and bool(data.negatives)
-            ),
-            "needs one negative: name its column with --negative": (
-                loss == "triplet" and len(data.negatives) != 1
-            ),
-            "is evaluated on its own columns: leave out data.eval_score": (
-                loss in (*SCORED, "softmax") and data.eval_score is not None
-            ),
-            "is evaluated on scores of other files: name them with --eval": (
-                data.eval_score is not None and not data.eval
-            ),
-        }
-        for remedy in (text for text, applies in wrong.items() if applies):
-            raise UsageError(f"the loss {loss} {remedy}")
+        check_columns(self.kind, self.run.data)
 
     @classmethod
     def for_family(cls, family: "Family") -> "type[FineTuning]":
@@ -434,21 +381,3 @@ def text_numbers(samples: Sequence[TextGroup]) -> "NDArray[np.int64]":
     return np.array(
         [[numbers.setdefault(text, len(numbers)) for text in s.texts] for s in samples], np.int64
     )
-
-
-def retrieval_metrics(
-    anchors: "NDArray[np.floating[Any]]", texts: "NDArray[np.floating[Any]]"
-) -> dict[str, float]:
-    """Return mean reciprocal rank and accuracy of retrieval; ties count for the anchor's own text.
-
-    Args:
-        anchors: embeddings of unit length, (n, hidden).
-        texts: embeddings of unit length, (n, hidden); row i belongs to anchor i.
-    """
-    ranks = []
-    for start in range(0, len(anchors), RETRIEVED):
-        similarity = anchors[start : start + RETRIEVED] @ texts.T
-        own = np.diagonal(similarity, offset=start)[:, None]
-        ranks.append(1 + (similarity > own).sum(1))
-    rank = np.concatenate(ranks)
-    return {"mrr": float((1 / rank).mean()), "accuracy": float((rank == 1).mean())}

@@ -259,10 +259,10 @@ def retrieval_metrics(anchors: "Floats", texts: "Floats") -> dict[str, float]:
     """
     import numpy as np
 
-    ranks = []
+    parts = []
     for start in range(0, len(anchors), RETRIEVED):
         similarity = anchors[start : start + RETRIEVED] @ texts.T
-        own = np.diagonal(similarity, offset=start)[:, None]
-        ranks.append(1 + (similarity > own).sum(1))
-    rank = np.concatenate(ranks)
+        expected = np.diagonal(similarity, offset=start)[:, None]
+        parts.append(1 + (similarity > expected).sum(1))
+    rank = np.concatenate(parts)
     return {"mrr": float((1 / rank).mean()), "accuracy": float((rank == 1).mean())}

@@ -107,8 +107,8 @@ class SentenceEmbedding(FineTuning):
             "normalize": known.normalize,
             "lowercase": known.lowercase,
         }
-        given = {name: value for name, value in run.task_args.items() if value is not None}
-        return msgspec.structs.replace(run, task_args={**defaults, **given})
+        settings = {name: value for name, value in run.task_args.items() if value is not None}
+        return msgspec.structs.replace(run, task_args={**defaults, **settings})
 
     @property
     def kind(self) -> Loss:

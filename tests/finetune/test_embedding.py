@@ -226,11 +226,14 @@ def test_retrieval_by_hand() -> None:
     rng = np.random.default_rng(1)
     drawn = rng.normal(size=(2, 30, 4))
     anchors, others = drawn / np.linalg.norm(drawn, axis=2)[:, :, None]
-    places = []
+    positions = []
     for k, anchor in enumerate(anchors):
         order = sorted(range(30), key=lambda row: -float(anchor @ others[row]))
-        places.append(1 + order.index(k))
-    expected = {"mrr": float(np.mean([1 / r for r in places])), "accuracy": places.count(1) / 30}
+        positions.append(1 + order.index(k))
+    expected = {
+        "mrr": float(np.mean([1 / r for r in positions])),
+        "accuracy": positions.count(1) / 30,
+    }
     assert retrieval_metrics(anchors, others) == pytest.approx(expected)
 
 

@@ -118,7 +118,7 @@ def test_the_other_losses_by_hand(vectors: torch.Tensor) -> None:
     near, far = np.linalg.norm(u - v, axis=1), np.linalg.norm(u - w, axis=1)
     expected = np.maximum(near - far + 1.0, 0)
     assert 0 < (expected == 0).sum() < 6
-    losses = triplet(*vectors[:3], margin=1.0)
+    losses = triplet(vectors[0], vectors[1], vectors[2], margin=1.0)
     assert losses.tolist() == pytest.approx(expected.tolist(), abs=1e-5)
     features = np.concatenate([u, v, np.abs(u - v)], axis=1)
     assert np.array_equal(pair_features(vectors[0], vectors[1]).numpy(), features)

@@ -65,7 +65,7 @@ class SentenceEmbedding(Evaluation):
 
         samples = read_text_groups(files, self.texts, self.label)[: self.limit]
         scores = np.array([label_number(s.label, s.location) for s in samples])
-        records = (TextExample(*s.texts, location=s.location) for s in samples)
+        records = (TextExample(s.texts[0], s.texts[1], location=s.location) for s in samples)
         cosines = np.array([added["similarity"] for _, added in self.task.stream(records)])
 
         def metrics(rows: "NDArray[np.integer[Any]]") -> dict[str, float]:

@@ -297,7 +297,7 @@ class SentenceEmbedding(FineTuning):
         vectors = torch.stack([self._embed(module.backbone, batch, k) for k in present])
         logits = {self.name: vectors}
         if module.classifier is not None:
-            logits["classes"] = module.classifier(pair_features(*vectors)).float()
+            logits["classes"] = module.classifier(pair_features(vectors[0], vectors[1])).float()
         return Outputs(logits)
 
     def _embed(self, backbone: Any, batch: "Mapping[str, Tensor]", number: int) -> "Tensor":
@@ -323,11 +323,11 @@ class SentenceEmbedding(FineTuning):
             case "multiple-negatives":
                 return multiple_negatives(list(vectors), self.options.scale).sum()
             case "triplet":
-                return triplet(*vectors, margin=self.options.margin).sum()
+                return triplet(vectors[0], vectors[1], vectors[2], self.options.margin).sum()
             case "cosine":
-                return cosine_error(*vectors, batch[LABELS]).sum()
+                return cosine_error(vectors[0], vectors[1], batch[LABELS]).sum()
             case "cosent":
-                loss = cosent(*vectors, batch[LABELS], scale=self.options.scale)
+                loss = cosent(vectors[0], vectors[1], batch[LABELS], self.options.scale)
                 return loss * vectors.shape[1]
             case "softmax":
                 return F.cross_entropy(outputs.logits["classes"], batch[LABELS], reduction="sum")

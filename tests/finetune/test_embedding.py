@@ -278,12 +278,12 @@ def test_an_evaluation_on_scores(hub_checkpoint: Make, tmp_path: Path, loss: str
     task = make_evaluation(TASK, trained.checkpoint, trained.session, **columns)
     metrics = dict(task.evaluate([held]).metrics)
     assert metrics.pop("samples") == 8
-    assert record["metrics"] == pytest.approx(metrics, abs=1e-5)
+    assert record["metrics"] == pytest.approx(metrics, abs=1e-3)
     rows = [json.loads(line) for line in held.read_text().splitlines()]
     pair = [torch.tensor(trained.embed([row[name] for row in rows])) for name in ("text", "pair")]
     scores = torch.tensor([row["score"] for row in rows])
     expected = float(reference_loss("cosent", pair, scores, None))
-    assert record["loss"] == pytest.approx(expected, abs=1e-4)
+    assert record["loss"] == pytest.approx(expected, rel=1e-3)
 
 
 def encoder(hub_checkpoint: Make, path: Path, pooling: Pooling) -> Path:

@@ -101,5 +101,8 @@ def _tiny() -> Recipe:
     stages = {"generator_depth_ratio": 1.0, "generator_fraction": 0.5, "temperature": 2.0}
     changes = {**TINY_CONFIG, "max_positions": 128}
     return tiny_recipe(
-        "replaced-token-detection", objective_args={**DETECTION, **stages}, config=changes
+        "replaced-token-detection",
+        objective_args={**DETECTION, **stages},
+        config=changes,
+        max_steps=600,
     )

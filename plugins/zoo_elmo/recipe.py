@@ -20,12 +20,12 @@ def recipe(size: str) -> Recipe:
     if size == "tiny":
         return Recipe(
             objective=OBJECTIVE,
-            config={"dropout": 0.0},
+            config={"dropout": 0.0, "lstm_size": 128, "projection_size": 64},
             vocab_size=4096,
             seq_len=WINDOW,
             global_batch_tokens=32 * WINDOW,
-            max_steps=500,
-            optimizer=OptimizerConfig(learning_rate=0.03),
+            max_steps=800,
+            optimizer=OptimizerConfig(learning_rate=0.01),
             lr_scheduler=LRSchedulerConfig(name="cosine", warmup_steps=20, min_lr_ratio=0.1),
         )
     tokens = ROWS * WINDOW

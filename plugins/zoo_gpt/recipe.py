@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe
+from zoo.families.recipe import TINY_CONFIG, LRSchedulerConfig, OptimizerConfig, Recipe
 
 OBJECTIVE = "causal-lm"
 BROWN: dict[str, Any] = {"betas": (0.9, 0.95), "weight_decay": 0.1}
@@ -27,7 +27,9 @@ PRESETS = {
 def recipe(size: str) -> Recipe:
     """Return the papers' settings, or for ``tiny`` those of a few minutes on two cores."""
     if size == "tiny":
-        return replace(_recipe(32, 128, 500, 50, 2e-3, end=0.1, **BROWN), vocab_size=4096)
+        settings = _recipe(64, 64, 800, 50, 4e-3, end=0.1, **BROWN)
+        dry = {**TINY_CONFIG, "embedding_dropout": 0.0}
+        return replace(settings, vocab_size=1024, config=dry)
     return _first() if size == "gpt" else _second(RATES[size])
 
 

@@ -27,7 +27,7 @@ PRESETS = {
 def recipe(size: str) -> Recipe:
     """Return the papers' settings, or for ``tiny`` those of a few minutes on two cores."""
     if size == "tiny":
-        settings = _recipe(64, 64, 800, 50, 4e-3, end=0.1, **BROWN)
+        settings = _recipe(32, 128, 800, 50, 4e-3, end=0.1, **BROWN)
         dry = {**TINY_CONFIG, "embedding_dropout": 0.0}
         return replace(settings, vocab_size=1024, config=dry)
     return _first() if size == "gpt" else _second(RATES[size])

@@ -249,4 +249,5 @@ def test_final_model_of_a_run_embeds_texts(isolated: None, tmp_path: Path) -> No
     assert zoo("convert", hub, "-o", back).returncode == 0  # the published layout
     result = zoo("run", "embed", bare, "a text")
     assert result.returncode == 0, result.stderr
-    assert len(json.loads(result.stdout)["embedding"]) == 2 * CONFIG.projection_size
+    size = written["config"]["projection_size"]
+    assert len(json.loads(result.stdout)["embedding"]) == 2 * size

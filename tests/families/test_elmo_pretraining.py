@@ -12,7 +12,6 @@ from safetensors.torch import load_file
 
 from tests.families.elmo_files import published
 from tests.families.elmo_streams import (
-    CONFIG,
     ELMO,
     losses,
     make_model,

@@ -254,6 +254,21 @@ def test_the_model_answers_and_converts(pretrained: Pretrained, tmp_path: Path) 
     assert result["answer"] in "b c d"
 
 
+@pytest.mark.parametrize("family", ["albert", "deberta", "distilbert", "electra", "roberta"])
+def test_families_learn_from_random_weights(tmp_path: Path, family: str) -> None:
+    """And an evaluation of the model has the metrics of its run."""
+    data = questions_about_letters(tmp_path / "t.jsonl", 30, unanswerable=True)
+    changes = {"task": TASK, "vocab_size": 300, "max_seq_len": 32, "max_steps": 2}
+    tree = settings(family, data, **changes, data={"eval": [str(data)]})
+    run = finetune(tmp_path / "run", {**tree, "eval_steps": 2, "save_steps": 2})
+    (record,) = records(run, "validation")
+    loaded = zoo.load(run / "model", backend="cpu")
+    task = make_evaluation(TASK, loaded.checkpoint, loaded.session, seq_len=32)
+    expected = dict(task.evaluate([data]).metrics)
+    assert expected.pop("questions") == 30
+    assert record["metrics"] == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("family", ["gpt", "t5"])
 def test_families_without_a_classification_token(tmp_path: Path, family: str) -> None:
     """They learn from the windows that have the answer, and nothing from the others."""
@@ -282,6 +297,8 @@ def test_what_does_not_fit(pretrained: Pretrained, tmp_path: Path) -> None:
     data = questions_about_letters(tmp_path / "t.jsonl")
     tree = settings(model, data, task=TASK, task_args={"doc_strid": 3})
     refused(tmp_path, tree, "question-answering has no option 'doc_strid'; did you mean doc_stri")
+    tree = settings(model, data, task=TASK, task_args={"max_answer_len": 0})
+    refused(tmp_path, tree, "max_answer_len is 0, not positive")
     tree = settings(model, data, task=TASK, max_seq_len=12, task_args={"doc_stride": 11})
     refused(tmp_path, tree, "has no room for the context")
     tree = settings("elmo", data, task=TASK)

@@ -195,6 +195,24 @@ def test_the_model_converts(pretrained: Pretrained, tmp_path: Path) -> None:
     torch.testing.assert_close(logits, expected, atol=1e-5, rtol=0)
 
 
+def test_a_causal_model_converts(tmp_path: Path) -> None:
+    """With the logits of the class with two heads, of which it trains the one of choices."""
+    import transformers
+
+    changes = {"task": TASK, "vocab_size": 300, "max_steps": 1}
+    run = finetune(tmp_path / "run", settings("gpt", chosen(tmp_path / "t.jsonl"), **changes))
+    done = warm.zoo("convert", run / "model", "--to", "hub", "-o", tmp_path / "hub")
+    assert done.returncode == 0, done.stderr
+    kind: Any = transformers.GPT2DoubleHeadsModel
+    reference = kind.from_pretrained(tmp_path / "hub").eval()
+    ids = torch.arange(5, 29).view(1, 4, 6)
+    with torch.no_grad():
+        expected = reference(ids, mc_token_ids=torch.full((1, 4), 5)).mc_logits
+    loaded = zoo.load(run / "model", backend="cpu")
+    logits = loaded.session.run({"input_ids": ids.numpy()}, ("mc_logits",))["mc_logits"]
+    torch.testing.assert_close(torch.from_numpy(logits), expected, atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize("family", ["albert", "deberta", "distilbert", "electra", "gpt", "roberta"])
 def test_families_learn_from_random_weights(tmp_path: Path, family: str) -> None:
     data = chosen(tmp_path / "t.jsonl", 80)

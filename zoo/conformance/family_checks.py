@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from torch import Tensor, nn
 
 from zoo.conformance.golden import Golden
-from zoo.conformance.smoke_train import HEAD, smoke_finetune, smoke_train
+from zoo.conformance.smoke_train import smoke_finetune, smoke_train
 from zoo.errors import UsageError, VerificationError
 from zoo.export.parts import NEW, with_cache
 from zoo.export.trace import Example
@@ -25,6 +25,7 @@ from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.families.onnx import LOGITS
 from zoo.families.random_inputs import CHOICES, axis_lengths, random_inputs, randomize_weights
+from zoo.finetune import task_type
 from zoo.io.tensors.formats import TensorInfo
 from zoo.nn.generation import GenerationMixin
 from zoo.weights import match_tensors
@@ -324,16 +325,21 @@ class FamilyChecks:
         require(np.isfinite(losses).all(), f"the losses are not finite: {losses}")
         require(np.mean(losses[-5:]) < np.mean(losses[:5]), f"the loss does not decrease: {losses}")
 
-    def check_fine_tuning(self, directory: Path) -> None:
+    def check_fine_tuning(self, directory: Path, task: str) -> None:
         """Check that a model of the size ``tiny`` learns to tell two kinds of words apart.
 
+        Args:
+            directory: directory of the run.
+            task: a task of ``zoo finetune``, one of ``SMOKE_TASKS``.
+
         Raises:
-            UsageError: the family cannot classify texts, or no tokenizer can be trained for it.
+            UsageError: the family has no head for it, or no tokenizer can be trained.
             VerificationError: the loss is not finite, or does not decrease.
         """
-        if HEAD not in self.family.heads():
-            raise UsageError(f"{self.family.name} has no head {HEAD}")
-        losses = smoke_finetune(self.family, directory)
+        head = task_type(task).head
+        if head not in self.family.heads():
+            raise UsageError(f"{self.family.name} has no head {head}")
+        losses = smoke_finetune(self.family, directory, task)
         require(np.isfinite(losses).all(), f"the losses are not finite: {losses}")
         decrease = np.mean(losses[:5]) - np.mean(losses[-5:])
         require(decrease > 0.1, f"the loss does not decrease: {losses}")

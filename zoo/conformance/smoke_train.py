@@ -62,16 +62,18 @@ def training_losses(path: Path) -> list[float]:
     return [sum(record["losses"][name] for name in terms) for record in records]
 
 
-HEAD = "sequence-classification"
+# task of fine-tuning -> number of steps
+SMOKE_TASKS = {"text-classification": 40, "question-answering": 25, "multiple-choice": 25}
 WORDS = ("good", "fine", "great", "bad", "poor", "weak")  # the first three are of one label
 
 
-def smoke_finetune(family: Family, path: Path) -> list[float]:
+def smoke_finetune(family: Family, path: Path, task: str) -> list[float]:
     """Fine-tune a model of the size ``tiny`` with random weights to tell two kinds of words apart.
 
     Args:
-        family: the family of an installed plugin, with the head ``sequence-classification``.
+        family: the family of an installed plugin, with the head of the task.
         path: directory of the run, beside which the table is written.
+        task: one of ``SMOKE_TASKS``.
 
     Returns:
         the training loss of each step.
@@ -80,23 +82,36 @@ def smoke_finetune(family: Family, path: Path) -> list[float]:
     from zoo.training.distributed.context import DistContext
     from zoo.training.entrypoints import train
 
-    rows = [
-        f"{' '.join(['the'] * (number % 5))} {word} day {number}\t{int(word in WORDS[:3])}"
-        for number in range(40)
-        for word in WORDS
-    ]
-    table = path.with_suffix(".tsv")
-    table.write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+    rows = [_sample(task, number, word) for number in range(40) for word in WORDS]
+    table = path.with_suffix(".jsonl")
+    table.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     settings = {
         "family": family.name,
-        "task": "text-classification",
+        "task": task,
         "data": {"train": [str(table)]},
         "preset": "default",
         "vocab_size": 400,
-        "max_steps": 40,
+        "max_steps": SMOKE_TASKS[task],
         "logging_steps": 1,
         "optimizer": {"learning_rate": 1e-3},
         "report_to": [],
     }
     train(settings, {}, path, DistContext.initialize("cpu"), kind=FINETUNE)
     return training_losses(path)
+
+
+def _sample(task: str, number: int, word: str) -> dict[str, Any]:
+    """Return a row of a table: a label, the place or the choice of a word."""
+    good, text = word in WORDS[:3], " ".join([*["the"] * (number % 5), word, "day", str(number)])
+    if task == "question-answering":
+        answers = {"text": [word], "answer_start": [text.index(word)]}
+        return {"question": "which?", "context": text, "answers": answers}
+    if task == "multiple-choice":
+        other = WORDS[number % 3 + 3 * good]
+        choices, label = ([word, other], 0) if number % 2 else ([other, word], 1)
+        return {
+            "context": f"day {number}",
+            "choices": choices,
+            "label": label if good else 1 - label,
+        }
+    return {"text": text, "label": int(good)}

@@ -54,6 +54,15 @@ class QuestionOptions(Options, frozen=True, kw_only=True):
     max_answer_len: int = MAX_ANSWER_LEN
     null_threshold: float = 0.0
 
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: the length of answers is not positive.
+        """
+        if self.max_answer_len < 1:
+            raise ValueError(f"max_answer_len is {self.max_answer_len}, not positive")
+
 
 class QuestionWindow(NamedTuple):
     """A row of the data.

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import pytest
 
 from zoo.conformance.family_checks import FamilyChecks
+from zoo.conformance.smoke_train import SMOKE_TASKS
 from zoo.errors import UsageError
 
 NO_GOLDEN_FILE = pytest.param(
@@ -38,11 +39,12 @@ class FamilyTests(FamilyChecks):
     golden: ClassVar[Path | None] = None
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrize the tests with the arguments ``head``, ``size`` or ``golden_file``."""
+        """Parametrize the tests with ``head``, ``size``, ``task`` or ``golden_file``."""
         files = sorted(self.golden.glob("*.safetensors")) if self.golden else []
         values: Mapping[str, list[Any]] = {
             "head": list(self.family.heads()),
             "size": list(self.family.sizes()),
+            "task": list(SMOKE_TASKS),
             "golden_file": [pytest.param(path, id=path.stem) for path in files] or [NO_GOLDEN_FILE],
         }
         for name in values:  # in a fixed order: parallel runs compare what they collected
@@ -130,11 +132,11 @@ class FamilyTests(FamilyChecks):
             pytest.skip(f"no recipe: {error}")
         self.check_loss_decreases(tmp_path / "run")
 
-    def test_fine_tuning(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Check that a model with random weights learns a tiny classification task."""
+    def test_fine_tuning(self, task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Check that a model with random weights learns a tiny task."""
         monkeypatch.setenv("ZOO_HOME", str(tmp_path / "home"))
         try:
-            self.check_fine_tuning(tmp_path / "run")
+            self.check_fine_tuning(tmp_path / "run", task)
         except UsageError as error:
             pytest.skip(f"no fine-tuning: {error}")
 

@@ -22,6 +22,7 @@ SETTINGS = {
     "label": "data.label",
     "prefix": "data.prefix",
     "choices": "data.choices",
+    "doc_stride": "task_args.doc_stride",
     "preset": "preset",
     "freeze": "freeze_layers",
     "tokenizer": "tokenizer",
@@ -72,6 +73,12 @@ is held out. RUN/config.yaml lists all settings; --set changes any of them."""
 @click.option("--prefix", metavar="TEXT", help="Text before each source of seq2seq.")
 @click.option(
     "--choices", multiple=True, metavar="COL", help="Column of the choices, or of each of them."
+)
+@click.option(
+    "--doc-stride",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Tokens that windows over a long context share.  [default: 128]",
 )
 @click.option("--preset", metavar="NAME", help="Defaults: paper, stable, or the family's others.")
 @click.option(

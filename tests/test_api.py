@@ -56,7 +56,7 @@ def test_a_name_that_nothing_has_is_refused() -> None:
 def test_importing_zoo_and_its_tasks_is_cheap() -> None:
     code = (
         "import sys, zoo, zoo.api, zoo.inference.tasks;"
-        "import zoo.inference.tasks.inputs, zoo.inference.tasks.embed;"
+        "import zoo.inference.processing.inputs, zoo.inference.tasks.embed;"
         "print(sorted({'torch', 'numpy', 'tokenizers', 'onnxruntime'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

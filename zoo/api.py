@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from zoo.checkpoint import Checkpoint
     from zoo.inference import Session
+    from zoo.inference.processing.entities import Aggregate
     from zoo.inference.tasks.base import Task
-    from zoo.inference.tasks.entities import Aggregate
     from zoo.tokenizers import TextTokenizer
 
 Backend = Literal["auto", "cpu", "cuda", "onnx"]
@@ -117,8 +117,8 @@ class Model:
             >>> vectors[0] @ vectors[1]  # doctest: +SKIP
             np.float32(0.788)
         """
+        from zoo.inference.processing.records import as_records
         from zoo.inference.tasks.embed import Embed
-        from zoo.inference.tasks.records import as_records
 
         return Embed(self.checkpoint, self.session, self.tokenizer).vectors(as_records(texts))
 
@@ -141,8 +141,8 @@ class Model:
             UsageError: ``batch_size`` is not positive.
         """
         from zoo.errors import UsageError
+        from zoo.inference.processing.records import as_records
         from zoo.inference.tasks.embed import Embed
-        from zoo.inference.tasks.records import as_records
 
         if batch_size is not None and batch_size < 1:
             raise UsageError(f"a batch of {batch_size} texts is not possible", "give 1 or more")
@@ -347,8 +347,8 @@ class Model:
             >>> for piece in model.stream("Once upon a"):  # doctest: +SKIP
             ...     print(piece, end="", flush=True)
         """
+        from zoo.inference.processing.records import as_records
         from zoo.inference.tasks.generate import Generate
-        from zoo.inference.tasks.records import as_records
         from zoo.inference.tasks.seq2seq import Seq2Seq
 
         kind = Seq2Seq if Seq2Seq.name in self.checkpoint.head.tasks else Generate
@@ -363,8 +363,8 @@ class Model:
         arrays: bool = False,
         **options: Any,
     ) -> list[dict[str, Any]]:
+        from zoo.inference.processing.records import as_records
         from zoo.inference.tasks import make_task
-        from zoo.inference.tasks.records import as_records
 
         task: Task = make_task(
             name, self.checkpoint, self.session, tokenizer=self.tokenizer, **options

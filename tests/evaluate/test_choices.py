@@ -11,7 +11,7 @@ from tests import warm
 from tests.evaluate.conftest import Small
 from zoo.errors import UsageError
 from zoo.evaluate import make_evaluation
-from zoo.evaluate.choices import MultipleChoice
+from zoo.evaluate.labelled.choices import MultipleChoice
 
 TASK = "multiple-choice"
 ROWS: list[dict[str, Any]] = [

@@ -25,7 +25,7 @@ from tests.training.test_distributed import torchrun
 from zoo.data.readers.questions import AnswerSpan, read_questions
 from zoo.errors import UsageError, VerificationError
 from zoo.evaluate import make_evaluation
-from zoo.finetune.answers import answer_tokens
+from zoo.finetune.tasks.answers import answer_tokens
 from zoo.training.optim.lr_scheduler import lr_multiplier
 
 TASK = "question-answering"

@@ -25,17 +25,17 @@ from tests.training.test_distributed import torchrun
 from zoo.errors import UsageError, ZooError
 from zoo.evaluate import make_evaluation
 from zoo.evaluate.metrics import retrieval_metrics
-from zoo.finetune.embedding_losses import (
+from zoo.finetune.order import NoDuplicatesOrder
+from zoo.finetune.runs import FINETUNE
+from zoo.finetune.tasks.embedding_losses import (
     cosent,
     cosine_error,
     multiple_negatives,
     pair_features,
     triplet,
 )
-from zoo.finetune.order import NoDuplicatesOrder
-from zoo.finetune.pooling import pool
-from zoo.finetune.runs import FINETUNE
-from zoo.inference.tasks.pooling import pool as numpy_pool
+from zoo.finetune.tasks.pooling import pool
+from zoo.inference.processing.pooling import pool as numpy_pool
 from zoo.tokenizers.pooling import MODES, Pooling, hub_pooling_files
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import resume

@@ -9,8 +9,8 @@ from tests.training.cases import cases, dry
 from tests.training.runs import small
 from zoo.data.rng import generator
 from zoo.objectives.losses.cross_entropy import IGNORED
+from zoo.training.devices.static_shapes import collate_static
 from zoo.training.setup import build_setup
-from zoo.training.static_shapes import collate_static
 
 pytestmark = pytest.mark.usefixtures("shared_home")
 STATEFUL = "bidirectional-lm"  # its batches have as many characters as there are distinct words

@@ -104,7 +104,7 @@ class HarnessMethods:
         return results
 
     def _generate(self, contexts: Sequence[str], settings: dict[str, Any]) -> Iterator[str]:
-        from zoo.inference.tasks.records import as_records
+        from zoo.inference.processing.records import as_records
 
         model = self.model
         settings = {"max_new_tokens": self.max_gen_toks, **settings}

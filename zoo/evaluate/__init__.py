@@ -30,30 +30,36 @@ EVALUATIONS = {
         "Detect tokens that were replaced.",
     ),
     "text-classification": (
-        "zoo.evaluate.labelled:TextClassification",
+        "zoo.evaluate.labelled.texts:TextClassification",
         "Predict the label of texts or pairs.",
     ),
-    "regression": ("zoo.evaluate.labelled:Regression", "Predict a number for texts or pairs."),
+    "regression": (
+        "zoo.evaluate.labelled.texts:Regression",
+        "Predict a number for texts or pairs.",
+    ),
     "token-classification": (
-        "zoo.evaluate.words:TokenClassification",
+        "zoo.evaluate.labelled.words:TokenClassification",
         "Predict the label of each word.",
     ),
-    "multi-label": ("zoo.evaluate.labelled:MultiLabel", "Predict all labels of texts or pairs."),
+    "multi-label": (
+        "zoo.evaluate.labelled.texts:MultiLabel",
+        "Predict all labels of texts or pairs.",
+    ),
     "sentence-embedding": (
-        "zoo.evaluate.similarity:SentenceEmbedding",
+        "zoo.evaluate.labelled.similarity:SentenceEmbedding",
         "Correlate similarities of texts with scores.",
     ),
     "causal-lm": (
-        "zoo.evaluate.completions:Completions",
+        "zoo.evaluate.labelled.completions:Completions",
         "Predict the tokens of completions of prompts.",
     ),
-    "seq2seq": ("zoo.evaluate.generated:Seq2Seq", "Generate the targets of sources."),
+    "seq2seq": ("zoo.evaluate.labelled.generated:Seq2Seq", "Generate the targets of sources."),
     "question-answering": (
-        "zoo.evaluate.answers:QuestionAnswering",
+        "zoo.evaluate.labelled.answers:QuestionAnswering",
         "Answer questions by spans of their contexts.",
     ),
     "multiple-choice": (
-        "zoo.evaluate.choices:MultipleChoice",
+        "zoo.evaluate.labelled.choices:MultipleChoice",
         "Choose one of several texts for a context.",
     ),
 }

@@ -13,30 +13,30 @@ if TYPE_CHECKING:
 # name -> (class, one-line help)
 TASKS = {
     "text-classification": (
-        "zoo.finetune.classification:TextClassification",
+        "zoo.finetune.tasks.classification:TextClassification",
         "One label of a text or a pair of texts.",
     ),
-    "regression": ("zoo.finetune.regression:Regression", "A number for a text or a pair."),
+    "regression": ("zoo.finetune.tasks.regression:Regression", "A number for a text or a pair."),
     "token-classification": (
-        "zoo.finetune.tokens:TokenClassification",
+        "zoo.finetune.tasks.tokens:TokenClassification",
         "A label of each word: entities, parts of speech.",
     ),
-    "multi-label": ("zoo.finetune.multi_label:MultiLabel", "Any number of labels of a text."),
+    "multi-label": ("zoo.finetune.tasks.multi_label:MultiLabel", "Any number of labels of a text."),
     "sentence-embedding": (
-        "zoo.finetune.embedding:SentenceEmbedding",
+        "zoo.finetune.tasks.embedding:SentenceEmbedding",
         "Similar vectors of texts that belong together.",
     ),
     "causal-lm": (
-        "zoo.finetune.causal:CausalLanguageModelling",
+        "zoo.finetune.tasks.causal:CausalLanguageModelling",
         "The next token of texts, or of completions of prompts.",
     ),
-    "seq2seq": ("zoo.finetune.seq2seq:Seq2Seq", "A target text for a source text."),
+    "seq2seq": ("zoo.finetune.tasks.seq2seq:Seq2Seq", "A target text for a source text."),
     "question-answering": (
-        "zoo.finetune.answers:QuestionAnswering",
+        "zoo.finetune.tasks.answers:QuestionAnswering",
         "The span of a context that answers a question, or none.",
     ),
     "multiple-choice": (
-        "zoo.finetune.choices:MultipleChoice",
+        "zoo.finetune.tasks.choices:MultipleChoice",
         "One of several texts for a context.",
     ),
 }

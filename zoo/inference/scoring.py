@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.errors import NonFiniteError, UsageError
 from zoo.families.onnx import LOGITS
-from zoo.inference.tasks.batching import plan_batches
+from zoo.inference.processing.batching import plan_batches
 from zoo.io.progress import progress
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import torch
 from zoo.data.packing import EpochShuffle
 from zoo.data.rng import generator
 from zoo.objectives.base import Batch, Example, ExampleDataset, Objective, TrainingObjective
-from zoo.training.device_transfer import DeviceTransfer, PendingBatches
+from zoo.training.devices.static_shapes import collate_static
+from zoo.training.devices.transfer import DeviceTransfer, PendingBatches
 from zoo.training.distributed.context import DistContext
 from zoo.training.setup import TrainSetup, build_dataset
-from zoo.training.static_shapes import collate_static
 
 
 class RowOrder(Protocol):

@@ -29,7 +29,7 @@ from zoo.training.config.schema import (
     errors_naming,
     validate_config,
 )
-from zoo.training.deterministic import deterministic_algorithms
+from zoo.training.devices.deterministic import deterministic_algorithms
 from zoo.training.distributed.context import DistContext
 from zoo.training.graceful_shutdown import handle_signals
 from zoo.training.setup import TrainSetup, build_setup

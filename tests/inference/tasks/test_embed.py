@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from tests.inference.tasks.conftest import Small
 from zoo.api import Model
+from zoo.inference.processing.records import as_records
 from zoo.inference.tasks.base import TaskWarning
 from zoo.inference.tasks.embed import Embed
-from zoo.inference.tasks.records import as_records
 from zoo.tokenizers.pooling import Pooling
 
 SENTENCES = [

@@ -19,7 +19,7 @@ from zoo.convert import convert
 from zoo.errors import UsageError
 from zoo.export.session import open_or_export
 from zoo.hub.source import CheckpointDir
-from zoo.inference.tasks.entities import AGGREGATES
+from zoo.inference.processing.entities import AGGREGATES
 
 LABELS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC", "MISC")
 NAMES = {"id2label": {str(k): label for k, label in enumerate(LABELS)}}

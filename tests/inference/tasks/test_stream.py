@@ -9,10 +9,10 @@ import torch
 from tests.inference.tasks.conftest import Small
 from zoo.api import Model
 from zoo.errors import UsageError, VerificationError
+from zoo.inference.processing.inputs import read_records
+from zoo.inference.processing.records import TextExample, as_records
 from zoo.inference.tasks import TASKS, make_task
 from zoo.inference.tasks.embed import Embed
-from zoo.inference.tasks.inputs import read_records
-from zoo.inference.tasks.records import TextExample, as_records
 from zoo.inference.torch_session import TorchSession
 
 

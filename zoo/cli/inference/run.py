@@ -10,7 +10,7 @@ from zoo.cli.options import backend_options, common_options, hub_options, refere
 from zoo.inference.tasks import TASKS
 
 if TYPE_CHECKING:
-    from zoo.inference.tasks.records import TextExample
+    from zoo.inference.processing.records import TextExample
 
 EPILOG = """\b
 Examples:
@@ -271,9 +271,9 @@ def _prepared(
     """Return the task and its input records."""
     from zoo.convert.on_first_use import resolve_checkpoint
     from zoo.export.session import open_or_export
+    from zoo.inference.processing.inputs import read_records
     from zoo.inference.tasks import make_task, task_type
     from zoo.inference.tasks.checks import require_head
-    from zoo.inference.tasks.inputs import read_records
 
     source, kind, keys = options.pop("source"), options.pop("kind"), task_type(name).keys
     records = read_records(texts, source, kind=kind, keys=keys)
@@ -293,7 +293,7 @@ def _continuations(records: "Iterator[TextExample]", context: str) -> "Iterator[
     from dataclasses import replace
 
     from zoo.errors import UsageError
-    from zoo.inference.tasks.records import validate_text
+    from zoo.inference.processing.records import validate_text
 
     validate_text(context, "--context")
     for record in records:

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from zoo.inference.tasks.base import BatchTask, EncodedExample
-from zoo.inference.tasks.batching import Batch
-from zoo.inference.tasks.checks import require_finite
-from zoo.inference.tasks.records import RecordKeys
-from zoo.inference.tasks.spans import Candidates, SpanSearch
-from zoo.inference.tasks.windows import (
+from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.records import RecordKeys
+from zoo.inference.processing.spans import Candidates, SpanSearch
+from zoo.inference.processing.windows import (
     WINDOW_TOKENS,
     Window,
     require_room,
     split_context,
     window_stride,
 )
+from zoo.inference.tasks.base import BatchTask, EncodedExample
+from zoo.inference.tasks.checks import require_finite
 
 if TYPE_CHECKING:
     from zoo.tokenizers import Encoded

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from zoo.errors import NonFiniteError, UsageError
-from zoo.inference.tasks.batching import MAX_BATCH_TOKENS, Batch, collate, plan_batches
+from zoo.inference.processing.batching import MAX_BATCH_TOKENS, Batch, collate, plan_batches
+from zoo.inference.processing.records import RecordKeys, TextExample
 from zoo.inference.tasks.checks import max_length, require_finite, require_head, token_limits
-from zoo.inference.tasks.records import RecordKeys, TextExample
 from zoo.io.limits import MAX_TEXT_CHARACTERS
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import NonFiniteError, UsageError
-from zoo.inference.tasks.records import TextExample
+from zoo.inference.processing.records import TextExample
 
 if TYPE_CHECKING:
     import numpy as np

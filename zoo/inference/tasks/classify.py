@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.families.config import Problem
+from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.entities import AGGREGATES, Aggregate, TokenProbs, entities
+from zoo.inference.processing.numbers import sigmoid, softmax
 from zoo.inference.tasks.base import BatchTask, EncodedExample
-from zoo.inference.tasks.batching import Batch
-from zoo.inference.tasks.entities import AGGREGATES, Aggregate, TokenProbs, entities
-from zoo.inference.tasks.numbers import sigmoid, softmax
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,11 +4,11 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.numbers import short_floats
+from zoo.inference.processing.pooling import pool
+from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.base import BatchTask, EncodedExample, TaskWarning
-from zoo.inference.tasks.batching import Batch
-from zoo.inference.tasks.numbers import short_floats
-from zoo.inference.tasks.pooling import pool
-from zoo.inference.tasks.records import TextExample
 from zoo.tokenizers.pooling import Pooling
 
 if TYPE_CHECKING:

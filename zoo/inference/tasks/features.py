@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
+from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.numbers import short_floats
 from zoo.inference.tasks.base import BatchTask, EncodedExample
-from zoo.inference.tasks.batching import Batch
 from zoo.inference.tasks.checks import require_finite
-from zoo.inference.tasks.numbers import short_floats
 
 if TYPE_CHECKING:
     import numpy as np

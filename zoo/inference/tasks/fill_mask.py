@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
+from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.numbers import softmax
 from zoo.inference.tasks.base import BatchTask, EncodedExample
-from zoo.inference.tasks.batching import Batch
-from zoo.inference.tasks.numbers import softmax
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
 from zoo.inference.generation.config import GenerationConfig
+from zoo.inference.processing.batching import Batch
+from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.base import BatchTask, EncodedExample
-from zoo.inference.tasks.batching import Batch
-from zoo.inference.tasks.records import TextExample
 
 if TYPE_CHECKING:
     from torch import Tensor

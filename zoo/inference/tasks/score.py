@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from zoo.errors import UsageError
+from zoo.inference.processing.records import RecordKeys
 from zoo.inference.tasks.base import EncodedExample, Task
-from zoo.inference.tasks.records import RecordKeys
 
 if TYPE_CHECKING:
     from zoo.inference.scoring import ScoredRow

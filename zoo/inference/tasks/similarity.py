@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from zoo.inference.processing.pooling import unit
+from zoo.inference.processing.records import RecordKeys
 from zoo.inference.tasks.base import EncodedExample
 from zoo.inference.tasks.embed import Embed
-from zoo.inference.tasks.pooling import unit
-from zoo.inference.tasks.records import RecordKeys
 from zoo.tokenizers import Encoded
 
 if TYPE_CHECKING:

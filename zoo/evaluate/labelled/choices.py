@@ -8,9 +8,9 @@ from zoo.data.readers.choices import ChoiceColumns, ChoiceSample, read_choices
 from zoo.errors import UsageError
 from zoo.evaluate.base import Evaluation, Result
 from zoo.evaluate.metrics import bootstrap_samples
-from zoo.inference.tasks.batching import MAX_BATCH_TOKENS, collate, plan_batches
+from zoo.inference.processing.batching import MAX_BATCH_TOKENS, collate, plan_batches
+from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.checks import max_length, require_finite, token_limits
-from zoo.inference.tasks.records import TextExample
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,9 +17,9 @@ from zoo.errors import UsageError
 from zoo.evaluate.base import Evaluation, Result
 from zoo.evaluate.entities import entity_counts, entity_scores
 from zoo.evaluate.metrics import bootstrap_samples, class_scores, confusion_matrix
+from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.checks import require_head
 from zoo.inference.tasks.classify import Classify
-from zoo.inference.tasks.records import TextExample
 
 if TYPE_CHECKING:
     import numpy as np

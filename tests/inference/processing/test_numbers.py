@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from zoo.inference.tasks.numbers import short_floats, sigmoid, softmax
+from zoo.inference.processing.numbers import short_floats, sigmoid, softmax
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from zoo.errors import UsageError, VerificationError
-from zoo.inference.tasks.records import (
+from zoo.inference.processing.records import (
     SPLIT,
     RecordKeys,
     TextExample,

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from zoo.inference.tasks.pooling import pool
+from zoo.inference.processing.pooling import pool
 from zoo.tokenizers.pooling import Pooling
 
 # two texts, of 3 tokens and of 1; the values at padding must have no effect

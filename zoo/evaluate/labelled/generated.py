@@ -9,9 +9,9 @@ from zoo.data.readers.text_to_text import TextToText, read_text_to_text
 from zoo.evaluate.base import Evaluation, Result
 from zoo.evaluate.metrics import bootstrap_samples
 from zoo.inference.likelihood import Seq2SeqLikelihood
+from zoo.inference.processing.records import TextExample
 from zoo.inference.scoring import ScoredRow, TextScore
 from zoo.inference.tasks.checks import require_head
-from zoo.inference.tasks.records import TextExample
 from zoo.inference.tasks.seq2seq import Seq2Seq as Generation
 from zoo.io.limits import MAX_NEW_TOKENS
 

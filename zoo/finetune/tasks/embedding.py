@@ -14,23 +14,23 @@ from zoo.data.readers.text_groups import TextGroup, read_text_groups
 from zoo.errors import UsageError
 from zoo.evaluate.metrics import pearson, retrieval_metrics, spearman
 from zoo.finetune.base import LABELS, FineTuning, require_known_label
-from zoo.finetune.embedding_losses import (
+from zoo.finetune.order import LengthGroupedOrder, NoDuplicatesOrder
+from zoo.finetune.rows import TokenizedRows, tokenize
+from zoo.finetune.tasks.embedding_losses import (
     cosent,
     cosine_error,
     multiple_negatives,
     pair_features,
     triplet,
 )
-from zoo.finetune.embedding_options import (
+from zoo.finetune.tasks.embedding_options import (
     SCORED,
     UNSCORED,
     EmbeddingOptions,
     Loss,
     check_columns,
 )
-from zoo.finetune.order import LengthGroupedOrder, NoDuplicatesOrder
-from zoo.finetune.pooling import pool
-from zoo.finetune.rows import TokenizedRows, tokenize
+from zoo.finetune.tasks.pooling import pool
 from zoo.objectives.base import LossOutput, Options, Outputs, TrainedModel
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.pooling import Pooling
@@ -63,7 +63,7 @@ class SentenceEncoder(nn.Module):
 
 
 class SentenceEmbedding(FineTuning):
-    """Similarity of pooled vectors, by one of these losses; see ``zoo.finetune.embedding_losses``.
+    """Similarity of pooled vectors, by one of these losses (``embedding_losses``).
 
     * ``multiple-negatives``: anchors, their texts and hard negatives, the rest of the micro-batch
       being negatives, too; no text is in a batch twice, as far as the data allows.

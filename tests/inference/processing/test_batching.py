@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zoo.inference.tasks.batching import collate, plan_batches
+from zoo.inference.processing.batching import collate, plan_batches
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.info import TokenizerInfo
 

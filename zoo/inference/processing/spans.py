@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zoo.errors import UsageError
-from zoo.inference.tasks.numbers import softmax
-from zoo.inference.tasks.windows import Window
+from zoo.inference.processing.numbers import softmax
+from zoo.inference.processing.windows import Window
 from zoo.tokenizers import Encoded
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from zoo.data.readers.questions import COLUMNS, QuestionSample, read_questions
 from zoo.evaluate.base import Evaluation, Result
 from zoo.evaluate.metrics import bootstrap_samples
 from zoo.evaluate.squad import ScoredAnswers, best_threshold
+from zoo.inference.processing.records import TextExample
+from zoo.inference.processing.spans import Candidates
 from zoo.inference.tasks.answer import Answer
 from zoo.inference.tasks.base import EncodedExample
 from zoo.inference.tasks.checks import require_head
-from zoo.inference.tasks.records import TextExample
-from zoo.inference.tasks.spans import Candidates
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint

@@ -7,8 +7,8 @@ import pytest
 
 from tests.processes import run_limited
 from zoo.errors import UsageError
-from zoo.inference.tasks.inputs import Kind, read_records
-from zoo.inference.tasks.records import as_records
+from zoo.inference.processing.inputs import Kind, read_records
+from zoo.inference.processing.records import as_records
 from zoo.io.limits import MAX_INPUT_LINE_BYTES, MAX_TEXT_CHARACTERS
 
 
@@ -103,7 +103,8 @@ def test_a_hostile_json_line_is_named(tmp_path: Path, line: bytes, why: str) -> 
 
 def test_a_line_without_end_is_refused_in_bounded_memory() -> None:
     code = (
-        "from zoo.inference.tasks.inputs import read_records;list(read_records(source='/dev/zero'))"
+        "from zoo.inference.processing.inputs import read_records\n"
+        "list(read_records(source='/dev/zero'))"
     )
     ended = run_limited([sys.executable, "-c", code], seconds=30)
     assert "/dev/zero:1: the line has over 33,554,432 bytes" in ended.stderr

@@ -1,6 +1,6 @@
 """Pooling of token vectors to sentence embeddings in torch, with gradients.
 
-The modes are those of ``zoo.inference.tasks.pooling``, which pools in NumPy.
+The modes are those of ``zoo.inference.processing.pooling``, which pools in NumPy.
 """
 
 import torch

@@ -25,9 +25,9 @@ from zoo.evaluate.metrics import (
     regression_metrics,
 )
 from zoo.families.config import Problem
+from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.checks import require_head
 from zoo.inference.tasks.classify import Classify
-from zoo.inference.tasks.records import TextExample
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint

@@ -13,8 +13,8 @@ from zoo.data.readers.words import WordsSample, first_tokens, is_iob, read_words
 from zoo.evaluate.entities import entity_counts, entity_scores
 from zoo.evaluate.metrics import classification_metrics, confusion_matrix
 from zoo.finetune.base import LABELS, FineTuning, require_known_label
-from zoo.finetune.classification import class_weights
 from zoo.finetune.rows import TokenizedRows, tokenize
+from zoo.finetune.tasks.classification import class_weights
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import TableConfig

@@ -11,13 +11,12 @@ from torch.nn import functional as F
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.questions import COLUMNS, AnswerSpan, QuestionSample, read_questions
 from zoo.errors import UsageError
-from zoo.evaluate.answers import MAX_ANSWER_LEN, predicted_text
+from zoo.evaluate.labelled.answers import MAX_ANSWER_LEN, predicted_text
 from zoo.evaluate.squad import ScoredAnswers
 from zoo.finetune.base import FineTuning
 from zoo.finetune.rows import TokenizedRows
-from zoo.inference.tasks.answer import LOGITS
-from zoo.inference.tasks.spans import SpanSearch, WindowSpans
-from zoo.inference.tasks.windows import (
+from zoo.inference.processing.spans import SpanSearch, WindowSpans
+from zoo.inference.processing.windows import (
     WINDOW_TOKENS,
     Window,
     context_range,
@@ -25,6 +24,7 @@ from zoo.inference.tasks.windows import (
     split_context,
     window_stride,
 )
+from zoo.inference.tasks.answer import LOGITS
 from zoo.objectives.base import LossOutput, Options, Outputs
 from zoo.tokenizers import TextTokenizer
 from zoo.tokenizers.tokenizer import Encoded

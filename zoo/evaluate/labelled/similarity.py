@@ -9,8 +9,8 @@ from zoo.data.readers.text_groups import read_text_groups
 from zoo.errors import UsageError
 from zoo.evaluate.base import Evaluation, Result
 from zoo.evaluate.metrics import bootstrap_samples, pearson, spearman
+from zoo.inference.processing.records import TextExample
 from zoo.inference.tasks.checks import require_head
-from zoo.inference.tasks.records import TextExample
 from zoo.inference.tasks.similarity import Similarity
 
 if TYPE_CHECKING:

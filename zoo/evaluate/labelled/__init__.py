@@ -1,0 +1,1 @@
+"""Evaluations on labelled data, one module for each kind."""

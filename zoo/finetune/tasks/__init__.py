@@ -1,0 +1,1 @@
+"""Tasks of fine-tuning, one module each."""

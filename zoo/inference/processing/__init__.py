@@ -1,0 +1,1 @@
+"""Preprocessing of the inputs of tasks, and postprocessing of outputs."""

@@ -1,0 +1,1 @@
+"""Kernels, shapes and copies of batches on the device of a run."""

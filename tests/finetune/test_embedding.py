@@ -359,7 +359,7 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(
 def test_two_processes_have_the_losses_and_metrics_of_one(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:
-    """Where processes would split micro-batches, whose texts are compared, the run is refused."""
+    """A run whose processes would split micro-batches, whose texts are compared, is refused."""
     import yaml
 
     model, _ = pretrained("BertModel")
@@ -404,8 +404,8 @@ def test_the_command(pretrained: Pretrained, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     losses = [record["losses"] for record in records(tmp_path / "run")]
-    assert all(set(terms) == {TASK} for terms in losses)
-    assert all(a != b for a, b in pairwise(map(str, losses)))
+    assert [set(terms) for terms in losses] == [{TASK}] * len(losses)
+    assert [a for a, b in pairwise(map(str, losses)) if a == b] == []
     done = warm.zoo(
         *("eval", tmp_path / "run" / "model", "--task", TASK, "--data", tmp_path / "t.tsv"),
         *("--pair", "pair", "--label", "score", "--backend", "cpu"),

@@ -50,7 +50,7 @@ class Head:
 
     @property
     def has_labels(self) -> bool:
-        """Whether the configuration names the outputs, as those of a classifier."""
+        """True if the configuration names the outputs, as those of a classifier."""
         return any("labels" in axes.split() for axes in self.outputs.values())
 
 

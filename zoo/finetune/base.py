@@ -85,13 +85,22 @@ class FineTuning(TrainingObjective):
 
     @property
     def loss_in_batch(self) -> bool:
-        """Whether the loss of a sample depends on the other samples of its micro-batch."""
+        """True if the loss of a sample depends on the other samples of its micro-batch."""
         return False
 
     @classmethod
-    def for_family(cls, family: Family) -> "type[FineTuning]":
-        """Return the task with the head that it has in a family; by default ``head``."""
-        return cls
+    def head_in(cls, family: Family) -> str:
+        """Return the name of the head that the task trains in a family; by default ``head``.
+
+        Raises:
+            UsageError: the family has no such head.
+        """
+        if cls.head not in family.heads():
+            raise UsageError(
+                f"{family.name} has no head {cls.head}, which {cls.name} needs",
+                "see `zoo families`",
+            )
+        return cls.head
 
     @classmethod
     def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:

@@ -14,7 +14,6 @@ from zoo.data.readers.documents import expand_paths
 from zoo.data.readers.labelled import hold_out, sort_labels
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.errors import UsageError
-from zoo.families.base import Family
 from zoo.finetune import task_type
 from zoo.finetune.base import FineTuning
 from zoo.finetune.callbacks import EarlyStopping, LoadBestModel
@@ -182,8 +181,8 @@ def build_setup(
         SourceError, VerificationError: a file is missing or damaged.
     """
     family, loggers = get_family(config.family), select_loggers(config.report_to)
-    task, announce = task_type(config.task).for_family(family), check_contents and resumed is None
-    require_head(family, task)
+    task, announce = task_type(config.task), check_contents and resumed is None
+    head = task.head_in(family)
     train, evaluation = read_splits(task, config, announce=announce)
     labels = fix_labels(task, config, train)
     init = pretrained_init(config, family, offline=offline, resumed=resumed)
@@ -191,14 +190,14 @@ def build_setup(
     tokenizer = run_tokenizer(config, family, init, task, train, offline=offline, resumed=resumed)
     model_config = fit_config(config, family, task, init, tokenizer, labels)
     begins_anew = init is None or not init.checkpoints or "head" in init.init_config.new_modules
-    if init is not None and not begins_anew and family.heads()[task.head].has_labels:
+    if init is not None and not begins_anew and family.heads()[head].has_labels:
         reference = init.init_config.model
-        check_head(init.checkpoints["model"], reference, task.head, model_config.labels)
-    check_memory(family, model_config, task.head)
+        check_head(init.checkpoints["model"], reference, head, model_config.labels)
+    check_memory(family, model_config, head)
     limit = family.max_seq_len(model_config) or config.max_seq_len
     config = msgspec.structs.replace(config, max_seq_len=min(config.max_seq_len, limit))
     encoder = text_tokenizer(family, model_config, tokenizer)
-    inputs = tuple(family.onnx(model_config, task.head).inputs)
+    inputs = tuple(family.onnx(model_config, head).inputs)
     objective = task(model_config, inputs, encoder.pad_id, config)
     rows = objective.rows(train, encoder), objective.rows(evaluation, encoder)
     config = config.resolved(
@@ -221,18 +220,6 @@ def build_setup(
         run_tokenizer=tokenizer,
         announce=announce,
     )
-
-
-def require_head(family: Family, task: type[FineTuning]) -> None:
-    """Check that a family has the head of a task.
-
-    Raises:
-        UsageError: it has not.
-    """
-    if task.head not in family.heads():
-        raise UsageError(
-            f"{family.name} has no head {task.head}, which {task.name} needs", "see `zoo families`"
-        )
 
 
 def read_splits(

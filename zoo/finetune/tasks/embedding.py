@@ -54,12 +54,13 @@ class SentenceEncoder(nn.Module):
 
     Args:
         backbone: the backbone.
+        head: name of the backbone's head.
         classifier: linear map of the features of pairs, or ``None``.
     """
 
-    def __init__(self, backbone: nn.Module, classifier: nn.Linear | None) -> None:
+    def __init__(self, backbone: nn.Module, head: str, classifier: nn.Linear | None) -> None:
         super().__init__()
-        self.backbone, self.classifier = backbone, classifier
+        self.backbone, self.head, self.classifier = backbone, head, classifier
 
 
 class SentenceEmbedding(FineTuning):
@@ -86,15 +87,12 @@ class SentenceEmbedding(FineTuning):
         check_columns(self.kind, self.run.data)
 
     @classmethod
-    def for_family(cls, family: "Family") -> "type[FineTuning]":
+    def head_in(cls, family: "Family") -> str:
         """See ``FineTuning``; the head is that of the family which embeds texts."""
         able = [name for name, head in family.heads().items() if EMBED in head.tasks]
         if not able:
             raise UsageError(f"no head of the family {family.name} embeds texts")
-        head = cls.head if cls.head in able else able[0]
-        made: Any = cls if head == cls.head else type(cls.__name__, (cls,), {"head": head})
-        task: type[FineTuning] = made
-        return task
+        return cls.head if cls.head in able else able[0]
 
     @classmethod
     def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
@@ -277,18 +275,19 @@ class SentenceEmbedding(FineTuning):
 
     def model(self, family: "Family", config: "Config") -> nn.Module:
         """See ``TrainingObjective``; a pooler, which no token vector depends on, is frozen."""
-        backbone = family.model(config, self.head)
+        head = self.head_in(family)
+        backbone = family.model(config, head)
         for name, parameter in backbone.named_parameters():
             if name.startswith("pooler."):
                 parameter.requires_grad_(False)
         size: int = config.hidden_size  # type: ignore[attr-defined]
         classifier = nn.Linear(3 * size, len(self.classes)) if self.classes else None
-        return SentenceEncoder(backbone, classifier)
+        return SentenceEncoder(backbone, head, classifier)
 
     def models_to_save(self, model: nn.Module) -> dict[str, TrainedModel]:
         """See ``TrainingObjective``: the backbone, with its pooling."""
         module: Any = model
-        return {"model": TrainedModel(module.backbone, self.config, self.head, self.pooling)}
+        return {"model": TrainedModel(module.backbone, self.config, module.head, self.pooling)}
 
     def forward(self, model: nn.Module, batch: "Mapping[str, Tensor]") -> Outputs:
         """Return the embeddings of all texts, (columns, rows, hidden), and logits of classes."""

@@ -107,3 +107,23 @@ def test_the_command_prints_intervals(small: Small, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "intervals: accuracy" in done.stdout and " to " in done.stdout
+
+
+def test_figures_have_the_labels_and_counts(small: Small, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    names = {"id2label": {0: "good", 1: "bad"}, "label2id": {"good": 0, "bad": 1}}
+    model, _ = small("BertForSequenceClassification", **names)
+    table = tmp_path / "t.tsv"
+    table.write_text("text\tlabel\n" + "".join(f"{t}\tgood\n" for t in TEXTS))
+    options = ("--task", "text-classification", "--data", str(table), "--json")
+    figures = ("--figures", str(tmp_path / "figures"))
+    done = warm.zoo("eval", str(model.checkpoint.path), *options, *figures)
+    assert done.returncode == 0, done.stderr
+    value = json.loads(done.stdout)
+    assert 0 <= value["metrics"]["calibration_error"] <= 1
+    assert sum(point["samples"] for point in value["reliability"]) == len(TEXTS)
+    drawn = {path.name: path.read_text() for path in (tmp_path / "figures").iterdir()}
+    assert sorted(drawn) == ["confusion.svg", "reliability.svg"]
+    assert "<!-- good -->" in drawn["confusion.svg"] and "<!-- bad -->" in drawn["confusion.svg"]
+    refused = warm.zoo("eval", "x", "--task", "perplexity", "--data", str(table), *figures)
+    assert refused.returncode == 2 and "perplexity has no option --figures" in refused.stderr

@@ -14,6 +14,7 @@ from zoo.evaluate.metrics import (
     mean_ranks,
     multi_label_metrics,
     pearson,
+    reliability,
     spearman,
 )
 
@@ -58,6 +59,16 @@ def test_classification_by_hand() -> None:
     assert ours == pytest.approx(
         {"accuracy": 0.7, "f1": 2 * 3 / (2 * 3 + 1 + 2), "matthews_correlation": matthews}
     )
+
+
+def test_calibration_by_hand() -> None:
+    """Bins (0.4, 0.6] and (0.8, 1] of five: |1/2 - 0.55| * 2 / 5 + |2/3 - 0.9| * 3 / 5."""
+    confidences = np.array([0.5, 0.6, 0.85, 0.85, 1.0])
+    correct = np.array([True, False, True, False, True])
+    error, points = reliability(confidences, correct, bins=5)
+    assert error == pytest.approx(0.05 * 2 / 5 + abs(2 / 3 - 0.9) * 3 / 5)
+    assert [point["samples"] for point in points] == [2, 3]
+    assert points[0] == pytest.approx({"confidence": 0.55, "accuracy": 0.5, "samples": 2})
 
 
 def test_constant_predictions_have_no_correlation() -> None:

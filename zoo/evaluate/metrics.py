@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.integer[Any]]
 
 RESAMPLES, COVERAGE = 1000, 0.95  # of bootstrap intervals
+BINS = 15  # of reliability curves, as in Guo et al. 2017
 RETRIEVED = 1024  # anchors that are compared with all texts at once
 
 
@@ -129,6 +130,40 @@ def classification_metrics(confusion: "Floats | Ints") -> "dict[str, NDArray[np.
         **f1,
         "matthews_correlation": matthews_correlation(confusion),
     }
+
+
+def reliability(
+    confidences: "Floats", correct: "NDArray[np.bool_]", bins: int = BINS
+) -> tuple[float, list[dict[str, float]]]:
+    """Return the expected calibration error, and the points of the reliability curve.
+
+    Predictions are put into bins of equal width by their confidence. The error is the mean
+    distance between accuracy and mean confidence of the bins, weighted by their samples (Guo et
+    al. 2017, arXiv:1706.04599, equation 3).
+
+    Args:
+        confidences: probabilities of the predicted labels, (n,), from 0 to 1.
+        correct: (n,), true where the prediction is the label.
+        bins: number of bins.
+
+    Returns:
+        the error; and ``confidence``, ``accuracy`` and ``samples`` of each bin that has samples.
+    """
+    import numpy as np
+
+    # a bin excludes its lower end, and includes the upper one
+    numbers = np.clip(np.ceil(confidences * bins).astype(np.int64) - 1, 0, bins - 1)
+    points = [
+        {
+            "confidence": float(confidences[inside].mean()),
+            "accuracy": float(correct[inside].mean()),
+            "samples": int(inside.sum()),
+        }
+        for inside in (numbers == number for number in range(bins))
+        if inside.any()
+    ]
+    gaps = (abs(point["accuracy"] - point["confidence"]) * point["samples"] for point in points)
+    return sum(gaps) / len(confidences), points
 
 
 def pearson(first: "Floats", second: "Floats") -> float:

@@ -35,6 +35,70 @@ def require_matplotlib(path: Path) -> Any:
     return matplotlib
 
 
+def plot_confusion(path: Path, counts: Mapping[str, Mapping[str, int]]) -> None:
+    """Write a figure of a confusion matrix: counts, and shares of each row as shades.
+
+    Args:
+        path: file to write; the suffix decides the format.
+        counts: label -> predicted label -> number of samples.
+
+    Raises:
+        UsageError: see ``require_matplotlib``.
+        OSError: the file cannot be written.
+    """
+    require_matplotlib(path)
+    from matplotlib.figure import Figure
+
+    labels, size = list(counts), 2.5 + 0.5 * len(counts)
+    rows = [[counts[label][other] for other in labels] for label in labels]
+    shares = [[count / max(1, sum(row)) for count in row] for row in rows]
+    figure = Figure(figsize=(size, size), layout="constrained")
+    axes = figure.subplots()
+    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    for y, row in enumerate(rows):
+        for x, count in enumerate(row):
+            shade = "white" if shares[y][x] > 0.6 else "black"
+            axes.text(x, y, f"{count:,}", ha="center", va="center", color=shade)
+    axes.set_xticks(range(len(labels)), labels, rotation=45, ha="right")
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_xlabel("predicted label")
+    axes.set_ylabel("label")
+    _write(figure, path)
+
+
+def plot_reliability(path: Path, points: Sequence[Mapping[str, float]]) -> None:
+    """Write a figure of a reliability curve, beside the diagonal of a calibrated model.
+
+    Args:
+        path: file to write; the suffix decides the format.
+        points: ``confidence`` and ``accuracy`` of bins.
+
+    Raises:
+        UsageError: see ``require_matplotlib``.
+        OSError: the file cannot be written.
+    """
+    require_matplotlib(path)
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.2, 4.2), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], color="0.6", linewidth=1, linestyle="--", label="calibrated")
+    confidences, accuracies = (
+        [point[name] for point in points] for name in ("confidence", "accuracy")
+    )
+    axes.plot(confidences, accuracies, marker="o", linewidth=1.6, label="model")
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    _write(figure, path)
+
+
+def _write(figure: Any, path: Path) -> None:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=path.suffix[1:].lower(), dpi=150)
+    atomic_write(path, buffer.getvalue())
+
+
 def plot_bands(path: Path, curves: Mapping[str, Band], *, x: str, y: str) -> None:
     """Write a figure of curves, each with a band around it.
 
@@ -62,6 +126,4 @@ def plot_bands(path: Path, curves: Mapping[str, Band], *, x: str, y: str) -> Non
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=path.suffix[1:].lower(), dpi=150)
-    atomic_write(path, buffer.getvalue())
+    _write(figure, path)

@@ -14,8 +14,10 @@ TASK_HELP = "\n".join(f"  {name:20}{text}" for name, (_, text) in EVALUATIONS.it
 TEXTS = ("text-classification", "regression", "multi-label", "sentence-embedding")
 ANSWERS, CHOICES = "question-answering", "multiple-choice"
 LABELLED = (*TEXTS, "token-classification", "causal-lm", "seq2seq", ANSWERS, CHOICES)
+CONFUSION, RELIABILITY = "confusion.svg", "reliability.svg"  # files of --figures
 # options of single evaluations
 OPTIONS = {
+    "figures": ("text-classification",),
     "stride": ("perplexity",),
     "seq_len": ("replaced-tokens", ANSWERS, CHOICES),
     "replace_prob": ("replaced-tokens",),
@@ -92,6 +94,12 @@ columns are named, or counted from 1 in a file without a header."""
 @click.option(
     "--seed", type=int, metavar="N", help="Seed of replacements and of intervals.  [default: 0]"
 )
+@click.option(
+    "--figures",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Draw the confusion matrix and the reliability curve (extra plots).",
+)
 @click.option("--text", metavar="COL", help="Column of the text.  [default: text]")
 @click.option("--pair", metavar="COL", help="Column of the second text.")
 @click.option("--label", metavar="COL", help="Column of the label.  [default: label]")
@@ -143,6 +151,7 @@ def command(
     from zoo.errors import UsageError
     from zoo.evaluate import evaluation_type, make_evaluation
     from zoo.export.session import open_or_export
+    from zoo.report.figures import plot_confusion, plot_reliability, require_matplotlib
 
     if (task is None) == (suite is None):
         raise UsageError("give either --task or --suite", "see `zoo eval --help`")
@@ -155,10 +164,17 @@ def command(
     if task is None:
         _print_glue(Path(ref), data, compute, options["limit"], as_json=as_json)
         return
+    figures: Path | None = requested.pop("figures", None)
+    if figures is not None:
+        require_matplotlib(figures / CONFUSION)  # before the model is loaded
     checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline, lock=lock)
     evaluation_type(task).require_supported(checkpoint)  # before loading the weights
     session = open_or_export(checkpoint, **compute)
     measured = make_evaluation(task, checkpoint, session, **requested).evaluate(data)
+    if figures is not None:
+        figures.mkdir(parents=True, exist_ok=True)
+        plot_confusion(figures / CONFUSION, measured.details["confusion"])
+        plot_reliability(figures / RELIABILITY, measured.details["reliability"])
     value = {
         "reference": ref,
         "task": task,
@@ -212,9 +228,9 @@ def _flat(details: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, st
     for name, value in details.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{above}{name}: ")
-        elif isinstance(value, Sequence):
+        elif isinstance(value, Sequence) and not isinstance(value[0], Mapping):  # an interval
             yield f"{above}{name}", " to ".join(map(_format, value))
-        else:
+        elif not isinstance(value, Sequence):
             yield f"{above}{name}", _format(value)
 
 

@@ -23,6 +23,7 @@ from zoo.evaluate.metrics import (
     confusion_matrix,
     multi_label_metrics,
     regression_metrics,
+    reliability,
 )
 from zoo.families.config import Problem
 from zoo.inference.processing.records import TextExample
@@ -127,7 +128,7 @@ class LabelledEvaluation(Evaluation):
 
 
 class TextClassification(LabelledEvaluation):
-    """Accuracy, F1 and Matthews correlation, with precision, recall and F1 of each label."""
+    """Accuracy, F1, Matthews correlation and calibration, with the scores of each label."""
 
     name: ClassVar[str] = "text-classification"
     problem: ClassVar[Problem] = "single_label_classification"
@@ -138,12 +139,14 @@ class TextClassification(LabelledEvaluation):
 
         labels = self.checkpoint.config.labels
         actual = [self.number_of(label_name(s.label, s.location), s) for s in samples]
-        predicted = [labels.index(added["label"]) for added in predictions]
-        confusion = confusion_matrix(np.array(actual), np.array(predicted), len(labels))
+        best = [(labels.index(added["label"]), added["score"]) for added in predictions]
+        predicted, confidences = (np.array(values) for values in zip(*best, strict=True))
+        confusion = confusion_matrix(np.array(actual), predicted, len(labels))
         metrics = {name: float(v) for name, v in classification_metrics(confusion).items()}
+        error, curve = reliability(confidences, predicted == np.array(actual))
         scores = class_scores(confusion)
         return Result(
-            {**metrics, "samples": len(samples)},
+            {**metrics, "calibration_error": error, "samples": len(samples)},
             {
                 "intervals": bootstrap_classification(confusion, self.seed),
                 "classes": {
@@ -153,6 +156,7 @@ class TextClassification(LabelledEvaluation):
                     }
                     for number, label in enumerate(labels)
                 },
+                "reliability": curve,
                 "confusion": {
                     label: dict(zip(labels, map(int, row), strict=True))
                     for label, row in zip(labels, confusion, strict=True)

@@ -19,17 +19,14 @@ from zoo.inference import open_session
 from zoo.io.digests.files import hash_file
 from zoo.plugins import get_family
 
-HEADS = list(get_family("bert").heads())
+HEADS = [
+    pytest.param(head, marks=[] if head in ("none", "masked-lm") else pytest.mark.long)
+    for head in get_family("bert").heads()
+]
 BATCHES = [[1], [13, 7, 1, 4], [40, 21], [2, 2, 2]]
 
 
-@pytest.mark.parametrize(
-    "head",
-    [
-        pytest.param(head, marks=[] if head in ("none", "masked-lm") else pytest.mark.long)
-        for head in HEADS
-    ],
-)
+@pytest.mark.parametrize("head", HEADS)
 def test_a_graph_equals_torch(exported: Callable[[str], Exported], head: str) -> None:
     checkpoint, graph, _ = exported(head)
     torch_session = open_session(checkpoint, "cpu")

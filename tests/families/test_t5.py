@@ -483,7 +483,7 @@ def test_encoder_of_a_whole_model_is_converted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "head", ["encoder", "sequence-classification"]
+    "head", ["encoder", pytest.param("sequence-classification", marks=pytest.mark.long)]
 )  # generation: see tests/export
 def test_export(head: str, tmp_path: Path) -> None:
     config = replace(SMALL, **LATER, num_layers=2, num_decoder_layers=1)

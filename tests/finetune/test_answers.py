@@ -205,6 +205,7 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(pretrained: Pretrained, tmp_pat
     assert_same(whole, broken)
 
 
+@pytest.mark.long
 def test_two_processes_have_the_losses_and_metrics_of_one(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:

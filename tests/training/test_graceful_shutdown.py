@@ -88,9 +88,8 @@ def launch(run: Path) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.usefixtures("shared_home")
-@pytest.mark.parametrize(
-    "number", [signal.SIGUSR1, pytest.param(signal.SIGINT, marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGINT])
 def test_processes_that_get_each_signal_twice_save(tmp_path: Path, number: int) -> None:
     """SLURM signals all processes of a step, and ``torchrun`` forwards its own signal."""
     process = launch(tmp_path / "run")

@@ -67,7 +67,7 @@ def test_commands_that_compile_nothing_do_not_import_the_compiler(tmp_path: Path
     settings += ["--objective", "masked-lm", "--device", "cpu", "-o", str(run)]
     loaded = modules_after("pretrain", "bert", *settings)
     assert "torch" in loaded and not loaded & set(SLOW)
-    loaded = modules_after("run", "embed", str(run / "model"), "a text")
+    loaded = modules_after("run", "features", str(run / "model"), "a text")
     assert "torch" in loaded and not loaded & {*SLOW, *COMPILER}
 
 

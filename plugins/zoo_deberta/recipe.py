@@ -104,5 +104,5 @@ def _tiny() -> Recipe:
         "replaced-token-detection",
         objective_args={**DETECTION, **stages},
         config=changes,
-        max_steps=600,
+        max_steps=500,
     )

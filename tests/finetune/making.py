@@ -2,19 +2,23 @@
 
 import json
 import random
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
+from tests.training.runs import assert_same, cut, records
+from tests.training.test_distributed import torchrun
 from zoo.finetune.runs import FINETUNE
 from zoo.finetune.setup import FineTuneSetup, build_setup
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.overrides import deep_merge
 from zoo.training.config.schema import validate_config
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import train
+from zoo.training.entrypoints import resume, train
 
 LETTERS = "abcdefghij"
 SETTINGS: Mapping[str, Any] = {
@@ -69,3 +73,27 @@ def setup_of(run: Path) -> FineTuneSetup:
     """Return the setup of a finished run."""
     values = yaml.safe_load((run / "config.yaml").read_text())
     return build_setup(validate_config(values, FineTuneConfig))
+
+
+def assert_resumes_exactly(folder: Path, tree: Mapping[str, Any], step: int) -> Path:
+    """Train a run, and again from a checkpoint of a copy; return the whole run."""
+    whole, broken = finetune(folder / "whole", tree), folder / "broken"
+    shutil.copytree(whole, broken)
+    cut(broken, step)
+    resume(broken, {}, {}, DistContext.initialize("cpu"), kind=FINETUNE)
+    assert_same(whole, broken)
+    return whole
+
+
+def assert_two_processes_equal_one(folder: Path, tree: Mapping[str, Any]) -> None:
+    """Train a run with one process and with two, and compare their losses and metrics."""
+    folder.mkdir(exist_ok=True)
+    file, single, parallel = folder / "run.yaml", folder / "single", folder / "parallel"
+    file.write_text(yaml.safe_dump(tree))
+    finetune(single, tree)
+    torchrun("-m", "zoo", "finetune", str(file), "--device", "cpu", "-o", str(parallel))
+    for split in ("train", "validation"):
+        for record, other in zip(records(parallel, split), records(single, split), strict=True):
+            assert record["loss"] == pytest.approx(other["loss"], abs=1e-5)
+            metrics = pytest.approx(other["metrics"], rel=1e-5, abs=1e-5)
+            assert record["metrics"] == metrics

@@ -16,12 +16,18 @@ import zoo
 from tests import warm
 from tests.data.test_questions import squad
 from tests.finetune.conftest import Pretrained
-from tests.finetune.making import LETTERS, finetune, settings, setup_of, write_table
+from tests.finetune.making import (
+    LETTERS,
+    assert_two_processes_equal_one,
+    finetune,
+    settings,
+    setup_of,
+    write_table,
+)
 from tests.finetune.test_errors import refused
 from tests.finetune.test_losses import HERE, training_losses
 from tests.finetune.test_runs import go_on
 from tests.training.runs import assert_same, cut, records
-from tests.training.test_distributed import torchrun
 from zoo.data.readers.questions import AnswerSpan, read_questions
 from zoo.errors import UsageError, VerificationError
 from zoo.evaluate import make_evaluation
@@ -215,14 +221,7 @@ def test_two_processes_have_the_losses_and_metrics_of_one(
         questions_about_letters(tmp_path / "e.jsonl", 15, 1, True),
     )
     tree = settings(model, data, task=TASK, data={"eval": [str(held)]}, max_seq_len=24)
-    (tmp_path / "t.yaml").write_text(yaml.safe_dump(tree))
-    expected = finetune(tmp_path / "one", tree)
-    run = tmp_path / "two"
-    torchrun("-m", "zoo", "finetune", str(tmp_path / "t.yaml"), "--device", "cpu", "-o", str(run))
-    for split in ("train", "validation"):
-        for record, other in zip(records(run, split), records(expected, split), strict=True):
-            assert record["loss"] == pytest.approx(other["loss"], abs=1e-5)
-            assert record["metrics"] == pytest.approx(other["metrics"], abs=1e-5)
+    assert_two_processes_equal_one(tmp_path / "runs", tree)
 
 
 def test_the_model_answers_and_converts(pretrained: Pretrained, tmp_path: Path) -> None:

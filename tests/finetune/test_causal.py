@@ -1,7 +1,6 @@
 """Causal language modelling against transformers' model: rows, losses, perplexity, runs."""
 
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +10,20 @@ import torch
 
 import zoo
 from tests import warm
-from tests.finetune.making import finetune, settings, setup_of, write_table
+from tests.finetune.making import (
+    assert_resumes_exactly,
+    assert_two_processes_equal_one,
+    finetune,
+    settings,
+    setup_of,
+    write_table,
+)
 from tests.inference.tasks.test_generate import LONGEST, MakeSource, source
 from tests.tokenizers.texts import prose
-from tests.training.runs import assert_same, cut, records
-from tests.training.test_distributed import torchrun
+from tests.training.runs import records
 from zoo.errors import UsageError, VerificationError
 from zoo.evaluate import make_evaluation
-from zoo.finetune.runs import FINETUNE
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import resume
 from zoo.training.optim.lr_scheduler import lr_multiplier
 
 __all__ = ["source"]
@@ -193,28 +196,13 @@ def test_what_is_too_long_loses_the_beginning_of_the_prompt(model: Path, tmp_pat
 
 def test_a_resumed_run_ends_bit_for_bit_the_same(model: Path, tmp_path: Path) -> None:
     tree = tree_of(model, prompts(tmp_path / "t.jsonl"), save_total_limit=9)
-    whole = finetune(tmp_path / "whole", {**tree, "config": {}})  # with dropout
-    broken = tmp_path / "broken"
-    shutil.copytree(whole, broken)
-    cut(broken, 6)
-    resume(broken, {}, {}, DistContext.initialize("cpu"), kind=FINETUNE)
-    assert_same(whole, broken)
+    assert_resumes_exactly(tmp_path, {**tree, "config": {}}, 6)  # with dropout
 
 
 @pytest.mark.long
 def test_two_processes_have_the_losses_and_metrics_of_one(model: Path, tmp_path: Path) -> None:
-    import yaml
-
     tree = tree_of(model, prompts(tmp_path / "t.jsonl"), max_steps=4, eval_steps=2)
-    (tmp_path / "r.yaml").write_text(yaml.safe_dump(tree))
-    single, parallel = finetune(tmp_path / "single", tree), tmp_path / "parallel"
-    torchrun(
-        "-m", "zoo", "finetune", str(tmp_path / "r.yaml"), "--device", "cpu", "-o", str(parallel)
-    )
-    for split in ("train", "validation"):
-        for record, other in zip(records(parallel, split), records(single, split), strict=True):
-            assert record["loss"] == pytest.approx(other["loss"], abs=1e-5)
-            assert record["metrics"] == pytest.approx(other["metrics"], rel=1e-5)
+    assert_two_processes_equal_one(tmp_path / "runs", tree)
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,18 @@ import torch
 import zoo
 from tests import warm
 from tests.finetune.conftest import Pretrained
-from tests.finetune.making import LETTERS, finetune, settings, setup_of, write_table
+from tests.finetune.making import (
+    LETTERS,
+    assert_two_processes_equal_one,
+    finetune,
+    settings,
+    setup_of,
+    write_table,
+)
 from tests.finetune.test_errors import refused
 from tests.finetune.test_losses import HERE, training_losses
 from tests.finetune.test_runs import go_on
 from tests.training.runs import assert_same, cut, records
-from tests.training.test_distributed import torchrun
 from zoo.errors import VerificationError
 from zoo.evaluate import make_evaluation
 from zoo.training.optim.lr_scheduler import lr_multiplier
@@ -153,20 +159,11 @@ def test_a_resumed_run_ends_bit_for_bit_the_same(pretrained: Pretrained, tmp_pat
 def test_two_processes_have_the_losses_and_metrics_of_one(
     pretrained: Pretrained, tmp_path: Path
 ) -> None:
-    import yaml
-
     model, _ = pretrained()
     held = chosen(tmp_path / "e.jsonl", 21, 1, sizes=(2, 3, 4))
     data = chosen(tmp_path / "t.jsonl", sizes=(2, 3, 4))
     tree = settings(model, data, task=TASK, data={"eval": [str(held)]})
-    (tmp_path / "t.yaml").write_text(yaml.safe_dump(tree))
-    expected = finetune(tmp_path / "one", tree)
-    run = tmp_path / "two"
-    torchrun("-m", "zoo", "finetune", str(tmp_path / "t.yaml"), "--device", "cpu", "-o", str(run))
-    for split in ("train", "validation"):
-        for record, other in zip(records(run, split), records(expected, split), strict=True):
-            assert record["loss"] == pytest.approx(other["loss"], abs=1e-5)
-            assert record["metrics"] == pytest.approx(other["metrics"], abs=1e-5)
+    assert_two_processes_equal_one(tmp_path / "runs", tree)
 
 
 def test_the_model_converts(pretrained: Pretrained, tmp_path: Path) -> None:

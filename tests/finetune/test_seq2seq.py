@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,22 @@ import torch
 
 import zoo
 from tests import warm
-from tests.finetune.making import finetune, settings, setup_of, write_table
+from tests.finetune.making import (
+    assert_resumes_exactly,
+    assert_two_processes_equal_one,
+    finetune,
+    settings,
+    setup_of,
+    write_table,
+)
 from tests.inference.tasks.conftest import converted
 from tests.inference.tasks.test_seq2seq import PIECES, SENTINELS, spiece
 from tests.tokenizers.texts import prose
-from tests.training.runs import assert_same, cut, records
-from tests.training.test_distributed import torchrun
+from tests.training.runs import records
 from zoo.errors import UsageError
 from zoo.evaluate import make_evaluation
 from zoo.finetune.order import LengthGroupedOrder, ProportionalMixture
-from zoo.finetune.runs import FINETUNE
 from zoo.training.distributed.context import DistContext
-from zoo.training.entrypoints import resume
 from zoo.training.optim.lr_scheduler import lr_multiplier
 
 TASK = "seq2seq"
@@ -193,30 +196,15 @@ def test_data_sets_have_their_prefixes(model: Path, tmp_path: Path) -> None:
 def test_a_resumed_run_ends_bit_for_bit_the_same(model: Path, tmp_path: Path) -> None:
     files = (f"first={pairs(tmp_path / 'a.tsv')}", f"second={pairs(tmp_path / 'b.tsv', 10, 1)}")
     tree = tree_of(model, *files, data={"mixing_limit": 12}, save_total_limit=9)
-    whole = finetune(tmp_path / "whole", tree)
-    broken = tmp_path / "broken"
-    shutil.copytree(whole, broken)
-    cut(broken, 6)
-    resume(broken, {}, {}, DistContext.initialize("cpu"), kind=FINETUNE)
-    assert_same(whole, broken)
+    assert_resumes_exactly(tmp_path, tree, 6)
 
 
 @pytest.mark.long
 def test_two_processes_have_the_losses_and_metrics_of_one(model: Path, tmp_path: Path) -> None:
-    import yaml
-
     tree = tree_of(model, pairs(tmp_path / "t.tsv"), max_steps=4, eval_steps=2)
     held = pairs(tmp_path / "e.tsv", 20, seed=1)
     tree["data"]["eval"] = [str(held)]
-    (tmp_path / "r.yaml").write_text(yaml.safe_dump(tree))
-    single, parallel = finetune(tmp_path / "single", tree), tmp_path / "parallel"
-    torchrun(
-        "-m", "zoo", "finetune", str(tmp_path / "r.yaml"), "--device", "cpu", "-o", str(parallel)
-    )
-    for split in ("train", "validation"):
-        for record, other in zip(records(parallel, split), records(single, split), strict=True):
-            assert record["loss"] == pytest.approx(other["loss"], abs=1e-5)
-            assert record["metrics"] == pytest.approx(other["metrics"], abs=1e-5)
+    assert_two_processes_equal_one(tmp_path / "runs", tree)
 
 
 def test_a_run_from_random_weights_trains_its_tokenizer(tmp_path: Path) -> None:

@@ -28,6 +28,9 @@ class ModelFile(JsonStruct):
         config: configuration of the family, by its field names.
         tokenizer: special tokens and maximum length, if there is a ``tokenizer.json``.
         pooling: pooling of a sentence encoder; ``None`` for other models.
+        transitions: transitions of a linear-chain CRF over the labels, (labels + 1, labels + 1),
+            see ``zoo.nn.crf``; ``None`` for other models. They are no tensor of the model, whose
+            outputs are the same without them, and are copied with this file into an export.
     """
 
     zoo: int
@@ -36,6 +39,7 @@ class ModelFile(JsonStruct):
     config: dict[str, Any]
     tokenizer: TokenizerInfo | None = None
     pooling: Pooling | None = None
+    transitions: list[list[float]] | None = None
 
 
 class SourceRecord(JsonStruct):

@@ -10,6 +10,7 @@ from zoo.convert.dtypes import cast, cast_pieces, output_dtype, parse_dtype
 from zoo.convert.infer_head import (
     ConversionPlan,
     plan_conversion,
+    require_hub_outputs,
     require_label_outputs,
     with_labels,
 )
@@ -94,6 +95,8 @@ def convert(
         plan = plan_conversion(opened, head, init=init_head)
         if labels is not None:
             require_label_outputs(plan)
+        if to == "hub":
+            require_hub_outputs(plan)
         opened = plan.opened
         text = read_source_tokenizer(opened, tokenizer, plan.config)
         readable = text is not None or opened.family.text_tokenizer(plan.config) is not None

@@ -29,6 +29,12 @@ class ConversionPlan:
     account: MappingReport
     entries: dict[str, TensorMapping]
 
+    @property
+    def transitions(self) -> list[list[float]] | None:
+        """Transitions of a CRF over the labels, which belong to the head of a checkpoint."""
+        before = self.opened.checkpoint
+        return before.model.transitions if before and before.head_name == self.head else None
+
 
 def plan_conversion(
     opened: OpenCheckpoint, requested: str | None, *, init: bool = False
@@ -187,6 +193,21 @@ def with_labels(config: Config, labels: Sequence[str] | None) -> Config:
             f"a label is empty or given twice: {', '.join(labels)}", "give each output a name"
         )
     return msgspec.structs.replace(config, labels=tuple(labels))
+
+
+def require_hub_outputs(plan: ConversionPlan) -> None:
+    """Check that a program that opens the Hub's layout would compute the results of the model.
+
+    It would choose the label of each token by itself, and label texts otherwise than the CRF does.
+
+    Raises:
+        UsageError: it would not.
+    """
+    if plan.transitions is not None:
+        raise UsageError(
+            f"{plan.opened.source.directory} labels words by a CRF, which no class of the Hub has",
+            "use it with zoo run or zoo export, or train it without task_args.crf",
+        )
 
 
 def require_label_outputs(plan: ConversionPlan) -> None:

@@ -121,6 +121,7 @@ class ZooWriter(CheckpointWriter):
             config=msgspec.to_builtins(self.plan.config),
             tokenizer=self.tokenizer.info if self.tokenizer else None,
             pooling=self.opened.pooling,
+            transitions=self.plan.transitions,
         )
         files = {CONFIG: encode_json(model)}
         if self.tokenizer:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor, nn
 
+    from zoo.checkpoint import Checkpoint
     from zoo.training.state.pretrained import PretrainedInit
 
 LABELS = "labels"  # the tensor of a batch
@@ -202,6 +203,18 @@ class FineTuning(TrainingObjective):
     def train_order(self, rows: TokenizedRows) -> LengthGroupedOrder:
         """Return the order of the training rows."""
         return LengthGroupedOrder(rows.lengths, self.run.batch_size, self.run.seed)
+
+    def load_checkpoint(self, model: "nn.Module", checkpoint: "Checkpoint") -> list[str]:
+        """Load what a checkpoint has besides the weights of the model; by default nothing.
+
+        Args:
+            model: module that ``self.model`` returned, with the weights of the checkpoint.
+            checkpoint: the checkpoint.
+
+        Returns:
+            names of the parameters of ``model`` beside the saved model that stay new.
+        """
+        return []
 
     def padding(self) -> dict[str, int]:
         """Return name of an array -> value of its padding, where it is not 0."""

@@ -142,13 +142,17 @@ class FineTuneSetup(RunSetup):
     def load_pretrained(self, model: nn.Module) -> InitRecord:
         """See ``RunSetup``."""
         assert self.init is not None, "called for runs that start from a checkpoint"
-        return load_backbone(
+        record = load_backbone(
             self.init,
             self.family,
             self.objective.models_to_save(model)["model"],
             reinit_layers=self.config.reinit_layers,
             announce=self.announce,
         )
+        new = self.objective.load_checkpoint(model, self.init.checkpoints["model"])
+        if new and self.announce:
+            LOG.info("new weights beside the model: %s", ", ".join(new))
+        return msgspec.structs.replace(record, new_parameters=[*record.new_parameters, *new])
 
     def prepare_model(self, model: nn.Module) -> None:
         """Freeze layers."""

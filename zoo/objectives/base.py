@@ -134,12 +134,14 @@ class TrainedModel:
         config: configuration of the model.
         head: name of its head.
         pooling: pooling of a sentence encoder; ``None`` for other models.
+        transitions: transitions of a CRF over the labels, see ``zoo.nn.crf``; ``None`` for none.
     """
 
     module: "nn.Module"
     config: "Config"
     head: str
     pooling: "Pooling | None" = None
+    transitions: "Tensor | None" = None
 
 
 class ExampleDataset(ABC):

@@ -153,14 +153,31 @@ def first_tokens(
         offsets: start and end of each token, in characters.
         special: whether a token is special.
     """
+    tokens: dict[int, int] = {}
+    for token, word in words_of_tokens(" ".join(words), word_starts(words), offsets, special):
+        tokens.setdefault(word, token)
+    return tokens
+
+
+def words_of_tokens(
+    text: str,
+    starts: Sequence[int],
+    offsets: Sequence[tuple[int, int]],
+    special: Sequence[bool],
+) -> Iterator[tuple[int, int]]:
+    """Yield the index of each token that is not special, and that of its word.
+
+    Args:
+        text: the text.
+        starts: position of each word, in characters.
+        offsets: start and end of each token, in characters.
+        special: whether a token is special.
+    """
     import bisect
 
-    starts, text = word_starts(words), " ".join(words)
-    tokens: dict[int, int] = {}
     for token, (start, end) in enumerate(offsets):
         if special[token] or start == end:
             continue
-        while start < end - 1 and text[start] == " ":  # some tokens include the space before them
+        while start < end - 1 and text[start].isspace():  # some include the space before them
             start += 1
-        tokens.setdefault(bisect.bisect_right(starts, start) - 1, token)
-    return tokens
+        yield token, bisect.bisect_right(starts, start) - 1

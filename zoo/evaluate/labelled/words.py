@@ -12,12 +12,14 @@ from zoo.data.readers.words import (
     is_iob,
     read_words,
     repair_iob,
+    word_starts,
 )
 from zoo.errors import UsageError
 from zoo.evaluate.base import Evaluation, Result
 from zoo.evaluate.entities import entity_counts, entity_scores
 from zoo.evaluate.metrics import bootstrap_samples, class_scores, confusion_matrix
 from zoo.inference.processing.records import TextExample
+from zoo.inference.tasks.base import EncodedExample
 from zoo.inference.tasks.checks import require_head
 from zoo.inference.tasks.classify import Classify
 
@@ -26,6 +28,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from zoo.checkpoint import Checkpoint
+
+
+STARTS = "starts"  # key of a record: positions of its words
+
+
+class ClassifyWords(Classify):
+    """The task with the words of the data, which may have spaces in them."""
+
+    def word_starts(self, item: EncodedExample) -> list[int]:
+        """See ``Classify``."""
+        starts: list[int] = item.record.extra[STARTS]
+        return starts
 
 
 class TokenClassification(Evaluation):
@@ -54,7 +68,7 @@ class TokenClassification(Evaluation):
     ) -> None:
         super().__init__(*args, **options)
         self.columns, self.seed = Columns(text, label), seed
-        self.task = Classify(self.checkpoint, self.session)
+        self.task = ClassifyWords(self.checkpoint, self.session)
 
     @classmethod
     def require_supported(cls, checkpoint: "Checkpoint") -> None:
@@ -82,7 +96,12 @@ class TokenClassification(Evaluation):
 
     def _predictions(self, samples: Sequence[WordsSample]) -> Iterator[list[str]]:
         """Yield the predicted labels of each sentence's words; empty for a word without one."""
-        records = (TextExample(" ".join(s.words), location=s.location) for s in samples)
+        records = (
+            TextExample(
+                " ".join(s.words), extra={STARTS: word_starts(s.words)}, location=s.location
+            )
+            for s in samples
+        )
         results = self.task.stream(records)
         for sample, (_, added) in zip(samples, results, strict=True):
             offsets = [(token["start"], token["end"]) for token in added["tokens"]]

@@ -5,37 +5,96 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
 import numpy as np
+import torch
+from torch import nn
 from torch.nn import functional as F
 
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.words import WordsSample, first_tokens, is_iob, read_words, repair_iob
+from zoo.errors import UsageError
 from zoo.evaluate.entities import entity_counts, entity_scores
 from zoo.evaluate.metrics import classification_metrics, confusion_matrix
 from zoo.finetune.base import LABELS, FineTuning, require_known_label
 from zoo.finetune.rows import TokenizedRows, tokenize
 from zoo.finetune.tasks.classification import class_weights
-from zoo.objectives.base import LossOutput, Outputs
+from zoo.inference.processing.viterbi import viterbi
+from zoo.nn.crf import IGNORED, crf_negative_log_likelihood, gather_labelled
+from zoo.objectives.base import LossOutput, Options, Outputs, TrainedModel
 from zoo.tokenizers import TextTokenizer
-from zoo.training.config.finetune import TableConfig
+from zoo.training.config.finetune import FineTuneConfig, TableConfig
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from zoo.checkpoint import Checkpoint
+    from zoo.families.base import Family
+    from zoo.families.config import Config
+    from zoo.training.state.pretrained import PretrainedInit
+
 LOG = logging.getLogger("zoo")
-IGNORED = -100  # label of tokens without one
+TRANSITIONS = "transitions"
+
+
+class TokenOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of ``TokenClassification``.
+
+    Attributes:
+        crf: label the words of a sentence together, by a linear-chain CRF over the logits; ``None``
+            to go on as in the checkpoint, or else not.
+    """
+
+    crf: bool | None = None
+
+
+class CrfTagger(nn.Module):
+    """A token classifier, and the transitions between the labels of words.
+
+    Args:
+        tagger: the token classifier.
+        labels: number of labels.
+    """
+
+    def __init__(self, tagger: nn.Module, labels: int) -> None:
+        super().__init__()
+        self.tagger = tagger
+        self.transitions = nn.Parameter(torch.zeros(labels + 1, labels + 1))
 
 
 class TokenClassification(FineTuning):
     """Cross-entropy of the label of each word, at its first token (Devlin et al. 2019, sec. 5.3).
 
+    With a CRF, the loss is the negative log-likelihood of the labels of a sentence instead; both
+    are sums that are divided by the number of words, and are equal while the transitions are 0.
     Spans that begin with ``I-`` are repaired, see ``repair_iob``, and counted.
+
+    Raises:
+        UsageError: a CRF is combined with class weights or FSDP.
     """
 
     name: ClassVar[str] = "token-classification"
     head: ClassVar[str] = "token-classification"
+    options_type: ClassVar[type[Options]] = TokenOptions
     weights: tuple[float, ...] | None = None
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        if self.options.crf and (self.run.class_weights is not None or self.run.fsdp):
+            setting = "fsdp" if self.run.fsdp else "class_weights"
+            raise UsageError(f"a CRF is not trained with {setting}", f"leave {setting} out")
+
+    @classmethod
+    def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
+        """See ``FineTuning``: a CRF of the checkpoint goes on being used with its head."""
+        checkpoints = {} if init is None else init.checkpoints
+        before = checkpoints.get("model")
+        if run.task_args.get("crf") is not None or init is None or before is None:
+            return run
+        same_head = before.head_name == cls.head and "head" not in init.init_config.new_modules
+        crf = same_head and before.model.transitions is not None
+        return msgspec.structs.replace(run, task_args={**run.task_args, "crf": crf})
 
     @property
     def default_metric(self) -> str:  # type: ignore[override]
@@ -110,6 +169,64 @@ class TokenClassification(FineTuning):
     def padding(self) -> dict[str, int]:
         """See ``FineTuning``."""
         return {**super().padding(), LABELS: IGNORED}
+
+    def model(self, family: "Family", config: "Config") -> nn.Module:
+        """See ``TrainingObjective``."""
+        tagger = super().model(family, config)
+        return CrfTagger(tagger, len(config.labels)) if self.options.crf else tagger
+
+    def models_to_save(self, model: nn.Module) -> dict[str, TrainedModel]:
+        """See ``TrainingObjective``: the token classifier, with the transitions."""
+        if not isinstance(model, CrfTagger):
+            return super().models_to_save(model)
+        saved = TrainedModel(model.tagger, self.config, self.head, transitions=model.transitions)
+        return {"model": saved}
+
+    def load_checkpoint(self, model: nn.Module, checkpoint: "Checkpoint") -> list[str]:
+        """Load the transitions of a checkpoint with the same labels; see ``FineTuning``."""
+        if not isinstance(model, CrfTagger):
+            return []
+        stored = checkpoint.model.transitions
+        if stored is None or checkpoint.config.labels != self.config.labels:
+            return [TRANSITIONS]
+        with torch.no_grad():
+            model.transitions.copy_(torch.tensor(stored))
+        return []
+
+    def forward(self, model: nn.Module, batch: "Mapping[str, Tensor]") -> Outputs:
+        """Return the logits of all tokens, (rows, tokens, labels), and with a CRF transitions."""
+        if not isinstance(model, CrfTagger):
+            return super().forward(model, batch)
+        outputs = super().forward(model.tagger, batch)
+        return Outputs({**outputs.logits, TRANSITIONS: model.transitions.float()})
+
+    def compute_loss(self, model: nn.Module, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """See ``TrainingObjective``; evaluations of a CRF also find the best labels."""
+        if not isinstance(model, CrfTagger):
+            return super().compute_loss(model, batch)
+        outputs, labels = self.forward(model, batch), batch[LABELS]
+        logits, transitions = outputs.logits[self.name], outputs.logits[TRANSITIONS]
+        with torch.autocast(logits.device.type, enabled=False):
+            emissions, words = gather_labelled(logits, labels)
+            losses = crf_negative_log_likelihood(emissions, words, transitions)
+        predictions = {} if model.training else self._decode(emissions, words, transitions)
+        return LossOutput({self.name: losses.sum()}, predictions=predictions)
+
+    def _decode(
+        self, emissions: "Tensor", labels: "Tensor", transitions: "Tensor"
+    ) -> "dict[str, Tensor]":
+        scored, scores = labels != IGNORED, transitions.double().cpu().numpy()
+        paths = [
+            viterbi(row[mask].double().cpu().numpy(), scores)
+            for row, mask in zip(emissions, scored, strict=True)
+            if mask.any()
+        ]
+        best = torch.from_numpy(np.concatenate(paths)) if paths else labels[scored]
+        return {
+            "prediction": best.to(labels.device),
+            "label": labels[scored],
+            "begins": (scored.cumsum(-1) == 1)[scored],
+        }
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropy."""

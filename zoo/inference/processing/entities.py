@@ -74,6 +74,11 @@ def entities(
         Labelled(labels[int(unit.probs.argmax())], float(unit.probs.max()), unit.start, unit.end)
         for unit in units
     ]
+    return labelled_spans(labelled, text)
+
+
+def labelled_spans(labelled: Sequence[Labelled], text: str) -> list[dict[str, Any]]:
+    """Return the spans of a text whose tokens or words have labels; see ``entities``."""
     spans = (_entity(group, text) for group in _groups(labelled))
     return [span for span in spans if span["label"] != OUTSIDE]
 

@@ -1,17 +1,29 @@
 """The task classify: labels of texts, pairs of texts, or tokens."""
 
+import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from zoo.data.readers.words import words_of_tokens
 from zoo.errors import UsageError
 from zoo.families.config import Problem
 from zoo.inference.processing.batching import Batch
-from zoo.inference.processing.entities import AGGREGATES, Aggregate, TokenProbs, entities
+from zoo.inference.processing.entities import (
+    AGGREGATES,
+    Aggregate,
+    Labelled,
+    TokenProbs,
+    entities,
+    labelled_spans,
+)
 from zoo.inference.processing.numbers import sigmoid, softmax
+from zoo.inference.processing.viterbi import marginals, viterbi
 from zoo.inference.tasks.base import BatchTask, EncodedExample
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from zoo.tokenizers import Encoded
 
 THRESHOLD = 0.5  # minimum probability of a label, in multi-label classification
 
@@ -27,6 +39,9 @@ class Classify(BatchTask):
     * token classification: ``tokens``, each with ``token``, ``start`` and ``end`` (characters),
       ``label`` and ``score``, without special tokens; or, with ``aggregate``, ``entities``: spans
       with ``label``, ``score``, ``text``, ``start`` and ``end``, without those labelled ``O``.
+
+    A model with a CRF labels the words of a text, which white space separates, together: all tokens
+    of a word have its label, and its probability over all labellings as score.
 
     Without a problem type, one output means regression and several mean single-label
     classification, as in transformers.
@@ -113,22 +128,60 @@ class Classify(BatchTask):
         return dict(zip(self.checkpoint.config.labels, values.tolist(), strict=True))
 
     def _tokens(self, item: EncodedExample, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
+        if self.checkpoint.model.transitions is not None:
+            return self._words(item, logits)
         encoded, probabilities = item.encoded, softmax(logits)
         if self.aggregate != "none":
             labels, text = self.checkpoint.config.labels, item.record.text
             tokens = self._probs(item, probabilities)
             return {"entities": entities(tokens, labels, text, self.aggregate)}
+        labels = self.checkpoint.config.labels
         return {
             "tokens": [
-                {
-                    "token": self.tokenizer.token(encoded.ids[k]),
-                    "start": encoded.offsets[k][0],
-                    "end": encoded.offsets[k][1],
-                    "label": self.checkpoint.config.labels[int(probabilities[k].argmax())],
-                    "score": float(probabilities[k].max()),
-                }
-                for k in range(len(encoded.ids))
+                self._token(encoded, k, labels[int(row.argmax())], float(row.max()))
+                for k, row in enumerate(probabilities[: len(encoded.ids)])
                 if not encoded.special[k]
+            ]
+        }
+
+    def _token(self, encoded: "Encoded", index: int, label: str, score: float) -> dict[str, Any]:
+        start, end = encoded.offsets[index]
+        token = self.tokenizer.token(encoded.ids[index])
+        return {"token": token, "start": start, "end": end, "label": label, "score": score}
+
+    def word_starts(self, item: EncodedExample) -> list[int]:
+        """Return the position of each word of a text that a CRF labels, in characters."""
+        return [match.start() for match in re.finditer(r"\S+", item.record.text)]
+
+    def _words(self, item: EncodedExample, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
+        """Return the tokens or spans of a text by the most probable labelling of its words."""
+        import numpy as np
+
+        encoded, text = item.encoded, item.record.text
+        starts, words = self.word_starts(item), dict[int, list[int]]()
+        for token, word in words_of_tokens(text, starts, encoded.offsets, encoded.special):
+            words.setdefault(word, []).append(token)
+        if not words:
+            return {"tokens": []} if self.aggregate == "none" else {"entities": []}
+        transitions = np.array(self.checkpoint.model.transitions)
+        emissions = logits[[tokens[0] for tokens in words.values()]].astype(np.float64)
+        best, scores = viterbi(emissions, transitions), marginals(emissions, transitions)
+        labelled = [
+            Labelled(
+                self.checkpoint.config.labels[label],
+                float(scores[number, label]),
+                encoded.offsets[tokens[0]][0],
+                encoded.offsets[tokens[-1]][1],
+            )
+            for number, (label, tokens) in enumerate(zip(best, words.values(), strict=True))
+        ]
+        if self.aggregate != "none":
+            return {"entities": labelled_spans(labelled, text)}
+        return {
+            "tokens": [
+                self._token(encoded, token, word.label, word.score)
+                for tokens, word in zip(words.values(), labelled, strict=True)
+                for token in tokens
             ]
         }
 

@@ -69,7 +69,7 @@ def check_writable(path: Path, setup: RunSetup, model: ModelFile) -> None:
 
 def model_file(setup: RunSetup, network: TrainedModel) -> ModelFile:
     """Return the contents of ``config.json`` of a final model."""
-    tokenizer = setup.tokenizer
+    tokenizer, transitions = setup.tokenizer, network.transitions
     return ModelFile(
         zoo=FORMAT_VERSION,
         family=setup.family.name,
@@ -77,6 +77,7 @@ def model_file(setup: RunSetup, network: TrainedModel) -> ModelFile:
         config=msgspec.to_builtins(network.config),
         tokenizer=None if tokenizer is None else tokenizer.info,
         pooling=network.pooling,
+        transitions=None if transitions is None else transitions.detach().float().tolist(),
     )
 
 

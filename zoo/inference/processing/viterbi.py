@@ -1,0 +1,59 @@
+"""Labels of a sequence under a linear-chain CRF, whose transitions are those of ``zoo.nn.crf``."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.floating[Any]]
+
+
+def viterbi(emissions: "Floats", transitions: "Floats") -> "NDArray[np.int64]":
+    """Return the most probable labelling, (words,) (Viterbi 1967).
+
+    Args:
+        emissions: (words, labels).
+        transitions: (labels + 1, labels + 1), of which the last row and column are those of the
+            boundary.
+    """
+    import numpy as np
+
+    best, back = transitions[-1, :-1] + emissions[0], []
+    for emission in emissions[1:]:
+        scores = best[:, None] + transitions[:-1, :-1]  # (before, label)
+        back.append(scores.argmax(0))
+        best = scores.max(0) + emission
+    path = [int((best + transitions[:-1, -1]).argmax())]
+    for pointers in reversed(back):
+        path.append(int(pointers[path[-1]]))
+    return np.array(path[::-1])
+
+
+def marginals(emissions: "Floats", transitions: "Floats") -> "NDArray[np.float64]":
+    """Return the probability of each label of each word, (words, labels), over all labellings.
+
+    Args:
+        emissions: see ``viterbi``.
+        transitions: see ``viterbi``.
+    """
+    import numpy as np
+
+    from zoo.inference.processing.numbers import softmax
+
+    inner = transitions[:-1, :-1].astype(np.float64)
+    before, after = [transitions[-1, :-1] + emissions[0]], [transitions[:-1, -1]]
+    for emission in emissions[1:]:
+        before.append(_logsumexp(before[-1][:, None] + inner) + emission)
+    for emission in emissions[:0:-1]:
+        after.append(_logsumexp((inner + emission + after[-1]).T))
+    return softmax(np.array(before, np.float64) + np.array(after[::-1], np.float64))
+
+
+def _logsumexp(values: "Floats") -> "NDArray[np.float64]":
+    """Return log(sum(exp)) over the first axis."""
+    import numpy as np
+
+    highest = values.max(0)
+    sums: NDArray[np.float64] = np.log(np.exp(values - highest).sum(0)) + highest
+    return sums

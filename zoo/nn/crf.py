@@ -1,0 +1,63 @@
+"""A linear-chain conditional random field (Lafferty, McCallum and Pereira 2001, ICML).
+
+The score of the labels y of a row is the sum of the emissions e[t, y_t] and of the transitions
+between adjacent labels. The boundary of a row counts as a further label, number ``labels``, so that
+``transitions[labels, j]`` scores a row that begins with j, and ``transitions[i, labels]`` one that
+ends with i. With transitions of zero, the log-likelihood is that of independent labels.
+"""
+
+import torch
+from torch import Tensor
+
+IGNORED = -100  # label of what is not part of the sequence
+
+
+def gather_labelled(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the positions that have a label, moved to the beginning of their rows.
+
+    Args:
+        logits: (rows, tokens, labels).
+        labels: (rows, tokens), int64, ``IGNORED`` for tokens without one.
+
+    Returns:
+        their logits, (rows, words, labels), and labels, (rows, words), ``IGNORED`` after the last.
+    """
+    labelled = labels != IGNORED
+    words = max(1, int(labelled.sum(1).max()))
+    order = labelled.int().argsort(dim=1, descending=True, stable=True)[:, :words]
+    index = order[..., None].expand(-1, -1, logits.shape[-1])
+    return logits.gather(1, index), labels.gather(1, order)
+
+
+def crf_negative_log_likelihood(emissions: Tensor, labels: Tensor, transitions: Tensor) -> Tensor:
+    """Return the negative log-likelihood of the labels of each row, (rows,); 0 for empty rows.
+
+    Args:
+        emissions: (rows, words, labels).
+        labels: (rows, words), int64, ``IGNORED`` after the last word of a row.
+        transitions: (labels + 1, labels + 1).
+    """
+    mask = labels != IGNORED
+    difference = _log_partition(emissions, mask, transitions) - _path_score(
+        emissions, labels.clamp(min=0), mask, transitions
+    )
+    return difference * mask[:, 0]
+
+
+def _log_partition(emissions: Tensor, mask: Tensor, transitions: Tensor) -> Tensor:
+    """Return the logarithm of the sum of exp(score) over all labellings, (rows,)."""
+    inner = transitions[:-1, :-1]
+    alpha = transitions[-1, :-1] + emissions[:, 0]
+    for word in range(1, emissions.shape[1]):
+        extended = torch.logsumexp(alpha[:, :, None] + inner, dim=1) + emissions[:, word]
+        alpha = torch.where(mask[:, word, None], extended, alpha)
+    return torch.logsumexp(alpha + transitions[:-1, -1], dim=1)
+
+
+def _path_score(emissions: Tensor, labels: Tensor, mask: Tensor, transitions: Tensor) -> Tensor:
+    """Return the score of one labelling of each row, (rows,)."""
+    boundary = torch.full_like(labels[:, :1], len(transitions) - 1)
+    before = torch.cat([boundary, labels[:, :-1]], dim=1)
+    last = labels.gather(1, (mask.sum(1, keepdim=True) - 1).clamp(min=0)).squeeze(1)
+    steps = emissions.gather(2, labels[..., None]).squeeze(2) + transitions[before, labels]
+    return (steps * mask).sum(1) + transitions[last, -1]

@@ -106,7 +106,7 @@ class MultipleChoice(CausalLM, Gpt):
         Returns:
             ``logits``, (batch, choices, tokens, vocabulary), and ``mc_logits``, (batch, choices).
         """
-        hidden, choices = self._hidden_and_choices(input_ids, attention_mask, mc_token_ids)
+        hidden, choices = self.hidden_and_logits(input_ids, attention_mask, mc_token_ids)
         return {
             "logits": self.scores(hidden).view(*input_ids.shape, -1),
             "mc_logits": choices,
@@ -119,10 +119,13 @@ class MultipleChoice(CausalLM, Gpt):
         mc_token_ids: Tensor | None = None,
     ) -> Tensor:
         """Return ``mc_logits`` alone, (batch, choices); see ``forward``."""
-        return self._hidden_and_choices(input_ids, attention_mask, mc_token_ids)[1]
+        return self.hidden_and_logits(input_ids, attention_mask, mc_token_ids)[1]
 
-    def _hidden_and_choices(
-        self, input_ids: Tensor, attention_mask: Tensor | None, mc_token_ids: Tensor | None
+    def hidden_and_logits(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        mc_token_ids: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Return hidden states, (batch * choices, tokens, hidden), and the choices' logits."""
         mask = None if attention_mask is None else attention_mask.flatten(0, 1)

@@ -31,6 +31,7 @@ class ModelFile(JsonStruct):
         transitions: transitions of a linear-chain CRF over the labels, (labels + 1, labels + 1),
             see ``zoo.nn.crf``; ``None`` for other models. They are no tensor of the model, whose
             outputs are the same without them, and are copied with this file into an export.
+        both_orders: whether the logits of a pair of texts are the sum of those of both orders.
     """
 
     zoo: int
@@ -40,6 +41,7 @@ class ModelFile(JsonStruct):
     tokenizer: TokenizerInfo | None = None
     pooling: Pooling | None = None
     transitions: list[list[float]] | None = None
+    both_orders: bool = False
 
 
 class SourceRecord(JsonStruct):

@@ -35,6 +35,12 @@ class ConversionPlan:
         before = self.opened.checkpoint
         return before.model.transitions if before and before.head_name == self.head else None
 
+    @property
+    def both_orders(self) -> bool:
+        """Whether the head of a checkpoint adds the logits of a pair in both orders."""
+        before = self.opened.checkpoint
+        return bool(before and before.head_name == self.head and before.model.both_orders)
+
 
 def plan_conversion(
     opened: OpenCheckpoint, requested: str | None, *, init: bool = False
@@ -198,11 +204,18 @@ def with_labels(config: Config, labels: Sequence[str] | None) -> Config:
 def require_hub_outputs(plan: ConversionPlan) -> None:
     """Check that a program that opens the Hub's layout would compute the results of the model.
 
-    It would choose the label of each token by itself, and label texts otherwise than the CRF does.
+    It would choose the label of each token by itself, where a CRF labels words together, and read
+    a pair once, where the model reads it in both orders.
 
     Raises:
         UsageError: it would not.
     """
+    if plan.both_orders:
+        raise UsageError(
+            f"{plan.opened.source.directory} reads a pair in both orders, which no class of the "
+            "Hub does",
+            "use it with zoo run or zoo export, or train it without task_args.both_orders",
+        )
     if plan.transitions is not None:
         raise UsageError(
             f"{plan.opened.source.directory} labels words by a CRF, which no class of the Hub has",

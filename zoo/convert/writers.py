@@ -122,6 +122,7 @@ class ZooWriter(CheckpointWriter):
             tokenizer=self.tokenizer.info if self.tokenizer else None,
             pooling=self.opened.pooling,
             transitions=self.plan.transitions,
+            both_orders=self.plan.both_orders,
         )
         files = {CONFIG: encode_json(model)}
         if self.tokenizer:

@@ -1,6 +1,7 @@
 """Presets of fine-tuning: nested settings by name, as ``zoo.training.config.finetune`` has them.
 
-A family adds those of its paper, as ``PRESETS`` of its module ``recipe``.
+A family adds those of its paper, as ``PRESETS`` of its module ``recipe``. Under ``tasks``, a preset
+has the settings of single tasks of fine-tuning by their names, which take precedence.
 """
 
 from collections.abc import Mapping
@@ -8,6 +9,7 @@ from typing import Any
 
 Preset = Mapping[str, Any]
 PAPER, DEFAULT = "paper", "default"
+BY_TASK = "tasks"  # key of a preset
 
 SHARED: Mapping[str, Preset] = {
     # run_glue.py of transformers' examples

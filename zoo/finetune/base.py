@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from zoo.checkpoint import Checkpoint
+    from zoo.data.tokenizer import ExistingTokenizer
     from zoo.training.state.pretrained import PretrainedInit
 
 LABELS = "labels"  # the tensor of a batch
@@ -113,6 +114,22 @@ class FineTuning(TrainingObjective):
                 the configuration is resolved already.
         """
         return run
+
+    @classmethod
+    def adapt_tokenizer(
+        cls, run: FineTuneConfig, tokenizer: "ExistingTokenizer | None"
+    ) -> "ExistingTokenizer | None":
+        """Return the tokenizer of the model to train; by default that of the pretrained model.
+
+        Args:
+            run: configuration of the run.
+            tokenizer: tokenizer of the pretrained model, or of the settings; ``None`` where the
+                family needs no file.
+
+        Raises:
+            UsageError: the tokenizer does not suit an option.
+        """
+        return tokenizer
 
     @property
     def labels(self) -> tuple[str, ...]:

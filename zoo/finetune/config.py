@@ -7,7 +7,7 @@ from typing import Any
 from zoo.data.readers.glue import PREFIX, glue_files, glue_task
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
-from zoo.families.presets import DEFAULT, PAPER
+from zoo.families.presets import BY_TASK, DEFAULT, PAPER
 from zoo.finetune import task_type
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.overrides import ConfigDict, check_keys, deep_merge
@@ -42,8 +42,10 @@ def build_config(
     if "family" not in requested:
         requested["family"] = _family_name(requested, offline=offline)
     name, preset = _preset(get_family(requested["family"]), requested.get("preset"))
+    shared = {key: value for key, value in preset.items() if key != BY_TASK}
+    of_task = preset.get(BY_TASK, {}).get(task.name, {})
     return validate_config(
-        deep_merge(preset, task.defaults, {"preset": name}, requested), FineTuneConfig
+        deep_merge(shared, task.defaults, of_task, {"preset": name}, requested), FineTuneConfig
     )
 
 

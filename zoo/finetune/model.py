@@ -105,10 +105,13 @@ def fit_config(
     derived: dict[str, Any] = {"labels": task.output_names(labels) or base.labels}
     if task.problem is not None:
         derived["problem"] = task.problem
-    if init is None and tokenizer is not None:
+    if tokenizer is not None and family.text_tokenizer(base) is None:
         parsed = parse(tokenizer.json, Path(TOKENIZER))
         size = max(parsed.get_vocab().values()) + 1
-        derived |= {"vocab_size": size, **special_ids(base, tokenizer.info, parsed)}
+        if init is None:
+            derived |= {"vocab_size": size, **special_ids(base, tokenizer.info, parsed)}
+        elif size > base.vocab_size:  # the task added tokens
+            derived["vocab_size"] = size
     try:
         tree = {**msgspec.to_builtins(base), **derived, **config.config}
         fitted: Config = msgspec.convert(tree, type(base))

@@ -192,6 +192,7 @@ def build_setup(
     init = pretrained_init(config, family, offline=offline, resumed=resumed)
     config = task.resolve(config, init)
     tokenizer = run_tokenizer(config, family, init, task, train, offline=offline, resumed=resumed)
+    tokenizer = task.adapt_tokenizer(config, tokenizer)
     model_config = fit_config(config, family, task, init, tokenizer, labels)
     begins_anew = init is None or not init.checkpoints or "head" in init.init_config.new_modules
     if init is not None and not begins_anew and family.heads()[head].has_labels:

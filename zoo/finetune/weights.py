@@ -74,7 +74,10 @@ def load_backbone(
     checkpoint, reference = init.checkpoints["model"], init.init_config.model
     model, filled = network.module, dict[int, Tensor]()
     skip = [*init.init_config.new_modules, *_highest(model, reinit_layers)]
-    unused = copy_weights(reference, checkpoint, network, filled, skip=skip)
+    before, size = checkpoint.config.vocab_size, network.config.vocab_size
+    unused = copy_weights(
+        reference, checkpoint, network, filled, skip=skip, new_rows=max(0, size - before)
+    )
     missing = MissingWeights(model, filled, [])
     optional = _outside_backbone(family, network.config, network.head)
     new = [
@@ -85,6 +88,8 @@ def load_backbone(
     missing.validate(new, reference, f"the head {network.head}")
     if announce:
         _announce(reference, missing.modules(new), model, new)
+        if size > before:
+            LOG.info("new embeddings of %s tokens, which %s has not", size - before, reference)
     record = ModelRecord(
         reference=reference,
         head=checkpoint.head_name,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from zoo.nn.encoder import Classifier, Encoder
 from zoo.nn.generation import DecodeState, GenerationMixin
-from zoo.nn.heads import gather_rows
+from zoo.nn.heads import VocabularyProjection, gather_rows
 from zoo.nn.kv_cache import KeyValueCache
 from zoo.nn.transformer import documents_mask, padding_mask
 
@@ -142,6 +142,21 @@ class CausalSequenceClassifier(Classifier, CausalBackbone):
         token_type_ids: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """Return the logits, (batch, labels)."""
+        logits = self.hidden_and_logits(input_ids, attention_mask, token_type_ids)[1]
+        return {"logits": logits}
+
+    def hidden_and_logits(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return the last hidden state, (batch, tokens, hidden), and the logits."""
         last = last_token_index(input_ids, attention_mask, self.pad_token_id)
         hidden = self.encode(input_ids, attention_mask, token_type_ids)
-        return self.outputs(gather_rows(hidden, last))
+        return hidden, self.outputs(gather_rows(hidden, last))["logits"]
+
+    def project(self, hidden: Tensor) -> VocabularyProjection:
+        """Return the projection of (..., hidden) to the logits of the next token."""
+        embeddings: Any = self.embeddings
+        return VocabularyProjection(hidden, embeddings.tokens.weight)

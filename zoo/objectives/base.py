@@ -135,6 +135,7 @@ class TrainedModel:
         head: name of its head.
         pooling: pooling of a sentence encoder; ``None`` for other models.
         transitions: transitions of a CRF over the labels, see ``zoo.nn.crf``; ``None`` for none.
+        both_orders: whether the logits of a pair are the sum of those of both orders.
     """
 
     module: "nn.Module"
@@ -142,6 +143,7 @@ class TrainedModel:
     head: str
     pooling: "Pooling | None" = None
     transitions: "Tensor | None" = None
+    both_orders: bool = False
 
 
 class ExampleDataset(ABC):

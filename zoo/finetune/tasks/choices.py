@@ -7,8 +7,9 @@ import numpy as np
 from torch.nn import functional as F
 
 from zoo.data.readers.choices import ChoiceColumns, read_choices
-from zoo.finetune.base import LABELS, FineTuning
+from zoo.finetune.base import LABELS
 from zoo.finetune.rows import TokenizedRows, pad_and_stack, tokenize
+from zoo.finetune.tasks.text_inputs import NEXT_TOKEN, InputTask
 from zoo.objectives.base import Batch, Example, LossOutput, Outputs
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import TableConfig
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 LENGTHS = "choice_lengths"  # number of tokens of each choice, 0 where a question has fewer
 
 
-class MultipleChoice(FineTuning):
+class MultipleChoice(InputTask):
     """Cross-entropy of the correct choice, over the choices of a question.
 
     Each choice is a text with the context, whose score is one output of the head (Devlin et al.
@@ -72,6 +73,7 @@ class MultipleChoice(FineTuning):
         values = {LABELS: np.array([self.target(sample) for sample in samples]), LENGTHS: lengths}
         starts = tokens.starts[np.cumsum([0, *numbers])]
         counts = {self.name: np.ones(len(samples), np.int64)}
+        counts |= {NEXT_TOKEN: numbers} if self.options.lm_coef else {}
         return TokenizedRows(starts, tokens.arrays, values, counts, tokens.truncated)
 
     def collate(self, examples: Sequence[Example]) -> Batch:
@@ -90,9 +92,13 @@ class MultipleChoice(FineTuning):
         inputs = {name: batch[name] for name in self.inputs if name in batch}
         # a model that also predicts tokens scores choices alone by a method
         choice_logits = getattr(model, "choice_logits", None)
-        scores = model(**inputs)["logits"] if choice_logits is None else choice_logits(**inputs)
+        if self.options.lm_coef or choice_logits is None:
+            scores, auxiliary = self.hidden_and_logits(model, inputs)
+        else:
+            scores, auxiliary = choice_logits(**inputs), {}
         absent = batch[LENGTHS][:, : scores.shape[1]] == 0
-        return Outputs({self.name: scores.float().masked_fill(absent, float("-inf"))})
+        scores = scores.float().masked_fill(absent, float("-inf"))
+        return Outputs({self.name: scores, **auxiliary})
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropy."""

@@ -11,8 +11,9 @@ from zoo.data.readers.labelled import label_name
 from zoo.errors import UsageError
 from zoo.evaluate.metrics import classification_metrics, confusion_matrix
 from zoo.families.config import Problem
-from zoo.finetune.base import LABELS, FineTuning, require_known_label
+from zoo.finetune.base import LABELS, require_known_label
 from zoo.finetune.rows import TokenizedRows
+from zoo.finetune.tasks.text_inputs import TextTask
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.tokenizers import TextTokenizer
 from zoo.training.config.finetune import TableConfig
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class TextClassification(FineTuning):
+class TextClassification(TextTask):
     """Cross-entropy of the label.
 
     With class weights, each sample's cross-entropy is multiplied by the weight of its label, and

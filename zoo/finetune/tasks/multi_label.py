@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from zoo.data.readers.labelled import Columns, read_samples, split_labels
 from zoo.evaluate.metrics import multi_label_metrics
 from zoo.families.config import Problem
-from zoo.finetune.base import LABELS, FineTuning, require_known_label
+from zoo.finetune.base import LABELS, require_known_label
+from zoo.finetune.tasks.text_inputs import TextTask
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.training.config.finetune import TableConfig
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class MultiLabel(FineTuning):
+class MultiLabel(TextTask):
     """Binary cross-entropy of each label, over all labels of all samples.
 
     The labels of a sample are a list (JSON, Parquet), or text with a separator.

@@ -9,7 +9,8 @@ from torch.nn import functional as F
 from zoo.data.readers.labelled import label_number
 from zoo.evaluate.metrics import regression_metrics
 from zoo.families.config import Problem
-from zoo.finetune.base import LABELS, FineTuning
+from zoo.finetune.base import LABELS
+from zoo.finetune.tasks.text_inputs import TextTask
 from zoo.objectives.base import LossOutput, Outputs
 from zoo.training.config.finetune import TableConfig
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class Regression(FineTuning):
+class Regression(TextTask):
     """Squared error of one output."""
 
     name: ClassVar[str] = "regression"

@@ -95,7 +95,9 @@ class Classify(BatchTask):
         return len(spec.outputs["logits"]) == 3
 
     def check(self, item: EncodedExample) -> None:
-        """Raise an error for a pair of texts in token classification."""
+        """Raise an error for a pair in token classification, and a single text of both orders."""
+        if item.record.pair is None and self.checkpoint.model.both_orders:
+            raise UsageError(f"{item.record.location} is one text, and the model compares two")
         if item.record.pair is not None and self.by_token:
             raise UsageError(
                 f"{item.record.location} has a text_pair; token classification takes single texts"
@@ -106,7 +108,22 @@ class Classify(BatchTask):
         logits = self.output("logits", items, batch)
         if self.by_token:
             return [self._tokens(item, row) for item, row in zip(items, logits, strict=True)]
+        if self.checkpoint.model.both_orders:
+            return [{"logits": row} for row in logits]
         return [self._text(row) for row in logits]  # (texts, labels)
+
+    def split(self, item: EncodedExample) -> list[EncodedExample]:
+        """See ``BatchTask``: with both orders, a pair is two rows."""
+        text, pair = item.record.text, item.record.pair
+        if pair is None or not self.checkpoint.model.both_orders:
+            return [item]
+        return [item, item._replace(encoded=self.encode([(pair, text)])[0])]
+
+    def merge(self, item: EncodedExample, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """See ``BatchTask``: with both orders, their logits are added."""
+        if not self.checkpoint.model.both_orders:
+            return super().merge(item, rows)
+        return self._text(sum((row["logits"] for row in rows[1:]), rows[0]["logits"]))
 
     def _text(self, logits: "NDArray[np.floating[Any]]") -> dict[str, Any]:
         if self.problem == "regression":

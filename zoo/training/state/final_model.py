@@ -78,6 +78,7 @@ def model_file(setup: RunSetup, network: TrainedModel) -> ModelFile:
         tokenizer=None if tokenizer is None else tokenizer.info,
         pooling=network.pooling,
         transitions=None if transitions is None else transitions.detach().float().tolist(),
+        both_orders=network.both_orders,
     )
 
 

@@ -105,6 +105,7 @@ def copy_weights(
     filled: dict[int, Tensor],
     *,
     skip: Sequence[str] = (),
+    new_rows: int = 0,
 ) -> list[str]:
     """Copy the tensors of a checkpoint into a model.
 
@@ -116,6 +117,8 @@ def copy_weights(
         network: model whose parameters are set in place.
         filled: tensors that were loaded so far, by ``id``; those of this call are added.
         skip: names of modules of the model that keep their values.
+        new_rows: number of rows that the embeddings of the model have at their end beside those of
+            the checkpoint, and that keep their values.
 
     Returns:
         Names of the checkpoint's tensors that the model does not have.
@@ -137,17 +140,26 @@ def copy_weights(
         if place is None or any(_inside(target, part) for part in skip):
             left.append(name)
             continue
+        place = _stored_rows(place, value, new_rows)
         if place.shape != value.shape:
             raise UsageError(
                 f"{reference}: {name} is of shape {tuple(value.shape)}, not {tuple(place.shape)}"
             )
-        if id(place) in filled and not torch.equal(place, value.to(place)):
+        number = id(targets[target])
+        if number in filled and not torch.equal(place, value.to(place)):
             raise UsageError(
                 f"{reference}: {name} is shared with the other network, whose values differ",
                 "--set objective_args.embedding_sharing=none",
             )
-        filled[id(place)] = place.copy_(value)
+        filled[number] = place.copy_(value)
     return left
+
+
+def _stored_rows(place: Tensor, value: Tensor, new_rows: int) -> Tensor:
+    """Return the rows of a parameter that a checkpoint has, if all others are at its end."""
+    if new_rows and value.dim() and place.shape == (len(value) + new_rows, *value.shape[1:]):
+        return place[: len(value)]
+    return place
 
 
 _WIDTH = (

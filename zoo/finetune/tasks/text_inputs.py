@@ -1,0 +1,233 @@
+"""Inputs of tasks that score whole texts: tokens around them, both orders, an auxiliary loss.
+
+They are those of Radford et al. 2018, "Improving Language Understanding by Generative
+Pre-Training", sections 3.2 and 3.3, and of the code released with it
+(openai/finetune-transformer-lm, ``train.py``).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+import numpy as np
+
+from zoo.data.tokenizer import ExistingTokenizer
+from zoo.errors import UsageError
+from zoo.finetune.base import FineTuning
+from zoo.finetune.rows import TokenizedRows, pad_and_stack, tokenize
+from zoo.objectives.base import Batch, Example, LossOutput, Options, Outputs, TrainedModel
+from zoo.objectives.losses.cross_entropy import summed_cross_entropy
+from zoo.tokenizers import TextTokenizer
+from zoo.tokenizers.input_tokens import InputTokens, with_input_tokens
+from zoo.training.config.finetune import FineTuneConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from zoo.families.base import Family
+    from zoo.families.config import Config
+    from zoo.training.state.pretrained import PretrainedInit
+
+NEXT_TOKEN = "causal-lm"
+ORDER_LENGTHS = "order_lengths"  # number of tokens of a pair in either order
+
+
+class InputOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of tasks that score whole texts.
+
+    Attributes:
+        input_tokens: tokens at the start, between two texts and at the end of a row, for a
+            tokenizer that has none. Those that its vocabulary lacks get new embeddings.
+        lm_coef: weight of an auxiliary loss, the cross-entropy of the next token: its mean over
+            the tokens of a row, averaged over rows; 0 for none.
+    """
+
+    input_tokens: tuple[str, str, str] | None = None
+    lm_coef: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: ``lm_coef`` is negative.
+        """
+        if not self.lm_coef >= 0:
+            raise ValueError(f"lm_coef is {self.lm_coef}, and not 0 or more")
+
+
+class TextOptions(InputOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of tasks that score a text or a pair of texts.
+
+    Attributes:
+        both_orders: add the logits of a pair in both orders, where the order means nothing;
+            ``None`` to go on as in the checkpoint, or else not.
+    """
+
+    both_orders: bool | None = None
+
+
+class InputTask(FineTuning):
+    """Base class of tasks with ``InputOptions``.
+
+    Raises:
+        UsageError: the tokenizer or the model does not suit an option.
+    """
+
+    options_type: ClassVar[type[Options]] = InputOptions
+
+    @classmethod
+    def adapt_tokenizer(
+        cls, run: FineTuneConfig, tokenizer: ExistingTokenizer | None
+    ) -> ExistingTokenizer | None:
+        """See ``FineTuning``: the tokens around texts are added."""
+        tokens = run.task_args.get("input_tokens")
+        if tokens is None:
+            return tokenizer
+        if tokenizer is None:
+            raise UsageError("the model has a tokenizer of its own", "leave out input_tokens")
+        if not (isinstance(tokens, list | tuple) and len(tokens) == 3):
+            raise UsageError(f"input_tokens is {tokens!r}", "give [START,DELIMITER,EXTRACT]")
+        content = with_input_tokens(tokenizer.json, tokenizer.info, InputTokens(*map(str, tokens)))
+        return ExistingTokenizer(content, tokenizer.info)
+
+    @property
+    def loss_weights(self) -> Mapping[str, float]:
+        """See ``TrainingObjective``."""
+        auxiliary = {NEXT_TOKEN: self.options.lm_coef} if self.options.lm_coef else {}
+        return {self.name: 1.0, **auxiliary}
+
+    def model(self, family: "Family", config: "Config") -> "nn.Module":
+        """See ``TrainingObjective``."""
+        module = super().model(family, config)
+        if self.options.lm_coef and not _predicts_tokens(module, config, self.head):
+            raise UsageError(
+                f"the model predicts no next token beside {self.name}", "leave out lm_coef"
+            )
+        return module
+
+    def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
+        """See ``FineTuning``."""
+        rows = super().rows(samples, tokenizer)
+        if not self.options.lm_coef:
+            return rows
+        return replace(rows, counts={**rows.counts, NEXT_TOKEN: np.ones(len(rows), np.int64)})
+
+    def compute_loss(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> LossOutput:
+        """See ``TrainingObjective``; with the auxiliary loss, which ``forward`` computes."""
+        outputs = self.forward(model, batch)
+        output = self.loss(outputs, batch)
+        if NEXT_TOKEN not in outputs.logits:
+            return output
+        return replace(output, sums={**output.sums, NEXT_TOKEN: outputs.logits[NEXT_TOKEN]})
+
+    def hidden_and_logits(
+        self, model: "nn.Module", inputs: "Mapping[str, Tensor]"
+    ) -> "tuple[Tensor, dict[str, Tensor]]":
+        """Return the logits, and the auxiliary loss by its name if there is one."""
+        module: Any = model
+        if not self.options.lm_coef:
+            return module(**inputs)["logits"], {}
+        hidden, logits = module.hidden_and_logits(**inputs)
+        ids, mask = inputs[self.inputs[0]], inputs.get("attention_mask")
+        flat = ids.flatten(0, -2), None if mask is None else mask.flatten(0, -2)
+        return logits, {NEXT_TOKEN: next_token_losses(module, hidden, *flat)}
+
+
+class TextTask(InputTask):
+    """Base class of tasks with ``TextOptions``.
+
+    Raises:
+        UsageError: see ``InputTask``; or both orders are asked for, and there are no pairs.
+    """
+
+    options_type: ClassVar[type[Options]] = TextOptions
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        if self.options.both_orders and self.run.data.pair is None:
+            raise UsageError(
+                "both orders are those of a pair", "name the column of the second with --pair"
+            )
+
+    @classmethod
+    def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:
+        """See ``FineTuning``: a head that adds both orders goes on being used so."""
+        before = None if init is None else init.checkpoints.get("model")
+        if run.task_args.get("both_orders") is not None or init is None or before is None:
+            return run
+        same_head = before.head_name == cls.head and "head" not in init.init_config.new_modules
+        both = same_head and before.model.both_orders and run.data.pair is not None
+        return msgspec.structs.replace(run, task_args={**run.task_args, "both_orders": both})
+
+    def rows(self, samples: Sequence[Any], tokenizer: TextTokenizer) -> TokenizedRows:
+        """See ``FineTuning``; with both orders, a row is one after the other."""
+        rows = super().rows(samples, tokenizer)
+        if not self.options.both_orders:
+            return rows
+        texts = [pair for s in samples for pair in ((s.text, s.pair), (s.pair, s.text))]
+        tokens = tokenize(texts, tokenizer, self.inputs, self.run.max_seq_len)
+        lengths = np.diff(tokens.starts).reshape(-1, 2)
+        counts = {NEXT_TOKEN: np.full(len(samples), 2)} if self.options.lm_coef else {}
+        return TokenizedRows(
+            tokens.starts[::2],
+            tokens.arrays,
+            {**rows.values, ORDER_LENGTHS: lengths},
+            {**rows.counts, **counts},
+            rows.truncated,
+        )
+
+    def collate(self, examples: Sequence[Example]) -> Batch:
+        """See ``FineTuning``; with both orders, tensors are (rows, 2, tokens)."""
+        if not self.options.both_orders:
+            return super().collate(examples)
+        lengths = np.stack([row.values[ORDER_LENGTHS] for row in examples])
+        return pad_and_stack(
+            examples, self.padding(), list(self.loss_weights), masks=self.masks(), lengths=lengths
+        )
+
+    def forward(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> Outputs:
+        """Return the logits of the head, float32."""
+        inputs = {name: batch[name] for name in self.inputs if name in batch}
+        if self.options.both_orders:
+            inputs = {name: tensor.flatten(0, 1) for name, tensor in inputs.items()}
+        logits, auxiliary = self.hidden_and_logits(model, inputs)
+        logits = logits.float()
+        if self.options.both_orders:
+            logits = logits.view(-1, 2, logits.shape[-1]).sum(1)
+        return Outputs({self.name: logits, **auxiliary})
+
+    def models_to_save(self, model: "nn.Module") -> dict[str, TrainedModel]:
+        """See ``TrainingObjective``."""
+        both = bool(self.options.both_orders)
+        return {"model": TrainedModel(model, self.config, self.head, both_orders=both)}
+
+
+def next_token_losses(
+    model: Any, hidden: "Tensor", input_ids: "Tensor", attention_mask: "Tensor | None"
+) -> "Tensor":
+    """Return the sum over rows of the mean cross-entropy of the next token.
+
+    Rows are padded on the right; those of fewer than two tokens count as 0.
+
+    Args:
+        model: model with ``project``, see ``zoo.nn.heads.LMHeadMixin``.
+        hidden: hidden states of the last layer, (rows, tokens, hidden).
+        input_ids: (rows, tokens), int64.
+        attention_mask: (rows, tokens); ``None`` for all 1.
+    """
+    tokens = input_ids.shape[1]
+    lengths = [tokens] * len(hidden) if attention_mask is None else attention_mask.sum(1).tolist()
+    total = hidden.new_zeros(()).float()
+    for row, length in enumerate(lengths):
+        if length > 1:  # one row at a time: a batch of all logits would be gigabytes
+            projection = model.project(hidden[row, : length - 1])
+            loss, _ = summed_cross_entropy(projection, input_ids[row, 1:length])
+            total = total + loss / (length - 1)
+    return total
+
+
+def _predicts_tokens(module: "nn.Module", config: "Config", head: str) -> bool:
+    """Return whether a model has the logits of the next token beside those of its head."""
+    tied = getattr(config, "tie_embeddings", False) or head == "multiple-choice"
+    return hasattr(module, "hidden_and_logits") and bool(tied)

@@ -1,0 +1,90 @@
+"""Start, delimiter and extract tokens around texts, added to a tokenizer that has no template.
+
+As the inputs of Radford et al. 2018, section 3.3: ``start A extract`` for one text, and
+``start A delimiter B extract`` for two. A classifier of the last token reads the extract token.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from zoo.errors import UsageError
+from zoo.tokenizers.info import TokenizerInfo
+from zoo.tokenizers.tokenizer_json import parse
+
+
+class InputTokens(NamedTuple):
+    """Tokens around a text or a pair of texts.
+
+    Attributes:
+        start: before the first text.
+        delimiter: between two texts.
+        extract: after the last text.
+    """
+
+    start: str
+    delimiter: str
+    extract: str
+
+
+def with_input_tokens(content: bytes, info: TokenizerInfo, tokens: InputTokens) -> bytes:
+    """Return a ``tokenizer.json`` with a template of tokens, which are added to the vocabulary.
+
+    Args:
+        content: contents of the file.
+        info: special tokens of the tokenizer.
+        tokens: the tokens; those that the vocabulary lacks get the next ids.
+
+    Raises:
+        UsageError: the tokenizer has special tokens around texts already, or two tokens are equal.
+    """
+    from tokenizers import AddedToken
+
+    if len(set(tokens)) < len(tokens) or not all(tokens):
+        raise UsageError(f"the input tokens are {', '.join(tokens)}", "give three different ones")
+    before = [info.special[role] for role in ("cls", "sep") if role in info.special]
+    if before:
+        raise UsageError(
+            f"the tokenizer puts {' and '.join(before)} around texts already",
+            "leave out task_args.input_tokens",
+        )
+    tokenizer = parse(content, Path("tokenizer.json"))
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in tokens])
+    definition = json.loads(tokenizer.to_str())
+    processors = [
+        processor
+        for processor in _processors(definition["post_processor"])
+        if processor["type"] != "TemplateProcessing"
+    ]
+    ids = {token: tokenizer.token_to_id(token) for token in tokens}
+    definition["post_processor"] = {
+        "type": "Sequence",
+        "processors": [*processors, _template(tokens, ids)],
+    }
+    return json.dumps(definition, ensure_ascii=False, indent=2).encode()
+
+
+def _processors(processor: dict[str, Any] | None) -> list[dict[str, Any]]:
+    if processor is None:
+        return []
+    return list(processor["processors"]) if processor["type"] == "Sequence" else [processor]
+
+
+def _template(tokens: InputTokens, ids: Mapping[str, int | None]) -> dict[str, Any]:
+    """Return the definition of a ``TemplateProcessing``; all tokens are of type 0."""
+
+    def special(token: str) -> dict[str, Any]:
+        return {"SpecialToken": {"id": token, "type_id": 0}}
+
+    first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    start, delimiter, extract = map(special, tokens)
+    return {
+        "type": "TemplateProcessing",
+        "single": [start, first, extract],
+        "pair": [start, first, delimiter, second, extract],
+        "special_tokens": {
+            token: {"id": token, "ids": [number], "tokens": [token]}
+            for token, number in ids.items()
+        },
+    }

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from zoo.families.base import Family, Head
 from zoo.families.config import Config, ConfigMap
+from zoo.families.distillation import DistillationRecipe
 from zoo.families.encoder import WordPieceFamily, encoder_heads
 from zoo.plugins.hookspecs import hookimpl
 from zoo_distilbert.config import CONFIG_MAP, DistilBertConfig
@@ -26,3 +27,9 @@ class DistilBert(WordPieceFamily):
 def zoo_families() -> tuple[Family, ...]:
     """Return the family."""
     return (DistilBert(),)
+
+
+@hookimpl
+def zoo_recipes() -> tuple[DistillationRecipe, ...]:
+    """Return the recipe of the paper, for students of all families."""
+    return DistilBert().distillation()

@@ -1,9 +1,10 @@
-"""Pretraining settings of DistilBERT without the teacher of its paper (arXiv:1910.01108).
+"""Settings of DistilBERT (arXiv:1910.01108): pretraining without a teacher, and distillation.
 
 By section 3 there, masks are drawn anew each time, and there is no second objective. All else is
 BERT's (arXiv:1810.04805, section 3.1 and appendix A.2, and the released code).
 """
 
+from zoo.families.distillation import pretraining_recipe
 from zoo.families.recipe import (
     TINY_CONFIG,
     LRSchedulerConfig,
@@ -29,6 +30,15 @@ PRESETS = {
         "optimizer": {"learning_rate": 5e-5},
     }
 }
+
+# distillation/train.py and its README, of the released code. It selects tokens for masking by their
+# frequency to the power of -0.7; here, all have the same probability.
+DISTILLATION = (
+    pretraining_recipe(
+        "distilbert",
+        "Sanh et al. 2019, arXiv:1910.01108, section 3, and train.py of the released code",
+    ),
+)
 
 
 def recipe(size: str) -> Recipe:

@@ -34,6 +34,10 @@ COMMANDS = {
         "zoo.cli.training.finetune",
         "Fine-tune a model on labelled data.",
     ),
+    "distill": (
+        "zoo.cli.training.distill",
+        "Distil a smaller model from a larger one.",
+    ),
     "check": (
         "zoo.cli.training.check",
         "Check that resuming and gradient accumulation are exact.",

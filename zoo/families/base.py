@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from torch import nn
 
+    from zoo.families.distillation import DistillationRecipe
     from zoo.families.onnx import OnnxSpec
     from zoo.families.recipe import Recipe
     from zoo.tokenizers import SourceFiles, TextTokenizer
@@ -235,6 +236,15 @@ class Family(ABC):
         if not self.package or find_spec(f"{self.package}.recipe") is None:
             return SHARED
         return {**SHARED, **getattr(self._module("recipe"), "PRESETS", {})}
+
+    def distillation(self) -> "tuple[DistillationRecipe, ...]":
+        """Return recipes of students of this family; the first is the default.
+
+        By default, ``DISTILLATION`` of the module ``recipe``, if it has that.
+        """
+        if not self.package or find_spec(f"{self.package}.recipe") is None:
+            return ()
+        return getattr(self._module("recipe"), "DISTILLATION", ())
 
     def _module(self, name: str) -> ModuleType:
         """Import a module of ``package``.

@@ -15,7 +15,11 @@ from zoo.training.config.schema import validate_config
 
 
 def build_config(
-    values: Mapping[str, Any], overrides: Mapping[str, Any], *, offline: bool = False
+    values: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    *,
+    offline: bool = False,
+    struct_type: type[FineTuneConfig] = FineTuneConfig,
 ) -> FineTuneConfig:
     """Return the configuration from the preset, a file and options, in increasing precedence.
 
@@ -23,6 +27,7 @@ def build_config(
         values: settings of a file, or the model alone.
         overrides: settings of options.
         offline: make no network connection for a pretrained model.
+        struct_type: type of the configuration.
 
     Raises:
         UsageError: a task, preset, setting or value is unknown or wrong.
@@ -31,7 +36,7 @@ def build_config(
     from zoo.plugins import get_family
 
     requested = deep_merge(values, overrides)
-    check_keys(requested, FineTuneConfig, "", "settings")
+    check_keys(requested, struct_type, "", "settings")
     if not isinstance(requested.get("task"), str):
         raise UsageError("the settings name no task", "name one with --task")
     if requested["task"].startswith(PREFIX):
@@ -45,7 +50,7 @@ def build_config(
     shared = {key: value for key, value in preset.items() if key != BY_TASK}
     of_task = preset.get(BY_TASK, {}).get(task.name, {})
     return validate_config(
-        deep_merge(shared, task.defaults, of_task, {"preset": name}, requested), FineTuneConfig
+        deep_merge(shared, task.defaults, of_task, {"preset": name}, requested), struct_type
     )
 
 

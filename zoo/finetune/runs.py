@@ -10,11 +10,10 @@ from zoo.finetune.config import build_config
 from zoo.finetune.setup import build_setup
 from zoo.io.json import encode_json
 from zoo.io.output.atomic import atomic_directory, atomic_write
-from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.entrypoints import RunKind
 from zoo.training.logging.run_history import RunHistory
 
-FINETUNE = RunKind("finetune", FineTuneConfig, build_config, build_setup)
+FINETUNE = RunKind("finetune", build_config, build_setup)
 MODEL, SUMMARY = "model", "summary.json"
 
 

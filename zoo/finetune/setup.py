@@ -107,6 +107,7 @@ class FineTuneSetup(RunSetup):
             rank=dist.rank,
             world_size=dist.world_size,
             order=order,
+            collate_wrapper=self.collate_wrapper,
             device=dist.device,
         )
 

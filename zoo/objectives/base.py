@@ -11,7 +11,7 @@ so that the split of a batch does not change the gradients.
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
@@ -176,11 +176,15 @@ class TrainingObjective(ABC):
         metric_for_best_model: value of an evaluation that selects the best checkpoint: ``loss``, or
             the name of a metric.
         greater_is_better: whether a higher value of it is better.
+        uses_all_parameters: whether each parameter that is trained has a gradient in every step.
+        logits_per_count: number of rows of ``scored_logits`` for each of a term's count.
     """
 
     name: ClassVar[str]
     head: ClassVar[str]
     stateful: ClassVar[bool] = False
+    logits_per_count: ClassVar[int] = 1
+    uses_all_parameters: bool = True
     config: "Config"
     metric_for_best_model: str = "loss"
     greater_is_better: bool = False
@@ -228,9 +232,37 @@ class TrainingObjective(ABC):
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the loss terms and metrics of a batch from the outputs of ``forward``."""
 
+    def scored_logits(
+        self, outputs: Outputs, batch: "Mapping[str, Tensor]"
+    ) -> "Mapping[str, Tensor | VocabularyProjection]":
+        """Return the logits that the counts of the loss terms are over, (n, classes) each.
+
+        Args:
+            outputs: what ``forward`` returned.
+            batch: tensors of a ``Batch``, on the model's device.
+
+        Returns:
+            loss term -> logits; by default those of ``outputs``.
+        """
+        return outputs.logits
+
+    def generated_predictions(
+        self, model: "nn.Module", batch: "Mapping[str, Tensor]"
+    ) -> "dict[str, Tensor]":
+        """Return predictions of an evaluation that need further forward passes; by default none.
+
+        Args:
+            model: module that ``self.model`` returned.
+            batch: tensors of a ``Batch``, on the model's device.
+        """
+        return {}
+
     def compute_loss(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Return ``loss(forward(model, batch), batch)``."""
-        return self.loss(self.forward(model, batch), batch)
+        """Return ``loss(forward(model, batch), batch)``, in evaluations with all predictions."""
+        output = self.loss(self.forward(model, batch), batch)
+        if model.training or not (further := self.generated_predictions(model, batch)):
+            return output
+        return replace(output, predictions=output.predictions | further)
 
     def compute_metrics(self, predictions: "Mapping[str, Tensor]") -> dict[str, float]:
         """Return metrics of a whole evaluation that are no means over samples; by default none.

@@ -16,6 +16,7 @@ from zoo.plugins.provided import (
     format_named,
     get_family,
     get_logger,
+    recipes_of_plugins,
     registry_files,
 )
 
@@ -33,6 +34,7 @@ __all__ = [
     "hooks_of",
     "installed",
     "load",
+    "recipes_of_plugins",
     "registry_files",
     "require_installed",
     "warn_or_raise",

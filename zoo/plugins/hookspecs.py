@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from zoo.families.base import Family
+    from zoo.families.distillation import DistillationRecipe
     from zoo.io.tensors.formats import Format
     from zoo.plugins.logger import Logger
 
@@ -47,4 +48,10 @@ def zoo_loggers() -> "Iterable[type[Logger]]":
     The setting ``report_to`` selects loggers by their ``name``. If the entry point has the name of
     the logger, no other plugin is imported to find it.
     """
+    return ()
+
+
+@hookspec
+def zoo_recipes() -> "Iterable[DistillationRecipe]":
+    """Return distillation recipes for students of any family; ``--recipe`` selects one by name."""
     return ()

@@ -9,6 +9,7 @@ from zoo.plugins.loading import broken, load, manager, warn_or_raise
 
 if TYPE_CHECKING:
     from zoo.families.base import Family
+    from zoo.families.distillation import DistillationRecipe
     from zoo.io.tensors.formats import Format
     from zoo.plugins.logger import Logger
 
@@ -33,12 +34,17 @@ def _implementations(name: str, hook: str) -> list[Any]:
 def _is_valid(hook: str, item: object) -> bool:
     """Return ``True`` if a value of a hook has the type that the hook's specification names."""
     from zoo.families.base import Family
+    from zoo.families.distillation import DistillationRecipe
     from zoo.io.tensors.formats import Format
     from zoo.plugins.logger import Logger
 
     if hook == "zoo_loggers":
         return isinstance(item, type) and issubclass(item, Logger) and bool(item.name)
-    types: dict[str, type] = {"zoo_families": Family, "zoo_formats": Format}
+    types: dict[str, type] = {
+        "zoo_families": Family,
+        "zoo_formats": Format,
+        "zoo_recipes": DistillationRecipe,
+    }
     return isinstance(item, types.get(hook, Path))
 
 
@@ -176,3 +182,12 @@ def format_named(name: str) -> "Format":
 def registry_files() -> list[tuple[PluginInfo, Path]]:
     """Return the registry files of plugins, each with its plugin."""
     return [(installed()[name], path) for name, path in _of_all("zoo_checkpoints")]
+
+
+def recipes_of_plugins() -> "dict[str, DistillationRecipe]":
+    """Return the distillation recipes of all plugins by name.
+
+    Raises:
+        PluginError: two plugins provide recipes of one name.
+    """
+    return _by_name("zoo_recipes", "distillation recipe")

@@ -129,6 +129,17 @@ class TextTokenizer:
         token_id: int | None = self._tokenizer.token_to_id(token)
         return token_id
 
+    def vocabulary(self) -> dict[str, int]:
+        """Return token -> id, added tokens included."""
+        tokens: dict[str, int] = self._tokenizer.get_vocab()
+        return tokens
+
+    def makes_same_ids(self, other: "TextTokenizer") -> bool:
+        """Return whether another tokenizer has the same definition, so that ids are equal."""
+        if type(self) is not type(other):
+            return False
+        return bool(self._tokenizer.to_str() == other._tokenizer.to_str())
+
     def token(self, number: int) -> str:
         """Return the token of an id.
 

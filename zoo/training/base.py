@@ -1,17 +1,17 @@
 """Interface between the trainer and a kind of run: model, objective and data."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from torch import nn
 
 from zoo.checkpoint import TOKENIZER
 from zoo.families.base import Family
 from zoo.families.config import Config
-from zoo.objectives.base import Batch, TrainingObjective
+from zoo.objectives.base import Batch, Example, TrainingObjective
 from zoo.plugins.logger import Logger
 from zoo.training.config.kinds import RunConfig
 from zoo.training.state.pretrained import InitRecord, PretrainedInit
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from zoo.training.callbacks import Callback
     from zoo.training.dataloader import BatchLoader
     from zoo.training.distributed.context import DistContext
+
+
+Collate: TypeAlias = Callable[[Sequence[Example]], Batch]
+CollateWrapper: TypeAlias = Callable[[Collate, Sequence[Example]], Batch]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +40,8 @@ class RunSetup(ABC):
         objective: what is learned.
         loggers: classes of the run's loggers.
         init: pretrained weights that the run starts from; ``None`` for new weights.
+        collate_wrapper: function that is called in place of the objective's ``collate``, with it
+            and the examples; ``None`` for none.
     """
 
     command: ClassVar[str]
@@ -45,6 +51,7 @@ class RunSetup(ABC):
     objective: TrainingObjective
     loggers: Sequence[type[Logger]]
     init: PretrainedInit | None = None
+    collate_wrapper: CollateWrapper | None = None
 
     @property
     @abstractmethod

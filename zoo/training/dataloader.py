@@ -10,6 +10,7 @@ import torch
 from zoo.data.packing import EpochShuffle
 from zoo.data.rng import generator
 from zoo.objectives.base import Batch, Example, ExampleDataset, Objective, TrainingObjective
+from zoo.training.base import CollateWrapper
 from zoo.training.devices.static_shapes import collate_static
 from zoo.training.devices.transfer import DeviceTransfer, PendingBatches
 from zoo.training.distributed.context import DistContext
@@ -38,6 +39,7 @@ class BatchLoader:
         first_step: first step that this loader serves.
         warmup_loader: loader of earlier steps, with shorter rows.
         collate: makes a batch of examples; by default ``objective.collate``.
+        collate_wrapper: see ``RunSetup``.
         device: device of the batches that ``batches`` returns; by default the CPU.
         order: order of the rows; by default each epoch is shuffled.
 
@@ -59,10 +61,14 @@ class BatchLoader:
         first_step: int = 0,
         warmup_loader: "BatchLoader | None" = None,
         collate: Callable[[Sequence[Example]], Batch] | None = None,
+        collate_wrapper: CollateWrapper | None = None,
         device: torch.device | None = None,
         order: RowOrder | None = None,
     ) -> None:
-        self.collate = collate or objective.collate
+        self.collate, self._collate_sample = collate or objective.collate, objective.collate
+        if collate_wrapper is not None:
+            self.collate = partial(collate_wrapper, self.collate)
+            self._collate_sample = partial(collate_wrapper, objective.collate)
         self._transfer = DeviceTransfer(device or torch.device("cpu"))
         self.first_step, self.warmup_loader = first_step, warmup_loader
         self.objective, self.dataset, self.seed, self.purpose = objective, dataset, seed, purpose
@@ -101,7 +107,7 @@ class BatchLoader:
         """Make a batch of the first row of a step."""
         if self.warmup_loader is not None and step < self.first_step:
             return self.warmup_loader.sample_batch(step)
-        return self.objective.collate(list(self._rows(step, self.micro_batches[0][:1])))
+        return self._collate_sample(list(self._rows(step, self.micro_batches[0][:1])))
 
     def _rows(self, step: int, micro: range) -> Iterator:  # type: ignore[type-arg]
         # keyed by the row of the global batch, so that ranks and micro-batches do not matter
@@ -166,6 +172,7 @@ def _make_loader(
         first_step=first_step,
         warmup_loader=warmup_loader,
         collate=collate,
+        collate_wrapper=setup.collate_wrapper,
         device=dist.device,
     )
 
@@ -192,4 +199,5 @@ def eval_batches(setup: TrainSetup, dist: DistContext) -> list[Batch]:
         rank=dist.rank if shared else 0,
         world_size=dist.world_size if shared else 1,
         purpose="validation",
+        collate_wrapper=setup.collate_wrapper,
     ).make_batches(0)

@@ -21,7 +21,7 @@ from zoo.io.output.atomic import atomic_directory
 from zoo.plugins import get_family
 from zoo.training.base import RunSetup
 from zoo.training.build import PreparedRun, build_trainer, prepare_run
-from zoo.training.config.kinds import RunConfig
+from zoo.training.config.kinds import RunConfig, config_type
 from zoo.training.config.overrides import config_diff, deep_merge, read_config_file
 from zoo.training.config.schema import (
     TrainConfig,
@@ -49,7 +49,6 @@ class RunKind:
 
     Attributes:
         command: command that starts and resumes such runs.
-        config_type: type of the configuration.
         build_config: function of a file's settings, overriding ones and ``offline`` that returns
             the configuration.
         build_setup: function of a configuration that returns the setup, with the keyword arguments
@@ -58,18 +57,18 @@ class RunKind:
     """
 
     command: str
-    config_type: type[RunConfig]
     build_config: Callable[..., RunConfig]
     build_setup: Callable[..., RunSetup]
 
 
-def _pretrain_setup(
+def pretrain_setup(
     config: TrainConfig,
     *,
     offline: bool,
     check_contents: bool,
     resumed: tuple[Path, RunManifest] | None,
 ) -> TrainSetup:
+    """Return the setup of a pretraining run; see ``RunKind`` and ``zoo.training.setup``."""
     init = None
     if resumed is not None and resumed[1].init_from is not None and config.init_from is not None:
         path, record = resumed
@@ -79,7 +78,7 @@ def _pretrain_setup(
     return build_setup(config, offline=offline, init=init, check_contents=check_contents)
 
 
-PRETRAIN = RunKind("pretrain", TrainConfig, build_config, _pretrain_setup)
+PRETRAIN = RunKind("pretrain", build_config, pretrain_setup)
 
 
 def train(
@@ -171,9 +170,10 @@ def resume(
             f"`zoo {record.kind} --resume {path}` goes on",
         )
     file = read_config_file(path / SETTINGS)
-    config = validate_config(file, kind.config_type, str(path / SETTINGS))
+    struct_type = config_type(kind.command, file)
+    config = validate_config(file, struct_type, str(path / SETTINGS))
     settings = deep_merge(file, values, overrides)
-    _require_same_settings(path, record.settings or file, settings, kind.config_type)
+    _require_same_settings(path, record.settings or file, settings, struct_type)
     _check_ranks(config, dist)
     setup = _in_turn(
         dist,
@@ -189,7 +189,7 @@ def resume(
 
 
 def _require_same_settings(
-    path: Path, before: Mapping[str, Any], now: Mapping[str, Any], config_type: type[RunConfig]
+    path: Path, before: Mapping[str, Any], now: Mapping[str, Any], struct_type: type[RunConfig]
 ) -> None:
     """Check that a run is resumed with the settings that it began with.
 
@@ -197,7 +197,7 @@ def _require_same_settings(
         UsageError: names the settings that differ.
     """
     configs = [
-        msgspec.to_builtins(validate_config(dict(values), config_type)) for values in (before, now)
+        msgspec.to_builtins(validate_config(dict(values), struct_type)) for values in (before, now)
     ]
     if changed := list(config_diff(*configs)):
         raise UsageError(

@@ -95,6 +95,7 @@ class QuestionAnswering(FineTuning):
 
     name: ClassVar[str] = "question-answering"
     head: ClassVar[str] = "question-answering"
+    logits_per_count: ClassVar[int] = 2
     default_metric: ClassVar[str] = "f1"
     defaults: ClassVar[Mapping[str, Any]] = {
         "max_seq_len": WINDOW_TOKENS,
@@ -209,6 +210,12 @@ class QuestionAnswering(FineTuning):
         logits = torch.stack([outputs[name].float() for name in LOGITS], dim=1)
         padding = ~_is_token(batch, logits.shape[-1])
         return Outputs({self.name: logits.masked_fill(padding[:, None], float("-inf"))})
+
+    def scored_logits(
+        self, outputs: Outputs, batch: "Mapping[str, Tensor]"
+    ) -> "Mapping[str, Tensor]":
+        """See ``TrainingObjective``: of first and last token, of windows with a label."""
+        return {self.name: outputs.logits[self.name][batch[START] != IGNORED].flatten(0, 1)}
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the cross-entropies; in an evaluation, return the logits of all tokens."""

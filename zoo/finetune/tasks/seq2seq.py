@@ -1,7 +1,6 @@
 """Sequence-to-sequence tasks: a target text for a source text, of one data set or several."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -231,15 +230,16 @@ class Seq2Seq(FineTuning):
         labels = batch[LABELS]
         return cross_entropy_sum(outputs.logits[self.name], labels[labels != IGNORED], self.name)
 
-    def compute_loss(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> LossOutput:
-        """See ``TrainingObjective``; evaluations also generate the targets."""
-        output = super().compute_loss(model, batch)
-        if model.training or not self.options.generate:
-            return output
-        predictions = {"prediction": self.generate(model, batch)}
-        return replace(
-            output, predictions=predictions | {name: batch[name] for name in (TARGET, DATASET)}
-        )
+    def generated_predictions(
+        self, model: "nn.Module", batch: "Mapping[str, Tensor]"
+    ) -> "dict[str, Tensor]":
+        """See ``TrainingObjective``: hashes of the generated targets."""
+        if not self.options.generate:
+            return {}
+        return {
+            "prediction": self.generate(model, batch),
+            **{name: batch[name] for name in (TARGET, DATASET)},
+        }
 
     def generate(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> "Tensor":
         """Return the hashes of the texts that are generated for the sources, (rows,), int64.

@@ -244,6 +244,12 @@ class TokenClassification(FineTuning):
             },
         )
 
+    def scored_logits(
+        self, outputs: Outputs, batch: "Mapping[str, Tensor]"
+    ) -> "Mapping[str, Tensor]":
+        """See ``TrainingObjective``: of the first tokens of words."""
+        return {self.name: outputs.logits[self.name][batch[LABELS] != IGNORED]}
+
     def metrics(self, predictions: "Mapping[str, NDArray[Any]]") -> dict[str, float]:
         """Return the accuracy of words, and precision, recall and F1 of entities or labels."""
         labels, predicted = predictions["label"], predictions["prediction"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import msgspec
 
@@ -76,10 +76,21 @@ def check_keys(values: ConfigDict, struct_type: Any, path: str, source: str) -> 
                 f"{source}: there is no setting {path}{key}",
                 did_you_mean(str(key), list(fields)) or f"there are {', '.join(fields)}",
             )
-        for inner in (fields[key], *get_args(fields[key])):  # the members of a union with None, too
-            nested = isinstance(inner, type) and issubclass(inner, msgspec.Struct)
-            if nested and isinstance(value, dict):
-                check_keys(value, inner, f"{path}{key}.", source)
+        for inner, item, place in _nested(fields[key], value, f"{path}{key}"):
+            check_keys(item, inner, f"{place}.", source)
+
+
+def _nested(field_type: Any, value: Any, path: str) -> Iterator[tuple[Any, ConfigDict, str]]:
+    """Yield type, settings and path of each struct in a field, also in a union or a mapping."""
+    if isinstance(field_type, type) and issubclass(field_type, msgspec.Struct):
+        if isinstance(value, dict):
+            yield field_type, value, path
+    elif get_origin(field_type) is dict:
+        for name, item in value.items() if isinstance(value, dict) else ():
+            yield from _nested(get_args(field_type)[1], item, f"{path}.{name}")
+    else:
+        for inner in get_args(field_type):
+            yield from _nested(inner, value, path)
 
 
 def config_diff(first: ConfigDict, second: ConfigDict, path: str = "") -> Iterator[str]:

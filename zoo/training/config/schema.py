@@ -194,7 +194,11 @@ class TrainConfig(Recipe, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 def build_config(
-    values: Mapping[str, Any], overrides: Mapping[str, Any], *, offline: bool = False
+    values: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    *,
+    offline: bool = False,
+    struct_type: type[TrainConfig] = TrainConfig,
 ) -> TrainConfig:
     """Return the configuration from the recipe, a file and options, in increasing precedence.
 
@@ -202,6 +206,7 @@ def build_config(
         values: settings of a file, or the family alone.
         overrides: settings of options.
         offline: make no network connection for a pretrained model.
+        struct_type: type of the configuration.
 
     Raises:
         UsageError: a family, size, setting or value is unknown or wrong.
@@ -214,6 +219,7 @@ def build_config(
         raise UsageError("the settings name no family", "name one as `family`")
     family = get_family(requested["family"])
     sizes = family.sizes()
+    check_keys(requested, struct_type, "", "settings")
     started = _started(family, requested, offline=offline) if requested.get("init_from") else None
     size = requested.get("size", started or "tiny")
     _check_kinds(requested)
@@ -233,7 +239,7 @@ def build_config(
         recipe["seq_len_warmup"] = None  # full rows are not longer
     if requested.get("objective", recipe["objective"]) != recipe["objective"]:
         recipe["objective_args"] = {}  # the recipe's are options of another objective
-    return validate_config(deep_merge(recipe, requested), TrainConfig)
+    return validate_config(deep_merge(recipe, requested), struct_type)
 
 
 def _drop_from_scratch(recipe: ConfigDict, family: "Family", config: Any) -> None:
@@ -280,7 +286,6 @@ def _started(family: "Family", requested: ConfigDict, *, offline: bool) -> str:
     from zoo.training.state.load_weights import config_differences
     from zoo.training.state.pretrained import config_similarity, resolve_init_checkpoint
 
-    check_keys(requested, TrainConfig, "", "settings")
     init_from = _converted(requested["init_from"], InitConfig, "settings: init_from")
     config = resolve_init_checkpoint(init_from.model, family, offline=offline).config
     sizes = family.sizes()

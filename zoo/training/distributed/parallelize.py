@@ -31,7 +31,10 @@ def parallelize(loss_module: LossModule, config: RunConfig, dist: DistContext) -
         wrapped = torch.compile(wrapped)  # type: ignore[assignment]
     if dist.world_size > 1 and not config.fsdp:
         devices = [dist.device] if dist.device.type == "cuda" else None
-        wrapped = nn.parallel.DistributedDataParallel(wrapped, device_ids=devices)
+        unused = not loss_module.objective.uses_all_parameters
+        wrapped = nn.parallel.DistributedDataParallel(
+            wrapped, device_ids=devices, find_unused_parameters=unused
+        )
     return wrapped
 
 

@@ -27,6 +27,7 @@ class RunManifest(JsonStruct, kw_only=True):
         corpus_digest: BLAKE3 of the corpus's manifest, which has the digests of all its files.
         data: files, columns and labels of a run on tables; ``None`` for a corpus.
         tokenizer: special tokens of the tokenizer in the run's directory, of a run on tables.
+        teachers: references of the teachers of a distillation, and digests of their files.
         parameters: number of trained parameters.
         environment: versions and devices.
         settings: configuration of the run, as in ``config.yaml``.
@@ -43,6 +44,7 @@ class RunManifest(JsonStruct, kw_only=True):
     corpus_digest: str = ""
     data: dict[str, Any] | None = None
     tokenizer: TokenizerInfo | None = None
+    teachers: list[dict[str, Any]] | None = None
     parameters: int
     environment: dict[str, str]
     settings: dict[str, Any] | None = None

@@ -16,7 +16,7 @@ from zoo.io.crc32c import crc32c, masked
 from zoo.io.digests.checks import Check, run_check
 from zoo.io.digests.files import check_files
 from zoo.io.files import open_regular
-from zoo.training.config.kinds import CONFIG_TYPES, RunConfig
+from zoo.training.config.kinds import RunConfig, config_type
 from zoo.training.config.overrides import read_config_file
 from zoo.training.config.schema import validate_config
 from zoo.training.logging.jsonl import METRICS_FILE, PERFORMANCE_FILE, read_jsonl
@@ -84,8 +84,9 @@ def _check_settings(run: Path) -> str:
 
 
 def _settings(run: Path) -> RunConfig:
-    kind, file = CONFIG_TYPES[read_manifest(run).kind], run / SETTINGS
-    return validate_config(read_config_file(file), kind, str(file))
+    file = run / SETTINGS
+    values = read_config_file(file)
+    return validate_config(values, config_type(read_manifest(run).kind, values), str(file))
 
 
 def _check_checkpoint(path: Path) -> str:

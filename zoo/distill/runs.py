@@ -1,0 +1,7 @@
+"""Distillation runs: their kind, and a function for Python."""
+
+from zoo.distill.config import build_config
+from zoo.distill.setup import build_setup
+from zoo.training.entrypoints import RunKind
+
+DISTILL = RunKind("distill", build_config, build_setup)

@@ -1,0 +1,374 @@
+"""Setup of a distillation run: the setup of the student's run, and its teachers."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from dataclasses import fields as dataclass_fields
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import msgspec
+import numpy as np
+import torch
+from torch import nn
+
+from zoo.checkpoint import Checkpoint, load_text_tokenizer
+from zoo.convert.on_first_use import resolve_checkpoint
+from zoo.data.tokenizer import ExistingTokenizer
+from zoo.distill.comparisons import LogitsComparison, ModelShape, bind_terms
+from zoo.distill.initial_weights import copy_teacher_weights
+from zoo.distill.objective import Distillation, PairedExample
+from zoo.distill.teacher import Teacher
+from zoo.errors import UsageError
+from zoo.families.base import Family
+from zoo.finetune import setup as finetune
+from zoo.finetune import task_type
+from zoo.finetune.base import FineTuning
+from zoo.finetune.model import text_tokenizer
+from zoo.finetune.rows import TokenizedRows
+from zoo.finetune.setup import FineTuneSetup, read_splits
+from zoo.objectives.base import Batch, Example, TrainingObjective
+from zoo.training.base import RunSetup
+from zoo.training.callbacks import Callback
+from zoo.training.config.distill import DistillationConfig, DistillTaskConfig, DistillTextConfig
+from zoo.training.dataloader import BatchLoader
+from zoo.training.distributed.context import DistContext
+from zoo.training.entrypoints import pretrain_setup
+from zoo.training.setup import TrainSetup
+from zoo.training.state.pretrained import InitRecord
+from zoo.training.state.run_manifest import RunManifest
+
+LOG = logging.getLogger("zoo")
+CAUSAL = "causal-lm"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillSetup(RunSetup):
+    """The setup of the student's run with another objective, and the teachers.
+
+    Attributes:
+        base: setup of the student's run: pretraining, or fine-tuning.
+        objective: the terms of the student's objective and of the recipe.
+        announce: log what the user should know about weights.
+    """
+
+    command: ClassVar[str] = "distill"
+    config: DistillTextConfig | DistillTaskConfig
+    base: RunSetup
+    objective: Distillation
+    announce: bool
+
+    @property
+    def tokenizer(self) -> ExistingTokenizer | None:
+        """See ``RunSetup``."""
+        return self.base.tokenizer
+
+    def train_dataloader(self, dist: DistContext, *, completed_steps: int = 0) -> BatchLoader:
+        """See ``RunSetup``."""
+        return self.base.train_dataloader(dist, completed_steps=completed_steps)
+
+    def eval_batches(self, dist: DistContext) -> list[Batch]:
+        """See ``RunSetup``."""
+        return self.base.eval_batches(dist)
+
+    def manifest_fields(self) -> dict[str, Any]:
+        """See ``RunSetup``: with the digests of the teachers."""
+        return {**self.base.manifest_fields(), "teachers": self._teachers()}
+
+    def _teachers(self) -> list[dict[str, Any]]:
+        return [
+            {"reference": teacher.reference, "files": teacher.digest}
+            for teacher in self.objective.teachers
+        ]
+
+    def require_same_data(self, run: Path, record: RunManifest) -> None:
+        """See ``RunSetup``: nor may a teacher have changed."""
+        self.base.require_same_data(run, record)
+        for before, now in zip(record.teachers or [], self._teachers(), strict=True):
+            if before["files"] != now["files"]:
+                raise UsageError(
+                    f"the teacher {now['reference']} is not the one that {run} began with",
+                    "put it back as it was, or begin another run",
+                )
+
+    def training_record(self, run: Path, best: tuple[float, int] | None) -> dict[str, Any]:
+        """See ``RunSetup``."""
+        distillation = self.config.distillation
+        return {
+            **self.base.training_record(run, best),
+            "recipe": distillation.recipe,
+            "teachers": self._teachers(),
+        }
+
+    def run_files(self) -> dict[str, bytes]:
+        """See ``RunSetup``."""
+        return self.base.run_files()
+
+    def load_pretrained(self, model: nn.Module) -> InitRecord:
+        """See ``RunSetup``: the weights of a pretrained student."""
+        return self.base.load_pretrained(model.student)  # type: ignore[arg-type]
+
+    def prepare_model(self, model: nn.Module) -> None:
+        """Copy weights of the teacher, and freeze modules."""
+        student: Any = model.student
+        self.base.prepare_model(student)
+        distillation = self.config.distillation
+        main = self.objective.models_to_save(model)["model"].module
+        if distillation.init_layers is not None:
+            teacher = self.objective.teachers[0].model
+            new = copy_teacher_weights(main, teacher, distillation.init_layers)
+            if self.announce:
+                _announce(distillation.teachers[0], new)
+        freeze(main, distillation.freeze)
+
+    def callbacks(self, run: Path) -> list[Callback]:
+        """See ``RunSetup``."""
+        return self.base.callbacks(run)
+
+
+def _announce(reference: str, new: Sequence[str]) -> None:
+    modules = ", ".join(dict.fromkeys(name.rpartition(".")[0] for name in new))
+    rest = f"; new weights: {modules}" if new else ", its head included"
+    LOG.info("the student begins with weights of %s%s", reference, rest)
+
+
+def freeze(model: nn.Module, names: Sequence[str]) -> None:
+    """Exclude modules from training.
+
+    Args:
+        model: the student.
+        names: names of modules, such as ``embeddings``.
+
+    Raises:
+        UsageError: there is no such module.
+    """
+    for name in names:
+        try:
+            module = model.get_submodule(name)
+        except AttributeError:
+            known = ", ".join(child for child, _ in model.named_children())
+            raise UsageError(
+                f"distillation.freeze: the student has no module {name!r}", f"it has {known}"
+            ) from None
+        module.requires_grad_(False)
+
+
+def build_setup(
+    config: DistillTextConfig | DistillTaskConfig,
+    *,
+    offline: bool = False,
+    check_contents: bool = True,
+    resumed: tuple[Path, RunManifest] | None = None,
+) -> DistillSetup:
+    """Return the setup of a run.
+
+    Args:
+        config: configuration of the run.
+        offline: make no network connection.
+        check_contents: verify the data's contents, and log what was found.
+        resumed: directory and manifest of a run that is resumed.
+
+    Raises:
+        UsageError: settings are inconsistent, or student and teacher cannot be compared.
+        SourceError, VerificationError: a file is missing or damaged.
+    """
+    options: dict[str, Any] = {
+        "offline": offline,
+        "check_contents": check_contents,
+        "resumed": resumed,
+    }
+    checkpoints = [resolve_checkpoint(r, offline=offline) for r in config.distillation.teachers]
+    base: RunSetup
+    if isinstance(config, DistillTaskConfig):
+        base = finetune.build_setup(config, **options)
+    else:
+        base = pretrain_setup(config, **options)
+    objective = _objective(base, config.distillation, checkpoints)
+    base = replace(base, collate_wrapper=objective.collate_examples)
+    if isinstance(base, FineTuneSetup):
+        base = _with_teacher_rows(base, objective)
+    return DistillSetup(
+        config=base.config,  # type: ignore[arg-type]
+        family=base.family,
+        model_config=base.model_config,
+        objective=objective,
+        loggers=base.loggers,
+        init=base.init,
+        base=base,
+        announce=check_contents and resumed is None,
+    )
+
+
+def _objective(
+    base: RunSetup, settings: DistillationConfig, checkpoints: Sequence[Checkpoint]
+) -> Distillation:
+    """Return the objective; the models' sizes decide which terms apply."""
+    task, task_objective = isinstance(base, FineTuneSetup), base.objective
+    shapes = [model_shape(c.family, c.config, task_objective, task=task) for c in checkpoints]
+    student = model_shape(base.family, base.model_config, task_objective, task=task)
+    comparisons = bind_terms(settings.terms, task_objective, student, shapes)
+    needs_head = any(isinstance(comparison, LogitsComparison) for comparison in comparisons)
+    teachers = []
+    for reference, checkpoint in zip(settings.teachers, checkpoints, strict=True):
+        if needs_head:
+            _require_head(reference, checkpoint, base)
+        objective = base.objective
+        if isinstance(base, FineTuneSetup):
+            objective = _teacher_task(base, checkpoint)
+        else:
+            _require_same_tokens(reference, checkpoint, base)
+        dtype = getattr(torch, settings.teacher_dtype)
+        teachers.append(Teacher(reference, checkpoint, objective, dtype, needs_head))
+    return Distillation(base.objective, settings.objective_weight, comparisons, teachers)
+
+
+def model_shape(
+    family: Family, config: Any, objective: TrainingObjective, *, task: bool
+) -> ModelShape:
+    """Return the sizes of a model that terms depend on.
+
+    Args:
+        family: family of the model.
+        config: its configuration.
+        objective: objective of the student.
+        task: whether the run is on labelled data.
+    """
+    classes = len(config.labels) if task and family.heads()[objective.head].has_labels else 0
+    return ModelShape(
+        layers=getattr(config, "num_layers", 0),
+        hidden_size=getattr(config, "hidden_size", 0),
+        heads=getattr(config, "num_heads", 0),
+        classes=classes,
+        causal=CAUSAL in family.heads(),
+    )
+
+
+def _require_head(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None:
+    """Check that a teacher has the head whose logits are compared.
+
+    Raises:
+        UsageError: it has another, or other labels.
+    """
+    head = base.objective.head
+    if isinstance(base, FineTuneSetup):
+        head = task_type(base.config.task).head_in(checkpoint.family)
+    fits = checkpoint.head_name == head or (
+        not isinstance(base, FineTuneSetup) and _predicts(checkpoint, head)
+    )
+    if not fits:
+        raise UsageError(
+            f"the teacher {reference} has the head {checkpoint.head_name}, and "
+            f"{base.objective.name} compares outputs of {head}",
+            "`zoo finetune` trains it first"
+            if isinstance(base, FineTuneSetup)
+            else "a recipe of hidden states or attention, such as minilmv2, needs no head",
+        )
+    labels = base.objective.labels if isinstance(base.objective, FineTuning) else ()
+    if labels and checkpoint.config.labels != labels:
+        raise UsageError(
+            f"the teacher {reference} has the labels {', '.join(checkpoint.config.labels[:4])}, "
+            f"and the data has {', '.join(labels[:4])}",
+            "--set data.labels=[...] gives their order",
+        )
+
+
+def _predicts(checkpoint: Checkpoint, head: str) -> bool:
+    """Return whether a checkpoint's head has the outputs of another, among further ones."""
+    heads = checkpoint.family.heads()
+    if head not in heads or checkpoint.head_name not in heads:
+        return False
+    return set(heads[head].outputs) <= set(heads[checkpoint.head_name].outputs)
+
+
+def _require_same_tokens(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None:
+    """Check that a teacher has the tokens of the corpus.
+
+    Raises:
+        UsageError: it has other tokens, or none.
+    """
+    assert isinstance(base, TrainSetup), "the other kind reads texts with each model's tokenizer"
+    teacher = load_text_tokenizer(checkpoint).vocabulary()
+    student = base.objective.vocabulary.tokenizer.get_vocab()
+    names = teacher.keys() | student.keys()
+    odd = min((name for name in names if teacher.get(name) != student.get(name)), default=None)
+    if odd is not None:
+        raise UsageError(
+            f"student and teacher have other tokens: {odd!r} is {student.get(odd, 'no token')} of "
+            f"the student and {teacher.get(odd, 'no token')} of {reference}",
+            f"leave out the student's tokenizer, or give --tokenizer {reference}",
+        )
+
+
+def _teacher_task(base: FineTuneSetup, checkpoint: Checkpoint) -> TrainingObjective:
+    """Return the task with the teacher's inputs and padding."""
+    family, config = checkpoint.family, checkpoint.config
+    task = task_type(base.config.task)
+    inputs = tuple(family.onnx(config, checkpoint.head_name).inputs)
+    pad_id = load_text_tokenizer(checkpoint).pad_id
+    return task(replace_labels(config, base.model_config), inputs, pad_id, base.config)
+
+
+def replace_labels(config: Any, student: Any) -> Any:
+    """Return a teacher's configuration with the labels of the student's data."""
+    return msgspec.structs.replace(config, labels=student.labels)
+
+
+@dataclass(frozen=True)
+class PairedRows(TokenizedRows):
+    """The samples as the student and its teachers read them.
+
+    Attributes:
+        teacher: the rows of the teachers.
+    """
+
+    teacher: TokenizedRows | None = None
+
+    def example(self, index: int, rng: np.random.Generator) -> Example:
+        """See ``ExampleDataset``."""
+        assert self.teacher is not None, "_pair sets it"
+        row, other = super().example(index, rng), self.teacher.example(index, rng)
+        return PairedExample(row.arrays, row.values, row.positions, row.counts, teacher=other)
+
+
+def _with_teacher_rows(base: FineTuneSetup, objective: Distillation) -> FineTuneSetup:
+    """Return the setup with the teachers' rows, where they read other tensors than the student.
+
+    Raises:
+        UsageError: teachers read different tokens, rows do not correspond, or states of different
+            tokens would be compared.
+    """
+    checkpoints = [teacher.checkpoint for teacher in objective.teachers]
+    encoders = [load_text_tokenizer(checkpoint) for checkpoint in checkpoints]
+    student = text_tokenizer(base.family, base.model_config, base.run_tokenizer)
+    inputs = [cast(FineTuning, teacher.objective).inputs for teacher in objective.teachers]
+    if all(student.makes_same_ids(encoder) for encoder in encoders) and all(
+        names == base.objective.inputs for names in inputs
+    ):
+        return base
+    if any(not encoders[0].makes_same_ids(encoder) for encoder in encoders[1:]) or any(
+        names != inputs[0] for names in inputs[1:]
+    ):
+        raise UsageError("teachers read different tokens", "give teachers with one tokenizer")
+    task = cast(FineTuning, objective.teachers[0].objective)
+    splits = read_splits(task_type(base.config.task), base.config, announce=False)
+    rows = [task.rows(samples, encoders[0]) for samples in splits]
+    aligned = all(isinstance(c, LogitsComparison) for c in objective.comparisons)
+    pairs = zip((base.train_rows, base.eval_rows), rows, strict=True)
+    train, evaluation = (_pair(first, second, aligned=aligned) for first, second in pairs)
+    return replace(base, train_rows=train, eval_rows=evaluation)
+
+
+def _pair(student: TokenizedRows, teacher: TokenizedRows, *, aligned: bool) -> PairedRows:
+    """Return rows of both; ``aligned`` if logits alone are compared, so that tokens may differ."""
+    if len(student) != len(teacher):
+        raise UsageError(
+            "student and teacher split the samples into different rows",
+            "distil into a student with the teacher's tokenizer",
+        )
+    if not aligned and not np.array_equal(student.starts, teacher.starts):
+        raise UsageError(
+            "student and teacher read different tokens, whose states cannot be compared",
+            "terms over logits, such as kl, compare any models",
+        )
+    fields = {field.name: getattr(student, field.name) for field in dataclass_fields(TokenizedRows)}
+    return PairedRows(**fields, teacher=teacher)

@@ -1,0 +1,142 @@
+"""Sums of the loss terms that compare a student with its teacher, as functions of tensors.
+
+Each returns the sum over what the arguments hold; the caller divides by the count of the whole
+step, as for all loss terms (``zoo.objectives.base``). A teacher's tensors have no gradient. Masks
+are those of the batch and are never derived from values: scores may be low without being padding.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from zoo.nn.heads import VocabularyProjection
+from zoo.objectives.losses.cross_entropy import chunks
+
+Logits = Tensor | VocabularyProjection
+
+
+def kl_divergence(
+    student: Logits, teachers: Sequence[Logits], *, temperature: float, columns: int
+) -> Tensor:
+    """Return the sum over rows of KL(teacher || student) of softened probabilities.
+
+    With z / T for logits z and temperature T (Hinton et al. 2015, arXiv:1503.02531, section 2).
+    The probabilities of several teachers are averaged. Large logits are computed for some rows at
+    a time, and again in the backward pass.
+
+    Args:
+        student: logits, (n, classes), or the projection to them.
+        teachers: logits of the teachers, likewise.
+        temperature: number that logits are divided by.
+        columns: number of classes that all models have; later ones are padding of the vocabulary.
+    """
+    if all(isinstance(logits, Tensor) for logits in (student, *teachers)):
+        return _kl(student, teachers, temperature, columns)
+    total, rows = None, len(student if isinstance(student, Tensor) else student.hidden)
+    for part in chunks(rows, width(student)):
+        pieces = _rows(student, part), [_rows(teacher, part) for teacher in teachers]
+        part_sum: Tensor = checkpoint(_kl, *pieces, temperature, columns, use_reentrant=False)
+        total = part_sum if total is None else total + part_sum
+    assert total is not None, "there is at least one row"
+    return total
+
+
+def width(logits: Logits) -> int:
+    """Return the number of classes."""
+    return logits.shape[-1] if isinstance(logits, Tensor) else len(logits.weight)
+
+
+def _rows(logits: Logits, rows: slice) -> Logits:
+    if isinstance(logits, Tensor):
+        return logits[rows]
+    return logits._replace(hidden=logits.hidden[rows])
+
+
+def dense(logits: Logits, columns: int) -> Tensor:
+    """Return the first logits of each row, (n, columns), at least float32."""
+    values = logits if isinstance(logits, Tensor) else logits.logits()
+    return values[..., :columns].to(torch.promote_types(values.dtype, torch.float32))
+
+
+def _kl(student: Logits, teachers: Sequence[Logits], temperature: float, columns: int) -> Tensor:
+    predicted = _log_softmax(dense(student, columns) / temperature)
+    with torch.no_grad():
+        softened = [_log_softmax(dense(teacher, columns) / temperature) for teacher in teachers]
+        target = softened[0]
+        if len(softened) > 1:
+            target = torch.stack(softened).logsumexp(0) - math.log(len(softened))
+    return F.kl_div(predicted, target, reduction="sum", log_target=True)
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    """Return log-probabilities, finite also for logits of minus infinity, whose terms are 0."""
+    return logits.clamp(min=torch.finfo(logits.dtype).min / 4).log_softmax(-1)
+
+
+def squared_error(student: Tensor, teacher: Tensor) -> Tensor:
+    """Return the sum of squared differences of two tensors of one shape."""
+    return F.mse_loss(student, teacher, reduction="sum")
+
+
+def cosine_distance(student: Tensor, teacher: Tensor) -> Tensor:
+    """Return the sum over rows of 1 - cos(student, teacher), of (n, width) each."""
+    return (1 - F.cosine_similarity(student, teacher, dim=-1)).sum()
+
+
+def normalized_squared_error(student: Tensor, teacher: Tensor) -> Tensor:
+    """Return the sum of squared differences of vectors of length 1, of (n, width) each."""
+    return squared_error(F.normalize(student, dim=-1), F.normalize(teacher, dim=-1))
+
+
+def attention_scores_error(student: Tensor, teacher: Tensor, pairs: Tensor) -> Tensor:
+    """Return the sum of squared differences of attention scores before the softmax.
+
+    Args:
+        student: scores, (rows, heads, tokens, tokens).
+        teacher: scores, of the same shape.
+        pairs: which keys each query may attend to, (rows, 1, tokens, tokens), bool. Others do not
+            count.
+    """
+    excluded = ~pairs
+    return squared_error(student.masked_fill(excluded, 0), teacher.masked_fill(excluded, 0))
+
+
+def attention_divergence(student: Tensor, teacher: Tensor, pairs: Tensor) -> Tensor:
+    """Return the sum over queries and heads of KL(teacher || student) of attention probabilities.
+
+    Args:
+        student: scores before the softmax, (rows, heads, tokens, tokens).
+        teacher: scores, of the same shape.
+        pairs: which keys each query may attend to, (rows, 1, tokens, tokens), bool. A query without
+            any is padding, and does not count.
+    """
+    queries = pairs.any(-1, keepdim=True)
+    predicted, target = (
+        scores.masked_fill(~pairs, torch.finfo(scores.dtype).min / 4).log_softmax(-1)
+        for scores in (student, teacher)
+    )
+    divergence = F.kl_div(predicted, target, reduction="none", log_target=True)
+    return divergence.masked_fill(~queries, 0).sum()
+
+
+def relation_scores(vectors: Tensor, heads: int) -> Tensor:
+    """Return the scaled products of the vectors of tokens with each other, by relation head.
+
+    The vectors of all attention heads are concatenated and split anew, so that models with other
+    numbers of heads can be compared (Wang et al. 2021, arXiv:2012.15828, section 3.1).
+
+    Args:
+        vectors: queries, keys or values, (rows, attention heads, tokens, head width).
+        heads: number of relation heads, which divides the width of all heads together.
+
+    Returns:
+        (rows, heads, tokens, tokens).
+    """
+    rows, _, tokens, _ = vectors.shape
+    split = vectors.transpose(1, 2).reshape(rows, tokens, heads, -1).transpose(1, 2)
+    scores: Tensor = split @ split.transpose(-1, -2) / split.shape[-1] ** 0.5
+    return scores

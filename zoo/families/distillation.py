@@ -1,0 +1,150 @@
+"""Distillation recipes: the loss terms and settings with which a paper distilled a student.
+
+The structs hold values alone; ``zoo.distill`` computes the terms. A user's recipe is a YAML file of
+the same fields. Layers are counted from 0, as in ``model.layers``; negative ones count from the
+last.
+"""
+
+import math
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+# ``uniform``: layer i of the student learns from the last layer of the i-th of equal groups of the
+# teacher's. ``last``: the last from the last. ``first``: layer i from layer i. ``spread``: the
+# first from the first, the last from the last, and those between evenly. ``skip``: ``uniform``
+# without the last layer. Or pairs of a student's and a teacher's layer.
+LayerMap: TypeAlias = (
+    Literal["uniform", "last", "first", "spread", "skip"] | tuple[tuple[int, int], ...]
+)
+TermKind: TypeAlias = Literal[
+    "kl",
+    "logits-mse",
+    "hidden-mse",
+    "hidden-cosine",
+    "first-token-mse",
+    "attention-mse",
+    "attention-kl",
+    "relations",
+]
+HEADS = ("kl", "logits-mse")  # the kinds that compare outputs of a head
+
+
+class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A loss term that compares a student with its teacher; see ``zoo.distill.terms``.
+
+    Attributes:
+        kind: what is compared, and how.
+        weight: weight in the total loss; 0 to leave the term out.
+        temperature: of ``kl``, the number that logits are divided by.
+        scale_by_temperature: of ``kl``, multiply by the square of the temperature, so that the size
+            of the gradients does not depend on it (Hinton et al. 2015, arXiv:1503.02531,
+            section 2).
+        reduction: mean over ``rows`` of logits or states (``batchmean`` of torch), or over all
+            ``elements`` of them (``mean`` of torch).
+        positions: of terms that compare language models' logits, ``all`` tokens but padding, or
+            the ``predicted`` ones alone. Tokens of other terms are all but padding.
+        layers: layers that are compared.
+        embeddings: of ``hidden-mse``, compare the output of the embeddings, too.
+        relations: of ``relations``, which vectors are related to each other.
+        relation_heads: of ``relations``, number of parts into which the vectors of all heads
+            together are split; ``None`` for the number of heads.
+        projection: of terms over hidden states, map the student's states to the teacher's width
+            with a learned linear map: ``auto`` where the widths differ, or ``always``.
+    """
+
+    kind: TermKind
+    weight: float = 1.0
+    temperature: float = 1.0
+    scale_by_temperature: bool = True
+    reduction: Literal["rows", "elements"] = "rows"
+    positions: Literal["all", "predicted"] = "predicted"
+    layers: LayerMap = "last"
+    embeddings: bool = False
+    relations: tuple[Literal["queries", "keys", "values"], ...] = ("queries", "keys", "values")
+    relation_heads: int | None = None
+    projection: Literal["auto", "always"] = "auto"
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: a number is out of its range.
+        """
+        if not 0 <= self.weight < math.inf:
+            raise ValueError(f"weight is {self.weight}, not 0 or more and finite")
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(f"temperature is {self.temperature}, which is not positive and finite")
+        if self.relation_heads is not None and self.relation_heads < 1:
+            raise ValueError(f"relation_heads is {self.relation_heads}, which is not positive")
+        if not self.relations:
+            raise ValueError("relations is empty")
+
+
+class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Loss terms, initial weights and settings of a distillation.
+
+    Attributes:
+        name: name of the recipe; empty for one of a file.
+        source: paper and section, or released code.
+        objective_weight: weight of the student's own loss terms, those of its objective or task.
+        terms: name -> term that compares student and teacher.
+        init_layers: layers of the teacher whose weights the student's layers begin with, with the
+            embeddings and the head; ``None`` for new weights. A reference as student keeps its own.
+        student_depth: number of layers of a student of a family, as a fraction of the teacher's.
+        freeze: names of modules of the student that are not trained.
+        settings: settings of the run, nested, that replace those of the family's recipe or preset.
+    """
+
+    name: str = ""
+    source: str = ""
+    objective_weight: float = 1.0
+    terms: dict[str, Term]
+    init_layers: LayerMap | None = "spread"
+    student_depth: float = 0.5
+    freeze: tuple[str, ...] = ()
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: a number is out of its range, or nothing would be learned.
+        """
+        if not 0 <= self.objective_weight < math.inf:
+            raise ValueError(f"objective_weight is {self.objective_weight}, not 0 or more")
+        if not 0 < self.student_depth <= 1:
+            raise ValueError(f"student_depth is {self.student_depth}, which is not in (0, 1]")
+        if not self.terms and not self.objective_weight:
+            raise ValueError("there are no terms, and objective_weight is 0")
+
+
+def pretraining_recipe(name: str, source: str, **changes: Any) -> DistillationRecipe:
+    """Return the recipe of language models that are distilled on raw text.
+
+    Cross-entropy with the teacher's softened predictions at all tokens, the student's own
+    objective, and the cosine distance of the last hidden states, with weights of 5, 2 and 1 (Sanh
+    et al. 2019, arXiv:1910.01108, section 3, and the command line of its released code).
+
+    Args:
+        name: name of the recipe.
+        source: paper and section, or released code.
+        **changes: other fields of ``DistillationRecipe``.
+    """
+    terms = {
+        "kl": Term(kind="kl", weight=5.0, temperature=2.0, positions="all"),
+        "cosine": Term(kind="hidden-cosine", weight=1.0, layers="last"),
+    }
+    settings = {
+        "optimizer": {
+            "name": "adamw",
+            "learning_rate": 5e-4,
+            "betas": [0.9, 0.98],
+            "eps": 1e-6,
+            "weight_decay": 0.0,
+            "bias_correction": True,
+            "max_grad_norm": 5.0,
+        },
+    }
+    fields: dict[str, Any] = {"objective_weight": 2.0, "terms": terms, "settings": settings}
+    return DistillationRecipe(name=name, source=source, **{**fields, **changes})

@@ -1,0 +1,61 @@
+"""The configurations of a distillation run: over a corpus, or over labelled data."""
+
+import math
+
+import msgspec
+
+from zoo.families.distillation import LayerMap, Term
+from zoo.training.config.finetune import FineTuneConfig
+from zoo.training.config.schema import TrainConfig
+
+
+class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Teachers and loss terms of a run; see ``zoo.families.distillation.DistillationRecipe``.
+
+    Attributes:
+        teachers: references to the teachers; of several, the probabilities are averaged.
+        recipe: name of the recipe, or file, that the defaults are from.
+        objective_weight, terms, init_layers, freeze: see ``DistillationRecipe``.
+        teacher_dtype: dtype of the teachers' weights and computation.
+    """
+
+    teachers: tuple[str, ...]
+    recipe: str | None = None
+    objective_weight: float = 1.0
+    terms: dict[str, Term] = msgspec.field(default_factory=dict)
+    init_layers: LayerMap | None = None
+    freeze: tuple[str, ...] = ()
+    teacher_dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: there is no teacher, a number is out of its range, or nothing is learned.
+        """
+        if not self.teachers:
+            raise ValueError("teachers is empty")
+        if not 0 <= self.objective_weight < math.inf:
+            raise ValueError(f"objective_weight is {self.objective_weight}, not 0 or more")
+        if not self.objective_weight and not any(term.weight for term in self.terms.values()):
+            raise ValueError("there are no terms, and objective_weight is 0")
+
+
+class DistillTextConfig(TrainConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Configuration of distillation over a corpus: that of pretraining, and:
+
+    Attributes:
+        distillation: teachers and loss terms.
+    """
+
+    distillation: DistillationConfig
+
+
+class DistillTaskConfig(FineTuneConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Configuration of distillation over labelled data: that of fine-tuning, and:
+
+    Attributes:
+        distillation: teachers and loss terms.
+    """
+
+    distillation: DistillationConfig

@@ -85,9 +85,11 @@ class Deberta(Encoder):
             input_ids.shape[1], attention_mask, position_ids=position_ids, document_ids=document_ids
         )
         last_input = x = self.embeddings(input_ids, token_type_ids, position_ids, context.real)
+        before = list[Tensor]()
         for layer in self.layers:
+            self.keep_for_mix(before, x)
             last_input, x = x, layer(x, context)
-        return self.decode(last_input, x, context)
+        return self.decode(last_input, self.mix_layers(before, x), context)
 
     def decode(self, last_input: Tensor, hidden: Tensor, context: Context) -> Tensor:
         """Return the input of the head; here the output of the last block.

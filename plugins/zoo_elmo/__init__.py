@@ -28,6 +28,8 @@ _HEADS = {
         "the next and the previous word",
         _INPUTS,
     ),
+    "sequence-classification": standard_head("sequence-classification", inputs=_INPUTS),
+    "token-classification": standard_head("token-classification", inputs=_INPUTS),
 }
 _UNWRITTEN = ("id2label", "label2id", "problem_type", "model_type")
 

@@ -25,8 +25,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.nn.heads import LinearHead
 from zoo.nn.layers.highway import Highway
 from zoo.nn.layers.recurrent import RecurrentState
+from zoo.nn.layers.scalar_mix import ScalarMix
 from zoo.nn.transformer import activation
 from zoo_elmo.config import CHARACTERS, ElmoConfig
 from zoo_elmo.lstm import BidirectionalLstm, ProjectedLstm
@@ -68,27 +70,6 @@ class CharacterEncoder(nn.Module):
         return torch.cat([x, x], dim=-1)
 
 
-class Mix(nn.Module):
-    """The mix of all layers, equation 1 of the paper; without weights, their mean.
-
-    Args:
-        layers: number of layers.
-        learned: whether there are weights.
-    """
-
-    def __init__(self, layers: int, *, learned: bool) -> None:
-        super().__init__()
-        self.weights = nn.Parameter(torch.zeros(layers)) if learned else None
-        self.gamma = nn.Parameter(torch.ones(1)) if learned else None
-
-    def forward(self, layers: list[Tensor]) -> Tensor:
-        """Return the mix of layers, (batch, tokens, hidden) each."""
-        stacked = torch.stack(layers, dim=-1)
-        if self.weights is None or self.gamma is None:
-            return stacked.mean(-1)
-        return self.gamma * (stacked @ self.weights.softmax(-1))
-
-
 class Elmo(nn.Module):
     """The backbone with the mix of its layers.
 
@@ -102,16 +83,20 @@ class Elmo(nn.Module):
         self.embeddings = CharacterEncoder(config)
         self.layers = nn.ModuleList(BidirectionalLstm(config, k) for k in range(config.lstm_layers))
         if mix:
-            self.layers.append(Mix(config.lstm_layers + 1, learned=config.mix))
+            self.layers.append(ScalarMix(config.lstm_layers + 1, learned=config.mix))
 
     def backbone(
         self, character_ids: Tensor, attention_mask: Tensor | None, state: RecurrentState | None
     ) -> list[Tensor]:
         """Return the word embeddings and the output of each LSTM layer; see ``forward``."""
-        mask = (character_ids > 0).any(-1)
-        if attention_mask is not None:
-            mask = mask & (attention_mask > 0)
+        mask = self.word_mask(character_ids, attention_mask)
         return self.run_lstms(self.embeddings(character_ids) * mask.unsqueeze(-1), mask, state)
+
+    @staticmethod
+    def word_mask(character_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """Return which positions are words or boundaries, (batch, tokens), bool."""
+        mask = (character_ids > 0).any(-1)
+        return mask if attention_mask is None else mask & (attention_mask > 0)
 
     def run_lstms(
         self, embeddings: Tensor, mask: Tensor, state: RecurrentState | None
@@ -172,13 +157,53 @@ class LanguageModel(Elmo):
         return self.dropout(layers[-1]).chunk(2, dim=-1)  # type: ignore[no-any-return]
 
 
-_HEADS: dict[str, type[Elmo]] = {"none": Elmo, "bidirectional-lm": LanguageModel}
+class WordClassifier(Elmo):
+    """Classification of words by the mix of the layers.
+
+    Args:
+        config: the family's configuration.
+    """
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__(config)
+        self.head = LinearHead(config.hidden_size, len(config.labels), config.dropout)
+
+    def outputs(self, layers: list[Tensor]) -> dict[str, Tensor]:
+        """Return the logits, (batch, tokens, labels)."""
+        return {"logits": self.head(self.layers[-1](layers))}
+
+
+class TextClassifier(WordClassifier):
+    """Classification of texts by the mix of the layers, and its maximum over words and boundaries.
+
+    Conneau et al. 2017, arXiv:1705.02364, section 3.2.2, compare such a maximum with the mean.
+    """
+
+    def forward(
+        self,
+        character_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        state: RecurrentState | None = None,
+    ) -> dict[str, Tensor]:
+        """Return the logits, (batch, labels); see ``Elmo``."""
+        mixed = self.layers[-1](self.backbone(character_ids, attention_mask, state))
+        mask = self.word_mask(character_ids, attention_mask).unsqueeze(-1)
+        lowest = torch.finfo(mixed.dtype).min / 2
+        return {"logits": self.head(mixed.masked_fill(~mask, lowest).amax(1))}
+
+
+_HEADS: dict[str, type[Elmo]] = {
+    "none": Elmo,
+    "bidirectional-lm": LanguageModel,
+    "sequence-classification": TextClassifier,
+    "token-classification": WordClassifier,
+}
 
 
 def build(config: ElmoConfig, head: str) -> Elmo:
     """Return a model with randomly initialized weights, as in the released code."""
     model, draw = _HEADS[head](config), partial(_draw, config)
-    if isinstance(model, LanguageModel):
+    if isinstance(model, LanguageModel | WordClassifier):
         draw(model.head)
     model.embeddings.apply(draw)
     model.layers.apply(draw)

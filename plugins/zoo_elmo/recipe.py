@@ -1,5 +1,7 @@
 """Pretraining settings of ELMo: allenai/bilm-tf, ``bilm/training.py``, ``bin/train_elmo.py``."""
 
+from typing import Any
+
 from zoo.families.recipe import LRSchedulerConfig, OptimizerConfig, Recipe
 
 OBJECTIVE = "bidirectional-lm"
@@ -8,6 +10,27 @@ WINDOW = 20  # words
 ROWS = 3 * 128  # devices, and rows of each
 TOKENS = 768_648_884  # of the 1 Billion Word Benchmark, as the released code has it
 EPOCHS = 10
+
+
+# Peters et al. 2018, section 3.3: the backbone is frozen, and the mix of its layers is learned with
+# the task; section A.3 (named entities): Adam at 0.001 without decay, gradients clipped at 5, and
+# early stopping
+_MIX = {"task_args": {"layers": "mix"}}
+PRESETS: dict[str, Any] = {
+    "tiny": {"optimizer": {"learning_rate": 0.01}},
+    "paper": {
+        "max_seq_len": 128,
+        "batch_size": 32,
+        "num_train_epochs": 10.0,
+        "freeze_layers": 2,
+        "early_stopping_patience": 3,
+        "optimizer": {"learning_rate": 1e-3, "max_grad_norm": 5.0, "weight_decay": 0.0},
+        "lr_scheduler": {"name": "constant"},
+        "tasks": dict.fromkeys(
+            ("text-classification", "regression", "multi-label", "token-classification"), _MIX
+        ),
+    },
+}
 
 
 def recipe(size: str) -> Recipe:

@@ -7,6 +7,7 @@ columns for the gates i, j, f and o.
 from collections.abc import Collection
 
 from zoo.weights import Rule, Transpose, WeightMap
+from zoo.weights.encoder_rules import module_rule
 from zoo.weights.releases import ReleaseTensor
 from zoo_elmo.config import CHARACTERS, ElmoConfig
 
@@ -22,13 +23,21 @@ _TRAINED = {
 
 def weights(config: ElmoConfig, head: str) -> WeightMap:
     """Return the rules for a configuration and head."""
-    trunk = WeightMap(rules=[*_characters(config), *_lstms(config)], counts={"k": config.highways})
+    backbone = WeightMap(
+        rules=[*_characters(config), *_lstms(config)], counts={"k": config.highways}
+    )
+    mixed = backbone.plus(*_mix(config)) if config.mix else backbone
     match head:
         case "none":
-            return trunk.plus(*_mix(config)) if config.mix else trunk
+            return mixed
+        case "sequence-classification" | "token-classification":
+            # no published file has such a head
+            return mixed.plus(
+                module_rule("classifier", "head", len(config.labels), config.hidden_size)
+            )
         case "bidirectional-lm":
             words = config.vocab_size
-            return trunk.plus(
+            return backbone.plus(
                 Rule("softmax/W", "head.weight", (words, config.projection_size)),
                 Rule("softmax/b", "head.bias", (words,)),
             )

@@ -8,6 +8,7 @@ import msgspec
 
 from zoo.data.corpus_cache import SAMPLE
 from zoo.families.base import Family
+from zoo.families.presets import DEFAULT, TINY
 
 SETTINGS = {
     "data": {
@@ -70,6 +71,8 @@ WORDS = ("good", "fine", "great", "bad", "poor", "weak")  # the first three are 
 def smoke_finetune(family: Family, path: Path, task: str) -> list[float]:
     """Fine-tune a model of the size ``tiny`` with random weights to tell two kinds of words apart.
 
+    The settings are the preset ``tiny``, if the family has one.
+
     Args:
         family: the family of an installed plugin, with the head of the task.
         path: directory of the run, beside which the table is written.
@@ -89,12 +92,15 @@ def smoke_finetune(family: Family, path: Path, task: str) -> list[float]:
         "family": family.name,
         "task": task,
         "data": {"train": [str(table)]},
-        "preset": "default",
         "vocab_size": 400,
         "max_steps": SMOKE_TASKS[task],
         "logging_steps": 1,
-        "optimizer": {"learning_rate": 1e-3},
         "report_to": [],
+        **(
+            {"preset": TINY}
+            if TINY in family.presets()
+            else {"preset": DEFAULT, "optimizer": {"learning_rate": 1e-3}}
+        ),
     }
     train(settings, {}, path, DistContext.initialize("cpu"), kind=FINETUNE)
     return training_losses(path)

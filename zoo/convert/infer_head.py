@@ -210,6 +210,9 @@ def require_hub_outputs(plan: ConversionPlan) -> None:
     Raises:
         UsageError: it would not.
     """
+    family = plan.opened.family
+    if family.heads()[plan.head].has_labels:
+        family.architecture(plan.config, plan.head)  # raises an error without one
     if plan.both_orders:
         raise UsageError(
             f"{plan.opened.source.directory} reads a pair in both orders, which no class of the "

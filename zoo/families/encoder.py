@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from zoo.errors import UsageError
 from zoo.families.base import Family, Head
 from zoo.families.config import Activation, Config, same_names
 from zoo.families.config.keys import COMMON
@@ -37,6 +38,8 @@ class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         initializer_range: standard deviation of initial weights.
         pad_token_id: the padding token, or ``None``.
         tie_embeddings: use the token embeddings as output embeddings.
+        mix: whether classifiers of texts and tokens read a learned mix of all layers, see
+            ``zoo.nn.layers.scalar_mix``, in place of the last one.
     """
 
     vocab_size: int = 30522
@@ -51,6 +54,7 @@ class EncoderConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     initializer_range: float = 0.02
     pad_token_id: int | None = 0
     tie_embeddings: bool = True
+    mix: bool = False
 
     @property
     def head_size(self) -> int:
@@ -151,6 +155,20 @@ class EncoderFamily(Family):
     def heads(self) -> Mapping[str, Head]:
         """Return the heads by name."""
         return self.named_heads
+
+    def architecture(self, config: Any, head: str) -> str:
+        """Return the name of the Hub's class; see ``Family``."""
+        if self._mixes(config, head):
+            raise UsageError(
+                f"the head {head} reads a mix of all layers, which no class of the Hub has"
+            )
+        return super().architecture(config, head)
+
+    def _architecture(self, config: Any, head: str) -> str | None:
+        return None if self._mixes(config, head) else super()._architecture(config, head)
+
+    def _mixes(self, config: Any, head: str) -> bool:
+        return head in _CLASSIFIERS[:2] and bool(getattr(config, "mix", False))
 
     def inputs(self, config: Any) -> tuple[str, ...]:
         """Return the names of the model's inputs; with token types if there are several."""

@@ -9,6 +9,7 @@ from typing import Any
 
 Preset = Mapping[str, Any]
 PAPER, DEFAULT = "paper", "default"
+TINY = "tiny"  # of random weights of that size, in minutes
 BY_TASK = "tasks"  # key of a preset
 
 SHARED: Mapping[str, Preset] = {

@@ -116,6 +116,11 @@ class FineTuning(TrainingObjective):
         return run
 
     @classmethod
+    def config_changes(cls, run: FineTuneConfig) -> dict[str, Any]:
+        """Return the fields of the model's configuration that options of the task set."""
+        return {}
+
+    @classmethod
     def adapt_tokenizer(
         cls, run: FineTuneConfig, tokenizer: "ExistingTokenizer | None"
     ) -> "ExistingTokenizer | None":

@@ -47,7 +47,9 @@ def build_config(
     if "family" not in requested:
         requested["family"] = _family_name(requested, offline=offline)
     name, preset = _preset(get_family(requested["family"]), requested.get("preset"))
-    shared = {key: value for key, value in preset.items() if key != BY_TASK}
+    # a preset freezes what was pretrained
+    unused = (BY_TASK,) if "init_from" in requested else (BY_TASK, "freeze_layers")
+    shared = {key: value for key, value in preset.items() if key not in unused}
     of_task = preset.get(BY_TASK, {}).get(task.name, {})
     return validate_config(
         deep_merge(shared, task.defaults, of_task, {"preset": name}, requested), struct_type

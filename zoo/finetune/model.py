@@ -103,6 +103,10 @@ def fit_config(
         if init is not None and not name.endswith(DROPOUT):
             raise UsageError(f"config.{name} cannot change in a pretrained model", "leave it out")
     derived: dict[str, Any] = {"labels": task.output_names(labels) or base.labels}
+    for name, value in task.config_changes(config).items():
+        if name not in known:
+            raise UsageError(f"models of {family.name} have no {name} of layers", "leave it out")
+        derived[name] = value
     if task.problem is not None:
         derived["problem"] = task.problem
     if tokenizer is not None and family.text_tokenizer(base) is None:

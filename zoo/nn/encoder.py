@@ -23,6 +23,7 @@ from zoo.nn.heads import (
     VocabularyProjection,
 )
 from zoo.nn.layers.init import init_weights
+from zoo.nn.layers.scalar_mix import ScalarMix
 from zoo.nn.transformer import (
     Embeddings,
     PostNormBlock,
@@ -41,6 +42,8 @@ class Encoder(HeadMixin):
         final_norm: norm after the last block.
         pooler: maps (batch, tokens, hidden) to one vector per row, (batch, hidden).
         head: maps the hidden state, or the pooler's output, to the outputs.
+        mix: maps all hidden states, of the embeddings first, to the one that the head reads;
+            ``None`` to take the last one.
         order: indices of the blocks in the order in which they run, where blocks share weights;
             ``None`` for each once.
     """
@@ -53,6 +56,7 @@ class Encoder(HeadMixin):
         final_norm: nn.Module | None = None,
         pooler: nn.Module | None = None,
         head: nn.Module | None = None,
+        mix: nn.Module | None = None,
         order: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
@@ -61,6 +65,7 @@ class Encoder(HeadMixin):
         self.final_norm = final_norm
         self.pooler = pooler
         self.head = head
+        self.mix = mix
         self.order = range(len(self.layers)) if order is None else tuple(order)
 
     def forward(
@@ -98,9 +103,26 @@ class Encoder(HeadMixin):
         mask: Any = padding_mask(attention_mask, x.dtype)  # (batch, 1, 1, tokens)
         if document_ids is not None:
             mask = documents_mask(document_ids, x)  # (batch, 1, tokens, tokens), or offsets
+        before = list[Tensor]()
         for index in self.order:
+            self.keep_for_mix(before, x)
             x = self.layers[index](x, mask)
-        return self.apply_final_norm(x)
+        return self.mix_layers(before, self.apply_final_norm(x))
+
+    def keep_for_mix(self, states: list[Tensor], x: Tensor) -> None:
+        """Append a hidden state to a list if there is a mix; else it is not kept in memory."""
+        if self.mix is not None:
+            states.append(x)
+
+    def mix_layers(self, before: Sequence[Tensor], last: Tensor) -> Tensor:
+        """Return the hidden state that the head reads.
+
+        Args:
+            before: the inputs of all blocks, (batch, tokens, hidden) each, if there is a mix.
+            last: the output of the last block, after the final norm if there is one.
+        """
+        mixed: Tensor = last if self.mix is None else self.mix([*before, last])
+        return mixed
 
     def apply_final_norm(self, x: Tensor) -> Tensor:
         """Normalize the output of the last block, if there is a final norm."""
@@ -328,7 +350,10 @@ class ModelFactory:
             configuration if it is set, else ``dropout``.
         model_classes: name of each head -> the class of its model. A family with a backbone class
             of its own names classes that combine both.
+        mixing_heads: heads that read a mix of all layers where the configuration has ``mix``.
     """
+
+    mixing_heads: ClassVar[tuple[str, ...]] = ("sequence-classification", "token-classification")
 
     model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
         "none": Encoder,
@@ -353,6 +378,8 @@ class ModelFactory:
         if head not in self.model_classes:
             raise ValueError(f"{type(self.config).__name__} has no head {head!r}")
         backbone = self.backbone_args()
+        if head in self.mixing_heads and getattr(self.config, "mix", False):
+            backbone["mix"] = ScalarMix(self.config.num_layers + 1)
         pooler, head_module = self.pooler_and_head(head)
         model = self.model_classes[head](**backbone, pooler=pooler, head=head_module)
         init_weights(model, std=self.config.initializer_range)

@@ -71,11 +71,12 @@ def with_head(weights: WeightMap, config: Any, head: str, names: HeadNames) -> W
         case "masked-lm" if names.masked:
             weights = mlm_head_rules(weights, config, names.masked)
         case "sequence-classification":
-            weights = _text(weights, config, names, names.text, labels)
+            weights = _text(_mixed(weights, config), config, names, names.text, labels)
         case "multiple-choice":
             weights = _text(weights, config, names, names.choice or names.text, 1)
         case "token-classification":
-            weights = weights.plus(module_rule(names.tokens, "head", labels, width))
+            head_rule = module_rule(names.tokens, "head", labels, width)
+            weights = _mixed(weights, config).plus(head_rule)
         case "question-answering":
             weights = weights.plus(module_rule(names.answers, "head", 2, width))
         case _:
@@ -97,6 +98,16 @@ def with_pairs(weights: WeightMap, config: Any, names: HeadNames, scores: Rule) 
     """
     assert names.masked is not None, "a family with this head names its parts"
     return mlm_head_rules(weights, config, names.masked).plus(_pooler(config, names), scores)
+
+
+def _mixed(weights: WeightMap, config: Any) -> WeightMap:
+    """Return the rules with those of the mix of layers, which no class of the Hub has."""
+    if not getattr(config, "mix", False):
+        return weights
+    return weights.plus(
+        Rule("scalar_mix.weights", "mix.weights", (config.num_layers + 1,)),
+        Rule("scalar_mix.gamma", "mix.gamma", (1,)),
+    )
 
 
 def _pooler(config: Any, names: HeadNames) -> Rule:

@@ -19,6 +19,7 @@ from zoo.evaluate.metrics import classification_metrics, confusion_matrix
 from zoo.finetune.base import LABELS, FineTuning, require_known_label
 from zoo.finetune.rows import TokenizedRows, tokenize
 from zoo.finetune.tasks.classification import class_weights
+from zoo.finetune.tasks.layers import Layers, layer_changes
 from zoo.inference.processing.viterbi import viterbi
 from zoo.nn.crf import IGNORED, crf_negative_log_likelihood, gather_labelled
 from zoo.objectives.base import LossOutput, Options, Outputs, TrainedModel
@@ -44,9 +45,11 @@ class TokenOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Attributes:
         crf: label the words of a sentence together, by a linear-chain CRF over the logits; ``None``
             to go on as in the checkpoint, or else not.
+        layers: see ``zoo.finetune.tasks.text_inputs.TextOptions``.
     """
 
     crf: bool | None = None
+    layers: Layers | None = None
 
 
 class CrfTagger(nn.Module):
@@ -84,6 +87,11 @@ class TokenClassification(FineTuning):
         if self.options.crf and (self.run.class_weights is not None or self.run.fsdp):
             setting = "fsdp" if self.run.fsdp else "class_weights"
             raise UsageError(f"a CRF is not trained with {setting}", f"leave {setting} out")
+
+    @classmethod
+    def config_changes(cls, run: FineTuneConfig) -> dict[str, Any]:
+        """See ``FineTuning``."""
+        return layer_changes(run)
 
     @classmethod
     def resolve(cls, run: FineTuneConfig, init: "PretrainedInit | None") -> FineTuneConfig:

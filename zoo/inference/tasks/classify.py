@@ -163,7 +163,7 @@ class Classify(BatchTask):
 
     def _token(self, encoded: "Encoded", index: int, label: str, score: float) -> dict[str, Any]:
         start, end = encoded.offsets[index]
-        token = self.tokenizer.token(encoded.ids[index])
+        token = encoded.tokens[index]
         return {"token": token, "start": start, "end": end, "label": label, "score": score}
 
     def word_starts(self, item: EncodedExample) -> list[int]:

@@ -9,11 +9,19 @@ from torch import Tensor, nn
 
 from zoo.distill import terms
 from zoo.distill.layer_maps import resolve_layers
+from zoo.distill.recipes import WITHOUT_PROBABILITIES
 from zoo.distill.token_masks import attention_pairs, first_tokens, real_tokens
 from zoo.errors import UsageError
 from zoo.families.distillation import Term
 from zoo.nn.capture import Captured
-from zoo.objectives.base import Batch, Outputs, TrainingObjective, gather_positions, predict_at
+from zoo.objectives.base import (
+    Batch,
+    Objective,
+    Outputs,
+    TrainingObjective,
+    gather_positions,
+    predict_at,
+)
 
 Side = Literal["student", "teacher"]
 Layers = dict[str, set[int]]  # argument of ``capture`` -> indices
@@ -116,12 +124,13 @@ class LogitsComparison(Comparison):
 
     Attributes:
         of: loss term whose logits are compared.
+        logits_per_count: see ``TrainingObjective``.
+        on_text: whether the objective is one on text, not on labelled data.
     """
 
-    of: str
-
-    def __init__(self, *args: Any, of: str) -> None:
-        self.of = of
+    def __init__(self, *args: Any, of: str, objective: TrainingObjective) -> None:
+        self.of, self.logits_per_count = of, objective.logits_per_count
+        self.on_text = isinstance(objective, Objective)
         super().__init__(*args)
         if self.term.reduction == "elements" and not self.student.classes:
             raise UsageError(
@@ -135,7 +144,7 @@ class LogitsComparison(Comparison):
     @property
     def everywhere(self) -> bool:
         """``True`` for logits of all tokens of text."""
-        return self.term.positions == "all"
+        return self.on_text and self.term.positions == "all"
 
     def layers(self, side: Side) -> Layers:
         """See ``Comparison``: the last hidden state, for logits of all tokens."""
@@ -143,7 +152,9 @@ class LogitsComparison(Comparison):
 
     def count(self, batch: Batch) -> int:
         """See ``Comparison``: rows of logits, or all of them."""
-        rows = int(real_tokens(batch.tensors).sum()) if self.everywhere else batch.counts[self.of]
+        rows = round(batch.counts[self.of] * self.logits_per_count)
+        if self.everywhere:
+            rows = int(real_tokens(batch.tensors).sum())
         return rows * (self.student.classes if self.term.reduction == "elements" else 1)
 
     def read(
@@ -168,8 +179,7 @@ class KLDivergence(LogitsComparison):
         logits, targets, columns = self.read(student, teachers)
         temperature = self.term.temperature
         total = terms.kl_divergence(logits, targets, temperature=temperature, columns=columns)
-        factor = temperature**2 if self.term.scale_by_temperature else 1.0
-        return total * (factor / student.objective.logits_per_count)
+        return total * (temperature**2 if self.term.scale_by_temperature else 1.0)
 
 
 class LogitsError(LogitsComparison):
@@ -180,10 +190,9 @@ class LogitsError(LogitsComparison):
     ) -> Tensor:
         """See ``Comparison``."""
         logits, targets, columns = self.read(student, teachers)
-        means = [terms.dense(values, columns) for values in targets]
-        return terms.squared_error(
-            terms.dense(logits, columns), sum(means[1:], means[0]) / len(means)
-        )
+        values = [terms.dense(target, columns) for target in targets]
+        mean = sum(values[1:], values[0]) / len(values)
+        return terms.logits_error(terms.dense(logits, columns), mean)
 
 
 class HiddenComparison(Comparison):
@@ -424,8 +433,23 @@ def bind_terms(
         if not issubclass(kind, LogitsComparison):
             comparisons.append(kind(name, term, student, teachers))
             continue
-        names = list(objective.loss_weights)
+        _require_probabilities(name, term, objective)
+        names = objective.scored_terms
         for of in names:
             full = f"{name}-{of}" if len(names) > 1 else name
-            comparisons.append(kind(full, term, student, teachers, of=of))
+            comparisons.append(kind(full, term, student, teachers, of=of, objective=objective))
     return comparisons
+
+
+def _require_probabilities(name: str, term: Term, objective: TrainingObjective) -> None:
+    """Check that a divergence compares probabilities.
+
+    Raises:
+        UsageError: the outputs of the task are none.
+    """
+    problem = getattr(objective, "problem", None)
+    if term.kind == "kl" and problem in WITHOUT_PROBABILITIES:
+        raise UsageError(
+            f"terms.{name}: kl compares probabilities of classes, and {objective.name} has none",
+            f"--set distillation.terms.{name}.kind=logits-mse compares the outputs themselves",
+        )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from zoo.distill.recipes import find_recipe
+from zoo.distill.recipes import adapt_to_data, find_recipe
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.config import Config
@@ -75,7 +75,9 @@ def build_config(
         raise UsageError("the settings name no student", "name one with --student")
     family = _student_family(str(name), teacher, offline=offline)
     distillation = requested.get("distillation") or {}
-    recipe_name, recipe = find_recipe(distillation.get("recipe"), family)
+    labelled = "task" in requested
+    recipe_name, recipe = find_recipe(distillation.get("recipe"), family, labelled=labelled)
+    recipe = adapt_to_data(recipe, requested.get("task"))
     student = find_student(str(name), family, teacher, recipe, fields)
     defaults = deep_merge(
         _student_settings(student, teacher, requested),

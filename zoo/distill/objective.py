@@ -93,12 +93,13 @@ class Distillation(TrainingObjective):
         self.head = base.head  # type: ignore[misc]
         self.stateful = base.stateful  # type: ignore[misc]
         self.config = base.config
-        self.metric_for_best_model = base.metric_for_best_model
-        self.greater_is_better = base.greater_is_better
         self.uses_all_parameters = bool(base_weight)
         self.needs_head = bool(base_weight) or any(
             isinstance(comparison, LogitsComparison) for comparison in comparisons
         )
+        if self.needs_head:  # otherwise it is not trained, and has no metrics
+            self.metric_for_best_model = base.metric_for_best_model
+            self.greater_is_better = base.greater_is_better
 
     @property
     def loss_weights(self) -> Mapping[str, float]:
@@ -141,7 +142,7 @@ class Distillation(TrainingObjective):
 
     def compute_metrics(self, predictions: "Mapping[str, Tensor]") -> dict[str, float]:
         """See ``TrainingObjective``."""
-        return self.base.compute_metrics(predictions)
+        return self.base.compute_metrics(predictions) if self.needs_head else {}
 
     def collate_examples(self, collate: Collate, examples: Sequence[Example]) -> Batch:
         """Return a batch of the student's objective, with the counts of the comparisons.
@@ -175,7 +176,7 @@ class Distillation(TrainingObjective):
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute all terms, with metrics and predictions of the student's objective."""
         assert isinstance(outputs, DistillationOutputs), "forward returns it"
-        base = self.base.loss(outputs, batch) if self.needs_head else LossOutput({})
+        base = self.base.loss_terms(outputs, batch) if self.needs_head else LossOutput({})
         projections = dict(outputs.module.projections.items())
         sums = {
             c.name: c.total(outputs.student, outputs.teachers, projections.get(c.name))
@@ -187,7 +188,7 @@ class Distillation(TrainingObjective):
         self, model: Any, batch: "Mapping[str, Tensor]"
     ) -> "dict[str, Tensor]":
         """See ``TrainingObjective``."""
-        return self.base.generated_predictions(model.student, batch)
+        return self.base.generated_predictions(model.student, batch) if self.needs_head else {}
 
 
 def _layers(comparisons: Sequence[Comparison], side: Any) -> dict[str, set[int]]:

@@ -6,6 +6,9 @@ always in evaluation mode.
 
 from pathlib import Path
 
+import msgspec
+
+from zoo.data.readers.glue import PREFIX, glue_task
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.distillation import DistillationRecipe, Term
@@ -13,6 +16,7 @@ from zoo.plugins import recipes_of_plugins
 from zoo.training.config.overrides import read_config_file
 from zoo.training.config.schema import validate_config
 
+WITHOUT_PROBABILITIES = ("regression", "multi_label_classification")  # problems of tasks
 SHARED = (
     DistillationRecipe(
         name="logits",
@@ -60,15 +64,25 @@ SHARED = (
     ),
     DistillationRecipe(
         name="patient",
-        source="Sun et al. 2019, arXiv:1908.09355, section 3, PKD-Skip",
+        # the released script's example of PKD-Skip; the paper searches weights of 0.2, 0.5 and
+        # 0.7, temperatures of 5, 10 and 20, weights of 10 to 1,000 of the layers, and rates of
+        # 1e-5, 2e-5 and 5e-5, for each task
+        source="Sun et al. 2019, arXiv:1908.09355, section 3, and NLI_KD_training.py",
         objective_weight=0.3,
         terms={
-            "kl": Term(kind="kl", weight=0.7, temperature=10.0),
+            "kl": Term(kind="kl", weight=0.7, temperature=10.0, reduction="elements"),
             "first_token": Term(
-                kind="first-token-mse", weight=100.0, layers="skip", reduction="elements"
+                kind="first-token-mse", weight=500.0, layers="skip", reduction="elements"
             ),
         },
         init_layers="first",
+        data="labelled",
+        settings={
+            "num_train_epochs": 4.0,
+            "batch_size": 32,
+            "max_seq_len": 128,
+            "optimizer": {"learning_rate": 1e-5},
+        },
     ),
 )
 
@@ -79,12 +93,57 @@ def all_recipes(family: Family) -> dict[str, DistillationRecipe]:
     return {recipe.name: recipe for recipe in reversed(recipes)}
 
 
-def find_recipe(name: str | None, family: Family) -> tuple[str, DistillationRecipe]:
+def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationRecipe:
+    """Return a recipe for the data of a run.
+
+    Outputs without probabilities, those of regression and of several labels, are compared by their
+    squared errors where the recipe compares probabilities.
+
+    Args:
+        recipe: the recipe.
+        task: name of the task on labelled data; ``None`` for text.
+
+    Raises:
+        UsageError: the recipe is for other data, or there is no such task.
+    """
+    from zoo.finetune import task_type
+
+    if recipe.data == "labelled" and task is None:
+        raise UsageError(
+            f"the recipe {recipe.name} is for labelled data",
+            "name a task with --task, and its data with --train",
+        )
+    if recipe.data == "text" and task is not None:
+        raise UsageError(
+            f"the recipe {recipe.name} is for text without labels",
+            "leave out --task, and name the text with --data",
+        )
+    if task is None:
+        return recipe
+    kind = glue_task(task).kind if task.startswith(PREFIX) else task
+    if task_type(kind).problem not in WITHOUT_PROBABILITIES:
+        return recipe
+    terms = {
+        "logits" if term.kind == "kl" else name: squared_error_of(term)
+        for name, term in recipe.terms.items()
+    }
+    return msgspec.structs.replace(recipe, terms=terms)
+
+
+def squared_error_of(term: Term) -> Term:
+    """Return a term over probabilities as one over logits, and others as they are."""
+    return Term(kind="logits-mse", weight=term.weight) if term.kind == "kl" else term
+
+
+def find_recipe(
+    name: str | None, family: Family, *, labelled: bool = False
+) -> tuple[str, DistillationRecipe]:
     """Return a recipe by its name, or from a YAML file.
 
     Args:
-        name: name, or path of a file; ``None`` for the first of the family, or ``logits``.
+        name: name, or path of a file; ``None`` for the first of the family on text, or ``logits``.
         family: family of the student.
+        labelled: whether the data has labels.
 
     Raises:
         UsageError: there is no such recipe, or a field of the file does not exist.
@@ -92,7 +151,7 @@ def find_recipe(name: str | None, family: Family) -> tuple[str, DistillationReci
     if name is not None and name.endswith((".yaml", ".yml")):
         return name, validate_config(read_config_file(Path(name)), DistillationRecipe, name)
     known = all_recipes(family)
-    name = name or (*family.distillation(), *SHARED)[0].name
+    name = name or (*(() if labelled else family.distillation()), *SHARED)[0].name
     if name not in known:
         raise UsageError(
             f"there is no distillation recipe {name!r}",

@@ -40,6 +40,7 @@ from zoo.training.state.run_manifest import RunManifest
 
 LOG = logging.getLogger("zoo")
 CAUSAL = "causal-lm"
+OF_TOKENS = ("question-answering", CAUSAL, "seq2seq-lm")  # heads whose logits are of tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,13 +181,16 @@ def build_setup(
     checkpoints = [resolve_checkpoint(r, offline=offline) for r in config.distillation.teachers]
     base: RunSetup
     if isinstance(config, DistillTaskConfig):
+        limits = [c.family.max_seq_len(c.config) or config.max_seq_len for c in checkpoints]
+        longest = min(config.max_seq_len, *limits)
+        config = msgspec.structs.replace(config, max_seq_len=longest)
         base = finetune.build_setup(config, **options)
     else:
         base = pretrain_setup(config, **options)
     objective = _objective(base, config.distillation, checkpoints)
     base = replace(base, collate_wrapper=objective.collate_examples)
     if isinstance(base, FineTuneSetup):
-        base = _with_teacher_rows(base, objective)
+        base = _with_metric(_with_teacher_rows(base, objective), objective)
     return DistillSetup(
         config=base.config,  # type: ignore[arg-type]
         family=base.family,
@@ -197,6 +201,15 @@ def build_setup(
         base=base,
         announce=check_contents and resumed is None,
     )
+
+
+def _with_metric(base: FineTuneSetup, objective: Distillation) -> FineTuneSetup:
+    """Return the setup with the metric that selects the best checkpoint: without a head, none."""
+    changes: dict[str, Any] = {
+        "metric_for_best_model": objective.metric_for_best_model,
+        "greater_is_better": objective.greater_is_better,
+    }
+    return replace(base, config=msgspec.structs.replace(base.config, **changes))
 
 
 def _objective(
@@ -352,23 +365,28 @@ def _with_teacher_rows(base: FineTuneSetup, objective: Distillation) -> FineTune
     task = cast(FineTuning, objective.teachers[0].objective)
     splits = read_splits(task_type(base.config.task), base.config, announce=False)
     rows = [task.rows(samples, encoders[0]) for samples in splits]
-    aligned = all(isinstance(c, LogitsComparison) for c in objective.comparisons)
+    aligned = objective.head not in OF_TOKENS and all(
+        isinstance(c, LogitsComparison) for c in objective.comparisons
+    )
     pairs = zip((base.train_rows, base.eval_rows), rows, strict=True)
     train, evaluation = (_pair(first, second, aligned=aligned) for first, second in pairs)
     return replace(base, train_rows=train, eval_rows=evaluation)
 
 
 def _pair(student: TokenizedRows, teacher: TokenizedRows, *, aligned: bool) -> PairedRows:
-    """Return rows of both; ``aligned`` if logits alone are compared, so that tokens may differ."""
-    if len(student) != len(teacher):
+    """Return rows of both; ``aligned`` if nothing of single tokens is compared."""
+    if len(student) != len(teacher) or any(
+        not np.array_equal(counts, teacher.counts[term]) for term, counts in student.counts.items()
+    ):
         raise UsageError(
             "student and teacher split the samples into different rows",
-            "distil into a student with the teacher's tokenizer",
+            "distil into a student with the teacher's tokenizer, or raise max_seq_len",
         )
-    if not aligned and not np.array_equal(student.starts, teacher.starts):
+    ids = [next(iter(rows.arrays.values())) for rows in (student, teacher)]
+    if not aligned and not np.array_equal(ids[0], ids[1]):
         raise UsageError(
-            "student and teacher read different tokens, whose states cannot be compared",
-            "terms over logits, such as kl, compare any models",
+            "student and teacher read different tokens, which cannot be compared",
+            "logits of whole texts, by terms such as kl, are compared between any models",
         )
     fields = {field.name: getattr(student, field.name) for field in dataclass_fields(TokenizedRows)}
     return PairedRows(**fields, teacher=teacher)

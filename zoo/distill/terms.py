@@ -82,6 +82,15 @@ def squared_error(student: Tensor, teacher: Tensor) -> Tensor:
     return F.mse_loss(student, teacher, reduction="sum")
 
 
+def logits_error(student: Tensor, teacher: Tensor) -> Tensor:
+    """Return the sum of squared differences of logits, (n, classes) each.
+
+    Logits of minus infinity, such as those of choices that a question lacks, do not count.
+    """
+    absent = teacher == -math.inf
+    return squared_error(student.masked_fill(absent, 0), teacher.masked_fill(absent, 0))
+
+
 def cosine_distance(student: Tensor, teacher: Tensor) -> Tensor:
     """Return the sum over rows of 1 - cos(student, teacher), of (n, width) each."""
     return (1 - F.cosine_similarity(student, teacher, dim=-1)).sum()

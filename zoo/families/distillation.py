@@ -91,6 +91,7 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         terms: name -> term that compares student and teacher.
         init_layers: layers of the teacher whose weights the student's layers begin with, with the
             embeddings and the head; ``None`` for new weights. A reference as student keeps its own.
+        data: data that the recipe is for: text, labelled data, or either.
         student_depth: number of layers of a student of a family, as a fraction of the teacher's.
         freeze: names of modules of the student that are not trained.
         settings: settings of the run, nested, that replace those of the family's recipe or preset.
@@ -101,6 +102,7 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     objective_weight: float = 1.0
     terms: dict[str, Term]
     init_layers: LayerMap | None = "spread"
+    data: Literal["any", "text", "labelled"] = "any"
     student_depth: float = 0.5
     freeze: tuple[str, ...] = ()
     settings: dict[str, Any] = msgspec.field(default_factory=dict)

@@ -177,13 +177,14 @@ class TrainingObjective(ABC):
             the name of a metric.
         greater_is_better: whether a higher value of it is better.
         uses_all_parameters: whether each parameter that is trained has a gradient in every step.
-        logits_per_count: number of rows of ``scored_logits`` for each of a term's count.
+        logits_per_count: number of rows of ``scored_logits`` for each of a term's count; below 1
+            where a term counts the classes of a row.
     """
 
     name: ClassVar[str]
     head: ClassVar[str]
     stateful: ClassVar[bool] = False
-    logits_per_count: ClassVar[int] = 1
+    logits_per_count: float = 1.0
     uses_all_parameters: bool = True
     config: "Config"
     metric_for_best_model: str = "loss"
@@ -193,6 +194,11 @@ class TrainingObjective(ABC):
     def loss_weights(self) -> Mapping[str, float]:
         """Loss term -> weight in the total loss; by default one term, named like the objective."""
         return {self.name: 1.0}
+
+    @property
+    def scored_terms(self) -> tuple[str, ...]:
+        """Names of the loss terms that ``scored_logits`` has logits of; by default all."""
+        return tuple(self.loss_weights)
 
     @classmethod
     def unsupported_reason(cls, family: "Family", config: "Config") -> str | None:
@@ -257,9 +263,13 @@ class TrainingObjective(ABC):
         """
         return {}
 
+    def loss_terms(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """Return ``loss`` with the terms that ``forward`` computed itself; by default none."""
+        return self.loss(outputs, batch)
+
     def compute_loss(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> LossOutput:
-        """Return ``loss(forward(model, batch), batch)``, in evaluations with all predictions."""
-        output = self.loss(self.forward(model, batch), batch)
+        """Return the loss terms of a batch, in evaluations with all predictions."""
+        output = self.loss_terms(self.forward(model, batch), batch)
         if model.training or not (further := self.generated_predictions(model, batch)):
             return output
         return replace(output, predictions=output.predictions | further)

@@ -95,7 +95,7 @@ class QuestionAnswering(FineTuning):
 
     name: ClassVar[str] = "question-answering"
     head: ClassVar[str] = "question-answering"
-    logits_per_count: ClassVar[int] = 2
+    logits_per_count: float = 2.0
     default_metric: ClassVar[str] = "f1"
     defaults: ClassVar[Mapping[str, Any]] = {
         "max_seq_len": WINDOW_TOKENS,

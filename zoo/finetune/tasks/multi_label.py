@@ -32,6 +32,11 @@ class MultiLabel(TextTask):
     default_metric: ClassVar[str] = "f1_micro"
 
     @property
+    def logits_per_count(self) -> float:  # type: ignore[override]
+        """See ``TrainingObjective``: the loss counts each label of a row."""
+        return 1 / len(self.config.labels)
+
+    @property
     def metric_names(self) -> tuple[str, ...]:
         """See ``FineTuning``."""
         return ("f1_micro", "f1_macro", "exact_match")

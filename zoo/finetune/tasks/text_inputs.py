@@ -117,9 +117,13 @@ class InputTask(FineTuning):
             return rows
         return replace(rows, counts={**rows.counts, NEXT_TOKEN: np.ones(len(rows), np.int64)})
 
-    def compute_loss(self, model: "nn.Module", batch: "Mapping[str, Tensor]") -> LossOutput:
-        """See ``TrainingObjective``; with the auxiliary loss, which ``forward`` computes."""
-        outputs = self.forward(model, batch)
+    @property
+    def scored_terms(self) -> tuple[str, ...]:
+        """See ``TrainingObjective``."""
+        return (self.name,)
+
+    def loss_terms(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
+        """See ``TrainingObjective``: with the auxiliary loss."""
         output = self.loss(outputs, batch)
         if NEXT_TOKEN not in outputs.logits:
             return output

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from zoo.distill.recipes import adapt_to_data, find_recipe
+from zoo.distill.recipes import adapt_to_data, find_recipe, select_stage, with_stage_changes
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.config import Config
@@ -75,16 +75,37 @@ def build_config(
         raise UsageError("the settings name no student", "name one with --student")
     family = _student_family(str(name), teacher, offline=offline)
     distillation = requested.get("distillation") or {}
-    labelled = "task" in requested
+    labelled, task = "task" in requested, requested.get("task")
     recipe_name, recipe = find_recipe(distillation.get("recipe"), family, labelled=labelled)
-    recipe = adapt_to_data(recipe, requested.get("task"))
+    stage, stages = distillation.get("stage"), distillation.get("stages") or {}
+    recipe = adapt_to_data(select_stage(with_stage_changes(recipe, stages), stage), task)
+    distillation = {key: value for key, value in distillation.items() if key != "stages"}
+    of_stage = (stages.get(stage) or {}).get("settings") or {}
+    requested = deep_merge({**requested, "distillation": distillation}, of_stage)
     student = find_student(str(name), family, teacher, recipe, fields)
     defaults = deep_merge(
         _student_settings(student, teacher, requested),
         {"distillation": _distillation(recipe_name, recipe, student, teacher)},
     )
-    settings = {} if student.size == "tiny" else recipe.settings
+    tiny = student.size == "tiny" and not labelled  # has settings of its own
+    settings = {} if tiny else recipe.settings
     return _validated(deep_merge(defaults, settings), requested, offline=offline)
+
+
+def requested_recipe(requested: ConfigDict, *, offline: bool) -> DistillationRecipe:
+    """Return the recipe that settings name, with the changes of its stages.
+
+    Raises:
+        ZooError: see ``build_config``.
+    """
+    distillation, student = requested.get("distillation") or {}, requested.get(STUDENT)
+    name = student.get(NAME) if isinstance(student, Mapping) else student
+    if name is None:
+        raise UsageError("the settings name no student", "name one with --student")
+    teacher = resolve_teacher(requested, offline=offline)
+    family = _student_family(str(name), teacher, offline=offline)
+    _, recipe = find_recipe(distillation.get("recipe"), family, labelled="task" in requested)
+    return with_stage_changes(recipe, distillation.get("stages") or {})
 
 
 def _validated(

@@ -11,12 +11,22 @@ import msgspec
 from zoo.data.readers.glue import PREFIX, glue_task
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
-from zoo.families.distillation import DistillationRecipe, Term
+from zoo.families.distillation import DistillationRecipe, Stage, Term
 from zoo.plugins import recipes_of_plugins
-from zoo.training.config.overrides import read_config_file
+from zoo.training.config.overrides import ConfigDict, deep_merge, read_config_file
 from zoo.training.config.schema import validate_config
 
 WITHOUT_PROBABILITIES = ("regression", "multi_label_classification")  # problems of tasks
+TRANSFORMER_LAYERS = {  # Jiao et al. 2020, arXiv:1909.10351, equations 7 to 9
+    "attention": Term(kind="attention-mse", layers="uniform"),
+    "hidden": Term(
+        kind="hidden-mse",
+        layers="uniform",
+        embeddings=True,
+        reduction="elements",
+        projection="always",
+    ),
+}
 SHARED = (
     DistillationRecipe(
         name="logits",
@@ -50,17 +60,39 @@ SHARED = (
         name="tinybert",
         source="Jiao et al. 2020, arXiv:1909.10351, section 3.1, and general_distill.py",
         objective_weight=0.0,
-        terms={
-            "attention": Term(kind="attention-mse", layers="uniform"),
-            "hidden": Term(
-                kind="hidden-mse",
-                layers="uniform",
-                embeddings=True,
-                reduction="elements",
-                projection="always",
+        terms=TRANSFORMER_LAYERS,
+        init_layers=None,
+    ),
+    DistillationRecipe(
+        name="tinybert-task",
+        # Not as there: the better of the evaluations is kept in the first stage, too, by its loss,
+        # and the prediction layer of a regression learns from the teacher's outputs, not the labels
+        source="Jiao et al. 2020, arXiv:1909.10351, section 3.2, and task_distill.py",
+        init_layers=None,
+        data="labelled",
+        settings={"batch_size": 32, "max_seq_len": 128},
+        stages={
+            "intermediate": Stage(
+                terms=TRANSFORMER_LAYERS,
+                settings={
+                    "num_train_epochs": 10.0,
+                    "warmup_ratio": 0.0,
+                    "optimizer": {"learning_rate": 5e-5},
+                    "lr_scheduler": {"name": "constant"},
+                },
+            ),
+            "prediction": Stage(
+                # its soft cross-entropy differs by the entropy of the teacher, a constant
+                terms={
+                    "kl": Term(kind="kl", scale_by_temperature=False, reduction="elements"),
+                },
+                settings={
+                    "num_train_epochs": 3.0,
+                    "warmup_ratio": 0.1,
+                    "optimizer": {"learning_rate": 3e-5},
+                },
             ),
         },
-        init_layers=None,
     ),
     DistillationRecipe(
         name="patient",
@@ -91,6 +123,54 @@ def all_recipes(family: Family) -> dict[str, DistillationRecipe]:
     """Return the recipes of a student of a family by name: its own, the shared, and plugins'."""
     recipes = (*family.distillation(), *SHARED, *recipes_of_plugins().values())
     return {recipe.name: recipe for recipe in reversed(recipes)}
+
+
+def with_stage_changes(recipe: DistillationRecipe, changes: ConfigDict) -> DistillationRecipe:
+    """Return a recipe with changes of its stages.
+
+    Args:
+        recipe: the recipe.
+        changes: name of a stage -> nested settings of it.
+
+    Raises:
+        UsageError: there is no such stage or setting, or a value is wrong.
+    """
+    for name in changes:
+        if name not in recipe.stages:
+            known = ", ".join(recipe.stages) or "none"
+            raise UsageError(
+                f"the recipe {recipe.name} has no stage {name!r}",
+                did_you_mean(name, list(recipe.stages)) or f"it has {known}",
+            )
+    if not changes:
+        return recipe
+    values = deep_merge(msgspec.to_builtins(recipe), {"stages": changes})
+    return validate_config(values, DistillationRecipe, "distillation")
+
+
+def select_stage(recipe: DistillationRecipe, name: str | None) -> DistillationRecipe:
+    """Return a recipe with the terms and settings of one of its stages, and no stages.
+
+    Raises:
+        UsageError: there is no such stage, or no name and the recipe has stages.
+    """
+    if name is None and not recipe.stages:
+        return recipe
+    if name not in recipe.stages:
+        raise UsageError(
+            f"the recipe {recipe.name} has the stages {', '.join(recipe.stages) or 'none'}"
+            + ("" if name is None else f", and not {name!r}"),
+            "leave out --seeds, and give each run its --seed" if name is None else "",
+        )
+    stage = recipe.stages[name]
+    return msgspec.structs.replace(
+        recipe,
+        terms=stage.terms,
+        objective_weight=stage.objective_weight,
+        freeze=stage.freeze,
+        settings=deep_merge(recipe.settings, stage.settings),
+        stages={},
+    )
 
 
 def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationRecipe:

@@ -2,6 +2,6 @@
 
 from zoo.distill.config import build_config
 from zoo.distill.setup import build_setup
-from zoo.training.entrypoints import RunKind
+from zoo.distill.stages import StagedKind
 
-DISTILL = RunKind("distill", build_config, build_setup)
+DISTILL = StagedKind("distill", build_config, build_setup)

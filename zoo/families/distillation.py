@@ -81,6 +81,20 @@ class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ValueError("relations is empty")
 
 
+class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A stage of a recipe: a run that begins with the model of the stage before.
+
+    Attributes:
+        terms, objective_weight, freeze: see ``DistillationRecipe``.
+        settings: settings of the run, nested, that replace those of the recipe.
+    """
+
+    terms: dict[str, Term] = msgspec.field(default_factory=dict)
+    objective_weight: float = 0.0
+    freeze: tuple[str, ...] = ()
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
 class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Loss terms, initial weights and settings of a distillation.
 
@@ -95,17 +109,19 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         student_depth: number of layers of a student of a family, as a fraction of the teacher's.
         freeze: names of modules of the student that are not trained.
         settings: settings of the run, nested, that replace those of the family's recipe or preset.
+        stages: name -> stage, in order, each with terms of its own; empty for a single run.
     """
 
     name: str = ""
     source: str = ""
     objective_weight: float = 1.0
-    terms: dict[str, Term]
+    terms: dict[str, Term] = msgspec.field(default_factory=dict)
     init_layers: LayerMap | None = "spread"
     data: Literal["any", "text", "labelled"] = "any"
     student_depth: float = 0.5
     freeze: tuple[str, ...] = ()
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    stages: dict[str, Stage] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check the values.

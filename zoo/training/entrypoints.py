@@ -60,6 +60,35 @@ class RunKind:
     build_config: Callable[..., RunConfig]
     build_setup: Callable[..., RunSetup]
 
+    def train(
+        self,
+        values: Mapping[str, Any],
+        overrides: Mapping[str, Any],
+        output: Path | None,
+        dist: DistContext,
+        *,
+        offline: bool = False,
+        file: Path | None = None,
+    ) -> tuple[Path, Path]:
+        """Start a run of this kind; see the function ``train``."""
+        return train(values, overrides, output, dist, offline=offline, file=file, kind=self)
+
+    def resume(
+        self,
+        path: Path,
+        values: Mapping[str, Any],
+        overrides: Mapping[str, Any],
+        dist: DistContext,
+        *,
+        offline: bool = False,
+    ) -> tuple[Path, Path]:
+        """Resume a run of this kind; see the function ``resume``.
+
+        Returns:
+            The run's directory, and the directory of the final model.
+        """
+        return path, resume(path, values, overrides, dist, offline=offline, kind=self)
+
 
 def pretrain_setup(
     config: TrainConfig,

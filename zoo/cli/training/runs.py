@@ -127,7 +127,6 @@ def _train(
     finish_seeds: Callable[[Path, list[Path]], dict[str, str]] | None,
 ) -> dict[str, str]:
     """Start or resume a run, or several, and return their paths."""
-    from zoo.training import entrypoints
     from zoo.training.seeds import is_seed_directory, resume_seeds, train_seeds
 
     resume, changes = request.resume, request.overrides
@@ -138,13 +137,13 @@ def _train(
         runs = resume_seeds(resume, dist, **more)
         return _seed_paths(runs, dist, finish_seeds)
     if resume is not None:
-        model = entrypoints.resume(resume, request.values, changes, dist, **more)
-        return _paths(resume, model)
+        return _paths(*kind.resume(resume, request.values, changes, dist, offline=request.offline))
     more["file"] = request.file
     if request.seeds is not None:
         runs = train_seeds(request.values, changes, request.output, dist, request.seeds, **more)
         return _seed_paths(runs, dist, finish_seeds)
-    return _paths(*entrypoints.train(request.values, changes, request.output, dist, **more))
+    del more["kind"]
+    return _paths(*kind.train(request.values, changes, request.output, dist, **more))
 
 
 def _seed_paths(

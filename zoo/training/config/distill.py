@@ -15,12 +15,14 @@ class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     Attributes:
         teachers: references to the teachers; of several, the probabilities are averaged.
         recipe: name of the recipe, or file, that the defaults are from.
+        stage: name of the stage of the recipe; ``None`` for a recipe without stages.
         objective_weight, terms, init_layers, freeze: see ``DistillationRecipe``.
         teacher_dtype: dtype of the teachers' weights and computation.
     """
 
     teachers: tuple[str, ...]
     recipe: str | None = None
+    stage: str | None = None
     objective_weight: float = 1.0
     terms: dict[str, Term] = msgspec.field(default_factory=dict)
     init_layers: LayerMap | None = None

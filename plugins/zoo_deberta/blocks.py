@@ -5,8 +5,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from zoo.nn import transformer
+from zoo.nn.layers.activations import activation
 from zoo.nn.layers.convolution import TokenConvolution
-from zoo.nn.transformer import PostNormBlock, activation
+from zoo.nn.transformer import PostNormBlock
 from zoo_deberta.attention import Context
 from zoo_deberta.config import DebertaConfig
 

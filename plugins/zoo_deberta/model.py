@@ -44,7 +44,8 @@ from zoo.nn.encoder import (
     make_embeddings,
 )
 from zoo.nn.heads import LinearHead, Pooler
-from zoo.nn.transformer import PostNormBlock, activation, packed_mask, padding_mask
+from zoo.nn.layers.activations import activation
+from zoo.nn.transformer import PostNormBlock, packed_mask, padding_mask
 from zoo_deberta.attention import Context, DisentangledAttention
 from zoo_deberta.blocks import ConvolutionBlock, Embeddings
 from zoo_deberta.config import DebertaConfig

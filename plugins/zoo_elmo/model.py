@@ -26,10 +26,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.nn.heads import LinearHead
+from zoo.nn.layers.activations import activation
 from zoo.nn.layers.highway import Highway
 from zoo.nn.layers.recurrent import RecurrentState
 from zoo.nn.layers.scalar_mix import ScalarMix
-from zoo.nn.transformer import activation
 from zoo_elmo.config import CHARACTERS, ElmoConfig
 from zoo_elmo.lstm import BidirectionalLstm, ProjectedLstm
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from zoo.families.base import Family, Head
+from zoo.families.causal import CausalFamily, causal_lm_head
 from zoo.families.config import Config, ConfigMap
 from zoo.families.heads import standard_head
 from zoo.plugins.hookspecs import hookimpl
-from zoo.tokenizers.train import TokenizerTrainSpec
 from zoo_gpt.config import CONFIG_MAPS, GptConfig
 
 if TYPE_CHECKING:
@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 # architectures: GPT-2's, then GPT's
 _HEADS = {
     "none": standard_head("none", "GPT2", "OpenAIGPT"),
-    "causal-lm": Head(
-        ("GPT2LMHeadModel", "OpenAIGPTLMHeadModel"),
-        {"logits": "batch tokens vocab_size"},
-        ("generate", "score", "features"),
-        "the next token",
-    ),
+    "causal-lm": causal_lm_head("GPT2LMHeadModel", "OpenAIGPTLMHeadModel"),
     "multiple-choice": Head(
         ("GPT2DoubleHeadsModel", "OpenAIGPTDoubleHeadsModel"),
         {"logits": "batch choices tokens vocab_size", "mc_logits": "batch choices"},
@@ -37,7 +32,7 @@ _HEADS = {
 }
 
 
-class Gpt(Family):
+class Gpt(CausalFamily):
     """The family; it imports torch when a model is built."""
 
     name: ClassVar[str] = "gpt"
@@ -47,16 +42,7 @@ class Gpt(Family):
     config_map: ClassVar[ConfigMap] = CONFIG_MAPS["gpt2"]
     config_maps: ClassVar[Mapping[str, ConfigMap]] = CONFIG_MAPS
     default_checkpoint: ClassVar[str] = "gpt2"
-    special_tokens: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("bos", "eos", "unk"), "<|endoftext|>"
-    )
-    new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
-        "byte-level-bpe": TokenizerTrainSpec(last=("<|endoftext|>",))
-    }
-
-    def heads(self) -> Mapping[str, Head]:
-        """Return the heads by name."""
-        return _HEADS
+    named_heads: ClassVar[Mapping[str, Head]] = _HEADS
 
     def model_type(self, config: GptConfig) -> str:
         """Return the model type, which the position of the norms decides."""
@@ -76,11 +62,11 @@ class Gpt(Family):
 
     def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
         """Build the byte-level BPE tokenizer of GPT-2, or the word-level one of the first GPT."""
-        from zoo.tokenizers import byte_level_bpe_tokenizer, word_bpe_tokenizer
+        from zoo.tokenizers import word_bpe_tokenizer
 
         if files.json_if_any("config.json").get("model_type") == "openai-gpt":
             return word_bpe_tokenizer(files, roles={"unk": "<unk>"})
-        return byte_level_bpe_tokenizer(files, roles=self.special_tokens)
+        return super().tokenizer(files)
 
 
 @hookimpl

@@ -10,14 +10,8 @@ from zoo.nn.decoder import causal_mask
 from zoo.nn.encoder import make_embeddings
 from zoo.nn.generation import KeysAndValues
 from zoo.nn.kv_cache import KeyValueCache, LayerCache
-from zoo.nn.transformer import (
-    Attention,
-    SelfAttention,
-    activate,
-    activation,
-    packed_mask,
-    padding_mask,
-)
+from zoo.nn.layers.activations import activate, activation
+from zoo.nn.transformer import Attention, SelfAttention, packed_mask, padding_mask
 from zoo_t5.config import T5Config
 
 

@@ -240,7 +240,7 @@ def test_published_configurations_are_known() -> None:
     [
         ("add_cross_attention", True),
         ("is_encoder_decoder", True),
-        ("activation_function", "quick_gelu"),
+        ("activation_function", "prelu"),
         ("n_layer", "12"),
         ("classifier_dropout", 0.3),
         ("summary_type", "mean"),

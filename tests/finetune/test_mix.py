@@ -55,7 +55,7 @@ def test_the_first_of_its_kind(tmp_path: Path, task: str) -> None:
     new = {"layers.2.weights", "layers.2.gamma", "head.weight", "head.bias"}
     assert after.keys() == before.keys() | new
     frozen = before.keys() - new
-    assert all(torch.equal(before[name], after[name]) for name in frozen), "it does not move"
+    assert [name for name in frozen if not torch.equal(before[name], after[name])] == []
     assert float(after["layers.2.weights"].abs().max()) > 0.01
     assert float(after["layers.2.gamma"]) != 1
 
@@ -91,7 +91,7 @@ def test_an_encoder(pretrained: Pretrained, tmp_path: Path) -> None:
     )
     before, after = tensors(start), tensors(run / "model")
     frozen = [name for name in before if not name.startswith("pooler")]
-    assert all(torch.equal(before[name], after[name]) for name in frozen)
+    assert [name for name in frozen if not torch.equal(before[name], after[name])] == []
     assert float(after["mix.weights"].abs().max()) > 0.01
 
     model = zoo.load(run / "model", backend="cpu")

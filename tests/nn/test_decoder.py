@@ -32,6 +32,7 @@ SHAPE = SimpleNamespace(
     layer_norm_eps=1e-5,
 )
 IDS = torch.tensor([[0, 0, 3, 4, 5], [6, 7, 8, 9, 10]])
+CPU = torch.device("cpu")
 MASK = torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]])
 
 
@@ -60,11 +61,10 @@ def test_pre_norm_block_equals_its_formula() -> None:
 
 
 def test_position_ids_with_left_padding() -> None:
-    assert position_ids_from_mask(IDS, None, 3).tolist() == [[3, 4, 5, 6, 7]]
-    assert position_ids_from_mask(IDS, MASK, 0).tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]]
-    assert position_ids_from_mask(IDS[:, 3:], MASK, 3).tolist() == [[1, 2], [3, 4]]
+    assert position_ids_from_mask(None, 5, CPU).tolist() == [[0, 1, 2, 3, 4]]
+    assert position_ids_from_mask(MASK, 5, CPU).tolist() == [[0, 0, 0, 1, 2], [0, 1, 2, 3, 4]]
     right = torch.tensor([[1, 1, 0]])
-    assert position_ids_from_mask(IDS[:1, :3], right, 0).tolist() == [[0, 1, 2]]
+    assert position_ids_from_mask(right, 3, CPU).tolist() == [[0, 1, 2]]
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,18 @@
 """Blocks, compared with explicit formulas."""
 
 import math
+from typing import get_args
 
 import pytest
 import torch
+from transformers.activations import ACT2CLS, get_activation
 
+from zoo.families.config import Activation
 from zoo.families.random_inputs import randomize_weights
 from zoo.nn.heads import MLMHead
+from zoo.nn.layers.activations import ACTIVATIONS, activate, activation
 from zoo.nn.layers.highway import Highway
-from zoo.nn.transformer import Embeddings, SelfAttention, activation, padding_mask
+from zoo.nn.transformer import Embeddings, SelfAttention, padding_mask
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
@@ -68,6 +72,20 @@ def test_activations_equal_their_formulas(name: str, at_one: float) -> None:
     function = activation(name)
     assert abs(function(torch.ones(1, dtype=torch.float64)).item() - at_one) < 1e-15
     assert abs(function(torch.zeros(1, dtype=torch.float64)).item()) == 0
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_equal_those_of_transformers(name: str) -> None:
+    x = torch.linspace(-12, 12, 97)
+    expected = get_activation(name)(x)  # type: ignore[no-untyped-call]
+    assert torch.allclose(activation(name)(x), expected, atol=2e-6)
+    with torch.no_grad():
+        assert torch.allclose(activate(activation(name), x.clone()), expected, atol=2e-6)
+
+
+def test_every_activation_without_parameters_is_known() -> None:
+    assert set(ACTIVATIONS) == set(ACT2CLS) - {"prelu", "xielu"}
+    assert set(get_args(Activation)) == set(ACTIVATIONS)
 
 
 def test_unknown_activation() -> None:

@@ -15,11 +15,17 @@ from zoo.nn.encoder import Classifier, Encoder
 from zoo.nn.generation import DecodeState, GenerationMixin
 from zoo.nn.heads import VocabularyProjection, gather_rows
 from zoo.nn.kv_cache import KeyValueCache
-from zoo.nn.transformer import documents_mask, padding_mask
+from zoo.nn.positions import Positions
+from zoo.nn.transformer import padding_mask
 
 
 def causal_mask(
-    attention_mask: Tensor | None, *, queries: int, past: int, like: Tensor
+    attention_mask: Tensor | None,
+    *,
+    queries: int,
+    past: int,
+    like: Tensor,
+    explicit: bool = False,
 ) -> Tensor | None:
     """Return a mask that excludes padding and the keys that follow a query.
 
@@ -28,6 +34,7 @@ def causal_mask(
         queries: number of query tokens.
         past: number of earlier tokens, whose keys are cached.
         like: a tensor with the dtype and device of the attention scores.
+        explicit: return a mask for several queries without padding and past, too.
 
     Returns:
         (batch or 1, 1, queries or 1, past + queries), added to the attention scores; ``None``
@@ -36,7 +43,7 @@ def causal_mask(
     """
     if queries == 1:
         return padding_mask(attention_mask, like.dtype)
-    if attention_mask is None and past == 0:
+    if attention_mask is None and past == 0 and not explicit:
         return None
     keys = torch.arange(past + queries, device=like.device)
     masked = (keys > keys[past:, None])[None, None]  # (1, 1, queries, keys): later keys
@@ -45,15 +52,17 @@ def causal_mask(
     return masked.to(like.dtype) * (torch.finfo(like.dtype).min / 2)
 
 
-def position_ids_from_mask(input_ids: Tensor, attention_mask: Tensor | None, past: int) -> Tensor:
+def position_ids_from_mask(
+    attention_mask: Tensor | None, tokens: int, device: torch.device
+) -> Tensor:
     """Return the positions of tokens, (batch or 1, tokens), from 0 for a row's first token.
 
     Args:
-        input_ids: (batch, tokens), int64.
-        attention_mask: (batch, past + tokens): 1 for tokens, 0 for padding; ``None`` for all 1.
-        past: number of earlier tokens.
+        attention_mask: (batch, tokens): 1 for tokens, 0 for padding; ``None`` for all 1.
+        tokens: number of tokens, those of a cache included.
+        device: device of the positions.
     """
-    columns = torch.arange(past, past + input_ids.shape[1], device=input_ids.device)[None]
+    columns = torch.arange(tokens, device=device)[None]
     if attention_mask is None:
         return columns
     left_padding = (attention_mask.cumsum(1) == 0).sum(1, keepdim=True)
@@ -79,8 +88,8 @@ def last_token_index(
 class CausalBackbone(Encoder):
     """A backbone in which a token attends to itself and to earlier tokens.
 
-    Its blocks take a mask and a ``LayerCache``, or ``None`` for either; without a mask, their
-    attention has to be causal.
+    Its blocks take a mask and a ``LayerCache``, or ``None`` for either, and a rotation if
+    ``attention_inputs`` returns one; without a mask, their attention has to be causal.
 
     Attributes:
         pad_token_id: a token that is padding whatever the mask is, or ``None``.
@@ -103,15 +112,21 @@ class CausalBackbone(Encoder):
         by them; ``attention_mask``, (batch, past + tokens), covers the cached tokens as well.
         """
         past, tokens = cache.length if cache else 0, input_ids.shape[1]
+        keys = position_ids
         if position_ids is None:
-            position_ids = position_ids_from_mask(input_ids, attention_mask, past)
+            keys = position_ids_from_mask(attention_mask, past + tokens, input_ids.device)
+            position_ids = keys[:, past:]
+        assert keys is not None, "packed rows have no cache: queries are keys"
         x = self.embeddings(input_ids, token_type_ids, position_ids)
         if document_ids is None:
-            mask: Any = causal_mask(attention_mask, queries=tokens, past=past, like=x)
+            mask: Any = causal_mask(
+                attention_mask, queries=tokens, past=past, like=x, explicit=self.adds_bias
+            )
         else:
-            mask = documents_mask(document_ids, x, causal=True)
-        for index, layer in enumerate(self.layers):
-            x = layer(x, mask, cache.layers[index] if cache else None)
+            mask = self.documents_mask(document_ids, x, causal=True)
+        inputs = self.attention_inputs(x, mask, Positions(position_ids, keys))
+        for index, (layer, layer_inputs) in enumerate(zip(self.layers, inputs, strict=True)):
+            x = layer(x, *layer_inputs.arguments(cache.layers[index] if cache else None))
         return self.apply_final_norm(x)
 
 

@@ -11,6 +11,7 @@ In training, several documents may share a row (packing): ``document_ids`` numbe
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from zoo.nn.heads import (
@@ -24,11 +25,14 @@ from zoo.nn.heads import (
 )
 from zoo.nn.layers.init import init_weights
 from zoo.nn.layers.scalar_mix import ScalarMix
+from zoo.nn.packed_attention import DocumentOffsets
+from zoo.nn.positions import AttentionInputs, Positions
 from zoo.nn.transformer import (
     Embeddings,
     PostNormBlock,
     SelfAttention,
     documents_mask,
+    packed_mask,
     padding_mask,
 )
 
@@ -46,7 +50,13 @@ class Encoder(HeadMixin):
             ``None`` to take the last one.
         order: indices of the blocks in the order in which they run, where blocks share weights;
             ``None`` for each once.
+
+    Attributes:
+        adds_bias: whether ``attention_inputs`` adds a bias to the mask, so that attention takes
+            no offsets of documents, and computes no causal mask itself.
     """
+
+    adds_bias: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -102,11 +112,14 @@ class Encoder(HeadMixin):
         x: Tensor = self.embeddings(input_ids, token_type_ids, position_ids)
         mask: Any = padding_mask(attention_mask, x.dtype)  # (batch, 1, 1, tokens)
         if document_ids is not None:
-            mask = documents_mask(document_ids, x)  # (batch, 1, tokens, tokens), or offsets
+            mask = self.documents_mask(document_ids, x)
+        if position_ids is None:
+            position_ids = torch.arange(x.shape[1], device=x.device)[None]
+        inputs = self.attention_inputs(x, mask, Positions(position_ids, position_ids))
         before = list[Tensor]()
-        for index in self.order:
+        for index, layer_inputs in zip(self.order, inputs, strict=True):
             self.keep_for_mix(before, x)
-            x = self.layers[index](x, mask)
+            x = self.layers[index](x, *layer_inputs.arguments())
         return self.mix_layers(before, self.apply_final_norm(x))
 
     def keep_for_mix(self, states: list[Tensor], x: Tensor) -> None:
@@ -123,6 +136,30 @@ class Encoder(HeadMixin):
         """
         mixed: Tensor = last if self.mix is None else self.mix([*before, last])
         return mixed
+
+    def documents_mask(
+        self, document_ids: Tensor, x: Tensor, *, causal: bool = False
+    ) -> Tensor | DocumentOffsets:
+        """Return the mask of packed rows, (batch, 1, tokens, tokens), or the documents' offsets."""
+        if self.adds_bias:
+            return packed_mask(document_ids, document_ids, x.dtype, causal=causal)
+        return documents_mask(document_ids, x, causal=causal)
+
+    def attention_inputs(
+        self, x: Tensor, mask: Tensor | DocumentOffsets | None, positions: Positions
+    ) -> Sequence[AttentionInputs]:
+        """Return mask and positions for the attention of each layer, in the order of the layers.
+
+        A model with relative positions overrides it: with a rotation of queries and keys
+        (``zoo.nn.positions.Rotary``), or with a bias that is added to the mask, where
+        ``adds_bias`` is ``True``.
+
+        Args:
+            x: embeddings, (batch, tokens, hidden).
+            mask: excludes padding, other documents and, in decoders, later tokens.
+            positions: positions of the tokens.
+        """
+        return [AttentionInputs(mask)] * len(self.order)
 
     def apply_final_norm(self, x: Tensor) -> Tensor:
         """Normalize the output of the last block, if there is a final norm."""

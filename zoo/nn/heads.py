@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.nn.layers.activations import activation
 from zoo.nn.layers.small_batch_linear import optimize_for_inference, small_batch_linear
-from zoo.nn.transformer import activation
 
 
 def gather_rows(hidden: Tensor, positions: Tensor) -> Tensor:

@@ -4,56 +4,17 @@ Vaswani et al. 2017, "Attention Is All You Need", arXiv:1706.03762.
 """
 
 import functools
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from zoo.nn.layers.activations import activate, activation
 from zoo.nn.packed_attention import DocumentOffsets, attend, takes_offsets
 
 if TYPE_CHECKING:
     from zoo.nn.kv_cache import LayerCache
-
-_tanh_gelu = functools.partial(F.gelu, approximate="tanh")
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "gelu": F.gelu,  # exact, with the error function
-    "gelu_new": _tanh_gelu,  # the approximation of Hendrycks and Gimpel (arXiv:1606.08415)
-    "gelu_pytorch_tanh": _tanh_gelu,  # another name of the same function
-    "relu": F.relu,
-    "silu": F.silu,
-    "tanh": torch.tanh,
-}
-_IN_PLACE: dict[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]] = {
-    F.gelu: torch.ops.aten.gelu_,
-    _tanh_gelu: functools.partial(torch.ops.aten.gelu_, approximate="tanh"),
-    F.relu: torch.relu_,
-    F.silu: functools.partial(F.silu, inplace=True),
-    torch.tanh: torch.tanh_,
-}
-
-
-def activation(name: str) -> Callable[[Tensor], Tensor]:
-    """Return an activation function by the name that configurations use.
-
-    Raises:
-        ValueError: there is no function of that name.
-    """
-    if name not in _ACTIVATIONS:
-        raise ValueError(f"activation {name!r} is not one of {', '.join(_ACTIVATIONS)}")
-    return _ACTIVATIONS[name]
-
-
-def activate(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Apply an activation function to a tensor that is not used afterwards.
-
-    Without gradients, the result overwrites ``x``: allocating memory for the wide activations of
-    a feed-forward network takes several times as long as computing them.
-    """
-    if torch.is_grad_enabled() or torch.compiler.is_exporting():
-        return function(x)
-    return _IN_PLACE.get(function, function)(x)
+    from zoo.nn.positions import Rotation
 
 
 class Embeddings(nn.Module):
@@ -305,6 +266,7 @@ class SelfAttention(Attention):
         x: Tensor,
         mask: Tensor | DocumentOffsets | None = None,
         cache: "LayerCache | None" = None,
+        rotation: "Rotation | None" = None,
     ) -> Tensor:
         """Attend to the tokens of each row.
 
@@ -314,11 +276,14 @@ class SelfAttention(Attention):
                 ``documents_mask``. In causal attention, it has to exclude later tokens itself, as
                 ``causal_mask`` does.
             cache: keys and values of earlier tokens, extended by those of ``x``.
+            rotation: rotation of queries and keys by their positions; cached keys are rotated.
 
         Returns:
             (batch, tokens, hidden).
         """
         q, k, v = self.split(self.qkv(x), 3)  # one product for all three
+        if rotation is not None:
+            q, k = rotation.turn(q), rotation.turn(k)
         if cache is not None:
             k, v = cache.extend(k, v)
         return self.mix(q, k, v, mask, causal=self.causal and mask is None and x.shape[1] > 1)
@@ -331,17 +296,40 @@ class FeedForward(nn.Module):
         hidden_size: width of input and output.
         intermediate_size: width between the two linear maps.
         act: name of the activation function.
+        bias: whether the linear maps have a bias.
     """
 
-    def __init__(self, *, hidden_size: int, intermediate_size: int, act: str) -> None:
+    def __init__(
+        self, *, hidden_size: int, intermediate_size: int, act: str, bias: bool = True
+    ) -> None:
         super().__init__()
         self.act = activation(act)
-        self.up = nn.Linear(hidden_size, intermediate_size)
-        self.down = nn.Linear(intermediate_size, hidden_size)
+        self.up = nn.Linear(hidden_size, intermediate_size, bias=bias)
+        self.down = nn.Linear(intermediate_size, hidden_size, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Transform each token: (batch, tokens, hidden) to the same shape."""
         return self.down(activate(self.act, self.up(x)))  # type: ignore[no-any-return]
+
+
+class GatedFeedForward(FeedForward):
+    """A feed-forward network with a gate (Shazeer 2020, arXiv:2002.05202, section 2).
+
+    The first half of ``up`` is the input of the activation function, the second the gate.
+    """
+
+    def __init__(
+        self, *, hidden_size: int, intermediate_size: int, act: str, bias: bool = True
+    ) -> None:
+        super().__init__(
+            hidden_size=hidden_size, intermediate_size=intermediate_size, act=act, bias=bias
+        )
+        self.up = nn.Linear(hidden_size, 2 * intermediate_size, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Transform each token: (batch, tokens, hidden) to the same shape."""
+        inputs, gate = self.up(x).chunk(2, dim=-1)
+        return self.down(self.act(inputs) * gate)  # type: ignore[no-any-return]
 
 
 class PostNormBlock(nn.Module):
@@ -354,6 +342,11 @@ class PostNormBlock(nn.Module):
         act: name of the activation function of the feed-forward network.
         layer_norm_eps: epsilon of both layer norms.
         dropout: dropout probability of what is added to the residual path.
+        bias: whether the norms and the feed-forward network have biases.
+        ffn_type: class of the feed-forward network.
+
+    Attributes:
+        attention, attention_norm, ffn, ffn_norm: the parts of the block.
     """
 
     def __init__(
@@ -365,14 +358,16 @@ class PostNormBlock(nn.Module):
         act: str,
         layer_norm_eps: float,
         dropout: float,
+        bias: bool = True,
+        ffn_type: type[FeedForward] = FeedForward,
     ) -> None:
         super().__init__()
         self.attention = attention
-        self.attention_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
-        self.ffn = FeedForward(
-            hidden_size=hidden_size, intermediate_size=intermediate_size, act=act
+        self.attention_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps, bias=bias)
+        self.ffn = ffn_type(
+            hidden_size=hidden_size, intermediate_size=intermediate_size, act=act, bias=bias
         )
-        self.ffn_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps)
+        self.ffn_norm = nn.LayerNorm(hidden_size, eps=layer_norm_eps, bias=bias)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, *attention_args: Any) -> Tensor:
@@ -396,3 +391,15 @@ class PreNormBlock(PostNormBlock):
         """Transform (batch, tokens, hidden) to the same shape; see ``PostNormBlock``."""
         x = x + self.dropout(self.attention(self.attention_norm(x), *attention_args))
         return x + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
+
+
+class ParallelBlock(PreNormBlock):
+    """A block whose attention and feed-forward network read the same input.
+
+    Both results are added to it at once (Chowdhery et al. 2022, arXiv:2204.02311, section 2).
+    """
+
+    def forward(self, x: Tensor, *attention_args: Any) -> Tensor:
+        """Transform (batch, tokens, hidden) to the same shape; see ``PostNormBlock``."""
+        attended = self.dropout(self.attention(self.attention_norm(x), *attention_args))
+        return x + attended + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]

@@ -142,7 +142,13 @@ def dense_rules(config: Any, dense: str, out: str, outputs: int) -> list[Rule]:
 
 
 def lm_head_rules(
-    weights: WeightMap, config: Any, tokens: str, *, tied: bool, optional: str = ""
+    weights: WeightMap,
+    config: Any,
+    tokens: str,
+    *,
+    tied: bool,
+    optional: str = "",
+    name: str = "lm_head",
 ) -> WeightMap:
     """Return the rules of a backbone with those of a ``zoo.nn.heads.LMHeadMixin`` added.
 
@@ -152,11 +158,12 @@ def lm_head_rules(
         tokens: Hub name of the token embeddings.
         tied: whether these are the output embeddings, too.
         optional: see ``Rule``, of output embeddings that are not tied.
+        name: Hub name of the output embeddings' module.
     """
     if tied:
-        return weights.plus(ties=[TiedAlias("lm_head.weight", to=tokens)])
+        return weights.plus(ties=[TiedAlias(f"{name}.weight", to=tokens)])
     shape = config.vocab_size, config.hidden_size
-    return weights.plus(Rule("lm_head.weight", "head.weight", shape, optional=optional))
+    return weights.plus(Rule(f"{name}.weight", "head.weight", shape, optional=optional))
 
 
 def mlm_head_rules(

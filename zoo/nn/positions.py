@@ -1,0 +1,152 @@
+"""Positions inside attention: rotated queries and keys, and biases of the scores by distance.
+
+They are computed once for each forward pass, and shared by the layers; see
+``zoo.nn.encoder.Encoder.attention_inputs``.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from zoo.nn.packed_attention import DocumentOffsets
+
+
+@dataclass(frozen=True)
+class Positions:
+    """Positions of the tokens of a batch, from 0 for the first token of a row or document.
+
+    Attributes:
+        queries: of the tokens that are processed, (batch or 1, queries), int64.
+        keys: of these and of all cached tokens before them, (batch or 1, keys), int64.
+    """
+
+    queries: Tensor
+    keys: Tensor
+
+    @property
+    def distance(self) -> Tensor:
+        """Position of a key minus that of a query, (batch or 1, queries, keys)."""
+        return self.keys[:, None, :] - self.queries[:, :, None]
+
+
+class Rotation(NamedTuple):
+    """Cosines and sines of the angles of a batch's positions.
+
+    Attributes:
+        cos: (batch or 1, 1, tokens, pairs).
+        sin: (batch or 1, 1, tokens, pairs).
+        interleaved: whether a pair is two neighbouring components, or one of the first and one of
+            the second half.
+    """
+
+    cos: Tensor
+    sin: Tensor
+    interleaved: bool
+
+    def turn(self, x: Tensor) -> Tensor:
+        """Rotate pairs of components of queries or keys, (batch, heads, tokens, head width).
+
+        Components beyond those of the pairs stay as they are.
+        """
+        cos, sin = self.cos.to(x.dtype), self.sin.to(x.dtype)
+        pairs = cos.shape[-1]
+        turned, rest = x[..., : 2 * pairs], x[..., 2 * pairs :]
+        if self.interleaved:
+            first, second = turned[..., 0::2], turned[..., 1::2]
+        else:
+            first, second = turned[..., :pairs], turned[..., pairs:]
+        parts = first * cos - second * sin, second * cos + first * sin
+        joined = torch.stack(parts, -1).flatten(-2) if self.interleaved else torch.cat(parts, -1)
+        return torch.cat((joined, rest), dim=-1) if rest.shape[-1] else joined
+
+
+class Rotary(nn.Module):
+    """Rotary position embeddings (Su et al. 2021, arXiv:2104.09864, section 3.2).
+
+    The angle of pair k at position p is p * base ** (-2 k / width), in float32 in models of all
+    dtypes, as in released implementations.
+
+    Args:
+        width: number of components of a head that are rotated, an even number.
+        base: base of the frequencies.
+        interleaved: see ``Rotation``.
+    """
+
+    def __init__(self, width: int, base: float = 10_000.0, *, interleaved: bool = False) -> None:
+        super().__init__()
+        self.width, self.base, self.interleaved = width, base, interleaved
+
+    def forward(self, position_ids: Tensor) -> Rotation:
+        """Return the rotation of positions, (batch or 1, tokens), int64."""
+        exponents = torch.arange(0, self.width, 2, device=position_ids.device).float() / self.width
+        frequencies = 1.0 / self.base**exponents
+        angles = (position_ids.float()[..., None] * frequencies)[:, None]
+        return Rotation(angles.cos(), angles.sin(), self.interleaved)
+
+
+class LinearBias(nn.Module):
+    """Attention with linear biases, ALiBi (Press et al. 2022, arXiv:2108.12409, section 3).
+
+    The score of a query and a key is lowered by the slope of the head times their distance. Adding
+    slope times position of the key gives the same probabilities, since a softmax does not change
+    if a number is added to all of its inputs.
+
+    Args:
+        num_heads: number of heads. If it is a power of two, slopes are 2 ** (-8 h / heads); else
+            those of the next lower power, and every second one of the next higher.
+    """
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        self.slopes = alibi_slopes(num_heads)
+
+    def forward(self, positions: Positions, dtype: torch.dtype) -> Tensor:
+        """Return the bias of the scores, (batch or 1, heads, 1, keys)."""
+        slopes = torch.tensor(self.slopes, device=positions.keys.device)
+        return (slopes[None, :, None, None] * positions.keys[:, None, None, :]).to(dtype)
+
+
+def alibi_slopes(num_heads: int) -> list[float]:
+    """Return the slope of each head; see ``LinearBias``."""
+    power = 1 << (num_heads.bit_length() - 1)
+    slopes = [2.0 ** (-8.0 * (head + 1) / power) for head in range(power)]
+    further = [2.0 ** (-4.0 * (head + 1) / power) for head in range(0, 2 * power, 2)]
+    return slopes + further[: num_heads - power]
+
+
+class AttentionInputs(NamedTuple):
+    """Arguments of the attention of one layer, beside its hidden states.
+
+    Attributes:
+        mask: added to the scores, broadcast to (batch, heads, queries, keys), or the documents of
+            packed rows, or ``None``.
+        rotation: rotation of queries and keys, or ``None``.
+    """
+
+    mask: Tensor | DocumentOffsets | None
+    rotation: Rotation | None = None
+
+    def arguments(self, *cache: object) -> Sequence[object]:
+        """Return the positional arguments of a block: mask, cache and rotation, as far as needed.
+
+        Args:
+            *cache: the cache of the layer, in decoders.
+        """
+        if self.rotation is None:
+            return (self.mask, *cache)
+        return (self.mask, *(cache or (None,)), self.rotation)
+
+
+def add_bias(mask: Tensor | DocumentOffsets | None, bias: Tensor) -> Tensor:
+    """Return the sum of a mask and a bias of the scores.
+
+    Args:
+        mask: a mask that is added to the scores; documents have to be one
+            (``Encoder.adds_bias``).
+        bias: (batch or 1, heads, queries or 1, keys).
+    """
+    assert not isinstance(mask, DocumentOffsets), "adds_bias is not True"
+    return bias if mask is None else mask + bias

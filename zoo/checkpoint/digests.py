@@ -13,6 +13,19 @@ from zoo.io.paths import safe_join
 HINT = "make it again"
 
 
+def check_manifest(path: Path) -> Manifest:
+    """Compare the manifest of a directory with the digest of itself that it has, and return it.
+
+    Raises:
+        SourceError, VerificationError: it is missing, or was changed.
+    """
+    manifest = read_json_record(path / MANIFEST, Manifest)
+    if manifest.digest:
+        content = read_regular(path / MANIFEST, "manifest", (path / MANIFEST).stat().st_size)
+        check_digest(path / MANIFEST, content, manifest.digest, hint=HINT)
+    return manifest
+
+
 def check_digests(path: Path) -> str:
     """Compare every file of a model or an export with the manifest, both ways.
 
@@ -20,10 +33,7 @@ def check_digests(path: Path) -> str:
         SourceError, VerificationError: a file is missing, changed, or not in the manifest; or
             the manifest itself was changed.
     """
-    manifest = read_json_record(path / MANIFEST, Manifest)
-    if manifest.digest:
-        content = read_regular(path / MANIFEST, "manifest", (path / MANIFEST).stat().st_size)
-        check_digest(path / MANIFEST, content, manifest.digest, hint=HINT)
+    manifest = check_manifest(path)
     for name, before in manifest.files.items():
         file = safe_join(path, name, str(path / MANIFEST))
         if not file.is_file():

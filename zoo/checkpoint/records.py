@@ -65,6 +65,36 @@ class SourceRecord(JsonStruct):
     extra_config: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
+class EvaluationRecord(JsonStruct):
+    """Result of an evaluation of a model.
+
+    Attributes:
+        task: name of the evaluation, see ``zoo eval``.
+        data: file name -> digest, of the files of the data; names are relative to the directory
+            that they have in common.
+        settings: options of the evaluation, such as columns.
+        backend: backend that the model ran on.
+        dtype: dtype of the computation.
+        metrics: name -> value.
+        intervals: name of a metric -> ends of its bootstrap interval of 95 %.
+        created_by: version of this distribution.
+    """
+
+    task: str
+    data: dict[str, FileDigest]
+    metrics: dict[str, float]
+    settings: dict[str, Any] = msgspec.field(default_factory=dict)
+    backend: str = ""
+    dtype: str = ""
+    intervals: dict[str, tuple[float, float]] = msgspec.field(default_factory=dict)
+    created_by: str = ""
+
+    def is_repeated_by(self, other: "EvaluationRecord") -> bool:
+        """Return whether another record is of the same task, data, settings and computation."""
+        fields = ("task", "data", "settings", "backend", "dtype")
+        return all(getattr(self, name) == getattr(other, name) for name in fields)
+
+
 class Manifest(JsonStruct):
     """Contents of ``zoo.json``: provenance, digests and results of checks.
 
@@ -82,6 +112,7 @@ class Manifest(JsonStruct):
         round_trip: ``exact`` once the Hub's tensors were rebuilt bit for bit.
         export: results of the export checks, in a directory with an ONNX graph.
         training: data, seed, steps and metrics of a model that was trained here.
+        evaluations: results of ``zoo eval``, which adds to them after the directory was written.
     """
 
     zoo: int
@@ -96,6 +127,7 @@ class Manifest(JsonStruct):
     round_trip: str | None = None
     export: dict[str, Any] | None = None
     training: dict[str, Any] | None = None
+    evaluations: list[EvaluationRecord] = msgspec.field(default_factory=list)
 
 
 class WeightsIndex(msgspec.Struct):

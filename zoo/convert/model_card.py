@@ -5,7 +5,7 @@ local path, so that a conversion that is repeated writes the same bytes.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ from zoo.version import __version__
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Manifest
+    from zoo.checkpoint.records import EvaluationRecord
+    from zoo.io.digests.files import FileDigest
 
 MODEL_CARD = "README.md"
 LICENCE_ID = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -56,6 +58,8 @@ def model_card(opened: OpenCheckpoint, plan: ConversionPlan, report: ConversionR
     ]
     if manifest is not None and manifest.training:
         lines += _training(manifest.training)
+    if opened.checkpoint is not None and opened.checkpoint.head_name == plan.head:
+        lines += _evaluations(opened.checkpoint.manifest.evaluations)
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -127,10 +131,11 @@ def _command(repo: str, revision: str | None, head: str, report: ConversionRepor
 def _digests(manifest: "Manifest | None") -> Rows:
     source = manifest.source if manifest else None
     files = source.files if source else {}
-    return [
-        (name, f"{file.bytes:,} bytes, BLAKE3 {file.blake3}")
-        for name, file in sorted(files.items())
-    ]
+    return [(name, _digest(file)) for name, file in sorted(files.items())]
+
+
+def _digest(file: "FileDigest") -> str:
+    return f"{file.bytes:,} bytes, BLAKE3 {file.blake3}"
 
 
 def _training(training: Mapping[str, Any]) -> Iterator[str]:
@@ -142,6 +147,28 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
         yield from ("", "```console", f"$ {_text(command)}", "```")
     if data:
         yield from _table("## Training data", list(_flat("", data)))
+
+
+def _evaluations(records: "Sequence[EvaluationRecord]") -> Iterator[str]:
+    """Yield a table for each evaluation: its data, and its metrics with their intervals."""
+    for record in records:
+        rows = [(f"data {name}", _digest(file)) for name, file in sorted(record.data.items())]
+        rows += list(_flat("", record.settings))
+        rows += [("computed", f"{record.backend}, {record.dtype}")]
+        rows += [
+            (name, _measured(value, record.intervals.get(name)))
+            for name, value in record.metrics.items()
+        ]
+        yield from _table(f"## Evaluation: {_text(record.task)}", rows)
+
+
+def _measured(value: float, interval: tuple[float, float] | None) -> str:
+    if value.is_integer() and interval is None:
+        return f"{int(value):,}"
+    shown = f"{value:.4f}"
+    if interval is None:
+        return shown
+    return f"{shown} (95 % interval {interval[0]:.4f} to {interval[1]:.4f})"
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from zoo.data.readers.glue import GLUE, glue_files
 from zoo.errors import UsageError
 from zoo.evaluate import make_evaluation
+from zoo.evaluate.record import evaluation_record, is_recordable, record_evaluation
 
 if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
@@ -55,6 +56,7 @@ def evaluate_glue(
     open_model: "Callable[[Path], tuple[Checkpoint, Session]]",
     *,
     limit: int | None = None,
+    record: bool = False,
 ) -> list[TaskScore]:
     """Return the scores of models on the evaluation files of their tasks.
 
@@ -63,6 +65,7 @@ def evaluate_glue(
         data: directory of GLUE's files.
         open_model: function from a path to the checkpoint and a session.
         limit: number of samples of each file to use; ``None`` for all.
+        record: write each result into the manifest of the model.
 
     Raises:
         UsageError: a model does not suit its task.
@@ -75,7 +78,12 @@ def evaluate_glue(
         columns = {"text": task.text, "pair": task.pair, "label": task.label}
         checkpoint, session = open_model(path)
         evaluation = make_evaluation(task.kind, checkpoint, session, limit=limit, **columns)
-        results = [evaluation.evaluate([file]).metrics for file in files[name]]
-        metrics = {metric: mean(result[metric] for result in results) for metric in task.metrics}
+        results = [evaluation.evaluate([file]) for file in files[name]]
+        metrics = {m: mean(result.metrics[m] for result in results) for m in task.metrics}
+        recorded = record and is_recordable(str(path), checkpoint)
+        for file, result in zip(files[name], results, strict=True) if recorded else ():
+            settings = {"limit": limit, **columns}
+            used = {key: value for key, value in settings.items() if value is not None}
+            record_evaluation(path, evaluation_record(task.kind, [file], used, session, result))
         scores.append(TaskScore(name, metrics, 100 * mean(metrics.values())))
     return scores

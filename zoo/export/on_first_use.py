@@ -5,9 +5,16 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
+import msgspec
 from blake3 import blake3
 
-from zoo.checkpoint import CONFIG, MANIFEST, Checkpoint, is_checkpoint, load_checkpoint
+from zoo.checkpoint import (
+    CONFIG,
+    Checkpoint,
+    encode_manifest,
+    is_checkpoint,
+    load_checkpoint,
+)
 from zoo.errors import SourceError, UsageError, VerificationError
 from zoo.inference.exported import check_files
 from zoo.io.locks import file_lock
@@ -45,7 +52,7 @@ def _key(checkpoint: Checkpoint, dtype: str | None) -> str:
     packages = ("torch", "onnx", "onnxscript", "onnxruntime")
     versions = [f"{name} {metadata.version(name)}" for name in packages]
     parts = [
-        (checkpoint.path / MANIFEST).read_bytes(),
+        encode_manifest(msgspec.structs.replace(checkpoint.manifest, evaluations=[])),
         (checkpoint.path / CONFIG).read_bytes(),
         "\n".join(["2", __version__, dtype or "float32", *versions]).encode(),
     ]

@@ -1,8 +1,9 @@
 """The command ``zoo eval``."""
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -10,6 +11,10 @@ from zoo.cli.options import backend_options, common_options, hub_options, refere
 from zoo.cli.output import result, table
 from zoo.evaluate import EVALUATIONS
 
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+
+LOG = logging.getLogger("zoo")
 TASK_HELP = "\n".join(f"  {name:20}{text}" for name, (_, text) in EVALUATIONS.items())
 TEXTS = ("text-classification", "regression", "multi-label", "sentence-embedding")
 ANSWERS, CHOICES = "question-answering", "multiple-choice"
@@ -132,6 +137,11 @@ columns are named, or counted from 1 in a file without a header."""
     metavar="X",
     help="Answer nothing if that is more likely by this log-probability.  [default: 0]",
 )
+@click.option(
+    "--no-record",
+    is_flag=True,
+    help="Do not write the result into the manifest of REF, if that is a directory.",
+)
 @backend_options
 @hub_options
 @common_options
@@ -144,12 +154,18 @@ def command(
     offline: bool,
     lock: Path | None,
     as_json: bool,
+    no_record: bool,
     **options: Any,
 ) -> None:
-    """Evaluate a model, and print its metrics."""
+    """Evaluate a model, and print its metrics.
+
+    The result is written into the manifest of the model's directory, and is in the model card. A
+    name of the store, the registry or the Hub keeps its manifest.
+    """
     from zoo.convert.on_first_use import resolve_checkpoint
     from zoo.errors import UsageError
     from zoo.evaluate import evaluation_type, make_evaluation
+    from zoo.evaluate.record import evaluation_record, record_evaluation
     from zoo.export.session import open_or_export
     from zoo.report.figures import plot_confusion, plot_reliability, require_matplotlib
 
@@ -162,15 +178,20 @@ def command(
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(f"{task or suite} has no option {flag}", f"leave {flag} out")
     if task is None:
-        _print_glue(Path(ref), data, compute, options["limit"], as_json=as_json)
+        record = not no_record
+        _print_glue(Path(ref), data, compute, options["limit"], record=record, as_json=as_json)
         return
     figures: Path | None = requested.pop("figures", None)
     if figures is not None:
         require_matplotlib(figures / CONFUSION)  # before the model is loaded
     checkpoint = resolve_checkpoint(ref, revision=revision, offline=offline, lock=lock)
     evaluation_type(task).require_supported(checkpoint)  # before loading the weights
+    record = not no_record and _is_recordable(ref, checkpoint)
     session = open_or_export(checkpoint, **compute)
     measured = make_evaluation(task, checkpoint, session, **requested).evaluate(data)
+    if record:
+        entry = evaluation_record(task, data, requested, session, measured)
+        record_evaluation(checkpoint.path, entry)
     if figures is not None:
         figures.mkdir(parents=True, exist_ok=True)
         plot_confusion(figures / CONFUSION, measured.details["confusion"])
@@ -182,10 +203,23 @@ def command(
         **requested,
         "metrics": dict(measured.metrics),
         **measured.details,
+        "recorded": record,
     }
     rows = [(name, _format(number)) for name, number in measured.metrics.items()]
     rows += list(_flat(measured.details))
     result(value, table(rows, ("metric", "value")), as_json=as_json)
+
+
+def _is_recordable(ref: str, checkpoint: "Checkpoint") -> bool:
+    """Return whether a result is written into the manifest of ``ref``, whose digest is checked."""
+    from zoo.checkpoint.digests import check_manifest
+    from zoo.evaluate.record import is_recordable
+
+    if not is_recordable(ref, checkpoint):
+        LOG.info("the result is not recorded: %s is not the directory of a converted model", ref)
+        return False
+    check_manifest(checkpoint.path)
+    return True
 
 
 def _print_glue(
@@ -194,6 +228,7 @@ def _print_glue(
     compute: Mapping[str, Any],
     limit: int | None,
     *,
+    record: bool,
     as_json: bool,
 ) -> None:
     """Evaluate the models of GLUE's tasks, and print their scores and the average."""
@@ -210,7 +245,7 @@ def _print_glue(
         checkpoint = resolve_checkpoint(str(path))
         return checkpoint, open_or_export(checkpoint, **compute)
 
-    scores = evaluate_glue(glue_models(models), data[0], open_model, limit=limit)
+    scores = evaluate_glue(glue_models(models), data[0], open_model, limit=limit, record=record)
     average = sum(score.score for score in scores) / len(scores)
     rows = [(score.task, ", ".join(score.metrics), f"{score.score:.1f}") for score in scores] + [
         (f"average of {len(scores)} of {len(GLUE)}", "", f"{average:.1f}")

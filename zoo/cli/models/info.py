@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from zoo.hub.lockfile import Lock
     from zoo.hub.reference import Reference
 
+MANIFEST_KEYS = ("licence", "source", "dtypes", "export", "evaluations", "files")
+
 
 @click.command(
     epilog="""\b
@@ -63,7 +65,7 @@ def _checkpoint(path: Path) -> dict[str, Any]:
         "config": msgspec.to_builtins(checkpoint.config),
         "tokenizer": msgspec.to_builtins(checkpoint.model.tokenizer),
         "pooling": msgspec.to_builtins(checkpoint.model.pooling),
-        **{key: manifest.get(key) for key in ("licence", "source", "dtypes", "export", "files")},
+        **{key: manifest.get(key) for key in MANIFEST_KEYS},
     }
 
 
@@ -125,6 +127,9 @@ def _lines(value: dict[str, Any], indent: str = "") -> list[str]:
     for key, item in value.items():
         if isinstance(item, dict) and item:
             lines += [f"{indent}{key}", *_lines(item, indent + "  ")]
+        elif isinstance(item, list) and item and isinstance(item[0], dict):
+            for number, part in enumerate(item, 1):
+                lines += [f"{indent}{key} {number}", *_lines(part, indent + "  ")]
         elif item not in (None, {}, [], ()):
             shown = f"{item:,}" if key == "parameters" else item
             text = ", ".join(map(str, item)) if isinstance(item, list | tuple) else str(shown)

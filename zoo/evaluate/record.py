@@ -1,0 +1,88 @@
+"""Results of evaluations in the manifest of the model's directory."""
+
+import logging
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from zoo.checkpoint import MANIFEST, encode_manifest
+from zoo.checkpoint.digests import check_manifest
+from zoo.checkpoint.records import EvaluationRecord
+from zoo.data.readers.documents import expand_paths
+from zoo.evaluate.base import Result
+from zoo.io.digests.files import hash_file
+from zoo.io.output.atomic import atomic_write
+from zoo.version import __version__
+
+if TYPE_CHECKING:
+    from zoo.checkpoint import Checkpoint
+    from zoo.inference import Session
+
+LOG = logging.getLogger("zoo")
+INTERVALS = "intervals"  # key of the details of a result
+
+
+def is_recordable(reference: str, checkpoint: "Checkpoint") -> bool:
+    """Return whether a reference is the directory of the checkpoint itself.
+
+    A name of the store, of the registry or of the Hub refers to a conversion that others use, too,
+    and a directory in another layout was converted into a cache.
+    """
+    path = Path(reference).expanduser()
+    return path.is_dir() and path.resolve() == checkpoint.path.resolve()
+
+
+def evaluation_record(
+    task: str,
+    data: Sequence[Path],
+    settings: Mapping[str, Any],
+    session: "Session",
+    result: Result,
+) -> EvaluationRecord:
+    """Return the record of an evaluation.
+
+    Args:
+        task: name of the evaluation.
+        data: files, directories or patterns.
+        settings: options of the evaluation.
+        session: the model.
+        result: the result.
+    """
+    files = {os.path.abspath(path): hash_file(path) for path in expand_paths(list(data))}
+    common = os.path.commonpath([os.path.dirname(name) for name in files])
+    return EvaluationRecord(
+        task=task,
+        data={os.path.relpath(name, common): digest for name, digest in files.items()},
+        settings=msgspec.to_builtins(dict(settings)),
+        backend=session.backend,
+        dtype=session.dtype,
+        metrics={n: float(value) for n, value in result.metrics.items() if math.isfinite(value)},
+        intervals=dict(result.details.get(INTERVALS, {})),
+        created_by=__version__,
+    )
+
+
+def record_evaluation(path: Path, record: EvaluationRecord) -> None:
+    """Add a record to the manifest of a model, or replace that of an equal evaluation.
+
+    The manifest is replaced in one step, with a digest of its own as before. A directory that
+    cannot be written keeps its manifest, with a warning.
+
+    Args:
+        path: directory of the model.
+        record: the record.
+
+    Raises:
+        VerificationError: the manifest was changed since it was written.
+    """
+    manifest = check_manifest(path)
+    others = [before for before in manifest.evaluations if not before.is_repeated_by(record)]
+    changed = msgspec.structs.replace(manifest, evaluations=[*others, record])
+    try:
+        atomic_write(path / MANIFEST, encode_manifest(changed))
+    except OSError as error:
+        LOG.warning("warning: the result is not recorded: %s: %s", path / MANIFEST, error.strerror)

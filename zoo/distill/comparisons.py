@@ -11,6 +11,7 @@ from zoo.distill import terms
 from zoo.distill.layer_maps import resolve_layers
 from zoo.distill.recipes import WITHOUT_PROBABILITIES
 from zoo.distill.token_masks import attention_pairs, first_tokens, real_tokens
+from zoo.distill.top_logits import TopLogits, divergence, number_of_classes
 from zoo.errors import UsageError
 from zoo.families.distillation import Term
 from zoo.nn.capture import Captured
@@ -118,6 +119,10 @@ class Comparison(ABC):
     ) -> Tensor:
         """Return the sum over a batch, a scalar with gradient."""
 
+    def metrics(self, teachers: Sequence[ModelView]) -> dict[str, tuple[Tensor, Tensor]]:
+        """Return further metrics of a batch, sum and count each; by default none."""
+        return {}
+
 
 class LogitsComparison(Comparison):
     """Base class of terms over logits: of one loss term of the objective.
@@ -166,7 +171,7 @@ class LogitsComparison(Comparison):
         """
         views = (student, *teachers)
         logits = [view.logits(self.of, everywhere=self.everywhere) for view in views]
-        return logits[0], logits[1:], min(terms.width(values) for values in logits)
+        return logits[0], logits[1:], min(map(number_of_classes, logits))
 
 
 class KLDivergence(LogitsComparison):
@@ -178,8 +183,16 @@ class KLDivergence(LogitsComparison):
         """See ``Comparison``."""
         logits, targets, columns = self.read(student, teachers)
         temperature = self.term.temperature
-        total = terms.kl_divergence(logits, targets, temperature=temperature, columns=columns)
+        total = divergence(logits, targets, temperature=temperature, columns=columns)
         return total * (temperature**2 if self.term.scale_by_temperature else 1.0)
+
+    def metrics(self, teachers: Sequence[ModelView]) -> dict[str, tuple[Tensor, Tensor]]:
+        """See ``Comparison``: the probability that a cache of the largest logits has lost."""
+        logits = teachers[0].logits(self.of, everywhere=self.everywhere)
+        if not isinstance(logits, TopLogits):
+            return {}
+        lost = logits.lost_probability(self.term.temperature)
+        return {f"{self.name}-lost-probability": (lost.sum(), lost.new_tensor(len(lost)))}
 
 
 class LogitsError(LogitsComparison):

@@ -182,7 +182,11 @@ class Distillation(TrainingObjective):
             c.name: c.total(outputs.student, outputs.teachers, projections.get(c.name))
             for c in self.comparisons
         }
-        return replace(base, sums={**(base.sums if self.base_weight else {}), **sums})
+        metrics = dict(base.metrics)
+        for comparison in self.comparisons:
+            metrics |= comparison.metrics(outputs.teachers)
+        sums = {**(base.sums if self.base_weight else {}), **sums}
+        return replace(base, sums=sums, metrics=metrics)
 
     def generated_predictions(
         self, model: Any, batch: "Mapping[str, Tensor]"

@@ -15,6 +15,8 @@ from torch import nn
 from zoo.checkpoint import Checkpoint, load_text_tokenizer
 from zoo.convert.on_first_use import resolve_checkpoint
 from zoo.data.tokenizer import ExistingTokenizer
+from zoo.distill.cached_teacher import CachedTeacher
+from zoo.distill.caching import CacheCallback, with_cache
 from zoo.distill.comparisons import LogitsComparison, ModelShape, bind_terms
 from zoo.distill.initial_weights import copy_teacher_weights
 from zoo.distill.objective import Distillation, PairedExample
@@ -121,10 +123,16 @@ class DistillSetup(RunSetup):
             if self.announce:
                 _announce(distillation.teachers[0], new)
         freeze(main, distillation.freeze)
+        for cached in self._cached_teachers():
+            cached.open()
 
     def callbacks(self, run: Path) -> list[Callback]:
         """See ``RunSetup``."""
-        return self.base.callbacks(run)
+        caches = [teacher.cache for teacher in self._cached_teachers()]
+        return [*self.base.callbacks(run), *map(CacheCallback, caches)]
+
+    def _cached_teachers(self) -> list[CachedTeacher]:
+        return [t for t in self.objective.teachers if isinstance(t, CachedTeacher)]
 
 
 def _announce(reference: str, new: Sequence[str]) -> None:
@@ -232,6 +240,8 @@ def _objective(
             _require_same_tokens(reference, checkpoint, base)
         dtype = getattr(torch, settings.teacher_dtype)
         teachers.append(Teacher(reference, checkpoint, objective, dtype, needs_head))
+    if settings.cache_teacher is not None:
+        teachers = with_cache(teachers, comparisons, base, settings)
     return Distillation(base.objective, settings.objective_weight, comparisons, teachers)
 
 

@@ -2,7 +2,8 @@
 
 15 % of a row's tokens are selected. Of these, 80 % become the mask token, 10 % a random token, and
 10 % are unchanged; the model predicts the original tokens. Masking is dynamic, as in Liu et al.
-2019 (arXiv:1907.11692, section 4.1): the selection differs each time a row is used. As in the code
+2019 (arXiv:1907.11692, section 4.1): the selection differs each time a row is used, unless
+``mask_schedule`` is static. As in the code
 released with the former (create_pretraining_data.py), special tokens count for the 15 % but are
 never selected, and the number is rounded, so that all batches of one size take the same time.
 A random token is any that is not special; there, it may be a special one.
@@ -10,10 +11,11 @@ A random token is any that is not special; there, it may be a special one.
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from zoo.data.rng import generator
 from zoo.objectives.base import (
     Batch,
     Example,
@@ -54,12 +56,15 @@ class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         mask_token_prob: fraction of the selected tokens that becomes the mask token.
         random_token_prob: fraction of the selected tokens that becomes a random token; the rest is
             unchanged.
+        mask_schedule: ``dynamic``, other masks each time a row is used; or ``static``, the same
+            ones each time. Departure from both papers: Devlin et al. mask a corpus ten times.
     """
 
     mask_strategy: MaskStrategy = "tokens"
     mask_prob: float = 0.15
     mask_token_prob: float = 0.8
     random_token_prob: float = 0.1
+    mask_schedule: Literal["dynamic", "static"] = "dynamic"
 
     def __post_init__(self) -> None:
         """Check the fractions.
@@ -76,6 +81,12 @@ class MaskedOptions(Options, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 f"mask_token_prob = {self.mask_token_prob} and random_token_prob = "
                 f"{self.random_token_prob} add up to more than 1"
             )
+
+    def generator_of_row(
+        self, rng: np.random.Generator, seed: int, index: int
+    ) -> np.random.Generator:
+        """Return the random generator of a row: that of this use of it, or of all uses."""
+        return generator(seed, "masks", index) if self.mask_schedule == "static" else rng
 
 
 def apply_mask(
@@ -115,6 +126,7 @@ class MaskedDataset(ExampleDataset):
     def __init__(self, objective: "MaskedLanguageModelling", split: "Split", seed: int) -> None:
         self.objective = objective
         self.packed_rows = PackedDataset(split, objective.vocabulary, objective.length, seed)
+        self.seed = seed
 
     def __len__(self) -> int:
         """See ``ExampleDataset``."""
@@ -122,6 +134,7 @@ class MaskedDataset(ExampleDataset):
 
     def example(self, index: int, rng: np.random.Generator) -> Example:
         """See ``ExampleDataset``."""
+        rng = self.objective.options.generator_of_row(rng, self.seed, index)
         return self.objective.mask_row(self.packed_rows.row(index), rng)
 
 

@@ -71,8 +71,10 @@ class PairOptions(MaskedOptions, frozen=True, kw_only=True, forbid_unknown_field
 class SentencePairDataset(ExampleDataset):
     """Packed rows of sentence pairs with masked tokens."""
 
-    def __init__(self, objective: "SentencePairs", split: "Split", pairs: SentencePairRows) -> None:
-        self.objective, self.split, self.pairs = objective, split, pairs
+    def __init__(
+        self, objective: "SentencePairs", split: "Split", pairs: SentencePairRows, seed: int
+    ) -> None:
+        self.objective, self.split, self.pairs, self.seed = objective, split, pairs, seed
 
     def __len__(self) -> int:
         """See ``ExampleDataset``."""
@@ -81,6 +83,7 @@ class SentencePairDataset(ExampleDataset):
     def example(self, index: int, rng: np.random.Generator) -> Example:
         """See ``ExampleDataset``."""
         objective, vocabulary = self.objective, self.objective.vocabulary
+        rng = objective.options.generator_of_row(rng, self.seed, index)
         texts, labels = [], []
         for (start, end, other_start, other_end), label in self.pairs.row(index):
             pair = self.split.read(start, end), self.split.read(other_start, other_end)
@@ -155,7 +158,7 @@ class SentencePairs(MaskedLanguageModelling):
             rng=rng,
             dupe_factor=self.options.dupe_factor,
         )
-        return SentencePairDataset(self, split, pairs)
+        return SentencePairDataset(self, split, pairs, seed)
 
     def _check(self, documents: "np.ndarray[Any, Any]") -> None:
         hint = "see `zoo corpus build --help`, or choose --objective masked-lm"

@@ -24,6 +24,7 @@ SETTINGS = {
     "pair": "data.pair",
     "label": "data.label",
     "preset": "preset",
+    "cache_teacher": "distillation.cache_teacher",
     "max_steps": "max_steps",
     "global_batch_tokens": "global_batch_tokens",
     "report_to": "report_to",
@@ -66,6 +67,9 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
 @click.option("--pair", metavar="COL", help="Column of the second text.")
 @click.option("--label", metavar="COL", help="Column of the label.  [default: label]")
 @click.option("--preset", metavar="NAME", help="Settings of the task, as of zoo finetune.")
+@click.option(
+    "--cache-teacher", metavar="DIR", help="Keep the teacher's outputs, and read them there."
+)
 @click.option("--max-steps", type=click.IntRange(1), help="Number of optimizer steps.")
 @click.option(
     "--global-batch-tokens", type=click.IntRange(1), metavar="N", help="Tokens of text per step."

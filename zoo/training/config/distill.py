@@ -1,6 +1,7 @@
 """The configurations of a distillation run: over a corpus, or over labelled data."""
 
 import math
+from typing import Literal
 
 import msgspec
 
@@ -18,6 +19,9 @@ class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         stage: name of the stage of the recipe; ``None`` for a recipe without stages.
         objective_weight, terms, init_layers, freeze: see ``DistillationRecipe``.
         teacher_dtype: dtype of the teachers' weights and computation.
+        cache_teacher: directory in which the teacher's outputs are kept, to be read where its
+            inputs repeat; ``None`` for none.
+        cache_top_k: number of logits that are kept per prediction; all where there are fewer.
     """
 
     teachers: tuple[str, ...]
@@ -27,7 +31,9 @@ class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     terms: dict[str, Term] = msgspec.field(default_factory=dict)
     init_layers: LayerMap | None = None
     freeze: tuple[str, ...] = ()
-    teacher_dtype: str = "float32"
+    teacher_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    cache_teacher: str | None = None
+    cache_top_k: int = 64
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -37,6 +43,8 @@ class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         """
         if not self.teachers:
             raise ValueError("teachers is empty")
+        if self.cache_top_k < 1:
+            raise ValueError(f"cache_top_k is {self.cache_top_k}, which is not positive")
         if not 0 <= self.objective_weight < math.inf:
             raise ValueError(f"objective_weight is {self.objective_weight}, not 0 or more")
         if not self.objective_weight and not any(term.weight for term in self.terms.values()):

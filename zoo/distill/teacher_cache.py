@@ -1,0 +1,328 @@
+"""A teacher's outputs on disk: records by the digest of a row's inputs, in an append-only file.
+
+A cache is a directory of two files for each rank: ``outputs-RANK.bin``, blocks of records that are
+only ever appended, and ``outputs-RANK.json``, which says for which teacher they are and how many
+bytes of the other file are complete. It is replaced after a block was written, so that a process
+may be killed at any moment: what follows the complete bytes is cut off. A rank reads the file that
+it writes, and no other: what it finds does then not depend on how fast the others are.
+
+A block is the number of its bytes, their BLAKE3 and the bytes; a record its key, the number of its
+bytes and the bytes. Numbers are little-endian.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from blake3 import blake3
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+from zoo.errors import UsageError, VerificationError
+from zoo.io.digests.sealed import NO_DIGEST, add_digest, check_digest
+from zoo.io.files import read_regular
+from zoo.io.json import JsonStruct, encode_json, read_json_record
+from zoo.io.limits import MAX_STATE_BYTES
+from zoo.io.output.atomic import atomic_write
+
+BLOCK_BYTES = 1 << 22  # records are held in memory until there are so many of them
+KEY_BYTES, SIZE_BYTES, COUNT_BYTES, DIGEST_BYTES = 16, 4, 8, 16
+RECENT = 1 << 16  # records that are indexed in a dictionary until the arrays are sorted again
+
+Bytes = NDArray[np.uint8]
+
+
+class CacheHeader(JsonStruct, kw_only=True):
+    """What the outputs of a cache depend on, besides the inputs.
+
+    Attributes:
+        teacher: name of each file of the teacher's weights -> BLAKE3.
+        dtype: dtype of the teacher's computation.
+        backend: backend of the teacher.
+        outputs: names of the outputs.
+        top_k: number of logits per position; all of them where it is that of the classes.
+        classes: number of classes.
+        temperatures: temperatures at which the probability of the other classes was measured.
+    """
+
+    teacher: dict[str, str]
+    dtype: str
+    backend: str
+    outputs: list[str]
+    top_k: int
+    classes: int
+    temperatures: list[float]
+
+
+class CacheManifest(JsonStruct, kw_only=True):
+    """``outputs-RANK.json``.
+
+    Attributes:
+        header: what the outputs depend on.
+        complete: number of bytes of the other file that are complete blocks.
+        digest: BLAKE3 of this file, see ``zoo.io.digests.sealed``.
+    """
+
+    header: CacheHeader
+    complete: int
+    digest: str
+
+
+class TeacherCache:
+    """The records of one rank.
+
+    They are read through a memory map. The index has 16 bytes for each of them.
+
+    Args:
+        directory: directory of the cache; created when the first block is written.
+        header: what the outputs depend on.
+    """
+
+    def __init__(self, directory: Path, header: CacheHeader) -> None:
+        self.directory, self.header = directory, header
+        self._lock: FileLock | None = None
+
+    @property
+    def remedy(self) -> str:
+        """What to do about a cache that cannot be used."""
+        return f"delete {self.directory}, or give another directory"
+
+    def open(self, rank: int) -> None:
+        """Lock, verify and index the records of a rank, unless that is done.
+
+        Raises:
+            UsageError: another process writes them, or they are of another teacher.
+            VerificationError: they are damaged.
+        """
+        if self._lock is not None:
+            return
+        for path in sorted(self.directory.glob("outputs-*.json")):
+            self._require_same_header(path)
+        self._data = self.directory / f"outputs-{rank}.bin"
+        self._manifest = self.directory / f"outputs-{rank}.json"
+        with self._writing():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._lock = self._acquire()
+            try:
+                self._file = os.open(self._data, os.O_RDWR | os.O_CREAT, 0o666)
+                self._read()
+            except BaseException:
+                self._lock.release()
+                self._lock = None
+                raise
+
+    def _acquire(self) -> FileLock:
+        lock = FileLock(self._data.with_suffix(".lock"))
+        try:
+            lock.acquire(blocking=False)
+        except Timeout as error:
+            raise UsageError(
+                f"another process writes the cache in {self.directory}",
+                "let it end, or give another directory",
+            ) from error
+        except NotImplementedError:
+            pass  # some network file systems have no locks
+        return lock
+
+    def _require_same_header(self, path: Path) -> None:
+        """Check that the outputs of a file are those of this teacher.
+
+        Raises:
+            UsageError: they are not; the first difference is named.
+            VerificationError: the file is damaged.
+        """
+        header = read_cache_manifest(path, self.remedy).header
+        for name in CacheHeader.__struct_fields__:
+            before, now = getattr(header, name), getattr(self.header, name)
+            if before != now:
+                what = (
+                    "of another teacher"
+                    if name == "teacher"
+                    else f"for {name} {_text(before)}, not {_text(now)}"
+                )
+                raise UsageError(f"the cache in {self.directory} is {what}", self.remedy)
+
+    def _read(self) -> None:
+        """Index the complete blocks, and cut off what follows them.
+
+        Raises:
+            VerificationError: the file is shorter than that, or a block has another digest.
+        """
+        complete = 0
+        if self._manifest.exists():
+            complete = read_cache_manifest(self._manifest, self.remedy).complete
+        size = os.fstat(self._file).st_size
+        if size < complete:
+            raise VerificationError(
+                f"{self._data} is truncated: it has {size:,} of {complete:,} bytes", self.remedy
+            )
+        os.ftruncate(self._file, complete)
+        self._index, self._pending, self._bytes = _Index(), dict[bytes, bytes](), 0
+        self._map_file(complete)
+        for start, end in self._blocks():
+            for key, at in self._records(start, end):
+                self._index.add(key, at)
+
+    def _map_file(self, size: int) -> None:
+        self._complete = size
+        self._map: Bytes = (
+            np.memmap(self._data, np.uint8, "r", shape=(size,)) if size else np.zeros(0, np.uint8)
+        )
+
+    def _blocks(self) -> Iterator[tuple[int, int]]:
+        """Yield start and end of the records of each block.
+
+        Raises:
+            VerificationError: a block has another digest.
+        """
+        at = 0
+        while at < self._complete:
+            start = at + COUNT_BYTES + DIGEST_BYTES
+            end = start + self._number(at, COUNT_BYTES)
+            digest = self._map[at + COUNT_BYTES : start].tobytes()
+            if end > self._complete or _digest(self._map[start:end]) != digest:
+                raise VerificationError(f"{self._data} is damaged at byte {at:,}", self.remedy)
+            yield start, end
+            at = end
+
+    def _records(self, start: int, end: int) -> Iterator[tuple[bytes, int]]:
+        """Yield the key and the position of each record."""
+        at = start
+        while at < end:
+            yield self._map[at : at + KEY_BYTES].tobytes(), at
+            at += KEY_BYTES + SIZE_BYTES + self._number(at + KEY_BYTES, SIZE_BYTES)
+
+    def _number(self, at: int, size: int) -> int:
+        return int.from_bytes(self._map[at : at + size].tobytes(), "little")
+
+    def get(self, key: bytes) -> Bytes | None:
+        """Return the record of a key, or ``None``."""
+        pending = self._pending.get(key)
+        if pending is not None:
+            return np.frombuffer(pending, np.uint8)
+        at = self._index.get(key)
+        if at is None or self._map[at : at + KEY_BYTES].tobytes() != key:
+            return None
+        start = at + KEY_BYTES + SIZE_BYTES
+        return self._map[start : start + self._number(at + KEY_BYTES, SIZE_BYTES)]
+
+    def add(self, key: bytes, record: Bytes) -> None:
+        """Add a record, unless there is one of that key."""
+        if self.get(key) is not None:
+            return
+        self._pending[key] = record.tobytes()
+        self._bytes += KEY_BYTES + SIZE_BYTES + record.nbytes
+        if self._bytes >= BLOCK_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the records in memory as a block.
+
+        Raises:
+            UsageError: the file cannot be written.
+        """
+        if self._lock is None or not self._pending:
+            return
+        records = b"".join(
+            key + len(data).to_bytes(SIZE_BYTES, "little") + data
+            for key, data in self._pending.items()
+        )
+        block = len(records).to_bytes(COUNT_BYTES, "little") + _digest(records) + records
+        with self._writing():
+            _write_at(self._file, block, self._complete)
+            os.fsync(self._file)
+            manifest = CacheManifest(
+                header=self.header, complete=self._complete + len(block), digest=NO_DIGEST
+            )
+            atomic_write(self._manifest, add_digest(encode_json(manifest)))
+        start = self._complete + COUNT_BYTES + DIGEST_BYTES
+        self._map_file(manifest.complete)
+        for key, at in self._records(start, self._complete):
+            self._index.add(key, at)
+        self._pending, self._bytes = {}, 0
+
+    def close(self) -> None:
+        """Write the records in memory, and release the lock."""
+        if self._lock is None:
+            return
+        try:
+            self.flush()
+        finally:
+            os.close(self._file)
+            self._lock.release()
+            self._lock = None
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UsageError(
+                f"cannot write the cache in {self.directory}: {error.strerror}",
+                "give another directory",
+            ) from error
+
+
+class _Index:
+    """Positions of records by the first 8 bytes of their keys, in sorted arrays."""
+
+    def __init__(self) -> None:
+        self._keys, self._positions = np.zeros(0, np.uint64), np.zeros(0, np.int64)
+        self._recent: dict[int, int] = {}
+
+    def get(self, key: bytes) -> int | None:
+        number = int.from_bytes(key[:8], "little")
+        if number in self._recent:
+            return self._recent[number]
+        place = int(self._keys.searchsorted(np.uint64(number)))
+        if place == len(self._keys) or int(self._keys[place]) != number:
+            return None
+        return int(self._positions[place])
+
+    def add(self, key: bytes, position: int) -> None:
+        self._recent[int.from_bytes(key[:8], "little")] = position
+        if len(self._recent) == RECENT:
+            keys = np.concatenate([self._keys, np.fromiter(self._recent, np.uint64)])
+            positions = np.concatenate(
+                [self._positions, np.fromiter(self._recent.values(), np.int64)]
+            )
+            order = keys.argsort(kind="stable")
+            self._keys, self._positions, self._recent = keys[order], positions[order], {}
+
+
+def read_cache_manifest(path: Path, remedy: str) -> CacheManifest:
+    """Read ``outputs-RANK.json``.
+
+    Args:
+        path: path of the file.
+        remedy: what to do if it is damaged, for the message.
+
+    Raises:
+        VerificationError: the file is damaged.
+    """
+    try:
+        record = read_json_record(path, CacheManifest)
+    except VerificationError as error:
+        raise VerificationError(error.what, remedy) from error
+    content = read_regular(path, "record of a cache", MAX_STATE_BYTES)
+    check_digest(path, content, record.digest, hint=remedy)
+    return record
+
+
+def _digest(content: Any) -> bytes:
+    return blake3(content).digest(DIGEST_BYTES)
+
+
+def _write_at(file: int, content: bytes, at: int) -> None:
+    """Write all bytes at a position."""
+    view = memoryview(content)
+    while view:
+        written = os.pwrite(file, view, at)
+        view, at = view[written:], at + written
+
+
+def _text(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

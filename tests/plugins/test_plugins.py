@@ -4,12 +4,12 @@ Each test lays out distributions as pip does, and starts the command with them o
 """
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests import warm
 
 HOOKIMPL = "from zoo.plugins.hookspecs import hookimpl\n"
 HEALTHY = """
@@ -35,15 +35,7 @@ def distribution(folder: Path, name: str, entry: str, module: str, source: str) 
 
 
 def zoo(folder: Path, *arguments: str, **more: str) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "PYTHONPATH": str(folder), **more}
-    return subprocess.run(
-        [sys.executable, "-m", "zoo", *arguments],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=folder,
-        check=False,
-    )
+    return warm.zoo(*arguments, cwd=folder, PYTHONPATH=str(folder), **more)
 
 
 def test_third_party_family_is_listed(tmp_path: Path) -> None:
@@ -96,30 +88,37 @@ def test_broken_plugin_does_not_affect_other_commands(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_two_distributions_with_one_name_are_an_error_naming_both(tmp_path: Path) -> None:
-    distribution(tmp_path, "zoo-one", "twin", "zoo_one", HEALTHY.format(name="twin"))
-    distribution(tmp_path, "zoo-two", "twin", "zoo_two", HEALTHY.format(name="twin"))
-    done = zoo(tmp_path, "families")
-    assert done.returncode == 5
-    assert "zoo-one 1.2" in done.stderr
-    assert "zoo-two 1.2" in done.stderr
+@pytest.mark.parametrize("entries", [("twin", "twin"), ("one", "two")])
+def test_a_name_of_two_distributions_is_left_out_and_an_error_if_used(
+    tmp_path: Path, entries: tuple[str, str]
+) -> None:
+    """The entry points or the families of the plugins have one name."""
+    distribution(tmp_path, "zoo-one", entries[0], "zoo_one", HEALTHY.format(name="twin"))
+    distribution(tmp_path, "zoo-two", entries[1], "zoo_two", HEALTHY.format(name="twin"))
+    done = zoo(tmp_path, "families", "--json")
+    assert done.returncode == 0
+    families = json.loads(done.stdout)["families"]
+    assert "bert" in families and "twin" not in families
+    assert "warning: 2 plugins " in done.stderr and done.stderr.count("\n") == 1
+    used = zoo(tmp_path, "pretrain", "twin", "-o", "run")
+    strict = zoo(tmp_path, "families", ZOO_STRICT_PLUGINS="1")
+    for ended in (used, strict):
+        assert ended.returncode == 5
+        assert "zoo-one 1.2" in ended.stderr and "zoo-two 1.2" in ended.stderr
+        assert "uninstall" in ended.stderr
 
 
-def test_taking_a_built_in_name_is_an_error_naming_both(tmp_path: Path) -> None:
-    distribution(tmp_path, "zoo-thief", "bert", "zoo_thief", HEALTHY.format(name="bert"))
-    done = zoo(tmp_path, "families")
-    assert done.returncode == 5
-    assert "zoo-thief" in done.stderr
-    assert "plm-zoo" in done.stderr
-
-
-def test_two_plugins_that_provide_one_family_are_an_error_naming_both(tmp_path: Path) -> None:
-    distribution(tmp_path, "zoo-one", "one", "zoo_one", HEALTHY.format(name="shared"))
-    distribution(tmp_path, "zoo-two", "two", "zoo_two", HEALTHY.format(name="shared"))
-    done = zoo(tmp_path, "families")
-    assert done.returncode == 5
-    assert "zoo-one" in done.stderr
-    assert "zoo-two" in done.stderr
+@pytest.mark.parametrize("entry", ["bert", "thief"])
+def test_built_in_families_precede_others(tmp_path: Path, entry: str) -> None:
+    source = HEALTHY.format(name="bert").replace('("bert",)', '("stolen",)')
+    distribution(tmp_path, "zoo-thief", entry, "zoo_thief", source)
+    done = zoo(tmp_path, "families", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["families"]["bert"]["model_types"] == ["bert"]
+    for word in ("warning", "zoo-thief 1.2", "plm-zoo", "uninstall zoo-thief"):
+        assert word in done.stderr
+    assert zoo(tmp_path, "families", ZOO_STRICT_PLUGINS="1").returncode == 5
+    assert zoo(tmp_path, "info", "bert-base-uncased").returncode == 0
 
 
 def test_environment_variable_restricts_plugins(tmp_path: Path) -> None:

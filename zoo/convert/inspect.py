@@ -11,7 +11,7 @@ from zoo.errors import SourceError, UsageError, VerificationError, did_you_mean
 from zoo.hub.registry import entry_config, line_of
 from zoo.hub.select_files import CONFIG, LOCAL_SIDE_FILES, choose_format, config_files, matching
 from zoo.io.json import read_json_object
-from zoo.plugins import all_families, all_formats, family_of_model_type, get_family
+from zoo.plugins import all_families, all_formats, family_of_model_type, get_family, iter_families
 
 if TYPE_CHECKING:
     from zoo.families.base import Family
@@ -33,7 +33,7 @@ def find_config(source: "CheckpointDir") -> "tuple[str, Family, dict[str, Any]]"
     """
     directory = source.directory
     if not (directory / CONFIG).is_file():
-        for family in all_families().values():
+        for family in iter_families():
             for pattern in family.config_files:
                 for name in source.files.matching(pattern):
                     config = _with_model_type(read_hub_config(directory, name), source, name)
@@ -81,7 +81,7 @@ def model_type_of(hub: Mapping[str, Any], source: "CheckpointDir") -> str | None
     It is inferred from the class name, else from the registry entry; ``None`` if neither is known.
     """
     classes = class_names(hub)
-    for family in all_families().values():
+    for family in iter_families():
         for head in family.heads().values():
             named = zip(family.model_types, head.architectures, strict=False)
             model_type = next((kind for kind, name in named if name in classes), None)

@@ -83,7 +83,7 @@ def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> R
         branch = revision or (None if row.revision == "main" else row.revision)
         return Reference(text, "registry", text, row=row, repo=row.repo, revision=branch)
     if REPO.fullmatch(text):
-        row = next((row for row in registry.entries().values() if row.repo == text), None)
+        row = _row_of_repo(text)
         return Reference(text, "hub", text, row=row, repo=text, revision=revision)
     if stored_reference is not None:
         return stored_reference
@@ -92,6 +92,15 @@ def resolve(text: str, *, revision: str | None = None, stored: bool = True) -> R
         f"no model is called {text!r}",
         did_you_mean(text, names) or "see `zoo models`, or give a path or organisation/name",
     )
+
+
+def _row_of_repo(repo: str) -> "registry.RegistryEntry | None":
+    """Return the registry entry of a repository; plugins are asked if no other has it."""
+    for plugins in (False, True):
+        for row in registry.entries(plugins=plugins).values():
+            if row.repo == repo:
+                return row
+    return None
 
 
 def _stem(path: Path) -> str | None:
@@ -119,9 +128,9 @@ def _families() -> Sequence[str]:
 
 
 def _default_of_family(text: str) -> str | None:
-    from zoo.plugins import get_family, installed
+    from zoo.plugins import entry_points_by_name, get_family
 
-    if text not in installed():
+    if text not in entry_points_by_name():
         return None
     try:
         family = get_family(text)

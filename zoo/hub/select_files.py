@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from zoo.errors import SourceError, UsageError
-from zoo.plugins import all_families, all_formats
+from zoo.plugins import all_families, all_formats, built_in_formats
 from zoo.tokenizers import POOLING_FILES, TOKENIZER_FILES
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ def choose_format(
 ) -> "tuple[Format, tuple[str, ...]]":
     """Choose the file format to read by file names.
 
+    Formats of plugins are considered if no built-in one can be read, so that other plugins are not
+    imported for ordinary checkpoints.
+
     Args:
         names: file names of the checkpoint.
         source: directory or repository, for messages.
@@ -34,11 +37,12 @@ def choose_format(
         SourceError: there are no weights in a known format.
         UsageError: the only format is a pickle, and ``allow_pickle`` is false.
     """
-    candidates = [(file_format, file_format.find(names)) for file_format in all_formats()]
-    matches = [(file_format, files) for file_format, files in candidates if files]
-    safe = [match for match in matches if allow_pickle or not match[0].executable]
-    if safe:
-        return safe[0]
+    for formats in (built_in_formats, all_formats):
+        candidates = [(file_format, file_format.find(names)) for file_format in formats()]
+        matches = [(file_format, files) for file_format, files in candidates if files]
+        safe = [match for match in matches if allow_pickle or not match[0].executable]
+        if safe:
+            return safe[0]
     if matches:
         raise UsageError(
             f"{source} holds its weights only as {', '.join(matches[0][1])}, a pickle, which can "

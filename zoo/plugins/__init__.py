@@ -12,10 +12,12 @@ from zoo.plugins.loading import (
 from zoo.plugins.provided import (
     all_families,
     all_formats,
+    built_in_formats,
     family_of_model_type,
     format_named,
     get_family,
     get_logger,
+    iter_families,
     recipes_of_plugins,
     registry_files,
 )
@@ -26,6 +28,7 @@ __all__ = [
     "all_families",
     "all_formats",
     "broken",
+    "built_in_formats",
     "entry_points_by_name",
     "family_of_model_type",
     "format_named",
@@ -33,6 +36,7 @@ __all__ = [
     "get_logger",
     "hooks_of",
     "installed",
+    "iter_families",
     "load",
     "recipes_of_plugins",
     "registry_files",

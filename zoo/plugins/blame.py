@@ -5,11 +5,9 @@ import sys
 from collections.abc import Iterator
 from types import FrameType, TracebackType
 
-from zoo.errors import PluginError
+from zoo.errors import PluginError, ZooError
 from zoo.plugins.discovery import PluginInfo, entry_points_by_name
 from zoo.plugins.loading import broken
-
-DISTRIBUTION = "plm-zoo"
 
 
 def plugin_error(error: BaseException) -> PluginError | None:
@@ -68,9 +66,9 @@ def _third_parties() -> dict[str, PluginInfo]:
     """Return package -> plugin, for plugins of other distributions."""
     try:
         plugins = [plugin for rivals in entry_points_by_name().values() for plugin in rivals]
-    except PluginError:  # reported where a command loads plugins
+    except ZooError:  # reported where a command loads plugins
         return {}
-    return {_package(p.module): p for p in plugins if p.distribution != DISTRIBUTION}
+    return {_package(p.module): p for p in plugins if not p.built_in}
 
 
 def _package(entry: str) -> str:

@@ -6,14 +6,20 @@ stops at the first that fails to import.
 
 import functools
 import os
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 
 from zoo.errors import PluginError, did_you_mean
 from zoo.plugins import hookspecs
+from zoo.plugins.settings import read_settings, settings_file
 
 LOGGERS = "loggers"  # the plugin of the built-in loggers
-ALWAYS = ("converters", LOGGERS)
+FORMATS = "converters"  # the plugin of the built-in formats
+ALWAYS = (FORMATS, LOGGERS)
+DISTRIBUTION = "plm-zoo"
+_GROUP = re.compile(rf"{hookspecs.GROUP}(?:\.api([0-9]{{1,4}}))?")
 
 
 @dataclass(frozen=True)
@@ -25,64 +31,74 @@ class PluginInfo:
         distribution: name of its distribution.
         version: version of the distribution.
         module: value of the entry point, a module.
+        api: version of the plugin API that it is written for.
     """
 
     name: str
     distribution: str
     version: str
     module: str
+    api: int = hookspecs.API
+
+    @property
+    def built_in(self) -> bool:
+        """Whether the plugin is part of zoo."""
+        return self.distribution == DISTRIBUTION
+
+    @property
+    def origin(self) -> str:
+        """Name and version of the distribution."""
+        return f"{self.distribution} {self.version}"
+
+
+@functools.cache
+def all_entry_points() -> dict[str, list[PluginInfo]]:
+    """Return name -> plugins with that name, those that may not be loaded included.
+
+    A distribution may have an entry point for several versions of the plugin API; the one for this
+    version counts.
+    """
+    plugins: dict[str, list[PluginInfo]] = {}
+    for plugin in _entry_points():
+        rivals = plugins.setdefault(plugin.name, [])
+        same = [r for r in rivals if _is_same(r, plugin)]
+        if not any(r.api in (hookspecs.API, plugin.api) for r in same):
+            rivals[:] = [r for r in rivals if r not in same] + [plugin]
+    return plugins
+
+
+def _is_same(first: PluginInfo, second: PluginInfo) -> bool:
+    """Return whether two entry points are of one plugin: found twice, or for two versions."""
+    same_distribution = first.distribution == second.distribution
+    return same_distribution and (first.module == second.module or first.api != second.api)
+
+
+def _entry_points() -> Iterator[PluginInfo]:
+    points = metadata.entry_points()
+    for group in sorted(points.groups):
+        if match := _GROUP.fullmatch(group):
+            for point in points.select(group=group):
+                dist = point.dist
+                name, version = (dist.name, dist.version) if dist else ("?", "?")
+                yield PluginInfo(point.name, name, version, point.value, int(match[1] or 1))
 
 
 @functools.cache
 def entry_points_by_name() -> dict[str, list[PluginInfo]]:
-    """Return name -> plugins with that name, restricted to ``$ZOO_PLUGINS``. Imports none.
+    """Return name -> plugins with that name, of those that may be loaded. Imports none.
+
+    ``$ZOO_PLUGINS`` restricts them, else the file ``$ZOO_HOME/plugins.yaml``; built-in formats and
+    loggers are always included.
 
     Raises:
         PluginError: ``$ZOO_PLUGINS`` names one that is not installed.
+        VerificationError: the file is malformed.
     """
-    plugins: dict[str, list[PluginInfo]] = {}
-    for point in metadata.entry_points(group=hookspecs.GROUP):
-        dist = point.dist
-        plugin = PluginInfo(
-            point.name, dist.name if dist else "?", dist.version if dist else "?", point.value
-        )
-        rivals = plugins.setdefault(point.name, [])
-        if all((r.module, r.distribution) != (plugin.module, plugin.distribution) for r in rivals):
-            rivals.append(plugin)
-    return _allowed(plugins)
-
-
-@functools.cache
-def installed() -> dict[str, PluginInfo]:
-    """Return the installed plugins by name, restricted to ``$ZOO_PLUGINS``. Imports none.
-
-    Raises:
-        PluginError: two distributions use one name, or ``$ZOO_PLUGINS`` names one that is
-            not installed.
-    """
-    return {name: only(rivals) for name, rivals in entry_points_by_name().items()}
-
-
-def only(rivals: list[PluginInfo]) -> PluginInfo:
-    """Return the only plugin with a name.
-
-    Raises:
-        PluginError: there are several.
-    """
-    if len(rivals) > 1:
-        from_each = ", ".join(f"one from {r.distribution} {r.version}" for r in rivals)
-        raise PluginError(
-            f"{len(rivals)} plugins are called {rivals[0].name}: {from_each}",
-            "uninstall all but one",
-        )
-    return rivals[0]
-
-
-def _allowed(plugins: dict[str, list[PluginInfo]]) -> dict[str, list[PluginInfo]]:
-    """Restrict plugins to ``$ZOO_PLUGINS``; built-in formats and loggers are always included."""
+    plugins = all_entry_points()
     requested = os.environ.get("ZOO_PLUGINS")
     if requested is None:
-        return plugins
+        settings = read_settings()
+        return {name: plugins[name] for name in plugins if name in ALWAYS or settings.allows(name)}
     names = [name.strip() for name in requested.split(",") if name.strip()]
     for name in names:
         if name not in plugins:
@@ -91,3 +107,43 @@ def _allowed(plugins: dict[str, list[PluginInfo]]) -> dict[str, list[PluginInfo]
                 did_you_mean(name, list(plugins)) or f"installed: {', '.join(sorted(plugins))}",
             )
     return {name: plugins[name] for name in plugins if name in (*names, *ALWAYS)}
+
+
+@functools.cache
+def installed() -> dict[str, PluginInfo]:
+    """Return the plugins that may be loaded by name, without names of several third parties.
+
+    Raises:
+        PluginError: ``$ZOO_PLUGINS`` names one that is not installed.
+        VerificationError: the file of enabled plugins is malformed.
+    """
+    chosen = {name: choose(rivals) for name, rivals in entry_points_by_name().items()}
+    return {name: plugin for name, plugin in chosen.items() if plugin is not None}
+
+
+def choose(rivals: list[PluginInfo]) -> PluginInfo | None:
+    """Return the plugin to load of those with one name; ``None`` if there is no reason for any.
+
+    A built-in plugin precedes those of third parties.
+    """
+    candidates = rivals if len(rivals) == 1 else [r for r in rivals if r.built_in]
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def conflict(rivals: list[PluginInfo]) -> PluginError | None:
+    """Return the error for several plugins with one name; ``None`` for a single one."""
+    if len(rivals) == 1:
+        return None
+    from_each = ", ".join(f"one from {r.origin}" for r in rivals)
+    others = [r.distribution for r in rivals if not r.built_in]
+    hint = "uninstall all but one" if len(others) == len(rivals) else f"uninstall {others[0]}"
+    return PluginError(f"{len(rivals)} plugins are called {rivals[0].name}: {from_each}", hint)
+
+
+def disabled_hint(name: str) -> str:
+    """Return the remedy for a name that is not known because its plugin is disabled, if it is."""
+    if "ZOO_PLUGINS" in os.environ or name not in all_entry_points():
+        return ""
+    if name in ALWAYS or read_settings().allows(name):
+        return ""
+    return f"the plugin is disabled in {settings_file()}: `zoo plugins enable {name}`"

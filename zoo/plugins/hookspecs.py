@@ -3,6 +3,10 @@
 A distribution declares its plugin module under the entry-point group ``zoo``. If a
 plugin provides a family, its entry point has the name of the family, so that a command imports only
 that plugin.
+
+The group states the version of this API: ``zoo`` and ``zoo.api1`` are version 1, ``zoo.api2`` is
+version 2. A plugin for another version is refused without being imported, and a distribution may
+have an entry point in several groups.
 """
 
 from collections.abc import Iterable
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from zoo.plugins.logger import Logger
 
 GROUP = "zoo"
+API = 1  # version of the hooks and of the classes that plugins subclass
 hookspec = pluggy.HookspecMarker(GROUP)
 hookimpl = pluggy.HookimplMarker(GROUP)
 

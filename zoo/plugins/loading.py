@@ -1,7 +1,9 @@
 """Import of plugins, one at a time, and reports of broken ones."""
 
+import contextlib
 import functools
 import os
+import time
 import warnings
 from collections.abc import Iterable
 from importlib import metadata
@@ -9,10 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.errors import PluginError, UsageError, did_you_mean
 from zoo.plugins import hookspecs
-from zoo.plugins.discovery import PluginInfo, entry_points_by_name, only
+from zoo.plugins.discovery import (
+    DISTRIBUTION,
+    PluginInfo,
+    choose,
+    conflict,
+    disabled_hint,
+    entry_points_by_name,
+)
+from zoo.plugins.isolation import isolated
 
 if TYPE_CHECKING:
     import pluggy
+
+
+SLOW_IMPORT_SECONDS = 5.0
 
 
 class PluginWarning(UserWarning):
@@ -30,16 +43,16 @@ def manager() -> "pluggy.PluginManager":
 
 
 def require_installed(name: str) -> None:
-    """Check that a plugin is installed, without importing it.
+    """Check that a plugin is installed and not disabled, without importing it.
 
     Raises:
         UsageError: no plugin has that name.
     """
     plugins = entry_points_by_name()
     if name not in plugins:
+        hint = disabled_hint(name) or did_you_mean(name, list(plugins))
         raise UsageError(
-            f"no plugin is called {name!r}",
-            did_you_mean(name, list(plugins)) or f"installed: {', '.join(sorted(plugins))}",
+            f"no plugin is called {name!r}", hint or f"installed: {', '.join(sorted(plugins))}"
         )
 
 
@@ -48,27 +61,78 @@ def load(name: str) -> Any:
 
     Raises:
         UsageError: no plugin has that name.
-        PluginError: two plugins have that name, the import fails, or a hook does not match its
-            specification.
+        PluginError: two third parties' plugins have that name, the plugin is for another version of
+            the API, the import fails, or a hook does not match its specification.
     """
+    require_installed(name)
+    if manager().has_plugin(name):
+        return manager().get_plugin(name)
+    rivals = entry_points_by_name()[name]
+    plugin = choose(rivals)
+    if error := conflict(rivals):
+        if plugin is None:
+            raise error
+        warn_or_raise(error)
+    assert plugin is not None, "rivals without a conflict are one"
+    check_api(plugin)
+    return _register(plugin)
+
+
+def _register(plugin: PluginInfo) -> Any:
     import pluggy
 
-    require_installed(name)
-    plugin, hooks = only(entry_points_by_name()[name]), manager()
-    if hooks.has_plugin(name):
-        return hooks.get_plugin(name)
+    hooks = manager()
     try:
-        module = metadata.EntryPoint(name, plugin.module, hookspecs.GROUP).load()
-        hooks.register(module, name)
+        module = _import(plugin)
+        hooks.register(module, plugin.name)
         hooks.check_pending()
     except pluggy.PluginValidationError as error:
-        hooks.unregister(name=name)
+        hooks.unregister(name=plugin.name)
         raise broken(plugin, str(error)) from error
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a third-party module can raise any exception
         raise broken(plugin, f"{type(error).__name__}: {error}") from error
     return module
+
+
+def _import(plugin: PluginInfo) -> Any:
+    """Import the module of a plugin; warn if that takes long."""
+    point, start = (
+        metadata.EntryPoint(plugin.name, plugin.module, hookspecs.GROUP),
+        time.monotonic(),
+    )
+    with contextlib.nullcontext() if plugin.built_in else isolated():
+        module = point.load()
+    seconds = time.monotonic() - start
+    if seconds > SLOW_IMPORT_SECONDS and not plugin.built_in:
+        _warn_once(
+            f"plugin {plugin.name} (from {plugin.origin}) takes {seconds:.1f} s to import; "
+            f"{ignore_hint(plugin)}"
+        )
+    return module
+
+
+def check_api(plugin: PluginInfo) -> None:
+    """Check that a plugin is written for this version of the plugin API.
+
+    Raises:
+        PluginError: it is for another version.
+    """
+    if plugin.api == hookspecs.API:
+        return
+    newer = plugin.api > hookspecs.API
+    raise PluginError(
+        f"plugin {plugin.name} (from {plugin.origin}) is written for version {plugin.api} of the "
+        f"plugin API, and this zoo has version {hookspecs.API}",
+        f"install a newer {DISTRIBUTION if newer else plugin.distribution}, or "
+        f"{ignore_hint(plugin)}",
+    )
+
+
+def ignore_hint(plugin: PluginInfo) -> str:
+    """Return the remedy of leaving a plugin out."""
+    return f"ignore it with `zoo plugins disable {plugin.name}`"
 
 
 def warn_or_raise(error: PluginError) -> None:
@@ -87,8 +151,8 @@ def broken(plugin: PluginInfo, reason: str) -> PluginError:
     """Return the error for a broken plugin."""
     line = " ".join(reason.split())
     return PluginError(
-        f"plugin {plugin.name} (from {plugin.distribution} {plugin.version}) is broken: {line}",
-        "reinstall or uninstall it",
+        f"plugin {plugin.name} (from {plugin.origin}) is broken: {line}",
+        f"reinstall or uninstall it, or {ignore_hint(plugin)}",
     )
 
 

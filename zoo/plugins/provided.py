@@ -1,10 +1,20 @@
 """Families, file formats, loggers and registry files that plugins provide."""
 
+import contextlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.errors import PluginError, UsageError, did_you_mean
-from zoo.plugins.discovery import LOGGERS, PluginInfo, installed
+from zoo.plugins.discovery import (
+    FORMATS,
+    LOGGERS,
+    PluginInfo,
+    disabled_hint,
+    entry_points_by_name,
+    installed,
+)
+from zoo.plugins.isolation import isolated
 from zoo.plugins.loading import broken, load, manager, warn_or_raise
 
 if TYPE_CHECKING:
@@ -14,38 +24,48 @@ if TYPE_CHECKING:
     from zoo.plugins.logger import Logger
 
 
-def _implementations(name: str, hook: str) -> list[Any]:
-    """Return the values of a hook of one plugin."""
+def implementations(name: str, hook: str) -> list[Any]:
+    """Return the values of a hook of one plugin.
+
+    Raises:
+        PluginError: the plugin is broken.
+    """
     load(name)
-    hooks = manager()
+    hooks, plugin = manager(), installed()[name]
     call = hooks.subset_hook_caller(hook, [p for n, p in hooks.list_name_plugin() if n != name])
     try:
-        values = [item for items in call() for item in items]
+        with contextlib.nullcontext() if plugin.built_in else isolated():
+            values = [item for items in call() for item in items]
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # a third-party hook can raise any exception
-        raise broken(installed()[name], f"{hook}: {type(error).__name__}: {error}") from error
+        raise broken(plugin, f"{hook}: {type(error).__name__}: {error}") from error
     for item in values:
-        if not _is_valid(hook, item):
-            raise broken(installed()[name], f"{hook} returned a {type(item).__name__}")
+        if problem := _problem(hook, item):
+            raise broken(plugin, f"{hook} returned {problem}")
     return values
 
 
-def _is_valid(hook: str, item: object) -> bool:
-    """Return ``True`` if a value of a hook has the type that the hook's specification names."""
+def _problem(hook: str, item: object) -> str:
+    """Return why a hook may not return a value; empty if it may."""
     from zoo.families.base import Family
     from zoo.families.distillation import DistillationRecipe
     from zoo.io.tensors.formats import Format
     from zoo.plugins.logger import Logger
 
-    if hook == "zoo_loggers":
-        return isinstance(item, type) and issubclass(item, Logger) and bool(item.name)
     types: dict[str, type] = {
         "zoo_families": Family,
         "zoo_formats": Format,
         "zoo_recipes": DistillationRecipe,
+        "zoo_checkpoints": Path,
+        "zoo_loggers": Logger,
     }
-    return isinstance(item, types.get(hook, Path))
+    kind = item if isinstance(item, type) else type(item)
+    if not issubclass(kind, types[hook]) or isinstance(item, type) != (hook == "zoo_loggers"):
+        return f"a {type(item).__name__}"
+    required = ("name", "model_types") if hook == "zoo_families" else ("name",)
+    missing = [name for name in required if not getattr(item, name, None)]
+    return f"a {kind.__name__} without {' and '.join(missing)}" if missing else ""
 
 
 def families_of(name: str) -> "list[Family]":
@@ -54,18 +74,21 @@ def families_of(name: str) -> "list[Family]":
     Raises:
         PluginError: the plugin is broken.
     """
-    return _implementations(name, "zoo_families")
+    return implementations(name, "zoo_families")
 
 
-def _of_all(hook: str) -> list[tuple[str, Any]]:
-    """Return (plugin name, value) for every value that every plugin's hook returns."""
-    values = []
-    for name in installed():
+def _of_all(hook: str) -> Iterator[tuple[PluginInfo, Any]]:
+    """Yield plugin and value for every value that a plugin's hook returns, built-in ones first."""
+    plugins = installed()
+    for name in sorted(
+        entry_points_by_name(), key=lambda n: n not in plugins or not plugins[n].built_in
+    ):
         try:
-            values += [(name, item) for item in _implementations(name, hook)]
+            values = implementations(name, hook)
         except PluginError as error:
             warn_or_raise(error)
-    return values
+            continue
+        yield from ((plugins[name], item) for item in values)
 
 
 def get_family(name: str, mentioned_in: str = "") -> "Family":
@@ -79,64 +102,89 @@ def get_family(name: str, mentioned_in: str = "") -> "Family":
         UsageError: no plugin provides it.
         PluginError: its plugin is broken, or two plugins provide it.
     """
-    if name in installed():
-        for family in _implementations(name, "zoo_families"):
-            if family.name == name:
-                return family  # type: ignore[no-any-return]
-    families = all_families()
+    for family in _of_plugin(name, "zoo_families"):
+        if family.name == name:
+            return family  # type: ignore[no-any-return]
+    families = _by_name("zoo_families", "family", name)
     if name not in families:
         place = f"{mentioned_in}: " if mentioned_in else ""
+        hint = disabled_hint(name) or did_you_mean(name, list(families))
         raise UsageError(
             f"{place}no family is called {name!r}",
-            did_you_mean(name, list(families)) or f"available: {', '.join(sorted(families))}",
+            hint or f"available: {', '.join(sorted(families))}",
         )
-    return families[name]
+    return families[name]  # type: ignore[no-any-return]
+
+
+def _of_plugin(name: str, hook: str) -> list[Any]:
+    """Return the values of a hook of the plugin with a name, if there is one."""
+    return implementations(name, hook) if name in entry_points_by_name() else []
 
 
 def all_families() -> "dict[str, Family]":
-    """Return every family by name.
-
-    Raises:
-        PluginError: two plugins provide families of one name.
-    """
+    """Return every family by name; a name that two third parties' plugins provide is left out."""
     return _by_name("zoo_families", "family")
 
 
-def _by_name(hook: str, noun: str) -> dict[str, Any]:
+def iter_families() -> "Iterator[Family]":
+    """Yield every family, built-in ones first; a plugin is imported when its turn comes."""
+    yield from (family for _, family in _of_all("zoo_families"))
+
+
+def _by_name(hook: str, noun: str, requested: str = "") -> dict[str, Any]:
     """Return name -> value, for every value of every plugin's hook.
 
+    A built-in value precedes those of third parties, which are reported; of several third parties'
+    values with one name there is none.
+
     Raises:
-        PluginError: two plugins provide values of one name.
+        PluginError: several third parties provide the requested name.
     """
-    values: dict[str, Any] = {}
-    plugin_names: dict[str, str] = {}
+    providers: dict[str, list[tuple[PluginInfo, Any]]] = {}
     for plugin, item in _of_all(hook):
-        if item.name in values:
-            first, second = installed()[plugin_names[item.name]], installed()[plugin]
-            raise PluginError(
-                f"two plugins provide the {noun} {item.name}: {first.name} from "
-                f"{first.distribution} and {second.name} from {second.distribution}",
-                "uninstall one of them",
-            )
-        values[item.name], plugin_names[item.name] = item, plugin
+        providers.setdefault(item.name, []).append((plugin, item))
+    values = {}
+    for name, rivals in providers.items():
+        (first, value), *others = rivals
+        if others:
+            error = _contested(noun, name, [plugin for plugin, _ in rivals])
+            if name == requested and not first.built_in:
+                raise error
+            warn_or_raise(error)
+        if first.built_in or not others:
+            values[name] = value
     return values
+
+
+def _contested(noun: str, name: str, plugins: list[PluginInfo]) -> PluginError:
+    from_each = " and ".join(f"{p.name} from {p.origin}" for p in plugins)
+    last = plugins[-1]
+    return PluginError(
+        f"{len(plugins)} plugins provide the {noun} {name}: {from_each}",
+        f"uninstall {last.distribution}, or `zoo plugins disable {last.name}`",
+    )
 
 
 def family_of_model_type(model_type: str) -> "Family | None":
     """Return the family with a Hub ``model_type``, or ``None``."""
     if model_type in installed():
-        for family in _implementations(model_type, "zoo_families"):
+        for family in families_of(model_type):
             if model_type in family.model_types:
-                return family  # type: ignore[no-any-return]
-    for family in all_families().values():
-        if model_type in family.model_types:
-            return family
-    return None
+                return family
+    return next((f for f in iter_families() if model_type in f.model_types), None)
 
 
 def all_formats() -> "list[Format]":
     """Return all file formats, by descending priority."""
-    formats = [item for _, item in _of_all("zoo_formats")]
+    return _by_priority(item for _, item in _of_all("zoo_formats"))
+
+
+def built_in_formats() -> "list[Format]":
+    """Return the file formats of zoo, by descending priority. Imports no other plugin."""
+    return _by_priority(implementations(FORMATS, "zoo_formats"))
+
+
+def _by_priority(formats: "Iterable[Format]") -> "list[Format]":
     return sorted(formats, key=lambda f: (-f.priority, f.name))
 
 
@@ -155,10 +203,10 @@ def get_logger(name: str) -> "type[Logger]":
             "repeat `pip install --no-deps -e .`, which declares new plugins",
         )
     for plugin in (LOGGERS, name):
-        for logger in _implementations(plugin, "zoo_loggers") if plugin in installed() else ():
+        for logger in _of_plugin(plugin, "zoo_loggers"):
             if logger.name == name:
                 return logger  # type: ignore[no-any-return]
-    loggers = _by_name("zoo_loggers", "logger")
+    loggers = _by_name("zoo_loggers", "logger", name)
     if name not in loggers:
         raise UsageError(
             f"no logger is called {name!r}",
@@ -173,15 +221,16 @@ def format_named(name: str) -> "Format":
     Raises:
         UsageError: no plugin provides it.
     """
-    for file_format in all_formats():
-        if file_format.name == name:
-            return file_format
+    for formats in (built_in_formats, all_formats):
+        for file_format in formats():
+            if file_format.name == name:
+                return file_format
     raise UsageError(f"no installed plugin provides the format {name}", "see `zoo plugins`")
 
 
 def registry_files() -> list[tuple[PluginInfo, Path]]:
     """Return the registry files of plugins, each with its plugin."""
-    return [(installed()[name], path) for name, path in _of_all("zoo_checkpoints")]
+    return list(_of_all("zoo_checkpoints"))
 
 
 def recipes_of_plugins() -> "dict[str, DistillationRecipe]":

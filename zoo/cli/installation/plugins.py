@@ -36,7 +36,8 @@ def command(ctx: click.Context, names: tuple[str, ...], check: bool, as_json: bo
     plugin an error in every command.
     """
     from zoo.errors import PluginError
-    from zoo.plugins import installed
+    from zoo.plugins import entry_points_by_name
+    from zoo.plugins.discovery import conflict
 
     plugins = _health(names)
     if check:
@@ -48,7 +49,9 @@ def command(ctx: click.Context, names: tuple[str, ...], check: bool, as_json: bo
     lines = table(rows, ("plugin", "distribution", "hooks", "health"))
     result({"plugins": plugins}, lines, as_json=as_json)
     try:
-        installed()
+        for rivals in entry_points_by_name().values():
+            if error := conflict(rivals):
+                raise error
         if check and (unhealthy := [p["health"] for p in plugins if p["health"] != "ok"]):
             raise PluginError(f"{len(unhealthy)} of the plugins are broken: {unhealthy[0]}")
     except PluginError as error:

@@ -1,0 +1,79 @@
+"""Plugins that the user enabled and disabled, in ``$ZOO_HOME/plugins.yaml``."""
+
+import os
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from zoo.errors import SourceError, UsageError, VerificationError
+from zoo.io.output.atomic import atomic_write
+from zoo.io.paths import home
+from zoo.io.yaml import read_yaml
+
+FILE = "plugins.yaml"
+
+
+class PluginSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Contents of the file.
+
+    Attributes:
+        enabled: names of the plugins that may be loaded; ``None`` for all that are installed.
+        disabled: names of plugins that are not loaded.
+    """
+
+    enabled: tuple[str, ...] | None = None
+    disabled: tuple[str, ...] = ()
+
+    def allows(self, name: str) -> bool:
+        """Return whether the plugin may be loaded."""
+        return name not in self.disabled and (self.enabled is None or name in self.enabled)
+
+    def with_plugin(self, name: str, enabled: bool) -> "PluginSettings":
+        """Return the settings with a plugin enabled or disabled."""
+        disabled = {*self.disabled} - {name} if enabled else {*self.disabled, name}
+        names = None if self.enabled is None else {*self.enabled} - {name}
+        if names is not None and enabled:
+            names.add(name)
+        return replace(
+            self,
+            enabled=None if names is None else tuple(sorted(names)),
+            disabled=tuple(sorted(disabled)),
+        )
+
+
+def settings_file() -> Path:
+    """Return the path of the file."""
+    return home() / FILE
+
+
+def read_settings() -> PluginSettings:
+    """Read the file; all plugins are enabled if there is none.
+
+    Raises:
+        VerificationError: the file is not YAML, or has an unknown key or a value of the wrong type.
+        UsageError: the file cannot be read.
+    """
+    path = settings_file()
+    if not os.path.lexists(path):
+        return PluginSettings()
+    try:
+        return msgspec.convert(read_yaml(path) or {}, PluginSettings)
+    except SourceError as error:
+        raise UsageError(error.what) from error
+    except msgspec.ValidationError as error:
+        raise VerificationError(
+            f"{path}: {error}", "it has lists of names, under enabled and disabled"
+        ) from error
+
+
+def write_settings(settings: PluginSettings) -> None:
+    """Write the file."""
+    import yaml
+
+    values = {name: names for name, names in msgspec.to_builtins(settings).items() if names}
+    if settings.enabled is not None:
+        values["enabled"] = list(settings.enabled)
+    text = yaml.safe_dump({name: list(names) for name, names in values.items()})
+    settings_file().parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(settings_file(), text.encode())

@@ -290,7 +290,7 @@ def _distillation(
 ) -> ConfigDict:
     """Return the settings of ``distillation`` that the recipe determines."""
     settings: ConfigDict = msgspec.to_builtins(recipe)
-    fields = ("objective_weight", "terms", "init_layers", "freeze")
+    fields = ("objective_weight", "terms", "init_layers", "freeze", "replacement")
     values = {"recipe": name, **{field: settings[field] for field in fields}}
     if student.reference is not None:
         values["init_layers"] = None

@@ -163,7 +163,8 @@ class Distillation(TrainingObjective):
     def forward(self, model: Any, batch: "Mapping[str, Tensor]") -> DistillationOutputs:
         """Run the student and its teachers."""
         layers = {side: _layers(self.comparisons, side) for side in ("student", "teacher")}
-        teachers = [teacher.view(batch, layers["teacher"]) for teacher in self.teachers]
+        compared = self.teachers if self.comparisons else ()
+        teachers = [teacher.view(batch, layers["teacher"]) for teacher in compared]
         main = self.base.models_to_save(model.student)["model"].module
         student = run_model(
             model.student, main, self.base, batch, layers["student"], self.needs_head

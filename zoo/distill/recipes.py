@@ -11,7 +11,7 @@ import msgspec
 from zoo.data.readers.glue import PREFIX, glue_task
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
-from zoo.families.distillation import DistillationRecipe, Stage, Term
+from zoo.families.distillation import DistillationRecipe, Replacement, Stage, Term
 from zoo.plugins import recipes_of_plugins
 from zoo.training.config.overrides import ConfigDict, deep_merge, read_config_file
 from zoo.training.config.schema import validate_config
@@ -93,6 +93,21 @@ SHARED = (
                 },
             ),
         },
+    ),
+    DistillationRecipe(
+        name="theseus",
+        source="Xu et al. 2020, arXiv:2002.02925, section 3, and run_glue.py of the released code",
+        replacement=Replacement(rate=0.1, increment=0.0006),
+        init_layers="first",
+        settings={  # the example of the released code, for MRPC
+            "num_train_epochs": 50.0,
+            "batch_size": 32,
+            "max_seq_len": 128,
+            "warmup_ratio": 0.0,
+            "optimizer": {"learning_rate": 2e-5, "weight_decay": 0.0, "bias_correction": True},
+            "lr_scheduler": {"name": "linear"},
+        },
+        data="labelled",
     ),
     DistillationRecipe(
         name="patient",

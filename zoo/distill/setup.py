@@ -20,6 +20,7 @@ from zoo.distill.caching import CacheCallback, with_cache
 from zoo.distill.comparisons import LogitsComparison, ModelShape, bind_terms
 from zoo.distill.initial_weights import copy_teacher_weights
 from zoo.distill.objective import Distillation, PairedExample
+from zoo.distill.replacement import ModuleReplacing, require_replaceable, train_layers_alone
 from zoo.distill.teacher import Teacher
 from zoo.errors import UsageError
 from zoo.families.base import Family
@@ -125,6 +126,9 @@ class DistillSetup(RunSetup):
         freeze(main, distillation.freeze)
         for cached in self._cached_teachers():
             cached.open()
+        if distillation.replacement is not None:
+            require_replaceable(self.family, main, self.objective.teachers[0])
+            train_layers_alone(model, main)
 
     def callbacks(self, run: Path) -> list[Callback]:
         """See ``RunSetup``."""
@@ -228,7 +232,9 @@ def _objective(
     shapes = [model_shape(c.family, c.config, task_objective, task=task) for c in checkpoints]
     student = model_shape(base.family, base.model_config, task_objective, task=task)
     comparisons = bind_terms(settings.terms, task_objective, student, shapes)
-    needs_head = any(isinstance(comparison, LogitsComparison) for comparison in comparisons)
+    needs_head = settings.replacement is not None or any(
+        isinstance(comparison, LogitsComparison) for comparison in comparisons
+    )
     teachers = []
     for reference, checkpoint in zip(settings.teachers, checkpoints, strict=True):
         if needs_head:
@@ -242,7 +248,10 @@ def _objective(
         teachers.append(Teacher(reference, checkpoint, objective, dtype, needs_head))
     if settings.cache_teacher is not None:
         teachers = with_cache(teachers, comparisons, base, settings)
-    return Distillation(base.objective, settings.objective_weight, comparisons, teachers)
+    parts = (base.objective, settings.objective_weight, comparisons, teachers)
+    if settings.replacement is None:
+        return Distillation(*parts)
+    return ModuleReplacing(*parts, replacement=settings.replacement, seed=base.config.seed)
 
 
 def model_shape(

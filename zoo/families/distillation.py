@@ -81,6 +81,29 @@ class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ValueError("relations is empty")
 
 
+class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Progressive module replacing; see ``zoo.distill.replacement``.
+
+    Attributes:
+        rate: probability that a layer of the student replaces its group in the first step.
+        increment: what is added to it in each step, up to a probability of 1.
+    """
+
+    rate: float = 0.1
+    increment: float = 0.0006
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            ValueError: a number is out of its range.
+        """
+        if not 0 < self.rate <= 1 or not 0 <= self.increment < math.inf:
+            raise ValueError(
+                f"rate is {self.rate} and increment {self.increment}, not in (0, 1] and 0 or more"
+            )
+
+
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A stage of a recipe: a run that begins with the model of the stage before.
 
@@ -108,6 +131,8 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         data: data that the recipe is for: text, labelled data, or either.
         student_depth: number of layers of a student of a family, as a fraction of the teacher's.
         freeze: names of modules of the student that are not trained.
+        replacement: layers of the student replace groups of the teacher's in training, with this
+            probability, and are trained alone; ``None`` for a student of its own.
         settings: settings of the run, nested, that replace those of the family's recipe or preset.
         stages: name -> stage, in order, each with terms of its own; empty for a single run.
     """
@@ -117,6 +142,7 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     objective_weight: float = 1.0
     terms: dict[str, Term] = msgspec.field(default_factory=dict)
     init_layers: LayerMap | None = "spread"
+    replacement: Replacement | None = None
     data: Literal["any", "text", "labelled"] = "any"
     student_depth: float = 0.5
     freeze: tuple[str, ...] = ()

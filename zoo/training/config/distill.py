@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from zoo.families.distillation import LayerMap, Term
+from zoo.families.distillation import LayerMap, Replacement, Term
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.schema import TrainConfig
 
@@ -17,7 +17,7 @@ class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         teachers: references to the teachers; of several, the probabilities are averaged.
         recipe: name of the recipe, or file, that the defaults are from.
         stage: name of the stage of the recipe; ``None`` for a recipe without stages.
-        objective_weight, terms, init_layers, freeze: see ``DistillationRecipe``.
+        objective_weight, terms, init_layers, freeze, replacement: see ``DistillationRecipe``.
         teacher_dtype: dtype of the teachers' weights and computation.
         cache_teacher: directory in which the teacher's outputs are kept, to be read where its
             inputs repeat; ``None`` for none.
@@ -31,6 +31,7 @@ class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     terms: dict[str, Term] = msgspec.field(default_factory=dict)
     init_layers: LayerMap | None = None
     freeze: tuple[str, ...] = ()
+    replacement: Replacement | None = None
     teacher_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     cache_teacher: str | None = None
     cache_top_k: int = 64

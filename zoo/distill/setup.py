@@ -238,7 +238,7 @@ def _objective(
     teachers = []
     for reference, checkpoint in zip(settings.teachers, checkpoints, strict=True):
         if needs_head:
-            _require_head(reference, checkpoint, base)
+            require_head(reference, checkpoint, base)
         objective = base.objective
         if isinstance(base, FineTuneSetup):
             objective = _teacher_task(base, checkpoint)
@@ -275,8 +275,13 @@ def model_shape(
     )
 
 
-def _require_head(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None:
+def require_head(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None:
     """Check that a teacher has the head whose logits are compared.
+
+    Args:
+        reference: reference to the teacher, for messages.
+        checkpoint: its checkpoint.
+        base: setup of the student's run.
 
     Raises:
         UsageError: it has another, or other labels.

@@ -48,9 +48,7 @@ class Teacher:
     @property
     def digest(self) -> dict[str, str]:
         """BLAKE3 of each file of weights."""
-        files = self.checkpoint.manifest.files
-        names = [path.name for path in self.checkpoint.weight_files()] or [WEIGHTS]
-        return {name: files[name].blake3 for name in names if name in files}
+        return weights_digest(self.checkpoint)
 
     @torch.no_grad()
     def view(self, batch: Mapping[str, Tensor], layers: Mapping[str, set[int]]) -> ModelView:
@@ -69,6 +67,13 @@ class Teacher:
             return run_model(
                 self.model, self.model, self.objective, inputs, layers, self.needs_head
             )
+
+
+def weights_digest(checkpoint: Checkpoint) -> dict[str, str]:
+    """Return BLAKE3 of each file of weights, as the manifest of a checkpoint has them."""
+    files = checkpoint.manifest.files
+    names = [path.name for path in checkpoint.weight_files()] or [WEIGHTS]
+    return {name: files[name].blake3 for name in names if name in files}
 
 
 def teacher_batch(batch: Mapping[str, Tensor], config: Any) -> dict[str, Tensor]:

@@ -36,7 +36,7 @@ def keep_median(path: Path, runs: Sequence[Path]) -> Path:
     values = {run.name: _values(history.best or {}) for run, history in histories.items()}
     names = list(dict.fromkeys(name for numbers in values.values() for name in numbers))
     summary = {
-        name: _spread([numbers[name] for numbers in values.values() if name in numbers])
+        name: spread([numbers[name] for numbers in values.values() if name in numbers])
         for name in names
     }
     content = {"median_run": middle.name, "metrics": summary, "runs": values}
@@ -51,5 +51,6 @@ def _values(evaluation: Mapping[str, Any]) -> dict[str, float]:
     return {"loss": evaluation["loss"], **evaluation["metrics"], "step": evaluation["step"]}
 
 
-def _spread(values: Sequence[float]) -> dict[str, float]:
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Return the median and the range of values."""
     return {"median": statistics.median(values), "lowest": min(values), "highest": max(values)}

@@ -81,7 +81,7 @@ def measure(
     Raises:
         VerificationError: the outputs of two sessions differ.
     """
-    inputs = _inputs(checkpoint, batch_size, seq_len, seed)
+    inputs = random_batch(checkpoint, batch_size, seq_len, seed)
     outputs = [session.run(inputs) for session in sessions]
     differences = [_difference(outputs[0], output, inputs) for output in outputs]
     for session, difference in zip(sessions, differences, strict=True):
@@ -90,24 +90,45 @@ def measure(
                 f"{session.backend} differs from {sessions[0].backend} by {difference:.1e} of "
                 "the largest magnitude: a comparison of their speed would mean nothing"
             )
-    times: list[list[float]] = [[] for _ in sessions]
-    with progress("measuring", iterations + WARM_UP) as advance:
-        for iteration in range(iterations + WARM_UP):
-            for session, seconds in zip(sessions, times, strict=True):
-                start = time.perf_counter()
-                session.run(inputs)
-                if iteration >= WARM_UP:
-                    seconds.append(time.perf_counter() - start)
-            advance(1)
+    times = time_in_turn([(session, inputs) for session in sessions], iterations)
     return [
         Measurement(s.backend, s.device, s.dtype, tuple(seconds), batch_size * seq_len, difference)
         for s, seconds, difference in zip(sessions, times, differences, strict=True)
     ]
 
 
-def _inputs(
-    checkpoint: "Checkpoint", batch_size: int, seq_len: int, seed: int
+def time_in_turn(
+    runs: "Sequence[tuple[Session, dict[str, NDArray[np.int64]]]]", iterations: int
+) -> list[list[float]]:
+    """Return the seconds of each iteration, of sessions that run in turn within each.
+
+    Args:
+        runs: sessions and their inputs.
+        iterations: number of timed iterations, after a warm-up.
+    """
+    times: list[list[float]] = [[] for _ in runs]
+    with progress("measuring", iterations + WARM_UP) as advance:
+        for iteration in range(iterations + WARM_UP):
+            for (session, inputs), seconds in zip(runs, times, strict=True):
+                start = time.perf_counter()
+                session.run(inputs)
+                if iteration >= WARM_UP:
+                    seconds.append(time.perf_counter() - start)
+            advance(1)
+    return times
+
+
+def random_batch(
+    checkpoint: "Checkpoint", batch_size: int, seq_len: int, seed: int = 0
 ) -> "dict[str, NDArray[np.int64]]":
+    """Return random inputs of a model.
+
+    Args:
+        checkpoint: the model.
+        batch_size: number of rows.
+        seq_len: number of tokens per row; the last quarter of every other row is padding.
+        seed: random seed of the tokens.
+    """
     from zoo.families.random_inputs import random_inputs
 
     spec = checkpoint.family.onnx(checkpoint.config, checkpoint.head_name)

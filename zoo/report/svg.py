@@ -1,4 +1,4 @@
-"""Line charts as inline SVG, without scripts; the page's style sheet sets the colours."""
+"""Charts as inline SVG, without scripts; the page's style sheet sets the colours."""
 
 import math
 from collections.abc import Sequence
@@ -46,6 +46,36 @@ def line_chart(title: str, unit: str, lines: Sequence[Series], *, zero: bool = F
     return (
         f"<figure><figcaption>{escape(title)}{_legend(lines)}</figcaption>"
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)} by step">'
+        f"{''.join(drawn)}</svg></figure>"
+    )
+
+
+def scatter_chart(
+    title: str, units: tuple[str, str], points: Sequence[tuple[str, float, float]]
+) -> str:
+    """Return a chart of named points, as an HTML ``figure``; both axes start at zero.
+
+    Args:
+        title: caption of the chart.
+        units: unit of the horizontal and of the vertical axis.
+        points: name and both values of each point; the last is highlighted.
+    """
+    x = Axis.around(0, max(across for _, across, _ in points), 6)
+    y = Axis.around(0, max(value for _, _, value in points), 5)
+    drawn = [_grid(x, y, units[1], units[0])]
+    for number, (name, *values) in enumerate(points, 1):
+        across, down = _place((values[0], values[1]), x, y)
+        colour = "validation" if number == len(points) else "train"
+        end = across > (LEFT + RIGHT) / 2  # the name is left of the point
+        anchor = ' class="end"' if end else ""
+        drawn.append(
+            f'<g class="{colour}"><circle cx="{across:.1f}" cy="{down:.1f}" r="5"/></g>'
+            f'<text x="{across + (-9 if end else 9):.1f}" y="{down + 4:.1f}"{anchor}>'
+            f"{escape(name)}</text>"
+        )
+    return (
+        f"<figure><figcaption>{escape(title)}</figcaption>"
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">'
         f"{''.join(drawn)}</svg></figure>"
     )
 
@@ -163,7 +193,7 @@ def _place(point: Point, x: Axis, y: Axis) -> Point:
     return across, BOTTOM - y.part(point[1]) * (BOTTOM - TOP)
 
 
-def _grid(x: Axis, y: Axis, unit: str) -> str:
+def _grid(x: Axis, y: Axis, unit: str, across_unit: str = "step") -> str:
     drawn = [f'<text x="{LEFT}" y="11" class="unit">{escape(unit)}</text>']
     for value in y.ticks():
         _, down = _place((x.low, value), x, y)
@@ -178,7 +208,9 @@ def _grid(x: Axis, y: Axis, unit: str) -> str:
             f'<text x="{across:.1f}" y="{BOTTOM + 17}" class="middle">{label(value, x.step)}</text>'
         )
     drawn.append(f'<path class="axis" d="M{LEFT} {BOTTOM}H{RIGHT}"/>')
-    drawn.append(f'<text x="{RIGHT}" y="{HEIGHT - 4}" class="end unit">step</text>')
+    drawn.append(
+        f'<text x="{RIGHT}" y="{HEIGHT - 4}" class="end unit">{escape(across_unit)}</text>'
+    )
     return "".join(drawn)
 
 

@@ -36,6 +36,12 @@ def is_seed_directory(path: Path) -> bool:
     return (path / SEEDS).is_file()
 
 
+def seed_directories(path: Path) -> list[Path]:
+    """Return the directories of the runs of a directory that ``train_seeds`` made."""
+    record = read_json_record(path / SEEDS, SeedRecord)
+    return [path / f"{SEED_PREFIX}{seed}" for seed in record.seeds]
+
+
 def train_seeds(
     values: Mapping[str, Any],
     overrides: Mapping[str, Any],

@@ -1,13 +1,18 @@
 """The command ``zoo distill``."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from zoo.cli import output
 from zoo.cli.options import common_options, seed_option
 from zoo.cli.training.options import config_file, overrides_from_options
-from zoo.cli.training.runs import RunRequest, run_command, runs_options
+from zoo.cli.training.runs import RunRequest, runs_options, train_runs
+
+if TYPE_CHECKING:
+    from zoo.training.logging.scores import Scores
 
 # option -> path of the setting
 SETTINGS = {
@@ -83,6 +88,19 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
 @click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Override any setting."
 )
+@click.option("--no-score", is_flag=True, help="Do not compare the student with its teacher.")
+@click.option(
+    "--score-backend",
+    multiple=True,
+    type=click.Choice(["cpu", "cuda", "onnx"]),
+    help="Backend whose speed is measured; may be repeated.",
+)
+@click.option(
+    "--min-retention",
+    type=click.FloatRange(0, min_open=True),
+    metavar="R",
+    help="Exit code 3 if the student keeps less of its teacher's quality, such as 0.95.",
+)
 @seed_option
 @runs_options
 @common_options
@@ -94,6 +112,8 @@ def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
     """
     if file is None and not options["teacher"] and options["resume"] is None:
         raise click.UsageError("name a teacher and a student, or give --resume RUN", ctx)
+    if options["no_score"] and (options["min_retention"] is not None or options["score_backend"]):
+        raise click.UsageError("--no-score leaves nothing to measure or to require", ctx)
     from zoo.distill.runs import DISTILL
 
     request = RunRequest.from_options(
@@ -102,7 +122,91 @@ def command(ctx: click.Context, /, file: str | None, **options: Any) -> None:
         overrides=overrides_from_options(ctx, SETTINGS, options),
         file=config_file(file),
     )
-    run_command(ctx, DISTILL, request)
+    paths = train_runs(ctx, DISTILL, request)
+    if paths is None:
+        return
+    if "runs" in paths:
+        _finish_seeds(ctx, Path(paths["runs"]), request, options)
+    else:
+        _finish(ctx, paths, request, options)
+
+
+def _finish(
+    ctx: click.Context, paths: dict[str, str], request: RunRequest, options: dict[str, Any]
+) -> None:
+    """Score a run, and print its paths and scores."""
+    from zoo.training.logging.scores import score_header, score_rows
+
+    value: dict[str, Any] = dict(paths)
+    lines = [f"{name}: {path}" for name, path in paths.items()]
+    scores = _score([Path(paths["run"])], request, options)
+    for score in scores:
+        value["scores"] = _as_json(score)
+        lines += ["", *output.table(score_rows(score), score_header(score))]
+    output.result(value, lines, as_json=request.as_json)
+    _require(ctx, scores, options["min_retention"])
+
+
+def _finish_seeds(
+    ctx: click.Context, path: Path, request: RunRequest, options: dict[str, Any]
+) -> None:
+    """Score the runs of several seeds, and print median and range."""
+    from zoo.distill.runs import summarize_seeds
+    from zoo.finetune.runs import MODEL, SUMMARY
+    from zoo.training.seeds import seed_directories
+
+    runs = seed_directories(path)
+    scores = _score(runs, request, options)
+    summary = summarize_seeds(path, runs, scores)
+    paths = {"runs": path, "model": path / MODEL, "summary": path / SUMMARY}
+    value: dict[str, Any] = {name: str(place) for name, place in paths.items()}
+    lines = [f"{name}: {place}" for name, place in paths.items()]
+    if scores:
+        by_run = zip(runs, scores, strict=True)
+        value["scores"] = {run.name: _as_json(score) for run, score in by_run}
+        rows = [(name, *(f"{v:.4f}" for v in values.values())) for name, values in summary.items()]
+        lines += ["", *output.table(rows, ("", "median", "lowest", "highest"))]
+    output.result(value, lines, as_json=request.as_json)
+    middle = sorted(scores, key=lambda score: score.retention or 0)[(len(scores) - 1) // 2 :][:1]
+    _require(ctx, middle, options["min_retention"])
+
+
+def _score(runs: Sequence[Path], request: RunRequest, options: dict[str, Any]) -> "list[Scores]":
+    """Return the scores of runs; none with ``--no-score``."""
+    from zoo.distill.score import score_run
+
+    if options["no_score"]:
+        return []
+    return [
+        score_run(
+            run,
+            device=request.device,
+            backends=options["score_backend"],
+            offline=request.offline,
+        )
+        for run in runs
+    ]
+
+
+def _require(ctx: click.Context, scores: "Sequence[Scores]", least: float | None) -> None:
+    """Exit with code 3 if a student keeps less than ``--min-retention``."""
+    from zoo.distill.score import require_retention
+    from zoo.errors import VerificationError
+
+    if least is None:
+        return
+    try:
+        for score in scores:
+            require_retention(score, least)
+    except VerificationError as error:
+        output.fail(error.what, error.hint, error.exit_code, ())
+        ctx.exit(error.exit_code)
+
+
+def _as_json(scores: "Scores") -> Any:
+    import msgspec
+
+    return msgspec.to_builtins(scores)
 
 
 def settings_file(ctx: click.Context, file: str | None) -> dict[str, Any]:

@@ -103,6 +103,25 @@ def run_command(
         finish_seeds: function of the directory of several runs and of their directories, called in
             the main process when all have ended; it returns further paths to print.
     """
+    paths = train_runs(ctx, kind, request, finish_seeds)
+    if paths is not None:
+        result(paths, [f"{name}: {path}" for name, path in paths.items()], as_json=request.as_json)
+
+
+def train_runs(
+    ctx: click.Context,
+    kind: "RunKind",
+    request: RunRequest,
+    finish_seeds: Callable[[Path, list[Path]], dict[str, str]] | None = None,
+) -> dict[str, str] | None:
+    """Start or resume a run, or several; return their paths, in the main process alone.
+
+    Args:
+        ctx: see ``run_command``, as the others.
+        kind: kind of the run.
+        request: settings, paths and device.
+        finish_seeds: called when several runs have ended.
+    """
     from zoo.errors import Interrupted
     from zoo.training.distributed.context import DistContext
 
@@ -115,8 +134,7 @@ def run_command(
         raise Interrupted("another process of the run ended", "its own message says why") from error
     finally:
         dist.destroy()
-    if dist.is_main_process:
-        result(paths, [f"{name}: {path}" for name, path in paths.items()], as_json=request.as_json)
+    return paths if dist.is_main_process else None
 
 
 def _train(

@@ -1,8 +1,8 @@
 """``report.html``: the report of a run in one self-contained file.
 
 The template is ``zoo/report/templates/run.html``. Its values are from ``config.yaml``,
-``run.json``, ``metrics.jsonl`` and ``performance.jsonl`` of the run's directory, as far as they
-exist.
+``run.json``, ``metrics.jsonl``, ``performance.jsonl`` and ``scores.json`` of the run's directory,
+as far as they exist.
 """
 
 import math
@@ -17,6 +17,7 @@ from zoo.report import html
 from zoo.report.svg import Point, Series, line_chart
 from zoo.training.logging.jsonl import Record
 from zoo.training.logging.run_history import SETTINGS, RunHistory
+from zoo.training.logging.scores import Scores, score_chart, score_header, score_rows
 
 REPORT = "report.html"
 SPLITS = ("train", "validation")
@@ -48,6 +49,7 @@ def _values(history: RunHistory) -> dict[str, Any]:
         "loss_charts": list(_loss_charts(history)),
         "course_charts": list(_course_charts(history)),
         "validation": _validation(history),
+        "scores": _scores(history.scores),
         "command": shlex.join(history.manifest.get("command") or ()),
         "settings": history.config_text.strip(),
         "settings_file": SETTINGS,
@@ -156,6 +158,26 @@ def _validation(history: RunHistory) -> dict[str, Any] | None:
         "best_name": "the lowest loss" if history.best_name == "lowest" else history.best_name,
         "interval": interval,
         "count": f"{len(records):,}",
+    }
+
+
+def _scores(scores: Scores | None) -> dict[str, Any] | None:
+    """Return the section of a distilled model; ``None`` without scores."""
+    if scores is None:
+        return None
+    note = f"{scores.data}, {scores.rows:,} rows; latency of one row of {scores.seq_len} tokens"
+    retention = scores.retention
+    quality = (
+        ""
+        if retention is None
+        else f"{retention:.1%} of the teacher's quality by {scores.metric}; "
+    )
+    chart = score_chart(scores)
+    return {
+        "note": f"{quality}{note}, tokens/s in batches of {scores.batch_size}",
+        "header": score_header(scores),
+        "rows": score_rows(scores),
+        "charts": [] if chart is None else [chart],
     }
 
 

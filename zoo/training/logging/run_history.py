@@ -9,6 +9,7 @@ from zoo.io.json import read_json_object
 from zoo.io.limits import MAX_YAML_BYTES
 from zoo.io.yaml import parse_yaml
 from zoo.training.logging.jsonl import PERFORMANCE_FILE, Record, read_jsonl
+from zoo.training.logging.scores import Scores, read_scores
 
 SETTINGS, MANIFEST = "config.yaml", "run.json"
 
@@ -25,6 +26,7 @@ class RunHistory:
         validation: evaluation records of ``metrics.jsonl``.
         performance: records of ``performance.jsonl``, by step.
         seconds: duration of the run, over all its processes.
+        scores: scores of a distilled model; ``None`` without ``scores.json``.
     """
 
     config: Record
@@ -34,6 +36,7 @@ class RunHistory:
     validation: list[Record]
     performance: list[Record]
     seconds: float
+    scores: Scores | None = None
 
     @property
     def best(self) -> Record | None:
@@ -83,6 +86,7 @@ class RunHistory:
                 {r["step"]: r for r in speed}.values(), key=lambda record: record["step"]
             ),
             seconds=sum(record.get("seconds", 0) for record in speed),
+            scores=read_scores(run),
         )
 
 

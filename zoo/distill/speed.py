@@ -1,0 +1,86 @@
+"""Latency and throughput of a student beside its teachers, on the backends at hand."""
+
+import logging
+import statistics
+from collections.abc import Sequence
+
+from zoo.checkpoint import Checkpoint
+from zoo.errors import ZooError
+from zoo.export.session import open_or_export
+from zoo.inference import Session
+from zoo.inference.bench import default_seq_len, random_batch, time_in_turn
+from zoo.nn.devices import cuda_problem
+from zoo.training.logging.scores import Speed
+
+LOG = logging.getLogger("zoo")
+BATCH_SIZE = 8  # rows of the batches of throughput
+ITERATIONS, SLOW_ITERATIONS = 20, 5
+SLOW = 0.5  # seconds of one batch, from which on fewer are timed
+
+
+def default_backends(*, graphs: bool) -> list[str]:
+    """Return the names of the backends to measure: ``cpu``, ``cuda`` where there is one.
+
+    Args:
+        graphs: also ``onnx``, whose graphs may have to be exported first.
+    """
+    cuda = [] if cuda_problem() else ["cuda"]
+    return ["cpu", *cuda, *(["onnx"] if graphs else [])]
+
+
+def shared_seq_len(checkpoints: Sequence[Checkpoint]) -> int:
+    """Return the number of tokens per row: 128, or the lowest limit of the models."""
+    return min(default_seq_len(checkpoint) for checkpoint in checkpoints)
+
+
+def measure_speeds(checkpoints: Sequence[Checkpoint], backends: Sequence[str]) -> list[list[Speed]]:
+    """Time models on the same backends, in turn within each iteration.
+
+    A backend on which a model cannot run is left out, with a note.
+
+    Args:
+        checkpoints: the models.
+        backends: names of the backends.
+
+    Returns:
+        The speeds of each model.
+    """
+    seq_len, columns = shared_seq_len(checkpoints), []
+    for backend in backends:
+        try:
+            sessions = [open_or_export(checkpoint, backend) for checkpoint in checkpoints]
+        except ZooError as error:
+            LOG.info("speed on %s is not measured: %s", backend, error.what)
+            continue
+        columns.append(_speeds(checkpoints, sessions, seq_len))
+    return [list(column) for column in zip(*columns, strict=True)] or [[] for _ in checkpoints]
+
+
+def _speeds(
+    checkpoints: Sequence[Checkpoint], sessions: Sequence[Session], seq_len: int
+) -> list[Speed]:
+    """Return the speed of each model on one backend."""
+    latencies, rates = (_medians(checkpoints, sessions, rows, seq_len) for rows in (1, BATCH_SIZE))
+    return [
+        Speed(
+            backend=session.backend,
+            device=session.device,
+            dtype=session.dtype,
+            latency=latency,
+            tokens_per_second=BATCH_SIZE * seq_len / seconds,
+        )
+        for session, latency, seconds in zip(sessions, latencies, rates, strict=True)
+    ]
+
+
+def _medians(
+    checkpoints: Sequence[Checkpoint], sessions: Sequence[Session], rows: int, seq_len: int
+) -> list[float]:
+    """Return the median seconds of a batch of each model."""
+    runs = [
+        (session, random_batch(checkpoint, rows, seq_len))
+        for checkpoint, session in zip(checkpoints, sessions, strict=True)
+    ]
+    (first,) = zip(*time_in_turn(runs, 1), strict=True)
+    iterations = ITERATIONS if sum(first) < SLOW else SLOW_ITERATIONS
+    return [statistics.median(seconds) for seconds in time_in_turn(runs, iterations)]

@@ -1,0 +1,190 @@
+"""``scores.json``: scores of a distilled model and its teachers, and their table."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from zoo.io.json import JsonStruct, read_json_record
+from zoo.report.svg import scatter_chart
+
+SCORES = "scores.json"
+LOWER_IS_BETTER = ("loss", "perplexity", "mse", "kl")
+
+
+class Speed(JsonStruct, kw_only=True):
+    """Speed of a model on a backend.
+
+    Attributes:
+        backend: name of the backend.
+        device: device it ran on.
+        dtype: dtype of the computation.
+        latency: median seconds of a batch of one row.
+        tokens_per_second: tokens per second in the median batch of ``Scores.batch_size`` rows.
+    """
+
+    backend: str
+    device: str
+    dtype: str
+    latency: float
+    tokens_per_second: float
+
+
+class ModelScore(JsonStruct, kw_only=True):
+    """Scores of one model.
+
+    Attributes:
+        reference: reference to the model.
+        files: BLAKE3 of its files of weights.
+        metrics: name -> value on the held-out data; none for a model without the head.
+        agreement: share of the predictions that are those of the first teacher.
+        kl: mean KL divergence of the model from the first teacher, in nats per prediction.
+        parameters: number of parameters.
+        bytes: size of the files of weights.
+        speed: speed by backend.
+    """
+
+    reference: str
+    files: dict[str, str]
+    metrics: dict[str, float] = msgspec.field(default_factory=dict)
+    agreement: float | None = None
+    kl: float | None = None
+    parameters: int
+    bytes: int
+    speed: list[Speed] = msgspec.field(default_factory=list)
+
+
+class Scores(JsonStruct, kw_only=True):
+    """``scores.json``.
+
+    Attributes:
+        zoo: version of the package that measured.
+        data: what the metrics are measured on.
+        rows: number of rows of it.
+        metric: metric whose retention is ``retention``; ``None`` where none can be compared.
+        retention: what the student keeps of the first teacher's quality, see ``retained``.
+        student: scores of the student.
+        teachers: scores of the teachers, in the order of the settings.
+        seq_len: tokens per row of the measurements of speed.
+        batch_size: rows of the measurements of throughput.
+        threads: CPU threads.
+    """
+
+    zoo: str
+    data: str
+    rows: int
+    metric: str | None = None
+    retention: float | None = None
+    student: ModelScore
+    teachers: list[ModelScore]
+    seq_len: int
+    batch_size: int
+    threads: int
+
+
+def read_scores(run: Path) -> Scores | None:
+    """Return the scores of a run; ``None`` if it was not scored.
+
+    Raises:
+        VerificationError: the file is damaged.
+    """
+    path = run / SCORES
+    return read_json_record(path, Scores) if path.is_file() else None
+
+
+def retained(name: str, teacher: float | None, student: float | None) -> float | None:
+    """Return the part of a teacher's quality that its student has.
+
+    It is student / teacher, or teacher / student where a lower value is better, such as a loss.
+
+    Args:
+        name: name of the metric.
+        teacher: value of the teacher.
+        student: value of the student.
+
+    Returns:
+        The ratio; ``None`` where a value is missing, or is not positive, so that a ratio has no
+        meaning.
+    """
+    if teacher is None or student is None or min(teacher, student) < 0:
+        return None
+    over, under = (teacher, student) if name in LOWER_IS_BETTER else (student, teacher)
+    return over / under if under > 0 and math.isfinite(over / under) else None
+
+
+def score_header(scores: Scores) -> tuple[str, ...]:
+    """Return the header of ``score_rows``."""
+    count = len(scores.teachers)
+    numbered = [f"teacher {number + 1}" for number in range(count)]
+    return ("", *(numbered if count > 1 else ["teacher"]), "student", "student / teacher")
+
+
+def score_rows(scores: Scores) -> list[tuple[str, ...]]:
+    """Return the rows of a table of scores: name, value of each model, and ratio."""
+    models = [*scores.teachers, scores.student]
+    rows = [*_quality_rows(models)]
+    parameters = [model.parameters for model in models]
+    rows.append(("parameters", *(f"{n:,}" for n in parameters), _ratio(parameters)))
+    sizes = [model.bytes for model in models]
+    rows.append(("weights, MB", *(f"{size / 1e6:,.1f}" for size in sizes), _ratio(sizes)))
+    return [*rows, *_speed_rows(models)]
+
+
+def score_chart(scores: Scores) -> str | None:
+    """Return a figure of quality against latency; ``None`` where either is missing."""
+    models = [*scores.teachers, scores.student]
+    names = [*(score_header(scores)[1:-1])]
+    metric = scores.metric
+    if metric is None or not scores.student.speed:
+        return None
+    points = [
+        (name, model.speed[0].latency * 1e3, model.metrics[metric])
+        for name, model in zip(names, models, strict=True)
+        if metric in model.metrics
+    ]
+    label = metric.replace("_", " ")
+    better = "lower" if metric in LOWER_IS_BETTER else "higher"
+    backend = scores.student.speed[0].backend
+    title = f"{label[:1].upper()}{label[1:]} against latency"
+    return scatter_chart(title, (f"ms, {backend}", f"{label}, {better} is better"), points)
+
+
+def _quality_rows(models: Sequence[ModelScore]) -> Iterator[tuple[str, ...]]:
+    first, student = models[0], models[-1]
+    names = dict.fromkeys(name for model in models for name in model.metrics)
+    for name in names:
+        values = [model.metrics.get(name) for model in models]
+        part = retained(name, first.metrics.get(name), student.metrics.get(name))
+        retention = "" if part is None else f"{part:.1%} retained"
+        yield (name.replace("_", " "), *(_number(value) for value in values), retention)
+    for label, values in (
+        ("agreement", [model.agreement for model in models]),
+        ("KL from the teacher", [model.kl for model in models]),
+    ):
+        if any(value is not None for value in values):
+            yield (label, *(_number(value) for value in values), "")
+
+
+def _speed_rows(models: Sequence[ModelScore]) -> Iterator[tuple[str, ...]]:
+    for number, speed in enumerate(models[-1].speed):
+        column = [model.speed[number] for model in models]
+        times, rates = [s.latency for s in column], [s.tokens_per_second for s in column]
+        yield (
+            f"latency, ms, {speed.backend}",
+            *(f"{time * 1e3:.2f}" for time in times),
+            _ratio(times),
+        )
+        yield (f"tokens/s, {speed.backend}", *(f"{rate:,.0f}" for rate in rates), _times(rates))
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _ratio(values: Sequence[float]) -> str:
+    return f"{values[-1] / values[0]:.1%}" if values[0] else ""
+
+
+def _times(values: Sequence[float]) -> str:
+    return f"{values[-1] / values[0]:.2f} x" if values[0] else ""

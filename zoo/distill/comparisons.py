@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from zoo.distill import terms
 from zoo.distill.layer_maps import resolve_layers
-from zoo.distill.recipes import WITHOUT_PROBABILITIES
 from zoo.distill.token_masks import attention_pairs, first_tokens, real_tokens
 from zoo.distill.top_logits import TopLogits, divergence, number_of_classes
 from zoo.errors import UsageError
@@ -84,7 +83,12 @@ class Comparison(ABC):
 
     Raises:
         UsageError: the term does not apply to these models.
+
+    Attributes:
+        needs_head: whether outputs of the head are compared.
     """
+
+    needs_head: ClassVar[bool] = False
 
     def __init__(
         self, name: str, term: Term, student: ModelShape, teachers: Sequence[ModelShape]
@@ -132,6 +136,8 @@ class LogitsComparison(Comparison):
         logits_per_count: see ``TrainingObjective``.
         on_text: whether the objective is one on text, not on labelled data.
     """
+
+    needs_head: ClassVar[bool] = True
 
     def __init__(self, *args: Any, of: str, objective: TrainingObjective) -> None:
         self.of, self.logits_per_count = of, objective.logits_per_count
@@ -208,6 +214,13 @@ class LogitsError(LogitsComparison):
         return terms.logits_error(terms.dense(logits, columns), mean)
 
 
+def linear_map(term: Term, student: ModelShape, teacher: ModelShape) -> nn.Module | None:
+    """Return a new linear map from a student's width to its teacher's, if a term has one."""
+    if student.hidden_size == teacher.hidden_size and term.projection == "auto":
+        return None
+    return nn.Linear(student.hidden_size, teacher.hidden_size)
+
+
 class HiddenComparison(Comparison):
     """Base class of terms over hidden states of layers, of tokens of text."""
 
@@ -222,10 +235,7 @@ class HiddenComparison(Comparison):
 
     def projection(self) -> nn.Module | None:
         """See ``Comparison``: one map for all layers, as in TinyBERT's released code."""
-        widths = self.student.hidden_size, self.teachers[0].hidden_size
-        if widths[0] == widths[1] and self.term.projection == "auto":
-            return None
-        return nn.Linear(*widths)
+        return linear_map(self.term, self.student, self.teachers[0])
 
     def tokens(self, batch: Mapping[str, Tensor]) -> Tensor:
         """Return which tokens are compared, (rows, tokens), bool."""
@@ -401,68 +411,3 @@ class Relations(AttentionComparison):
                 scores = [terms.relation_scores(qkv[index], self.heads) for qkv in (mine, other)]
                 sums.append(terms.attention_divergence(scores[0], scores[1], pairs))
         return sum(sums[1:], sums[0]) / len(self.term.relations)
-
-
-KINDS: Mapping[str, type[Comparison]] = {
-    "kl": KLDivergence,
-    "logits-mse": LogitsError,
-    "hidden-mse": HiddenError,
-    "hidden-cosine": HiddenCosine,
-    "first-token-mse": FirstTokenError,
-    "attention-mse": AttentionScoresError,
-    "attention-kl": AttentionDivergence,
-    "relations": Relations,
-}
-
-
-def bind_terms(
-    settings: Mapping[str, Term],
-    objective: TrainingObjective,
-    student: ModelShape,
-    teachers: Sequence[ModelShape],
-) -> list[Comparison]:
-    """Return the comparisons of a recipe's terms.
-
-    A term over logits becomes one comparison for each loss term of the objective.
-
-    Args:
-        settings: name -> term.
-        objective: the student's objective.
-        student: sizes of the student.
-        teachers: sizes of the teachers.
-
-    Raises:
-        UsageError: a term does not apply to these models.
-    """
-    comparisons: list[Comparison] = []
-    for name, term in settings.items():
-        kind = KINDS[term.kind]
-        if not term.weight:
-            continue
-        if name in objective.loss_weights:
-            raise UsageError(
-                f"terms.{name} has the name of a loss of {objective.name}", "rename it"
-            )
-        if not issubclass(kind, LogitsComparison):
-            comparisons.append(kind(name, term, student, teachers))
-            continue
-        _require_probabilities(name, term, objective)
-        names = objective.scored_terms
-        for of in names:
-            full = f"{name}-{of}" if len(names) > 1 else name
-            comparisons.append(kind(full, term, student, teachers, of=of, objective=objective))
-    return comparisons
-
-
-def _require_probabilities(name: str, term: Term, objective: TrainingObjective) -> None:
-    """Check that a divergence compares probabilities.
-
-    Raises:
-        UsageError: the outputs of the task are none.
-    """
-    problem = getattr(objective, "problem", None)
-    if term.kind == "kl" and problem in WITHOUT_PROBABILITIES:
-        raise UsageError(
-            f"terms.{name}: kl compares probabilities of classes, and {objective.name} has none",
-            f"--set distillation.terms.{name}.kind=logits-mse compares the outputs themselves",
-        )

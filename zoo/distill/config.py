@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from zoo.distill.recipes import adapt_to_data, find_recipe, select_stage, with_stage_changes
+from zoo.distill.recipes import (
+    SENTENCES,
+    adapt_to_data,
+    find_recipe,
+    select_stage,
+    with_stage_changes,
+)
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
 from zoo.families.config import Config
@@ -75,10 +81,13 @@ def build_config(
         raise UsageError("the settings name no student", "name one with --student")
     family = _student_family(str(name), teacher, offline=offline)
     distillation = requested.get("distillation") or {}
-    labelled, task = "task" in requested, requested.get("task")
+    labelled = "task" in requested
     recipe_name, recipe = find_recipe(distillation.get("recipe"), family, labelled=labelled)
+    if recipe.data == SENTENCES:
+        requested, labelled = sentence_settings(requested, teacher), True
     stage, stages = distillation.get("stage"), distillation.get("stages") or {}
-    recipe = adapt_to_data(select_stage(with_stage_changes(recipe, stages), stage), task)
+    recipe = select_stage(with_stage_changes(recipe, stages), stage)
+    recipe = adapt_to_data(recipe, requested.get("task"))
     distillation = {key: value for key, value in distillation.items() if key != "stages"}
     of_stage = (stages.get(stage) or {}).get("settings") or {}
     requested = deep_merge({**requested, "distillation": distillation}, of_stage)
@@ -90,6 +99,25 @@ def build_config(
     tiny = student.size == "tiny" and not labelled  # has settings of its own
     settings = {} if tiny else recipe.settings
     return _validated(deep_merge(defaults, settings), requested, offline=offline)
+
+
+def sentence_settings(requested: ConfigDict, teacher: "Checkpoint") -> ConfigDict:
+    """Return the settings of a run on sentences: with the teacher's pooling, and ``--data``."""
+    from zoo.tokenizers.pooling import Pooling
+
+    data = dict(requested.get("data") or {})
+    for name, option in (("train", "paths"), ("eval", "eval_paths")):
+        if files := data.pop(option, None):
+            data[name] = files
+    pooling = teacher.model.pooling or Pooling()
+    options = {
+        "pooling": pooling.mode,
+        "normalize": pooling.normalize,
+        "lowercase": pooling.lowercase,
+    }
+    longest = {} if pooling.max_tokens is None else {"max_seq_len": pooling.max_tokens}
+    defaults = {"task": SENTENCES, "task_args": options, **longest}
+    return deep_merge(defaults, requested) | {"data": data}
 
 
 def requested_recipe(requested: ConfigDict, *, offline: bool) -> DistillationRecipe:

@@ -1,6 +1,6 @@
 """Correspondence of a student's layers and its teacher's, counted from 0."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -38,10 +38,49 @@ def resolve_layers(layers: LayerMap, student: int, teacher: int) -> list[tuple[i
     return [(_index(a, student, "student"), _index(b, teacher, "teacher")) for a, b in pairs]
 
 
+# number of the teacher's layers -> of the student's -> the teacher's layers. Others than these are
+# spread, or of sentence encoders uniform.
+TABLES: Mapping[str, Mapping[int, Mapping[int, tuple[int, ...]]]] = {
+    # model_distillation.py of sentence-transformers
+    "embeddings": {
+        12: {
+            1: (5,),
+            2: (3, 7),
+            3: (3, 7, 11),
+            4: (1, 4, 7, 10),
+            6: (0, 2, 4, 6, 8, 10),
+            8: (0, 1, 3, 4, 6, 7, 9, 10),
+        }
+    },
+    # Shleifer and Rush 2020, arXiv:2010.13002, and make_student.py of transformers' examples
+    "seq2seq": {
+        6: {2: (0, 5), 3: (0, 2, 5), 4: (0, 1, 3, 5)},
+        12: {
+            2: (0, 6),
+            3: (0, 6, 11),
+            4: (0, 4, 8, 11),
+            6: (0, 2, 4, 7, 9, 11),
+            9: (0, 1, 2, 4, 5, 7, 9, 10, 11),
+        },
+        16: {
+            2: (0, 15),
+            3: (0, 8, 15),
+            4: (0, 5, 10, 15),
+            6: (0, 3, 6, 9, 12, 15),
+            8: (0, 2, 4, 6, 8, 10, 12, 15),
+            9: (0, 1, 3, 5, 7, 9, 11, 13, 15),
+            12: (0, 1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15),
+        },
+    },
+}
+
+
 def _teacher_layers(layers: str, student: int, teacher: int) -> Iterator[int]:
-    if layers == "first":
+    if listed := TABLES.get(layers, {}).get(teacher, {}).get(student):
+        yield from listed
+    elif layers == "first":
         yield from range(student)
-    elif layers == "spread":  # 12 layers to 6: 0, 2, 4, 7, 9, 11
+    elif layers in ("spread", "seq2seq"):  # 12 layers to 6: 0, 2, 4, 7, 9, 11
         yield from np.linspace(0, teacher - 1, student).round().astype(int).tolist()
     else:
         groups = [(number + 1) * teacher // student - 1 for number in range(student)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
-from zoo.distill.comparisons import Comparison, LogitsComparison, ModelView
+from zoo.distill.comparisons import Comparison, ModelView
 from zoo.distill.teacher import PREFIX, Teacher, run_model
 from zoo.families.base import Family
 from zoo.families.config import Config
@@ -95,7 +95,7 @@ class Distillation(TrainingObjective):
         self.config = base.config
         self.uses_all_parameters = bool(base_weight)
         self.needs_head = bool(base_weight) or any(
-            isinstance(comparison, LogitsComparison) for comparison in comparisons
+            comparison.needs_head for comparison in comparisons
         )
         if self.needs_head:  # otherwise it is not trained, and has no metrics
             self.metric_for_best_model = base.metric_for_best_model

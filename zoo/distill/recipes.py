@@ -16,6 +16,7 @@ from zoo.plugins import recipes_of_plugins
 from zoo.training.config.overrides import ConfigDict, deep_merge, read_config_file
 from zoo.training.config.schema import validate_config
 
+SENTENCES = "sentences"  # the task of recipes without labels
 WITHOUT_PROBABILITIES = ("regression", "multi_label_classification")  # problems of tasks
 TRANSFORMER_LAYERS = {  # Jiao et al. 2020, arXiv:1909.10351, equations 7 to 9
     "attention": Term(kind="attention-mse", layers="uniform"),
@@ -108,6 +109,21 @@ SHARED = (
             "lr_scheduler": {"name": "linear"},
         },
         data="labelled",
+    ),
+    DistillationRecipe(
+        name="embeddings",
+        # not as there: a student of another width learns a linear map, the teacher has no PCA
+        source="Reimers and Gurevych, model_distillation.py of sentence-transformers",
+        objective_weight=0.0,
+        terms={"embeddings": Term(kind="embeddings", reduction="elements")},
+        init_layers="embeddings",
+        data="sentences",
+        settings={
+            "num_train_epochs": 1.0,
+            "batch_size": 64,
+            "warmup_ratio": 0.1,
+            "optimizer": {"name": "adamw", "learning_rate": 1e-4, "eps": 1e-6},
+        },
     ),
     DistillationRecipe(
         name="patient",
@@ -208,6 +224,8 @@ def adapt_to_data(recipe: DistillationRecipe, task: str | None) -> DistillationR
             f"the recipe {recipe.name} is for labelled data",
             "name a task with --task, and its data with --train",
         )
+    if (recipe.data == SENTENCES) != (task == SENTENCES):
+        raise UsageError(f"{SENTENCES} are for recipes of embeddings, such as `embeddings`")
     if recipe.data == "text" and task is not None:
         raise UsageError(
             f"the recipe {recipe.name} is for text without labels",

@@ -15,9 +15,10 @@ from torch import nn
 from zoo.checkpoint import Checkpoint, load_text_tokenizer
 from zoo.convert.on_first_use import resolve_checkpoint
 from zoo.data.tokenizer import ExistingTokenizer
+from zoo.distill.bind import bind_terms
 from zoo.distill.cached_teacher import CachedTeacher
 from zoo.distill.caching import CacheCallback, with_cache
-from zoo.distill.comparisons import LogitsComparison, ModelShape, bind_terms
+from zoo.distill.comparisons import ModelShape
 from zoo.distill.initial_weights import copy_teacher_weights
 from zoo.distill.objective import Distillation, PairedExample
 from zoo.distill.replacement import ModuleReplacing, require_replaceable, train_layers_alone
@@ -233,7 +234,7 @@ def _objective(
     student = model_shape(base.family, base.model_config, task_objective, task=task)
     comparisons = bind_terms(settings.terms, task_objective, student, shapes)
     needs_head = settings.replacement is not None or any(
-        isinstance(comparison, LogitsComparison) for comparison in comparisons
+        comparison.needs_head for comparison in comparisons
     )
     teachers = []
     for reference, checkpoint in zip(settings.teachers, checkpoints, strict=True):
@@ -389,9 +390,7 @@ def _with_teacher_rows(base: FineTuneSetup, objective: Distillation) -> FineTune
     task = cast(FineTuning, objective.teachers[0].objective)
     splits = read_splits(task_type(base.config.task), base.config, announce=False)
     rows = [task.rows(samples, encoders[0]) for samples in splits]
-    aligned = objective.head not in OF_TOKENS and all(
-        isinstance(c, LogitsComparison) for c in objective.comparisons
-    )
+    aligned = objective.head not in OF_TOKENS and all(c.needs_head for c in objective.comparisons)
     pairs = zip((base.train_rows, base.eval_rows), rows, strict=True)
     train, evaluation = (_pair(first, second, aligned=aligned) for first, second in pairs)
     return replace(base, train_rows=train, eval_rows=evaluation)

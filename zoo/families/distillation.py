@@ -13,9 +13,11 @@ import msgspec
 # ``uniform``: layer i of the student learns from the last layer of the i-th of equal groups of the
 # teacher's. ``last``: the last from the last. ``first``: layer i from layer i. ``spread``: the
 # first from the first, the last from the last, and those between evenly. ``skip``: ``uniform``
-# without the last layer. Or pairs of a student's and a teacher's layer.
+# without the last layer. ``embeddings`` and ``seq2seq``: the tables of ``zoo.distill.layer_maps``,
+# by numbers of layers. Or pairs of a student's and a teacher's layer.
 LayerMap: TypeAlias = (
-    Literal["uniform", "last", "first", "spread", "skip"] | tuple[tuple[int, int], ...]
+    Literal["uniform", "last", "first", "spread", "skip", "embeddings", "seq2seq"]
+    | tuple[tuple[int, int], ...]
 )
 TermKind: TypeAlias = Literal[
     "kl",
@@ -26,8 +28,9 @@ TermKind: TypeAlias = Literal[
     "attention-mse",
     "attention-kl",
     "relations",
+    "embeddings",
 ]
-HEADS = ("kl", "logits-mse")  # the kinds that compare outputs of a head
+HEADS = ("kl", "logits-mse", "embeddings")  # the kinds that compare outputs of a head
 
 
 class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -128,7 +131,7 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         terms: name -> term that compares student and teacher.
         init_layers: layers of the teacher whose weights the student's layers begin with, with the
             embeddings and the head; ``None`` for new weights. A reference as student keeps its own.
-        data: data that the recipe is for: text, labelled data, or either.
+        data: data that the recipe is for: text, labelled data, sentences, or text and labels.
         student_depth: number of layers of a student of a family, as a fraction of the teacher's.
         freeze: names of modules of the student that are not trained.
         replacement: layers of the student replace groups of the teacher's in training, with this
@@ -143,7 +146,7 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     terms: dict[str, Term] = msgspec.field(default_factory=dict)
     init_layers: LayerMap | None = "spread"
     replacement: Replacement | None = None
-    data: Literal["any", "text", "labelled"] = "any"
+    data: Literal["any", "text", "labelled", "sentences"] = "any"
     student_depth: float = 0.5
     freeze: tuple[str, ...] = ()
     settings: dict[str, Any] = msgspec.field(default_factory=dict)

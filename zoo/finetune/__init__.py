@@ -42,11 +42,14 @@ TASKS = {
 }
 
 
+DISTILLATION_TASKS = {"sentences": "zoo.finetune.tasks.sentences:Sentences"}  # without a loss
+
+
 def task_type(name: str) -> "type[FineTuning]":
     """Return the class of a task.
 
     Raises:
         UsageError: no task has that name; the nearest is named.
     """
-    targets = {task: target for task, (target, _) in TASKS.items()}
+    targets = {task: target for task, (target, _) in TASKS.items()} | DISTILLATION_TASKS
     return import_named(targets, name, "task of fine-tuning")  # type: ignore[no-any-return]

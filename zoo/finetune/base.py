@@ -50,6 +50,7 @@ class FineTuning(TrainingObjective):
         UsageError: the task has no metric or option of a name in ``run``.
 
     Attributes:
+        needs_teacher: whether the task has no loss, and is for distillation alone.
         problem: problem type in the model's configuration; ``None`` for none.
         default_metric: metric that selects the best checkpoint.
         lower_is_better: names of the metrics of which a lower value is better.
@@ -58,6 +59,7 @@ class FineTuning(TrainingObjective):
         options: options of that type.
     """
 
+    needs_teacher: ClassVar[bool] = False
     problem: ClassVar[Problem | None] = None
     default_metric: ClassVar[str] = "loss"
     lower_is_better: ClassVar[tuple[str, ...]] = ("loss", "mse", "perplexity")

@@ -42,6 +42,8 @@ def build_config(
     if requested["task"].startswith(PREFIX):
         requested = _glue_settings(requested)
     task = task_type(requested["task"])
+    if task.needs_teacher and struct_type is FineTuneConfig:
+        raise UsageError(f"{task.name} are learned from a teacher alone", "see `zoo distill`")
     if not (requested.get("data") or {}).get("train"):
         raise UsageError("the settings name no training data", "name a file with --train")
     if "family" not in requested:

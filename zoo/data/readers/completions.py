@@ -1,6 +1,6 @@
 """Reader of texts for causal language models: documents, or prompts with completions."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,7 +62,7 @@ def read_completions(
 
 
 def _documents(file: Path, text: str) -> Iterator[Completion]:
-    if _suffix(file.suffixes) in TABLES:
+    if suffix_of(file) in TABLES:
         for location, values in read_rows(file, [text]):
             yield Completion(None, require_text(values[text], f"{location}: {text}"), location)
         return
@@ -70,9 +70,9 @@ def _documents(file: Path, text: str) -> Iterator[Completion]:
         yield Completion(None, document, f"{file}, document {number}")
 
 
-def _suffix(suffixes: Sequence[str]) -> str:
-    """Return the suffix of a file's format, without that of a compression."""
-    known = [suffix.lower() for suffix in suffixes if suffix.lower() not in COMPRESSED]
+def suffix_of(file: Path) -> str:
+    """Return the suffix of a file's format in lower case, without that of a compression."""
+    known = [suffix.lower() for suffix in file.suffixes if suffix.lower() not in COMPRESSED]
     return known[-1] if known else ""
 
 

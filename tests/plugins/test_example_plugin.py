@@ -3,12 +3,7 @@
 Every command is a separate process that finds the plugin by its distribution's metadata.
 """
 
-import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +12,7 @@ import pytest
 import torch
 import transformers
 
-from tests import warm
+from tests.plugins.installed import Installed
 from zoo.data.corpus_cache import SAMPLE
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "example-plugin"
@@ -41,47 +36,9 @@ RUN = {
 TEXTS = ("a bad <mask> c", "<mask>", " ".join("abcdefgh" * 20) + " <mask>")
 
 
-class Installed:
-    """Installation of the plugin in a separate directory, and working directories."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.source, self.site = folder, folder / "source", folder / "site"
-        leftovers = shutil.ignore_patterns("build", "*.egg-info", "__pycache__", ".*")
-        shutil.copytree(EXAMPLE, self.source, ignore=leftovers)
-        options = ("--quiet", "--disable-pip-version-check", "--no-index", "--no-deps")
-        target = ("--no-build-isolation", "--target", self.site)
-        self.python("pip", "install", *options, *target, self.source)
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Environment variables with the plugin on the path."""
-        home = {"PYTHONPATH": str(self.site), "ZOO_HOME": str(self.folder / "home")}
-        return {**home, "ZOO_STRICT_PLUGINS": "1", "OMP_NUM_THREADS": "1"}
-
-    def python(self, module: str, *arguments: object) -> str:
-        """Run a module with the plugin on the path, and return its output."""
-        done = subprocess.run(
-            [sys.executable, "-m", module, *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            env={**os.environ, **self.environment},
-            cwd=self.folder,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def zoo(self, *arguments: object) -> dict[str, Any]:
-        """Run a command, and return the JSON object that it prints."""
-        done = warm.zoo(*arguments, "--json", cwd=self.folder, **self.environment)
-        assert done.returncode == 0, done.stdout + done.stderr
-        result: dict[str, Any] = json.loads(done.stdout)
-        return result
-
-
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    return Installed(tmp_path_factory.mktemp("example"))
+    return Installed(tmp_path_factory.mktemp("example"), EXAMPLE)
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +150,8 @@ def test_pretrained_model_equals_the_reference(plugin: Installed) -> None:
 
 
 def test_code_of_the_page_is_that_of_the_example() -> None:
-    files = [*EXAMPLE.rglob("*.py"), EXAMPLE / "pyproject.toml"]
+    decoders = EXAMPLE.parents[1] / "examples" / "plugins"
+    files = [*EXAMPLE.rglob("*.py"), EXAMPLE / "pyproject.toml", *decoders.rglob("*.py")]
     code = "\n".join(path.read_text("utf-8") for path in files)
     page = EXAMPLE.with_name("add-a-family.md").read_text("utf-8")
     blocks = re.findall(r"```(?:python|toml)\n(.*?)```", page, re.DOTALL)

@@ -17,6 +17,7 @@ from zoo.families.random_inputs import random_inputs
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+    from torch.overrides import TorchFunctionMode
 
     from zoo.weights import WeightMap
 
@@ -221,12 +222,39 @@ def _run_reference(
     """Return the reference's outputs and hidden states, the decoder's after the encoder's."""
     import torch
 
-    with torch.no_grad():
+    with torch.no_grad(), _keep_float64():
         outputs = model(**inputs, output_hidden_states=True)
     states = outputs.get("hidden_states")
     if states is None:  # without the embeddings of the decoder, which ours does not record
         states = (*outputs.encoder_hidden_states, *outputs.decoder_hidden_states[1:])
     return named_outputs(outputs, names), states
+
+
+def _keep_float64() -> "TorchFunctionMode":
+    """Return a mode in which a softmax of float64 is computed in float64.
+
+    Some of the reference's models ask for float32, whatever the dtype of their scores is.
+    """
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class KeepFloat64(TorchFunctionMode):
+        def __torch_function__(
+            self,
+            func: Any,
+            types: Sequence[type],
+            args: tuple[Any, ...] = (),
+            kwargs: dict[str, Any] | None = None,
+        ) -> Any:
+            kwargs = dict(kwargs or {})
+            if kwargs.get("dtype") is torch.float32 and args and _is_float64(args[0]):
+                kwargs["dtype"] = torch.float64
+            return func(*args, **kwargs)
+
+    def _is_float64(value: Any) -> bool:
+        return isinstance(value, torch.Tensor) and value.dtype is torch.float64
+
+    return KeepFloat64()
 
 
 def named_outputs(outputs: Mapping[str, Any], names: Sequence[str]) -> "dict[str, Tensor]":

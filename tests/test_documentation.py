@@ -19,7 +19,8 @@ PAGES = sorted(
     )
     if path.name != "CHANGELOG.md"  # it names what was removed
 )
-LOCAL_FILES = ("zoo.json", "zoo.lock")  # files of a model and of a project, not Python names
+# files of a model and of a project, and a group of entry points: no Python names
+LOCAL_FILES = ("zoo.json", "zoo.lock", "zoo.api2")
 FOREIGN = re.compile(r"torchrun|srun|SBATCH|rdzv|signals-to-handle|mypy|tests\.fuzz")
 
 

@@ -2,7 +2,7 @@
 
 Each layer of the student stands for a group of successive layers of the teacher. In each step of
 training, a layer replaces its group with a probability that rises to 1, from where the student is
-trained alone. As in the released code (run_glue.py of BERT-of-Theseus), the student's layers alone
+trained alone. As in the released code (run_glue.py), the student's layers alone
 are trained, also those that had no part in a step, whose gradients are zeros. Not as there: dropout
 of the teacher's layers is off, and one draw counts for a whole step.
 """

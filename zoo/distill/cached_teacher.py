@@ -149,20 +149,22 @@ class CachedView(ModelView):
         return self.values[f"logits:{term}:{'all' if everywhere else 'predicted'}"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CachedTeacher(Teacher):
     """A teacher whose outputs are kept.
 
     Attributes:
+        source: the teacher that computes missing outputs.
         cache: the cache.
         outputs: the outputs.
     """
 
+    source: Teacher
     cache: TeacherCache
     outputs: tuple[CachedOutput, ...]
 
     def open(self) -> None:
-        """Open the cache for this process; see ``TeacherCache.open``."""
+        """See ``Teacher``: the cache of this process."""
         initialized = torch.distributed.is_available() and torch.distributed.is_initialized()
         self.cache.open(torch.distributed.get_rank() if initialized else 0)
 
@@ -179,7 +181,7 @@ class CachedTeacher(Teacher):
             for output, rows in zip(self.outputs, locations, strict=True)
         ]
         if any(self.cache.get(key) is None for row in keys for key in row):
-            self._add(super().view(batch, layers), keys, locations)
+            self._add(self.source.view(batch, layers), keys, locations)
         values = {
             output.name: output.decode(self._read(keys_of_rows, rows), device)
             for output, keys_of_rows, rows in zip(self.outputs, keys, locations, strict=True)

@@ -66,15 +66,16 @@ def with_cache(
     header = CacheHeader(
         teacher=teacher.digest,
         dtype=settings.teacher_dtype,
-        backend="torch",
+        backend="onnx" if settings.teacher_backend == "onnx" else "torch",
         outputs=[output.name for output in outputs],
         top_k=outputs[0].top_k,
         classes=outputs[0].columns,
         temperatures=list(outputs[0].temperatures),
     )
     cache = TeacherCache(Path(str(settings.cache_teacher)), header)
-    values: dict[str, Any] = {field.name: getattr(teacher, field.name) for field in fields(teacher)}
-    return [CachedTeacher(**values, cache=cache, outputs=tuple[CachedOutput, ...](outputs))]
+    values: dict[str, Any] = {field.name: getattr(teacher, field.name) for field in fields(Teacher)}
+    cached: tuple[CachedOutput, ...] = tuple(outputs)
+    return [CachedTeacher(**values, source=teacher, cache=cache, outputs=cached)]
 
 
 def _require_repeated_inputs(objective: TrainingObjective) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from zoo.checkpoint import WEIGHTS, load_checkpoint
 from zoo.distill import terms
+from zoo.distill.cached_teacher import CachedTeacher
 from zoo.distill.comparisons import ModelView
 from zoo.distill.setup import DistillSetup, require_head
 from zoo.distill.teacher import Teacher, run_model
@@ -127,11 +128,8 @@ def scored_teachers(setup: DistillSetup) -> list[Teacher | None]:
         except UsageError:
             teachers.append(None)
         else:
-            teachers.append(
-                Teacher(  # without a cache
-                    teacher.reference, teacher.checkpoint, teacher.objective, teacher.dtype, True
-                )
-            )
+            source = teacher.source if isinstance(teacher, CachedTeacher) else teacher
+            teachers.append(replace(source, needs_head=True))
     return teachers
 
 

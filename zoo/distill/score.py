@@ -16,7 +16,6 @@ from zoo.distill.speed import BATCH_SIZE, default_backends, measure_speeds, shar
 from zoo.distill.teacher import weights_digest
 from zoo.errors import VerificationError
 from zoo.finetune.setup import FineTuneSetup
-from zoo.inference.load_model import load_model
 from zoo.io.json import encode_json, read_json_record
 from zoo.io.output.atomic import atomic_write
 from zoo.nn.devices import resolve_device
@@ -133,11 +132,13 @@ def _model_score(
     setup: DistillSetup, reference: str, checkpoint: Checkpoint, result: Evaluation | None
 ) -> ModelScore:
     """Return the scores of a model but for its speed."""
+    files = weights_digest(checkpoint)
+    weights = checkpoint.family.weights(checkpoint.config, checkpoint.head_name)
     score = ModelScore(
         reference=reference,
-        files=weights_digest(checkpoint),
-        parameters=sum(tensor.numel() for tensor in load_model(checkpoint).parameters()),
-        bytes=sum(path.stat().st_size for path in checkpoint.weight_files()),
+        files=files,
+        parameters=sum(math.prod(entry.shape) for entry in weights.entries()),
+        bytes=sum((checkpoint.path / name).stat().st_size for name in files),
     )
     if result is not None:
         score.metrics = _metrics(setup, result)

@@ -18,9 +18,10 @@ from zoo.data.tokenizer import ExistingTokenizer
 from zoo.distill.bind import bind_terms
 from zoo.distill.cached_teacher import CachedTeacher
 from zoo.distill.caching import CacheCallback, with_cache
-from zoo.distill.comparisons import ModelShape
+from zoo.distill.comparisons import Comparison, ModelShape
 from zoo.distill.initial_weights import copy_teacher_weights
 from zoo.distill.objective import Distillation, PairedExample
+from zoo.distill.onnx_teacher import OnnxTeacher, require_onnx
 from zoo.distill.replacement import ModuleReplacing, require_replaceable, train_layers_alone
 from zoo.distill.teacher import Teacher
 from zoo.errors import UsageError
@@ -31,6 +32,7 @@ from zoo.finetune.base import FineTuning
 from zoo.finetune.model import text_tokenizer
 from zoo.finetune.rows import TokenizedRows
 from zoo.finetune.setup import FineTuneSetup, read_splits
+from zoo.nn.devices import resolve_device
 from zoo.objectives.base import Batch, Example, TrainingObjective
 from zoo.training.base import RunSetup
 from zoo.training.callbacks import Callback
@@ -120,13 +122,13 @@ class DistillSetup(RunSetup):
         distillation = self.config.distillation
         main = self.objective.models_to_save(model)["model"].module
         if distillation.init_layers is not None:
-            teacher = self.objective.teachers[0].model
+            teacher = self.objective.teachers[0].initial_model()
             new = copy_teacher_weights(main, teacher, distillation.init_layers)
             if self.announce:
                 _announce(distillation.teachers[0], new)
         freeze(main, distillation.freeze)
-        for cached in self._cached_teachers():
-            cached.open()
+        for any_teacher in self.objective.teachers:
+            any_teacher.open()
         if distillation.replacement is not None:
             require_replaceable(self.family, main, self.objective.teachers[0])
             train_layers_alone(model, main)
@@ -245,14 +247,38 @@ def _objective(
             objective = _teacher_task(base, checkpoint)
         else:
             _require_same_tokens(reference, checkpoint, base)
+        kind, device = _backend(reference, checkpoint, objective, comparisons, settings)
         dtype = getattr(torch, settings.teacher_dtype)
-        teachers.append(Teacher(reference, checkpoint, objective, dtype, needs_head))
+        teachers.append(kind(reference, checkpoint, objective, dtype, needs_head, device))
     if settings.cache_teacher is not None:
         teachers = with_cache(teachers, comparisons, base, settings)
     parts = (base.objective, settings.objective_weight, comparisons, teachers)
     if settings.replacement is None:
         return Distillation(*parts)
     return ModuleReplacing(*parts, replacement=settings.replacement, seed=base.config.seed)
+
+
+def _backend(
+    reference: str,
+    checkpoint: Checkpoint,
+    objective: TrainingObjective,
+    comparisons: Sequence[Comparison],
+    settings: DistillationConfig,
+) -> tuple[type[Teacher], torch.device | None]:
+    """Return the class of a teacher, and its device; ``None`` for that of the student.
+
+    Raises:
+        UsageError: the teacher does not run on the backend of the settings.
+    """
+    backend = settings.teacher_backend
+    if backend == "onnx":
+        require_onnx(reference, checkpoint, objective, comparisons, settings.teacher_dtype)
+        return OnnxTeacher, None
+    if checkpoint.is_export:
+        raise UsageError(
+            f"the teacher {reference} is an ONNX graph", "--teacher-backend onnx runs it"
+        )
+    return Teacher, None if backend == "auto" else torch.device(resolve_device(backend, None).type)
 
 
 def model_shape(

@@ -29,6 +29,7 @@ SETTINGS = {
     "pair": "data.pair",
     "label": "data.label",
     "preset": "preset",
+    "teacher_backend": "distillation.teacher_backend",
     "cache_teacher": "distillation.cache_teacher",
     "max_steps": "max_steps",
     "global_batch_tokens": "global_batch_tokens",
@@ -72,6 +73,11 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
 @click.option("--pair", metavar="COL", help="Column of the second text.")
 @click.option("--label", metavar="COL", help="Column of the label.  [default: label]")
 @click.option("--preset", metavar="NAME", help="Settings of the task, as of zoo finetune.")
+@click.option(
+    "--teacher-backend",
+    type=click.Choice(["auto", "cpu", "cuda", "onnx"]),
+    help="Where the teachers run.  [default: where the student does]",
+)
 @click.option(
     "--cache-teacher", metavar="DIR", help="Keep the teacher's outputs, and read them there."
 )

@@ -19,6 +19,8 @@ class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         stage: name of the stage of the recipe; ``None`` for a recipe without stages.
         objective_weight, terms, init_layers, freeze, replacement: see ``DistillationRecipe``.
         teacher_dtype: dtype of the teachers' weights and computation.
+        teacher_backend: where teachers run: ``cpu``, ``cuda``, ``onnx`` (ONNX Runtime), or ``auto``
+            for the device of the student.
         cache_teacher: directory in which the teacher's outputs are kept, to be read where its
             inputs repeat; ``None`` for none.
         cache_top_k: number of logits that are kept per prediction; all where there are fewer.
@@ -33,6 +35,7 @@ class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     freeze: tuple[str, ...] = ()
     replacement: Replacement | None = None
     teacher_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    teacher_backend: Literal["auto", "cpu", "cuda", "onnx"] = "auto"
     cache_teacher: str | None = None
     cache_top_k: int = 64
 

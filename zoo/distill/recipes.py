@@ -11,7 +11,7 @@ import msgspec
 from zoo.data.readers.glue import PREFIX, glue_task
 from zoo.errors import UsageError, did_you_mean
 from zoo.families.base import Family
-from zoo.families.distillation import DistillationRecipe, Replacement, Stage, Term
+from zoo.families.distillation import DistillationRecipe, Replacement, Stage, Targets, Term
 from zoo.plugins import recipes_of_plugins
 from zoo.training.config.overrides import ConfigDict, deep_merge, read_config_file
 from zoo.training.config.schema import validate_config
@@ -27,6 +27,10 @@ TRANSFORMER_LAYERS = {  # Jiao et al. 2020, arXiv:1909.10351, equations 7 to 9
         reduction="elements",
         projection="always",
     ),
+}
+SHRINK_AND_FINE_TUNE = {  # Shleifer and Rush 2020, the command of the released code
+    "batch_size": 64,
+    "optimizer": {"learning_rate": 3e-4},
 }
 SHARED = (
     DistillationRecipe(
@@ -124,6 +128,22 @@ SHARED = (
             "warmup_ratio": 0.1,
             "optimizer": {"name": "adamw", "learning_rate": 1e-4, "eps": 1e-6},
         },
+    ),
+    DistillationRecipe(
+        name="seq2seq",
+        source="Shleifer and Rush 2020, arXiv:2010.13002, section 4.1, and make_student.py",
+        init_layers="seq2seq",
+        data="labelled",
+        settings=SHRINK_AND_FINE_TUNE,
+    ),
+    DistillationRecipe(
+        name="sequence",
+        source="Kim and Rush 2016, arXiv:1606.07947, section 3.2; Shleifer and Rush 2020",
+        init_layers="seq2seq",
+        data="labelled",
+        targets=Targets(num_beams=5),
+        settings=SHRINK_AND_FINE_TUNE,
+        stages={"fine-tuning": Stage(objective_weight=1.0)},
     ),
     DistillationRecipe(
         name="patient",

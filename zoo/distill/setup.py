@@ -401,6 +401,8 @@ def _with_teacher_rows(base: FineTuneSetup, objective: Distillation) -> FineTune
         UsageError: teachers read different tokens, rows do not correspond, or states of different
             tokens would be compared.
     """
+    if not objective.comparisons:
+        return base
     checkpoints = [teacher.checkpoint for teacher in objective.teachers]
     encoders = [load_text_tokenizer(checkpoint) for checkpoint in checkpoints]
     student = text_tokenizer(base.family, base.model_config, base.run_tokenizer)

@@ -9,11 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zoo.distill.config import requested_recipe
+from zoo.distill.config import requested_recipe, resolve_teacher
+from zoo.distill.targets import require_generation, targets_data, write_targets
 from zoo.errors import Interrupted, UsageError
 from zoo.families.distillation import DistillationRecipe
 from zoo.io.json import JsonStruct, encode_json, read_json_record
 from zoo.io.output.atomic import atomic_directory
+from zoo.training.config.distill import DistillTaskConfig
 from zoo.training.config.overrides import ConfigDict, deep_merge
 from zoo.training.config.schema import errors_naming
 from zoo.training.distributed.context import DistContext
@@ -60,6 +62,9 @@ class StagedKind(RunKind):
         record = StagesRecord(stages=list(recipe.stages), settings=settings, recipe=recipe)
         with errors_naming(file):
             config = self.build_config(stage_settings(None, record, 0), {}, offline=offline)
+            if recipe.targets is not None:
+                assert isinstance(config, DistillTaskConfig), "the recipe is for labelled data"
+                require_generation(config)
         path = Path(dist.broadcast(str(output or free_path(config))))
         if path.exists():
             raise UsageError(f"{path} exists", f"`zoo distill --resume {path}`, or another -o")
@@ -102,6 +107,7 @@ class StagedKind(RunKind):
             run = path / name
             try:
                 if not (run / MANIFEST).is_file():
+                    self._write_targets(path, record, dist, offline=offline)
                     settings = stage_settings(path, record, number)
                     super().train(settings, {}, run, dist, offline=offline)
                 elif not (run / MODEL).is_dir():
@@ -112,6 +118,22 @@ class StagedKind(RunKind):
         if dist.is_main_process and not (path / MODEL).exists():
             os.symlink(Path(run.name, MODEL), path / MODEL)
         return run, path / MODEL
+
+    def _write_targets(
+        self, path: Path, record: StagesRecord, dist: DistContext, *, offline: bool
+    ) -> None:
+        """Let the teacher generate targets, if the recipe has such, in the main process."""
+        if record.recipe.targets is None:
+            return
+        if dist.is_main_process:
+            config = self.build_config(stage_settings(None, record, 0), {}, offline=offline)
+            assert isinstance(config, DistillTaskConfig), "the recipe is for labelled data"
+            teacher = resolve_teacher(record.settings, offline=offline)
+            reference = config.distillation.teachers[0]
+            write_targets(
+                path, config, (reference, teacher), record.recipe.targets, str(dist.device)
+            )
+        dist.barrier()
 
 
 def stage_settings(path: Path | None, record: StagesRecord, number: int) -> ConfigDict:
@@ -127,4 +149,6 @@ def stage_settings(path: Path | None, record: StagesRecord, number: int) -> Conf
         before = path / record.stages[number - 1] / MODEL
         settings = {key: value for key, value in settings.items() if key not in OF_THE_FIRST}
         settings["student"] = {"name": str(before)}
+    if path is not None and record.recipe.targets is not None:
+        settings = {**settings, "data": targets_data(path)}
     return deep_merge(settings, {"distillation": {"stage": name}})

@@ -107,6 +107,19 @@ class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             )
 
 
+class Targets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Generation of target sequences by the teacher; see ``zoo.distill.targets``.
+
+    Attributes:
+        num_beams, max_new_tokens, length_penalty: see
+            ``zoo.inference.generation.config.GenerationConfig``.
+    """
+
+    num_beams: int = 5
+    max_new_tokens: int = 128
+    length_penalty: float = 1.0
+
+
 class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A stage of a recipe: a run that begins with the model of the stage before.
 
@@ -136,6 +149,8 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         freeze: names of modules of the student that are not trained.
         replacement: layers of the student replace groups of the teacher's in training, with this
             probability, and are trained alone; ``None`` for a student of its own.
+        targets: settings with which the teacher generates the targets of the first stage; ``None``
+            for those of the data.
         settings: settings of the run, nested, that replace those of the family's recipe or preset.
         stages: name -> stage, in order, each with terms of its own; empty for a single run.
     """
@@ -146,6 +161,7 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     terms: dict[str, Term] = msgspec.field(default_factory=dict)
     init_layers: LayerMap | None = "spread"
     replacement: Replacement | None = None
+    targets: Targets | None = None
     data: Literal["any", "text", "labelled", "sentences"] = "any"
     student_depth: float = 0.5
     freeze: tuple[str, ...] = ()

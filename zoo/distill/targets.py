@@ -1,0 +1,153 @@
+"""Sequence-level distillation: a teacher's output sequences as the targets of a student.
+
+Kim and Rush 2016, "Sequence-Level Knowledge Distillation" (arXiv:1606.07947), section 3.2: the
+student is trained on the best hypothesis of the teacher's beam search. Student and teacher need no
+common vocabulary, as targets are texts.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from blake3 import blake3
+
+from zoo.checkpoint import Checkpoint, load_text_tokenizer
+from zoo.data.readers.completions import Completion
+from zoo.data.readers.text_to_text import TextToText
+from zoo.errors import UsageError
+from zoo.families.distillation import Targets
+from zoo.finetune import task_type
+from zoo.finetune.setup import read_splits
+from zoo.inference import open_session
+from zoo.inference.processing.records import as_records
+from zoo.inference.tasks import make_task
+from zoo.io.digests.files import FileDigest
+from zoo.io.json import JsonStruct, encode_json
+from zoo.io.output.atomic import atomic_directory
+from zoo.training.config.finetune import FineTuneConfig
+from zoo.training.config.overrides import ConfigDict
+
+LOG = logging.getLogger("zoo")
+FOLDER, TRAIN, EVAL, RECORD = "targets", "train.jsonl", "eval.jsonl", "targets.json"
+TASKS = {"seq2seq": "seq2seq", "causal-lm": "generate"}  # of fine-tuning -> of inference
+SOURCE, TARGET = "source", "target"
+
+
+class TargetsRecord(JsonStruct):
+    """``targets.json``: how the targets were made.
+
+    Attributes:
+        teacher: reference to the teacher.
+        weights: digests of its files.
+        generation: settings of generation.
+        files: digests of the files of targets.
+        empty: number of sources without a target, which are left out.
+    """
+
+    teacher: str
+    weights: dict[str, str]
+    generation: dict[str, Any]
+    files: dict[str, FileDigest]
+    empty: int
+
+
+def targets_data(path: Path) -> ConfigDict:
+    """Return the settings of data that was written to the directory of a run."""
+    files = {"train": TRAIN, "eval": EVAL}
+    named = {split: [str(path / FOLDER / name)] for split, name in files.items()}
+    return {**named, "text": SOURCE, "label": TARGET, "prefix": ""}
+
+
+def write_targets(
+    path: Path,
+    config: FineTuneConfig,
+    teacher: tuple[str, Checkpoint],
+    settings: Targets,
+    device: str,
+) -> None:
+    """Generate the targets of the training data, unless they are there.
+
+    The evaluation keeps its targets. Samples of several data sets become those of one.
+
+    Args:
+        path: directory of the run.
+        config: configuration of a run on the original data.
+        teacher: reference to the teacher, and its checkpoint.
+        settings: settings of generation.
+        device: device of the teacher.
+
+    Raises:
+        UsageError: the task has no target texts, or the teacher's head does not generate them.
+    """
+    if (path / FOLDER).is_dir():
+        return
+    reference, checkpoint = teacher
+    task = require_generation(config)
+    samples, held_out = read_splits(task_type(config.task), config, announce=True)
+    sources = [source_of(sample) for sample in samples]
+    LOG.info("generating %s targets by %s", f"{len(sources):,}", reference)
+    session = open_session(checkpoint, "cuda" if device.startswith("cuda") else "cpu")
+    options = msgspec.to_builtins(settings)
+    tokenizer = load_text_tokenizer(checkpoint)
+    results = make_task(task, checkpoint, session, tokenizer=tokenizer, **options).run(
+        as_records(sources)
+    )
+    pairs = [(s, r["generated"]) for s, r in zip(sources, results, strict=True)]
+    full = [(source, target) for source, target in pairs if target.strip()]
+    if not full:
+        raise UsageError(f"the teacher {reference} generates nothing", "give a trained teacher")
+    contents = {
+        TRAIN: _json_lines(full),
+        EVAL: _json_lines((source_of(sample), target_of(sample)) for sample in held_out),
+    }
+    record = TargetsRecord(
+        teacher=reference,
+        weights={name: file.blake3 for name, file in checkpoint.manifest.files.items()},
+        generation=options,
+        files={
+            name: FileDigest(bytes=len(content), blake3=blake3(content).hexdigest())
+            for name, content in contents.items()
+        },
+        empty=len(pairs) - len(full),
+    )
+    _write(path / FOLDER, {**contents, RECORD: encode_json(record)})
+
+
+def require_generation(config: FineTuneConfig) -> str:
+    """Return the task of inference that generates targets.
+
+    Raises:
+        UsageError: the task of a run has no target texts.
+    """
+    if config.task not in TASKS or (config.task == "causal-lm" and config.data.label is None):
+        raise UsageError(
+            f"{config.task} has no target texts that a teacher could write",
+            "--task seq2seq, or --task causal-lm with prompts and --label for their completions",
+        )
+    return TASKS[config.task]
+
+
+def source_of(sample: Any) -> str:
+    """Return the text that a target is generated for."""
+    if isinstance(sample, TextToText):
+        return sample.source
+    assert isinstance(sample, Completion), "the task reads one of the two"
+    return sample.prompt or ""
+
+
+def target_of(sample: Any) -> str:
+    """Return the target of the data."""
+    return str(sample.target if isinstance(sample, TextToText) else sample.text)
+
+
+def _json_lines(pairs: Iterable[tuple[str, str]]) -> bytes:
+    rows = [{SOURCE: source, TARGET: target} for source, target in pairs]
+    return b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+
+
+def _write(path: Path, files: Mapping[str, bytes]) -> None:
+    with atomic_directory(path) as staging:
+        for name, content in files.items():
+            (staging / name).write_bytes(content)

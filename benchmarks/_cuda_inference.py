@@ -40,7 +40,7 @@ def make_models(folder: Path, *, smoke: bool) -> None:
     ).make(lambda: [text])
     (folder / "encoder" / "tokenizer.json").write_bytes(trained.json)
     words = {"unk_token": "[UNK]", "pad_token": "[PAD]", "mask_token": "[MASK]"}
-    transformers.PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    transformers.PreTrainedTokenizerFast(
         tokenizer_file=str(folder / "encoder" / "tokenizer.json"),
         **words,
         cls_token="[CLS]",

@@ -208,7 +208,7 @@ def peer_collator(setup: TrainSetup) -> Callable[[Sequence[Item]], Item]:
     if hasattr(setup.objective, "source_target_pairs"):
         return lambda items: {k: torch.stack([item[k] for item in items]) for k in items[0]}
     special = setup.corpus.record.tokenizer.special
-    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    tokenizer = PreTrainedTokenizerFast(
         tokenizer_file=str(setup.corpus.path / "tokenizer.json"),
         **{f"{role}_token": token for role, token in special.items()},
     )

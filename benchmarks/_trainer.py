@@ -39,7 +39,7 @@ def trainer_speed(
         tokens.append(count_tokens(batch))
         return batch
 
-    class Clock(transformers.TrainerCallback):
+    class Clock(transformers.TrainerCallback):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
             if state.global_step in (warm_up, warm_up + steps):
                 if torch.cuda.is_available():

@@ -143,7 +143,7 @@ def _trainer(
 ) -> dict[str, float]:
     import transformers
 
-    tokenizer = transformers.PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_file=str(corpus / "tokenizer.json"),
         pad_token="[PAD]",
         mask_token="[MASK]",

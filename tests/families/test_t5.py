@@ -184,9 +184,7 @@ def test_layers_of_encoder_and_decoder_are_compared() -> None:
 )
 def test_buckets_are_the_references(count: int, longest: int, bidirectional: bool) -> None:
     away = torch.arange(-longest, longest + 1)
-    theirs: Tensor = T5Attention._relative_position_bucket(  # type: ignore[no-untyped-call]
-        away, bidirectional, count, longest
-    )
+    theirs: Tensor = T5Attention._relative_position_bucket(away, bidirectional, count, longest)
     assert list(buckets(count, longest, bidirectional)) == theirs.tolist()
 
 

@@ -137,7 +137,7 @@ def test_adafactor_is_that_of_transformers() -> None:
     ours, theirs = model(), model()
     config = make_config("adafactor", weight_decay=0.0, min_dim_size_to_factor=1)
     updates(ours, config, range(STEPS))
-    reference: Any = transformers.Adafactor(  # type: ignore[no-untyped-call]
+    reference: Any = transformers.Adafactor(
         theirs.parameters(), lr=1.0, scale_parameter=True, relative_step=False, warmup_init=False
     )
     for step in range(STEPS):

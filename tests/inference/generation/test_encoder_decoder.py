@@ -97,7 +97,7 @@ def reference_texts(
     name: str, model: Any, inputs: Mapping[str, Tensor], end: int, **options: Any
 ) -> list[list[int]]:
     reference: Any = reference_model(FAMILY, CONFIGS[name], "seq2seq-lm", model.state_dict())
-    settings = transformers.GenerationConfig(  # type: ignore[no-untyped-call]
+    settings = transformers.GenerationConfig(
         eos_token_id=end,
         pad_token_id=PAD,
         decoder_start_token_id=START,

@@ -24,7 +24,7 @@ def reference_texts(
     model: Any, inputs: Mapping[str, Tensor], end: int = END, **options: Any
 ) -> list[list[int]]:
     """Return the reference library's continuations of prompts, cut after the end token."""
-    settings = transformers.GenerationConfig(  # type: ignore[no-untyped-call]
+    settings = transformers.GenerationConfig(
         eos_token_id=end, pad_token_id=PAD, do_sample=False, **options
     )
     ids = inputs["input_ids"]

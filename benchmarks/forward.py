@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from benchmarks._common import Timing, alternate, machine, table, versions
 from zoo.conformance.hf_reference import Difference, named_outputs, reference_model
 from zoo.families.random_inputs import random_inputs, randomize_weights
+from zoo.nn.skip_init import init_empty_weights
 from zoo.plugins import get_family
 
 MODELS = {  # name -> family, size and head
@@ -58,7 +59,7 @@ def measure(name: str, shapes: list[tuple[int, ...]], rounds: int) -> list[list[
     family_name, size, head = MODELS[name]
     family = get_family(family_name)
     config = family.sizes()[size]
-    with torch.device("meta"):
+    with init_empty_weights():
         model = family.model(config, head)
     model = model.to_empty(device="cpu").eval().requires_grad_(False)
     randomize_weights(model)

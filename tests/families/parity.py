@@ -25,12 +25,13 @@ from zoo.families.base import Family
 from zoo.families.random_inputs import random_inputs, randomize_weights
 from zoo.hub.source import CheckpointDir
 from zoo.io.tensors.formats import TensorInfo
+from zoo.nn.skip_init import init_empty_weights
 
 NOTHING: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
 
 def random_model(family: Family, config: Any, head: str) -> nn.Module:
-    with torch.device("meta"):
+    with init_empty_weights():
         model = family.model(config, head)
     model = model.double().to_empty(device="cpu").eval()
     randomize_weights(model)
@@ -151,7 +152,7 @@ def published(family: Family, config: Any, head: str) -> dict[str, TensorInfo]:
 
 def count(family: Family, config: Any, head: str) -> int:
     """Count the parameters of a model, and check that its weight rules name as many."""
-    with torch.device("meta"):
+    with init_empty_weights():
         model = family.model(config, head)
     total = sum(parameter.numel() for parameter in model.parameters())
     assert family.weights(config, head).parameters() == total

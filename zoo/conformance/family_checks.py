@@ -28,6 +28,7 @@ from zoo.families.random_inputs import CHOICES, axis_lengths, random_inputs, ran
 from zoo.finetune import task_type
 from zoo.io.tensors.formats import TensorInfo
 from zoo.nn.generation import GenerationMixin
+from zoo.nn.skip_init import SkipInit, init_empty_weights
 from zoo.weights import match_tensors
 
 LENGTHS = (7, 3, 1)  # tokens of the rows of a batch
@@ -76,7 +77,8 @@ class FamilyChecks:
 
     def model(self, head: str, dtype: torch.dtype = torch.float64) -> nn.Module:
         """Return a model in evaluation mode with random weights."""
-        model = self.family.model(self.config, head).to(dtype).eval()
+        with SkipInit():
+            model = self.family.model(self.config, head).to(dtype).eval()
         randomize_weights(model)
         return model
 
@@ -131,7 +133,7 @@ class FamilyChecks:
     def check_rules_cover_parameters(self, size: str, head: str) -> None:
         """Check that the rules fill exactly the tensors of the model, with their shapes."""
         config = self.family.sizes()[size]
-        with torch.device("meta"):
+        with init_empty_weights():
             state_dict = self.family.model(config, head).state_dict()
         mappings = self.family.weights(config, head).entries()
         ruled = {mapping.target: mapping.shape for mapping in mappings}

@@ -153,6 +153,8 @@ def reference_model(
         ModuleNotFoundError: the reference library is not installed.
         VerificationError: its model does not take exactly the tensors that the rules give.
     """
+    from zoo.nn.skip_init import SkipInit
+
     library = importlib.import_module(REFERENCE)
     kind = getattr(library, family.architecture(config, head))
     weights = hub_state(family.weights(config, head), state)
@@ -160,15 +162,16 @@ def reference_model(
     shown = bars.is_progress_bar_enabled()
     bars.disable_progress_bar()
     try:
-        model, loading = kind.from_pretrained(
-            None,
-            config=kind.config_class(**family.to_hf(config)),
-            state_dict=weights,
-            dtype=next(iter(weights.values())).dtype,
-            attn_implementation="eager",  # the plain formula, not the kernel that ours calls
-            output_loading_info=True,
-            **_parts(kind, family.onnx(config, head).outputs),
-        )
+        with SkipInit():
+            model, loading = kind.from_pretrained(
+                None,
+                config=kind.config_class(**family.to_hf(config)),
+                state_dict=weights,
+                dtype=next(iter(weights.values())).dtype,
+                attn_implementation="eager",  # the plain formula, not the kernel that ours calls
+                output_loading_info=True,
+                **_parts(kind, family.onnx(config, head).outputs),
+            )
     finally:
         if shown:
             bars.enable_progress_bar()

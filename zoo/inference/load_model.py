@@ -1,15 +1,14 @@
 """Loading of a checkpoint into a torch module, without initializing its parameters first."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from safetensors import safe_open
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from zoo.checkpoint import Checkpoint
 from zoo.errors import VerificationError
+from zoo.nn.skip_init import init_empty_weights
 
 SHOWN = 6
 TORCH = {
@@ -45,7 +44,7 @@ def load_model(
     """
     with checkpoint.open_weights() as reader:  # reads only the headers
         shapes = {name: info.shape for name, info in reader.tensors.items()}
-    with torch.device("meta"), _SkipInit():
+    with init_empty_weights():
         model = checkpoint.family.model(checkpoint.config, checkpoint.head_name)
     names = _match(model, shapes, str(checkpoint.path))
     checkpoint.require_unchanged()
@@ -63,27 +62,6 @@ def stored_dtype(checkpoint: Checkpoint) -> torch.dtype:
         for info in reader.tensors.values():
             count[info.dtype] = count.get(info.dtype, 0) + info.nbytes
     return TORCH.get(max(count, key=lambda code: count[code], default="F32"), torch.float32)
-
-
-class _SkipInit(TorchFunctionMode):
-    """Function mode that skips in-place functions on parameters, and so their initialization.
-
-    In-place functions of torch have names that end in one underscore.
-    """
-
-    def __torch_function__(
-        self,
-        func: Any,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
-        kwargs = kwargs or {}
-        target = args[0] if args else kwargs.get("tensor")
-        name = getattr(func, "__name__", "")
-        if isinstance(target, nn.Parameter) and name.endswith("_") and not name.endswith("__"):
-            return target
-        return func(*args, **kwargs)
 
 
 def _match(model: nn.Module, shapes: Mapping[str, tuple[int, ...]], source: str) -> dict[str, str]:

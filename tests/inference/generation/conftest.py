@@ -8,6 +8,7 @@ import torch
 from msgspec.structs import replace
 
 from zoo.conformance.hf_reference import reference_model
+from zoo.nn.skip_init import init_empty_weights
 from zoo_gpt import Gpt
 from zoo_gpt.config import SIZES, GptConfig
 
@@ -38,7 +39,7 @@ def pair() -> MakePair:
 
     def make(seed: int = 4, **changes: Any) -> Pair:
         config = replace(SMALL, **changes)
-        with torch.device("meta"):  # skip the slow initialization, which is replaced
+        with init_empty_weights():  # skip the slow initialization, which is replaced
             model: Any = Gpt().model(config, "causal-lm").eval()
         model.to_empty(device="cpu")
         sharp(model, seed)

@@ -17,7 +17,7 @@ from torch import nn
 
 from zoo.conformance.hf_reference import (
     Difference,
-    compare_with_reference,
+    compare_models,
     reference_model,
 )
 from zoo.convert import convert
@@ -59,10 +59,11 @@ def assert_equal(
     """
     config = suited(config, head)
     model = random_model(family, config, head) if model is None else model
-    exact = compare_with_reference(family, config, head, model, inputs=inputs, tolerance=1e-9)
+    reference = reference_model(family, config, head, model.state_dict())
+    exact = compare_models(family, config, head, model, reference, inputs, tolerance=1e-9)
     assert max(d.absolute for d in exact.outputs.values()) <= 1e-9
     assert exact.first_diverging is None
-    single = compare_with_reference(family, config, head, model.float(), inputs=inputs)
+    single = compare_models(family, config, head, model.float(), reference.float(), inputs)
     assert max(d.relative for d in single.outputs.values()) <= 1e-5
     assert single.first_diverging is None
 

@@ -91,6 +91,19 @@ def compare_with_reference(
         VerificationError: its model does not take exactly the tensors that the rules give.
     """
     reference = reference_model(family, config, head, model.state_dict())
+    return compare_models(family, config, head, model, reference, inputs, tolerance)
+
+
+def compare_models(
+    family: Family,
+    config: Any,
+    head: str,
+    model: "nn.Module",
+    reference: "nn.Module",
+    inputs: "Mapping[str, Tensor] | None" = None,
+    tolerance: float = 1e-5,
+) -> Comparison:
+    """Run a model and a reference that is built already; see ``compare_with_reference``."""
     spec = family.onnx(config, head)
     if inputs is not None:
         batches = [inputs]

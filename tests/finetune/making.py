@@ -3,23 +3,28 @@
 import json
 import random
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
+from torch import Tensor, nn
 
 from tests.training.runs import assert_same, cut, records
 from tests.training.test_distributed import torchrun
 from zoo.finetune.runs import FINETUNE
 from zoo.finetune.setup import FineTuneSetup, build_setup
+from zoo.objectives.base import Batch
 from zoo.training.config.finetune import FineTuneConfig
 from zoo.training.config.overrides import deep_merge
 from zoo.training.config.schema import validate_config
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import resume, train
+from zoo.training.optim.lr_scheduler import lr_multiplier
 
+HERE = DistContext(0, 1, torch.device("cpu"))
 LETTERS = "abcdefghij"
 SETTINGS: Mapping[str, Any] = {
     "preset": "default",
@@ -73,6 +78,38 @@ def setup_of(run: Path) -> FineTuneSetup:
     """Return the setup of a finished run."""
     values = yaml.safe_load((run / "config.yaml").read_text())
     return build_setup(validate_config(values, FineTuneConfig))
+
+
+def training_losses(run: Path) -> list[float]:
+    return [record["loss"] for record in records(run)]
+
+
+def reference_losses(
+    run: Path, model: nn.Module, batch_loss: Callable[[Batch], tuple[Tensor, int]]
+) -> list[float]:
+    """Train a model with torch's AdamW on the batches of a run, and return the loss of each step.
+
+    Args:
+        run: a finished run.
+        model: the reference, with the weights that the run started from.
+        batch_loss: returns the sum of the losses in a micro-batch, and how many these are.
+    """
+    setup = setup_of(run)
+    config, loader, losses = setup.config, setup.train_dataloader(HERE), []
+    rate = config.optimizer.learning_rate
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
+    for step in range(config.max_steps):
+        for group in optimizer.param_groups:
+            group["lr"] = rate * lr_multiplier(config.lr_scheduler, step, config.max_steps)
+        parts = [batch_loss(batch) for batch in loader.make_batches(step)]
+        loss = torch.stack([total for total, _ in parts]).sum() / sum(count for _, count in parts)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    loader.close()
+    return losses
 
 
 def assert_resumes_exactly(folder: Path, tree: Mapping[str, Any], step: int) -> Path:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from torch import Tensor
 
 import zoo
 from tests import warm
@@ -20,19 +21,20 @@ from tests.finetune.making import (
     LETTERS,
     assert_two_processes_equal_one,
     finetune,
+    reference_losses,
     settings,
     setup_of,
+    training_losses,
     write_table,
 )
 from tests.finetune.test_errors import refused
-from tests.finetune.test_losses import HERE, training_losses
 from tests.finetune.test_runs import go_on
 from tests.training.runs import assert_same, cut, records
 from zoo.data.readers.questions import AnswerSpan, read_questions
 from zoo.errors import UsageError, VerificationError
 from zoo.evaluate import make_evaluation
 from zoo.finetune.tasks.answers import answer_tokens
-from zoo.training.optim.lr_scheduler import lr_multiplier
+from zoo.objectives.base import Batch
 
 TASK = "question-answering"
 QUESTIONS = "BertForQuestionAnswering"
@@ -137,44 +139,26 @@ def test_tokens_that_share_characters_with_the_answer() -> None:
     assert answer_tokens(pair, AnswerSpan("?", 12)) == range(0)
 
 
-def reference_losses(run: Path, source: Path) -> list[float]:
-    """Train transformers' model on the windows of a run, one by one, so that none is padded."""
-    import transformers
-
-    setup = setup_of(run)
-    config, loader, losses = setup.config, setup.train_dataloader(HERE), []
-    model: Any = getattr(transformers, QUESTIONS).from_pretrained(source)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=config.optimizer.learning_rate, weight_decay=0.0
-    )
-    names = ("input_ids", "token_type_ids", "start_positions", "end_positions")
-    for step in range(config.max_steps):
-        rate = lr_multiplier(config.lr_scheduler, step, config.max_steps)
-        for group in optimizer.param_groups:
-            group["lr"] = config.optimizer.learning_rate * rate
-        total, batches = 0.0, loader.make_batches(step)
-        for batch in batches:
-            for row, length in enumerate(batch.tensors["tokens"].tolist()):
-                tensors = {name: batch.tensors[name][row, None] for name in names}
-                for name in names[:2]:
-                    tensors[name] = tensors[name][:, :length]
-                loss = model(**tensors).loss / sum(b.rows for b in batches)
-                loss.backward()
-                total += loss.item()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(total)
-    loader.close()
-    return losses
-
-
 def test_losses_are_those_of_the_reference(pretrained: Pretrained, tmp_path: Path) -> None:
     """Padding, which the reference would count as tokens, changes nothing."""
+    import transformers
+
     model, source = pretrained(QUESTIONS)
+    reference: Any = getattr(transformers, QUESTIONS).from_pretrained(source)
+
+    def batch_loss(batch: Batch) -> tuple[Tensor, int]:
+        names = ("input_ids", "token_type_ids", "start_positions", "end_positions")
+        losses = []
+        for row, length in enumerate(batch.tensors["tokens"].tolist()):
+            tensors = {name: batch.tensors[name][row, None] for name in names}
+            tensors |= {name: tensors[name][:, :length] for name in names[:2]}
+            losses.append(reference(**tensors).loss)
+        return torch.stack(losses).sum(), batch.rows
+
     data = questions_about_letters(tmp_path / "t.jsonl", unanswerable=True)
     run = finetune(tmp_path / "run", settings(model, data, task=TASK, max_seq_len=24))
-    assert training_losses(run) == pytest.approx(reference_losses(run, source), abs=1e-5)
+    expected = reference_losses(run, reference, batch_loss)
+    assert training_losses(run) == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("unanswerable", [False, True])

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import zoo
 from tests import warm
@@ -14,8 +15,10 @@ from tests.finetune.making import (
     assert_resumes_exactly,
     assert_two_processes_equal_one,
     finetune,
+    reference_losses,
     settings,
     setup_of,
+    training_losses,
     write_table,
 )
 from tests.inference.tasks.test_generate import LONGEST, MakeSource, source
@@ -23,12 +26,10 @@ from tests.tokenizers.texts import prose
 from tests.training.runs import records
 from zoo.errors import UsageError, VerificationError
 from zoo.evaluate import make_evaluation
-from zoo.training.distributed.context import DistContext
-from zoo.training.optim.lr_scheduler import lr_multiplier
+from zoo.objectives.base import Batch
 
 __all__ = ["source"]
 TASK = "causal-lm"
-HERE = DistContext(0, 1, torch.device("cpu"))
 DRY = {"dropout": 0.0, "attention_dropout": 0.0, "embedding_dropout": 0.0}
 LINES = [line.strip() for line in prose(1500) if 10 < len(line.strip()) < 40]
 
@@ -69,33 +70,18 @@ def test_the_losses_are_those_of_the_reference(model: Path, tmp_path: Path) -> N
     import transformers
 
     run = finetune(tmp_path / "run", tree_of(model, prompts(tmp_path / "t.jsonl")))
-    setup = setup_of(run)
-    config = setup.config
     reference: Any = transformers.GPT2LMHeadModel.from_pretrained(
         model.parent / "hub", resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0
     )
-    rate = config.optimizer.learning_rate
-    optimizer = torch.optim.AdamW(reference.parameters(), lr=rate, weight_decay=0.0)
-    loader, losses = setup.train_dataloader(HERE), []
-    for step in range(config.max_steps):
-        for group in optimizer.param_groups:
-            group["lr"] = rate * lr_multiplier(config.lr_scheduler, step, config.max_steps)
-        batches = loader.make_batches(step)
-        count = sum(int((batch.tensors["labels"] != -100).sum()) for batch in batches)
-        total = 0.0
-        for batch in batches:
-            labels = torch.nn.functional.pad(batch.tensors["labels"], (1, 0), value=-100)
-            ids = torch.nn.functional.pad(batch.tensors["input_ids"], (0, 1))
-            part = int((labels != -100).sum()) / count
-            loss = reference(input_ids=ids, labels=labels).loss * part
-            loss.backward()
-            total += loss.item()
-        torch.nn.utils.clip_grad_norm_(reference.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(total)
-    loader.close()
-    assert [record["loss"] for record in records(run)] == pytest.approx(losses, abs=2e-5)
+
+    def batch_loss(batch: Batch) -> tuple[Tensor, int]:
+        labels = torch.nn.functional.pad(batch.tensors["labels"], (1, 0), value=-100)
+        ids = torch.nn.functional.pad(batch.tensors["input_ids"], (0, 1))
+        count = int((labels != -100).sum())
+        return reference(input_ids=ids, labels=labels).loss * count, count
+
+    losses = reference_losses(run, reference, batch_loss)
+    assert training_losses(run) == pytest.approx(losses, abs=2e-5)
     assert losses[-1] != pytest.approx(losses[0], abs=1e-2), "the weights changed"
 
 

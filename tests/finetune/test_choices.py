@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import zoo
 from tests import warm
@@ -16,17 +17,18 @@ from tests.finetune.making import (
     LETTERS,
     assert_two_processes_equal_one,
     finetune,
+    reference_losses,
     settings,
     setup_of,
+    training_losses,
     write_table,
 )
 from tests.finetune.test_errors import refused
-from tests.finetune.test_losses import HERE, training_losses
 from tests.finetune.test_runs import go_on
 from tests.training.runs import assert_same, cut, records
 from zoo.errors import VerificationError
 from zoo.evaluate import make_evaluation
-from zoo.training.optim.lr_scheduler import lr_multiplier
+from zoo.objectives.base import Batch
 
 TASK = "multiple-choice"
 CHOICES = "BertForMultipleChoice"
@@ -45,38 +47,18 @@ def chosen(path: Path, count: int = 40, seed: int = 0, sizes: tuple[int, ...] = 
     return write_table(path, rows)
 
 
-def reference_losses(run: Path, source: Path) -> list[float]:
-    """Train transformers' model on the batches of a run, which have all their choices."""
+def test_losses_are_those_of_the_reference(pretrained: Pretrained, tmp_path: Path) -> None:
     import transformers
 
-    setup = setup_of(run)
-    config, loader, losses = setup.config, setup.train_dataloader(HERE), []
-    model: Any = getattr(transformers, CHOICES).from_pretrained(source)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=config.optimizer.learning_rate, weight_decay=0.0
-    )
-    for step in range(config.max_steps):
-        rate = lr_multiplier(config.lr_scheduler, step, config.max_steps)
-        for group in optimizer.param_groups:
-            group["lr"] = config.optimizer.learning_rate * rate
-        total, batches = 0.0, loader.make_batches(step)
-        for batch in batches:
-            tensors = {k: v for k, v in batch.tensors.items() if k != "choice_lengths"}
-            loss = model(**tensors).loss * batch.rows / sum(b.rows for b in batches)
-            loss.backward()
-            total += loss.item()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(total)
-    loader.close()
-    return losses
-
-
-def test_losses_are_those_of_the_reference(pretrained: Pretrained, tmp_path: Path) -> None:
     model, source = pretrained(CHOICES)
+    reference: Any = getattr(transformers, CHOICES).from_pretrained(source)
+
+    def batch_loss(batch: Batch) -> tuple[Tensor, int]:
+        tensors = {k: v for k, v in batch.tensors.items() if k != "choice_lengths"}
+        return reference(**tensors).loss * batch.rows, batch.rows
+
     run = finetune(tmp_path / "run", settings(model, chosen(tmp_path / "t.jsonl", 80), task=TASK))
-    expected = reference_losses(run, source)
+    expected = reference_losses(run, reference, batch_loss)
     assert training_losses(run) == pytest.approx(expected, abs=1e-5)
     assert expected[-1] != pytest.approx(expected[0], abs=1e-2), "the weights changed"
 

@@ -12,13 +12,22 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 import zoo
 from tests import warm
 from tests.checkpoints import Make
 from tests.finetune.conftest import Pretrained
-from tests.finetune.making import finetune, settings, setup_of, texts, write_table
+from tests.finetune.making import (
+    finetune,
+    reference_losses,
+    settings,
+    setup_of,
+    texts,
+    training_losses,
+    write_table,
+)
 from tests.inference.tasks.conftest import converted
 from tests.training.runs import assert_same, cut, records
 from tests.training.test_distributed import torchrun
@@ -36,13 +45,12 @@ from zoo.finetune.tasks.embedding_losses import (
 )
 from zoo.finetune.tasks.pooling import pool
 from zoo.inference.processing.pooling import pool as numpy_pool
+from zoo.objectives.base import Batch
 from zoo.tokenizers.pooling import MODES, Pooling, hub_pooling_files
 from zoo.training.distributed.context import DistContext
 from zoo.training.entrypoints import resume
-from zoo.training.optim.lr_scheduler import lr_multiplier
 
 TASK = "sentence-embedding"
-HERE = DistContext(0, 1, torch.device("cpu"))
 LOSSES = ("multiple-negatives", "cosent", "cosine", "triplet", "softmax")
 
 
@@ -156,35 +164,24 @@ def test_the_losses_are_those_of_the_reference(
     model, source = pretrained("BertModel")
     run = finetune(tmp_path / "run", tree_of(model, table(tmp_path / "t.tsv"), loss, max_steps=6))
     setup = setup_of(run)
-    config, task = setup.config, setup.objective
-    torch.manual_seed(config.seed)
+    task = setup.objective
+    torch.manual_seed(setup.config.seed)
     classifier: Any = task.model(setup.family, setup.model_config).classifier
     reference: Any = transformers.BertModel.from_pretrained(source, add_pooling_layer=False)
-    parameters = [*reference.parameters(), *(classifier.parameters() if classifier else ())]
-    rate = config.optimizer.learning_rate
-    optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=0.0)
-    loader, losses = setup.train_dataloader(HERE), []
-    for step in range(config.max_steps):
-        for group in optimizer.param_groups:
-            group["lr"] = rate * lr_multiplier(config.lr_scheduler, step, config.max_steps)
-        total = 0.0
-        for batch in loader.make_batches(step):
-            columns = []
-            for k in range(3 if loss in ("multiple-negatives", "triplet") else 2):
-                end = f"_{k}" if k else ""
-                ids = batch.tensors[f"input_ids{end}"]
-                mask = batch.tensors.get(f"attention_mask{end}", torch.ones_like(ids))
-                hidden = reference(input_ids=ids, attention_mask=mask).last_hidden_state
-                columns.append((hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True))
-            value = reference_loss(loss, columns, batch.tensors.get("labels"), classifier) / 2
-            value.backward()
-            total += value.item()
-        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(total)
-    loader.close()
-    assert [record["loss"] for record in records(run)] == pytest.approx(losses, abs=2e-5)
+
+    def batch_loss(batch: Batch) -> tuple[Tensor, int]:
+        columns = []
+        for k in range(3 if loss in ("multiple-negatives", "triplet") else 2):
+            end = f"_{k}" if k else ""
+            ids = batch.tensors[f"input_ids{end}"]
+            mask = batch.tensors.get(f"attention_mask{end}", torch.ones_like(ids))
+            hidden = reference(input_ids=ids, attention_mask=mask).last_hidden_state
+            columns.append((hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True))
+        return reference_loss(loss, columns, batch.tensors.get("labels"), classifier), 1
+
+    trained = nn.ModuleList([reference, *([classifier] if classifier else ())])
+    losses = reference_losses(run, trained, batch_loss)
+    assert training_losses(run) == pytest.approx(losses, abs=2e-5)
     assert losses[-1] != pytest.approx(losses[0], abs=1e-3), "the weights changed"
 
 

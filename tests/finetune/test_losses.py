@@ -5,49 +5,35 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.finetune.conftest import Pretrained
-from tests.finetune.making import finetune, labelled, settings, setup_of, texts, write_table
-from tests.training.runs import records
-from zoo.training.distributed.context import DistContext
-from zoo.training.optim.lr_scheduler import lr_multiplier
+from tests.finetune.making import (
+    HERE,
+    finetune,
+    labelled,
+    reference_losses,
+    settings,
+    setup_of,
+    texts,
+    training_losses,
+    write_table,
+)
+from zoo.objectives.base import Batch
 
-HERE = DistContext(0, 1, torch.device("cpu"))
 
-
-def reference_losses(
-    run: Path, source: Path, architecture: str, **loss_options: Any
+def losses_of_transformers(
+    run: Path, source: Path, architecture: str = "BertForSequenceClassification"
 ) -> list[float]:
-    """Train transformers' model with torch's AdamW on the batches of a run."""
+    """Train transformers' model on the batches of a run."""
     import transformers
 
-    setup = setup_of(run)
-    config = setup.config
     model: Any = getattr(transformers, architecture).from_pretrained(source)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=config.optimizer.learning_rate, weight_decay=0.0
-    )
-    loader, losses = setup.train_dataloader(HERE), []
-    for step in range(config.max_steps):
-        factor = lr_multiplier(config.lr_scheduler, step, config.max_steps)
-        for group in optimizer.param_groups:
-            group["lr"] = config.optimizer.learning_rate * factor
-        batches = loader.make_batches(step)
-        count, total = sum(batch.rows for batch in batches), 0.0
-        for batch in batches:
-            loss = model(**batch.tensors, **loss_options).loss * batch.rows / count
-            loss.backward()
-            total += loss.item()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(total)
-    loader.close()
-    return losses
 
+    def batch_loss(batch: Batch) -> tuple[Tensor, int]:
+        return model(**batch.tensors).loss * batch.rows, batch.rows
 
-def training_losses(run: Path) -> list[float]:
-    return [record["loss"] for record in records(run)]
+    return reference_losses(run, model, batch_loss)
 
 
 @pytest.mark.parametrize("pair", [False, True], ids=["texts", "pairs"])
@@ -61,7 +47,7 @@ def test_classification(pretrained: Pretrained, tmp_path: Path, pair: bool) -> N
     columns = {"data": {"pair": "other"}} if pair else {}
     tree = settings(model, write_table(tmp_path / "t.tsv", rows), **columns)
     run = finetune(tmp_path / "run", tree)
-    expected = reference_losses(run, source, "BertForSequenceClassification")
+    expected = losses_of_transformers(run, source)
     assert training_losses(run) == pytest.approx(expected, abs=1e-5)
     assert expected[-1] != pytest.approx(expected[0], abs=1e-2), "the weights changed"
 
@@ -73,7 +59,7 @@ def test_regression(pretrained: Pretrained, tmp_path: Path) -> None:
     rows = [{"text": t, "label": len(t) / 10} for t in texts(40)]
     tree = settings(model, write_table(tmp_path / "t.tsv", rows), task="regression")
     run = finetune(tmp_path / "run", tree)
-    expected = reference_losses(run, source, "BertForSequenceClassification")
+    expected = losses_of_transformers(run, source)
     assert training_losses(run) == pytest.approx(expected, abs=1e-5)
 
 
@@ -87,7 +73,7 @@ def test_several_labels(pretrained: Pretrained, tmp_path: Path) -> None:
     rows = [{"text": t, "label": [c for c in "abc" if c in t]} for t in texts(40)]
     tree = settings(model, write_table(tmp_path / "t.jsonl", rows), task="multi-label")
     run = finetune(tmp_path / "run", tree)
-    expected = reference_losses(run, source, "BertForSequenceClassification")
+    expected = losses_of_transformers(run, source)
     assert training_losses(run) == pytest.approx(expected, abs=1e-5)
 
 

@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import zoo
 from tests import warm
 from tests.finetune.making import (
+    HERE,
     assert_resumes_exactly,
     assert_two_processes_equal_one,
     finetune,
+    reference_losses,
     settings,
     setup_of,
+    training_losses,
     write_table,
 )
 from tests.inference.tasks.conftest import converted
@@ -26,11 +30,9 @@ from tests.training.runs import records
 from zoo.errors import UsageError
 from zoo.evaluate import make_evaluation
 from zoo.finetune.order import LengthGroupedOrder, ProportionalMixture
-from zoo.training.distributed.context import DistContext
-from zoo.training.optim.lr_scheduler import lr_multiplier
+from zoo.objectives.base import Batch
 
 TASK = "seq2seq"
-HERE = DistContext(0, 1, torch.device("cpu"))
 WORDS = ("the", "cat", "sat", "on", "a", "mat", "dog", "house", "tree", "road")
 
 
@@ -89,32 +91,16 @@ def test_the_losses_are_those_of_the_reference(hub: Path, model: Path, tmp_path:
     import transformers
 
     run = finetune(tmp_path / "run", tree_of(model, pairs(tmp_path / "t.tsv")))
-    setup = setup_of(run)
-    config = setup.config
     reference: Any = transformers.T5ForConditionalGeneration.from_pretrained(hub)
-    rate = config.optimizer.learning_rate
-    optimizer = torch.optim.AdamW(reference.parameters(), lr=rate, weight_decay=0.0)
-    loader, losses = setup.train_dataloader(HERE), []
-    for step in range(config.max_steps):
-        for group in optimizer.param_groups:
-            group["lr"] = rate * lr_multiplier(config.lr_scheduler, step, config.max_steps)
-        batches = loader.make_batches(step)
-        count = sum(int((batch.tensors["labels"] != -100).sum()) for batch in batches)
-        total = 0.0
-        for batch in batches:
-            names = ("input_ids", "attention_mask", "labels")
-            inputs = {name: batch.tensors[name] for name in names if name in batch.tensors}
-            part = int((inputs["labels"] != -100).sum()) / count
-            loss = reference(**inputs).loss * part
-            loss.backward()
-            total += loss.item()
-        torch.nn.utils.clip_grad_norm_(reference.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(total)
-    loader.close()
-    trained = [record["loss"] for record in records(run)]
-    assert trained == pytest.approx(losses, abs=2e-5)
+
+    def batch_loss(batch: Batch) -> tuple[Tensor, int]:
+        names = ("input_ids", "attention_mask", "labels")
+        inputs = {name: batch.tensors[name] for name in names if name in batch.tensors}
+        count = int((inputs["labels"] != -100).sum())
+        return reference(**inputs).loss * count, count
+
+    losses = reference_losses(run, reference, batch_loss)
+    assert training_losses(run) == pytest.approx(losses, abs=2e-5)
     assert losses[-1] != pytest.approx(losses[0], abs=1e-2), "the weights changed"
 
 

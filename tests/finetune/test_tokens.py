@@ -8,8 +8,8 @@ import pytest
 
 import zoo
 from tests.finetune.conftest import Pretrained
-from tests.finetune.making import finetune, settings, setup_of, texts, write_table
-from tests.finetune.test_losses import reference_losses, training_losses
+from tests.finetune.making import finetune, settings, setup_of, texts, training_losses, write_table
+from tests.finetune.test_losses import losses_of_transformers
 from tests.training.runs import records
 from zoo.data.readers.labelled import Columns
 from zoo.data.readers.words import first_tokens, is_iob, read_words, repair_iob
@@ -126,7 +126,7 @@ def test_losses_are_those_of_the_reference(pretrained: Pretrained, tmp_path: Pat
     model, source = pretrained("BertForTokenClassification", **names)
     tree = settings(model, tagged(tmp_path / "t.conll", 80), task=TASK, micro_batch_size=8)
     run = finetune(tmp_path / "run", tree)
-    expected = reference_losses(run, source, "BertForTokenClassification")
+    expected = losses_of_transformers(run, source, "BertForTokenClassification")
     assert training_losses(run) == pytest.approx(expected, abs=1e-5)
     assert set(records(run, "validation")[-1]["metrics"]) == {
         "accuracy",

@@ -1,4 +1,4 @@
-"""The command ``zoo plugins --check``: every file of a plugin is checked."""
+"""The command ``zoo plugins check``: every file of a plugin is checked."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ ENDLESS = "import time\ntime.sleep(60)\n"
 
 def check(site: Path) -> tuple[int, str, list[str]]:
     """Return exit code, status and problems of the plugin ``mine``."""
-    done = zoo("plugins", "mine", "--check", "--json", PYTHONPATH=str(site))
+    done = zoo("plugins", "check", "mine", "--json", PYTHONPATH=str(site))
     (mine,) = json.loads(done.stdout)["plugins"]
     return done.returncode, mine["health"], mine.get("problems", [])
 
@@ -60,12 +60,12 @@ def test_outputs_that_depend_on_padding_are_named(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_not_installed(tmp_path: Path) -> None:
-    done = zoo("plugins", "mein", PYTHONPATH=str(lay_out(tmp_path, {})))
+    done = zoo("plugins", "check", "mein", PYTHONPATH=str(lay_out(tmp_path, {})))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "no plugin is called 'mein'; did you mean mine?" in done.stderr
 
 
-def test_without_the_option_the_first_module_alone_is_imported(tmp_path: Path) -> None:
+def test_the_list_imports_the_first_module_alone(tmp_path: Path) -> None:
     site = lay_out(tmp_path, {"model.py": "1 / 0\n"})
     done = zoo("plugins", "--json", PYTHONPATH=str(site))
     assert done.returncode == 0

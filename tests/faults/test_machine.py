@@ -107,7 +107,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 WITH_TORCH: dict[str, tuple[str, ...]] = {
     "verify": ("verify", "model"),
     "doctor": ("doctor",),
-    "plugins --check": ("plugins", "--check"),
+    "plugins check": ("plugins", "check"),
     "run": ("run", "embed", "model", "a b"),
     "export": ("export", "model", "--onnx", "-o", "out"),
     "pretrain": ("pretrain", "bert", *options(data=None), "--data", "a.txt", "-o", "run"),

@@ -48,10 +48,60 @@ def test_third_party_family_is_listed(tmp_path: Path) -> None:
         "name": "mine",
         "distribution": "zoo-mine",
         "version": "1.2",
+        "api": 1,
         "module": "zoo_mine",
-        "hooks": ["zoo_families"],
+        "location": str(tmp_path / "zoo_mine.py"),
+        "record_sha256": None,
+        "provides": {"families": ["mine"]},
         "health": "ok",
     }
+    built_in = next(plugin for plugin in plugins if plugin["name"] == "bert")
+    assert len(built_in["record_sha256"]) == 64
+    assert built_in["location"] == str(Path(__file__).parents[2] / "plugins" / "zoo_bert")
+
+
+def test_disabled_plugins_are_not_imported(tmp_path: Path) -> None:
+    distribution(tmp_path, "zoo-sad", "sad", "zoo_sad", "1 / 0\n")
+    environment = {"ZOO_HOME": str(tmp_path / "home")}
+    for name in ("sad", "t5"):
+        assert zoo(tmp_path, "plugins", "disable", name, **environment).returncode == 0
+    done = zoo(tmp_path, "families", "--json", **environment)
+    assert done.stderr == "" and "t5" not in json.loads(done.stdout)["families"]
+    plugins = json.loads(zoo(tmp_path, "plugins", "--json", **environment).stdout)["plugins"]
+    disabled = {plugin["name"] for plugin in plugins if plugin["health"] == "disabled"}
+    assert disabled == {"sad", "t5"}
+    used = zoo(tmp_path, "info", "t5-small", **environment)
+    assert used.returncode == 2 and "`zoo plugins enable t5`" in used.stderr
+    assert zoo(tmp_path, "plugins", "enable", "t5", **environment).returncode == 0
+    assert zoo(tmp_path, "info", "t5-small", **environment).returncode == 0
+
+
+def test_list_of_enabled_plugins(tmp_path: Path) -> None:
+    """Plugins that are not in it are not loaded, and formats always are."""
+    file = tmp_path / "home" / "plugins.yaml"
+    file.parent.mkdir()
+    file.write_text("enabled: [bert]\n")
+    environment = {"ZOO_HOME": str(tmp_path / "home")}
+
+    def families(**more: str) -> list[str]:
+        done = zoo(tmp_path, "families", "--json", **environment, **more)
+        return list(json.loads(done.stdout)["families"])
+
+    assert families() == ["bert"]
+    assert families(ZOO_PLUGINS="gpt") == ["gpt"]
+    assert zoo(tmp_path, "plugins", "enable", "gpt", **environment).returncode == 0
+    assert families() == ["bert", "gpt"]
+    assert zoo(tmp_path, "plugins", "disable", "converters", **environment).returncode == 2
+    file.write_text("enable: [bert]\n")
+    done = zoo(tmp_path, "families", **environment)
+    assert done.returncode == 3 and str(file) in done.stderr and "`enable`" in done.stderr
+
+
+def test_info_of_a_plugin(tmp_path: Path) -> None:
+    lines = zoo(tmp_path, "plugins", "info", "distilbert").stdout.splitlines()
+    values = dict(line.split(maxsplit=1) for line in lines)
+    assert values["families"] == values["recipes"] == "distilbert"
+    assert values["health"] == "ok" and len(values["record"]) == 64
 
 
 def test_a_plugin_that_fails_to_import_is_one_warning_and_the_rest_works(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ COMMANDS = {
     ),
     "plugins": (
         "zoo.cli.installation.plugins",
-        "List the plugins and check them.",
+        "List, install, check and write plugins.",
     ),
     "doctor": ("zoo.cli.installation.doctor", "Check the installation."),
     "completion": ("zoo.cli.installation.completion", "Print the completion script for a shell."),
@@ -80,7 +80,7 @@ class LazyGroup(click.Group):
     """Click group that imports the module of a command when the command is used.
 
     Args:
-        table: command -> (module, one-line help).
+        table: command -> (module that defines it as ``command``, or ``module:name``; its help).
     """
 
     def __init__(self, *args: object, table: dict[str, tuple[str, str]], **options: object) -> None:
@@ -95,8 +95,8 @@ class LazyGroup(click.Group):
         """See ``click.Group``."""
         if cmd_name not in self.table:
             return None
-        module = importlib.import_module(self.table[cmd_name][0])
-        command: click.Command = module.command
+        module, _, attribute = self.table[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute or "command")
         return command
 
     def invoke(self, ctx: click.Context) -> object:

@@ -86,6 +86,7 @@ def problems(name: str) -> Iterator[str]:
     Args:
         name: name of the plugin.
     """
+    from zoo.conformance.plugin_report import provided_names
     from zoo.plugins.discovery import installed
     from zoo.plugins.provided import families_of
 
@@ -94,8 +95,9 @@ def problems(name: str) -> Iterator[str]:
         yield from _attempt(f"import {module}", lambda module=module: import_module(module))
     try:
         families = families_of(name)
+        provided_names(plugin)
     except Exception as error:
-        yield _line("zoo_families", error)
+        yield _line("hooks", error)
         return
     for family in families:
         yield from _family_problems(family)

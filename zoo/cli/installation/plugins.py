@@ -1,98 +1,184 @@
-"""The command ``zoo plugins``."""
+"""The command ``zoo plugins`` and its subcommands."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
+from zoo.cli import LazyGroup
 from zoo.cli.options import common_options
-from zoo.cli.output import fail, result, table
+from zoo.cli.output import fail, note, result, table
+
+if TYPE_CHECKING:
+    from zoo.conformance.plugin_report import PluginReport
+
+COLUMNS = ("plugin", "distribution", "location", "record", "provides", "health")
+HERE = "zoo.cli.installation"
+COMMANDS = {
+    "info": (f"{HERE}.plugins:info", "Describe one plugin."),
+    "check": (f"{HERE}.plugins:check", "Run the conformance checks on plugins."),
+    "enable": (f"{HERE}.plugins:enable", "Enable a plugin."),
+    "disable": (f"{HERE}.plugins:disable", "Disable a plugin, built-in or not."),
+    "install": (f"{HERE}.plugins_install:install", "Install plugins and check them."),
+    "uninstall": (f"{HERE}.plugins_install:uninstall", "Uninstall the distribution of a plugin."),
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    table=COMMANDS,
+    invoke_without_command=True,
+    epilog="""\b
+Examples:
+  zoo plugins
+  zoo plugins info mine
+  zoo plugins check mine
+  zoo plugins install ./zoo-mine
+  ZOO_PLUGINS=mine zoo plugins""",
+)
+@common_options
+@click.pass_context
+def command(ctx: click.Context, as_json: bool) -> None:
+    """List the plugins, install them and check them.
+
+    Without a subcommand, all plugins are listed with distribution, location, digest of the
+    distribution's list of files, what they provide, and health: a plugin is healthy if its first
+    module can be imported and its hooks return what they should. The exit code is 5 if two plugins
+    have the same name.
+
+    $ZOO_HOME/plugins.yaml lists the plugins that are enabled and disabled; $ZOO_PLUGINS=a,b takes
+    its place. ZOO_STRICT_PLUGINS=1 makes a broken plugin an error in every command.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    from zoo.conformance.plugin_report import report_plugins
+    from zoo.plugins.discovery import conflict, entry_points_by_name
+
+    reports = report_plugins()
+    _print(reports, as_json)
+    for rivals in entry_points_by_name().values():
+        if error := conflict(rivals):
+            fail(error.what, error.hint, error.exit_code, ())
+            ctx.exit(error.exit_code)
+
+
+@click.command(epilog="Example: zoo plugins info mine")
+@click.argument("name")
+@common_options
+def info(name: str, as_json: bool) -> None:
+    """Describe the plugin NAME: distribution, location, what it provides, and health."""
+    from zoo.conformance.plugin_report import report_plugins
+
+    reports = report_plugins([name])
+    lines = [line for report in reports for line in _lines(report)]
+    result({"plugins": [report.as_json() for report in reports]}, lines, as_json=as_json)
 
 
 @click.command(
     epilog="""\b
 Examples:
-  zoo plugins
-  zoo plugins --check
-  zoo plugins --check mine
-  ZOO_PLUGINS=mine zoo plugins"""
+  zoo plugins check
+  zoo plugins check mine"""
 )
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option(
-    "--check",
-    is_flag=True,
-    help="Import all modules of the plugins and check their smallest models.",
-)
 @common_options
 @click.pass_context
-def command(ctx: click.Context, names: tuple[str, ...], check: bool, as_json: bool) -> None:
-    """List the plugins, or those NAMEs, with distribution, version, hooks and health.
+def check(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> None:
+    """Run the conformance checks on the plugins NAMEs, by default on all that are enabled.
 
-    A plugin is healthy if its first module can be imported. With --check, all its modules are
-    imported in a separate process and the conformance checks run on the smallest model of each of
-    its families, which takes seconds to a minute for each. The exit code is 5 if a plugin fails or
-    two plugins have the same name.
-
-    $ZOO_PLUGINS=a,b restricts which plugins are loaded; ZOO_STRICT_PLUGINS=1 makes a broken
-    plugin an error in every command.
+    All modules are imported in a separate process, and the checks that need no training run on the
+    smallest model of each family, which takes seconds to a minute for each. The exit code is 5 if a
+    plugin fails.
     """
+    from zoo.conformance.plugin_report import DISABLED, OK, report_plugins
     from zoo.errors import PluginError
-    from zoo.plugins import entry_points_by_name
-    from zoo.plugins.discovery import conflict
 
-    plugins = _health(names)
-    if check:
-        _check_plugins(plugins)
-    rows = [
-        (p["name"], f"{p['distribution']} {p['version']}", ", ".join(p["hooks"]), p["health"])
-        for p in plugins
-    ]
-    lines = table(rows, ("plugin", "distribution", "hooks", "health"))
-    result({"plugins": plugins}, lines, as_json=as_json)
-    try:
-        for rivals in entry_points_by_name().values():
-            if error := conflict(rivals):
-                raise error
-        if check and (unhealthy := [p["health"] for p in plugins if p["health"] != "ok"]):
-            raise PluginError(f"{len(unhealthy)} of the plugins are broken: {unhealthy[0]}")
-    except PluginError as error:
+    reports = [r for r in report_plugins(names) if names or r.health != DISABLED]
+    _run_checks(reports)
+    _print(reports, as_json)
+    unhealthy = [report.health for report in reports if report.health != OK]
+    if unhealthy:
+        error = PluginError(f"{len(unhealthy)} of the plugins fail: {unhealthy[0]}")
         fail(error.what, error.hint, error.exit_code, ())
         ctx.exit(error.exit_code)
 
 
-def _health(names: tuple[str, ...]) -> list[dict[str, Any]]:
-    from zoo.errors import PluginError
-    from zoo.plugins import entry_points_by_name, hooks_of, require_installed
-
-    plugins, known = [], entry_points_by_name()
-    for name in names:
-        require_installed(name)
-    for plugin in (plugin for name in names or known for plugin in known[name]):
-        try:
-            hooks, health = hooks_of(plugin.name), "ok"
-        except PluginError as error:
-            hooks, health = [], str(error)
-        plugins.append(
-            {
-                "name": plugin.name,
-                "distribution": plugin.distribution,
-                "version": plugin.version,
-                "module": plugin.module,
-                "hooks": hooks,
-                "health": health,
-            }
-        )
-    return plugins
-
-
-def _check_plugins(plugins: list[dict[str, Any]]) -> None:
-    """Update the health of the plugins that load by importing and checking all of each."""
+def _run_checks(reports: "list[PluginReport]") -> None:
+    """Update the health of the plugins that load by checking them."""
     from zoo.conformance.plugin_checks import check_plugins
+    from zoo.conformance.plugin_report import OK
     from zoo.plugins import broken, installed
 
-    loaded = [p for p in plugins if p["health"] == "ok"]
-    problems = check_plugins([p["name"] for p in loaded])
-    for plugin in loaded:
-        if lines := problems[plugin["name"]]:
+    loaded = [report for report in reports if report.health == OK]
+    problems = check_plugins([report.name for report in loaded])
+    for report in loaded:
+        if lines := problems[report.name]:
             others = f", and {len(lines) - 1} more" if len(lines) > 1 else ""
-            plugin["health"] = str(broken(installed()[plugin["name"]], lines[0] + others))
-            plugin["problems"] = lines
+            report.health = str(broken(installed()[report.name], lines[0] + others))
+            report.problems = lines
+
+
+@click.command(epilog="Example: zoo plugins enable mine")
+@click.argument("name")
+@common_options
+def enable(name: str, as_json: bool) -> None:
+    """Enable the plugin NAME in $ZOO_HOME/plugins.yaml."""
+    _set_enabled(name, True, as_json)
+
+
+@click.command(epilog="Example: zoo plugins disable mine")
+@click.argument("name")
+@common_options
+def disable(name: str, as_json: bool) -> None:
+    """Disable the plugin NAME in $ZOO_HOME/plugins.yaml: no command imports it."""
+    _set_enabled(name, False, as_json)
+
+
+def _set_enabled(name: str, enabled: bool, as_json: bool) -> None:
+    import os
+
+    from zoo.conformance.plugin_report import require_known
+    from zoo.errors import UsageError
+    from zoo.plugins.discovery import ALWAYS
+    from zoo.plugins.settings import read_settings, settings_file, write_settings
+
+    settings = read_settings()
+    if name not in (*settings.disabled, *(settings.enabled or ())):
+        require_known(name)
+    if name in ALWAYS and not enabled:
+        raise UsageError(f"{name} cannot be disabled: all commands use it")
+    write_settings(settings.with_plugin(name, enabled))
+    if "ZOO_PLUGINS" in os.environ:
+        note(f"$ZOO_PLUGINS is set, and takes the place of {settings_file()}")
+    line = f"{name} is {'enabled' if enabled else 'disabled'} in {settings_file()}"
+    value = {"name": name, "enabled": enabled, "file": str(settings_file())}
+    result(value, [line], as_json=as_json)
+
+
+def _print(reports: "list[PluginReport]", as_json: bool) -> None:
+    rows = [
+        (
+            report.name,
+            f"{report.distribution} {report.version}",
+            report.location or "",
+            (report.record_sha256 or "")[:12],
+            report.summary,
+            report.health,
+        )
+        for report in reports
+    ]
+    value = {"plugins": [report.as_json() for report in reports]}
+    result(value, table(rows, COLUMNS), as_json=as_json)
+
+
+def _lines(report: "PluginReport") -> list[str]:
+    named = {
+        "plugin": report.name,
+        "distribution": f"{report.distribution} {report.version}",
+        "api": str(report.api),
+        "module": report.module,
+        "location": report.location or "not installed",
+        "record": report.record_sha256 or "none",
+        **{kind: ", ".join(names) for kind, names in report.provides.items()},
+        "health": report.health,
+    }
+    return [f"{name:<12}  {value}" for name, value in named.items()]

@@ -1,0 +1,173 @@
+"""``zoo plugins install`` and ``uninstall``, in an environment of their own without a network."""
+
+import base64
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.plugins.laying import FAMILY
+from zoo.plugins import install
+from zoo.plugins.install import Change
+
+LOGGER = """
+from zoo.plugins.hookspecs import hookimpl
+from zoo.plugins.logger import Logger
+
+class Mine(Logger):
+    name = "mine"
+
+@hookimpl
+def zoo_loggers():
+    return [Mine]
+"""
+
+
+def make_wheel(folder: Path, source: str, version: str = "1.2", entry: str = "[zoo]") -> Path:
+    """Write a wheel of the distribution ``zoo-mine`` with the module ``zoo_mine``."""
+    info = f"zoo_mine-{version}.dist-info"
+    files = {
+        "zoo_mine.py": source,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: zoo-mine\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": f"{entry}\nmine = zoo_mine\n",
+    }
+    digests = {
+        name: base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        for name, text in files.items()
+    }
+    record = [f"{name},sha256={digests[name]},{len(files[name])}" for name in files]
+    files[f"{info}/RECORD"] = "\n".join([*record, f"{info}/RECORD,,", ""])
+    path = folder / f"zoo_mine-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return path
+
+
+class Environment:
+    """A virtual environment that sees the packages of this one; pip installs into its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        venv.create(folder, with_pip=False)
+        (site,) = folder.glob("lib/python*/site-packages")
+        packages = sysconfig.get_path("purelib")
+        (site / "outer.pth").write_text(f"import site; site.addsitedir({packages!r})\n")
+
+    def zoo(self, *arguments: object) -> "subprocess.CompletedProcess[str]":
+        environment = {
+            "PIP_NO_INDEX": "1",
+            "PIP_NO_BUILD_ISOLATION": "0",  # pip reads this as: without isolation
+            "OMP_NUM_THREADS": "1",
+            "PYTHONDONTWRITEBYTECODE": "",
+        }
+        return subprocess.run(
+            [self.folder / "bin" / "python", "-m", "zoo", "plugins", *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            env={**os.environ, **environment},
+            cwd=self.folder,
+            check=False,
+        )
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    return Environment(tmp_path / "environment")
+
+
+def test_plugin_is_installed_checked_and_uninstalled(
+    environment: Environment, tmp_path: Path
+) -> None:
+    done = environment.zoo("install", make_wheel(tmp_path, LOGGER), "--yes", "--json")
+    assert done.returncode == 0, done.stderr
+    (change,) = json.loads(done.stdout)["changes"]
+    assert (change["name"], change["version"], change["replaces"]) == ("zoo-mine", "1.2", None)
+    (plugin,) = json.loads(done.stdout)["plugins"]
+    assert plugin["provides"] == {"loggers": ["mine"]} and plugin["health"] == "ok"
+    site = environment.folder / "lib"
+    assert plugin["location"].startswith(str(site)) and len(plugin["record_sha256"]) == 64
+    done = environment.zoo("uninstall", "mine", "--yes")
+    assert (done.returncode, done.stdout) == (0, "zoo-mine is uninstalled\n"), done.stderr
+    assert list(site.rglob("zoo_mine*")) == []
+
+
+@pytest.mark.long
+def test_broken_plugins_are_reported_with_the_command_that_removes_them(
+    environment: Environment, tmp_path: Path
+) -> None:
+    no_tiny = FAMILY.replace('"mine"\n', '"mine"\n    sizes = lambda self: {}\n', 1)
+    for version, source, message in (
+        ("1.2", "raise RuntimeError('odd')\n", "RuntimeError: odd"),
+        ("1.3", no_tiny, "heads and sizes of mine: KeyError: 'tiny'"),
+        ("1.4", "import os\nos.kill(os.getpid(), 9)\n", "the checks ended with exit code -9"),
+    ):
+        done = environment.zoo("install", make_wheel(tmp_path, source, version), "--yes")
+        assert done.returncode == 5, done.stderr
+        assert message in done.stderr and "`zoo plugins uninstall mine` removes it" in done.stderr
+    assert environment.zoo("uninstall", "zoo-mine", "--yes").returncode == 0
+    done = environment.zoo("install", make_wheel(tmp_path, "", "1.5", "[other]"), "--yes")
+    assert done.returncode == 5 and "uninstall zoo-mine` removes" in done.stderr
+
+
+@pytest.mark.long
+def test_directory_is_built_and_its_family_used(environment: Environment, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    (source / "zoo_mine").mkdir(parents=True)
+    (source / "zoo_mine" / "__init__.py").write_text(FAMILY)
+    (source / "pyproject.toml").write_text(
+        '[project]\nname = "zoo-mine"\nversion = "2"\ndependencies = ["plm-zoo"]\n'
+        '[project.entry-points.zoo]\nmine = "zoo_mine"\n'
+        '[tool.setuptools]\npackages = ["zoo_mine"]\n'
+    )
+    planned = json.loads(environment.zoo("install", source, "--json").stdout)
+    assert planned["installed"] is False and len(planned["changes"]) == 1
+    done = environment.zoo("install", source, "--yes", "--json")
+    assert done.returncode == 0, done.stderr
+    (plugin,) = json.loads(done.stdout)["plugins"]
+    assert plugin["provides"] == {"families": ["mine"]} and plugin["health"] == "ok"
+
+
+def test_refusals(environment: Environment, tmp_path: Path) -> None:
+    for arguments, code, message in (
+        (("install", "zoo-nowhere", "--yes"), 4, "zoo-nowhere"),
+        (("install", "--yes", "--", "-r"), 2, "-r is an option"),
+        (("uninstall", "bert"), 2, "`zoo plugins disable bert`"),
+        (("uninstall", "nothing"), 2, "no plugin"),
+    ):
+        done = environment.zoo(*arguments)
+        assert (done.returncode, done.stderr.count("\n")) == (code, 1), done.stderr
+        assert message in done.stderr
+
+
+def test_list_of_changes_of_uv() -> None:
+    """The lines that uv 0.5 prints for ``pip install --dry-run``."""
+    text = (
+        "Resolved 2 packages in 5ms\nWould download 1 package\nWould uninstall 1 package\n"
+        "Would install 2 packages\n - pip==1.0\n + pip==99.0\n"
+        " + zoo-mine==1.2 (from file:///wheels/zoo_mine-1.2-py3-none-any.whl)\n"
+    )
+    replaced, new = install._parse_uv(text)
+    assert (replaced.name, replaced.version) == ("pip", "99.0") and replaced.replaces is not None
+    assert new == Change("zoo-mine", "1.2", "file:///wheels/zoo_mine-1.2-py3-none-any.whl", None)
+
+
+def test_installer_is_that_of_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "uv").write_text("#!/bin/sh\n")
+    (tmp_path / "uv").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert install.installer() == [sys.executable, "-m", "pip"]
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    (tmp_path / "pyvenv.cfg").write_text("home = /usr/bin\nuv = 0.5.1\n")
+    assert install.installer() == [str(tmp_path / "uv"), "pip"]

@@ -1,0 +1,129 @@
+"""The commands ``zoo plugins install`` and ``zoo plugins uninstall``."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from zoo.cli.options import common_options
+from zoo.cli.output import fail, note, result, table
+
+if TYPE_CHECKING:
+    from zoo.plugins.install import Change
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  zoo plugins install zoo-mine
+  zoo plugins install ./zoo-mine --yes
+  zoo plugins install git+https://example.org/zoo-mine.git"""
+)
+@click.argument("specs", nargs=-1, required=True, metavar="SPEC...")
+@yes_option
+@common_options
+@click.pass_context
+def install(ctx: click.Context, specs: tuple[str, ...], yes: bool, as_json: bool) -> None:
+    """Install plugins with pip, or uv in an environment of uv, and check them.
+
+    SPEC is a name in the package index, a directory, a wheel, or git+URL. The distributions that
+    would be installed are listed first, and nothing is installed without --yes or an answer at the
+    terminal. Building and installing a plugin runs its code. Afterwards, its conformance checks run
+    in a new process. The exit code is 5 if one fails; the plugin remains installed, and the message
+    has the command that removes it.
+
+    Options of the installer are set by its environment variables, such as PIP_INDEX_URL.
+    """
+    from zoo.plugins.install import install as install_specs
+    from zoo.plugins.install import plan_install, require_plugins
+
+    changes = plan_install(specs)
+    value: dict[str, Any] = {"changes": [_as_json(c) for c in changes], "installed": False}
+    lines = _change_lines(changes)
+    if changes and not _confirm("Install them?", lines, yes):
+        result(value, [*lines, "add --yes to install them"], as_json=as_json)
+        return
+    if not changes:
+        result(value, ["everything is installed already"], as_json=as_json)
+        return
+    install_specs(specs)
+    plugins = _check([plugin.name for plugin in require_plugins(changes, specs)])
+    described = [f"{p['name']}: {_provided(p)}" for p in plugins]
+    result({**value, "installed": True, "plugins": plugins}, [*lines, *described], as_json=as_json)
+    for plugin in plugins:
+        if plugin["health"] != "ok":
+            fail(plugin["health"], f"`zoo plugins uninstall {plugin['name']}` removes it", 5, ())
+            ctx.exit(5)
+
+
+@click.command(epilog="Example: zoo plugins uninstall mine")
+@click.argument("name")
+@yes_option
+@common_options
+def uninstall(name: str, yes: bool, as_json: bool) -> None:
+    """Uninstall the distribution of the plugin NAME, which may have several plugins."""
+    from zoo.plugins.install import distribution_of, plugins_of
+    from zoo.plugins.install import uninstall as uninstall_distribution
+
+    distribution = distribution_of(name)
+    plugins = [plugin.name for plugin in plugins_of([distribution])]
+    lines = [f"{distribution} has the plugins {', '.join(plugins)}"]
+    done = _confirm("Uninstall it?", lines, yes)
+    if done:
+        uninstall_distribution(distribution)
+    lines = [f"{distribution} is uninstalled"] if done else [*lines, "add --yes to uninstall it"]
+    value = {"distribution": distribution, "plugins": plugins, "uninstalled": done}
+    result(value, lines, as_json=as_json)
+
+
+def _confirm(question: str, lines: list[str], yes: bool) -> bool:
+    """Return the answer at the terminal; without a terminal, no."""
+    if yes or not (sys.stdin and sys.stdin.isatty()):
+        return yes
+    for line in lines:
+        note(line)
+    return click.confirm(question, err=True)
+
+
+def _check(names: list[str]) -> list[dict[str, Any]]:
+    """Return the results of ``zoo plugins check`` in a new process, which finds new plugins."""
+    from zoo.errors import PluginError
+
+    done = subprocess.run(
+        [sys.executable, "-m", "zoo", "plugins", "check", *names, "--json"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        check=False,
+    )
+    try:
+        plugins: list[dict[str, Any]] = json.loads(done.stdout)["plugins"]
+    except (ValueError, KeyError) as error:
+        last = (done.stderr.splitlines() or [f"exit code {done.returncode}"])[-1]
+        raise PluginError(
+            f"{', '.join(names)}: the checks ended with {last.removeprefix('error: ')}",
+            f"`zoo plugins uninstall {names[0]}` removes it",
+        ) from error
+    return plugins
+
+
+def _provided(plugin: dict[str, Any]) -> str:
+    parts = [f"{kind} {', '.join(names)}" for kind, names in plugin["provides"].items()]
+    return "; ".join(parts) or plugin["health"]
+
+
+def _as_json(change: "Change") -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(change)
+
+
+def _change_lines(changes: "list[Change]") -> list[str]:
+    rows = [(c.name, c.version, c.replaces or "", c.url) for c in changes]
+    return table(rows, ("distribution", "version", "replaces", "from"))

@@ -1,0 +1,157 @@
+"""Descriptions of installed plugins: where each is from, what it provides, and whether it loads."""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from zoo.errors import PluginError, UsageError, ZooError, did_you_mean
+from zoo.hub.registry import read_registry
+from zoo.plugins import entry_points_by_name
+from zoo.plugins.discovery import PluginInfo, all_entry_points, conflict
+from zoo.plugins.loading import broken
+from zoo.plugins.provided import implementations
+
+OK, DISABLED = "ok", "disabled"
+# what plugins provide -> the hook that returns it
+HOOKS = {
+    "families": "zoo_families",
+    "formats": "zoo_formats",
+    "checkpoints": "zoo_checkpoints",
+    "recipes": "zoo_recipes",
+    "loggers": "zoo_loggers",
+}
+
+
+@dataclass
+class PluginReport:
+    """Description of one plugin.
+
+    Attributes:
+        name: name of the entry point.
+        distribution: name of its distribution.
+        version: version of the distribution.
+        api: version of the plugin API that it is written for.
+        module: module of the entry point.
+        location: path of the module's package; ``None`` if it is not installed.
+        record_sha256: SHA-256 of the distribution's list of files and digests; ``None`` without
+            such a list.
+        provides: kind (``families``, ``formats``, ...) -> names; empty unless it loads.
+        health: ``ok``, ``disabled``, or the error.
+        problems: problems of its conformance checks, if they ran.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    api: int
+    module: str
+    location: str | None
+    record_sha256: str | None
+    provides: dict[str, list[str]] = field(default_factory=dict)
+    health: str = OK
+    problems: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the values for JSON."""
+        values = asdict(self)
+        return values if self.problems else {k: v for k, v in values.items() if k != "problems"}
+
+    @property
+    def summary(self) -> str:
+        """The provided names: ``families: a, b; loggers: c``; long lists as their length."""
+        parts = [
+            f"{kind}: {', '.join(names) if len(names) <= 8 else len(names)}"
+            for kind, names in self.provides.items()
+        ]
+        return "; ".join(parts)
+
+
+def report_plugins(names: Iterable[str] = ()) -> list[PluginReport]:
+    """Return the descriptions of plugins, by default of all; imports those that are enabled.
+
+    Raises:
+        UsageError: no plugin has such a name.
+    """
+    plugins = all_entry_points()
+    for name in names:
+        require_known(name)
+    return [_report(p) for name in names or plugins for p in plugins[name]]
+
+
+def require_known(name: str) -> None:
+    """Check that a plugin is installed, enabled or not.
+
+    Raises:
+        UsageError: no plugin has that name.
+    """
+    plugins = all_entry_points()
+    if name not in plugins:
+        hint = did_you_mean(name, list(plugins)) or f"installed: {', '.join(sorted(plugins))}"
+        raise UsageError(f"no plugin is called {name!r}", hint)
+
+
+def _report(plugin: PluginInfo) -> PluginReport:
+    report = PluginReport(
+        plugin.name,
+        plugin.distribution,
+        plugin.version,
+        plugin.api,
+        plugin.module,
+        _location(plugin),
+        _record_digest(plugin),
+    )
+    enabled = entry_points_by_name()
+    if plugin.name not in enabled:
+        report.health = DISABLED
+        return report
+    try:
+        if error := conflict(enabled[plugin.name]):
+            raise error
+        report.provides = provided_names(plugin)
+    except PluginError as error:
+        report.health = str(error)
+    return report
+
+
+def provided_names(plugin: PluginInfo) -> dict[str, list[str]]:
+    """Return what a plugin provides: kind -> names.
+
+    Raises:
+        PluginError: the plugin is broken.
+    """
+    provided = {}
+    for kind, hook in HOOKS.items():
+        values = implementations(plugin.name, hook)
+        if kind == "checkpoints":
+            provided[kind] = [name for path in values for name in _registry_names(plugin, path)]
+        else:
+            provided[kind] = [value.name for value in values]
+    return {kind: names for kind, names in provided.items() if names}
+
+
+def _registry_names(plugin: PluginInfo, path: Path) -> list[str]:
+    try:
+        return list(read_registry(path))
+    except ZooError as error:
+        raise broken(plugin, error.what) from error
+
+
+def _location(plugin: PluginInfo) -> str | None:
+    """Return the path of the top-level package or module, which is not imported."""
+    spec = find_spec(plugin.module.partition(":")[0].strip().partition(".")[0])
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin)
+    return str(path.parent if path.name == "__init__.py" else path)
+
+
+def _record_digest(plugin: PluginInfo) -> str | None:
+    for distribution in metadata.distributions(name=plugin.distribution):
+        if distribution.version == plugin.version:
+            text = distribution.read_text("RECORD")
+            return None if text is None else hashlib.sha256(text.encode()).hexdigest()
+    return None

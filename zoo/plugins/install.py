@@ -1,0 +1,193 @@
+"""Installation of distributions into the environment that zoo runs in, by pip or uv."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import invalidate_caches, metadata
+from pathlib import Path
+
+from zoo.errors import PluginError, SourceError, UsageError
+from zoo.plugins.discovery import PluginInfo, all_entry_points
+
+_UV_LINE = re.compile(r"^ ([+-]) (\S+?)(?:==(\S+)| @ (\S+)|)(?: \(from (\S+)\))?$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A distribution that an installation adds or replaces.
+
+    Attributes:
+        name: its name.
+        version: its version; empty if the installer does not tell.
+        url: where its files are from; empty if the installer does not tell.
+        replaces: version that is installed now; ``None`` if there is none.
+    """
+
+    name: str
+    version: str
+    url: str
+    replaces: str | None
+
+
+def installer() -> list[str]:
+    """Return the command of the environment's installer: uv if uv created the environment, or pip.
+
+    Raises:
+        UsageError: there is neither.
+    """
+    settings = Path(sys.prefix, "pyvenv.cfg")
+    by_uv = settings.is_file() and re.search(r"(?m)^uv\s*=", settings.read_text("utf-8"))
+    uv = shutil.which("uv")
+    if by_uv and uv:
+        return [uv, "pip"]
+    try:
+        metadata.version("pip")
+    except metadata.PackageNotFoundError:
+        if uv:
+            return [uv, "pip"]
+        raise UsageError(
+            f"the environment {sys.prefix} has no pip, and there is no uv",
+            f"`{sys.executable} -m ensurepip` installs pip",
+        ) from None
+    return [sys.executable, "-m", "pip"]
+
+
+def uses_uv(command: Sequence[str]) -> bool:
+    """Return whether the command of ``installer`` is that of uv."""
+    return command[0] != sys.executable
+
+
+def plan_install(specs: Sequence[str]) -> list[Change]:
+    """Return what an installation would change, without changing anything.
+
+    Args:
+        specs: requirements, as pip and uv accept them: ``name``, ``name==1.0``, a path, a wheel or
+            ``git+https://...``.
+
+    Raises:
+        UsageError: a requirement is an option.
+        SourceError: the installer cannot resolve or build them; the message has its last line.
+    """
+    for spec in specs:
+        if spec.startswith("-"):
+            raise UsageError(f"{spec} is an option, not a requirement")
+    command = installer()
+    if uses_uv(command):
+        return _parse_uv(_run([*command, "install", *_target(command), "--dry-run", *specs]).stderr)
+    options = ["--dry-run", "--quiet", "--disable-pip-version-check", "--report", "-"]
+    report = json.loads(_run([*command, "install", *options, *specs]).stdout)
+    return [
+        Change(
+            item["metadata"]["name"],
+            item["metadata"]["version"],
+            item["download_info"]["url"],
+            _installed_version(item["metadata"]["name"]),
+        )
+        for item in report["install"]
+    ]
+
+
+def _parse_uv(text: str) -> list[Change]:
+    """Return the additions of uv's list of changes."""
+    lines = [match.groups(default="") for match in _UV_LINE.finditer(text)]
+    return [
+        Change(name, version, url or source, _installed_version(name))
+        for sign, name, version, url, source in lines
+        if sign == "+"
+    ]
+
+
+def install(specs: Sequence[str]) -> None:
+    """Install requirements; the installer writes its progress to standard error.
+
+    Raises:
+        SourceError: the installation failed.
+    """
+    command = installer()
+    quiet = [] if uses_uv(command) else ["--quiet", "--disable-pip-version-check"]
+    _run([*command, "install", *_target(command), *quiet, *specs])
+
+
+def uninstall(distribution: str) -> None:
+    """Uninstall a distribution.
+
+    Raises:
+        SourceError: the installer failed.
+    """
+    command = installer()
+    yes = [] if uses_uv(command) else ["--yes", "--quiet", "--disable-pip-version-check"]
+    _run([*command, "uninstall", *_target(command), *yes, distribution])
+
+
+def plugins_of(distributions: Sequence[str]) -> list[PluginInfo]:
+    """Return the plugins of distributions, those that were installed since the start included."""
+    invalidate_caches()
+    all_entry_points.cache_clear()
+    names = {_canonical(name) for name in distributions}
+    plugins = [plugin for rivals in all_entry_points().values() for plugin in rivals]
+    return [plugin for plugin in plugins if _canonical(plugin.distribution) in names]
+
+
+def distribution_of(name: str) -> str:
+    """Return the distribution to uninstall: that of a plugin, or one with plugins of that name.
+
+    Raises:
+        UsageError: there is none, it is zoo itself, or several have the plugin.
+    """
+    rivals = all_entry_points().get(name) or plugins_of([name])
+    distributions = sorted({plugin.distribution for plugin in rivals})
+    if not distributions:
+        raise UsageError(f"no plugin and no distribution with plugins is called {name!r}")
+    if len(distributions) > 1:
+        raise UsageError(
+            f"{name} is in {' and '.join(distributions)}", "give the name of the distribution"
+        )
+    if rivals[0].built_in:
+        raise UsageError(f"{name} is built in", f"`zoo plugins disable {name}` leaves it out")
+    return distributions[0]
+
+
+def require_plugins(changes: Sequence[Change], specs: Sequence[str]) -> list[PluginInfo]:
+    """Return the plugins that an installation brought.
+
+    Raises:
+        PluginError: there are none.
+    """
+    plugins = plugins_of([change.name for change in changes])
+    if not plugins:
+        names = ", ".join(change.name for change in changes)
+        raise PluginError(
+            f"{' '.join(specs)} has no plugin: none of {names} has an entry point of the group zoo",
+            f"`{' '.join(installer())} uninstall {names.replace(',', '')}` removes them",
+        )
+    return plugins
+
+
+def _target(command: Sequence[str]) -> list[str]:
+    return ["--python", sys.executable] if uses_uv(command) else []
+
+
+def _installed_version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        errors = [line for line in lines if line.lower().startswith("error")] or lines[-1:]
+        raise SourceError(f"{Path(command[0]).name} {command[-1]} failed: {' '.join(errors)}")
+    return done

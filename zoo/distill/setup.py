@@ -135,8 +135,10 @@ class DistillSetup(RunSetup):
 
     def callbacks(self, run: Path) -> list[Callback]:
         """See ``RunSetup``."""
+        from zoo.distill.preflight import Preflight  # which imports this module
+
         caches = [teacher.cache for teacher in self._cached_teachers()]
-        return [*self.base.callbacks(run), *map(CacheCallback, caches)]
+        return [*self.base.callbacks(run), *map(CacheCallback, caches), Preflight(self)]
 
     def _cached_teachers(self) -> list[CachedTeacher]:
         return [t for t in self.objective.teachers if isinstance(t, CachedTeacher)]

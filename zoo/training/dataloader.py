@@ -109,6 +109,18 @@ class BatchLoader:
             return self.warmup_loader.sample_batch(step)
         return self._collate_sample(list(self._rows(step, self.micro_batches[0][:1])))
 
+    def micro_batch_count(self, step: int) -> int:
+        """Return the number of micro-batches of a step, of this process."""
+        if self.warmup_loader is not None and step < self.first_step:
+            return self.warmup_loader.micro_batch_count(step)
+        return len(self.micro_batches)
+
+    def first_micro_batch(self, step: int) -> Batch:
+        """Make the first micro-batch of a step alone."""
+        if self.warmup_loader is not None and step < self.first_step:
+            return self.warmup_loader.first_micro_batch(step)
+        return self.collate(list(self._rows(step, self.micro_batches[0])))
+
     def _rows(self, step: int, micro: range) -> Iterator:  # type: ignore[type-arg]
         # keyed by the row of the global batch, so that ranks and micro-batches do not matter
         for place in micro:

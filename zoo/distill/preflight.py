@@ -175,5 +175,5 @@ def label_frequencies(setup: "DistillSetup") -> "NDArray[np.float64] | None":
         labels, size = base.train_rows.values[LABELS], len(base.objective.labels)
     else:
         return None
-    counts: NDArray[np.float64] = np.bincount(labels, minlength=size) + 1.0
-    return counts / counts.sum()
+    counts = np.bincount(labels, minlength=size) + 1
+    return np.divide(counts, counts.sum(), dtype=np.float64)

@@ -247,9 +247,10 @@ def _run_reference(
 
 
 def _keep_float64() -> "TorchFunctionMode":
-    """Return a mode in which a softmax of float64 is computed in float64.
+    """Return a mode in which float64 stays float64.
 
-    Some of the reference's models ask for float32, whatever the dtype of their scores is.
+    Some of the reference's models compute a softmax or a rotation in float32, whatever the dtype of
+    their weights is.
     """
     import torch
     from torch.overrides import TorchFunctionMode
@@ -263,6 +264,8 @@ def _keep_float64() -> "TorchFunctionMode":
             kwargs: dict[str, Any] | None = None,
         ) -> Any:
             kwargs = dict(kwargs or {})
+            if func is torch.Tensor.float and _is_float64(args[0]):
+                return args[0]
             if kwargs.get("dtype") is torch.float32 and args and _is_float64(args[0]):
                 kwargs["dtype"] = torch.float64
             return func(*args, **kwargs)

@@ -1,0 +1,57 @@
+"""ModernBERT (Warner et al. 2024, arXiv:2412.13663)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from zoo.families.base import Family, Head
+from zoo.families.config import Config, ConfigMap
+from zoo.families.encoder import EncoderFamily, encoder_heads
+from zoo.plugins.hookspecs import hookimpl
+from zoo.tokenizers.train import TokenizerTrainSpec
+from zoo_modernbert.config import CONFIG_MAP, ModernBertConfig
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from zoo.tokenizers import SourceFiles
+
+
+class ModernBert(EncoderFamily):
+    """The family; it imports torch when a model is built."""
+
+    name: ClassVar[str] = "modernbert"
+    package: ClassVar[str] = "zoo_modernbert"
+    model_types: ClassVar[tuple[str, ...]] = ("modernbert",)
+    config_type: ClassVar[type[Config]] = ModernBertConfig
+    config_map: ClassVar[ConfigMap] = CONFIG_MAP
+    default_checkpoint: ClassVar[str] = "modernbert-base"
+    named_heads: ClassVar[Mapping[str, Head]] = encoder_heads("ModernBert")
+    special_tokens: ClassVar[Mapping[str, str]] = {
+        "unk": "[UNK]",
+        "cls": "[CLS]",
+        "sep": "[SEP]",
+        "pad": "[PAD]",
+        "mask": "[MASK]",
+    }
+    new_tokenizers: ClassVar[Mapping[str, TokenizerTrainSpec]] = {
+        "byte-level-bpe": TokenizerTrainSpec(tuple(special_tokens.values()))
+    }
+
+    def tokenizer(self, files: "SourceFiles") -> "Tokenizer":
+        """Build the byte-level BPE tokenizer."""
+        from zoo.tokenizers import byte_level_bpe_tokenizer
+
+        return byte_level_bpe_tokenizer(files, roles=self.special_tokens)
+
+
+@hookimpl
+def zoo_families() -> tuple[Family, ...]:
+    """Return the family."""
+    return (ModernBert(),)
+
+
+@hookimpl
+def zoo_checkpoints() -> tuple[Path, ...]:
+    """Return the registry file of published checkpoints."""
+    return (Path(__file__).with_name("registry.yaml"),)

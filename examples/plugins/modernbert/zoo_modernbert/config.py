@@ -1,0 +1,124 @@
+"""ModernBERT's configuration and the keys of its Hub configuration."""
+
+from typing import Literal
+
+from zoo.families.config import Activation, Config, ConfigMap, same_names
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+class ModernBertConfig(Config, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Configuration of a ModernBERT; the defaults are those of ``base`` and of the Hub.
+
+    Attributes:
+        vocab_size: number of tokens in the vocabulary.
+        hidden_size: width of the hidden state.
+        num_layers: number of blocks.
+        num_heads: number of attention heads per block.
+        intermediate_size: inner width of the feed-forward networks, of input and gate each.
+        max_positions: number of tokens of the longest row.
+        activation: activation function of the feed-forward networks.
+        global_every: every so many blocks, from the first on, attention is global.
+        window: number of tokens of local attention, half of them on each side.
+        global_base: base of the rotary frequencies of global attention.
+        local_base: base of those of local attention.
+        dropout: dropout probability of the feed-forward networks.
+        attention_dropout: dropout probability of the attention weights and of their output.
+        embedding_dropout: dropout probability of the embeddings.
+        classifier_dropout: dropout probability before a classifier.
+        classifier_pooling: pooling of texts and choices: the first token, or the mean.
+        classifier_activation: activation function of the heads.
+        layer_norm_eps: epsilon of the layer norms.
+        initializer_range: standard deviation of initial weights.
+        pad_token_id: the padding token, or ``None``.
+        tie_embeddings: use the token embeddings as output embeddings.
+    """
+
+    vocab_size: int = 50368
+    hidden_size: int = 768
+    num_layers: int = 22
+    num_heads: int = 12
+    intermediate_size: int = 1152
+    max_positions: int = 8192
+    activation: Activation = "gelu"
+    global_every: int = 3
+    window: int = 128
+    global_base: float = 160_000.0
+    local_base: float = 10_000.0
+    dropout: float = 0.0
+    attention_dropout: float = 0.0
+    embedding_dropout: float = 0.0
+    classifier_dropout: float = 0.0
+    classifier_pooling: Literal["cls", "mean"] = "cls"
+    classifier_activation: Activation = "gelu"
+    layer_norm_eps: float = 1e-5
+    initializer_range: float = 0.02
+    pad_token_id: int | None = 50283
+    tie_embeddings: bool = True
+
+    @property
+    def layer_types(self) -> list[str]:
+        """Kind of the attention of each block, in the Hub's words."""
+        return [SLIDING if layer % self.global_every else FULL for layer in range(self.num_layers)]
+
+
+CONFIG_MAP = ConfigMap(
+    keys={
+        **same_names("vocab_size", "hidden_size", "intermediate_size", "pad_token_id"),
+        **same_names("attention_dropout", "embedding_dropout", "classifier_dropout"),
+        **same_names("classifier_pooling", "classifier_activation", "initializer_range"),
+        "num_hidden_layers": "num_layers",
+        "num_attention_heads": "num_heads",
+        "max_position_embeddings": "max_positions",
+        "hidden_activation": "activation",
+        "global_attn_every_n_layers": "global_every",
+        "local_attention": "window",
+        "global_rope_theta": "global_base",
+        "local_rope_theta": "local_base",
+        "mlp_dropout": "dropout",
+        "norm_eps": "layer_norm_eps",
+        "tie_word_embeddings": "tie_embeddings",
+    },
+    fixed={
+        "attention_bias": (False,),
+        "mlp_bias": (False,),
+        "norm_bias": (False,),
+        "classifier_bias": (False,),
+        "decoder_bias": (True,),
+        "is_encoder_decoder": (False, None),
+        f"rope_parameters.{FULL}.rope_type": (None, "default"),
+        f"rope_parameters.{SLIDING}.rope_type": (None, "default"),
+    },
+    ignored={
+        "initializer_cutoff_factor": "of new weights",
+        "deterministic_flash_attn": "an implementation choice",
+        "reference_compile": "an implementation choice",
+        "repad_logits_with_grad": "an implementation choice",
+        "sparse_prediction": "chooses outputs of training, not values",
+        "sparse_pred_ignore_index": "chooses outputs of training, not values",
+        "layer_norm_eps": "an old name of norm_eps, which no implementation reads",
+        "position_embedding_type": "read by no implementation: positions are rotary",
+    },
+    follows={"layer_types": "layer_types"},
+    aliases={
+        f"rope_parameters.{FULL}.rope_theta": "global_rope_theta",
+        f"rope_parameters.{SLIDING}.rope_theta": "local_rope_theta",
+    },
+)
+
+SIZES = {
+    "tiny": ModernBertConfig(
+        vocab_size=1000,
+        hidden_size=128,
+        num_layers=4,
+        num_heads=2,
+        intermediate_size=192,
+        max_positions=512,
+        window=16,
+        pad_token_id=3,
+    ),
+    "base": ModernBertConfig(),
+    "large": ModernBertConfig(
+        hidden_size=1024, num_layers=28, num_heads=16, intermediate_size=2624
+    ),
+}

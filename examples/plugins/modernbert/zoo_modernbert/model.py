@@ -1,0 +1,177 @@
+"""ModernBERT: a text encoder for long texts.
+
+Warner et al. 2024, "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder for Fast,
+Memory Efficient, and Long Context Finetuning and Inference", arXiv:2412.13663. It differs from the
+first encoders in these points (section 2.1): queries and keys are rotated by their positions; layer
+norms precede attention and feed-forward network, but for the first block's attention, whose input
+is normalized already; feed-forward networks have a gate; no linear map nor norm has a bias, but the
+output embeddings; attention is global in every third block, and else limited to a window.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from zoo.nn.encoder import (
+    Classifier,
+    Encoder,
+    MaskedLM,
+    ModelFactory,
+    MultipleChoice,
+    PoolerAndHead,
+    QuestionAnswering,
+    make_blocks,
+    make_embeddings,
+    make_self_attention,
+)
+from zoo.nn.heads import FirstTokenPooler, MLMHead
+from zoo.nn.layers.activations import activation
+from zoo.nn.packed_attention import DocumentOffsets
+from zoo.nn.positions import AttentionInputs, Positions, Rotary
+from zoo.nn.transformer import GatedFeedForward, PreNormBlock
+from zoo_modernbert.config import FULL, ModernBertConfig
+
+
+class ModernBert(Encoder):
+    """The backbone.
+
+    Args:
+        config: the configuration.
+        **head_args: pooler and head; see ``Encoder``.
+    """
+
+    adds_bias: ClassVar[bool] = True  # the window is a part of the mask
+
+    def __init__(self, config: ModernBertConfig, **head_args: Any) -> None:
+        blocks = make_blocks(
+            config,
+            PreNormBlock,
+            attention=lambda _: make_self_attention(config, bias=False),
+            ffn_type=GatedFeedForward,
+            bias=False,
+        )
+        blocks[0].attention_norm = nn.Identity()  # type: ignore[assignment]
+        embeddings = make_embeddings(config, positions=False)
+        width, eps = config.hidden_size, config.layer_norm_eps
+        embeddings.norm = nn.LayerNorm(width, eps=eps, bias=False)
+        norm = nn.LayerNorm(width, eps=eps, bias=False)
+        super().__init__(embeddings, blocks, final_norm=norm, **head_args)
+        head_size = width // config.num_heads
+        self.global_rotary = Rotary(head_size, config.global_base)
+        self.local_rotary = Rotary(head_size, config.local_base)
+        self.layer_types, self.reach = config.layer_types, config.window // 2
+
+    def attention_inputs(
+        self, x: Tensor, mask: Tensor | DocumentOffsets | None, positions: Positions
+    ) -> Sequence[AttentionInputs]:
+        """Return masks and rotations of global and of local attention; see ``Encoder``."""
+        far = (positions.distance.abs() > self.reach)[:, None].to(x.dtype)
+        window = far * (torch.finfo(x.dtype).min / 2)
+        assert not isinstance(mask, DocumentOffsets), "adds_bias is True"
+        near = AttentionInputs(
+            window if mask is None else torch.minimum(mask, window),
+            self.local_rotary(positions.queries),
+        )
+        full = AttentionInputs(mask, self.global_rotary(positions.queries))
+        return [full if kind == FULL else near for kind in self.layer_types]
+
+
+class PredictionHead(nn.Module):
+    """A linear map without bias, an activation function and a norm, before the last linear map.
+
+    Args:
+        config: the configuration.
+        outputs: number of outputs.
+    """
+
+    def __init__(self, config: ModernBertConfig, outputs: int) -> None:
+        super().__init__()
+        width = config.hidden_size
+        self.dense = nn.Linear(width, width, bias=False)
+        self.act = activation(config.classifier_activation)
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps, bias=False)
+        self.dropout = nn.Dropout(config.classifier_dropout)
+        self.out = nn.Linear(width, outputs)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return the logits: (..., hidden) to (..., outputs)."""
+        return self.out(self.dropout(self.norm(self.act(self.dense(hidden)))))  # type: ignore[no-any-return]
+
+
+class ModernBertLM(MaskedLM, ModernBert):
+    """Masked language modelling."""
+
+
+class ModernBertTokenClassifier(Classifier, ModernBert):
+    """Token classification."""
+
+
+class ModernBertQuestionAnswering(QuestionAnswering, ModernBert):
+    """Extractive question answering."""
+
+
+class ModernBertClassifier(Classifier, ModernBert):
+    """Classification of texts, by the first token or by the mean of all."""
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> dict[str, Tensor]:
+        """Return the logits, (batch, labels)."""
+        hidden = self.encode(input_ids, attention_mask, token_type_ids)
+        if self.pooler is not None:
+            return self.outputs(hidden)
+        real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        weights = real[..., None].to(hidden.dtype)
+        return self.outputs((hidden * weights).sum(1) / weights.sum(1).clamp(min=1))
+
+
+class ModernBertMultipleChoice(MultipleChoice, ModernBertClassifier):
+    """Multiple choice: one logit for each text."""
+
+
+class ModernBertFactory(ModelFactory):
+    """The models of the family, all on its own backbone."""
+
+    model_classes: ClassVar[Mapping[str, type[Encoder]]] = {
+        "none": ModernBert,
+        "masked-lm": ModernBertLM,
+        "sequence-classification": ModernBertClassifier,
+        "multiple-choice": ModernBertMultipleChoice,
+        "token-classification": ModernBertTokenClassifier,
+        "question-answering": ModernBertQuestionAnswering,
+    }
+
+    def backbone_args(self) -> dict[str, Any]:
+        """Return the configuration, from which ``ModernBert`` builds its parts."""
+        return {"config": self.config}
+
+    def masked_lm_head(self) -> MLMHead:
+        """Return the head for masked language modelling, without biases but that of the output."""
+        head = super().masked_lm_head()
+        head.dense = nn.Linear(self.width, self.width, bias=False)
+        head.act = activation(self.config.classifier_activation)
+        head.norm = nn.LayerNorm(self.width, eps=self.config.layer_norm_eps, bias=False)
+        return head
+
+    def sequence_head(self, outputs: int) -> PoolerAndHead:
+        """Return pooler and head for sequence classification."""
+        pooler = FirstTokenPooler() if self.config.classifier_pooling == "cls" else None
+        return pooler, PredictionHead(self.config, outputs)
+
+    def token_head(self, outputs: int) -> nn.Module:
+        """Return the head for token classification."""
+        return PredictionHead(self.config, outputs)
+
+    def span_head(self) -> nn.Module:
+        """Return the head for extractive question answering."""
+        return PredictionHead(self.config, 2)
+
+
+def build(config: ModernBertConfig, head: str) -> Encoder:
+    """Return a model with randomly initialized weights."""
+    return ModernBertFactory(config).build(head)

@@ -56,7 +56,7 @@ class TestAlbert(ReferenceTests, FamilyTests):
     default = SIZES["xxlarge-v2"]
     refused: ClassVar[dict[tuple[str, Any], str]] = {
         ("is_decoder", True): "is_decoder",
-        ("hidden_act", "quick_gelu"): "hidden_act",
+        ("hidden_act", "prelu"): "hidden_act",
         ("num_hidden_groups", 13): "num_groups 13",
         ("num_hidden_groups", 0): "num_hidden_groups = 0 is not positive",
         ("inner_group_num", 0): "inner_group_num = 0 is not positive",

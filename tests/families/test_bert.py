@@ -182,7 +182,7 @@ def test_keys_of_the_reference_are_known() -> None:
         ("is_encoder_decoder", True),
         ("tie_encoder_decoder", True),
         ("cross_attention_hidden_size", 64),
-        ("hidden_act", "quick_gelu"),
+        ("hidden_act", "prelu"),
         ("pruned_heads", {"0": [1]}),
         ("per_layer_config", {"0": {"intermediate_size": 8}}),
         ("quantization_config", {"bits": 8}),

@@ -561,7 +561,7 @@ def test_keys_of_published_files_are_known() -> None:
         ("pos_att_type", ["c2p", "c2p"]),
         ("norm_rel_ebd", "batch_norm"),
         ("conv_kernel_size", 4),
-        ("hidden_act", "quick_gelu"),
+        ("hidden_act", "prelu"),
         ("is_decoder", True),
         ("quantization_config", {"bits": 8}),
     ],

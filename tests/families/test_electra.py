@@ -47,7 +47,7 @@ class TestElectra(ReferenceTests, FamilyTests):
     default = SIZES["small"]
     refused: ClassVar[dict[tuple[str, Any], str]] = {
         ("is_decoder", True): "is_decoder",
-        ("hidden_act", "quick_gelu"): "hidden_act",
+        ("hidden_act", "prelu"): "hidden_act",
         ("summary_type", "mean"): "summary_type",
         ("summary_use_proj", False): "summary_use_proj",
         ("summary_activation", "tanh"): "summary_activation",

@@ -51,7 +51,7 @@ class TestRoberta(ReferenceTests, FamilyTests):
         ("position_embedding_type", "relative_key"): "position_embedding_type",
         ("is_decoder", True): "is_decoder",
         ("add_cross_attention", True): "add_cross_attention",
-        ("hidden_act", "quick_gelu"): "hidden_act",
+        ("hidden_act", "prelu"): "hidden_act",
         ("pad_token_id", None): "pad_token_id",
         ("max_position_embeddings", 2): "max_positions 2 leaves no position",
     }

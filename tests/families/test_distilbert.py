@@ -43,7 +43,7 @@ class TestDistilBert(ReferenceTests, FamilyTests):
     default = SIZES["base"]
     refused: ClassVar[dict[tuple[str, Any], str]] = {
         ("is_decoder", True): "is_decoder",
-        ("activation", "quick_gelu"): "activation",
+        ("activation", "prelu"): "activation",
         ("qa_dropout", 1.5): "qa_dropout",
     }
     counts: ClassVar[dict[tuple[str, str], int]] = {

@@ -8,8 +8,14 @@ import torch
 
 import zoo
 from tests.finetune.conftest import Pretrained
-from tests.finetune.making import assert_resumes_exactly, finetune, settings, setup_of
-from tests.finetune.test_losses import HERE, training_losses
+from tests.finetune.making import (
+    HERE,
+    assert_resumes_exactly,
+    finetune,
+    settings,
+    setup_of,
+    training_losses,
+)
 from tests.finetune.test_tokens import TASK, tagged
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint

@@ -20,15 +20,16 @@ import zoo
 from tests.families.test_gpt_words import published
 from tests.finetune.conftest import Pretrained
 from tests.finetune.making import (
+    HERE,
     assert_resumes_exactly,
     finetune,
     labelled,
     settings,
     setup_of,
+    training_losses,
     write_table,
 )
 from tests.finetune.test_errors import refused
-from tests.finetune.test_losses import HERE, training_losses
 from tests.training.runs import records
 from zoo.convert import convert
 from zoo.errors import UsageError

@@ -77,7 +77,7 @@ def test_activations_equal_their_formulas(name: str, at_one: float) -> None:
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_equal_those_of_transformers(name: str) -> None:
     x = torch.linspace(-12, 12, 97)
-    expected = get_activation(name)(x)  # type: ignore[no-untyped-call]
+    expected = get_activation(name)(x)
     assert torch.allclose(activation(name)(x), expected, atol=2e-6)
     with torch.no_grad():
         assert torch.allclose(activate(activation(name), x.clone()), expected, atol=2e-6)

@@ -176,4 +176,5 @@ def label_frequencies(setup: "DistillSetup") -> "NDArray[np.float64] | None":
     else:
         return None
     counts = np.bincount(labels, minlength=size) + 1
-    return np.divide(counts, counts.sum(), dtype=np.float64)
+    frequencies: NDArray[np.float64] = counts.astype(np.float64) / counts.sum()
+    return frequencies

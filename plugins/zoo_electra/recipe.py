@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from zoo.families.distillation import DistillationRecipe, Term
 from zoo.families.recipe import (
     TINY_CONFIG,
     LRSchedulerConfig,
@@ -61,6 +62,18 @@ def recipe(size: str) -> Recipe:
         lr_scheduler=LRSchedulerConfig(name="linear-warmup-times-decay", warmup_steps=10_000),
     )
 
+
+# No paper has one. A student with a generator of its own, whose discriminator also learns what that
+# of the teacher predicts of the same tokens, with the weight of the discriminator's own loss.
+DISTILLATION = (
+    DistillationRecipe(
+        name="electra",
+        source="Hinton et al. 2015, arXiv:1503.02531, of Clark et al. 2020, section 2",
+        objective=OBJECTIVE,
+        data="text",
+        terms={"kl": Term(kind="kl", weight=50.0)},
+    ),
+)
 
 # Table 6: the generator's width as a fraction of the discriminator's, and the fraction of masked
 # tokens. (The released small model had a generator of its own width: generator_width_ratio=1.0.)

@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from zoo.families.distillation import pretraining_recipe
 from zoo.families.recipe import TINY_CONFIG, LRSchedulerConfig, OptimizerConfig, Recipe
 
 OBJECTIVE = "causal-lm"
@@ -28,6 +29,16 @@ PRESETS = {
     "paper": _PAPER,
     "paper-inputs": {**_PAPER, "tasks": dict.fromkeys(_TASKS, _INPUTS)},
 }
+
+
+# DistilGPT2 has the recipe of DistilBERT, with the causal loss in place of the masked one. Its
+# weights are not published; these are DistilBERT's (distillation/README.md of the released code).
+DISTILLATION = (
+    pretraining_recipe(
+        "distilgpt2",
+        "Sanh et al. 2019, arXiv:1910.01108, and the README of its released code: DistilGPT2",
+    ),
+)
 
 
 def recipe(size: str) -> Recipe:

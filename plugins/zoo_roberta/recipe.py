@@ -1,5 +1,6 @@
 """Pretraining settings of RoBERTa (arXiv:1907.11692, table 9)."""
 
+from zoo.families.distillation import pretraining_recipe
 from zoo.families.recipe import (
     TINY_CONFIG,
     LRSchedulerConfig,
@@ -36,6 +37,15 @@ PRESETS = {
         },
     }
 }
+
+
+# DistilRoBERTa has the recipe of DistilBERT (distillation/README.md of the released code).
+DISTILLATION = (
+    pretraining_recipe(
+        "distilroberta",
+        "Sanh et al. 2019, arXiv:1910.01108, and the README of its released code: DistilRoBERTa",
+    ),
+)
 
 
 def recipe(size: str) -> Recipe:

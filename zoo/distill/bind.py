@@ -23,7 +23,7 @@ from zoo.distill.comparisons import (
 from zoo.distill.recipes import WITHOUT_PROBABILITIES
 from zoo.errors import UsageError
 from zoo.families.distillation import Term
-from zoo.objectives.base import Batch, TrainingObjective
+from zoo.objectives.base import Batch, Objective, TrainingObjective
 
 
 class EmbeddingError(Comparison):
@@ -86,6 +86,7 @@ def bind_terms(
     Raises:
         UsageError: a term does not apply to these models.
     """
+    _refuse_from_scratch(objective)
     comparisons: list[Comparison] = []
     for name, term in settings.items():
         kind = KINDS[term.kind]
@@ -104,6 +105,23 @@ def bind_terms(
             full = f"{name}-{of}" if len(names) > 1 else name
             comparisons.append(kind(full, term, student, teachers, of=of, objective=objective))
     return comparisons
+
+
+def _refuse_from_scratch(objective: TrainingObjective) -> None:
+    """Check that no option replaces the initial weights in the run.
+
+    Raises:
+        UsageError: one does.
+    """
+    if not isinstance(objective, Objective):
+        return
+    for name in objective.from_scratch_options:
+        if value := getattr(objective.options, name):
+            raise UsageError(
+                f"objective_args.{name} is {value}, which would replace what the student learned "
+                "from its teacher",
+                "leave it out",
+            )
 
 
 def _require_probabilities(name: str, term: Term, objective: TrainingObjective) -> None:

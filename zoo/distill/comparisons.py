@@ -134,14 +134,14 @@ class LogitsComparison(Comparison):
     Attributes:
         of: loss term whose logits are compared.
         logits_per_count: see ``TrainingObjective``.
-        on_text: whether the objective is one on text, not on labelled data.
+        on_text: whether the objective is one on text that scores some of the tokens.
     """
 
     needs_head: ClassVar[bool] = True
 
     def __init__(self, *args: Any, of: str, objective: TrainingObjective) -> None:
         self.of, self.logits_per_count = of, objective.logits_per_count
-        self.on_text = isinstance(objective, Objective)
+        self.on_text = isinstance(objective, Objective) and not objective.scores_all_tokens
         super().__init__(*args)
         if self.term.reduction == "elements" and not self.student.classes:
             raise UsageError(

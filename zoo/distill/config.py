@@ -82,7 +82,9 @@ def build_config(
     family = _student_family(str(name), teacher, offline=offline)
     distillation = requested.get("distillation") or {}
     labelled = "task" in requested
-    recipe_name, recipe = find_recipe(distillation.get("recipe"), family, labelled=labelled)
+    recipe_name, recipe = find_recipe(
+        distillation.get("recipe"), family, teacher.head_name, labelled=labelled
+    )
     if recipe.data == SENTENCES:
         requested, labelled = sentence_settings(requested, teacher), True
     stage, stages = distillation.get("stage"), distillation.get("stages") or {}
@@ -93,7 +95,7 @@ def build_config(
     requested = deep_merge({**requested, "distillation": distillation}, of_stage)
     student = find_student(str(name), family, teacher, recipe, fields)
     defaults = deep_merge(
-        _student_settings(student, teacher, requested),
+        _student_settings(student, teacher, recipe, requested),
         {"distillation": _distillation(recipe_name, recipe, student, teacher)},
     )
     tiny = student.size == "tiny" and not labelled  # has settings of its own
@@ -132,7 +134,8 @@ def requested_recipe(requested: ConfigDict, *, offline: bool) -> DistillationRec
         raise UsageError("the settings name no student", "name one with --student")
     teacher = resolve_teacher(requested, offline=offline)
     family = _student_family(str(name), teacher, offline=offline)
-    _, recipe = find_recipe(distillation.get("recipe"), family, labelled="task" in requested)
+    name, labelled = distillation.get("recipe"), "task" in requested
+    _, recipe = find_recipe(name, family, teacher.head_name, labelled=labelled)
     return with_stage_changes(recipe, distillation.get("stages") or {})
 
 
@@ -256,8 +259,15 @@ def derived_config(family: Family, teacher: Config, depth: float, fields: Config
         raise UsageError(f"student, {family.name}: {error}", "set its fields") from error
 
 
-def _student_settings(student: Student, teacher: "Checkpoint", requested: ConfigDict) -> ConfigDict:
+def _student_settings(
+    student: Student,
+    teacher: "Checkpoint",
+    distillation: DistillationRecipe,
+    requested: ConfigDict,
+) -> ConfigDict:
     """Return the settings of a run that follow from student and teacher."""
+    from zoo.objectives import objective_type
+
     reference = (requested.get("distillation") or {})["teachers"][0]
     settings: ConfigDict = {"family": student.family.name, "config": student.changes}
     if student.reference is not None:
@@ -276,8 +286,10 @@ def _student_settings(student: Student, teacher: "Checkpoint", requested: Config
     ]
     recipe = student.family.recipe(str(student.size))
     longest = min(limit for limit in (*limits, recipe.seq_len) if limit is not None)
-    objective = text_objective(student, teacher, recipe.objective)
-    return {**settings, "seq_len": longest, "objective": objective}
+    objective = distillation.objective or text_objective(student, teacher, recipe.objective)
+    new = objective_type(student.family, _config(student), objective).from_scratch_options
+    none: ConfigDict = {"objective_args": dict.fromkeys(new, 0.0)} if new else {}
+    return {**settings, "seq_len": longest, "objective": objective, **none}
 
 
 def _config(student: Student) -> Any:

@@ -157,7 +157,8 @@ def evaluate(
         tensors = {name: tensor.to(device) for name, tensor in batch.tensors.items()}
         view = run_model(student, main, base, tensors, {}, needs_head=True)
         mine.add(_output(view, student), batch.counts)
-        views = [None if teacher is None else teacher.view(tensors, {}) for teacher in teachers]
+        read = {**tensors, **view.outputs.inputs}
+        views = [None if teacher is None else teacher.view(read, {}) for teacher in teachers]
         _add_teachers(others, views, batch)
         if views[0] is not None:
             mine.compare(view, views[0])

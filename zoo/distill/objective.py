@@ -163,15 +163,20 @@ class Distillation(TrainingObjective):
     def forward(self, model: Any, batch: "Mapping[str, Tensor]") -> DistillationOutputs:
         """Run the student and its teachers."""
         layers = {side: _layers(self.comparisons, side) for side in ("student", "teacher")}
-        compared = self.teachers if self.comparisons else ()
-        teachers = [teacher.view(batch, layers["teacher"]) for teacher in compared]
         main = self.base.models_to_save(model.student)["model"].module
         student = run_model(
             model.student, main, self.base, batch, layers["student"], self.needs_head
         )
-        outputs = student.outputs
+        outputs, compared = student.outputs, self.teachers if self.comparisons else ()
+        read = {**batch, **outputs.inputs}
+        teachers = [teacher.view(read, layers["teacher"]) for teacher in compared]
         return DistillationOutputs(
-            outputs.logits, outputs.labels, outputs.recurrent_state, student, teachers, model
+            outputs.logits,
+            outputs.labels,
+            outputs.recurrent_state,
+            student=student,
+            teachers=teachers,
+            module=model,
         )
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:

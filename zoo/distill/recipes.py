@@ -269,13 +269,14 @@ def squared_error_of(term: Term) -> Term:
 
 
 def find_recipe(
-    name: str | None, family: Family, *, labelled: bool = False
+    name: str | None, family: Family, head: str, *, labelled: bool = False
 ) -> tuple[str, DistillationRecipe]:
     """Return a recipe by its name, or from a YAML file.
 
     Args:
         name: name, or path of a file; ``None`` for the first of the family on text, or ``logits``.
         family: family of the student.
+        head: head of the teacher.
         labelled: whether the data has labels.
 
     Raises:
@@ -284,7 +285,8 @@ def find_recipe(
     if name is not None and name.endswith((".yaml", ".yml")):
         return name, validate_config(read_config_file(Path(name)), DistillationRecipe, name)
     known = all_recipes(family)
-    name = name or (*(() if labelled else family.distillation()), *SHARED)[0].name
+    ours = [r for r in family.distillation() if not labelled and r.objective in (None, head)]
+    name = name or (*ours, *SHARED)[0].name
     if name not in known:
         raise UsageError(
             f"there is no distillation recipe {name!r}",

@@ -19,6 +19,7 @@ from zoo.distill.bind import bind_terms
 from zoo.distill.cached_teacher import CachedTeacher
 from zoo.distill.caching import CacheCallback, with_cache
 from zoo.distill.comparisons import Comparison, ModelShape
+from zoo.distill.discriminator import Discriminator
 from zoo.distill.initial_weights import copy_teacher_weights
 from zoo.distill.objective import Distillation, PairedExample
 from zoo.distill.onnx_teacher import OnnxTeacher, require_onnx
@@ -34,6 +35,7 @@ from zoo.finetune.rows import TokenizedRows
 from zoo.finetune.setup import FineTuneSetup, read_splits
 from zoo.nn.devices import resolve_device
 from zoo.objectives.base import Batch, Example, TrainingObjective
+from zoo.objectives.replaced_token_detection import ReplacedTokenDetection
 from zoo.training.base import RunSetup
 from zoo.training.callbacks import Callback
 from zoo.training.config.distill import DistillationConfig, DistillTaskConfig, DistillTextConfig
@@ -120,10 +122,12 @@ class DistillSetup(RunSetup):
         student: Any = model.student
         self.base.prepare_model(student)
         distillation = self.config.distillation
-        main = self.objective.models_to_save(model)["model"].module
+        models = self.objective.models_to_save(model)
+        main = models["model"].module
         if distillation.init_layers is not None:
             teacher = self.objective.teachers[0].initial_model()
             new = copy_teacher_weights(main, teacher, distillation.init_layers)
+            self.objective.after_load(model, models, ("model",))
             if self.announce:
                 _announce(distillation.teachers[0], new)
         freeze(main, distillation.freeze)
@@ -244,11 +248,13 @@ def _objective(
     for reference, checkpoint in zip(settings.teachers, checkpoints, strict=True):
         if needs_head:
             require_head(reference, checkpoint, base)
-        objective = base.objective
+        objective: TrainingObjective = base.objective
         if isinstance(base, FineTuneSetup):
             objective = _teacher_task(base, checkpoint)
         else:
             _require_same_tokens(reference, checkpoint, base)
+        if isinstance(objective, ReplacedTokenDetection):
+            objective = Discriminator(objective)
         kind, device = _backend(reference, checkpoint, objective, comparisons, settings)
         dtype = getattr(torch, settings.teacher_dtype)
         teachers.append(kind(reference, checkpoint, objective, dtype, needs_head, device))

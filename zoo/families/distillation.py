@@ -144,6 +144,8 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         terms: name -> term that compares student and teacher.
         init_layers: layers of the teacher whose weights the student's layers begin with, with the
             embeddings and the head; ``None`` for new weights. A reference as student keeps its own.
+        objective: objective on text that the recipe is for; ``None`` for any that both models
+            support.
         data: data that the recipe is for: text, labelled data, sentences, or text and labels.
         student_depth: number of layers of a student of a family, as a fraction of the teacher's.
         freeze: names of modules of the student that are not trained.
@@ -162,6 +164,7 @@ class DistillationRecipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     init_layers: LayerMap | None = "spread"
     replacement: Replacement | None = None
     targets: Targets | None = None
+    objective: str | None = None
     data: Literal["any", "text", "labelled", "sentences"] = "any"
     student_depth: float = 0.5
     freeze: tuple[str, ...] = ()

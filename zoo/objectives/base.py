@@ -100,11 +100,14 @@ class Outputs:
             generator replaced; all others are in the batch.
         recurrent_state: hidden state that the model carries to the next step, detached,
             (rows, ...) each; it is added to the tensors of that step's batch.
+        inputs: tensors that the main model read in place of those of the batch, such as tokens that
+            a generator sampled.
     """
 
     logits: "dict[str, Any]"
     labels: "dict[str, Tensor]" = field(default_factory=dict)
     recurrent_state: "dict[str, Tensor]" = field(default_factory=dict)
+    inputs: "dict[str, Tensor]" = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -354,6 +357,7 @@ class Objective(TrainingObjective):
         options_type: type of the options.
         from_scratch_options: names of options that replace initial weights in the run; runs from
             pretrained weights refuse them, and do without those of the recipe.
+        scores_all_tokens: whether ``scored_logits`` are those of all tokens of text.
         char_inputs: whether the model reads tokens by their characters; the corpus may then have
             a larger vocabulary than the model predicts.
     """
@@ -361,6 +365,7 @@ class Objective(TrainingObjective):
     options_type: ClassVar[type[Options]] = Options
     from_scratch_options: ClassVar[tuple[str, ...]] = ()
     char_inputs: ClassVar[bool] = False
+    scores_all_tokens: ClassVar[bool] = False
 
     def __init__(
         self, vocabulary: "TokenizerView", config: "Config", length: int, options: Any = None

@@ -120,6 +120,7 @@ class CausalLanguageModelling(Objective):
 
     name: ClassVar[str] = TERM
     head: ClassVar[str] = "causal-lm"
+    scores_all_tokens: ClassVar[bool] = True
 
     def dataset(self, split: "Split", seed: int) -> ExampleDataset:
         """See ``Objective``."""

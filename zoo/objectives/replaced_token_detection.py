@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from zoo.objectives.examples.vocabulary import TokenizerView
 
 REPLACED_TOKEN = "replaced-token-detection"  # the loss term, and the head
+REPLACED = "replaced"  # which tokens are not the original ones
 EmbeddingSharing = Literal["tied", "gradient-disentangled", "none"]
 
 
@@ -211,6 +212,7 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
 
     name: ClassVar[str] = REPLACED_TOKEN
     head: ClassVar[str] = REPLACED_TOKEN
+    scores_all_tokens: ClassVar[bool] = True
     options_type: ClassVar[type[Options]] = ReplacedOptions
     from_scratch_options: ClassVar[tuple[str, ...]] = ("generator_fraction",)
 
@@ -317,7 +319,22 @@ class ReplacedTokenDetection(MaskedLanguageModelling):
         replaced = _scatter(original, positions, samples != labels)
         hidden = discriminator.encode(**{**inputs, "input_ids": corrupted})
         detected = discriminator.scores(hidden, inputs.get("position_ids")).float()
-        return Outputs({MASKED_LM: masked, REPLACED_TOKEN: detected}, {REPLACED_TOKEN: replaced})
+        return Outputs(
+            {MASKED_LM: masked, REPLACED_TOKEN: detected},
+            {REPLACED_TOKEN: replaced},
+            inputs={"input_ids": corrupted, REPLACED: replaced},
+        )
+
+    @property
+    def scored_terms(self) -> tuple[str, ...]:
+        """See ``TrainingObjective``: of the discriminator."""
+        return (REPLACED_TOKEN,)
+
+    def scored_logits(
+        self, outputs: Outputs, batch: "Mapping[str, Tensor]"
+    ) -> "Mapping[str, Tensor | VocabularyProjection]":
+        """See ``TrainingObjective`` and ``detection_logits``."""
+        return detection_logits(outputs, batch)
 
     def loss(self, outputs: Outputs, batch: "Mapping[str, Tensor]") -> LossOutput:
         """Compute the generator's and the discriminator's cross-entropy."""
@@ -376,6 +393,22 @@ def _scatter(array: "Tensor", positions: "Tensor", values: "Tensor") -> "Tensor"
 
     longer = torch.cat((array.flatten(), array.new_zeros(1)))
     return longer.index_copy_(0, positions, values)[:-1].view_as(array)
+
+
+def detection_logits(outputs: Outputs, batch: "Mapping[str, Tensor]") -> "dict[str, Tensor]":
+    """Return the discriminator's logits of two classes, original and replaced.
+
+    Args:
+        outputs: results, with one logit per token.
+        batch: tensors of the batch.
+
+    Returns:
+        loss term -> logits of all tokens but padding, (n, 2), that of the first class 0.
+    """
+    import torch
+
+    detected = outputs.logits[REPLACED_TOKEN][batch["document_ids"] != 0]
+    return {REPLACED_TOKEN: torch.stack([torch.zeros_like(detected), detected], dim=-1)}
 
 
 def discriminator_loss(logits: "Tensor", replaced: "Tensor", is_token: "Tensor") -> LossOutput:

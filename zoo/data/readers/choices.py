@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from zoo.data.readers.documents import expand_paths
+from zoo.data.readers.documents import read_files
 from zoo.data.readers.labelled import text_hash
 from zoo.data.readers.tables import column_names, read_rows, require_text
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import VerificationError
 from zoo.io.json import parse_json
 
 # default column -> names in published tables, which stand for it where it is missing
@@ -95,11 +95,7 @@ def read_choices(
         SourceError: a file cannot be read.
         VerificationError: a file is damaged, or a label is none of the choices.
     """
-    files = expand_paths(list(paths))
-    samples = [s for file in files for s in _samples(file, columns or ChoiceColumns())]
-    if not samples:
-        raise UsageError(f"{', '.join(map(str, files))} has no rows", "give a table with rows")
-    return samples
+    return read_files(paths, lambda file: _samples(file, columns or ChoiceColumns()))
 
 
 def _samples(file: Path, columns: ChoiceColumns) -> Iterator[ChoiceSample]:

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from zoo.data.readers.documents import ReaderConfig, expand_paths, read_documents
+from zoo.data.readers.documents import ReaderConfig, read_documents, read_files
 from zoo.data.readers.labelled import Columns, read_samples, text_hash
 from zoo.data.readers.tables import read_rows, require_text
 from zoo.data.readers.text_io import COMPRESSED
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import VerificationError
 
 TABLES = (".tsv", ".csv")
 
@@ -54,11 +54,7 @@ def read_completions(
     if label is not None:
         samples = read_samples(paths, Columns(text, label))
         return [Completion(s.text, _completion(s.label, s.location), s.location) for s in samples]
-    files = expand_paths(list(paths))
-    documents = [document for file in files for document in _documents(file, text)]
-    if not documents:
-        raise UsageError(f"{', '.join(map(str, files))} has no text", "give a file with text")
-    return documents
+    return read_files(paths, lambda file: _documents(file, text), "text", "give a file with text")
 
 
 def _documents(file: Path, text: str) -> Iterator[Completion]:

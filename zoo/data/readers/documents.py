@@ -8,9 +8,9 @@ separator of documents.
 
 import glob
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 import msgspec
 
@@ -19,6 +19,7 @@ from zoo.errors import SourceError, UsageError, VerificationError, did_you_mean
 from zoo.io.files import open_regular
 from zoo.io.limits import MAX_DOCUMENT_CHARACTERS, MAX_PARQUET_ITEMS
 
+Item = TypeVar("Item")
 JSON_LINES = (".jsonl", ".ndjson", ".json")
 PARQUET = ".parquet"
 PARQUET_ROWS, PARQUET_PAGE_BYTES = 256, 1 << 20  # rows and bytes of Parquet that are read together
@@ -63,6 +64,31 @@ def expand_paths(paths: Sequence[str | Path]) -> list[Path]:
         for key, file in zip(resolved, files, strict=True):
             distinct.setdefault(key, file)
     return list(distinct.values())
+
+
+def read_files(
+    paths: Iterable[str | Path],
+    read: Callable[[Path], Iterable[Item]],
+    items: str = "rows",
+    remedy: str = "give a table with rows",
+) -> list[Item]:
+    """Return what all files of directories and patterns have, at least one item.
+
+    Args:
+        paths: see ``expand_paths``.
+        read: function that reads a file.
+        items: name of the items, for the message.
+        remedy: hint of the message.
+
+    Raises:
+        UsageError: there is no item.
+        SourceError: see ``expand_paths``; or what ``read`` raises.
+    """
+    files = expand_paths(list(paths))
+    contents = [item for file in files for item in read(file)]
+    if not contents:
+        raise UsageError(f"{', '.join(map(str, files))} has no {items}", remedy)
+    return contents
 
 
 def _files(text: str) -> Iterator[Path]:

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from blake3 import blake3
 
-from zoo.data.readers.documents import expand_paths
+from zoo.data.readers.documents import read_files
 from zoo.data.readers.tables import read_rows, require_text
 from zoo.errors import UsageError, VerificationError
 
@@ -80,11 +80,7 @@ def read_samples(
         SourceError: a file cannot be read.
         VerificationError: a file is damaged, or a text or label is missing.
     """
-    files = expand_paths(list(paths))
-    samples = [sample for file in files for sample in _samples(file, columns, unlabelled)]
-    if not samples:
-        raise UsageError(f"{', '.join(map(str, files))} has no rows", "give a table with rows")
-    return samples
+    return read_files(paths, lambda file: _samples(file, columns, unlabelled))
 
 
 def _samples(file: Path, columns: Columns, unlabelled: bool) -> Iterable[Sample]:

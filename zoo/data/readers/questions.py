@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from zoo.data.readers.documents import expand_paths
+from zoo.data.readers.documents import read_files
 from zoo.data.readers.labelled import Columns, text_hash
 from zoo.data.readers.tables import column_names, read_rows, require_text
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import VerificationError
 from zoo.io.files import read_regular
 from zoo.io.json import parse_json
 from zoo.io.limits import MAX_QUESTIONS_BYTES, MAX_QUESTIONS_VALUES
@@ -97,13 +97,9 @@ def read_questions(paths: Iterable[str | Path], columns: Columns = COLUMNS) -> l
         SourceError: a file cannot be read.
         VerificationError: a file is damaged, or an answer is not where ``answer_start`` points.
     """
-    files = expand_paths(list(paths))
-    samples = [sample for file in files for sample in _questions(file, columns)]
-    if not samples:
-        raise UsageError(
-            f"{', '.join(map(str, files))} has no questions", "give questions with answers"
-        )
-    return samples
+    return read_files(
+        paths, lambda file: _questions(file, columns), "questions", "give questions with answers"
+    )
 
 
 def _questions(file: Path, columns: Columns) -> Iterator[QuestionSample]:

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zoo.data.readers.documents import expand_paths
+from zoo.data.readers.documents import read_files
 from zoo.data.readers.labelled import text_hash
 from zoo.data.readers.tables import read_rows, require_text
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import VerificationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +46,7 @@ def read_text_groups(
         SourceError: a file cannot be read.
         VerificationError: a file is damaged, or a text or label is missing.
     """
-    files = expand_paths(list(paths))
-    groups = [group for file in files for group in _groups(file, texts, label)]
-    if not groups:
-        raise UsageError(f"{', '.join(map(str, files))} has no rows", "give a table with rows")
-    return groups
+    return read_files(paths, lambda file: _groups(file, texts, label))
 
 
 def _groups(file: Path, texts: Sequence[str], label: str | None) -> Iterable[TextGroup]:

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from zoo.data.readers.documents import expand_paths
+from zoo.data.readers.documents import read_files
 from zoo.data.readers.labelled import Columns, label_name, text_hash
 from zoo.data.readers.tables import JSON_LINES, PARQUET, read_rows, require_text
 from zoo.data.readers.text_io import COMPRESSED, read_lines
-from zoo.errors import UsageError, VerificationError
+from zoo.errors import VerificationError
 
 CONLLU = ".conllu"
 OUTSIDE = "O"
@@ -52,11 +52,7 @@ def read_words(paths: Iterable[str | Path], columns: Columns) -> list[WordsSampl
         SourceError: a file cannot be read.
         VerificationError: a file is damaged.
     """
-    files = expand_paths(list(paths))
-    samples = [sample for file in files for sample in _sentences(file, columns)]
-    if not samples:
-        raise UsageError(f"{', '.join(map(str, files))} has no words", "give labelled words")
-    return samples
+    return read_files(paths, lambda file: _sentences(file, columns), "words", "give labelled words")
 
 
 def _sentences(file: Path, columns: Columns) -> Iterator[WordsSample]:

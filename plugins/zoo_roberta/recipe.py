@@ -35,6 +35,18 @@ PRESETS = {
             "weight_decay": 0.1,
             "max_grad_norm": None,
         },
+        "tasks": {  # table 10, the columns of SQuAD and RACE
+            "question-answering": {
+                "batch_size": 48,
+                "num_train_epochs": 2.0,
+                "optimizer": {"learning_rate": 1.5e-5, "weight_decay": 0.01},
+            },
+            "multiple-choice": {
+                "batch_size": 16,
+                "num_train_epochs": 4.0,
+                "optimizer": {"learning_rate": 1e-5},
+            },
+        },
     }
 }
 

@@ -83,8 +83,8 @@ def test_an_unknown_metric(model: Path, tmp_path: Path) -> None:
 
 
 def test_a_family_without_the_head(tmp_path: Path) -> None:
-    tree = settings("elmo", labelled(tmp_path / "t.tsv"))
-    refused(tmp_path, tree, "elmo has no head sequence-classification")
+    tree = settings("elmo", labelled(tmp_path / "t.tsv"), task="causal-lm")
+    refused(tmp_path, tree, "elmo has no head causal-lm")
 
 
 def test_more_layers_than_there_are(model: Path, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ and scored on the documents of it that runs hold out:
 * discriminators: area under the ROC curve of ``zoo eval --task replaced-tokens``, for rows of 64
   tokens of which a tenth was replaced by others, drawn by their frequency; the target is 0.75;
 * causal models: bits per byte of ``zoo eval --task perplexity``;
+* models of span corruption: bits per byte of masked words, which are the same for every
+  vocabulary, and the fraction of their tokens that is predicted; see ``masked_words``;
 * with ``--pairs``, a table of minimal pairs such as Zorro's: the accuracy of ``zoo eval --task
   minimal-pairs``, where chance is 0.5.
 
@@ -34,6 +36,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks._common import machine, table, versions
+from benchmarks.masked_words import score_masked_words
 from zoo.data.corpus import Corpus
 from zoo.data.corpus_cache import SAMPLE, SAMPLE_EVAL_FRACTION
 from zoo.data.readers.documents import ReaderConfig, expand_paths, read_documents
@@ -118,6 +121,8 @@ def measure(family: str, run: Path, texts: Path, options: argparse.Namespace) ->
     }
     if objective.startswith("masked-lm"):
         values |= {"accuracy": last["metrics"]["accuracy"], "majority": majority(history)}
+    if objective == "span-corruption":
+        values |= {**score_masked_words(run / "model", texts), "majority": majority(history)}
     if objective in EVALUATIONS:
         name, metric = EVALUATIONS[objective]
         values[HEADINGS[metric]] = evaluate(run / "model", name, texts)[metric]

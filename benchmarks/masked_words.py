@@ -1,0 +1,120 @@
+"""Scores of span corruption that vocabularies share: whole words of unseen text are masked."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+
+from zoo.checkpoint import load_checkpoint
+from zoo.data.rng import generator
+from zoo.inference.load_model import load_model
+from zoo.objectives.examples.span_noise import Noise, random_spans
+
+WORDS = 24  # per text
+DENSITY = 0.15
+SPAN = 2.0  # mean number of words, about 3 tokens of the released vocabulary
+TEXTS = 1024
+BATCH = 64
+IGNORED = -100
+
+
+class Sample(NamedTuple):
+    """A text with masked words.
+
+    Attributes:
+        source: token ids of the source, (n,), int64.
+        target: token ids of the target, (m,), int64.
+        text: whether a token of the target is part of the text, (m,), bool.
+        masked_bytes: number of bytes of the masked words.
+    """
+
+    source: torch.Tensor
+    target: torch.Tensor
+    text: torch.Tensor
+    masked_bytes: int
+
+
+def score_masked_words(model: Path, texts: Path) -> dict[str, float]:
+    """Score an encoder-decoder on texts of 24 words, 4 of which are masked in 2 spans.
+
+    The same words are masked for every tokenizer. Sentinels and the end of the target do not count:
+    their frequency is a setting of the objective.
+
+    Args:
+        model: directory of a model that span corruption has trained.
+        texts: file of unseen text.
+
+    Returns:
+        ``bits per byte``, the loss of the tokens of masked words in bits per byte of these words,
+        and ``accuracy``, the fraction of these tokens that is predicted; each from the source and
+        the tokens before it.
+    """
+    checkpoint = load_checkpoint(model)
+    module = load_model(checkpoint)
+    samples = mask_words(Tokenizer.from_file(str(model / "tokenizer.json")), texts)
+    loss, correct, tokens = 0.0, 0, 0
+    for start in range(0, len(samples), BATCH):
+        batch = samples[start : start + BATCH]
+        logits, labels, text = predict(module, batch, checkpoint.config)
+        loss += float(F.cross_entropy(logits[text], labels[text], reduction="sum"))
+        correct += int(((logits.argmax(-1) == labels) & text).sum())
+        tokens += int(text.sum())
+    masked_bytes = sum(sample.masked_bytes for sample in samples)
+    return {"bits per byte": loss / math.log(2) / masked_bytes, "accuracy": correct / tokens}
+
+
+def mask_words(tokenizer: Tokenizer, texts: Path) -> list[Sample]:
+    """Return the first texts of a file with masked words; what is masked depends on words alone."""
+    words = texts.read_text(encoding="utf-8").split()[: TEXTS * WORDS]
+    pieces = np.array(words[: len(words) // WORDS * WORDS], dtype=object).reshape(-1, WORDS)
+    return [
+        mask(tokenizer, list(row), random_spans(WORDS, DENSITY, SPAN, generator(0, "words", index)))
+        for index, row in enumerate(pieces)
+    ]
+
+
+def mask(tokenizer: Tokenizer, words: Sequence[str], noise: Noise) -> Sample:
+    """Return a sample; ``noise`` says which words are masked, (words,), bool: the last, not the
+    first.
+    """
+    borders = np.flatnonzero(np.diff(noise)) + 1
+    texts = [
+        " ".join(words[index] for index in run) for run in np.split(range(len(words)), borders)
+    ]
+    ids = [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
+    vocabulary = tokenizer.get_vocab()
+    end = [vocabulary["</s>"]]
+    sentinels = [vocabulary[f"<extra_id_{span}>"] for span in range(len(ids) // 2)]
+    source: list[int] = []
+    target: list[int] = []
+    for context, masked, sentinel in zip(ids[::2], ids[1::2], sentinels, strict=True):
+        source += [*context, sentinel]
+        target += [sentinel, *masked]
+    is_text = [token not in sentinels for token in target]
+    return Sample(
+        source=torch.tensor(source + end),
+        target=torch.tensor(target + end),
+        text=torch.tensor([*is_text, False]),
+        masked_bytes=sum(len(text.encode()) for text in texts[1::2]),
+    )
+
+
+@torch.no_grad()
+def predict(
+    module: torch.nn.Module, batch: Sequence[Sample], config: object
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return logits, (batch, tokens, vocabulary), labels and text, (batch, tokens), of samples."""
+    pad: int = config.pad_token_id  # type: ignore[attr-defined]
+    sources = pad_sequence([sample.source for sample in batch], True, pad)
+    mask = pad_sequence([torch.ones_like(sample.source) for sample in batch], True, 0)
+    labels = pad_sequence([sample.target for sample in batch], True, IGNORED)
+    shifted = labels.masked_fill(labels == IGNORED, pad).roll(1, 1)
+    shifted[:, 0] = config.decoder_start_token_id  # type: ignore[attr-defined]
+    text = pad_sequence([sample.text for sample in batch], True, False)
+    return module(sources, mask, decoder_input_ids=shifted)["logits"], labels, text

@@ -14,8 +14,8 @@ from tests.finetune.making import settings as finetune_settings
 from tests.training.runs import assert_same, cut, records
 from tests.training.test_distributed import torchrun
 from zoo.data.corpus_cache import SAMPLE
+from zoo.distill.cached_teacher import CachedTeacher
 from zoo.distill.runs import DISTILL
-from zoo.distill.teacher import Teacher
 from zoo.distill.teacher_cache import TeacherCache
 from zoo.errors import UsageError
 from zoo.training.config.overrides import deep_merge
@@ -84,14 +84,14 @@ def table(text: Path, cache: Path | None, **changes: Any) -> Tree:
 
 @pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A list to which each forward pass of a teacher adds an element."""
-    counted, view = list[int](), Teacher.view
+    """A list to which each forward pass for missing outputs adds an element."""
+    counted, add = list[int](), CachedTeacher._add
 
     def counting(*arguments: Any) -> Any:
         counted.append(1)
-        return view(*arguments)
+        return add(*arguments)
 
-    monkeypatch.setattr(Teacher, "view", counting)
+    monkeypatch.setattr(CachedTeacher, "_add", counting)
     return counted
 
 

@@ -21,6 +21,7 @@ from zoo.distill.comparisons import (
     linear_map,
 )
 from zoo.distill.recipes import WITHOUT_PROBABILITIES
+from zoo.distill.sentences import SentenceError
 from zoo.errors import UsageError
 from zoo.families.distillation import Term
 from zoo.objectives.base import Batch, Objective, TrainingObjective
@@ -64,6 +65,7 @@ KINDS: Mapping[str, type[Comparison]] = {
     "attention-kl": AttentionDivergence,
     "relations": Relations,
     "embeddings": EmbeddingError,
+    "sentence-mse": SentenceError,
 }
 
 

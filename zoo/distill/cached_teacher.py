@@ -21,7 +21,7 @@ from zoo.distill.comparisons import ModelView
 from zoo.distill.teacher import Teacher, teacher_batch
 from zoo.distill.teacher_cache import KEY_BYTES, TeacherCache
 from zoo.distill.terms import Logits, dense
-from zoo.distill.token_masks import real_tokens
+from zoo.distill.token_masks import first_tokens, real_tokens
 from zoo.distill.top_logits import TopLogits, top_logits
 from zoo.nn.capture import Captured
 from zoo.objectives.base import Outputs
@@ -79,6 +79,15 @@ class CachedLogits(CachedOutput):
         return f"logits:{self.of}:{'all' if self.everywhere else 'predicted'}"
 
     @property
+    def shape(self) -> dict[str, Any]:
+        """Fields of the header."""
+        return {
+            "top_k": self.top_k,
+            "classes": self.columns,
+            "temperatures": list(self.temperatures),
+        }
+
+    @property
     def class_dtype(self) -> str:
         """Dtype of the classes' indices."""
         return "<u2" if self.columns <= 1 << 16 else "<u4"
@@ -123,6 +132,35 @@ class CachedLogits(CachedOutput):
         )
 
 
+@dataclass(frozen=True)
+class CachedEmbeddings(CachedOutput):
+    """The embeddings of the texts of each row.
+
+    Attributes:
+        of: name of the head's output that they are; ``None`` for means of hidden states.
+    """
+
+    of: str | None
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """Name in the header and in keys."""
+        return f"embeddings:{self.of or 'mean'}"
+
+    def positions(self, batch: Mapping[str, Tensor], ids: str) -> list[NDArray[np.int64]]:
+        """See ``CachedOutput``: the first token of each text."""
+        return [np.flatnonzero(row) for row in first_tokens(batch, ids).cpu().numpy()]
+
+    def encode(self, view: ModelView) -> Bytes:
+        """See ``CachedOutput``."""
+        vectors = view.outputs.logits[self.of] if self.of else view.text_embeddings()
+        return _bytes(vectors.float(), NUMBER)
+
+    def decode(self, data: Bytes, device: torch.device) -> Tensor:
+        """See ``CachedOutput``."""
+        return _tensor(data, NUMBER, device)
+
+
 def _bytes(tensor: Tensor, dtype: str) -> Bytes:
     array = np.ascontiguousarray(tensor.cpu().numpy().astype(dtype))
     return array.view(np.uint8).reshape(len(array), -1)
@@ -147,6 +185,11 @@ class CachedView(ModelView):
     def logits(self, term: str, *, everywhere: bool) -> Any:
         """See ``ModelView``; ``TopLogits`` where not all of them are held."""
         return self.values[f"logits:{term}:{'all' if everywhere else 'predicted'}"]
+
+    def text_embeddings(self) -> Tensor:
+        """See ``ModelView``."""
+        vectors: Tensor = self.values["embeddings:mean"]
+        return vectors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +229,12 @@ class CachedTeacher(Teacher):
             output.name: output.decode(self._read(keys_of_rows, rows), device)
             for output, keys_of_rows, rows in zip(self.outputs, keys, locations, strict=True)
         }
-        return CachedView(None, self.objective, Outputs({}), Captured(), inputs, values)
+        vectors = {
+            output.of: values[output.name]
+            for output in self.outputs
+            if isinstance(output, CachedEmbeddings) and output.of is not None
+        }
+        return CachedView(None, self.objective, Outputs(vectors), Captured(), inputs, values)
 
     def _add(
         self,

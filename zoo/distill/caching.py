@@ -5,8 +5,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo.distill.cached_teacher import CachedLogits, CachedOutput, CachedTeacher
+from zoo.distill.bind import EmbeddingError
+from zoo.distill.cached_teacher import CachedEmbeddings, CachedLogits, CachedOutput, CachedTeacher
 from zoo.distill.comparisons import Comparison, LogitsComparison
+from zoo.distill.sentences import SentenceError
 from zoo.distill.teacher import Teacher
 from zoo.distill.teacher_cache import CacheHeader, TeacherCache
 from zoo.errors import UsageError
@@ -21,7 +23,13 @@ if TYPE_CHECKING:
     from zoo.training.trainer import Trainer
 
 CAUSAL_LM = "causal-lm"
-TASKS = ("text-classification", "regression", "multi-label", "token-classification")
+TASKS = (
+    "text-classification",
+    "regression",
+    "multi-label",
+    "token-classification",
+    "sentences",
+)
 WITHOUT = "leave out --cache-teacher"
 
 
@@ -61,21 +69,23 @@ def with_cache(
         raise UsageError(f"--cache-teacher keeps one teacher, and there are {len(teachers)}")
     if getattr(base.config, "compile", False):
         raise UsageError("--cache-teacher reads files, and compile=true excludes that", WITHOUT)
-    _require_repeated_inputs(base.objective)
-    (teacher,), outputs = teachers, _outputs(comparisons, teachers[0], base, settings)
+    if settings.align == "tokens":
+        _require_repeated_inputs(base.objective)
+    teacher, outputs = teachers[0], _embeddings(comparisons, base)
+    shape: dict[str, Any] = {"top_k": 0, "classes": 0, "temperatures": []}
+    if not outputs:
+        logits = _logits(comparisons, teacher, base, settings)
+        outputs, shape = [*logits], logits[0].shape
     header = CacheHeader(
         teacher=teacher.digest,
         dtype=settings.teacher_dtype,
         backend="onnx" if settings.teacher_backend == "onnx" else "torch",
         outputs=[output.name for output in outputs],
-        top_k=outputs[0].top_k,
-        classes=outputs[0].columns,
-        temperatures=list(outputs[0].temperatures),
+        **shape,
     )
     cache = TeacherCache(Path(str(settings.cache_teacher)), header)
     values: dict[str, Any] = {field.name: getattr(teacher, field.name) for field in fields(Teacher)}
-    cached: tuple[CachedOutput, ...] = tuple(outputs)
-    return [CachedTeacher(**values, source=teacher, cache=cache, outputs=cached)]
+    return [CachedTeacher(**values, source=teacher, cache=cache, outputs=tuple(outputs))]
 
 
 def _require_repeated_inputs(objective: TrainingObjective) -> None:
@@ -104,13 +114,22 @@ def _require_repeated_inputs(objective: TrainingObjective) -> None:
         )
 
 
-def _outputs(
+def _embeddings(comparisons: Sequence[Comparison], base: RunSetup) -> list[CachedOutput]:
+    """Return the embeddings of texts, if all terms compare these."""
+    if comparisons and all(isinstance(c, SentenceError) for c in comparisons):
+        return [CachedEmbeddings(None)]
+    if comparisons and all(isinstance(c, EmbeddingError) for c in comparisons):
+        return [CachedEmbeddings(base.objective.name)]
+    return []
+
+
+def _logits(
     comparisons: Sequence[Comparison],
     teacher: Teacher,
     base: RunSetup,
     settings: DistillationConfig,
 ) -> list[CachedLogits]:
-    """Return the outputs that the terms read.
+    """Return the logits that the terms read.
 
     Raises:
         UsageError: a term reads what is not kept.

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor, nn
 
 from zoo.distill import terms
@@ -70,6 +71,28 @@ class ModelView:
             return self.objective.scored_logits(self.outputs, self.batch)[term]
         positions = real_tokens(self.batch).flatten().nonzero().squeeze(-1)
         return predict_at(self.model, self.captured.hidden[-1], positions)
+
+    def text_embeddings(self) -> Tensor:
+        """Return the mean of the last hidden states of each text, (texts, hidden)."""
+        return pool_texts(self.captured.hidden[-1], self.batch)
+
+
+def pool_texts(hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
+    """Return the mean of the hidden states of each text of a batch, at least float32.
+
+    Args:
+        hidden: hidden states, (rows, tokens, hidden).
+        batch: tensors of the batch; see ``zoo.distill.token_masks``.
+
+    Returns:
+        (texts, hidden), row by row.
+    """
+    real = real_tokens(batch)
+    text = first_tokens(batch)[real].cumsum(0) - 1  # of each token
+    states = hidden[real].to(torch.promote_types(hidden.dtype, torch.float32))
+    sizes = text.bincount()
+    sums = states.new_zeros(len(sizes), states.shape[-1]).index_add(0, text, states)
+    return sums / sizes[:, None]
 
 
 class Comparison(ABC):

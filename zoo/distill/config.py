@@ -9,6 +9,7 @@ import msgspec
 
 from zoo.distill.recipes import (
     SENTENCES,
+    TEXT,
     adapt_to_data,
     find_recipe,
     select_stage,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("zoo")
 STUDENT, NAME = "student", "name"
 DEPTHS = ("num_layers", "num_decoder_layers", "lstm_layers")
+SEGMENTS = "type_vocab_size"
 KEPT = ("labels", "problem", "vocab_size")  # follow from the data and the tokenizer
 
 
@@ -83,7 +85,7 @@ def build_config(
     distillation = requested.get("distillation") or {}
     labelled = "task" in requested
     recipe_name, recipe = find_recipe(
-        distillation.get("recipe"), family, teacher.head_name, labelled=labelled
+        _recipe_name(distillation), family, teacher.head_name, labelled=labelled
     )
     if recipe.data == SENTENCES:
         requested, labelled = sentence_settings(requested, teacher), True
@@ -134,9 +136,15 @@ def requested_recipe(requested: ConfigDict, *, offline: bool) -> DistillationRec
         raise UsageError("the settings name no student", "name one with --student")
     teacher = resolve_teacher(requested, offline=offline)
     family = _student_family(str(name), teacher, offline=offline)
-    name, labelled = distillation.get("recipe"), "task" in requested
+    name, labelled = _recipe_name(distillation), "task" in requested
     _, recipe = find_recipe(name, family, teacher.head_name, labelled=labelled)
     return with_stage_changes(recipe, distillation.get("stages") or {})
+
+
+def _recipe_name(distillation: Mapping[str, Any]) -> str | None:
+    """Return the name of the recipe; ``None`` for the default."""
+    by_text = distillation.get("align") == TEXT
+    return distillation.get("recipe") or (TEXT if by_text else None)
 
 
 def _validated(
@@ -250,6 +258,8 @@ def derived_config(family: Family, teacher: Config, depth: float, fields: Config
     base = msgspec.to_builtins(family.sizes()["tiny"])
     known = msgspec.to_builtins(teacher)
     shared = {name: known[name] for name in base if known.get(name) is not None}
+    if not shared.get(SEGMENTS):  # no shape: the teacher reads no token types
+        shared.pop(SEGMENTS, None)
     for name in DEPTHS:
         if isinstance(shared.get(name), int):
             shared[name] = max(1, round(depth * shared[name]))
@@ -276,6 +286,11 @@ def _student_settings(
     spelled = student.family.text_tokenizer(_config(student)) is not None
     if "task" in requested:
         return settings if spelled else {**settings, "tokenizer": reference}
+    recipe = student.family.recipe(str(student.size))
+    if (requested.get("distillation") or {}).get("align") == TEXT:
+        longest_row = student.family.max_seq_len(_config(student)) or recipe.seq_len
+        length, objective = min(longest_row, recipe.seq_len), recipe.objective.split("+")[0]
+        return {**settings, "seq_len": length, "objective": objective}
     settings["data"] = {"tokenizer": reference}
     limits = [
         family.max_seq_len(config)
@@ -284,7 +299,6 @@ def _student_settings(
             (student.family, _config(student)),
         )
     ]
-    recipe = student.family.recipe(str(student.size))
     longest = min(limit for limit in (*limits, recipe.seq_len) if limit is not None)
     objective = distillation.objective or text_objective(student, teacher, recipe.objective)
     new = objective_type(student.family, _config(student), objective).from_scratch_options

@@ -123,6 +123,9 @@ def scored_teachers(setup: DistillSetup) -> list[Teacher | None]:
     """Return the teachers with their heads; ``None`` for one without the head of the student."""
     teachers: list[Teacher | None] = []
     for teacher in setup.objective.teachers:
+        if setup.objective.aligner is not None:  # predicts other tokens
+            teachers.append(None)
+            continue
         try:
             require_head(teacher.reference, teacher.checkpoint, setup.base)
         except UsageError:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import nn
 
 from zoo.distill.comparisons import Comparison, ModelView
+from zoo.distill.sentences import TextAligner
 from zoo.distill.teacher import PREFIX, Teacher, run_model
 from zoo.families.base import Family
 from zoo.families.config import Config
@@ -77,6 +78,8 @@ class Distillation(TrainingObjective):
         base_weight: weight of its loss terms; 0 to leave them out.
         comparisons: terms that compare student and teachers.
         teachers: the teachers.
+        aligner: makes what the teachers read of the student's text; ``None`` where they read the
+            student's tensors, or rows of their own.
     """
 
     name: ClassVar[str] = "distillation"
@@ -87,8 +90,9 @@ class Distillation(TrainingObjective):
         base_weight: float,
         comparisons: Sequence[Comparison],
         teachers: Sequence[Teacher],
+        aligner: TextAligner | None = None,
     ) -> None:
-        self.base, self.base_weight = base, base_weight
+        self.base, self.base_weight, self.aligner = base, base_weight, aligner
         self.comparisons, self.teachers = comparisons, teachers
         self.head = base.head  # type: ignore[misc]
         self.stateful = base.stateful  # type: ignore[misc]
@@ -157,6 +161,8 @@ class Distillation(TrainingObjective):
         if others:
             read = self.teachers[0].objective.collate(others).tensors
             tensors |= {f"{PREFIX}{name}": tensor for name, tensor in read.items()}
+        if self.aligner is not None:
+            tensors |= self.aligner.teacher_tensors(batch.tensors, self.base)
         counts = {c.name: c.count(batch) for c in self.comparisons}
         return replace(batch, tensors=tensors, counts={**batch.counts, **counts})
 

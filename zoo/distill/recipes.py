@@ -16,6 +16,7 @@ from zoo.plugins import recipes_of_plugins
 from zoo.training.config.overrides import ConfigDict, deep_merge, read_config_file
 from zoo.training.config.schema import validate_config
 
+TEXT = "text"  # the recipe of models with other tokens
 SENTENCES = "sentences"  # the task of recipes without labels
 WITHOUT_PROBABILITIES = ("regression", "multi_label_classification")  # problems of tasks
 TRANSFORMER_LAYERS = {  # Jiao et al. 2020, arXiv:1909.10351, equations 7 to 9
@@ -144,6 +145,14 @@ SHARED = (
         targets=Targets(num_beams=5),
         settings=SHRINK_AND_FINE_TUNE,
         stages={"fine-tuning": Stage(objective_weight=1.0)},
+    ),
+    DistillationRecipe(
+        name=TEXT,
+        # there the student learns this alone, from sentences and translations of them
+        source="Reimers and Gurevych 2020, arXiv:2004.09813, section 2",
+        terms={"sentence": Term(kind="sentence-mse", reduction="elements")},
+        init_layers=None,
+        data="text",
     ),
     DistillationRecipe(
         name="patient",

@@ -23,7 +23,9 @@ from zoo.distill.discriminator import Discriminator
 from zoo.distill.initial_weights import copy_teacher_weights
 from zoo.distill.objective import Distillation, PairedExample
 from zoo.distill.onnx_teacher import OnnxTeacher, require_onnx
+from zoo.distill.recipes import TEXT
 from zoo.distill.replacement import ModuleReplacing, require_replaceable, train_layers_alone
+from zoo.distill.sentences import SentenceError, TextAligner
 from zoo.distill.teacher import Teacher
 from zoo.errors import UsageError
 from zoo.families.base import Family
@@ -35,7 +37,9 @@ from zoo.finetune.rows import TokenizedRows
 from zoo.finetune.setup import FineTuneSetup, read_splits
 from zoo.nn.devices import resolve_device
 from zoo.objectives.base import Batch, Example, TrainingObjective
+from zoo.objectives.masked import MaskedLanguageModelling
 from zoo.objectives.replaced_token_detection import ReplacedTokenDetection
+from zoo.tokenizers import TextTokenizer
 from zoo.training.base import RunSetup
 from zoo.training.callbacks import Callback
 from zoo.training.config.distill import DistillationConfig, DistillTaskConfig, DistillTextConfig
@@ -251,6 +255,8 @@ def _objective(
         objective: TrainingObjective = base.objective
         if isinstance(base, FineTuneSetup):
             objective = _teacher_task(base, checkpoint)
+        elif settings.align == TEXT:
+            require_texts_alone(reference, comparisons, base.objective)
         else:
             _require_same_tokens(reference, checkpoint, base)
         if isinstance(objective, ReplacedTokenDetection):
@@ -262,8 +268,50 @@ def _objective(
         teachers = with_cache(teachers, comparisons, base, settings)
     parts = (base.objective, settings.objective_weight, comparisons, teachers)
     if settings.replacement is None:
-        return Distillation(*parts)
+        aligner = text_aligner(base, checkpoints) if settings.align == TEXT else None
+        return Distillation(*parts, aligner=aligner)
     return ModuleReplacing(*parts, replacement=settings.replacement, seed=base.config.seed)
+
+
+def require_texts_alone(
+    reference: str, comparisons: Sequence[Comparison], objective: TrainingObjective
+) -> None:
+    """Check that all terms compare whole texts.
+
+    Raises:
+        UsageError: one compares tokens, or the student's rows are no plain text.
+    """
+    for comparison in comparisons:
+        if not isinstance(comparison, SentenceError):
+            raise UsageError(
+                f"the term {comparison.name} compares {comparison.term.kind} of tokens, and "
+                f"--align text has no common tokens with {reference}",
+                "terms of the kind sentence-mse compare texts, as the recipe text does",
+            )
+    if not isinstance(objective, MaskedLanguageModelling) and objective.name != CAUSAL:
+        raise UsageError(
+            f"--align text reads the rows of masked-lm and {CAUSAL}, not of {objective.name}",
+            "choose another --objective",
+        )
+
+
+def text_aligner(base: RunSetup, checkpoints: Sequence[Checkpoint]) -> TextAligner:
+    """Return what makes the texts of the student the tokens of its teacher.
+
+    Raises:
+        UsageError: there are several teachers, or the run is not on text.
+    """
+    if len(checkpoints) > 1 or not isinstance(base, TrainSetup):
+        raise UsageError(
+            "--align text is for one teacher, and for runs on text",
+            "labelled data is read with each model's tokens anyway",
+        )
+    (teacher,), vocabulary = checkpoints, base.objective.vocabulary
+    return TextAligner(
+        TextTokenizer(vocabulary.tokenizer, vocabulary.info),
+        load_text_tokenizer(teacher),
+        teacher.family.max_seq_len(teacher.config),
+    )
 
 
 def _backend(
@@ -367,7 +415,7 @@ def _require_same_tokens(reference: str, checkpoint: Checkpoint, base: RunSetup)
         raise UsageError(
             f"student and teacher have other tokens: {odd!r} is {student.get(odd, 'no token')} of "
             f"the student and {teacher.get(odd, 'no token')} of {reference}",
-            f"leave out the student's tokenizer, or give --tokenizer {reference}",
+            f"--align text compares texts; or give --tokenizer {reference}",
         )
 
 

@@ -29,6 +29,7 @@ TermKind: TypeAlias = Literal[
     "attention-kl",
     "relations",
     "embeddings",
+    "sentence-mse",
 ]
 HEADS = ("kl", "logits-mse", "embeddings")  # the kinds that compare outputs of a head
 

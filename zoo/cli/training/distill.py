@@ -29,6 +29,7 @@ SETTINGS = {
     "pair": "data.pair",
     "label": "data.label",
     "preset": "preset",
+    "align": "distillation.align",
     "teacher_backend": "distillation.teacher_backend",
     "cache_teacher": "distillation.cache_teacher",
     "max_steps": "max_steps",
@@ -73,6 +74,11 @@ The recipe gives loss terms, initial layers and settings; RUN/config.yaml lists 
 @click.option("--pair", metavar="COL", help="Column of the second text.")
 @click.option("--label", metavar="COL", help="Column of the label.  [default: label]")
 @click.option("--preset", metavar="NAME", help="Settings of the task, as of zoo finetune.")
+@click.option(
+    "--align",
+    type=click.Choice(["tokens", "text"]),
+    help="What of the models corresponds; text needs no common tokens.  [default: tokens]",
+)
 @click.option(
     "--teacher-backend",
     type=click.Choice(["auto", "cpu", "cuda", "onnx"]),

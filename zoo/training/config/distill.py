@@ -21,6 +21,8 @@ class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
         teacher_dtype: dtype of the teachers' weights and computation.
         teacher_backend: where teachers run: ``cpu``, ``cuda``, ``onnx`` (ONNX Runtime), or ``auto``
             for the device of the student.
+        align: what of student and teacher corresponds: ``tokens``, or ``text``, of which each model
+            reads tokens of its own.
         cache_teacher: directory in which the teacher's outputs are kept, to be read where its
             inputs repeat; ``None`` for none.
         cache_top_k: number of logits that are kept per prediction; all where there are fewer.
@@ -36,6 +38,7 @@ class DistillationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unkno
     replacement: Replacement | None = None
     teacher_dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     teacher_backend: Literal["auto", "cpu", "cuda", "onnx"] = "auto"
+    align: Literal["tokens", "text"] = "tokens"
     cache_teacher: str | None = None
     cache_top_k: int = 64
 

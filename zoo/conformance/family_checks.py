@@ -32,6 +32,7 @@ from zoo.nn.skip_init import SkipInit, init_empty_weights
 from zoo.weights import match_tensors
 
 LENGTHS = (7, 3, 1)  # tokens of the rows of a batch
+PACKED = (9, 5)  # tokens of the documents of a packed row
 LONGEST_TRIED = 256  # tokens of the longest input of a model without a limit
 TOLERANCE = 1e-12  # of differences in float64 between two ways to the same result
 
@@ -257,6 +258,30 @@ class FamilyChecks:
                 difference = largest_difference(padded, output[0])
                 message = f"{name} of a row of {length} tokens differs by {difference:.1e}"
                 require(difference <= TOLERANCE, message)
+
+    def check_packed_rows(self, head: str) -> None:
+        """Check that documents of a packed row have the hidden states of rows of their own.
+
+        Of models whose ``encode`` takes packed rows, as objectives of text give them.
+        """
+        model: Any = self.model(head)
+        encode = getattr(model, "encode", None)
+        if encode is None or "document_ids" not in inspect.signature(encode).parameters:
+            return
+        ids = random_inputs(self.family.onnx(self.config, "none"), self.config, PACKED)["input_ids"]
+        texts = [row[:length] for row, length in zip(ids, PACKED, strict=True)]
+        positions = [torch.arange(length) for length in PACKED]
+        numbers = [torch.full((length,), k) for k, length in enumerate(PACKED, start=1)]
+        with torch.no_grad():
+            packed = encode(
+                torch.cat(texts)[None],
+                position_ids=torch.cat(positions)[None],
+                document_ids=torch.cat(numbers)[None],
+            )
+            alone = torch.cat([encode(text[None]) for text in texts], dim=-2)
+        difference = largest_difference(packed, alone)
+        message = f"documents of a packed row differ by {difference:.1e} from rows of their own"
+        require(difference <= TOLERANCE, message)
 
     def check_longest_input(self, head: str) -> None:
         """Check that an input of the largest declared length runs."""

@@ -99,6 +99,10 @@ class FamilyTests(FamilyChecks):
         """Check that a row has the same outputs alone and padded in a batch."""
         self.check_padding(head)
 
+    def test_packed_rows(self, head: str) -> None:
+        """Check that documents of a packed row have the hidden states of rows of their own."""
+        self.check_packed_rows(head)
+
     def test_longest_input(self, head: str) -> None:
         """Check that an input of the largest declared length runs."""
         self.check_longest_input(head)

@@ -19,6 +19,7 @@ COMMANDS = {
     "enable": (f"{HERE}.plugins:enable", "Enable a plugin."),
     "disable": (f"{HERE}.plugins:disable", "Disable a plugin, built-in or not."),
     "install": (f"{HERE}.plugins_install:install", "Install plugins and check them."),
+    "new": (f"{HERE}.plugins_new", "Write the project of a new plugin."),
     "uninstall": (f"{HERE}.plugins_install:uninstall", "Uninstall the distribution of a plugin."),
 }
 
@@ -32,13 +33,14 @@ Examples:
   zoo plugins
   zoo plugins info mine
   zoo plugins check mine
+  zoo plugins new mine --like decoder
   zoo plugins install ./zoo-mine
   ZOO_PLUGINS=mine zoo plugins""",
 )
 @common_options
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """List the plugins, install them and check them.
+    """List the plugins, write new ones, install them and check them.
 
     Without a subcommand, all plugins are listed with distribution, location, digest of the
     distribution's list of files, what they provide, and health: a plugin is healthy if its first

@@ -1,0 +1,187 @@
+"""``zoo plugins new``: each generated project is checked, and used by every command."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests import warm
+from zoo.cli.installation import plugins_new
+from zoo.data.corpus_cache import SAMPLE
+from zoo.plugins.scaffold import KINDS, PluginNames, render
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = {
+    "vocab_size": 400,
+    "seq_len": 32,
+    "seq_len_warmup": "null",
+    "global_batch_tokens": 256,
+    "max_steps": 4,
+    "lr_scheduler.warmup_steps": 1,
+}
+SET = [f"--set={name}={value}" for name, value in SETTINGS.items()]
+DATA = ("--data", SAMPLE / "alice.txt", "--eval-data", SAMPLE / "looking_glass.txt")
+TASKS = {"encoder": ("fill-mask", "the [MASK] sat"), "decoder": ("generate", "the cat")}
+
+
+def add_metadata(project: Path) -> None:
+    """Write the metadata of an installation from ``pyproject.toml``, beside the package."""
+    described = tomllib.loads((project / "pyproject.toml").read_text())["project"]
+    name, version = described["name"], described["version"]
+    info = project / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    groups = [
+        f"[{group}]\n" + "".join(f"{key} = {module}\n" for key, module in points.items())
+        for group, points in described["entry-points"].items()
+    ]
+    (info / "entry_points.txt").write_text("".join(groups))
+
+
+class Project:
+    """A generated project, and commands that find its plugin."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self.folder, self.kind, self.path = folder, kind, folder / "zoo-mine"
+        done = warm.zoo("plugins", "new", "mine", "--like", kind, "--json", cwd=folder)
+        assert done.returncode == 0, done.stderr
+        self.files = json.loads(done.stdout)["files"]
+        add_metadata(self.path)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        home = {"ZOO_HOME": str(self.folder / "home"), "PYTHONPATH": str(self.path)}
+        return {**home, "ZOO_STRICT_PLUGINS": "1", "OMP_NUM_THREADS": "1"}
+
+    def zoo(self, *arguments: object) -> dict[str, Any]:
+        done = warm.zoo(*arguments, "--json", cwd=self.folder, **self.environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+        value: dict[str, Any] = json.loads(done.stdout)
+        return value
+
+
+@pytest.fixture(
+    params=[pytest.param(k, marks=() if k == "encoder" else pytest.mark.long) for k in KINDS]
+)
+def project(request: pytest.FixtureRequest, tmp_path: Path) -> Project:
+    return Project(tmp_path, request.param)
+
+
+def test_project_passes_the_quick_checks(project: Project) -> None:
+    (plugin,) = project.zoo("plugins", "check", "mine")["plugins"]
+    assert plugin["health"] == "ok"
+    assert plugin["provides"] == {"families": ["mine"], "checkpoints": ["mine-base"]}
+    assert project.zoo("info", "mine")["repo"] == "your-organisation/mine-base"
+
+
+@pytest.mark.long
+def test_project_passes_its_tests(project: Project) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
+        cwd=project.path,
+        env={**os.environ, **project.environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed" in done.stdout.splitlines()[-1]
+
+
+@pytest.mark.long
+def test_every_command_works_with_the_project(project: Project) -> None:
+    project.zoo("pretrain", "mine", *DATA, *SET, "--device", "cpu", "-o", "run")
+    project.zoo("convert", "run/model", "--to", "hub", "-o", "hub")
+    project.zoo("convert", "hub", "-o", "back")
+    before, after = (
+        load_file(project.folder / name / "model.safetensors") for name in ("run/model", "back")
+    )
+    assert before.keys() == after.keys()
+    assert [name for name in before if not torch.equal(before[name], after[name])] == []
+    outcomes = {check["outcome"] for check in project.zoo("verify", "back")["checks"]}
+    assert outcomes <= {"ok", "not run"} and "ok" in outcomes
+    task, text = TASKS[project.kind]
+    project.zoo("export", "back", "--onnx", "-o", "graph")
+    in_torch, in_onnx = (project.zoo("run", task, model, text) for model in ("back", "graph"))
+    assert len(in_torch["results"]) == len(in_onnx["results"]) == 1
+    student = ("--student", "mine", "-o", "student", "--device", "cpu")
+    settings = [s for s in SET if not s.startswith("--set=vocab_size")]
+    project.zoo("distill", "--teacher", "run/model", *student, *DATA, *settings)
+    config = json.loads((project.folder / "student/model/config.json").read_text())
+    assert config["family"] == "mine"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_are_complete_and_formatted(kind: str, tmp_path: Path) -> None:
+    files = render(PluginNames("mine"), kind)
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert [path for path, text in files.items() if re.search(r"@\w+@", text)] == []
+    ruff = [sys.executable, "-m", "ruff"]
+    for command in (
+        ["check", "--isolated", "--select", "E,F,I,B,UP", "--line-length", "100"],
+        ["format", "--isolated", "--check", "--line-length", "100"],
+    ):
+        done = subprocess.run(
+            [*ruff, *command, "."], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_projects_import_the_public_packages_alone(kind: str) -> None:
+    files = render(PluginNames("mine"), kind)
+    trees = [ast.parse(text) for path, text in files.items() if path.endswith(".py")]
+    imports = [
+        node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)
+    ]
+    packages = {str(node.module).partition(".")[0] for node in imports}
+    assert packages <= {"zoo", "zoo_mine", "torch", "collections", "pathlib", "typing"}
+    assert not [alias.name for node in imports for alias in node.names if alias.name[0] == "_"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_registry_counts_the_parameters(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The widths are those of the classic base models."""
+    name = f"counted-{kind}"
+    for path, text in render(PluginNames(name), kind).items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    (family,) = __import__(PluginNames(name).package).zoo_families()
+    head, parameters = KINDS[kind]
+    assert family.weights(family.sizes()["base"], head).parameters() == parameters
+    width, inner = 768, 3072
+    block = 4 * width**2 + 2 * width * inner + 9 * width + inner + 0
+    embeddings = {"encoder": (30522 + 512) * width + 2 * width, "decoder": 50257 * width}
+    top = {"encoder": width**2 + 3 * width + 30522, "decoder": 2 * width}
+    assert parameters == 12 * block + embeddings[kind] + top[kind]
+
+
+def test_names(tmp_path: Path) -> None:
+    names = PluginNames("my-model_2")
+    assert (names.package, names.distribution) == ("zoo_my_model_2", "zoo-my-model-2")
+    assert names.class_name == "MyModel2"
+    for name, message in (("Mine", "lower-case"), ("../mine", "lower-case"), ("bert", "installed")):
+        done = warm.zoo("plugins", "new", name, cwd=tmp_path)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1) and message in done.stderr
+    (tmp_path / "zoo-mine").mkdir()
+    (tmp_path / "zoo-mine" / "notes.txt").touch()
+    assert warm.zoo("plugins", "new", "mine", cwd=tmp_path).returncode == 2
+    assert [path.name for path in tmp_path.iterdir() if "mine" in path.name] == ["zoo-mine"]
+
+
+def test_choices_of_the_option_are_the_kinds() -> None:
+    assert tuple(KINDS) == plugins_new.KINDS

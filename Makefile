@@ -19,7 +19,9 @@ help:
 demo: install
 	$(BIN)/python docs/demo.py
 
-test: install lint types unit
+# types are checked beside the tests, which often wait: for a lock, a signal, a process
+test: install lint
+	@$(MAKE) --no-print-directory -j 2 types unit
 
 test-all: install lint types
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m ''

@@ -1,13 +1,16 @@
 """The command ``zoo`` in forks of a process that has imported torch, for fast tests.
 
-Most of the time of a short command is the import of torch and transformers. One process imports
-both, once, and runs each command in a fork with its own environment, working directory, standard
-streams and exit code. Tests of imports, signals and interpreter start use real processes.
+Most of the time of a short command is the import of torch, transformers and our own modules. One
+process imports all, once, and runs each command in a fork with its own environment, working
+directory, standard streams and exit code. Tests of imports, signals and interpreter start use real
+processes.
 """
 
 import gc
+import importlib
 import json
 import os
+import pkgutil
 import subprocess
 import sys
 import tempfile
@@ -18,10 +21,11 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
+import zoo as program
 from tests.conftest import reload_hub_settings
 from zoo.cli import main
 
-PRELOADED = "import torch, transformers; transformers.BertModel"
+PRELOADED = "import torch.utils.tensorboard, transformers; transformers.BertModel"
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,13 @@ def _waiting() -> "subprocess.Popen[str]":
     )
 
 
+def _import_all() -> None:
+    """Import the modules of the program; plugins are imported by the commands that find them."""
+    for module in pkgutil.walk_packages(program.__path__, "zoo."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+
+
 def _serve(orders: IO[str], answers: IO[str]) -> None:
     """Run each command in a fork; write its exit code, or the negative signal number."""
     for line in orders:
@@ -128,6 +139,7 @@ def _become(order: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     exec(PRELOADED)
+    _import_all()
     # Otherwise the garbage collector of each fork touches, and thereby copies, all memory at exit.
     gc.freeze()
     with open(os.dup(0)) as orders, open(os.dup(1), "w") as answers:

@@ -75,12 +75,17 @@ def _is_same(first: PluginInfo, second: PluginInfo) -> bool:
 
 def _entry_points() -> Iterator[PluginInfo]:
     points = metadata.entry_points()
+    origin = functools.cache(_origin)  # most are of one distribution, whose metadata are parsed
     for group in sorted(points.groups):
         if match := _GROUP.fullmatch(group):
             for point in points.select(group=group):
-                dist = point.dist
-                name, version = (dist.name, dist.version) if dist else ("?", "?")
+                name, version = origin(point.dist)
                 yield PluginInfo(point.name, name, version, point.value, int(match[1] or 1))
+
+
+def _origin(distribution: metadata.Distribution | None) -> tuple[str, str]:
+    """Return name and version of a distribution."""
+    return (distribution.name, distribution.version) if distribution else ("?", "?")
 
 
 @functools.cache

@@ -76,7 +76,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Exporte
     def export(name: str) -> Exported:
         folder = tmp_path_factory.mktemp(name)
         checkpoint = made(name, folder / "model")
-        over = 1000 if name == "later" else EXTERNAL_OVER  # external data files
+        over = 1000 if name in t5.CONFIGS else EXTERNAL_OVER  # external data files
         report = export_onnx(checkpoint, folder / "graph", external_over=over)
         return checkpoint, load_checkpoint(folder / "graph"), report
 
@@ -296,7 +296,8 @@ def test_a_graph_without_a_cache_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_every_file_is_checked(written: Callable[[str], Exported], tmp_path: Path) -> None:
-    _, graph, _ = written("later")
+    _, graph, _ = written("plain")  # of several files
+    assert len(graph.manifest.files) == 5
     shutil.copytree(graph.path, tmp_path / "graph")
     for name in graph.manifest.files.keys() - {"config.json"}:
         path = tmp_path / "graph" / name
@@ -324,7 +325,7 @@ def test_float16(tmp_path: Path) -> None:
 
 
 def test_info_says_that_there_is_a_cache(written: Callable[[str], Exported]) -> None:
-    _, graph, _ = written("later")
+    _, graph, _ = written("plain")
     done = CliRunner().invoke(info, [str(graph.path), "--json"], catch_exceptions=False)
     export = json.loads(done.stdout)["export"]
     assert export["cache"] is True and "decoder_with_past_model.onnx" in export["graphs"]

@@ -63,8 +63,12 @@ def training_losses(path: Path) -> list[float]:
     return [sum(record["losses"][name] for name in terms) for record in records]
 
 
-# task of fine-tuning -> number of steps
-SMOKE_TASKS = {"text-classification": 40, "question-answering": 25, "multiple-choice": 25}
+# task of fine-tuning -> number of steps, rows of a batch
+SMOKE_TASKS = {
+    "text-classification": (40, 32),
+    "question-answering": (25, 8),
+    "multiple-choice": (25, 16),
+}
 WORDS = ("good", "fine", "great", "bad", "poor", "weak")  # the first three are of one label
 
 
@@ -88,12 +92,14 @@ def smoke_finetune(family: Family, path: Path, task: str) -> list[float]:
     rows = [_sample(task, number, word) for number in range(40) for word in WORDS]
     table = path.with_suffix(".jsonl")
     table.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    steps, batch_size = SMOKE_TASKS[task]
     settings = {
         "family": family.name,
         "task": task,
         "data": {"train": [str(table)]},
         "vocab_size": 400,
-        "max_steps": SMOKE_TASKS[task],
+        "batch_size": batch_size,
+        "max_steps": steps,
         "logging_steps": 1,
         "report_to": [],
         **(

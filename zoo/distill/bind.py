@@ -88,7 +88,7 @@ def bind_terms(
     Raises:
         UsageError: a term does not apply to these models.
     """
-    _refuse_from_scratch(objective)
+    _require_plain_options(objective)
     comparisons: list[Comparison] = []
     for name, term in settings.items():
         kind = KINDS[term.kind]
@@ -102,6 +102,7 @@ def bind_terms(
             comparisons.append(kind(name, term, student, teachers))
             continue
         _require_probabilities(name, term, objective)
+        _require_all_words(objective)
         names = objective.scored_terms
         for of in names:
             full = f"{name}-{of}" if len(names) > 1 else name
@@ -109,7 +110,7 @@ def bind_terms(
     return comparisons
 
 
-def _refuse_from_scratch(objective: TrainingObjective) -> None:
+def _require_plain_options(objective: TrainingObjective) -> None:
     """Check that no option replaces the initial weights in the run.
 
     Raises:
@@ -124,6 +125,19 @@ def _refuse_from_scratch(objective: TrainingObjective) -> None:
                 "from its teacher",
                 "leave it out",
             )
+
+
+def _require_all_words(objective: TrainingObjective) -> None:
+    """Check that logits are those of all words.
+
+    Raises:
+        UsageError: they are those of a sample.
+    """
+    if isinstance(objective, Objective) and getattr(objective.options, "num_sampled", None):
+        raise UsageError(
+            "logits of sampled words cannot be compared",
+            "--set objective_args.num_sampled=null predicts all words",
+        )
 
 
 def _require_probabilities(name: str, term: Term, objective: TrainingObjective) -> None:

@@ -33,6 +33,7 @@ LOG = logging.getLogger("zoo")
 STUDENT, NAME = "student", "name"
 DEPTHS = ("num_layers", "num_decoder_layers", "lstm_layers")
 SEGMENTS = "type_vocab_size"
+SIZES = ("hidden_size", "num_heads", "embedding_size", "intermediate_size")
 KEPT = ("labels", "problem", "vocab_size")  # follow from the data and the tokenizer
 
 
@@ -257,7 +258,11 @@ def derived_config(family: Family, teacher: Config, depth: float, fields: Config
     """
     base = msgspec.to_builtins(family.sizes()["tiny"])
     known = msgspec.to_builtins(teacher)
-    shared = {name: known[name] for name in base if known.get(name) is not None}
+    shared = {
+        name: known[name]
+        for name in base
+        if known.get(name) is not None and _fits(family, base, name, known[name])
+    }
     if not shared.get(SEGMENTS):  # no shape: the teacher reads no token types
         shared.pop(SEGMENTS, None)
     for name in DEPTHS:
@@ -267,6 +272,15 @@ def derived_config(family: Family, teacher: Config, depth: float, fields: Config
         return msgspec.convert({**base, **shared, **fields}, family.config_type)
     except (msgspec.ValidationError, ValueError) as error:
         raise UsageError(f"student, {family.name}: {error}", "set its fields") from error
+
+
+def _fits(family: Family, base: ConfigDict, name: str, value: Any) -> bool:
+    """Return whether a value of a teacher is one that the family has, too."""
+    try:
+        msgspec.convert({**base, name: value}, family.config_type)
+    except (msgspec.ValidationError, ValueError):
+        return name in SIZES  # a combination of sizes may be valid
+    return True
 
 
 def _student_settings(

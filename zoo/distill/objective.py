@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+STATE = "state-of-teacher-"  # of tensors that carry a teacher's recurrent state
+
+
 class StudentModule(nn.Module):
     """The student, and the linear maps from its width to the teacher's.
 
@@ -174,12 +177,19 @@ class Distillation(TrainingObjective):
             model.student, main, self.base, batch, layers["student"], self.needs_head
         )
         outputs, compared = student.outputs, self.teachers if self.comparisons else ()
-        read = {**batch, **outputs.inputs}
-        teachers = [teacher.view(read, layers["teacher"]) for teacher in compared]
+        state, teachers = dict(outputs.recurrent_state), []
+        read = {k: v for k, v in batch.items() if k not in state} | outputs.inputs
+        for number, teacher in enumerate(compared):  # each has its own state
+            view = teacher.view(with_state(read, number), layers["teacher"])
+            teachers.append(view)
+            state |= {
+                f"{STATE}{number}:{name}": tensor
+                for name, tensor in view.outputs.recurrent_state.items()
+            }
         return DistillationOutputs(
             outputs.logits,
             outputs.labels,
-            outputs.recurrent_state,
+            state,
             student=student,
             teachers=teachers,
             module=model,
@@ -205,6 +215,18 @@ class Distillation(TrainingObjective):
     ) -> "dict[str, Tensor]":
         """See ``TrainingObjective``."""
         return self.base.generated_predictions(model.student, batch) if self.needs_head else {}
+
+
+def with_state(batch: "Mapping[str, Tensor]", number: int) -> "dict[str, Tensor]":
+    """Return the tensors of a batch for a teacher, with its own recurrent state if it has one.
+
+    Args:
+        batch: tensors of the batch, with the states of all teachers.
+        number: number of the teacher.
+    """
+    prefix = f"{STATE}{number}:"
+    mine = {k.removeprefix(prefix): v for k, v in batch.items() if k.startswith(prefix)}
+    return {k: v for k, v in batch.items() if not k.startswith(STATE)} | mine
 
 
 def _layers(comparisons: Sequence[Comparison], side: Any) -> dict[str, set[int]]:

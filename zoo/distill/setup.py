@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from zoo.checkpoint import Checkpoint, load_text_tokenizer
+from zoo.checkpoint import TOKENIZER, Checkpoint, load_text_tokenizer
 from zoo.convert.on_first_use import resolve_checkpoint
 from zoo.data.tokenizer import ExistingTokenizer
 from zoo.distill.bind import bind_terms
@@ -40,6 +40,7 @@ from zoo.objectives.base import Batch, Example, TrainingObjective
 from zoo.objectives.masked import MaskedLanguageModelling
 from zoo.objectives.replaced_token_detection import ReplacedTokenDetection
 from zoo.tokenizers import TextTokenizer
+from zoo.tokenizers.tokenizer_json import parse, read_checked
 from zoo.training.base import RunSetup
 from zoo.training.callbacks import Callback
 from zoo.training.config.distill import DistillationConfig, DistillTaskConfig, DistillTextConfig
@@ -400,6 +401,16 @@ def _predicts(checkpoint: Checkpoint, head: str) -> bool:
     return set(heads[head].outputs) <= set(heads[checkpoint.head_name].outputs)
 
 
+def vocabulary_of(checkpoint: Checkpoint) -> dict[str, int]:
+    """Return token -> id of what a checkpoint predicts, also if it reads characters."""
+    built_in = checkpoint.family.text_tokenizer(checkpoint.config) is not None
+    file = checkpoint.path / TOKENIZER
+    if built_in and file.is_file():
+        ids: dict[str, int] = parse(read_checked(file), file).get_vocab()
+        return ids
+    return load_text_tokenizer(checkpoint).vocabulary()
+
+
 def _require_same_tokens(reference: str, checkpoint: Checkpoint, base: RunSetup) -> None:
     """Check that a teacher has the tokens of the corpus.
 
@@ -407,7 +418,7 @@ def _require_same_tokens(reference: str, checkpoint: Checkpoint, base: RunSetup)
         UsageError: it has other tokens, or none.
     """
     assert isinstance(base, TrainSetup), "the other kind reads texts with each model's tokenizer"
-    teacher = load_text_tokenizer(checkpoint).vocabulary()
+    teacher = vocabulary_of(checkpoint)
     student = base.objective.vocabulary.tokenizer.get_vocab()
     names = teacher.keys() | student.keys()
     odd = min((name for name in names if teacher.get(name) != student.get(name)), default=None)

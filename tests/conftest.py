@@ -57,6 +57,16 @@ def reload_hub_settings() -> None:
         importlib.reload(constants)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def isolated_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Isolate fixtures of modules from the user's store and cache; each test has its own."""
+    folder = tmp_path_factory.mktemp("session")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ZOO_HOME", str(folder / "zoo-home"))
+        patch.setenv("HF_HOME", str(folder / "hf-home"))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Isolate tests from the user's store, cache and token, and from the network."""

@@ -63,7 +63,7 @@ WRITERS = {  # directory -> the command that writes it
     if "-o" in (words := shlex.split(command))
 }
 # in commands and programs of over 10 seconds: those that export a graph, or train a model first
-LONG = re.compile(r"onnx|zoo pretrain|runs/|zoo corpus")
+LONG = re.compile(r"onnx|zoo pretrain|runs/|zoo corpus|books-bert")
 PYTHON = [block for block in blocks("python") if "\nprint(" in block]
 
 

@@ -43,7 +43,8 @@ def reference_logits(source: Path, row: dict[str, Any]) -> torch.Tensor:
     return logits
 
 
-@pytest.mark.parametrize("backend", ["cpu", "onnx"])
+# exporting takes longest; tests/export compares the graph of this head, too
+@pytest.mark.parametrize("backend", ["cpu", pytest.param("onnx", marks=pytest.mark.long)])
 def test_scores_and_accuracy(small: Small, tmp_path: Path, backend: str) -> None:
     from zoo.data.readers.choices import read_choices
     from zoo.export.session import open_or_export

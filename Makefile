@@ -19,9 +19,9 @@ help:
 demo: install
 	$(BIN)/python docs/demo.py
 
-# types are checked beside the tests, which often wait: for a lock, a signal, a process
-test: install lint
-	@$(MAKE) --no-print-directory -j 2 types unit
+# two at a time: types are checked beside lint and then the tests, which often wait for a process
+test: install
+	@$(MAKE) --no-print-directory -j 2 lint types unit
 
 test-all: install lint types
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m ''

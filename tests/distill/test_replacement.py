@@ -5,12 +5,15 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 from torch.nn import functional as F
 
 from tests.distill.making import assert_resumes_exactly, distill, make_setup
 from tests.distill.test_labelled import make_teacher, settings
 from tests.finetune.making import labelled
+from tests.training.runs import records
+from tests.training.test_distributed import torchrun
 from zoo.distill.replacement import ModuleReplacing
 from zoo.errors import UsageError
 from zoo.training.build import prepare_run
@@ -84,15 +87,28 @@ def test_layers_alone_move_and_a_resumed_run_is_exact(tree: dict[str, Any], tmp_
     assert sum(name.startswith("layers.") for name in after) > 10
 
 
+def test_two_processes_equal_one(tree: dict[str, Any], tmp_path: Path) -> None:
+    """Both draw the same layers, and layers without a part in a step have gradients of zero."""
+    tree = deep_merge(tree, {"max_steps": 4, "config": {"dropout": 0.0, "attention_dropout": 0.0}})
+    single, parallel, file = tmp_path / "one", tmp_path / "two", tmp_path / "run.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    distill(single, tree)
+    options = ("--device", "cpu", "--no-score", "-o", str(parallel))
+    torchrun("-m", "zoo", "distill", str(file), *options)
+    for record, other in zip(records(parallel), records(single), strict=True):
+        assert record["losses"] == pytest.approx(other["losses"], abs=1e-5)
+
+
 @pytest.mark.parametrize(
-    ("student", "message"),
+    ("changes", "message"),
     [
-        ({"name": "bert", "num_layers": 3}, "4 layers do not split into 3 groups"),
-        ({"name": "distilbert"}, "of its family alone"),
+        ({"student": {"num_layers": 3}}, "4 layers do not split into 3 groups"),
+        ({"student": {"name": "distilbert"}}, "of its family alone"),
+        ({"distillation": {"teacher_dtype": "bfloat16"}}, "layers in bfloat16"),
     ],
 )
 def test_what_does_not_fit(
-    tree: dict[str, Any], student: dict[str, Any], message: str, tmp_path: Path
+    tree: dict[str, Any], changes: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=message):
-        distill(tmp_path / "run", tree | {"student": student})
+        distill(tmp_path / "run", deep_merge(tree, changes))

@@ -141,6 +141,12 @@ def require_replaceable(family: Family, student: nn.Module, teacher: Teacher) ->
             "layers of a student replace those of a teacher of its family alone",
             "another recipe compares models of two families",
         )
+    if teacher.dtype != torch.float32:
+        raise UsageError(
+            f"layers in {str(teacher.dtype).removeprefix('torch.')} cannot stand between those of "
+            "the student",
+            "--set distillation.teacher_dtype=float32",
+        )
     models = (student, teacher.model)
     if not all(_is_stack(model) for model in models):
         raise UsageError("the models are no plain stacks of layers", "choose another recipe")

@@ -52,6 +52,8 @@ def test_only_our_packages_are_in_it(wheel: Path) -> None:
     assert {"zoo/registry.yaml", "zoo/py.typed"} <= set(names)
     templates = {p.name for p in (ROOT / "zoo/report/templates").iterdir()}
     assert templates == {Path(n).name for n in names if n.startswith("zoo/report/templates/")}
+    projects = {str(p.relative_to(ROOT)) for p in (ROOT / "zoo/plugins/templates").rglob("*.txt")}
+    assert projects == {n for n in names if n.startswith("zoo/plugins/templates/")}
     texts = [name for name in names if name.startswith("zoo/data/sample/")]
     assert {Path(n).name for n in texts} == {p.name for p in (ROOT / "zoo/data/sample").iterdir()}
     assert sum(zipfile.ZipFile(wheel).getinfo(name).file_size for name in texts) < 5_000_000

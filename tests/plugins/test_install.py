@@ -21,8 +21,10 @@ LOGGER = """
 from zoo.plugins.hookspecs import hookimpl
 from zoo.plugins.logger import Logger
 
+
 class Mine(Logger):
     name = "mine"
+
 
 @hookimpl
 def zoo_loggers():

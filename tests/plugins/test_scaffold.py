@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests import warm
+from tests.plugins.test_install import LOGGER
 from zoo.cli.installation import plugins_new
 from zoo.data.corpus_cache import SAMPLE
 from zoo.plugins.scaffold import KINDS, PluginNames, render
@@ -185,3 +186,12 @@ def test_names(tmp_path: Path) -> None:
 
 def test_choices_of_the_option_are_the_kinds() -> None:
     assert tuple(KINDS) == plugins_new.KINDS
+
+
+def test_code_of_the_page_is_that_of_the_projects() -> None:
+    """The projects and the logger are used by other tests."""
+    code = [text for kind in KINDS for text in render(PluginNames("mine"), kind).values()]
+    page = (ROOT / "docs" / "plugins.md").read_text("utf-8")
+    excerpts = re.findall(r"```(?:python|toml)\n(.*?)```", page, re.DOTALL)
+    assert len(excerpts) == 7
+    assert [part for part in excerpts if part not in "\n".join([*code, LOGGER])] == []

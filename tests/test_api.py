@@ -49,9 +49,16 @@ def test_a_name_that_nothing_has_is_refused() -> None:
         zoo.load("all-minilm-l6-v3")
 
 
+def test_distilling_is_a_function_before_and_after_its_modules_are_imported() -> None:
+    code = "import sys, zoo; first = zoo.distill; import zoo.distill.terms; " + (
+        "assert callable(first) and zoo.distill is first"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_importing_zoo_and_its_tasks_is_cheap() -> None:
     code = (
-        "import sys, zoo, zoo.api, zoo.inference.tasks;"
+        "import sys, zoo, zoo.api, zoo.inference.tasks; zoo.distill;"
         "import zoo.inference.processing.inputs, zoo.inference.tasks.embed;"
         "print(sorted({'torch', 'numpy', 'tokenizers', 'onnxruntime'} & set(sys.modules)))"
     )
@@ -64,6 +71,14 @@ LOAD = (
     "(ref: str | os.PathLike[str], *, backend: Literal['auto', 'cpu', 'cuda', 'onnx'] = 'auto', "
     "device: str | None = None, dtype: str | None = None, threads: int | None = None, "
     "revision: str | None = None, offline: bool = False) -> 'Model'"
+)
+DISTILL = (
+    "(teacher: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], "
+    "student: str | os.PathLike[str], *, recipe: str | os.PathLike[str] | None = None, "
+    "data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (), "
+    "settings: Mapping[str, Any] | None = None, output: str | os.PathLike[str] | None = None, "
+    "device: str | None = None, score: bool = True, offline: bool = False) -> "
+    "zoo.api.Distilled"
 )
 METHODS = {
     "embed": "(self, texts: Iterable[str]) -> 'NDArray[np.floating[Any]]'",
@@ -107,8 +122,9 @@ def test_the_public_names_are_those_of_the_documentation() -> None:
     from zoo import errors
     from zoo.nn.capture import capture
 
-    assert zoo.__all__ == ["Model", "__version__", "load"]
+    assert zoo.__all__ == ["Model", "__version__", "distill", "load"]
     assert signature(zoo.load) == LOAD
+    assert signature(zoo.api.distill) == DISTILL
     methods = {n: signature(getattr(zoo.Model, n)) for n in dir(zoo.Model) if n in METHODS}
     assert methods == METHODS
     public = {name for name in dir(zoo.Model) if not name.startswith("_")}

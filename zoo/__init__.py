@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from zoo.version import __version__
 
 if TYPE_CHECKING:
-    from zoo.api import Model, load
+    from zoo.api import Model, distill, load
 
-__all__ = ["Model", "__version__", "load"]
+__all__ = ["Model", "__version__", "distill", "load"]
 
 # Libraries send telemetry unless told otherwise, ONNX Runtime from its import on: set before any of
 # them is imported, and inherited by every process that is started from here.
@@ -24,4 +24,8 @@ def __getattr__(name: str) -> Any:
         import zoo.api
 
         return getattr(zoo.api, name)
+    if name == "distill":  # a callable package: a function would be hidden by its first import
+        import importlib
+
+        return importlib.import_module("zoo.distill")
     raise AttributeError(f"module 'zoo' has no attribute {name!r}")

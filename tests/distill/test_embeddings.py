@@ -1,12 +1,15 @@
 """Students that learn sentence embeddings."""
 
 import gzip
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
+from scipy.stats import spearmanr
 
 import zoo
 from tests.distill.making import assert_resumes_exactly, distill
@@ -16,9 +19,14 @@ from tests.finetune.making import settings as finetune_settings
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
 from zoo.data.readers.sentences import read_sentences
+from zoo.distill.score import score_run
 from zoo.errors import UsageError
+from zoo.finetune import task_type
 from zoo.finetune.config import build_config
+from zoo.finetune.setup import read_splits
+from zoo.training.config.distill import DistillTaskConfig
 from zoo.training.config.overrides import deep_merge
+from zoo.training.config.schema import validate_config
 
 POOLING = {"pooling": "cls", "normalize": True}
 
@@ -76,6 +84,30 @@ def test_the_student_embeds_as_its_teacher(
         vectors.append(zoo.load(path).embed(sentences))
     cosines = (vectors[0] * vectors[1]).sum(1)
     assert cosines.mean() > 0.9
+
+
+def test_the_score_is_the_rank_correlation_of_similarities(
+    teacher: Path, tree: dict[str, Any], tmp_path: Path
+) -> None:
+    run = distill(tmp_path / "run", tree)
+    scores = score_run(run, device="cpu", backends=["cpu"])
+    held = [sample.texts[0] for sample in splits_of(run)[1]]
+    similarities = []
+    for path in (teacher, run / "model"):
+        vectors = zoo.load(path).embed(held)
+        similarities.append([float(a @ b) for a, b in itertools.combinations(vectors, 2)])
+    expected = spearmanr(*similarities).statistic
+    assert scores.metric == "similarity"
+    assert scores.retention == pytest.approx(expected, abs=1e-3)
+    assert scores.teachers[0].metrics["similarity"] == pytest.approx(1)
+
+
+def splits_of(run: Path) -> Any:
+    """Return the samples of a run to train and to evaluate on."""
+    config: Any = validate_config(
+        yaml.safe_load((run / "config.yaml").read_text()), DistillTaskConfig
+    )
+    return read_splits(task_type(config.task), config, announce=False)
 
 
 def test_the_loss_is_the_mean_squared_error(

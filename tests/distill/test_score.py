@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy.special import log_softmax
 
+import zoo
 from tests import warm
 from tests.distill.making import distill, make_setup, pretrained, settings
 from tests.finetune.making import SETTINGS, finetune, labelled
@@ -175,6 +176,23 @@ def test_the_command_scores_and_requires(run: Path) -> None:
     done = warm.zoo("distill", "--resume", run, "--min-retention", "0.01", "--json")
     assert done.returncode == 0
     assert json.loads(done.stdout)["scores"]["metric"] == "loss"
+
+
+def test_the_function_of_python_is_the_command(teacher: Path, run: Path, tmp_path: Path) -> None:
+    tree = settings(teacher, "distilbert", max_steps=4)
+    data = tree["data"].pop("paths")
+    result = zoo.distill(
+        teacher,
+        "distilbert",
+        data=data,
+        settings={k: v for k, v in tree.items() if k not in ("distillation", "student")},
+        output=tmp_path / "run",
+        device="cpu",
+    )
+    name = "model.safetensors"
+    assert (result.model / name).read_bytes() == (run / "model" / name).read_bytes()
+    assert result.run == tmp_path / "run"
+    assert result.scores is not None and result.scores.metric == "loss"
 
 
 def test_several_seeds_are_summarized(teacher: Path, tmp_path: Path) -> None:

@@ -1,1 +1,21 @@
-"""Distillation of a student from one or several teachers, on the trainer of all runs."""
+"""Distillation of a student from one or several teachers, on the trainer of all runs.
+
+The package is callable: ``zoo.distill(...)`` is ``zoo.api.distill(...)``. Importing a module of it
+binds the package to the name ``zoo.distill``, which would hide a function of that name.
+"""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+
+class _CallablePackage(ModuleType):
+    """The package, which calls ``zoo.api.distill``."""
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        from zoo.api import distill
+
+        return distill(*args, **options)
+
+
+sys.modules[__name__].__class__ = _CallablePackage

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from zoo.checkpoint import Checkpoint
 
 LOG = logging.getLogger("zoo")
+LABELLED = ("train", "eval", "text", "pair", "label")  # settings of labelled data
 STUDENT, NAME = "student", "name"
 DEPTHS = ("num_layers", "num_decoder_layers", "lstm_layers")
 SEGMENTS = "type_vocab_size"
@@ -155,6 +156,11 @@ def _validated(
         return finetune.build_config(  # type: ignore[return-value]
             values, requested, offline=offline, struct_type=DistillTaskConfig
         )
+    odd = [option for option in LABELLED if option in (requested.get("data") or {})]
+    if odd:
+        raise UsageError(
+            f"--{odd[0]} is of labelled data, whose task is missing", "name its --task"
+        )
     return pretrain.build_config(  # type: ignore[return-value]
         values, requested, offline=offline, struct_type=DistillTextConfig
     )
@@ -175,11 +181,13 @@ def resolve_teacher(requested: ConfigDict, *, offline: bool) -> "Checkpoint":
     reference = str(teachers[0])
     try:
         return resolve_checkpoint(reference, offline=offline)
-    except SourceError as error:
+    except (SourceError, UsageError) as error:
         family = reference if reference in all_families() else "FAMILY"
-        raise SourceError(
+        hint = error.hint if isinstance(error, UsageError) else ""
+        raise type(error)(
             f"the teacher {reference}: {error.what}",
-            f"`zoo pretrain {family}` trains one; then give --teacher RUN/model",
+            f"{f'{hint}; ' if hint else ''}`zoo pretrain {family}` trains one; then give "
+            "--teacher RUN/model",
         ) from error
 
 

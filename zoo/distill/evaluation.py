@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.checkpoint import WEIGHTS, load_checkpoint
 from zoo.distill import terms
@@ -17,12 +18,17 @@ from zoo.distill.comparisons import ModelView
 from zoo.distill.setup import DistillSetup, require_head
 from zoo.distill.teacher import Teacher, run_model
 from zoo.errors import UsageError
+from zoo.evaluate.metrics import spearman
 from zoo.finetune.base import FineTuning
+from zoo.finetune.tasks.sentences import Sentences
 from zoo.objectives.base import Batch, LossOutput, TrainingObjective
 from zoo.objectives.losses.cross_entropy import chunked_logits
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.aggregate import MetricSums
 from zoo.training.state.state_dict import load_unique_state_dict
+
+SIMILARITY = "similarity"
+PAIRED = 500  # sentences, whose similarities are compared pairwise
 
 
 @dataclass
@@ -37,6 +43,7 @@ class Evaluation:
         divergence: sum of the KL divergences from the first teacher, in nats.
         compared: number of predictions that were compared.
         diverged: number of predictions whose divergence was added.
+        embeddings: sentence embeddings of each batch, of this model and the first teacher.
     """
 
     objective: TrainingObjective
@@ -46,6 +53,7 @@ class Evaluation:
     divergence: float = 0.0
     compared: int = 0
     diverged: int = 0
+    embeddings: list[tuple[Tensor, Tensor]] = field(default_factory=list)
 
     def add(self, output: LossOutput, counts: Mapping[str, int]) -> None:
         """Add the losses, metrics and predictions of a batch."""
@@ -55,6 +63,11 @@ class Evaluation:
 
     def compare(self, view: ModelView, teacher: ModelView) -> None:
         """Add the comparison of a batch's predictions with those of the first teacher."""
+        if isinstance(self.objective, Sentences):
+            name = self.objective.name
+            vectors = (side.outputs.logits[name].cpu() for side in (view, teacher))
+            self.embeddings.append((next(vectors), next(vectors)))
+            return
         for term in self.objective.scored_terms:
             mine, other = (side.logits(term, everywhere=False) for side in (view, teacher))
             columns = min(terms.width(mine), terms.width(other))
@@ -76,11 +89,32 @@ class Evaluation:
         record = self.sums.compute_and_reset(self.objective.loss_weights)
         predictions = {name: torch.cat(parts) for name, parts in self.predictions.items()}
         numbers = {
-            "loss": record["loss"],
+            **({"loss": record["loss"]} if self.objective.loss_weights else {}),
             **record["metrics"],
             **self.objective.compute_metrics(predictions),
         }
+        if self.embeddings:
+            mine, other = (torch.cat(vectors) for vectors in zip(*self.embeddings, strict=True))
+            numbers[SIMILARITY] = similarity_correlation(mine, other)
         return {name: value for name, value in numbers.items() if math.isfinite(value)}
+
+
+def similarity_correlation(student: Tensor, teacher: Tensor) -> float:
+    """Return the rank correlation of the cosine similarities of pairs of sentences.
+
+    The pairs are all those of ``PAIRED`` sentences or fewer; models may have other widths.
+
+    Args:
+        student: embeddings of the student, (sentences, width).
+        teacher: embeddings of the teacher.
+    """
+    rows = torch.linspace(0, len(student) - 1, min(PAIRED, len(student))).round().long()
+    pairs = torch.triu_indices(len(rows), len(rows), 1)
+    similarities = []
+    for vectors in (student, teacher):
+        unit = F.normalize(vectors[rows].double(), dim=-1)
+        similarities.append((unit @ unit.T)[pairs[0], pairs[1]].numpy())
+    return spearman(*similarities)
 
 
 def _labels_of(objective: TrainingObjective, logits: terms.Logits) -> Tensor | None:
@@ -175,7 +209,7 @@ def _add_teachers(
     for number, (result, view) in enumerate(zip(results, views, strict=True)):
         if result is not None and view is not None:
             result.add(_output(view, view.model), batch.counts)
-            if number and first is not None:
+            if first is not None and (number or isinstance(result.objective, Sentences)):
                 result.compare(view, first)
 
 

@@ -10,7 +10,7 @@ import msgspec
 import torch
 
 from zoo.checkpoint import MANIFEST, Checkpoint, Manifest, encode_manifest, load_checkpoint
-from zoo.distill.evaluation import Evaluation, evaluate, load_student
+from zoo.distill.evaluation import SIMILARITY, Evaluation, evaluate, load_student
 from zoo.distill.setup import DistillSetup, build_setup
 from zoo.distill.speed import BATCH_SIZE, default_backends, measure_speeds, shared_seq_len
 from zoo.distill.teacher import weights_digest
@@ -163,6 +163,8 @@ def _with_retention(setup: DistillSetup, scores: Scores) -> Scores:
         LOG.info("the recipe trains no head: the quality of the student is not compared")
         scores.student.metrics, scores.student.agreement, scores.student.kl = {}, None, None
     name, first = setup.objective.base.metric_for_best_model, scores.teachers[0]
+    if SIMILARITY in scores.student.metrics:
+        name = SIMILARITY
     values = first.metrics.get(name), scores.student.metrics.get(name)
     if None not in values:
         scores.metric, scores.retention = name, retained(name, *values)

@@ -78,7 +78,7 @@ DISTILL = (
     "data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (), "
     "settings: Mapping[str, Any] | None = None, output: str | os.PathLike[str] | None = None, "
     "device: str | None = None, score: bool = True, offline: bool = False) -> "
-    "zoo.api.Distilled"
+    "zoo.distill.function.Distilled"
 )
 METHODS = {
     "embed": "(self, texts: Iterable[str]) -> 'NDArray[np.floating[Any]]'",
@@ -120,11 +120,12 @@ def signature(function: object) -> str:
 
 def test_the_public_names_are_those_of_the_documentation() -> None:
     from zoo import errors
+    from zoo.distill.function import distill
     from zoo.nn.capture import capture
 
     assert zoo.__all__ == ["Model", "__version__", "distill", "load"]
     assert signature(zoo.load) == LOAD
-    assert signature(zoo.api.distill) == DISTILL
+    assert signature(distill) == DISTILL
     methods = {n: signature(getattr(zoo.Model, n)) for n in dir(zoo.Model) if n in METHODS}
     assert methods == METHODS
     public = {name for name in dir(zoo.Model) if not name.startswith("_")}

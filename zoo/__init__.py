@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from zoo.version import __version__
 
 if TYPE_CHECKING:
-    from zoo.api import Model, distill, load
+    from zoo.api import Model, load
+    from zoo.distill.function import distill
 
 __all__ = ["Model", "__version__", "distill", "load"]
 

@@ -1,4 +1,4 @@
-"""Python API: load a model by any reference, run tasks on it, and distil smaller ones.
+"""Python API: load a model by any reference and run tasks on it.
 
 >>> import zoo
 >>> model = zoo.load("all-minilm-l6-v2", backend="onnx")  # doctest: +SKIP
@@ -6,15 +6,12 @@
 (2, 384)
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy as np
     from numpy.typing import NDArray
 
@@ -23,7 +20,6 @@ if TYPE_CHECKING:
     from zoo.inference.processing.entities import Aggregate
     from zoo.inference.tasks.base import Task
     from zoo.tokenizers import TextTokenizer
-    from zoo.training.logging.scores import Scores
 
 Backend = Literal["auto", "cpu", "cuda", "onnx"]
 
@@ -69,93 +65,6 @@ def load(
     checkpoint = resolve_checkpoint(fspath(ref), revision=revision, offline=offline)
     session = open_or_export(checkpoint, backend, device, dtype, threads)
     return Model(checkpoint, session)
-
-
-@dataclass(frozen=True)
-class Distilled:
-    """Result of ``distill``.
-
-    Attributes:
-        run: directory of the run.
-        model: directory of the student, for ``zoo.load``.
-        scores: scores of the student and its teachers; ``None`` if they were not measured.
-    """
-
-    run: "Path"
-    model: "Path"
-    scores: "Scores | None"
-
-
-def distill(
-    teacher: str | PathLike[str] | Sequence[str | PathLike[str]],
-    student: str | PathLike[str],
-    *,
-    recipe: str | PathLike[str] | None = None,
-    data: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
-    settings: Mapping[str, Any] | None = None,
-    output: str | PathLike[str] | None = None,
-    device: str | None = None,
-    score: bool = True,
-    offline: bool = False,
-) -> Distilled:
-    """Distil a student from one or several teachers; ``zoo distill`` does the same.
-
-    Args:
-        teacher: reference to the teacher, or several.
-        student: a family, whose student has half of the teacher's layers; a size of the teacher's
-            family; or a reference to a model.
-        recipe: name of a recipe, or a YAML file; by default the family's.
-        data: files or directories of text; by default the corpus of the package.
-        settings: further settings, nested, such as ``{"max_steps": 1000}`` or those of labelled
-            data: ``{"task": "text-classification", "data": {"train": ["t.tsv"]}}``.
-        output: directory of the run, by default a new one in ``runs``.
-        device: device, by default CUDA if available.
-        score: compare the student with its teachers.
-        offline: open no connection.
-
-    Returns:
-        the directories, and the scores.
-
-    Raises:
-        UsageError: a setting, recipe, student or teacher is unknown or wrong.
-        SourceError: a model or file is missing.
-        VerificationError: a file is damaged, or a loss is not finite.
-        Interrupted: a signal came; ``zoo distill --resume`` goes on.
-
-    Example:
-        >>> result = zoo.distill("bert", "distilbert", data="books/")  # doctest: +SKIP
-        >>> result.scores.retention  # doctest: +SKIP
-        0.953
-        >>> zoo.load(result.model).fill_mask(["A cat is an [MASK]."])  # doctest: +SKIP
-    """
-    from pathlib import Path
-
-    from zoo.distill.runs import DISTILL
-    from zoo.distill.score import score_run
-    from zoo.training.config.overrides import deep_merge
-    from zoo.training.distributed.context import DistContext
-
-    distillation: dict[str, Any] = {"teachers": _paths(teacher)}
-    if recipe is not None:
-        distillation["recipe"] = fspath(recipe)
-    tree: dict[str, Any] = {"distillation": distillation, "student": {"name": fspath(student)}}
-    if paths := _paths(data):
-        tree["data"] = {"paths": paths}
-    run, model = DISTILL.train(
-        deep_merge(tree, settings or {}),
-        {},
-        None if output is None else Path(output),
-        DistContext.initialize(device),
-        offline=offline,
-    )
-    scores = score_run(run, device=device, offline=offline) if score else None
-    return Distilled(run, model, scores)
-
-
-def _paths(values: str | PathLike[str] | Sequence[str | PathLike[str]]) -> list[str]:
-    """Return one path or several as a list of text."""
-    several = [values] if isinstance(values, str | PathLike) else values
-    return [fspath(value) for value in several]
 
 
 class Model:

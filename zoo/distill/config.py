@@ -183,7 +183,7 @@ def resolve_teacher(requested: ConfigDict, *, offline: bool) -> "Checkpoint":
         return resolve_checkpoint(reference, offline=offline)
     except (SourceError, UsageError) as error:
         family = reference if reference in all_families() else "FAMILY"
-        hint = error.hint if isinstance(error, UsageError) else ""
+        hint = error.hint.rstrip("?") if isinstance(error, UsageError) else ""
         raise type(error)(
             f"the teacher {reference}: {error.what}",
             f"{f'{hint}; ' if hint else ''}`zoo pretrain {family}` trains one; then give "

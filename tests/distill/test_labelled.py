@@ -201,6 +201,20 @@ def test_probabilities_of_several_teachers_are_averaged(tmp_path: Path) -> None:
         distill(tmp_path / "states", deep_merge(tree, states))
 
 
+def test_means_over_classes_need_classes(tmp_path: Path) -> None:
+    file = questions_about_letters(tmp_path / "q.jsonl")
+    teacher = make_teacher(tmp_path / "teacher", "question-answering", file)
+    recipe = {"distillation": {"recipe": "patient"}}
+    tree = settings([teacher], "bert", "question-answering", file, **recipe)
+    tree["student"]["num_layers"] = 2
+    with pytest.raises(UsageError, match="divides by the classes") as caught:
+        distill(tmp_path / "run", tree)
+    assert caught.value.hint == "--set distillation.terms.kl.reduction=rows"
+    rows = {"distillation": {"terms": {"kl": {"reduction": "rows"}}}}
+    (record,) = records(distill(tmp_path / "run", deep_merge(tree, rows)), "validation")
+    assert set(record["losses"]) == {"question-answering", "kl", "first_token"}
+
+
 def test_recipes_for_labelled_data_need_a_task(tmp_path: Path) -> None:
     file = labelled(tmp_path / "t.jsonl")
     teacher = make_teacher(tmp_path / "teacher", "text-classification", file)

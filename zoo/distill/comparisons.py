@@ -124,7 +124,7 @@ class Comparison(ABC):
         if len(self.teachers) > 1:
             raise UsageError(
                 f"{self.term.kind} compares layers, and there are {len(self.teachers)} teachers",
-                "several teachers are averaged by kl alone",
+                "several teachers are averaged by kl, logits-mse and embeddings alone",
             )
         return resolve_layers(self.term.layers, self.student.layers, self.teachers[0].layers)
 
@@ -169,7 +169,7 @@ class LogitsComparison(Comparison):
         if self.term.reduction == "elements" and not self.student.classes:
             raise UsageError(
                 f"{self.term.kind}: reduction elements divides by the classes of labelled data",
-                "set reduction: rows",
+                f"--set distillation.terms.{self.name}.reduction=rows",
             )
 
     def _pairs(self) -> list[tuple[int, int]]:

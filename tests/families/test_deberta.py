@@ -105,6 +105,7 @@ class TestThird(FamilyTests):
 class TestSecond(FamilyTests):
     family = DEBERTA
     test_rules_cover_parameters = None  # type: ignore[assignment]  # of every size: above
+    test_fine_tuning = None  # type: ignore[assignment]  # of the size tiny: above
     test_golden_file = None  # type: ignore[assignment]  # of every version: above
 
     @property
@@ -115,6 +116,7 @@ class TestSecond(FamilyTests):
 class TestFirst(FamilyTests):
     family = DEBERTA
     test_rules_cover_parameters = None  # type: ignore[assignment]  # of every size: above
+    test_fine_tuning = None  # type: ignore[assignment]  # of the size tiny: above
     test_golden_file = None  # type: ignore[assignment]  # of every version: above
 
     @property

@@ -19,6 +19,7 @@ SETTINGS = {
     "global_batch_tokens": 512,
     "max_steps": 20,
     "logging_steps": 1,
+    "eval_sequences": 8,
 }
 LENGTH = 64
 

@@ -426,7 +426,7 @@ def _require_same_tokens(reference: str, checkpoint: Checkpoint, base: RunSetup)
         raise UsageError(
             f"student and teacher have other tokens: {odd!r} is {student.get(odd, 'no token')} of "
             f"the student and {teacher.get(odd, 'no token')} of {reference}",
-            f"--align text compares texts; or give --tokenizer {reference}",
+            f"--align text compares texts; or --set data.tokenizer={reference}",
         )
 
 

@@ -86,7 +86,7 @@ class Examples:
         if command not in self.outputs:
             words = shlex.split(command)
             self.write_inputs(words[1:])
-            short = SHORT if words[1] == "pretrain" else ()
+            short = SHORT if words[1] in ("pretrain", "distill") else ()
             done = warm.zoo(*words[1:], *short, cwd=self.folder, **self.environment)
             assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
             self.outputs[command] = done.stdout

@@ -272,6 +272,15 @@ def electras(folder: Path) -> tuple[Path, Path]:
 PAIR: dict[str, Any] = {"objective_args": {"generator_width_ratio": 0.5}, "config": DRY}
 
 
+def test_a_run_without_checkpoints_does_not_begin_anew(
+    hub_checkpoint: Make, text: str, tmp_path: Path
+) -> None:
+    run = started(tmp_path / "run", hub_checkpoint(), text)
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(VerificationError, match="has no checkpoint left"):
+        resume(run, {}, {}, HERE)
+
+
 def test_two_networks_start_with_a_checkpoint_each(text: str, tmp_path: Path) -> None:
     import transformers
 

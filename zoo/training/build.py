@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from zoo.errors import VerificationError
 from zoo.objectives.base import Batch
 from zoo.training.base import RunSetup
 from zoo.training.callbacks import Callback, CheckpointCallback, LoggingCallback
@@ -55,7 +56,7 @@ def prepare_run(setup: RunSetup, run: Path, dist: DistContext) -> PreparedRun:
     checkpoint = last_intact_checkpoint(run, setup.config, dist)
     torch.manual_seed(setup.config.seed)
     model = setup.objective.model(setup.family, setup.model_config)
-    pretrained = _load_pretrained(setup, model, checkpoint)
+    pretrained = _load_pretrained(setup, run, model, checkpoint)
     setup.prepare_model(model)
     return PreparedRun(
         LossModule(setup.objective, model.to(dist.device)),
@@ -67,11 +68,20 @@ def prepare_run(setup: RunSetup, run: Path, dist: DistContext) -> PreparedRun:
 
 
 def _load_pretrained(
-    setup: RunSetup, model: nn.Module, checkpoint: SavedCheckpoint | None
+    setup: RunSetup, run: Path, model: nn.Module, checkpoint: SavedCheckpoint | None
 ) -> InitRecord | None:
-    """Load the pretrained weights that the run starts from, if any, and return their record."""
+    """Load the pretrained weights that the run starts from, if any, and return their record.
+
+    Raises:
+        VerificationError: a resumed run has no checkpoint, and so no weights to begin with.
+    """
     if setup.init is None:
         return None
+    if setup.init.record is not None and checkpoint is None:
+        raise VerificationError(
+            f"{run} has no checkpoint left, and began with pretrained weights",
+            "put its checkpoints back, or begin another run",
+        )
     if checkpoint is not None and checkpoint.meta.step == 0:
         groups = load_tensors(checkpoint.path, checkpoint.meta)
         load_unique_state_dict(model, groups.get("weights", {}), checkpoint.path)

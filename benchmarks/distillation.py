@@ -93,7 +93,7 @@ def report(scratch: str, options: argparse.Namespace) -> None:
         if abs(mine - other) > TOLERANCE * abs(other):
             sys.exit(f"the losses of zoo and plain differ: {losses['zoo']}, {losses['plain']}")
     print(f"{machine(options.threads)}; {versions('torch', 'transformers')}\n")
-    rate, peak = (
+    rate, median_peak = (
         {side: statistics.median(values) for side, values in numbers.items()}
         for numbers in (speeds, memory)
     )
@@ -104,8 +104,8 @@ def report(scratch: str, options: argparse.Namespace) -> None:
             f"{min(speeds[side]):,.0f} to {max(speeds[side]):,.0f}",
             f"{rate[side] / rate['released']:.2f}x",
             f"{rate[side] / rate['plain']:.2f}x",
-            f"{peak[side]:,.0f}",
-            f"{peak[side] / peak['released']:.2f}",
+            f"{median_peak[side]:,.0f}",
+            f"{median_peak[side] / median_peak['released']:.2f}",
         ]
         for side in names
     ]

@@ -50,7 +50,7 @@ def test_a_name_that_nothing_has_is_refused() -> None:
 
 
 def test_distilling_is_a_function_before_and_after_its_modules_are_imported() -> None:
-    code = "import zoo; first = zoo.distill; import zoo.distill.terms; " + (
+    code = "import zoo; first = zoo.distill; import zoo.distill.losses.terms; " + (
         "print(callable(first), zoo.distill is first)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

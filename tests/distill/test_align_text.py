@@ -11,9 +11,9 @@ from tests.distill.making import assert_resumes_exactly, distill, make_setup, pr
 from tests.distill.test_embeddings import teacher, tree  # noqa: F401 (fixtures)
 from tests.training.runs import assert_same, records
 from zoo.checkpoint import load_checkpoint, load_text_tokenizer
-from zoo.distill import terms
-from zoo.distill.cached_teacher import CachedTeacher
-from zoo.distill.comparisons import pool_texts
+from zoo.distill.losses import terms
+from zoo.distill.losses.comparisons import pool_texts
+from zoo.distill.teachers.cached_teacher import CachedTeacher
 from zoo.errors import UsageError
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext

@@ -14,9 +14,9 @@ from tests.finetune.making import settings as finetune_settings
 from tests.training.runs import assert_same, cut, records
 from tests.training.test_distributed import torchrun
 from zoo.data.corpus_cache import SAMPLE
-from zoo.distill.cached_teacher import CachedTeacher
 from zoo.distill.runs import DISTILL
-from zoo.distill.teacher_cache import TeacherCache
+from zoo.distill.teachers.cached_teacher import CachedTeacher
+from zoo.distill.teachers.teacher_cache import TeacherCache
 from zoo.errors import UsageError
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext

@@ -6,8 +6,8 @@ from typing import Any, get_args
 
 import yaml
 
-from zoo.distill.bind import KINDS
 from zoo.distill.layer_maps import resolve_layers
+from zoo.distill.losses.bind import KINDS
 from zoo.distill.recipes import SHARED
 from zoo.families.distillation import DistillationRecipe, LayerMap, Term
 from zoo.plugins import all_families

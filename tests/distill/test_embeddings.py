@@ -19,7 +19,7 @@ from tests.finetune.making import settings as finetune_settings
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
 from zoo.data.readers.sentences import read_sentences
-from zoo.distill.score import score_run
+from zoo.distill.scoring.score import score_run
 from zoo.errors import UsageError
 from zoo.finetune import task_type
 from zoo.finetune.config import build_config

@@ -12,8 +12,8 @@ from tests.finetune.making import SETTINGS, finetune, labelled
 from tests.finetune.making import settings as finetune_settings
 from tests.training.runs import records
 from zoo.checkpoint import load_checkpoint
-from zoo.distill.onnx_teacher import UnpackedTexts
-from zoo.distill.teacher import MovedView
+from zoo.distill.teachers.onnx_teacher import UnpackedTexts
+from zoo.distill.teachers.teacher import MovedView
 from zoo.errors import UsageError
 from zoo.export.export import export_onnx
 from zoo.training.build import prepare_run

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.distill.runs import DISTILL
-from zoo.distill.score import score_run
+from zoo.distill.scoring.score import score_run
 from zoo.training.config.overrides import deep_merge
 from zoo.training.distributed.context import DistContext
 from zoo.training.logging.scores import Scores

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import nn
 
-from zoo.distill.comparisons import Comparison, ModelView
+from zoo.distill.losses.comparisons import Comparison, ModelView
 from zoo.distill.sentences import TextAligner
-from zoo.distill.teacher import PREFIX, Teacher, run_model
+from zoo.distill.teachers.teacher import PREFIX, Teacher, run_model
 from zoo.families.base import Family
 from zoo.families.config import Config
 from zoo.objectives.base import (

@@ -16,7 +16,7 @@ from torch import nn
 
 from zoo.data.rng import generator
 from zoo.distill.objective import Distillation, DistillationOutputs
-from zoo.distill.teacher import Teacher
+from zoo.distill.teachers.teacher import Teacher
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.families.distillation import Replacement

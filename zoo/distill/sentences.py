@@ -11,10 +11,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from zoo.distill import terms
-from zoo.distill.comparisons import Comparison, Layers, ModelView, Side, linear_map, pool_texts
-from zoo.distill.teacher import PREFIX
-from zoo.distill.token_masks import first_tokens, real_tokens
+from zoo.distill.losses import terms
+from zoo.distill.losses.comparisons import (
+    Comparison,
+    Layers,
+    ModelView,
+    Side,
+    linear_map,
+    pool_texts,
+)
+from zoo.distill.losses.token_masks import first_tokens, real_tokens
+from zoo.distill.teachers.teacher import PREFIX
 from zoo.objectives.base import Batch, TrainingObjective
 from zoo.objectives.masked import MaskedLanguageModelling
 from zoo.tokenizers import TextTokenizer

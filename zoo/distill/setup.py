@@ -15,18 +15,18 @@ from torch import nn
 from zoo.checkpoint import TOKENIZER, Checkpoint, load_text_tokenizer
 from zoo.convert.on_first_use import resolve_checkpoint
 from zoo.data.tokenizer import ExistingTokenizer
-from zoo.distill.bind import bind_terms
-from zoo.distill.cached_teacher import CachedTeacher
-from zoo.distill.caching import CacheCallback, with_cache
-from zoo.distill.comparisons import Comparison, ModelShape
 from zoo.distill.discriminator import Discriminator
 from zoo.distill.initial_weights import copy_teacher_weights
+from zoo.distill.losses.bind import bind_terms
+from zoo.distill.losses.comparisons import Comparison, ModelShape
 from zoo.distill.objective import Distillation, PairedExample
-from zoo.distill.onnx_teacher import OnnxTeacher, require_onnx
 from zoo.distill.recipes import TEXT
 from zoo.distill.replacement import ModuleReplacing, require_replaceable, train_layers_alone
 from zoo.distill.sentences import SentenceError, TextAligner
-from zoo.distill.teacher import Teacher
+from zoo.distill.teachers.cached_teacher import CachedTeacher
+from zoo.distill.teachers.caching import CacheCallback, with_cache
+from zoo.distill.teachers.onnx_teacher import OnnxTeacher, require_onnx
+from zoo.distill.teachers.teacher import Teacher
 from zoo.errors import UsageError
 from zoo.families.base import Family
 from zoo.finetune import setup as finetune
@@ -144,7 +144,7 @@ class DistillSetup(RunSetup):
 
     def callbacks(self, run: Path) -> list[Callback]:
         """See ``RunSetup``."""
-        from zoo.distill.preflight import Preflight  # which imports this module
+        from zoo.distill.scoring.preflight import Preflight  # which imports this module
 
         caches = [teacher.cache for teacher in self._cached_teachers()]
         return [*self.base.callbacks(run), *map(CacheCallback, caches), Preflight(self)]

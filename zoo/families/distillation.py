@@ -35,7 +35,7 @@ HEADS = ("kl", "logits-mse", "embeddings")  # the kinds that compare outputs of 
 
 
 class Term(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A loss term that compares a student with its teacher; see ``zoo.distill.terms``.
+    """A loss term that compares a student with its teacher; see ``zoo.distill.losses.terms``.
 
     Attributes:
         kind: what is compared, and how.

@@ -185,7 +185,7 @@ def _finish_seeds(
 
 def _score(runs: Sequence[Path], request: RunRequest, options: dict[str, Any]) -> "list[Scores]":
     """Return the scores of runs; none with ``--no-score``."""
-    from zoo.distill.score import score_run
+    from zoo.distill.scoring.score import score_run
 
     if options["no_score"]:
         return []
@@ -202,7 +202,7 @@ def _score(runs: Sequence[Path], request: RunRequest, options: dict[str, Any]) -
 
 def _require(ctx: click.Context, scores: "Sequence[Scores]", least: float | None) -> None:
     """Exit with code 3 if a student keeps less than ``--min-retention``."""
-    from zoo.distill.score import require_retention
+    from zoo.distill.scoring.score import require_retention
     from zoo.errors import VerificationError
 
     if least is None:

@@ -17,7 +17,7 @@ from tests.finetune.making import settings as task_settings
 from tests.training.test_report import Page
 from zoo.checkpoint import load_checkpoint
 from zoo.checkpoint.digests import check_digests
-from zoo.distill.score import require_retention, score_run
+from zoo.distill.scoring.score import require_retention, score_run
 from zoo.errors import VerificationError
 from zoo.inference.load_model import load_model
 from zoo.training.config.overrides import deep_merge

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.distill import terms
+from zoo.distill.losses import terms
 from zoo.nn.heads import VocabularyProjection
 from zoo.objectives.losses import cross_entropy
 

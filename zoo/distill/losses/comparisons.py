@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from zoo.distill import terms
 from zoo.distill.layer_maps import resolve_layers
-from zoo.distill.token_masks import attention_pairs, first_tokens, real_tokens
-from zoo.distill.top_logits import TopLogits, divergence, number_of_classes
+from zoo.distill.losses import terms
+from zoo.distill.losses.token_masks import attention_pairs, first_tokens, real_tokens
+from zoo.distill.teachers.top_logits import TopLogits, divergence, number_of_classes
 from zoo.errors import UsageError
 from zoo.families.distillation import Term
 from zoo.nn.capture import Captured
@@ -82,7 +82,7 @@ def pool_texts(hidden: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
 
     Args:
         hidden: hidden states, (rows, tokens, hidden).
-        batch: tensors of the batch; see ``zoo.distill.token_masks``.
+        batch: tensors of the batch; see ``zoo.distill.losses.token_masks``.
 
     Returns:
         (texts, hidden), row by row.

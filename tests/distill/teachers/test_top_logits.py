@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.distill.test_terms import DOUBLE, kl_by_hand
-from zoo.distill.top_logits import top_k_divergence, top_logits
+from tests.distill.losses.test_terms import DOUBLE, kl_by_hand
+from zoo.distill.teachers.top_logits import top_k_divergence, top_logits
 from zoo.nn.heads import VocabularyProjection
 from zoo.objectives.losses import cross_entropy
 

@@ -19,8 +19,8 @@ from tests.finetune.making import SETTINGS, finetune, labelled
 from tests.finetune.making import settings as task_settings
 from tests.training.runs import assert_same
 from zoo.checkpoint import MANIFEST, Manifest, encode_manifest
-from zoo.distill import preflight
-from zoo.distill.preflight import Preflight, expected_seconds, label_frequencies
+from zoo.distill.scoring import preflight
+from zoo.distill.scoring.preflight import Preflight, expected_seconds, label_frequencies
 from zoo.io.digests.files import hash_file
 from zoo.io.json import read_json_record
 from zoo.training.build import build_trainer, prepare_run

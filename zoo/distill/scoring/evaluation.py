@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.checkpoint import WEIGHTS, load_checkpoint
-from zoo.distill import terms
-from zoo.distill.cached_teacher import CachedTeacher
-from zoo.distill.comparisons import ModelView
+from zoo.distill.losses import terms
+from zoo.distill.losses.comparisons import ModelView
 from zoo.distill.setup import DistillSetup, require_head
-from zoo.distill.teacher import Teacher, run_model
+from zoo.distill.teachers.cached_teacher import CachedTeacher
+from zoo.distill.teachers.teacher import Teacher, run_model
 from zoo.errors import UsageError
 from zoo.evaluate.metrics import spearman
 from zoo.finetune.base import FineTuning

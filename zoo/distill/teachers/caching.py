@@ -5,12 +5,17 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo.distill.bind import EmbeddingError
-from zoo.distill.cached_teacher import CachedEmbeddings, CachedLogits, CachedOutput, CachedTeacher
-from zoo.distill.comparisons import Comparison, LogitsComparison
+from zoo.distill.losses.bind import EmbeddingError
+from zoo.distill.losses.comparisons import Comparison, LogitsComparison
 from zoo.distill.sentences import SentenceError
-from zoo.distill.teacher import Teacher
-from zoo.distill.teacher_cache import CacheHeader, TeacherCache
+from zoo.distill.teachers.cached_teacher import (
+    CachedEmbeddings,
+    CachedLogits,
+    CachedOutput,
+    CachedTeacher,
+)
+from zoo.distill.teachers.teacher import Teacher
+from zoo.distill.teachers.teacher_cache import CacheHeader, TeacherCache
 from zoo.errors import UsageError
 from zoo.finetune.base import FineTuning
 from zoo.objectives.base import TrainingObjective

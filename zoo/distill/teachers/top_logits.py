@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from zoo.distill.terms import Logits, dense, kl_divergence, width
+from zoo.distill.losses.terms import Logits, dense, kl_divergence, width
 from zoo.nn.heads import VocabularyProjection
 from zoo.objectives.losses.cross_entropy import chunks
 

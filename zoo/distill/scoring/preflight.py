@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zoo.distill.cached_teacher import CachedTeacher
-from zoo.distill.evaluation import scored_teachers
-from zoo.distill.teacher import Teacher
+from zoo.distill.scoring.evaluation import scored_teachers
+from zoo.distill.teachers.cached_teacher import CachedTeacher
+from zoo.distill.teachers.teacher import Teacher
 from zoo.finetune.base import LABELS
 from zoo.finetune.setup import FineTuneSetup
 from zoo.objectives.losses.cross_entropy import IGNORED

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from zoo.checkpoint import Checkpoint
-from zoo.distill.comparisons import Comparison, LogitsComparison, ModelView
-from zoo.distill.teacher import Teacher, teacher_batch
-from zoo.distill.token_masks import first_tokens, real_tokens
+from zoo.distill.losses.comparisons import Comparison, LogitsComparison, ModelView
+from zoo.distill.losses.token_masks import first_tokens, real_tokens
+from zoo.distill.teachers.teacher import Teacher, teacher_batch
 from zoo.errors import UsageError
 from zoo.export.session import open_or_export
 from zoo.families.onnx import LOGITS

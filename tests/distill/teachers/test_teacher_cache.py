@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from zoo.distill import teacher_cache
-from zoo.distill.teacher_cache import CacheHeader, TeacherCache
+from zoo.distill.teachers import teacher_cache
+from zoo.distill.teachers.teacher_cache import CacheHeader, TeacherCache
 from zoo.errors import UsageError, VerificationError, ZooError
 
 HEADER = CacheHeader(
@@ -105,8 +105,8 @@ def test_records_are_not_held_in_memory(tmp_path: Path) -> None:
 CHILD = """
 import sys
 from pathlib import Path
-from tests.distill.test_teacher_cache import key, opened, record
-from zoo.distill import teacher_cache
+from tests.distill.teachers.test_teacher_cache import key, opened, record
+from zoo.distill.teachers import teacher_cache
 teacher_cache.BLOCK_BYTES = 500
 cache, number = opened(Path(sys.argv[1])), 0
 while True:

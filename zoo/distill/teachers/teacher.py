@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from zoo.checkpoint import DATA, WEIGHTS, Checkpoint
-from zoo.distill.comparisons import ModelView
-from zoo.distill.terms import Logits
+from zoo.distill.losses.comparisons import ModelView
+from zoo.distill.losses.terms import Logits
 from zoo.errors import UsageError
 from zoo.inference.load_model import load_model
 from zoo.nn.capture import Captured, LayerOutputs, capture

@@ -10,10 +10,10 @@ import msgspec
 import torch
 
 from zoo.checkpoint import MANIFEST, Checkpoint, Manifest, encode_manifest, load_checkpoint
-from zoo.distill.evaluation import SIMILARITY, Evaluation, evaluate, load_student
+from zoo.distill.scoring.evaluation import SIMILARITY, Evaluation, evaluate, load_student
+from zoo.distill.scoring.speed import BATCH_SIZE, default_backends, measure_speeds, shared_seq_len
 from zoo.distill.setup import DistillSetup, build_setup
-from zoo.distill.speed import BATCH_SIZE, default_backends, measure_speeds, shared_seq_len
-from zoo.distill.teacher import weights_digest
+from zoo.distill.teachers.teacher import weights_digest
 from zoo.errors import VerificationError
 from zoo.finetune.setup import FineTuneSetup
 from zoo.io.json import encode_json, read_json_record

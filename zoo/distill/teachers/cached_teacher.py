@@ -17,12 +17,12 @@ from blake3 import blake3
 from numpy.typing import NDArray
 from torch import Tensor
 
-from zoo.distill.comparisons import ModelView
-from zoo.distill.teacher import Teacher, teacher_batch
-from zoo.distill.teacher_cache import KEY_BYTES, TeacherCache
-from zoo.distill.terms import Logits, dense
-from zoo.distill.token_masks import first_tokens, real_tokens
-from zoo.distill.top_logits import TopLogits, top_logits
+from zoo.distill.losses.comparisons import ModelView
+from zoo.distill.losses.terms import Logits, dense
+from zoo.distill.losses.token_masks import first_tokens, real_tokens
+from zoo.distill.teachers.teacher import Teacher, teacher_batch
+from zoo.distill.teachers.teacher_cache import KEY_BYTES, TeacherCache
+from zoo.distill.teachers.top_logits import TopLogits, top_logits
 from zoo.nn.capture import Captured
 from zoo.objectives.base import Outputs
 from zoo.objectives.losses.cross_entropy import IGNORED

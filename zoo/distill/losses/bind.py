@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
-from zoo.distill import terms
-from zoo.distill.comparisons import (
+from zoo.distill.losses import terms
+from zoo.distill.losses.comparisons import (
     AttentionDivergence,
     AttentionScoresError,
     Comparison,

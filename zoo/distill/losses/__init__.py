@@ -1,0 +1,1 @@
+"""Loss terms that compare a student with its teachers."""

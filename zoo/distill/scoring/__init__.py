@@ -1,0 +1,1 @@
+"""Quality, size and speed of a student beside its teachers, before and after a run."""
